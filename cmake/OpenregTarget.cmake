@@ -1,0 +1,21 @@
+# openreg_target(<name>): what every target of ours has in common. Flags are set per target, so that
+# nothing leaks into code that is not ours.
+find_package(Threads REQUIRED)
+
+function(openreg_target name)
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  set_target_properties(${name} PROPERTIES
+    CXX_EXTENSIONS OFF
+    POSITION_INDEPENDENT_CODE ON
+    SKIP_BUILD_RPATH ON
+    INSTALL_RPATH "$ORIGIN"
+    BUILD_WITH_INSTALL_RPATH ON)
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/cpp")
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic
+    $<$<BOOL:${OPENREG_WARNINGS_AS_ERRORS}>:-Werror>)
+  target_link_libraries(${name} PUBLIC Threads::Threads)
+  if(OPENREG_SANITIZE)
+    target_compile_options(${name} PUBLIC -fsanitize=${OPENREG_SANITIZE} -fno-omit-frame-pointer -g)
+    target_link_options(${name} PUBLIC -fsanitize=${OPENREG_SANITIZE})
+  endif()
+endfunction()

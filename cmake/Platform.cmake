@@ -1,0 +1,10 @@
+# What the project is built and tested on. Anything else stops here, in one sentence.
+if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  message(FATAL_ERROR "torch_openreg supports Linux; this system is ${CMAKE_SYSTEM_NAME}.")
+endif()
+if(CMAKE_SIZEOF_VOID_P AND NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
+  message(FATAL_ERROR "torch_openreg needs a 64-bit address space for its device windows.")
+endif()
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()

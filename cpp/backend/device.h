@@ -1,0 +1,18 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+namespace openreg::backend {
+
+inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
+
+/// The calling thread's current device, 0 until it is set.
+c10::DeviceIndex current_device() noexcept;
+/// Throws c10::Error ("openreg: device index out of range (got 5, expected 0 to 1)") for a device that does not exist.
+void set_device(c10::DeviceIndex index);
+/// Without the check, for guards that restore.
+void set_device_unchecked(c10::DeviceIndex index) noexcept;
+/// `index`, or the current device for -1. Throws as set_device().
+c10::DeviceIndex resolve_device(c10::DeviceIndex index);
+
+}  // namespace openreg::backend

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace openreg {
+
+/// What a command runs. Static: one object per kernel, alive as long as the process; registered by its constructor.
+/// `name` is the operator's name, in errors and traces, and unique. `id` is derived from it, so it is the same in
+/// every process: a command can be encoded here and decoded elsewhere.
+class Kernel {
+ public:
+  /// Runs on whoever owns the stream, with the aperture's view of the arguments; throws to fail the command.
+  using Run = void (*)(std::span<const std::byte> arguments);
+
+  /// `may_block`: the command may wait for something outside of the device (Python, a host function); process
+  /// exit does not wait for it.
+  Kernel(const char* name, Run run, bool may_block = false);
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  const char* name() const noexcept { return name_; }
+  std::uint64_t id() const noexcept { return id_; }
+  Run run() const noexcept { return run_; }
+  bool may_block() const noexcept { return may_block_; }
+
+  /// The registered kernel with this id, or nullptr.
+  static const Kernel* find(std::uint64_t id) noexcept;
+
+ private:
+  const char* name_;
+  Run run_;
+  std::uint64_t id_;
+  bool may_block_;
+};
+
+/// A command outside of a queue: a kernel and its arguments. Arguments are flat bytes (copied with memcpy, aligned to
+/// 16 in the queue) that hold device pointers, sizes and values, and no host pointers but pinned ones.
+struct Command {
+  const Kernel* kernel = nullptr;
+  std::vector<std::byte> arguments;
+};
+
+std::vector<std::byte> encode(const Kernel& kernel, std::span<const std::byte> arguments);
+/// Throws Error on bytes that are no command or name a kernel this process does not have.
+Command decode(std::span<const std::byte> bytes);
+
+}  // namespace openreg

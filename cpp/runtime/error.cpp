@@ -1,0 +1,30 @@
+#include "runtime/error.h"
+
+#include <utility>
+
+namespace openreg {
+
+namespace {
+
+std::string describe(const std::exception_ptr& cause) {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
+}  // namespace
+
+CommandError::CommandError(const char* kernel, int device, std::int64_t stream, std::exception_ptr cause)
+    : Error("openreg: " + std::string(kernel) + " failed on openreg:" + std::to_string(device) + ", stream " +
+            std::to_string(stream) + ": " + describe(cause) +
+            ". Later work of that stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call"),
+      kernel_(kernel),
+      device_(device),
+      stream_(stream),
+      cause_(std::move(cause)) {}
+
+}  // namespace openreg

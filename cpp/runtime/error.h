@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+namespace openreg {
+
+/// What the runtime throws. The text starts with "openreg: " and says what the user can do.
+/// Layers above turn it into their own exception types in one place (backend/exception.h).
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A command failed on the device. Thrown once, by the first synchronising call on its stream or device.
+class CommandError : public Error {
+ public:
+  /// `kernel` is the failed kernel's name; `cause` is what it threw.
+  CommandError(const char* kernel, int device, std::int64_t stream, std::exception_ptr cause);
+
+  const char* kernel() const noexcept { return kernel_; }
+  int device() const noexcept { return device_; }
+  std::int64_t stream() const noexcept { return stream_; }
+  std::exception_ptr cause() const noexcept { return cause_; }
+
+ private:
+  const char* kernel_;
+  int device_;
+  std::int64_t stream_;
+  std::exception_ptr cause_;
+};
+
+}  // namespace openreg

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+
+namespace openreg {
+
+class Stream;
+class Fence;
+
+/// A point in a stream's work. It refers to its newest record only; who waits captures that record when it calls.
+/// Thread safe. Destroying it with waits pending is allowed.
+class Event {
+ public:
+  /// `timing`: whether elapsed_ms() may be asked.
+  explicit Event(bool timing = false);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(Stream& stream);
+  /// Later commands of `stream` run after the newest record has happened; a never recorded event is no wait.
+  void wait(Stream& stream);
+  /// The newest record has happened; true for a never recorded event. Never throws.
+  bool query() const noexcept;
+  /// Waits (and works) until the newest record has happened. Throws the source stream's CommandError.
+  void synchronize();
+
+  /// Number of records so far, for display; 0: never recorded.
+  std::uint64_t version() const noexcept;
+  /// The device of the newest record's stream; -1: never recorded.
+  int device() const noexcept;
+  /// Milliseconds from `start`'s record to `end`'s, taken by whoever ran them. Throws Error unless both have timing, were
+  /// recorded, and have happened.
+  static double elapsed_ms(const Event& start, const Event& end);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Something outside of the device that streams can wait for (a collective, a host function). One shot.
+class ExternalEvent {
+ public:
+  ExternalEvent();
+  ~ExternalEvent();
+  ExternalEvent(const ExternalEvent&) = delete;
+  ExternalEvent& operator=(const ExternalEvent&) = delete;
+
+  void wait(Stream& stream);
+  /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the streams that wait.
+  void signal(std::exception_ptr error = nullptr);
+
+ private:
+  Fence* fence_;
+};
+
+}  // namespace openreg

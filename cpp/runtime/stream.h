@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "runtime/command.h"
+
+namespace openreg {
+
+enum class Priority : int { kHigh = -1, kNormal = 0 };
+
+/// A FIFO of commands on one device. It owns no thread: engines and waiting hosts run it
+/// (docs/architecture.md, "Streams"). Thread safe: many threads may submit to one stream.
+/// Stream cores are never freed: a reference stays valid for the life of the process.
+class Stream {
+ public:
+  int device() const noexcept;
+  /// Stable identity within the device; 0 is the device's default stream.
+  std::int64_t id() const noexcept;
+  Priority priority() const noexcept;
+
+  /// Enqueues a command; `arguments` are copied. Waits for room where the queue is full, working meanwhile. Throws Error in
+  /// a forked child and after shutdown, and what Hooks::check_interrupt throws while it waits for room.
+  void submit(const Kernel& kernel, std::span<const std::byte> arguments);
+
+  /// Nothing queued and nothing running. Never throws, never waits.
+  bool query() const noexcept;
+
+  /// Returns when all that was submitted before the call has happened; the calling thread works meanwhile.
+  /// Throws CommandError (once per failure; the stream is usable again), Error if called from a command of this stream.
+  void synchronize();
+
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+};
+
+/// Device `device`'s default stream. Throws Error if there is no such device.
+Stream& default_stream(int device);
+/// A new stream (or a drained, destroyed one, again).
+Stream& create_stream(int device, Priority priority = Priority::kNormal);
+/// Takes no more work from the user; what is queued still runs, then the core can serve again.
+void destroy_stream(Stream& stream) noexcept;
+/// The live stream with this id. Throws Error if there is none.
+Stream& find_stream(int device, std::int64_t id);
+
+/// Waits for all streams of the device. Clears their errors and throws the oldest.
+void synchronize_device(int device);
+
+/// What the scheduler has done so far, in the process: makes tests deterministic and explains speed.
+struct SchedulerCounters {
+  std::uint64_t commands_by_engines = 0;
+  std::uint64_t commands_by_hosts = 0;
+  std::uint64_t grants = 0;   ///< streams handed over to a waiting host
+  std::uint64_t helps = 0;    ///< streams that a waiting host took over by itself
+  std::uint64_t parks = 0;    ///< streams set aside, waiting for an event
+  std::uint64_t spares = 0;   ///< engines started in place of blocked ones
+  std::uint64_t sleeps = 0;   ///< host threads that slept on a wait
+  std::uint64_t engines = 0;  ///< engine threads started
+};
+SchedulerCounters scheduler_counters() noexcept;
+
+}  // namespace openreg
