@@ -1,0 +1,133 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace openreg::ops {
+
+enum class Access : std::uint8_t { kRead, kWrite };
+
+/// Writes a command's arguments as flat bytes, in the order of the calls. See Note [Arguments on
+/// the wire] in arguments.cpp. Tensors travel as metadata, never as owners: what is written holds
+/// device pointers, sizes and values only, so that a command can be encoded, shown, and run
+/// elsewhere.
+class ArgumentWriter {
+ public:
+  /// `op` names the operator in errors. Tensors on another device than `device` are refused with
+  /// CPU's sentence, but 0-dim CPU tensors, whose value is copied in.
+  ArgumentWriter(const char* op, c10::Device device);
+
+  /// Writes a device tensor, a 0-dim CPU tensor (its value), or an undefined one.
+  void tensor(const at::TensorBase& tensor, Access access = Access::kRead);
+  /// Also takes tensors of other openreg devices, for copies between devices.
+  void tensor_of_any_device(const at::TensorBase& tensor, Access access);
+  /// Writes a CPU tensor's elements themselves, contiguous, at most kMaxInlineBytes.
+  void inline_tensor(const at::TensorBase& cpu_tensor);
+  /// Writes a CPU tensor in pinned memory: the one host pointer a command may hold. The caller
+  /// keeps it alive.
+  void pinned_tensor(const at::TensorBase& cpu_tensor, Access access);
+
+  template <class T>
+  void value(const T& v) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    bytes(&v, sizeof(T));
+  }
+  template <class T>
+  void array(const T* data, std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    value<std::uint64_t>(count);
+    bytes(data, count * sizeof(T));
+  }
+
+  /// Keeps a temporary alive until after the launch, so that no other temporary of the same call
+  /// gets its memory (or its address, by which tensors are told apart).
+  const at::Tensor& hold(at::Tensor temporary) {
+    held_.push_back(std::move(temporary));
+    return held_.back();
+  }
+
+  /// The whole command, valid as long as the writer.
+  std::span<const std::byte> finish();
+
+  c10::Device device() const noexcept { return device_; }
+
+  static constexpr std::size_t kMaxInlineBytes = 32 * 1024;
+
+ private:
+  struct StorageEntry {
+    const void*
+        identity;  // the StorageImpl, so that tensors that share storage do so on the device
+    std::uint64_t pointer;
+    std::uint64_t nbytes;
+  };
+
+  void bytes(const void* data, std::size_t count);
+  bool write_known(const at::TensorBase& tensor, Access access);
+  void add_tensor(const at::TensorBase& tensor, std::uint32_t storage, std::uint32_t flags);
+  std::uint32_t add_storage(const void* identity, const void* pointer, std::size_t nbytes);
+  void add_payload_tensor(const at::TensorBase& cpu_tensor);
+
+  const char* op_;
+  c10::Device device_;
+  c10::SmallVector<StorageEntry, 6> storages_;
+  c10::SmallVector<const void*, 6> tensor_identities_;
+  c10::SmallVector<std::size_t, 6> tensor_offsets_;  // of each record in tensors_
+  c10::SmallVector<std::byte, 512> tensors_;         // tensor records
+  c10::SmallVector<std::byte, 192> values_;          // values and references to tensors, in order
+  c10::SmallVector<std::byte, 64> payload_;          // elements of CPU tensors
+  c10::SmallVector<at::Tensor, 2> held_;
+  c10::SmallVector<std::byte, 1024> command_;
+};
+
+/// Reads them back on the device, in the same order. Device tensors come back as CPU tensors over
+/// the aperture: one TensorImpl per tensor and one StorageImpl per storage of the call, so that
+/// identity and aliasing are kept.
+class ArgumentReader {
+ public:
+  explicit ArgumentReader(std::span<const std::byte> command);
+
+  /// The next argument, a tensor; undefined where an undefined one was written. Valid as long as
+  /// the reader.
+  at::Tensor& tensor();
+
+  template <class T>
+  T value() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T v;
+    std::memcpy(&v, take(sizeof(T)), sizeof(T));
+    return v;
+  }
+  /// Points into the command: valid while it runs.
+  template <class T>
+  std::span<const T> array() {
+    static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 8);
+    const auto count = value<std::uint64_t>();
+    return {reinterpret_cast<const T*>(take(count * sizeof(T))), count};
+  }
+
+ private:
+  const std::byte* take(std::size_t count);
+
+  c10::SmallVector<at::Tensor, 6> tensors_;
+  at::Tensor undefined_;
+  const std::byte* next_;
+};
+
+/// One tensor of an encoded command, for those who look at commands from outside (tests, tracing).
+struct TensorView {
+  const void* data;  ///< device pointer of the storage, or a pinned host pointer
+  std::size_t nbytes;
+  c10::ScalarType dtype;
+  bool written;
+};
+c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command);
+
+}  // namespace openreg::ops

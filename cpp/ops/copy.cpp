@@ -1,0 +1,173 @@
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/zero_ops.h>
+#include <torch/library.h>
+
+#include "backend/exception.h"
+#include "backend/stream.h"
+#include "ops/cpu_alias.h"
+#include "ops/launch.h"
+#include "ops/storage.h"
+#include "runtime/event.h"
+
+namespace openreg::ops {
+
+// Note [Copies]
+//
+//   device to device             a command; between two devices it runs on the source's stream, and
+//   both streams wait CPU to device, small         a command that carries the elements with it CPU
+//   to device, pinned        a command, if non_blocking; the pinned block is not reused before it
+//   has run CPU to device, pageable      waits for the stream, then the calling thread copies, as
+//   with CUDA device to CPU                a command if pinned and non_blocking, else waits, then
+//   the calling thread copies
+//
+// The copying itself is ATen's, with all conversions of dtype, strides, conj and neg bits, and
+// broadcasting.
+namespace {
+
+void run_copy(std::span<const std::byte> command) {
+  ArgumentReader reader(command);
+  auto& destination = reader.tensor();
+  at::native::copy_(destination, reader.tensor(), /*non_blocking=*/false);
+}
+const Kernel copy_kernel{"aten::copy_", &run_copy};
+
+/// What ATen checks of a copy before it copies, with its sentences.
+void check_copy(const at::Tensor& source, const at::Tensor& destination) {
+  if (source.sizes() != destination.sizes() &&
+      !at::is_expandable_to(source.sizes(), destination.sizes())) {
+    at::TensorIteratorConfig()
+        .add_output(destination)
+        .add_const_input(source)
+        .resize_outputs(false)
+        .check_all_same_dtype(false)
+        .check_all_same_device(false)
+        .build();
+  }
+  at::assert_no_internal_overlap(destination);
+  if (source.device() == destination.device()) at::assert_no_partial_overlap(destination, source);
+}
+
+bool is_async_with(const at::Tensor& cpu_tensor, bool non_blocking) {
+  return non_blocking && cpu_tensor.is_pinned();
+}
+
+/// Tells the pinned allocator that work of the current stream uses the tensor's memory.
+void record_pinned_use(const at::Tensor& cpu_tensor, c10::Device device) {
+  const auto& data = cpu_tensor.storage().data_ptr();
+  at::getHostAllocator(backend::kDeviceType)
+      ->record_event(data.get(), data.get_context(),
+                     backend::to_torch(backend::current_stream(device.index())));
+}
+
+void copy_within_device(const at::Tensor& source, const at::Tensor& destination) {
+  ArgumentWriter writer(copy_kernel.name(), destination.device());
+  writer.tensor(destination, Access::kWrite);
+  writer.tensor(source);
+  launch(copy_kernel, writer);
+}
+
+void copy_between_devices(const at::Tensor& source, const at::Tensor& destination) {
+  auto& from = backend::current_stream(source.device().index());
+  auto& to = backend::current_stream(destination.device().index());
+  backend::translate_errors([&] {
+    Event destination_ready;  // work queued on the destination may still use its memory
+    destination_ready.record(to);
+    destination_ready.wait(from);
+  });
+  ArgumentWriter writer(copy_kernel.name(), source.device());
+  writer.tensor_of_any_device(destination, Access::kWrite);
+  writer.tensor(source);
+  launch(copy_kernel, writer);
+  backend::translate_errors([&] {
+    Event copied;
+    copied.record(from);
+    copied.wait(to);
+  });
+}
+
+void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+  const auto device = destination.device();
+  if (is_async_with(source, non_blocking)) {
+    ArgumentWriter writer(copy_kernel.name(), device);
+    writer.tensor(destination, Access::kWrite);
+    writer.pinned_tensor(source, Access::kRead);
+    launch(copy_kernel, writer);
+    record_pinned_use(source, device);
+  } else if (source.nbytes() <= ArgumentWriter::kMaxInlineBytes) {
+    ArgumentWriter writer(copy_kernel.name(), device);
+    writer.tensor(destination, Access::kWrite);
+    writer.inline_tensor(writer.hold(source.contiguous()));
+    launch(copy_kernel, writer);
+  } else {
+    wait_for_device(device);
+    CpuAliases aliases(device);
+    const NoAutograd no_autograd;
+    auto memory = aliases.alias(destination);
+    at::native::copy_(memory, source, /*non_blocking=*/false);
+  }
+}
+
+void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+  const auto device = source.device();
+  if (is_async_with(destination, non_blocking)) {
+    ArgumentWriter writer(copy_kernel.name(), device);
+    writer.pinned_tensor(destination, Access::kWrite);
+    writer.tensor(source);
+    launch(copy_kernel, writer);
+    record_pinned_use(destination, device);
+    return;
+  }
+  wait_for_device(device);
+  CpuAliases aliases(device);
+  const NoAutograd no_autograd;
+  auto out = destination;
+  at::native::copy_(out, aliases.alias(source), /*non_blocking=*/false);
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+  if (source.is_same(destination)) return destination;
+  check_copy(source, destination);
+  if (destination.numel() == 0) return destination;
+  if (source._is_zerotensor()) {  // has no memory to copy
+    at::_ops::zero_::call(const_cast<at::Tensor&>(destination));
+  } else if (source.device() == destination.device()) {
+    copy_within_device(source, destination);
+  } else if (source.is_cpu()) {
+    copy_from_cpu(source, destination, non_blocking);
+  } else if (destination.is_cpu()) {
+    copy_to_cpu(source, destination, non_blocking);
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(source.is_privateuseone() && destination.is_privateuseone(),
+                                "openreg: cannot copy from ", source.device(), " to ",
+                                destination.device(), "; copy through the CPU");
+    copy_between_devices(source, destination);
+  }
+  return destination;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& destination) {
+  destination.resize_(source.sizes());
+  return copy_from(source, destination, /*non_blocking=*/false);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+}
+
+// The copy takes conj and neg bits along. Without this, resolving the bit of a device tensor is
+// itself a copy, which would be resolved by a copy, without end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace openreg::ops

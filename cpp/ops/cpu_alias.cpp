@@ -1,0 +1,109 @@
+#include "ops/cpu_alias.h"
+
+#include <ATen/ops/copy_native.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstring>
+
+#include "ops/factories.h"
+#include "ops/launch.h"
+#include "ops/storage.h"
+#include "runtime/address_space.h"
+
+namespace openreg::ops {
+
+namespace {
+
+/// A new tensor over `storage` with the geometry, dtype and bits of `like`.
+at::Tensor tensor_like(const at::Tensor& like, const c10::Storage& storage, c10::DispatchKey key) {
+  auto tensor = at::Tensor(at::detail::make_tensor_base<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(key), like.dtype()));
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) impl->_set_conj(true);
+  if (like.is_neg()) impl->_set_neg(true);
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  return tensor;
+}
+
+void release_storage(void* context) { delete static_cast<c10::Storage*>(context); }
+
+bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.storage_offset() == b.storage_offset();
+}
+
+}  // namespace
+
+CpuAliases::StoragePair& CpuAliases::storage_pair(const c10::Storage& device_storage) {
+  for (auto& pair : storages_) {
+    if (pair.device.is_alias_of(device_storage)) return pair;
+  }
+  auto* memory = AddressSpace::get().aperture(device_storage.data());
+  c10::DataPtr data(memory, new c10::Storage(device_storage), &release_storage,
+                    c10::Device(c10::kCPU));
+  c10::Storage cpu(c10::Storage::use_byte_size_t(), device_storage.nbytes(), std::move(data),
+                   c10::GetCPUAllocator(), /*resizable=*/true);
+  storages_.push_back({device_storage, std::move(cpu), memory});
+  return storages_.back();
+}
+
+at::Tensor CpuAliases::alias(const at::Tensor& tensor) {
+  for (const auto& pair : tensors_) {
+    if (pair.device.is_same(tensor)) return pair.cpu;
+  }
+  auto cpu = tensor_like(tensor, storage_pair(tensor.storage()).cpu, c10::DispatchKey::CPU);
+  tensors_.push_back({tensor, cpu});
+  return cpu;
+}
+
+void CpuAliases::copy_to_device(const c10::Storage& cpu, const c10::Storage& device) const {
+  // The device memory was taken from the stream's free list just now. Commands that another thread
+  // queued may still read what it held before, so they have to run first.
+  wait_for_device(device_);
+  std::memcpy(AddressSpace::get().aperture(device.data()), cpu.data(), cpu.nbytes());
+}
+
+void CpuAliases::take_over_changes() {
+  for (auto& pair : storages_) {
+    if (pair.cpu.data() == pair.memory) continue;
+    grow_storage(pair.device, pair.cpu.nbytes());
+    copy_to_device(pair.cpu, pair.device);
+  }
+  for (auto& [device, cpu] : tensors_) {
+    if (!same_geometry(device, cpu)) {
+      device.unsafeGetTensorImpl()->set_sizes_and_strides(cpu.sizes(), cpu.strides(),
+                                                          cpu.storage_offset());
+    }
+    if (device.is_conj() != cpu.is_conj() || device.is_neg() != cpu.is_neg()) {
+      const auto resolved = cpu.clone();
+      auto memory = tensor_like(device, cpu.storage(), c10::DispatchKey::CPU);
+      at::native::copy_(memory, resolved, /*non_blocking=*/false);
+    }
+  }
+}
+
+at::Tensor CpuAliases::to_device(const at::Tensor& result) {
+  if (!result.defined() || !result.is_cpu()) return result;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      result.layout() == at::kStrided && !result.is_quantized(),
+      "openreg: this operator returns a tensor that is not strided (got layout ", result.layout(),
+      ", dtype ", result.scalar_type(), "); call it on the CPU");
+  for (const auto& pair : tensors_) {
+    if (pair.cpu.is_same(result)) return pair.device;
+  }
+  for (const auto& pair : storages_) {
+    if (pair.cpu.is_alias_of(result.storage())) {
+      return tensor_like(result, pair.device, c10::DispatchKey::PrivateUse1);
+    }
+  }
+  const auto nbytes = static_cast<std::int64_t>(result.storage().nbytes());
+  auto storage = empty_on(device_, {nbytes}, at::kByte).storage();
+  if (nbytes != 0) copy_to_device(result.storage(), storage);
+  storages_.push_back(
+      {storage, result.storage(), result.storage().data()});  // a second result may share it
+  return tensor_like(result, storage, c10::DispatchKey::PrivateUse1);
+}
+
+}  // namespace openreg::ops

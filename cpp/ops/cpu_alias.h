@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+
+namespace openreg::ops {
+
+/// For code that runs CPU kernels on the calling thread: autograd has been dealt with above the
+/// backend.
+class NoAutograd {
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autograd_dispatch_keyset_with_ADInplaceOrView};
+};
+
+/// Device tensors as CPU tensors over the same memory, for a kernel that the calling thread runs
+/// itself once the stream is idle, and the way back for what the kernel made and changed. One alias
+/// per tensor and one storage per storage, so that identity and aliasing are as the caller has
+/// them. An alias keeps the device's memory alive.
+class CpuAliases {
+ public:
+  explicit CpuAliases(c10::Device device) : device_(device) {}
+
+  /// The CPU tensor over `tensor`'s memory.
+  at::Tensor alias(const at::Tensor& tensor);
+
+  /// Gives the device tensors what the kernel changed of their aliases beside the elements: sizes,
+  /// strides, a longer storage, conj and neg bits.
+  void take_over_changes();
+
+  /// A kernel's result as a device tensor: the tensor it is the alias of, a view of one, or a copy.
+  at::Tensor to_device(const at::Tensor& result);
+
+ private:
+  struct TensorPair {
+    at::Tensor device;
+    at::Tensor cpu;
+  };
+  struct StoragePair {
+    c10::Storage device;
+    c10::Storage cpu;
+    const void*
+        memory;  // of the CPU storage when it was made; it is another after a kernel has resized it
+  };
+
+  StoragePair& storage_pair(const c10::Storage& device_storage);
+  void copy_to_device(const c10::Storage& cpu, const c10::Storage& device) const;
+
+  c10::Device device_;
+  c10::SmallVector<TensorPair, 6> tensors_;
+  c10::SmallVector<StoragePair, 6> storages_;
+};
+
+}  // namespace openreg::ops

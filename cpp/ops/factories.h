@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace openreg::ops {
+
+/// Uninitialised memory on a device; `device` may be without index (the current one then).
+/// NaN-filled where torch.use_deterministic_algorithms asks for it.
+at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType dtype,
+                    std::optional<at::MemoryFormat> format = std::nullopt);
+at::Tensor empty_strided_on(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
+                            at::ScalarType dtype);
+
+}  // namespace openreg::ops

@@ -1,0 +1,166 @@
+#include "ops/fallback.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/List.h>
+#include <torch/library.h>
+
+#include <string>
+#include <unordered_set>
+
+#include "backend/device.h"
+#include "backend/generator.h"
+#include "ops/cpu_alias.h"
+#include "ops/launch.h"
+
+namespace openreg::ops {
+
+// Note [Tier 3]
+//
+// The thread that launches runs the kernel itself, once the stream is idle. That keeps the order of
+// the stream for this thread, lets the kernel raise where it was called, and lets kernels written
+// in Python run where Python expects them. The price is that the host waits; launch_stats() counts
+// it.
+namespace {
+
+/// Operators that take some of their tensors from the CPU although the others are on a device, as
+/// CUDA's do.
+bool takes_cpu_tensors(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> names{
+      "aten::_index_put_impl_",       // indices
+      "aten::_pack_padded_sequence",  // lengths
+      "aten::_ctc_loss.Tensor",       // lengths
+  };
+  const auto& name = op.operator_name();
+  if (name.name.rfind("aten::", 0) != 0) return true;  // a custom operator knows what it takes
+  return names.count(c10::toString(name)) != 0;
+}
+
+/// Finds the device of a call and refuses mixed ones with CPU's sentence.
+class CallDevice {
+ public:
+  explicit CallDevice(const c10::OperatorHandle& op) : op_(op) {}
+
+  void see(const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    if (tensor.is_privateuseone()) {
+      see(tensor.device());
+    } else if (tensor.dim() != 0 && !cpu_tensor_) {
+      cpu_tensor_ = tensor.device();
+    }
+  }
+  void see(c10::Device device) {
+    if (!device.is_privateuseone()) return;
+    device = c10::Device(device.type(), backend::resolve_device(device.index()));
+    if (device_ && *device_ != device) refuse(*device_, device);
+    device_ = device;
+  }
+  c10::Device get() const {
+    if (device_ && cpu_tensor_ && !takes_cpu_tensors(op_)) refuse(*device_, *cpu_tensor_);
+    return device_.value_or(c10::Device(backend::kDeviceType, backend::current_device()));
+  }
+
+ private:
+  [[noreturn]] void refuse(c10::Device a, c10::Device b) const {
+    TORCH_CHECK(false,
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                a, " and ", b, "! (when checking the arguments of ", op_.operator_name(), ")");
+  }
+
+  const c10::OperatorHandle& op_;
+  std::optional<c10::Device> device_;
+  std::optional<c10::Device> cpu_tensor_;
+};
+
+/// Calls `f` on each tensor in an argument or result, and puts back what it returns.
+template <class F>
+void map_tensors(c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    value = f(value.toTensor());
+  } else if (value.isTensorList()) {
+    auto list = value.toTensorList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) list.set(i, f(list.get(i)));
+    value = list;
+  } else if (value.isOptionalTensorList()) {
+    auto list = value.toOptionalTensorList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (const std::optional<at::Tensor> tensor = list.get(i)) list.set(i, f(*tensor));
+    }
+    value = list;
+  }
+}
+
+c10::Device device_of_call(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  CallDevice device(op);
+  for (const auto& argument : arguments) {
+    if (argument.isDevice()) device.see(argument.toDevice());
+    auto copy = argument;
+    map_tensors(copy, [&](const at::Tensor& tensor) {
+      device.see(tensor);
+      return tensor;
+    });
+  }
+  return device.get();
+}
+
+bool is_generator(const c10::Argument& argument) {
+  const auto type = argument.type();
+  if (type->kind() == c10::TypeKind::GeneratorType) return true;
+  const auto optional = type->cast<c10::OptionalType>();
+  return optional && optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+}
+
+/// A CPU generator seeded from the device's, or from the one that was given: the same device seed
+/// gives the same numbers, and CPU's own random state is left alone.
+at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
+  constexpr std::uint64_t kNumbersPerCall = 4;
+  const auto generator = given.isNone() ? std::nullopt : std::optional(given.toGenerator());
+  const auto philox = backend::reserve_philox(generator, device.index(), kNumbersPerCall);
+  return at::detail::createCPUGenerator(philox.seed ^ (philox.offset * 0x9E3779B97F4A7C15));
+}
+
+}  // namespace
+
+void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                           torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(cpu_op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+                              "openreg: ", op.operator_name(),
+                              " has no kernel for openreg, and none for the CPU to run instead");
+  const auto& schema = cpu_op.schema();
+  const auto arguments_count = schema.arguments().size();
+  const auto device = device_of_call(op, torch::jit::last(*stack, arguments_count));
+  wait_for_device(device);
+
+  CpuAliases aliases(device);
+  for (std::size_t i = 0; i < arguments_count; ++i) {
+    auto& argument = (*stack)[stack->size() - arguments_count + i];
+    if (argument.isDevice() && argument.toDevice().is_privateuseone()) {
+      argument = c10::Device(c10::kCPU);
+    } else if (is_generator(schema.arguments()[i])) {
+      argument = cpu_generator(argument, device);
+    } else {
+      map_tensors(argument, [&](const at::Tensor& tensor) {
+        return tensor.defined() && tensor.is_privateuseone() ? aliases.alias(tensor) : tensor;
+      });
+    }
+  }
+
+  count_launch(Tier::kSynchronous);
+  {
+    const NoAutograd no_autograd;
+    cpu_op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    aliases.take_over_changes();
+  }
+  for (auto i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
+    map_tensors((*stack)[i], [&](const at::Tensor& result) { return aliases.to_device(result); });
+  }
+}
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  run_on_calling_thread(op, op, stack);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+namespace openreg::ops {
+
+/// Runs a CPU kernel on the calling thread, over device memory: waits until the current stream is
+/// idle, gives the kernel aliases of the device tensors on the stack, and makes its results device
+/// tensors again. `op` is whom errors name; `cpu_op` is what is run: the stack holds its arguments.
+/// Throws NotImplementedError where the CPU has no kernel.
+void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                           torch::jit::Stack* stack);
+
+/// The boxed fallback: every operator that nothing else covers.
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+}  // namespace openreg::ops

@@ -1,0 +1,70 @@
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/fill_native.h>
+#include <ATen/ops/zero_native.h>
+#include <torch/library.h>
+
+#include "ops/argument_traits.h"
+#include "ops/launch.h"
+
+namespace openreg::ops {
+
+namespace {
+
+void run_fill(std::span<const std::byte> command) {
+  ArgumentReader reader(command);
+  auto& self = reader.tensor();
+  at::native::fill_(self, ArgumentOf<at::Scalar>::read(reader));
+}
+const Kernel fill_kernel{"aten::fill_.Scalar", &run_fill};
+
+void run_fill_tensor(std::span<const std::byte> command) {
+  ArgumentReader reader(command);
+  auto& self = reader.tensor();
+  at::native::fill_(self, reader.tensor());
+}
+const Kernel fill_tensor_kernel{"aten::fill_.Tensor", &run_fill_tensor};
+
+void run_zero(std::span<const std::byte> command) {
+  ArgumentReader reader(command);
+  at::native::zero_(reader.tensor());
+}
+const Kernel zero_kernel{"aten::zero_", &run_zero};
+
+ArgumentWriter writer_for(const Kernel& kernel, const at::Tensor& self) {
+  at::assert_no_internal_overlap(self);
+  ArgumentWriter writer(kernel.name(), self.device());
+  writer.tensor(self, Access::kWrite);
+  return writer;
+}
+
+at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
+  auto writer = writer_for(fill_kernel, self);
+  ArgumentOf<at::Scalar>::write(writer, value);
+  launch(fill_kernel, writer);
+  return self;
+}
+
+at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+              value.dim(), " dimensions.");
+  auto writer = writer_for(fill_tensor_kernel, self);
+  writer.tensor(value);
+  launch(fill_tensor_kernel, writer);
+  return self;
+}
+
+at::Tensor& zero(at::Tensor& self) {
+  auto writer = writer_for(zero_kernel, self);
+  launch(zero_kernel, writer);
+  return self;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("fill_.Scalar", TORCH_FN(fill_scalar));
+  m.impl("fill_.Tensor", TORCH_FN(fill_tensor));
+  m.impl("zero_", TORCH_FN(zero));
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "ops/arguments.h"
+#include "ops/statistics.h"
+#include "runtime/command.h"
+
+namespace openreg::ops {
+
+/// The one way to submit work: enqueues `kernel` with the arguments written, on the current stream
+/// of the writer's device. With TORCH_OPENREG_LAUNCH_BLOCKING=1 it waits and raises what the kernel
+/// raised. Throws c10::Error after shutdown and in a forked child.
+void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier = Tier::kStructured);
+
+/// Waits until the current stream of `device` is idle, working meanwhile: for operators whose
+/// result the host needs. Throws what failed on the stream before.
+void wait_for_device(c10::Device device);
+
+}  // namespace openreg::ops

@@ -1,0 +1,42 @@
+#include "ops/storage.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/resize_native.h>
+#include <torch/library.h>
+
+#include "ops/factories.h"
+
+namespace openreg::ops {
+
+namespace {
+
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
+                         std::optional<at::MemoryFormat> format) {
+  grow_storage(self.storage(),
+               bytes_needed(size, {}, self.dtype().itemsize(), self.storage_offset()));
+  return at::native::resize_(self, size, format);
+}
+
+}  // namespace
+
+std::size_t bytes_needed(at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t itemsize,
+                         std::int64_t offset) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
+  return strides.empty() ? at::detail::computeStorageNbytesContiguous(sizes, itemsize, offset)
+                         : at::detail::computeStorageNbytes(sizes, strides, itemsize, offset);
+}
+
+void grow_storage(const c10::Storage& storage, std::size_t nbytes) {
+  if (nbytes > storage.nbytes())
+    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(storage, nbytes);
+}
+
+c10::Storage empty_storage(c10::Device device) {
+  return empty_on(device, {0}, at::kByte).storage();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("resize_", TORCH_FN(resize)); }
+
+}  // namespace openreg::ops

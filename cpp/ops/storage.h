@@ -1,0 +1,22 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+#include <cstddef>
+
+namespace openreg::ops {
+
+/// Bytes of storage that a tensor of this geometry reaches into; 0 for one without elements. Empty
+/// `strides`: contiguous.
+std::size_t bytes_needed(at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t itemsize,
+                         std::int64_t offset);
+
+/// Makes a device storage at least `nbytes` long, in the order of the current stream; keeps its
+/// content.
+void grow_storage(const c10::Storage& storage, std::size_t nbytes);
+
+/// A resizable storage of 0 bytes on a device.
+c10::Storage empty_storage(c10::Device device);
+
+}  // namespace openreg::ops

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Writes cpp/ops/structured/*.cpp: one line for each structured operator of the installed torch.
+
+The files are committed; a test runs this program and compares. Needs PyYAML, which torchgen reads the schema with.
+
+    python tools/generate_structured.py [--output DIRECTORY]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+FILES = 6
+
+HEADER = """\
+// Written by tools/generate_structured.py from the schema that ships with torch {version}. Do not edit.
+#include "ops/structured.h"
+
+{includes}
+
+namespace openreg::ops {{
+
+#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \\
+  Structured<at::meta::structured_##META, at::_ops::FUNCTIONAL, at::_ops::OUT, &at::cpu::KERNEL>, \\
+      at::_ops::FUNCTIONAL, at::_ops::OUT
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {{
+{lines}
+}}
+
+#undef STRUCTURED
+
+}}  // namespace openreg::ops
+"""
+
+
+@dataclass(frozen=True)
+class Group:
+    root: str  # names the headers and the kernel: "add"
+    meta: str  # "add_Tensor"
+    functional: str  # "add_Tensor"
+    out: str  # "add_out"
+    inplace: str | None  # "add__Tensor"
+
+    def line(self) -> str:
+        forms = f"STRUCTURED({self.meta}, {self.functional}, {self.out}, {self.root}_outf)"
+        if self.inplace:
+            forms += f", at::_ops::{self.inplace}"
+        return f"  register_structured<{forms}>(m);"
+
+    def includes(self) -> list[str]:
+        return [f"#include <ATen/ops/{self.root}_{kind}.h>" for kind in ("cpu_dispatch", "meta", "ops")]
+
+
+def structured_groups() -> list[Group]:
+    from torchgen.api import cpp, meta
+    from torchgen.gen import get_grouped_native_functions, parse_native_yaml
+    from torchgen.model import NativeFunctionsGroup
+
+    spec = importlib.util.find_spec("torchgen")
+    assert spec is not None and spec.submodule_search_locations is not None
+    schema = Path(spec.submodule_search_locations[0]) / "packaged" / "ATen" / "native"
+    parsed = parse_native_yaml(str(schema / "native_functions.yaml"), str(schema / "tags.yaml"))
+    groups = []
+    for group in get_grouped_native_functions(parsed.native_functions):
+        if not isinstance(group, NativeFunctionsGroup) or not group.structured:
+            continue
+        groups.append(
+            Group(
+                root=group.out.root_name,
+                meta=meta.name(group),
+                functional=group.functional.func.name.unambiguous_name(),
+                out=group.out.func.name.unambiguous_name(),
+                inplace=group.inplace.func.name.unambiguous_name() if group.inplace else None,
+            )
+        )
+    return sorted(groups, key=lambda group: (group.root, group.functional))
+
+
+def torch_version() -> str:
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None and spec.submodule_search_locations is not None
+    namespace: dict[str, str] = {}
+    exec((Path(spec.submodule_search_locations[0]) / "version.py").read_text(), namespace)
+    return namespace["__version__"].split("+")[0]
+
+
+def generate() -> dict[str, str]:
+    """The files, by name."""
+    groups = structured_groups()
+    size = math.ceil(len(groups) / FILES)
+    version = torch_version()
+    files = {}
+    for index in range(FILES):
+        part = groups[index * size : (index + 1) * size]
+        includes = sorted({line for group in part for line in group.includes()})
+        files[f"structured_{index}.cpp"] = HEADER.format(
+            version=version,
+            includes="\n".join(includes),
+            lines="\n".join(group.line() for group in part),
+        )
+    return files
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    default = Path(__file__).resolve().parent.parent / "cpp" / "ops" / "structured"
+    parser.add_argument("--output", type=Path, default=default)
+    output = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
+    for name, text in generate().items():
+        (output / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
