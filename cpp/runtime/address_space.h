@@ -7,15 +7,15 @@ namespace openreg {
 
 /// The devices' memory. See Note [Two windows] in address_space.cpp and docs/architecture.md.
 ///
-/// Each device has a *window*: addresses without access, the ones that device pointers lie in. At a constant
-/// distance from all windows lie the *apertures*, where the memory really is. Code that runs on the device adds
-/// the distance. Host code that follows a device pointer faults.
+/// Each device has a *window*: addresses without access, the ones that device pointers lie in. At a
+/// constant distance from all windows lie the *apertures*, where the memory really is. Code that
+/// runs on the device adds the distance. Host code that follows a device pointer faults.
 ///
 /// One per process, reserved at first use, never released. All members are thread safe.
 class AddressSpace {
  public:
-  /// The process's address space; reserves it on the first call. Throws Error if not even 1 GiB a device can be
-  /// reserved, or if the settings are malformed.
+  /// The process's address space; reserves it on the first call. Throws Error if not even 1 GiB a
+  /// device can be reserved, or if the settings are malformed.
   static AddressSpace& get();
 
   /// The address space if it has been reserved, else nullptr. Never throws.
@@ -24,40 +24,48 @@ class AddressSpace {
   /// Device that `p` points into (interior pointers included), or -1 if it is not a device pointer.
   int device_of(const void* p) const noexcept {
     const auto offset = reinterpret_cast<std::uintptr_t>(p) - base_;
-    return offset < distance_ ? static_cast<int>(offset / window_) : -1;
+    return offset < distance_ ? static_cast<int>(offset >> window_shift_) : -1;
   }
 
   /// Where a device pointer's memory is for code that runs on the device. nullptr stays nullptr.
   void* aperture(const void* device_pointer) const noexcept {
-    return device_pointer ? reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(device_pointer) + distance_)
+    return device_pointer ? reinterpret_cast<void*>(
+                                reinterpret_cast<std::uintptr_t>(device_pointer) + distance_)
                           : nullptr;
   }
   /// The reverse of aperture().
   void* window(const void* aperture_pointer) const noexcept {
-    return aperture_pointer ? reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(aperture_pointer) - distance_)
+    return aperture_pointer ? reinterpret_cast<void*>(
+                                  reinterpret_cast<std::uintptr_t>(aperture_pointer) - distance_)
                             : nullptr;
   }
 
-  /// Commits a segment of at least `bytes` (rounded up to kGranularity) of zeroed memory on `device` and returns its
-  /// device pointer, aligned to kGranularity; nullptr when the device's capacity would be exceeded.
+  /// Commits a segment of at least `bytes` (rounded up to kGranularity) of zeroed memory on
+  /// `device` and returns its device pointer, aligned to kGranularity; nullptr when the device's
+  /// capacity would be exceeded, when no free range of addresses is long enough, or when the system
+  /// refuses the memory. Throws Error if there is no such device.
   void* map(int device, std::size_t bytes);
 
-  /// Gives back a segment that map() returned. The caller makes sure that no command still uses it.
+  /// Gives a segment that map() returned back to the system; nullptr is ignored, any other address
+  /// ends the process. The caller makes sure that no command still uses it.
   void unmap(void* segment) noexcept;
 
-  int devices() const noexcept { return static_cast<int>(distance_ / window_); }
-  std::size_t capacity() const noexcept { return capacity_; }      ///< bytes that a device can have mapped
-  std::size_t window_bytes() const noexcept { return window_; }    ///< size of a device's range of addresses
-  std::size_t mapped(int device) const noexcept;                   ///< bytes mapped now
+  int devices() const noexcept { return static_cast<int>(distance_ >> window_shift_); }
+  /// Bytes that a device can have mapped.
+  std::size_t capacity() const noexcept { return capacity_; }
+  /// Size of a device's range of addresses: the capacity, rounded up to a power of two.
+  std::size_t window_bytes() const noexcept { return std::size_t{1} << window_shift_; }
+  /// Bytes that `device`, which must exist, has mapped now.
+  std::size_t mapped(int device) const noexcept;
 
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
  private:
   AddressSpace();
 
-  std::uintptr_t base_ = 0;       // start of device 0's window
-  std::size_t window_ = 0;        // bytes of one window, a power of two
-  std::uintptr_t distance_ = 0;   // from a window to its aperture: all windows together
+  std::uintptr_t base_ = 0;      // start of device 0's window
+  int window_shift_ = 0;         // a window has 2^window_shift_ bytes
+  std::uintptr_t distance_ = 0;  // from a window to its aperture: all windows together
   std::size_t capacity_ = 0;
   struct Segments;
   Segments* segments_ = nullptr;  // leaked with the rest: tensors may outlive static destruction

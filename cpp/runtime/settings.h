@@ -7,11 +7,18 @@ namespace openreg {
 
 /// Every environment variable that the library reads (docs/settings.md lists them).
 struct Settings {
-  int devices = 2;                    ///< TORCH_OPENREG_DEVICES: number of devices, 1 to 64
-  std::optional<std::size_t> memory;  ///< TORCH_OPENREG_MEMORY: bytes per device ("8GiB", "512MiB", "4096"); unset: see address_space.h
-  int engines = 1;                    ///< TORCH_OPENREG_ENGINES: threads that run commands, 1 to 1024; default cores - 1, at least 1
-  bool launch_blocking = false;       ///< TORCH_OPENREG_LAUNCH_BLOCKING: 0 or 1; each launch waits and raises where it was made
-  bool fault_message = true;          ///< TORCH_OPENREG_FAULT_MESSAGE: 0 or 1; one line when the host touches device memory
+  /// TORCH_OPENREG_DEVICES: number of devices, 1 to 64.
+  int devices = 2;
+  /// TORCH_OPENREG_MEMORY: bytes per device, as "8GiB", "512MiB", "1073741824", or "50%" of the
+  /// default. Unset: default_device_memory() of host_memory.h.
+  std::optional<std::size_t> memory;
+  /// TORCH_OPENREG_ENGINES: threads that run commands, 1 to 1024. Default: the cores less one, at
+  /// least one.
+  int engines = 1;
+  /// TORCH_OPENREG_LAUNCH_BLOCKING: 0 or 1. Each launch waits, and raises where it was made.
+  bool launch_blocking = false;
+  /// TORCH_OPENREG_FAULT_MESSAGE: 0 or 1. One line on stderr when the host touches device memory.
+  bool fault_message = true;
 };
 
 /// The settings, read from the environment once, at the first call. Thread safe.

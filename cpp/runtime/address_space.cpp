@@ -1,0 +1,195 @@
+#include "runtime/address_space.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <string>
+
+#include "runtime/error.h"
+#include "runtime/fault_message.h"
+#include "runtime/host_memory.h"
+#include "runtime/range_allocator.h"
+#include "runtime/settings.h"
+
+namespace openreg {
+
+// Note [Two windows]
+// A device pointer must be a real address, because PyTorch does arithmetic on it, yet the host must
+// not be able to use it. So every device address exists twice:
+//
+//   base_                                   base_ + distance_
+//   | window 0 | window 1 | ... |           | aperture 0 | aperture 1 | ... |
+//     no access, ever: what data_ptr()        the memory, committed segment by segment: what
+//     kernels says; a host that follows it faults     use, after adding distance_
+//
+// The check costs nothing per operation, there is no lock, and the questions "whose pointer is
+// this?" and "where is its memory?" are arithmetic on two constants. All of it is one reservation
+// of addresses without memory behind them. A window is a power of two, so that the device is a
+// shift away.
+
+namespace {
+
+constexpr std::size_t kSmallestWindow = std::size_t{1} << 30;
+constexpr std::size_t kGranularity = AddressSpace::kGranularity;
+constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+std::atomic<AddressSpace*> g_address_space{nullptr};
+
+std::string gibibytes(std::size_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g GiB",
+                static_cast<double>(bytes) / static_cast<double>(1 << 30));
+  return text;
+}
+
+// `bytes` of addresses without access, aligned to kGranularity for huge pages; 0 if the system
+// refuses.
+std::uintptr_t reserve(std::size_t bytes) {
+  void* const block = mmap(nullptr, bytes + kGranularity, PROT_NONE, kReserved, -1, 0);
+  if (block == MAP_FAILED) return 0;
+  const auto begin = reinterpret_cast<std::uintptr_t>(block);
+  const auto aligned = (begin + kGranularity - 1) / kGranularity * kGranularity;
+  if (aligned > begin) munmap(block, aligned - begin);
+  const auto end = aligned + bytes;
+  munmap(reinterpret_cast<void*>(end), begin + bytes + kGranularity - end);
+  return aligned;
+}
+
+bool commit(void* address, std::size_t bytes) {
+  // Accounted for, unlike the reservation: where the system does not overcommit it refuses here,
+  // not at the first touch.
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  if (mmap(address, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) == MAP_FAILED) return false;
+#ifdef MADV_HUGEPAGE
+  madvise(address, bytes, MADV_HUGEPAGE);
+#endif
+#ifdef MADV_DONTDUMP
+  madvise(
+      address, bytes,
+      MADV_DONTDUMP);  // a core file is about the host program, and would have the device's size
+#endif
+  return true;
+}
+
+void decommit(void* address, std::size_t bytes) noexcept {
+  if (mmap(address, bytes, PROT_NONE, kReserved | MAP_FIXED, -1, 0) != MAP_FAILED) return;
+  // The kernel has no room for one more mapping. The memory can still go back; the range stays
+  // accessible until it is used again.
+  madvise(address, bytes, MADV_DONTNEED);
+}
+
+}  // namespace
+
+struct AddressSpace::Segments {
+  struct Device {
+    Device(std::uintptr_t window, std::size_t bytes) : ranges(window, bytes) {}
+
+    std::mutex mutex;
+    RangeAllocator ranges;   // of the window
+    std::size_t mapped = 0;  // bytes
+  };
+  std::deque<Device> devices;
+};
+
+AddressSpace& AddressSpace::get() {
+  static AddressSpace& space = []() -> AddressSpace& {
+    auto* const created = new AddressSpace;
+    g_address_space.store(created, std::memory_order_release);
+    if (settings().fault_message) install_fault_message();
+    return *created;
+  }();
+  return space;
+}
+
+AddressSpace* AddressSpace::get_if_reserved() noexcept {
+  return g_address_space.load(std::memory_order_acquire);
+}
+
+AddressSpace::AddressSpace() {
+  const auto devices = static_cast<std::size_t>(settings().devices);
+  const std::size_t memory =
+      settings().memory ? *settings().memory : default_device_memory(settings().devices);
+  capacity_ = std::max(memory / kGranularity * kGranularity, kGranularity);
+
+  const std::size_t wanted = std::bit_ceil(capacity_);
+  std::size_t window = wanted;
+  while ((base_ = reserve(2 * devices * window)) == 0) {
+    const int reason = errno;
+    if (window <= kSmallestWindow) {
+      throw Error("openreg: the system refuses the addresses of " + std::to_string(devices) +
+                  " devices (got \"" + std::strerror(reason) + "\", expected " +
+                  gibibytes(2 * devices * window) +
+                  "); raise `ulimit -v`, or lower TORCH_OPENREG_DEVICES or TORCH_OPENREG_MEMORY");
+    }
+    window /= 2;
+  }
+  capacity_ = std::min(capacity_, window);
+  window_shift_ = std::countr_zero(window);
+  distance_ = devices * window;
+  if (window < wanted) {
+    std::fprintf(stderr,
+                 "openreg: the system allows only %s of addresses per device instead of %s; a "
+                 "device has %s of memory\n",
+                 gibibytes(window).c_str(), gibibytes(wanted).c_str(),
+                 gibibytes(capacity_).c_str());
+  }
+
+  segments_ = new Segments;
+  for (std::size_t device = 0; device < devices; ++device) {
+    segments_->devices.emplace_back(base_ + device * window, window);
+  }
+}
+
+void* AddressSpace::map(int device, std::size_t bytes) {
+  if (device < 0 || device >= devices()) {
+    throw Error("openreg: device index out of range (got " + std::to_string(device) +
+                ", expected 0 to " + std::to_string(devices() - 1) + ")");
+  }
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const std::lock_guard lock(owner.mutex);
+  if (bytes > capacity_ - owner.mapped) return nullptr;
+  // The capacity and what is mapped are multiples of the granularity: rounding up stays below the
+  // capacity.
+  const std::size_t rounded =
+      std::max((bytes + kGranularity - 1) / kGranularity, std::size_t{1}) * kGranularity;
+  if (rounded > capacity_ - owner.mapped) return nullptr;
+  const auto address = owner.ranges.take(rounded);
+  if (address == 0) return nullptr;
+  void* const segment = reinterpret_cast<void*>(address);
+  if (!commit(aperture(segment), rounded)) {
+    owner.ranges.give_back(address);
+    return nullptr;
+  }
+  owner.mapped += rounded;
+  return segment;
+}
+
+void AddressSpace::unmap(void* segment) noexcept {
+  if (segment == nullptr) return;
+  const int device = device_of(segment);
+  if (device < 0) std::terminate();
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const auto address = reinterpret_cast<std::uintptr_t>(segment);
+  const std::lock_guard lock(owner.mutex);
+  const std::size_t bytes = owner.ranges.size_of(address);
+  if (bytes == 0) std::terminate();  // not a segment: going on would take memory from somebody
+  decommit(aperture(segment), bytes);
+  owner.ranges.give_back(address);
+  owner.mapped -= bytes;
+}
+
+std::size_t AddressSpace::mapped(int device) const noexcept {
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const std::lock_guard lock(owner.mutex);
+  return owner.mapped;
+}
+
+}  // namespace openreg

@@ -1,0 +1,275 @@
+#include "runtime/address_space.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "runtime/error.h"
+#include "runtime/fault_message.h"
+#include "runtime/settings.h"
+
+namespace openreg {
+namespace {
+
+constexpr std::size_t kGranularity = AddressSpace::kGranularity;
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+std::span<unsigned char> memory_of(const AddressSpace& space, void* segment, std::size_t bytes) {
+  return {static_cast<unsigned char*>(space.aperture(segment)), bytes};
+}
+
+char* offset(void* pointer, std::size_t bytes) { return static_cast<char*>(pointer) + bytes; }
+
+TEST(AddressSpace, MemoryIsZeroedAndHoldsWhatIsWritten) {
+  auto& space = AddressSpace::get();
+  for (int device = 0; device < space.devices(); ++device) {
+    void* const segment = space.map(device, 100);
+    ASSERT_NE(segment, nullptr);
+    const auto memory = memory_of(space, segment, kGranularity);  // rounded up from 100
+    EXPECT_EQ(std::ranges::count(memory, 0), kGranularity);
+    std::ranges::fill(memory, static_cast<unsigned char>(device + 1));
+    EXPECT_EQ(memory.front(), device + 1);
+    EXPECT_EQ(memory.back(), device + 1);
+    space.unmap(segment);
+  }
+}
+
+TEST(AddressSpace, EveryByteOfASegmentResolvesToItsDevice) {
+  auto& space = AddressSpace::get();
+  for (int device = 0; device < space.devices(); ++device) {
+    void* const segment = space.map(device, 3 * kGranularity);
+    ASSERT_NE(segment, nullptr);
+    EXPECT_EQ(space.device_of(segment), device);
+    EXPECT_EQ(space.device_of(offset(segment, kGranularity + 1)), device);
+    EXPECT_EQ(space.device_of(offset(segment, 3 * kGranularity - 1)), device);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(segment) % kGranularity, 0);
+    space.unmap(segment);
+  }
+}
+
+TEST(AddressSpace, NeighboursOfTheWindowsAreNoDevicePointers) {
+  auto& space = AddressSpace::get();
+  void* const first = space.map(0, 1);  // the lowest free range: nothing else is mapped on device 0
+  ASSERT_NE(first, nullptr);
+  const auto all_windows = static_cast<std::size_t>(space.devices()) * space.window_bytes();
+  EXPECT_EQ(space.device_of(first), 0);
+  EXPECT_EQ(space.device_of(offset(first, space.window_bytes() - 1)), 0);
+  EXPECT_EQ(space.device_of(offset(first, space.window_bytes())), 1);
+  EXPECT_EQ(space.device_of(offset(first, all_windows - 1)), space.devices() - 1);
+  EXPECT_EQ(space.device_of(offset(first, all_windows)), -1);
+  EXPECT_EQ(space.device_of(reinterpret_cast<char*>(reinterpret_cast<std::uintptr_t>(first) - 1)),
+            -1);
+  EXPECT_EQ(space.device_of(space.aperture(first)), -1);
+  EXPECT_EQ(space.device_of(&space), -1);
+  EXPECT_EQ(space.device_of(nullptr), -1);
+  space.unmap(first);
+}
+
+TEST(AddressSpace, WindowAndApertureAreInverse) {
+  auto& space = AddressSpace::get();
+  void* const segment = space.map(1, kGranularity);
+  ASSERT_NE(segment, nullptr);
+  EXPECT_NE(space.aperture(segment), segment);
+  EXPECT_EQ(space.window(space.aperture(segment)), segment);
+  EXPECT_EQ(space.aperture(offset(segment, 5)), offset(space.aperture(segment), 5));
+  EXPECT_EQ(space.aperture(nullptr), nullptr);
+  EXPECT_EQ(space.window(nullptr), nullptr);
+  space.unmap(segment);
+}
+
+TEST(AddressSpace, TheWindowIsTheCapacityRoundedUpToAPowerOfTwo) {
+  auto& space = AddressSpace::get();
+  EXPECT_EQ(space.devices(), settings().devices);
+  EXPECT_EQ(space.capacity() % kGranularity, 0);
+  EXPECT_GE(space.window_bytes(), space.capacity());
+  EXPECT_LT(space.window_bytes() / 2, space.capacity());
+}
+
+TEST(AddressSpace, BeyondTheCapacityThereIsNoMemoryAndNothingChanges) {
+  auto& space = AddressSpace::get();
+  void* const segment = space.map(0, kGranularity);
+  ASSERT_NE(segment, nullptr);
+  memory_of(space, segment, 1)[0] = 7;
+  for (const std::size_t bytes : {space.capacity(), space.capacity() + 1, SIZE_MAX}) {
+    EXPECT_EQ(space.map(0, bytes), nullptr) << bytes;
+  }
+  EXPECT_EQ(space.mapped(0), kGranularity);
+  EXPECT_EQ(memory_of(space, segment, 1)[0], 7);
+  void* const other = space.map(0, kGranularity);
+  EXPECT_NE(other, nullptr);
+  space.unmap(other);
+  space.unmap(segment);
+  EXPECT_EQ(space.mapped(0), 0);
+}
+
+TEST(AddressSpace, ADeviceThatDoesNotExistIsAnError) {
+  auto& space = AddressSpace::get();
+  for (const int device : {-1, space.devices()}) {
+    try {
+      space.map(device, 1);
+      FAIL() << device;
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()), "openreg: device index out of range (got " +
+                                               std::to_string(device) + ", expected 0 to " +
+                                               std::to_string(space.devices() - 1) + ")");
+    }
+  }
+}
+
+TEST(AddressSpace, AnUnmappedRangeIsReusedZeroed) {
+  auto& space = AddressSpace::get();
+  void* const segment = space.map(0, 2 * kGranularity);
+  ASSERT_NE(segment, nullptr);
+  std::ranges::fill(memory_of(space, segment, 2 * kGranularity), static_cast<unsigned char>(0xA5));
+  space.unmap(segment);
+  EXPECT_EQ(space.mapped(0), 0);
+  EXPECT_EQ(space.map(0, 2 * kGranularity), segment);
+  EXPECT_EQ(std::ranges::count(memory_of(space, segment, 2 * kGranularity), 0), 2 * kGranularity);
+  space.unmap(segment);
+}
+
+TEST(AddressSpace, UnmappedMemoryGoesBackToTheSystem) {
+  auto& space = AddressSpace::get();
+  void* const segment = space.map(0, kGranularity);
+  ASSERT_NE(segment, nullptr);
+  std::memset(space.aperture(segment), 1, kGranularity);
+  unsigned char resident = 0;
+  ASSERT_EQ(mincore(space.aperture(segment), 1, &resident), 0);
+  EXPECT_EQ(resident & 1, 1);
+  space.unmap(segment);
+  EXPECT_TRUE(mincore(space.aperture(segment), 1, &resident) != 0 || (resident & 1) == 0);
+}
+
+TEST(AddressSpace, ThreadsMapAndUnmapWithoutSharingMemory) {
+  auto& space = AddressSpace::get();
+  constexpr int kThreads = 8;
+  constexpr int kRounds = 200;
+  std::array<int, kThreads> damaged{};
+  {
+    std::vector<std::jthread> threads;
+    for (int id = 0; id < kThreads; ++id) {
+      threads.emplace_back([&space, &damaged, id] {
+        const auto mark = static_cast<unsigned char>(id + 1);
+        for (int round = 0; round < kRounds; ++round) {
+          const std::size_t bytes = static_cast<std::size_t>(1 + round % 3) * kGranularity;
+          void* const segment = space.map(id % space.devices(), bytes);
+          if (segment == nullptr) {
+            ++damaged[static_cast<std::size_t>(id)];
+            continue;
+          }
+          const auto memory = memory_of(space, segment, bytes);
+          const bool fresh = memory.front() == 0 && memory.back() == 0;
+          memory.front() = memory.back() = mark;
+          std::this_thread::yield();
+          if (!fresh || memory.front() != mark || memory.back() != mark)
+            ++damaged[static_cast<std::size_t>(id)];
+          space.unmap(segment);
+        }
+      });
+    }
+  }
+  EXPECT_EQ(damaged, (std::array<int, kThreads>{}));
+  for (int device = 0; device < space.devices(); ++device) EXPECT_EQ(space.mapped(device), 0);
+}
+
+// These need a process whose address space is not reserved yet.
+class AddressSpaceDeathTest : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  static void limit_addresses(std::size_t bytes) {
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+  }
+
+  // Exits with 0 if a device works and has `window` bytes of addresses and of memory.
+  [[noreturn]] static void exit_after_use(std::size_t window) {
+    auto& space = AddressSpace::get();
+    void* const segment = space.map(1, 64 * kGranularity);
+    if (segment == nullptr) std::exit(3);
+    std::memset(space.aperture(segment), 1, 64 * kGranularity);
+    space.unmap(segment);
+    std::exit(space.window_bytes() == window && space.capacity() == window ? 0 : 4);
+  }
+};
+
+TEST_F(AddressSpaceDeathTest, NothingIsReservedBeforeFirstUse) {
+  EXPECT_EXIT(
+      {
+        if (AddressSpace::get_if_reserved() != nullptr) std::exit(1);
+        auto& space = AddressSpace::get();
+        std::exit(AddressSpace::get_if_reserved() == &space ? 0 : 2);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(AddressSpaceDeathTest, WindowsShrinkUnderALimitOfAddressesAndOneLineSaysSo) {
+  if (!kFaultMessageAvailable)
+    GTEST_SKIP() << "a sanitizer needs more addresses than any limit leaves";
+  EXPECT_EXIT(
+      {
+        setenv("TORCH_OPENREG_DEVICES", "2", 1);
+        setenv("TORCH_OPENREG_MEMORY", "64GiB", 1);
+        limit_addresses(10 * kGiB);
+        exit_after_use(2 * kGiB);
+      },
+      testing::ExitedWithCode(0),
+      "^openreg: the system allows only 2 GiB of addresses per device instead of 64 GiB; a device "
+      "has 2 GiB of memory\n$");
+}
+
+TEST_F(AddressSpaceDeathTest, BelowOneGibibyteOfAddressesPerDeviceIsAnError) {
+  if (!kFaultMessageAvailable)
+    GTEST_SKIP() << "a sanitizer needs more addresses than any limit leaves";
+  EXPECT_EXIT(
+      {
+        setenv("TORCH_OPENREG_DEVICES", "2", 1);
+        setenv("TORCH_OPENREG_MEMORY", "64GiB", 1);
+        limit_addresses(3 * kGiB);
+        try {
+          AddressSpace::get();
+        } catch (const Error& error) {
+          std::fputs(error.what(), stderr);
+          std::exit(0);
+        }
+      },
+      testing::ExitedWithCode(0),
+      "^openreg: the system refuses the addresses of 2 devices \\(got \"Cannot allocate memory\", "
+      "expected 4 GiB\\); "
+      "raise `ulimit -v`, or lower TORCH_OPENREG_DEVICES or TORCH_OPENREG_MEMORY$");
+}
+
+TEST_F(AddressSpaceDeathTest, TheWholeCapacityCanBeMappedAndNoMore) {
+  EXPECT_EXIT(
+      {
+        setenv("TORCH_OPENREG_MEMORY", "7MiB", 1);  // rounded down to three granules
+        auto& space = AddressSpace::get();
+        const bool three =
+            space.map(0, kGranularity) != nullptr && space.map(0, 2 * kGranularity) != nullptr;
+        std::exit(three && space.map(0, 1) == nullptr && space.mapped(0) == space.capacity() &&
+                          space.map(1, 1) != nullptr
+                      ? 0
+                      : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(AddressSpaceDeathTest, UnmappingWhatIsNoSegmentEndsTheProcess) {
+  EXPECT_DEATH(
+      {
+        auto& space = AddressSpace::get();
+        space.unmap(offset(space.map(0, 2 * kGranularity), kGranularity));
+      },
+      "");
+}
+
+}  // namespace
+}  // namespace openreg
