@@ -4,6 +4,7 @@ find_package(Threads REQUIRED)
 
 function(openreg_target name)
   target_compile_features(${name} PUBLIC cxx_std_20)
+  # No RPATH but $ORIGIN: torch is loaded already when our library is, and the torch of an isolated build is gone by then.
   set_target_properties(${name} PROPERTIES
     CXX_EXTENSIONS OFF
     POSITION_INDEPENDENT_CODE ON
@@ -18,7 +19,8 @@ function(openreg_target name)
   endif()
   target_link_libraries(${name} PUBLIC Threads::Threads)
   if(OPENREG_SANITIZE)
-    target_compile_options(${name} PUBLIC -fsanitize=${OPENREG_SANITIZE} -fno-omit-frame-pointer -g)
-    target_link_options(${name} PUBLIC -fsanitize=${OPENREG_SANITIZE})
+    set(_sanitize -fsanitize=${OPENREG_SANITIZE} -fno-sanitize-recover=all)
+    target_compile_options(${name} PUBLIC ${_sanitize} -fno-omit-frame-pointer -g)
+    target_link_options(${name} PUBLIC ${_sanitize})
   endif()
 endfunction()

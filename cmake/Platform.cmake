@@ -1,10 +1,27 @@
 # What the project is built and tested on. Anything else stops here, in one sentence.
-if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  message(FATAL_ERROR "torch_openreg supports Linux; this system is ${CMAKE_SYSTEM_NAME}.")
+option(OPENREG_UNSUPPORTED_PLATFORM "Go on where the project has never been built" OFF)
+
+include(CheckCXXSymbolExists)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  check_cxx_symbol_exists(__GLIBC__ "features.h" OPENREG_HAVE_GLIBC)
 endif()
-if(CMAKE_SIZEOF_VOID_P AND NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
+if(NOT OPENREG_UNSUPPORTED_PLATFORM)
+  if(NOT (OPENREG_HAVE_GLIBC AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$"))
+    message(FATAL_ERROR
+      "torch_openreg supports Linux with glibc on x86-64 (got ${CMAKE_SYSTEM_NAME} on ${CMAKE_SYSTEM_PROCESSOR}); "
+      "-DOPENREG_UNSUPPORTED_PLATFORM=ON builds it all the same.")
+  endif()
+  if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 11)
+      OR (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14))
+    message(FATAL_ERROR
+      "torch_openreg needs C++20: GCC 11 or Clang 14, or later "
+      "(got ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}).")
+  endif()
+endif()
+if(NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
   message(FATAL_ERROR "torch_openreg needs a 64-bit address space for its device windows.")
 endif()
+
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
