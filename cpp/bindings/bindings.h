@@ -1,0 +1,20 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace openreg::bindings {
+
+namespace nb = nanobind;
+
+// One function per topic. Each adds its part to the extension module `_C`.
+void init_errors(nb::module_& m);
+void init_hooks(nb::module_& m);
+void init_device(nb::module_& m);
+void init_random(nb::module_& m);
+void init_counters(nb::module_& m);
+
+/// What every function that can wait or take a lock is bound with: others may use the interpreter
+/// meanwhile.
+using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
+
+}  // namespace openreg::bindings

@@ -1,0 +1,63 @@
+#include "runtime/hooks.h"
+
+#include <Python.h>
+#include <torch/csrc/Exceptions.h>
+#include <unistd.h>
+
+#include "bindings/bindings.h"
+
+namespace openreg::bindings {
+
+namespace {
+
+// Python's main thread, the only one that runs signal handlers.
+unsigned long main_thread = 0;
+
+bool interpreter_is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+// A queued kernel may be written in Python: a thread that waits for it while it holds the GIL waits
+// for ever. Some of PyTorch's functions (storage[i], numpy(force=True)) do hold it when they reach
+// the device.
+void* begin_wait() {
+  if (!Py_IsInitialized() || !PyGILState_Check()) return nullptr;
+  return PyEval_SaveThread();
+}
+
+void end_wait(void* state) noexcept {
+  if (!state) return;
+  // Before Python 3.14, asking for the GIL while another thread finalises the interpreter unwinds
+  // this thread, which terminates the process when it meets a noexcept function such as this one.
+  // The process is about to end: stay.
+  while (interpreter_is_finalizing() && PyThread_get_thread_ident() != main_thread) ::pause();
+  PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+}
+
+void check_interrupt() {
+  if (!Py_IsInitialized() || PyThread_get_thread_ident() != main_thread) return;
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return;
+  python_error interrupted;
+  interrupted.persist();
+  throw interrupted;
+}
+
+}  // namespace
+
+void init_hooks(nb::module_&) {
+  const auto ident = nb::module_::import_("threading").attr("main_thread")().attr("ident");
+  main_thread = nb::cast<unsigned long>(ident);
+
+  Hooks hooks;
+  hooks.begin_wait = &begin_wait;
+  hooks.end_wait = &end_wait;
+  hooks.check_interrupt = &check_interrupt;
+  install_hooks(hooks);
+}
+
+}  // namespace openreg::bindings

@@ -1,0 +1,11 @@
+#include "bindings/bindings.h"
+
+NB_MODULE(_C, m) {
+  namespace bindings = openreg::bindings;
+  m.doc() = "What torch.openreg needs from C++ and PyTorch does not bind itself.";
+  bindings::init_errors(m);
+  bindings::init_hooks(m);
+  bindings::init_device(m);
+  bindings::init_random(m);
+  bindings::init_counters(m);
+}

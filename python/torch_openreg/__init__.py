@@ -1,0 +1,43 @@
+"""torch_openreg: an accelerator for PyTorch, called ``openreg``, that computes on the CPU.
+
+``import torch`` is enough: the package is an extension that PyTorch loads by itself (the entry point ``_autoload``).
+Importing it by name loads it too, also where ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` or another accelerator keeps it away.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ._build import VERSION as __version__
+
+__all__ = ["__version__"]
+
+
+def _autoload() -> None:
+    """The entry point: called by ``import torch``, at its end.
+
+    Defined before anything below imports torch: where this package is imported first, PyTorch calls it while the
+    package is still half initialised.
+    """
+    from . import _loading
+
+    if _imported_by_name:
+        _loading.load()
+    elif not _loading.autoload():
+        # It stands back. Forgotten, so that a later `import torch_openreg` runs this file again and loads it.
+        for name in [n for n in sys.modules if n == __name__ or n.startswith(__name__ + ".")]:
+            del sys.modules[name]
+
+
+def _torch_is_being_imported() -> bool:
+    spec = getattr(sys.modules.get("torch"), "__spec__", None)
+    return getattr(spec, "_initializing", False)
+
+
+# Inside of `import torch` it is PyTorch's autoload that imports this file; the call of _autoload() follows.
+_imported_by_name = not _torch_is_being_imported()
+
+if _imported_by_name:
+    import torch  # noqa: F401  (calls _autoload() if it is the first import of torch)
+
+    _autoload()

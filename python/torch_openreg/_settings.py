@@ -1,0 +1,26 @@
+"""The one setting that is read before the library is loaded. All others are read in cpp/runtime/settings.cpp."""
+
+from __future__ import annotations
+
+import os
+
+_VARIABLE = "TORCH_OPENREG_AUTOLOAD"
+_ALLOWED = ("default", "force", "off")
+
+
+def autoload_choice() -> str:
+    """What ``TORCH_OPENREG_AUTOLOAD`` asks for: ``default``, ``force`` or ``off``.
+
+    A malformed value counts as the default, since it must not break ``import torch``; `check` reports it later.
+    """
+    value = os.environ.get(_VARIABLE, "default")
+    return value if value in _ALLOWED else "default"
+
+
+def check() -> None:
+    """Raises RuntimeError if the variable is malformed. Called at the first use of the device."""
+    value = os.environ.get(_VARIABLE, "default")
+    if value not in _ALLOWED:
+        raise RuntimeError(
+            f"openreg: {_VARIABLE} is malformed (got {value!r}, expected one of {', '.join(_ALLOWED)})"
+        )

@@ -1,0 +1,114 @@
+"""``torch.openreg``: the device's module, with the names that users of ``torch.cuda`` expect.
+
+Where ``torch.accelerator`` has a function, the one here is a thin alias of it. Nothing here uses the device before it
+is called, and `is_available`, `device_count`, `is_initialized` and the seeding functions do not use it even then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import amp, memory, random, streams
+from .amp import get_amp_supported_dtype, is_bf16_supported
+from .device import (
+    _is_in_bad_fork,
+    _lazy_init,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    is_available,
+    is_initialized,
+    set_device,
+    synchronize,
+)
+from .memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)
+from .random import (
+    _get_generator,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
+
+__all__ = [
+    "Event",
+    "Stream",
+    "amp",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "streams",
+    "synchronize",
+]
+
+default_generators: tuple[torch.Generator, ...]
+_initialized: bool
+
+
+def __getattr__(name: str) -> Any:
+    # torch reads these as attributes: one changes with the first use, the other depends on the settings.
+    if name == "_initialized":
+        return is_initialized()
+    if name == "default_generators":
+        return random.default_generators()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,126 @@
+"""Devices: which there are, which is current, what they are like."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.accelerator._utils import _get_device_index
+
+from .. import _C, _settings
+
+DeviceLike = torch.device | str | int | None
+
+log = logging.getLogger("torch_openreg")
+
+
+def is_available() -> bool:
+    """Whether there is a device to use. Never raises and does not use the device."""
+    return _C.device_count() > 0
+
+
+def device_count() -> int:
+    """Number of devices (``TORCH_OPENREG_DEVICES``, 2 if unset); 0 if a setting is malformed. Never raises."""
+    return _C.device_count()
+
+
+def is_initialized() -> bool:
+    """Whether this process has used the device."""
+    return _C.is_initialized()
+
+
+def init() -> None:
+    """Prepares the device, as its first use does by itself.
+
+    Raises:
+        RuntimeError: in a forked child of a process that has used the device; or if a setting is malformed.
+    """
+    _lazy_init()
+
+
+def _lazy_init() -> None:
+    """As `init`. PyTorch calls it before the first tensor, stream or event of the device."""
+    _settings.check()
+    _C.init()
+    log.info("openreg is in use: %d devices", _C.device_count())
+
+
+def _is_in_bad_fork() -> bool:
+    """Whether this process was forked from one that had used the device, and so cannot use it."""
+    return _C.in_bad_fork()
+
+
+def current_device() -> int:
+    """Index of the calling thread's current device."""
+    return torch.accelerator.current_device_index()
+
+
+def set_device(device: torch.device | str | int) -> None:
+    """Makes `device` the calling thread's current device; a negative index leaves it as it is.
+
+    Raises:
+        RuntimeError: there is no such device.
+    """
+    index = _get_device_index(device)
+    if index >= 0:
+        torch.accelerator.set_device_index(index)
+
+
+class device:  # noqa: N801  (torch looks it up by this name)
+    """Context manager: makes `device` current inside, restores the previous one after.
+
+    Args:
+        device: an index, a string such as ``"openreg:1"`` or a torch.device. None, a negative index and a device without
+            index change nothing.
+    """
+
+    def __init__(self, device: DeviceLike) -> None:
+        self.idx = -1 if device is None else _get_device_index(device, optional=True)
+        self.prev_idx = -1
+
+    def __enter__(self) -> device:
+        if self.idx >= 0:
+            self.prev_idx = torch._C._accelerator_exchangeDevice(self.idx)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.idx >= 0:
+            torch._C._accelerator_maybeExchangeDevice(self.prev_idx)
+
+
+class device_of(device):  # noqa: N801
+    """Context manager: makes the device of a tensor or storage current; one of another kind changes nothing."""
+
+    def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
+        super().__init__(obj.device if obj.device.type == "openreg" else None)
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """Waits until all work of `device` (default: the current one) has happened; the calling thread works meanwhile.
+
+    Raises:
+        torch.AcceleratorError: a command has failed since the last synchronisation.
+    """
+    torch.accelerator.synchronize(device)
+
+
+def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:
+    """Name, capacity in bytes, and number of engines of `device` (default: the current one)."""
+    return _C.device_properties(_get_device_index(device, optional=True))
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """The device's name."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike = None) -> dict[str, Any]:
+    """What the device can do: ``{"supported_dtypes": {...}}``, as torch.accelerator.get_device_capability."""
+    return torch.accelerator.get_device_capability(device)

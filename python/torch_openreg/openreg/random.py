@@ -1,0 +1,88 @@
+"""Random numbers: one default generator per device. Its state is 16 bytes, seed and offset, as CUDA's.
+
+Seeding and the states do not count as a use of the device: ``torch.manual_seed`` costs a CPU program nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import torch
+
+from .. import _C
+
+_Device = torch.device | str | int
+
+
+def _get_generator(device: _Device = "openreg") -> torch.Generator:
+    """The default generator of `device`; of the current device where the index is missing or negative.
+
+    Raises:
+        RuntimeError: there is no such device.
+    """
+    index: int | None
+    if isinstance(device, int):
+        index = device
+    else:
+        index = torch.device(device).index
+    return _C.default_generator(_C.current_device() if index is None or index < 0 else index)
+
+
+@functools.cache
+def default_generators() -> tuple[torch.Generator, ...]:
+    """The default generators of all devices, by index."""
+    return tuple(_C.default_generator(index) for index in range(_C.device_count()))
+
+
+def manual_seed(seed: int) -> None:
+    """Seeds the current device's default generator."""
+    _get_generator().manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seeds the default generators of all devices. ``torch.manual_seed`` calls it."""
+    for generator in default_generators():
+        generator.manual_seed(seed)
+
+
+def seed() -> None:
+    """Seeds the current device's default generator from the operating system."""
+    _get_generator().seed()
+
+
+def seed_all() -> None:
+    """Seeds the default generators of all devices with one number from the operating system."""
+    generators = default_generators()
+    if generators:
+        manual_seed_all(generators[0].seed())
+
+
+def initial_seed() -> int:
+    """The seed that the current device's default generator was given last."""
+    return _get_generator().initial_seed()
+
+
+def get_rng_state(device: _Device = "openreg") -> torch.Tensor:
+    """State of `device`'s default generator: a CPU tensor of 16 bytes (uint8), 8 of the seed and 8 of the offset."""
+    return _get_generator(device).get_state()
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """The states of all devices' default generators, by index."""
+    return [generator.get_state() for generator in default_generators()]
+
+
+def set_rng_state(new_state: torch.Tensor, device: _Device = "openreg") -> None:
+    """Sets the state of `device`'s default generator, as `get_rng_state` gives it.
+
+    Raises:
+        TypeError, RuntimeError: it is no CPU tensor of 16 bytes.
+    """
+    _get_generator(device).set_state(new_state)
+
+
+def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    """Sets the states of the devices' default generators, by index."""
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
