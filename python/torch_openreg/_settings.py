@@ -21,6 +21,4 @@ def check() -> None:
     """Raises RuntimeError if the variable is malformed. Called at the first use of the device."""
     value = os.environ.get(_VARIABLE, "default")
     if value not in _ALLOWED:
-        raise RuntimeError(
-            f"openreg: {_VARIABLE} is malformed (got {value!r}, expected one of {', '.join(_ALLOWED)})"
-        )
+        raise RuntimeError(f"openreg: {_VARIABLE} is malformed (got {value!r}, expected one of {', '.join(_ALLOWED)})")

@@ -13,8 +13,12 @@ import torch
 from . import amp, memory, random, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .device import (
-    _is_in_bad_fork,
-    _lazy_init,
+    _is_in_bad_fork as _is_in_bad_fork,
+)
+from .device import (
+    _lazy_init as _lazy_init,
+)
+from .device import (
     current_device,
     device,
     device_count,
@@ -41,7 +45,9 @@ from .memory import (
     reset_peak_memory_stats,
 )
 from .random import (
-    _get_generator,
+    _get_generator as _get_generator,
+)
+from .random import (
     get_rng_state,
     get_rng_state_all,
     initial_seed,

@@ -72,8 +72,8 @@ class device:  # noqa: N801  (torch looks it up by this name)
     """Context manager: makes `device` current inside, restores the previous one after.
 
     Args:
-        device: an index, a string such as ``"openreg:1"`` or a torch.device. None, a negative index and a device without
-            index change nothing.
+        device: an index, a string such as ``"openreg:1"`` or a torch.device. None, a negative index and a device
+            without index change nothing.
     """
 
     def __init__(self, device: DeviceLike) -> None:

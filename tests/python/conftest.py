@@ -1,0 +1,89 @@
+"""Fixtures that the Python tests share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+DEVICE = "openreg"
+
+
+@pytest.fixture(autouse=True)
+def _device_state_is_restored() -> Iterator[None]:
+    """Each test starts and ends on device 0 and its default stream."""
+    yield
+    if torch.openreg.is_initialized():
+        for index in reversed(range(torch.openreg.device_count())):
+            torch.openreg.set_stream(torch.openreg.default_stream(index))
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs Python code in a process of its own, away from the source tree.
+
+    `path`: directories that go before all others where packages are looked for; other keywords are environment variables,
+    None takes one away. The process must succeed unless `check` is false.
+    """
+
+    def run(
+        code: str,
+        *,
+        path: list[Path] | None = None,
+        check: bool = True,
+        timeout: float = 120,
+        **variables: str | None,
+    ) -> subprocess.CompletedProcess[str]:
+        result = subprocess.run(
+            [sys.executable, "-c", code],
+            env=child_environment(path or [], variables),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if check:
+            assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result
+
+    return run
+
+
+def child_environment(path: list[Path], variables: dict[str, str | None]) -> dict[str, str]:
+    """The environment of a child process: ours, with `path` in PYTHONPATH, changed by `variables`."""
+    environment = dict(os.environ)
+    if path:
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, path))
+    for name, value in variables.items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
+    return environment
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Callable[..., Path]:
+    """Installs a small package, with its metadata, into a directory of its own, and returns the directory."""
+
+    def install_package(name: str, source: str, entry_points: str = "") -> Path:
+        site = tmp_path / f"site-{name}"
+        package = site / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(source)
+        write_metadata(site, name, entry_points)
+        return site
+
+    return install_package
+
+
+def write_metadata(site: Path, name: str, entry_points: str) -> None:
+    """What an installer leaves beside a package: here, all that Python's importlib.metadata reads."""
+    metadata = site / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(entry_points)
