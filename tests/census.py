@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Compares openreg with the CPU over PyTorch's operator database (op_db), one process for each entry.
+
+    python tests/census.py [--dtype float32] [--samples 3] [--only REGEX] [--json FILE]
+
+Each entry's samples run on the CPU and on the device; values, dtypes, shapes, strides and the device of the results are
+compared. Random operators (whose CPU results change with the seed) are compared in all but values. Entries that fail on the
+CPU itself, or have no samples, do not count. Exit status 1 if a process crashed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# Entries that the census cannot judge, with the reason.
+EXCEPTED = {
+    "jiterator_unary": "compiled by CUDA's runtime compiler",
+    "jiterator_binary": "compiled by CUDA's runtime compiler",
+    "jiterator_4inputs_with_extra_args": "compiled by CUDA's runtime compiler",
+    "jiterator_binary_return_by_ref": "compiled by CUDA's runtime compiler",
+    "jiterator_2inputs_2outputs": "compiled by CUDA's runtime compiler",
+    "tensor_split": "its samples hold CPU tensors that may not be moved",
+    "as_strided.partial_views": "its samples are views whose base is lost when they are moved",
+}
+# The contents of the result are undefined by nature.
+UNDEFINED = re.compile(r"^(new_)?empty(_like|_strided|_permuted)?$")
+TIMEOUT_SECONDS = 180
+
+
+@dataclass
+class Result:
+    name: str
+    status: str  # equal, unequal, crashed, cpu, excepted
+    detail: str = ""
+    samples: int = 0
+    launches: dict[str, int] = field(default_factory=dict)
+
+
+def entry_name(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
+
+
+def tensors(value: Any) -> Iterable[Any]:
+    """The tensors in a nested result, in order."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def moved(sample: Any, device: str) -> Any:
+    import torch
+
+    def move(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(device)
+        return torch.device(device) if isinstance(value, torch.device) else value
+
+    sample = sample.transform(move)
+    if "device" in sample.kwargs:
+        sample.kwargs = {**sample.kwargs, "device": device}
+    return sample
+
+
+def run_cpu(op: Any, sample: Any, seed: int) -> Any:
+    import torch
+
+    torch.manual_seed(seed)
+    sample = sample.transform(lambda v: v.detach().clone() if isinstance(v, torch.Tensor) else v)
+    return op(sample.input, *sample.args, **sample.kwargs)
+
+
+def same_values(a: Any, b: Any) -> bool:
+    import torch
+
+    try:
+        torch.testing.assert_close(a, b, equal_nan=True)
+    except AssertionError:
+        return False
+    return True
+
+
+def compare(name: str, expected: Any, again: Any, got: Any) -> None:
+    """Raises AssertionError where the device's result is not the CPU's."""
+    import torch
+
+    expected_tensors, got_tensors = tensors(expected), tensors(got)
+    assert len(expected_tensors) == len(got_tensors), "another number of results"
+    random = not same_values(tensors(expected), tensors(again))
+    for e, g in zip(expected_tensors, got_tensors, strict=True):
+        assert g.device.type == "openreg", f"the result is on {g.device}"
+        assert g.dtype == e.dtype, f"dtype {g.dtype}, on the CPU {e.dtype}"
+        assert g.shape == e.shape, f"shape {tuple(g.shape)}, on the CPU {tuple(e.shape)}"
+        if e.layout == torch.strided and not random and not UNDEFINED.match(name):
+            assert g.stride() == e.stride(), f"strides {g.stride()}, on the CPU {e.stride()}"
+            torch.testing.assert_close(g.cpu(), e, equal_nan=True)
+    if not expected_tensors and not random:
+        torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+def check_entry(op: Any, dtype: Any, samples: int) -> Result:
+    import torch
+
+    torch.set_num_threads(1)
+    name = entry_name(op)
+    result = Result(name, "equal")
+    try:
+        torch.manual_seed(0)
+        chosen = []
+        for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
+            chosen.append(sample)
+            if len(chosen) == samples:
+                break
+        expected = [run_cpu(op, sample, 0) for sample in chosen]
+        again = [run_cpu(op, sample, 1) for sample in chosen]
+    except Exception as error:  # whatever CPU cannot do is not ours to judge
+        return Result(name, "cpu", f"{type(error).__name__}: {error}"[:300])
+    if not chosen:
+        return Result(name, "cpu", "no samples")
+    for i, sample in enumerate(chosen):
+        try:
+            on_device = moved(sample, "openreg")
+            torch.manual_seed(0)
+            got = op(on_device.input, *on_device.args, **on_device.kwargs)
+            torch.accelerator.synchronize()
+            compare(name, expected[i], again[i], got)
+        except Exception as error:
+            result.status = "unequal"
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            result.detail = f"sample {i}: {type(error).__name__}: {error} ({last.name})"[:600]
+            break
+        result.samples += 1
+    result.launches = dict(torch.openreg.launch_stats())  # type: ignore[attr-defined]
+    return result
+
+
+def in_child(work: Callable[[], Result]) -> tuple[int, int]:
+    """Runs `work` in a forked process; its pid and the descriptor from which its result comes."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        with os.fdopen(write, "w") as pipe:
+            json.dump(asdict(work()), pipe)
+        os._exit(0)
+    os.close(write)
+    return pid, read
+
+
+def run(ops: list[Any], dtype: Any, samples: int, jobs: int) -> list[Result]:
+    """All entries, `jobs` at a time. This process never touches the device, so its children may."""
+    results: list[Result] = []
+    running: dict[int, tuple[int, Any, float, list[bytes]]] = {}
+    waiting = list(reversed(ops))
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            op = waiting.pop()
+            name = entry_name(op)
+            if name in EXCEPTED:
+                results.append(Result(name, "excepted", EXCEPTED[name]))
+                continue
+            pid, fd = in_child(lambda op=op: check_entry(op, dtype, samples))  # type: ignore[misc]
+            running[fd] = (pid, op, time.monotonic() + TIMEOUT_SECONDS, [])
+        ready, _, _ = select.select(list(running), [], [], 1.0)
+        for fd in list(running):
+            pid, op, deadline, chunks = running[fd]
+            if fd in ready:
+                data = os.read(fd, 65536)
+                if data:
+                    chunks.append(data)
+                    continue
+            elif time.monotonic() < deadline:
+                continue
+            else:
+                os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            os.close(fd)
+            del running[fd]
+            text = b"".join(chunks)
+            if status == 0 and text:
+                results.append(Result(**json.loads(text)))
+            else:
+                how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {status}"
+                results.append(Result(entry_name(op), "crashed", how))
+    return sorted(results, key=lambda result: result.name)
+
+
+def census(
+    dtype_name: str = "float32",
+    samples: int = 3,
+    only: Callable[[str], bool] = lambda name: True,
+    jobs: int = 2,
+) -> list[Result]:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+
+    dtype = getattr(torch, dtype_name)
+    ops = [op for op in op_db if op.supports_dtype(dtype, "cpu") and only(entry_name(op))]
+    return run(ops, dtype, samples, jobs)
+
+
+def summary(results: list[Result]) -> str:
+    counts = Counter(result.status for result in results)
+    judged = counts["equal"] + counts["unequal"] + counts["crashed"]
+    tiers: Counter[str] = Counter()
+    for result in results:
+        tiers.update(result.launches)
+    lines = [f"{r.status:9} {r.name}: {r.detail}" for r in results if r.status != "equal"]
+    lines.append(f"equal to CPU: {counts['equal']} of {judged} ({100 * counts['equal'] / max(judged, 1):.1f} %)")
+    lines.append(f"launches: {dict(tiers)}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--samples", type=int, default=3, help="of each entry, at most")
+    parser.add_argument("--only", default="", help="entries whose name matches this regular expression")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", help="write all results there")
+    options = parser.parse_args()
+    pattern = re.compile(options.only)
+    results = census(options.dtype, options.samples, lambda name: bool(pattern.search(name)), options.jobs)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump([asdict(result) for result in results], file, indent=1)
+    print(summary(results))
+    return int(any(result.status == "crashed" for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
