@@ -15,7 +15,9 @@ struct PhiloxState {
   std::uint64_t offset;
 };
 
-/// Takes `increment` numbers (rounded up to a multiple of 4, as CUDA does) from `generator`, or from the device's default one, at launch, under its lock. Throws c10::Error if the generator is of another device.
+/// Takes `increment` numbers (rounded up to a multiple of 4, as CUDA does) from `generator`, or
+/// from the device's default one, at launch, under its lock. Throws c10::Error if the generator is
+/// of another device.
 PhiloxState reserve_philox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                            std::uint64_t increment);
 

@@ -18,10 +18,18 @@ std::string describe(const std::exception_ptr& cause) {
 
 }  // namespace
 
-CommandError::CommandError(const char* kernel, int device, std::int64_t stream, std::exception_ptr cause)
-    : Error("openreg: " + std::string(kernel) + " failed on openreg:" + std::to_string(device) + ", stream " +
-            std::to_string(stream) + ": " + describe(cause) +
-            ". Later work of that stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call"),
+std::string CommandError::message(const char* kernel, int device, std::int64_t stream,
+                                  const std::string& cause) {
+  const char* end = cause.ends_with('.') ? " " : ". ";
+  return "openreg: " + std::string(kernel) + " failed on openreg:" + std::to_string(device) +
+         ", stream " + std::to_string(stream) + ": " + cause + end +
+         "Later work of that stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at "
+         "the call";
+}
+
+CommandError::CommandError(const char* kernel, int device, std::int64_t stream,
+                           std::exception_ptr cause)
+    : Error(message(kernel, device, stream, describe(cause))),
       kernel_(kernel),
       device_(device),
       stream_(stream),

@@ -14,11 +14,16 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A command failed on the device. Thrown once, by the first synchronising call on its stream or device.
+/// A command failed on the device. Thrown once, by the first synchronising call on its stream or
+/// device.
 class CommandError : public Error {
  public:
   /// `kernel` is the failed kernel's name; `cause` is what it threw.
   CommandError(const char* kernel, int device, std::int64_t stream, std::exception_ptr cause);
+
+  /// The sentence of what(), with the cause in the caller's words.
+  static std::string message(const char* kernel, int device, std::int64_t stream,
+                             const std::string& cause);
 
   const char* kernel() const noexcept { return kernel_; }
   int device() const noexcept { return device_; }

@@ -1,0 +1,139 @@
+#include "backend/clean_state.h"
+
+#include <ATen/FuncTorchTLS.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/record_function.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/PythonDispatcherTLS.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <optional>
+#include <utility>
+
+#include "backend/compute_threads.h"
+#include "backend/thread_current.h"
+#include "runtime/hooks.h"
+
+namespace openreg::backend {
+
+// Note [Clean state]
+// A waiting host runs commands on the user's own thread, in the middle of whatever the user has
+// entered there: autocast, a FakeTensorMode, vmap, the profiler. A command has been through all of
+// that when it was launched. It must now compute what an engine would compute, so the host's
+// thread-local state is put aside for the time of its turn.
+//
+// at::ThreadLocalState does the same for tasks that inherit a state. It copies everything, on entry
+// and on exit. This one is entered each time a waiting host takes a stream over, so it looks first,
+// moves where it can, and leaves alone what only counts together with a dispatch key that is
+// excluded here: autocast's dtypes and cache, saved-tensor hooks, functionalization's and the
+// tracer's settings.
+
+namespace {
+
+// Below autograd and autocast, and without anything that modes have included: as an engine thread
+// starts, and CPU kernels called from operators run.
+const c10::impl::LocalDispatchKeySet& clean_keys() {
+  static const auto keys = [] {
+    c10::impl::PODLocalDispatchKeySet pod{};
+    pod.set_included(c10::default_included_set);
+    pod.set_excluded(c10::default_excluded_set | c10::autocast_dispatch_keyset |
+                     c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    return c10::impl::LocalDispatchKeySet(pod);
+  }();
+  return keys;
+}
+
+// Bits of AutogradState. The whole cannot be copied: it may hold a Python object, whose count needs
+// the GIL.
+struct AutogradBits {
+  bool grad_mode;
+  bool forward_grad_mode;
+  bool inference_mode;
+
+  static AutogradBits exchange(AutogradBits bits) {
+    auto& state = c10::AutogradState::get_tls_state();
+    const AutogradBits previous{state.get_grad_mode(), state.get_fw_grad_mode(),
+                                state.get_inference_mode()};
+    state.set_grad_mode(bits.grad_mode);
+    state.set_fw_grad_mode(bits.forward_grad_mode);
+    state.set_inference_mode(bits.inference_mode);
+    return previous;
+  }
+};
+
+}  // namespace
+
+struct CleanState::Saved {
+  Saved()
+      : keys(c10::impl::tls_local_dispatch_key_set()),
+        autograd(AutogradBits::exchange(
+            {.grad_mode = false, .forward_grad_mode = false, .inference_mode = false})),
+        functorch(std::move(at::functorch::functorchTLSAccessor())),
+        python_dispatcher(c10::impl::PythonDispatcherTLS::get_state()),
+        debug_info(c10::ThreadLocalDebugInfo::current()),
+        current(std::exchange(thread_current(), {})) {
+    if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+      dispatch_modes = c10::impl::TorchDispatchModeTLS::get_state();
+      c10::impl::TorchDispatchModeTLS::set_state({});
+    }
+    if (at::impl::PythonTorchFunctionTLS::stack_len() > 0 ||
+        at::impl::PythonTorchFunctionTLS::get_disabled_state() !=
+            at::impl::TorchFunctionDisabledState::ENABLED) {
+      function_modes = at::impl::PythonTorchFunctionTLS::get_state();
+      at::impl::PythonTorchFunctionTLS::set_state({});
+    }
+    if (python_dispatcher != nullptr) c10::impl::PythonDispatcherTLS::reset_state();
+    if (debug_info != nullptr) c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(nullptr);
+    if (at::hasCallbacks() && at::isRecordFunctionEnabled()) {
+      record_function = true;
+      at::enableRecordFunction(false);
+    }
+    c10::impl::_force_tls_local_dispatch_key_set(
+        clean_keys());  // last: what is above includes and excludes keys
+  }
+
+  ~Saved() {
+    if (record_function) at::enableRecordFunction(true);
+    if (debug_info != nullptr)
+      c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(std::move(debug_info));
+    if (python_dispatcher != nullptr) c10::impl::PythonDispatcherTLS::set_state(python_dispatcher);
+    if (function_modes) at::impl::PythonTorchFunctionTLS::set_state(*function_modes);
+    if (dispatch_modes) c10::impl::TorchDispatchModeTLS::set_state(std::move(*dispatch_modes));
+    at::functorch::functorchTLSAccessor() = std::move(functorch);
+    AutogradBits::exchange(autograd);
+    thread_current() = current;
+    c10::impl::_force_tls_local_dispatch_key_set(keys);
+  }
+
+  Saved(const Saved&) = delete;
+  Saved& operator=(const Saved&) = delete;
+
+  c10::impl::LocalDispatchKeySet keys;
+  AutogradBits autograd;
+  std::unique_ptr<at::functorch::FuncTorchTLSBase> functorch;
+  c10::impl::PyInterpreter* python_dispatcher;
+  std::shared_ptr<c10::ThreadLocalDebugInfo> debug_info;
+  ThreadCurrent current;
+  std::optional<c10::impl::TorchDispatchModeTLS> dispatch_modes;
+  std::optional<at::impl::PythonTorchFunctionTLS> function_modes;
+  bool record_function = false;
+};
+
+CleanState::CleanState() : saved_(std::make_unique<Saved>()) {}
+
+CleanState::~CleanState() = default;
+
+void install_clean_state() {
+  Hooks hooks;
+  hooks.enter_commands = [](bool engine) -> void* {
+    if (engine) compute_with_one_thread();
+    return new CleanState;
+  };
+  hooks.leave_commands = [](void* state) noexcept { delete static_cast<CleanState*>(state); };
+  install_hooks(hooks);
+}
+
+}  // namespace openreg::backend

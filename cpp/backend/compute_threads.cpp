@@ -1,0 +1,34 @@
+#include "backend/compute_threads.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+
+namespace openreg::backend {
+
+namespace {
+
+// In what libtorch_cpu has loaded: linking an OpenMP runtime could bring a second one into the
+// process.
+template <class F>
+F* find_in_torch(const char* name) {
+  void* library = ::dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  return library != nullptr ? reinterpret_cast<F*>(::dlsym(library, name)) : nullptr;
+}
+
+}  // namespace
+
+void compute_with_one_thread() {
+  thread_local bool done = false;
+  if (done) return;
+  done = true;
+  at::get_num_threads();  // ATen sets a thread's number at its first use; afterwards it leaves it
+                          // alone
+  static const auto set_openmp = find_in_torch<void(int)>("omp_set_num_threads");
+  if (set_openmp != nullptr) set_openmp(1);
+  // After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds
+  // without MKL.
+  static const auto set_mkl = find_in_torch<int(int)>("mkl_set_num_threads_local");
+  if (set_mkl != nullptr) set_mkl(1);
+}
+
+}  // namespace openreg::backend

@@ -1,0 +1,10 @@
+#pragma once
+
+namespace openreg::backend {
+
+/// Makes the calling thread compute without a team: one OpenMP and one MKL thread, for this thread
+/// only. Cheap after the first call. See docs/architecture.md, "Streams": a second team in the
+/// process slows down both.
+void compute_with_one_thread();
+
+}  // namespace openreg::backend

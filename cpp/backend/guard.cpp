@@ -1,0 +1,191 @@
+#include "backend/guard.h"
+
+#include <c10/core/DeviceCapability.h>
+#include <c10/util/Exception.h>
+
+#include "backend/allocator.h"
+#include "backend/device.h"
+#include "backend/exception.h"
+#include "backend/stream.h"
+#include "runtime/event.h"
+#include "runtime/settings.h"
+
+namespace openreg::backend {
+
+namespace {
+
+c10::Device torch_device(c10::DeviceIndex index) { return {kDeviceType, index}; }
+
+openreg::Event* as_event(void* event) { return static_cast<openreg::Event*>(event); }
+
+// PyTorch keeps one object of this class per kind of device and calls it from any thread.
+// Everything "current" is therefore thread-local, in device.cpp and stream.cpp. The answers below
+// only translate: c10's words into the runtime's, the runtime's errors into c10's.
+class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  // --- Devices
+  // ---------------------------------------------------------------------------------------------------
+
+  c10::DeviceType type() const override { return kDeviceType; }
+
+  // Must not throw: asked where PyTorch looks for accelerators, as early as `import torch`.
+  // Malformed settings are zero devices here and an error at the first use.
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(openreg::device_count());
+  }
+
+  c10::Device getDevice() const override { return torch_device(current_device()); }
+
+  void setDevice(c10::Device device) const override {
+    check_type(device);
+    if (device.has_index())
+      set_device(device.index());  // "openreg" without an index: the current one
+  }
+
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const auto previous = getDevice();
+    setDevice(device);
+    return previous;
+  }
+
+  // A guard restores what exchangeDevice() returned, in its destructor: nothing to check, nothing
+  // to throw.
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.has_index()) set_device_unchecked(device.index());
+  }
+
+  // What tensors can be made of and computed with. All that CPU has, but no quantised types: they
+  // need operators of their own, which are not there.
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    resolve_device(device.index());
+    c10::DeviceCapability capability;
+    auto& types = capability.capability_data.supported_scalar_types;
+    types.has_QInt8 = 0;
+    types.has_QUInt8 = 0;
+    types.has_QInt32 = 0;
+    types.has_QUInt4x2 = 0;
+    types.has_QUInt2x4 = 0;
+    return capability;
+  }
+
+  // Raises what failed on the device since the last time, the oldest failure first.
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    translate_errors([&] { synchronize_device(resolve_device(index)); });
+  }
+
+  // --- Streams
+  // ---------------------------------------------------------------------------------------------------
+
+  // The current stream. The autograd engine asks when a node is made and replays its backward on
+  // the same stream.
+  c10::Stream getStream(c10::Device device) const override {
+    return to_torch(current_stream(device.index()));
+  }
+
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    const auto index = resolve_device(device.index());
+    return translate_errors([&] { return to_torch(default_stream(index)); });
+  }
+
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool is_high_priority) const override {
+    return to_torch(
+        stream_from_pool(device.index(), is_high_priority ? Priority::kHigh : Priority::kNormal));
+  }
+
+  // torch.Stream(priority=...). The c10::Stream is copied about and never given back, so it must
+  // come from something that does not grow: the pool, as on CUDA. Priorities beyond ours are
+  // clamped: negative is high, the rest normal.
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    return getStreamFromGlobalPool(device, priority < 0);
+  }
+
+  // Does not switch devices: PyTorch calls exchangeDevice() as well where it wants that.
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return to_torch(exchange_current_stream(to_runtime(stream)));
+  }
+
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return &to_runtime(stream);
+  }
+
+  bool queryStream(const c10::Stream& stream) const override { return to_runtime(stream).query(); }
+
+  void synchronizeStream(const c10::Stream& stream) const override {
+    translate_errors([&] { to_runtime(stream).synchronize(); });
+  }
+
+  // There is no graph capture: no stream ever captures.
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    to_runtime(stream);
+    return false;
+  }
+
+  // --- Events
+  // ----------------------------------------------------------------------------------------------------
+
+  // PyTorch holds an event as a void*, null until its first record; from then on it is ours, until
+  // destroyEvent().
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
+              const c10::EventFlag flag) const override {
+    TORCH_CHECK(device == -1 || device == stream.device_index(),
+                "openreg: an event was recorded on two devices (got ", stream.device(),
+                ", expected openreg:", static_cast<int>(device), ", where it was recorded first)");
+    auto& source = to_runtime(stream);
+    translate_errors([&] {
+      if (*event == nullptr) *event = new openreg::Event(flag == c10::EventFlag::BACKEND_DEFAULT);
+      as_event(*event)->record(source);
+    });
+  }
+
+  // Later work of `stream` waits. The host does not.
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event == nullptr) return;
+    auto& waiting = to_runtime(stream);
+    translate_errors([&] { as_event(event)->wait(waiting); });
+  }
+
+  bool queryEvent(void* event) const override {
+    return event == nullptr || as_event(event)->query();
+  }
+
+  void synchronizeEvent(void* event) const override {
+    if (event == nullptr) return;
+    translate_errors([&] { as_event(event)->synchronize(); });
+  }
+
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+    TORCH_CHECK(start != nullptr && end != nullptr,
+                "openreg: elapsed_time needs both events recorded (got one that was not)");
+    return translate_errors(
+        [&] { return openreg::Event::elapsed_ms(*as_event(start), *as_event(end)); });
+  }
+
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete as_event(event);
+  }
+
+  // --- Memory
+  // ----------------------------------------------------------------------------------------------------
+
+  // Autograd and DDP call this where they use a tensor on another stream than the one it was made
+  // on. The same as torch.Tensor.record_stream; without it such memory would be reused too early.
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    device_allocator().recordStream(data, stream);
+  }
+
+ private:
+  static void check_type(c10::Device device) {
+    TORCH_CHECK(device.type() == kDeviceType,
+                "openreg: the guard was given another kind of device (got ", device,
+                ", expected an openreg device)");
+  }
+};
+
+}  // namespace
+
+const c10::impl::DeviceGuardImplInterface& device_guard() {
+  static const auto& guard = *new OpenregGuard;
+  return guard;
+}
+
+}  // namespace openreg::backend

@@ -1,0 +1,108 @@
+#include "backend/hooks.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+
+#include "backend/device.h"
+#include "backend/exception.h"
+#include "backend/generator.h"
+#include "backend/host_allocator.h"
+#include "backend/storage.h"
+#include "runtime/address_space.h"
+#include "runtime/process.h"
+#include "runtime/settings.h"
+
+namespace openreg::backend {
+
+namespace {
+
+// Asked by generic C++ code, torch._C._accelerator_hooks_* and at::Context. The base class throws
+// where a backend gives no answer, so every question is answered here.
+class OpenregHooks final : public at::PrivateUse1HooksInterface {
+ public:
+  // --- Is it there? None of these throws, and none makes the device come alive.
+  // ---------------------------------------
+
+  bool isBuilt() const override { return true; }
+
+  bool isAvailable() const override { return openreg::device_count() > 0; }
+
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(openreg::device_count());
+  }
+
+  // Autograd asks which devices have a current stream worth looking at. Ours come alive together.
+  bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    return is_initialized() && device >= 0 && device < openreg::device_count();
+  }
+
+  // Once per process, before the first use that goes through at::Context. The runtime makes threads
+  // and memory when they are needed; what is left is to refuse a device that cannot be used.
+  void init() const override {
+    translate_errors([] {
+      settings();
+      check_usable();
+    });
+  }
+
+  // --- The current device: as the guard has it
+  // -----------------------------------------------------------------------
+
+  void setCurrentDevice(c10::DeviceIndex device) const override { set_device(device); }
+
+  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
+
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+    const auto previous = current_device();
+    set_device(device);
+    return previous;
+  }
+
+  // For a device that may be none: then nothing changes.
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
+    const auto previous = current_device();
+    if (device >= 0 && device < openreg::device_count()) set_device(device);
+    return previous;
+  }
+
+  // --- Memory
+  // --------------------------------------------------------------------------------------------------------
+
+  at::Allocator* getPinnedMemoryAllocator() const override { return &host_allocator(); }
+
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+
+  // For memory that comes without a tensor, such as at::from_blob.
+  c10::Device getDeviceFromPtr(void* data) const override {
+    const auto* space = AddressSpace::get_if_reserved();
+    const int device = space != nullptr ? space->device_of(data) : -1;
+    TORCH_CHECK(device != -1, "openreg: this is not device memory (got address ", data,
+                ", expected one in a device's window)");
+    return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
+  }
+
+  // UntypedStorage.resize_, and what FSDP frees and fills storages with.
+  void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
+    resize_storage(storage, bytes);
+  }
+
+  // --- Random numbers
+  // ------------------------------------------------------------------------------------------------
+
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+    return default_generator(device);
+  }
+
+  at::Generator getNewGenerator(c10::DeviceIndex device) const override {
+    return new_generator(device);
+  }
+};
+
+}  // namespace
+
+at::PrivateUse1HooksInterface& accelerator_hooks() {
+  static auto& hooks = *new OpenregHooks;
+  return hooks;
+}
+
+}  // namespace openreg::backend

@@ -1,0 +1,39 @@
+// What PyTorch is told when the library is loaded, all of it, in order. Each line stores a pointer;
+// nothing here starts a thread, reserves memory or reads a setting. The operators register
+// themselves with the dispatcher (cpp/ops), and the name "openreg" is given in Python, by
+// torch.utils.rename_privateuse1_backend.
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <torch/csrc/jit/serialization/pickler_helper.h>
+
+#include "backend/allocator.h"
+#include "backend/clean_state.h"
+#include "backend/device.h"
+#include "backend/guard.h"
+#include "backend/hooks.h"
+#include "backend/host_allocator.h"
+#include "backend/tensor_metadata.h"
+
+namespace openreg::backend {
+
+namespace {
+
+const bool registered = [] {
+  // Devices, streams, events. First: with a guard, PrivateUse1 is a kind of device that PyTorch can
+  // switch to. (C10_REGISTER_GUARD_IMPL does the same from a macro.)
+  c10::impl::registerDeviceGuard(kDeviceType, &device_guard());
+  // Memory: of the device, and of the host for copies to and from it.
+  c10::SetAllocator(kDeviceType, &device_allocator());
+  at::setHostAllocator(kDeviceType, &host_allocator());
+  // Presence, generators, pointers. From here on PyTorch considers the device registered.
+  at::RegisterPrivateUse1HooksInterface(&accelerator_hooks());
+  // torch.save and torch.load of what users attach to tensors.
+  torch::jit::TensorBackendMetaRegistry(kDeviceType, &get_tensor_metadata, &set_tensor_metadata);
+  // Not PyTorch but our runtime below is told this: the thread state that commands run under.
+  install_clean_state();
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace openreg::backend

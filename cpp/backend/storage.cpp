@@ -1,0 +1,75 @@
+#include "backend/storage.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StorageImpl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "backend/allocator.h"
+#include "backend/exception.h"
+#include "backend/stream.h"
+#include "runtime/address_space.h"
+#include "runtime/command.h"
+#include "runtime/event.h"
+#include "runtime/settings.h"
+
+namespace openreg::backend {
+
+namespace {
+
+struct CopyArguments {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
+const Kernel copy_kernel("copy_bytes", [](std::span<const std::byte> bytes) {
+  CopyArguments arguments;
+  std::memcpy(&arguments, bytes.data(), sizeof arguments);
+  const auto& space = AddressSpace::get();
+  std::memcpy(space.aperture(arguments.to), space.aperture(arguments.from), arguments.bytes);
+});
+
+// `later` runs what is submitted from now on after all that `earlier` has.
+void order(openreg::Stream& earlier, openreg::Stream& later) {
+  openreg::Event event;
+  event.record(earlier);
+  event.wait(later);
+}
+
+}  // namespace
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  translate_errors([&] {
+    const auto& space = AddressSpace::get();
+    const auto stream_of = [&](const void* p) -> openreg::Stream& {
+      return current_stream(static_cast<c10::DeviceIndex>(space.device_of(p)));
+    };
+    auto& stream = stream_of(to);
+    auto& source = stream_of(from);
+    const CopyArguments arguments{to, from, bytes};
+    if (&source != &stream) order(source, stream);
+    stream.submit(copy_kernel, std::as_bytes(std::span(&arguments, 1)));
+    if (&source != &stream)
+      order(stream, source);  // memory freed there is not reused before it has been read
+    if (settings().launch_blocking) stream.synchronize();
+  });
+}
+
+void resize_storage(const c10::Storage& storage, std::size_t bytes) {
+  auto& impl = *storage.unsafeGetStorageImpl();
+  TORCH_CHECK(impl.resizable(), "Trying to resize storage that is not resizable");
+  const c10::DeviceGuard guard(storage.device());
+  auto memory = device_allocator().allocate(bytes);
+  copy_bytes(memory.get(), impl.data(), std::min(bytes, impl.nbytes()));
+  // The old memory goes now, and may belong to another stream than the one that copies.
+  device_allocator().recordStream(impl.data_ptr(), to_torch(current_stream()));
+  impl.set_data_ptr_noswap(std::move(memory));
+  impl.set_nbytes(bytes);
+}
+
+}  // namespace openreg::backend

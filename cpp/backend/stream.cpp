@@ -1,0 +1,79 @@
+#include "backend/stream.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+
+#include "backend/exception.h"
+#include "backend/thread_current.h"
+
+namespace openreg::backend {
+
+namespace {
+
+constexpr std::size_t kStreamsPerPool = 32;
+
+// Hands out its streams in turn, each made when its turn comes first.
+class StreamPool {
+ public:
+  openreg::Stream& next(c10::DeviceIndex device, Priority priority) {
+    const std::lock_guard lock(mutex_);
+    auto*& slot = streams_[turn_++ % kStreamsPerPool];
+    if (slot == nullptr) slot = &create_stream(device, priority);
+    return *slot;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<openreg::Stream*, kStreamsPerPool> streams_{};
+  std::size_t turn_ = 0;
+};
+
+// Leaked: a thread that outlives static destruction may still ask for a stream.
+StreamPool& pool(c10::DeviceIndex device, Priority priority) {
+  static auto& pools = *new std::array<std::array<StreamPool, 2>, kMaxDevices>;
+  return pools[static_cast<std::size_t>(device)][priority == Priority::kHigh ? 1 : 0];
+}
+
+}  // namespace
+
+openreg::Stream& current_stream(c10::DeviceIndex device) {
+  if (device == -1) device = current_device();
+  if (device >= 0 && static_cast<std::size_t>(device) < kMaxDevices) {
+    if (auto* stream = thread_current().streams[static_cast<std::size_t>(device)]) return *stream;
+  }
+  const auto index = resolve_device(device);
+  return translate_errors([&]() -> openreg::Stream& { return default_stream(index); });
+}
+
+openreg::Stream& exchange_current_stream(openreg::Stream& stream) {
+  auto& previous = current_stream(static_cast<c10::DeviceIndex>(stream.device()));
+  thread_current().streams[static_cast<std::size_t>(stream.device())] = &stream;
+  return previous;
+}
+
+openreg::Stream& to_runtime(const c10::Stream& stream) {
+  TORCH_CHECK(stream.device_type() == kDeviceType,
+              "openreg: the stream belongs to another kind of device (got ", stream.device(),
+              ", expected an openreg stream)");
+  // Most calls name the current stream: autograd asks for it, and hands it back, at each node.
+  auto& current = current_stream(stream.device_index());
+  if (current.id() == stream.id()) return current;
+  return translate_errors(
+      [&]() -> openreg::Stream& { return find_stream(current.device(), stream.id()); });
+}
+
+c10::Stream to_torch(const openreg::Stream& stream) {
+  const c10::Device device(kDeviceType, static_cast<c10::DeviceIndex>(stream.device()));
+  return c10::Stream(c10::Stream::UNSAFE, device, stream.id());
+}
+
+openreg::Stream& stream_from_pool(c10::DeviceIndex device, Priority priority) {
+  const auto index = resolve_device(device);
+  return translate_errors(
+      [&]() -> openreg::Stream& { return pool(index, priority).next(index, priority); });
+}
+
+}  // namespace openreg::backend

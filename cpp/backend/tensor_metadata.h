@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+namespace at {
+class Tensor;
+}
+
+namespace openreg::backend {
+
+/// Named flags that a backend attaches to a tensor and that torch.save keeps: PyTorch's "backend
+/// meta". openreg's own tensors carry none; what users attach (torch._utils.set_tensor_metadata) is
+/// kept on the device and in checkpoints.
+using TensorMetadata = std::unordered_map<std::string, bool>;
+
+/// Adds the tensor's flags to `metadata`.
+void get_tensor_metadata(const at::Tensor& tensor, TensorMetadata& metadata);
+/// Replaces the tensor's flags.
+void set_tensor_metadata(const at::Tensor& tensor, TensorMetadata& metadata);
+
+}  // namespace openreg::backend

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "backend/device.h"
+
+namespace openreg {
+class Stream;
+}
+
+namespace openreg::backend {
+
+/// TORCH_OPENREG_DEVICES allows no more.
+inline constexpr std::size_t kMaxDevices = 64;
+
+/// What device.h and stream.h call current, of the calling thread.
+struct ThreadCurrent {
+  c10::DeviceIndex device = 0;
+  std::array<openreg::Stream*, kMaxDevices> streams{};  ///< null: the device's default stream
+};
+
+ThreadCurrent& thread_current() noexcept;
+
+}  // namespace openreg::backend
