@@ -7,11 +7,11 @@
 #include <bit>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <system_error>
 
 #include "runtime/error.h"
 #include "runtime/fault_message.h"
@@ -125,7 +125,7 @@ AddressSpace::AddressSpace() {
     const int reason = errno;
     if (window <= kSmallestWindow) {
       throw Error("openreg: the system refuses the addresses of " + std::to_string(devices) +
-                  " devices (got \"" + std::strerror(reason) + "\", expected " +
+                  " devices (got \"" + std::generic_category().message(reason) + "\", expected " +
                   gibibytes(2 * devices * window) +
                   "); raise `ulimit -v`, or lower TORCH_OPENREG_DEVICES or TORCH_OPENREG_MEMORY");
     }

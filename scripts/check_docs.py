@@ -1,0 +1,66 @@
+"""Checks what a reader relies on in the documents: links lead somewhere, and every setting is in the table."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"^```.*?^```", re.M | re.S)
+_HEADING = re.compile(r"^#+ (.*)$", re.M)
+_VARIABLE = re.compile(r"TORCH_OPENREG_[A-Z_]+")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """The project's files, and those not committed yet, that match."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = _HEADING.findall(_CODE.sub("", document.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(document: Path) -> list[str]:
+    """One complaint for each relative link that leads nowhere."""
+    complaints = []
+    for link in _LINK.findall(_CODE.sub("", document.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists():
+            complaints.append(f"{document.relative_to(ROOT)}: {link} does not exist")
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            complaints.append(f"{document.relative_to(ROOT)}: {link} has no such heading")
+    return complaints
+
+
+def unlisted_settings() -> list[str]:
+    """One complaint for each setting that only the sources or only the table know."""
+    table = set(_VARIABLE.findall((ROOT / "docs/settings.md").read_text()))
+    used = {
+        variable
+        for source in tracked("cpp/*.h", "cpp/*.cpp", "python/*.py")
+        for variable in _VARIABLE.findall(source.read_text())
+    }
+    complaints = [f"docs/settings.md does not list {variable}" for variable in sorted(used - table)]
+    return complaints + [f"docs/settings.md lists {variable}, which nothing reads" for variable in sorted(table - used)]
+
+
+def main() -> int:
+    """Prints the complaints; returns the exit status."""
+    complaints = [complaint for document in tracked("*.md") for complaint in broken_links(document)]
+    complaints += unlisted_settings()
+    print(*complaints, sep="\n", end="\n" if complaints else "")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

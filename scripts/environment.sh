@@ -1,0 +1,95 @@
+# shellcheck shell=bash
+# Sourced by the other scripts, from the root of the project. Gives them
+#   need <what>...      makes sure of system packages: by apt as root on Debian, else one line says what to install
+#   use_environment     activates the virtual environment: the active one, else .venv, made where there is none
+#   install <extras>    builds and installs the project there; further arguments go to pip
+# The system's own Python is only used to make .venv.
+
+readonly build_dir=build/wheel # one build tree for the wheel and its C++ tests
+
+say() { printf '\n== %s\n' "$*"; }
+fail() {
+  printf 'openreg: %s\n' "$*" >&2
+  exit 1
+}
+
+# Whether a thing is there, by the name of its Debian package.
+have() {
+  case $1 in
+    g++) command -v "${CXX:-g++}" >/dev/null ;;
+    git | spin | valgrind) command -v "$1" >/dev/null ;;
+    libgtest-dev) [[ -e /usr/include/gtest/gtest.h ]] ;;
+    libbenchmark-dev) [[ -e /usr/include/benchmark/benchmark.h ]] ;;
+    python3-venv | python3-dev) find_python ;;
+    *) false ;;
+  esac
+}
+
+is_debian_root() { [[ $(id -u) == 0 && -e /etc/debian_version ]] && command -v apt-get >/dev/null; }
+
+need() {
+  local missing=()
+  local package
+  for package in "$@"; do
+    have "$package" || missing+=("$package")
+  done
+  [[ ${#missing[@]} == 0 ]] && return
+  if is_debian_root; then
+    say "Installing by apt: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq </dev/null && apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null ||
+      fail "apt could not install: ${missing[*]}"
+  fi
+  for package in "${missing[@]}"; do
+    have "$package" || fail "missing ${missing[*]} (names of Debian packages); install them, as in: sudo apt-get install ${missing[*]}"
+  done
+}
+
+# Sets `python` to an interpreter that can make a virtual environment and has its headers. The first python3 on the PATH
+# may be a version manager's, too old or without headers, while the system's is good.
+find_python() {
+  local candidate
+  for candidate in python3 /usr/bin/python3 python3.{11,12,13,10}; do
+    if "$candidate" - <<'PYTHON' >/dev/null 2>&1; then
+import ensurepip, os, sys, sysconfig, venv
+assert (3, 10) <= sys.version_info < (3, 15)
+assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+PYTHON
+      python=$candidate
+      return 0
+    fi
+  done
+  return 1
+}
+
+use_environment() {
+  if [[ -n ${VIRTUAL_ENV:-} ]]; then
+    python=$VIRTUAL_ENV/bin/python
+  else
+    if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
+      say "Making .venv"
+      need python3-venv python3-dev
+      find_python
+      "$python" -m venv --clear .venv
+    fi
+    export VIRTUAL_ENV=$PWD/.venv
+    python=$VIRTUAL_ENV/bin/python
+  fi
+  export PATH="$VIRTUAL_ENV/bin:$PATH"
+  unset PYTHONHOME PYTHONPATH
+}
+
+# The build needs the torch that the package will run with, so there is no isolation: what pyproject.toml's
+# build-system asks for goes into the environment.
+install() {
+  local extras=$1
+  shift
+  say "Installing what the build needs (torch, pinned, is by far the largest)"
+  "$python" - <<'PYTHON' | "$python" -m pip install --quiet -r /dev/stdin
+import ast, pathlib, re
+pyproject = pathlib.Path("pyproject.toml").read_text()
+print(*ast.literal_eval(re.search(r"^requires = (\[.*?\])", pyproject, re.M | re.S)[1]), sep="\n")
+PYTHON
+  say "Building and installing torch_openreg"
+  "$python" -m pip install --quiet --no-build-isolation -C build-dir="$build_dir" "$@" ".[$extras]"
+}
