@@ -94,7 +94,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 }  // namespace
 
 void install_fault_message() {
-  if constexpr (kFaultMessageAvailable) {
+  if (kFaultMessageAvailable) {
     struct sigaction action;
     std::memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);

@@ -24,8 +24,9 @@ constexpr std::size_t kMinMemory = std::size_t{2} << 20;
 constexpr std::size_t kMaxMemory = std::size_t{16} << 40;
 
 std::optional<std::string_view> environment(const char* variable) {
-  // getenv is safe here as long as nobody calls setenv meanwhile; the first use of a device is not
-  // the time.
+  // Safe as long as no other thread calls setenv meanwhile: the first use of a device is not the
+  // time for that.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe)
   const char* value = std::getenv(variable);
   if (value == nullptr) return std::nullopt;
   return value;
