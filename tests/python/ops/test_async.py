@@ -1,0 +1,150 @@
+"""Launches are asynchronous, and what runs does not depend on who runs it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+
+def test_a_chain_of_products_returns_at_once():
+    x = torch.randn(1500, 1500).to("openreg")
+    (x @ x).sum().item()
+    best = 1.0
+    for _ in range(3):
+        begin = time.perf_counter()
+        y = x
+        for _ in range(10):
+            y = y @ x
+        launched = time.perf_counter()
+        torch.accelerator.synchronize()
+        done = time.perf_counter()
+        best = min(best, (launched - begin) / (done - launched))
+    assert best < 0.05
+
+
+class _Nothing:
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *_):
+        return None
+
+
+def modes():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    class CountingFunctions(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    return {
+        "none": _Nothing,
+        "dispatch mode": Counting,
+        "function mode": CountingFunctions,
+        "fake tensors": FakeTensorMode,
+        "inference": torch.inference_mode,
+        "no grad": torch.no_grad,
+        "autocast": lambda: torch.autocast("openreg", torch.float16),
+        "cpu autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+        "profiler": torch.profiler.profile,
+        "caught warnings": warnings.catch_warnings,
+        "deterministic": lambda: torch.utils.deterministic.fill_uninitialized_memory and _Nothing(),
+    }
+
+
+@pytest.mark.parametrize("name", modes())
+def test_a_host_that_works_while_it_waits_computes_what_an_engine_would(name):
+    a = torch.randn(300, 300, requires_grad=True)
+    x = a.detach().to("openreg").requires_grad_()
+    # Launched outside of the mode, run by the host that synchronises inside of it.
+    y = x
+    for _ in range(40):
+        y = torch.tanh(y @ x) + y
+    with modes()[name]():
+        torch.accelerator.synchronize()
+    expected = a
+    for _ in range(40):
+        expected = torch.tanh(expected @ a) + expected
+    assert y.requires_grad
+    assert_close(y.detach().cpu(), expected.detach(), rtol=1e-3, atol=1e-3)
+
+
+def test_synchronising_inside_vmap():
+    x = torch.randn(100, 100).to("openreg")
+    results = [x @ x for _ in range(20)]
+
+    def f(row):
+        torch.accelerator.synchronize()
+        return row * 2
+
+    doubled = torch.func.vmap(f)(x)
+    assert_close(doubled.cpu(), x.cpu() * 2)
+    assert_close(results[-1].cpu(), x.cpu() @ x.cpu(), rtol=1e-4, atol=1e-4)
+
+
+def test_freed_memory_is_reused_in_the_order_of_the_stream():
+    x = torch.randn(200, 200).to("openreg")
+    expected = x.cpu()
+    for _ in range(100):
+        temporary = x + 1  # freed while the product that reads it is queued
+        y = temporary @ x
+        del temporary
+        torch.full((200, 200), float("nan"), device="openreg")  # takes its memory
+        assert_close(y.cpu(), (expected + 1) @ expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("call", ["index", "tolist", "resize", "numpy"])
+def test_host_paths_that_hold_the_gil_do_not_deadlock(call):
+    library = torch.library.Library(f"openreg_test_gil_{call}", "FRAGMENT")
+    library.define("slow(Tensor x) -> Tensor")
+    library.impl("slow", lambda x: x + 1, "CPU")
+    try:
+        x = torch.zeros(8, dtype=torch.uint8, device="openreg")
+        y = getattr(torch.ops, f"openreg_test_gil_{call}").slow(x)
+        z = y + 1
+        storage = z.untyped_storage()
+        if call == "index":
+            assert storage[0] == 2
+        elif call == "tolist":
+            assert storage.tolist()[0] == 2
+        elif call == "resize":
+            storage.resize_(4096)
+            assert z[0].item() == 2
+        else:
+            assert z.numpy(force=True)[0] == 2
+    finally:
+        library._destroy()
+
+
+def test_threads_on_one_stream():
+    import threading
+
+    errors = []
+    base = torch.randn(64, 64)
+    expected = base @ base + base.sort().values
+
+    def work():
+        try:
+            x = base.to("openreg")
+            for _ in range(50):
+                got = x @ x + x.sort().values
+                assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-4)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []

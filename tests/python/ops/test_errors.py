@@ -1,0 +1,147 @@
+"""Bad input: what is wrong at the call raises at the call, what only the kernel finds is an error of the stream."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+TWO = ("openreg:0", "openreg:1")
+MIXED = [TWO, TWO[::-1], ("openreg:0", "cpu"), ("cpu", "openreg:0")]
+
+
+def named(message: str, first: str, second: str) -> bool:
+    return "same device" in message and first in message and second in message
+
+
+@pytest.mark.parametrize(("first", "second"), MIXED)
+@pytest.mark.parametrize(
+    "op",
+    [
+        torch.add,  # structured, element-wise
+        torch.matmul,  # structured, not element-wise
+        lambda a, b: torch.cat([a, b]),  # a list
+        lambda a, b: torch.add(a, a, out=b),  # output elsewhere
+        lambda a, b: a.mul_(b),
+        torch.linalg.lstsq,  # synchronous
+        lambda a, b: a.masked_fill_(b > 0, 1.0),
+        lambda a, b: torch.where(a > 0, a, b),
+        lambda a, b: F.linear(a, b),
+        lambda a, b: torch.index_select(a, 0, torch.zeros(1, dtype=torch.long).to(b.device)),
+    ],
+)
+def test_mixed_devices_are_refused_at_the_call(op, first, second):
+    a, b = torch.ones(3, 3, device=first), torch.ones(3, 3, device=second)
+    with pytest.raises(RuntimeError) as raised:
+        op(a, b)
+    message = str(raised.value)
+    assert first in message and second in message, message
+    assert torch.ones(2, device="openreg:0").sum().item() == 2.0
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
+        lambda d: torch.ones(2, 3, device=d) @ torch.ones(4, 3, device=d),
+        lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
+        lambda d: torch.ones(2, device=d).add_(torch.ones(3, device=d)),
+        lambda d: torch.softmax(torch.ones(2, 3, device=d), 5),
+        lambda d: torch.ones(2, device=d).view(3),
+        lambda d: torch.ones(3, device=d).masked_fill_(torch.ones(2, dtype=torch.bool, device=d), 1.0),
+        lambda d: torch.gather(torch.ones(3, device=d), 1, torch.zeros(1, dtype=torch.long, device=d)),
+        lambda d: torch.ones(2, device=d).fill_(torch.ones(2, device=d)),
+        lambda d: torch.index_select(torch.ones(3, device=d), 0, torch.ones(1, device=d)),
+    ],
+)
+def test_wrong_shapes_raise_as_on_the_cpu(op):
+    with pytest.raises(Exception) as expected:
+        op("cpu")
+    with pytest.raises(Exception) as raised:
+        op("openreg")
+    assert type(raised.value) is type(expected.value)
+    assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda d: torch.bitwise_and(torch.ones(2, device=d), torch.ones(2, device=d)),
+        lambda d: torch.ones(2, 2, device=d) @ torch.ones(2, 2, dtype=torch.long, device=d),
+        lambda d: torch.add(torch.ones(2, device=d), 1.5, out=torch.empty(2, dtype=torch.long, device=d)),
+        lambda d: torch.ones(2, dtype=torch.long, device=d).add_(1.5),
+        lambda d: torch.mean(torch.ones(2, dtype=torch.long, device=d)),
+    ],
+)
+def test_wrong_dtypes_raise_as_on_the_cpu(op):
+    with pytest.raises(Exception) as expected:
+        op("cpu")
+    with pytest.raises(Exception) as raised:
+        op("openreg")
+    assert type(raised.value) is type(expected.value)
+    assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        ("index_select", lambda: F.embedding(torch.tensor([1, 9], device="openreg"), torch.ones(3, 2, device="openreg"))),
+        ("gather", lambda: torch.gather(torch.ones(3, device="openreg"), 0, torch.tensor([5], device="openreg"))),
+        ("index", lambda: torch.ones(3, device="openreg")[torch.tensor([7], device="openreg")]),
+    ],
+)
+def test_index_out_of_range_is_an_error_of_the_stream(name, op):
+    x = torch.ones(3, device="openreg")
+    op()
+    skipped = torch.zeros(4, device="openreg")
+    skipped.add_(1.0)
+    with pytest.raises(torch.AcceleratorError) as raised:
+        torch.accelerator.synchronize()
+    message = str(raised.value)
+    assert message.startswith(f"openreg: aten::{name}")
+    assert "failed on openreg:0, stream 0: " in message
+    assert "out of" in message
+    assert message.rstrip().endswith("set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call")
+    torch.accelerator.synchronize()  # raised once
+    assert (x + 1).sum().item() == 6.0
+
+
+def test_the_error_is_raised_where_the_host_reads():
+    torch.ones(3, device="openreg")[torch.tensor([7], device="openreg")]
+    with pytest.raises(torch.AcceleratorError, match="aten::index"):
+        torch.ones(1, device="openreg").item()
+    assert torch.ones(1, device="openreg").item() == 1.0
+
+
+def test_launch_blocking_raises_at_the_call(run_python):
+    run_python(
+        """
+import torch
+x = torch.ones(3, device="openreg")
+index = torch.tensor([7], device="openreg")
+try:
+    torch.gather(x, 0, index)
+except RuntimeError as error:
+    cpu = None
+    try:
+        torch.gather(x.cpu(), 0, index.cpu())
+    except RuntimeError as e:
+        cpu = e
+    assert type(error) is type(cpu), type(error)
+    assert str(error) == str(cpu), error
+else:
+    raise SystemExit("nothing was raised at the call")
+assert (x + 1).sum().item() == 6
+""",
+        TORCH_OPENREG_LAUNCH_BLOCKING="1",
+    )
+
+
+def test_pinning_a_device_tensor_is_refused():
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned|Only dense CPU tensors can be pinned"):
+        torch.empty(2, device="openreg", pin_memory=True)
+
+
+def test_numpy_of_a_device_tensor_says_what_to_do():
+    with pytest.raises(TypeError, match=r"Use Tensor.cpu\(\)"):
+        torch.ones(2, device="openreg").numpy()

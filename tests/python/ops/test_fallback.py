@@ -1,0 +1,185 @@
+"""Tier 3: what has no kernel of ours runs the CPU's on the calling thread."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+
+def test_functional_operators_return_device_tensors():
+    a = torch.randn(4, 4)
+    q, r = torch.linalg.qr(a.to("openreg"))
+    assert q.device == torch.device("openreg:0")
+    assert_close((q @ r).cpu(), a)
+    assert_close(torch.cumprod(a.to("openreg"), 0).cpu(), torch.cumprod(a, 0))
+
+
+def test_results_keep_the_strides_of_the_cpu():
+    a = torch.randn(5, 5)
+    got, expected = torch.linalg.qr(a.to("openreg")), torch.linalg.qr(a)
+    assert [t.stride() for t in got] == [t.stride() for t in expected]
+
+
+def test_outputs_that_the_kernel_resizes():
+    a = torch.tensor([[0, 1], [2, 0]])
+    out = torch.empty(0, dtype=torch.long, device="openreg")
+    torch.nonzero(a.to("openreg"), out=out)
+    assert torch.equal(out.cpu(), torch.nonzero(a))
+    assert torch.equal(torch.arange(5, device="openreg").cpu(), torch.arange(5))
+    b = torch.randn(3)
+    out = torch.empty(0, device="openreg")
+    torch.abs(b.to("openreg"), out=out)
+    assert torch.equal(out.cpu(), b.abs())
+
+
+def test_results_depending_on_data():
+    a = torch.tensor([3, 1, 3, 2])
+    x = a.to("openreg")
+    assert torch.equal(torch.unique(x).cpu(), torch.unique(a))
+    assert torch.equal(torch.bincount(x).cpu(), torch.bincount(a))
+    assert torch.equal(torch.masked_select(x, x > 1).cpu(), a[a > 1])
+
+
+def test_inplace_and_mutable_operators():
+    a = torch.randn(4)
+    x = a.to("openreg")
+    mask = torch.tensor([True, False, True, False])
+    assert x.masked_fill_(mask.to("openreg"), 5.0) is x
+    assert_close(x.cpu(), a.masked_fill(mask, 5.0))
+    x.put_(torch.tensor([0, 1], device="openreg"), torch.tensor([7.0, 8.0], device="openreg"))
+    assert x.cpu()[:2].tolist() == [7.0, 8.0]
+
+
+def test_tensor_lists_are_changed_in_place():
+    a = [torch.randn(2), torch.randn(3)]
+    x = [t.to("openreg") for t in a]
+    torch._foreach_mul_(x, 2.0)
+    for got, expected in zip(x, a, strict=True):
+        assert_close(got.cpu(), expected * 2)
+
+
+def test_undefined_tensors_and_optional_lists():
+    a = torch.randn(2, 3, 4)
+    got = torch.native_layer_norm(a.to("openreg"), [4], None, None, 1e-5)
+    for g, e in zip(got, torch.native_layer_norm(a, [4], None, None, 1e-5), strict=True):
+        assert_close(g.cpu(), e)
+    x = a.to("openreg")
+    index = torch.tensor([1, 0])
+    assert_close(x[:, :, index].cpu(), a[:, :, index])
+    x.index_put_((None, torch.tensor([0], device="openreg")), torch.zeros(1, device="openreg"))
+    assert x.cpu()[:, 0].abs().sum().item() == 0
+
+
+def test_lu_solve_may_leave_a_conjugated_output():
+    a = torch.randn(3, 3, dtype=torch.complex64)
+    b = torch.randn(2, 3, dtype=torch.complex64)
+    lu, pivots = torch.linalg.lu_factor(a)
+    expected = torch.linalg.lu_solve(lu, pivots, b, left=False)
+    got = torch.linalg.lu_solve(lu.to("openreg"), pivots.to("openreg"), b.to("openreg"), left=False)
+    assert_close(got.cpu(), expected)
+
+
+def test_operator_without_a_cpu_kernel_is_named():
+    x = torch.randn(3, 3, device="openreg")
+    with pytest.raises(NotImplementedError, match="aten::_masked_scale has no kernel for openreg"):
+        torch.ops.aten._masked_scale(x, (x > 0).to(torch.uint8), 2.0)
+
+
+def test_results_that_are_not_strided_are_refused():
+    x = torch.randn(3, 3, device="openreg")
+    with pytest.raises(NotImplementedError, match="strided"):
+        x.to_sparse()
+
+
+def test_random_operators_follow_the_devices_seed():
+    torch.manual_seed(3)
+    cpu_state = torch.get_rng_state()
+    torch.openreg.manual_seed(7)
+    first = torch.randn(100, device="openreg")
+    second = torch.randn(100, device="openreg")
+    torch.openreg.manual_seed(7)
+    assert torch.equal(torch.randn(100, device="openreg").cpu(), first.cpu())
+    assert not torch.equal(first.cpu(), second.cpu())
+    assert torch.equal(torch.get_rng_state(), cpu_state)
+
+
+def test_random_operators_take_a_generator():
+    generator = torch.Generator("openreg").manual_seed(5)
+    first = torch.empty(50, device="openreg").uniform_(generator=generator)
+    generator.manual_seed(5)
+    assert torch.equal(torch.rand(50, device="openreg", generator=generator).cpu(), first.cpu())
+    with pytest.raises(RuntimeError, match="openreg"):
+        torch.rand(5, device="openreg", generator=torch.Generator("cpu"))
+
+
+def test_dropout_follows_the_devices_seed():
+    x = torch.ones(1000, device="openreg")
+    torch.openreg.manual_seed(1)
+    first = torch.dropout(x, 0.5, True)
+    torch.openreg.manual_seed(1)
+    assert torch.equal(torch.dropout(x, 0.5, True).cpu(), first.cpu())
+    kept = (first != 0).sum().item()
+    assert 350 < kept < 650
+    assert set(first.cpu().unique().tolist()) == {0.0, 2.0}
+
+
+def test_convolution_forward_and_backward():
+    conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+    a = torch.randn(2, 3, 8, 8, requires_grad=True)
+    conv(a).square().sum().backward()
+    expected = [a.grad, conv.weight.grad, conv.bias.grad]
+    expected = [t.clone() for t in expected]
+    conv.zero_grad()
+    x = a.detach().to("openreg").requires_grad_()
+    device_conv = conv.to("openreg")
+    device_conv(x).square().sum().backward()
+    for got, e in zip([x.grad, device_conv.weight.grad, device_conv.bias.grad], expected, strict=True):
+        assert_close(got.cpu(), e, rtol=1e-4, atol=1e-4)
+
+
+def test_custom_operator_with_a_python_cpu_kernel():
+    library = torch.library.Library("openreg_test", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    seen = []
+
+    def twice(x):
+        seen.append(x.device.type)
+        return x * 2
+
+    library.impl("twice", twice, "CPU")
+    try:
+        x = torch.randn(4)
+        # Queued work before it: the kernel has to see its result.
+        y = torch.ops.openreg_test.twice(x.to("openreg") + 1)
+        assert seen == ["cpu"]
+        assert y.device == torch.device("openreg:0")
+        assert_close(y.cpu(), (x + 1) * 2)
+    finally:
+        library._destroy()
+
+
+def test_memory_that_a_kernel_keeps_stays_alive():
+    library = torch.library.Library("openreg_test_keep", "FRAGMENT")
+    library.define("keep(Tensor x) -> ()")
+    kept = []
+    library.impl("keep", kept.append, "CPU")
+    try:
+        torch.ops.openreg_test_keep.keep(torch.full((1000,), 3.0, device="openreg"))
+        torch.openreg.empty_cache()
+        torch.zeros(1000, device="openreg")
+        torch.accelerator.synchronize()
+        assert kept[0].sum().item() == 3000.0
+    finally:
+        library._destroy()
+
+
+def test_counts_by_tier():
+    torch.openreg.reset_launch_stats()
+    x = torch.ones(4, device="openreg")
+    x + x
+    torch.unique(x)
+    stats = torch.openreg.launch_stats()
+    assert stats["structured"] >= 2
+    assert stats["synchronous"] == 1
+    assert stats["host_waits"] >= 1

@@ -1,0 +1,209 @@
+"""Tier 1: structured operators, in their three forms."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def load_generator():
+    spec = importlib.util.spec_from_file_location("generate_structured", ROOT / "tools" / "generate_structured.py")
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_committed_tables_are_what_the_generator_writes():
+    pytest.importorskip("yaml", reason="torchgen reads the schema with PyYAML")
+    for name, text in load_generator().generate().items():
+        assert (ROOT / "cpp" / "ops" / "structured" / name).read_text() == text, name
+
+
+def test_every_structured_operator_has_a_kernel_in_each_form():
+    pytest.importorskip("yaml", reason="torchgen reads the schema with PyYAML")
+    missing = []
+    for group in load_generator().structured_groups():
+        for form in (group.functional, group.out, group.inplace):
+            if form is None:
+                continue
+            packet, _, overload = form.rpartition("_")
+            names = {f"aten::{packet}.{overload}", f"aten::{form}"}
+            if not any(registered(name) for name in names):
+                missing.append(form)
+    # Names with an underscore in them are looked up by what torch itself says of the operator.
+    assert [m for m in missing if not any(registered(n) for n in possible_names(m))] == []
+
+
+def possible_names(unambiguous: str) -> list[str]:
+    """`linalg_cross_out` may be `linalg_cross.out`: all places where the overload's name may begin."""
+    parts = unambiguous.split("_")
+    cuts = range(1, len(parts))
+    return [f"aten::{'_'.join(parts[:i])}.{'_'.join(parts[i:])}" for i in cuts] + [f"aten::{unambiguous}"]
+
+
+def registered(name: str) -> bool:
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(name, "PrivateUse1")
+    except RuntimeError:
+        return False
+
+
+def test_functional_form_equals_cpu():
+    a, b = torch.randn(3, 1, 4), torch.randn(5, 1)
+    result = torch.add(a.to("openreg"), b.to("openreg"), alpha=2)
+    assert result.device == torch.device("openreg:0")
+    assert_close(result.cpu(), torch.add(a, b, alpha=2))
+
+
+def test_inplace_form_writes_into_the_first_argument():
+    a, b = torch.randn(4), torch.randn(4)
+    x = a.to("openreg")
+    pointer = x.data_ptr()
+    assert x.mul_(b.to("openreg")) is x
+    assert x.data_ptr() == pointer
+    assert_close(x.cpu(), a * b)
+
+
+def test_out_form_resizes_an_empty_output():
+    a, b = torch.randn(2, 3), torch.randn(3)
+    out = torch.empty(0, device="openreg")
+    result = torch.add(a.to("openreg"), b.to("openreg"), out=out)
+    assert result is out
+    assert_close(out.cpu(), a + b)
+
+
+def test_out_form_warns_where_it_resizes_what_has_elements():
+    x = torch.ones(3, device="openreg")
+    with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
+        torch.add(x, x, out=torch.empty(5, device="openreg"))
+
+
+def test_out_form_writes_a_strided_output():
+    a = torch.randn(3, 4)
+    buffer = torch.zeros(4, 3, device="openreg")
+    torch.neg(a.to("openreg"), out=buffer.t())
+    assert_close(buffer.cpu(), (-a).t())
+
+
+def test_several_outputs():
+    a = torch.randn(4, 5)
+    values, indices = torch.max(a.to("openreg"), dim=1)
+    expected = torch.max(a, dim=1)
+    assert_close(values.cpu(), expected.values)
+    assert_close(indices.cpu(), expected.indices)
+
+
+def test_several_out_arguments_empty():
+    a = torch.randn(4, 5)
+    values, indices = torch.empty(0, device="openreg"), torch.empty(0, dtype=torch.long, device="openreg")
+    torch.max(a.to("openreg"), dim=1, out=(values, indices))
+    assert_close(values.cpu(), a.max(1).values)
+    assert_close(indices.cpu(), a.max(1).indices)
+
+
+def test_composites_pass_unsized_outputs():
+    a = torch.randn(4, 5)
+    assert_close(torch.logsumexp(a.to("openreg"), 1).cpu(), torch.logsumexp(a, 1))
+    target = torch.sign(torch.randn(4, 5))
+    assert_close(
+        torch.nn.functional.soft_margin_loss(a.to("openreg"), target.to("openreg")).cpu(),
+        torch.nn.functional.soft_margin_loss(a, target),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_python_scalars_stay_wrapped_numbers(dtype):
+    """A Python scalar with a 0-dim tensor does not widen the dtype, nor changes the rounding."""
+    a = torch.tensor(1.2345, dtype=dtype)
+    for op in (torch.add, torch.mul, torch.div, torch.sub):
+        result = op(a.to("openreg"), 3.3)
+        assert result.dtype == dtype
+        assert result.item() == op(a, 3.3).item()
+
+
+def test_zero_dimensional_cpu_operand_is_read_at_the_launch():
+    scalar = torch.tensor(2.0)
+    x = torch.ones(4, device="openreg")
+    result = x * scalar
+    scalar.fill_(100.0)
+    assert_close(result.cpu(), torch.full((4,), 2.0))
+    assert_close((scalar + x).cpu(), torch.full((4,), 101.0))
+
+
+def test_default_dtype_is_read_at_the_launch():
+    a, b = torch.tensor([1], device="openreg"), torch.tensor([3], device="openreg")
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = a / b
+        expected = torch.tensor([1]) / torch.tensor([3])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert result.dtype == torch.float64
+    assert result.item() == expected.item()
+
+
+def test_channels_last_survives():
+    a = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    x = a.to("openreg")
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert (x + x).is_contiguous(memory_format=torch.channels_last)
+    assert_close((x + x).cpu(), a + a)
+
+
+def test_aliases_keep_their_meaning():
+    a = torch.arange(6.0)
+    x = a.to("openreg")
+    x[1:].copy_(x[1:] * 2)
+    torch.mul(x, x, out=x)
+    a[1:] *= 2
+    a *= a
+    assert_close(x.cpu(), a)
+
+
+def test_tensor_lists():
+    parts = [torch.randn(2, 3), torch.randn(1, 3)]
+    assert_close(torch.cat([p.to("openreg") for p in parts]).cpu(), torch.cat(parts))
+
+
+def test_indices_on_the_cpu():
+    a = torch.randn(5, 3)
+    index = torch.tensor([4, 0, 2])
+    x = a.to("openreg")
+    assert_close(x[index].cpu(), a[index])
+    assert_close(x[:, torch.tensor([2, 0])].cpu(), a[:, [2, 0]])
+    x[index] = 0.0
+    a[index] = 0.0
+    assert_close(x.cpu(), a)
+
+
+def test_mask_index():
+    a = torch.randn(6)
+    x = a.to("openreg")
+    assert_close(x[x > 0].cpu(), a[a > 0])
+
+
+def test_conjugate_operands():
+    a, b = torch.randn(3, dtype=torch.complex64), torch.randn(3, dtype=torch.complex64)
+    assert_close((a.to("openreg").conj() * b.to("openreg")).cpu(), a.conj() * b)
+
+
+def test_flush_denormal_is_taken_from_the_launching_thread():
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no flush-denormal mode")
+    try:
+        x = torch.tensor([1e-39], device="openreg") * 0.5
+    finally:
+        torch.set_flush_denormal(False)
+    kept = torch.tensor([1e-39], device="openreg") * 0.5
+    assert x.item() == 0.0
+    assert kept.item() != 0.0
+    assert (torch.tensor([1e-39]) * 0.5).item() != 0.0  # and this thread's own mode is as it was

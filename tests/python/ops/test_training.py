@@ -1,0 +1,84 @@
+"""A model trains, as on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+
+def losses(device: str, optimizer_class, **options) -> list[float]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).to(device)
+    optimizer = optimizer_class(model.parameters(), lr=0.05, **options)
+    x, y = torch.randn(20, 16).to(device), torch.randint(4, (20,)).to(device)
+    result = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        result.append(loss.item())
+    return result
+
+
+@pytest.mark.parametrize(
+    ("optimizer_class", "options"),
+    [
+        (torch.optim.SGD, {}),
+        (torch.optim.SGD, {"momentum": 0.9, "foreach": True}),
+        (torch.optim.SGD, {"momentum": 0.9, "fused": True}),
+        (torch.optim.Adam, {}),
+        (torch.optim.AdamW, {"fused": True}),
+        (torch.optim.AdamW, {"foreach": False}),
+    ],
+)
+def test_losses_equal_the_cpus(optimizer_class, options):
+    expected = losses("cpu", optimizer_class, **options)
+    got = losses("openreg", optimizer_class, **options)
+    assert got == pytest.approx(expected, abs=1e-4)
+    assert got[-1] < got[0]
+
+
+def test_module_to_keeps_the_parameters():
+    model = nn.Linear(3, 2)
+    weight = model.weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.to("openreg")
+    assert model.weight is weight
+    assert weight.device == torch.device("openreg:0")
+    assert optimizer.param_groups[0]["params"][0] is weight
+    model.to("cpu")
+    assert model.weight is weight and weight.is_cpu
+
+
+def test_data_of_a_parameter_can_be_replaced():
+    p = nn.Parameter(torch.ones(3))
+    p.data = torch.full((3,), 2.0, device="openreg")
+    assert p.device == torch.device("openreg:0")
+    assert p.detach().cpu().tolist() == [2.0] * 3
+
+
+def test_backward_on_two_devices():
+    x = torch.randn(4, 4, requires_grad=True)
+    a = x.detach().to("openreg:0").requires_grad_()
+    loss = ((a @ a).to("openreg:1") * 3).sum()
+    loss.backward()
+    ((x @ x) * 3).sum().backward()
+    assert a.grad.device == torch.device("openreg:0")
+    assert_close(a.grad.cpu(), x.grad)
+
+
+def test_backward_on_a_side_stream():
+    x = torch.randn(50, 50)
+    a = x.to("openreg").requires_grad_()
+    stream = torch.Stream("openreg")
+    stream.wait_stream(torch.accelerator.current_stream())
+    with stream:
+        loss = (a @ a).square().sum()
+    torch.accelerator.current_stream().wait_stream(stream)
+    loss.backward()
+    b = x.clone().requires_grad_()
+    (b @ b).square().sum().backward()
+    assert_close(a.grad.cpu(), b.grad, rtol=1e-3, atol=1e-3)
