@@ -77,7 +77,7 @@ def test_version_is_the_packages() -> None:
 
 
 def test_torch_is_pinned_to_one_version_everywhere() -> None:
-    assert set(re.findall(r'"torch([^"]*)"', PYPROJECT)) == {f"=={PINNED}"}
+    assert re.findall(r'"torch([=<>~!][^"]*)"', PYPROJECT) == [f"=={PINNED}"] * 2  # to build with, and to run with
     assert importlib.metadata.requires("torch_openreg")[0] == f"torch=={PINNED}"
 
 
@@ -113,9 +113,9 @@ def test_configuring_against_another_torch_says_which_is_needed(tmp_path: Path) 
     assert expected in one_line(result.stderr)
 
 
-@pytest.mark.parametrize(("system", "processor"), [("FreeBSD", "x86_64"), ("Darwin", "arm64"), ("Linux", "riscv64")])
+@pytest.mark.parametrize(("system", "processor"), [("FreeBSD", "x86_64"), ("Linux", "riscv64")])
 def test_an_unsupported_system_is_one_clear_error(tmp_path: Path, system: str, processor: str) -> None:
-    options = [f"-DCMAKE_SYSTEM_NAME={system}", f"-DCMAKE_SYSTEM_PROCESSOR={processor}", "-DCMAKE_OSX_SYSROOT=/"]
+    options = [f"-DCMAKE_SYSTEM_NAME={system}", f"-DCMAKE_SYSTEM_PROCESSOR={processor}"]
     result = configure(tmp_path / "build", *options, check=False)
     assert result.returncode != 0
     expected = f"torch_openreg supports Linux with glibc on x86-64 (got {system} on {processor})"
