@@ -195,11 +195,7 @@ def test_off_keeps_it_out_silently_until_it_is_imported(run_python):
 
 
 def test_a_malformed_choice_is_reported_at_first_use_and_not_at_import(run_python):
-    code = (
-        "import torch\n"
-        "try:\n    torch.ones(1, device='openreg')\n"
-        "except RuntimeError as error:\n    print(error)\n"
-    )
+    code = "import torch\ntry:\n    torch.ones(1, device='openreg')\nexcept RuntimeError as error:\n    print(error)\n"
     result = run_python(code, TORCH_OPENREG_AUTOLOAD="perhaps")
     assert result.stdout == (
         "openreg: TORCH_OPENREG_AUTOLOAD is malformed (got 'perhaps', expected one of default, force, off)\n"

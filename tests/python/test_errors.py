@@ -1,0 +1,150 @@
+"""Wrong devices, malformed settings, failures on the device: what is raised, where, and what works after."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: torch.ones(1, device="openreg:7"),
+        lambda: torch.empty(1, device="openreg:2"),
+        lambda: torch.zeros(1).to("openreg:7"),
+        lambda: torch.openreg.set_device(7),
+        lambda: torch.accelerator.set_device_index(2),
+        lambda: torch.openreg.device(7).__enter__(),
+        lambda: torch.accelerator.device_index(7).__enter__(),
+        lambda: torch.Stream("openreg:7"),
+        lambda: torch.openreg.Stream(7),
+        lambda: torch.openreg.synchronize(7),
+        lambda: torch.openreg.current_stream(7),
+        lambda: torch.openreg.get_device_properties(7),
+        lambda: torch.openreg.get_device_name("openreg:7"),
+        lambda: torch.openreg.get_rng_state(7),
+        lambda: torch.openreg.mem_get_info(7),
+        lambda: torch.Generator("openreg:7"),
+    ],
+)  # fmt: skip
+def test_a_device_that_is_not_there(use):
+    with pytest.raises(RuntimeError, match=r"(?i)device index is out of range|device index out of range"):
+        use()
+    assert torch.openreg.current_device() == 0
+    assert torch.ones(2, device="openreg").sum().item() == 2
+
+
+def test_a_device_of_another_kind():
+    for call in (torch.openreg.set_device, torch.openreg.synchronize, torch.openreg.get_device_properties):
+        with pytest.raises(ValueError, match="cpu doesn't match the current accelerator openreg"):
+            call("cpu")
+
+
+def test_wrong_shapes_raise_at_the_call_with_cpu_s_sentence():
+    a, b = torch.ones(2, 3), torch.ones(2, 3)
+    with pytest.raises(RuntimeError) as on_cpu:
+        a @ b
+    torch.openreg.set_device(1)
+    with pytest.raises(RuntimeError, match=re.escape(str(on_cpu.value))):
+        a.to("openreg:0") @ b.to("openreg:0")
+    assert torch.openreg.current_device() == 1
+    assert (a.openreg(0) @ b.openreg(0).t()).sum().item() == 12
+
+
+FAIL = """
+import torch
+def fail():
+    torch.nn.functional.embedding(torch.tensor([9], device="openreg"), torch.ones(3, 2, device="openreg"))
+"""
+
+
+def test_a_failure_on_the_device_is_raised_once_by_a_synchronization(run_python):
+    result = run_python(
+        FAIL + "fail()\n"
+        "try: torch.accelerator.synchronize()\n"
+        "except torch.AcceleratorError as error: print(error)\n"
+        "torch.accelerator.synchronize()\n"
+        "assert torch.ones(3, device='openreg').sum().item() == 3\n"
+    )
+    assert re.match(
+        r"openreg: \S*(embedding|index_select)\S* failed on openreg:0, stream 0: .*"
+        r"Later work of that stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call",
+        result.stdout,
+    )
+
+
+def test_a_failure_is_raised_at_the_call_where_launches_block(run_python):
+    result = run_python(
+        FAIL + "try: fail()\nexcept IndexError as error: print(error)\n",
+        TORCH_OPENREG_LAUNCH_BLOCKING="1",
+    )
+    assert "index out of range" in result.stdout
+
+
+def test_a_failure_that_no_call_collected_is_printed_once_at_exit(run_python):
+    result = run_python(FAIL + "fail()\nwhile not torch.accelerator.current_stream().query(): pass\n")
+    assert len(re.findall("openreg: .* failed on openreg:0", result.stderr)) == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("TORCH_OPENREG_DEVICES", "none", "64"),
+        ("TORCH_OPENREG_DEVICES", "0", "64"),
+        ("TORCH_OPENREG_DEVICES", "65", "64"),
+        ("TORCH_OPENREG_ENGINES", "-1", "1024"),
+        ("TORCH_OPENREG_MEMORY", "8 apples", "GiB"),
+        ("TORCH_OPENREG_LAUNCH_BLOCKING", "yes", "1"),
+        ("TORCH_OPENREG_FAULT_MESSAGE", "2", "1"),
+    ],
+)
+def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_python, variable, value, allowed):
+    code = (
+        "import torch\n"
+        "torch.manual_seed(3)\n"
+        "assert not torch.openreg.is_available() and torch.openreg.device_count() == 0\n"
+        "assert torch.ones(2).sum().item() == 2\n"
+        "for use in (torch.openreg.init, lambda: torch.ones(1, device='openreg'), torch.openreg.synchronize):\n"
+        "    try: use()\n"
+        "    except RuntimeError as error: print(error)\n"
+    )
+    lines = run_python(code, **{variable: value}).stdout.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert variable in line and value in line and allowed in line
+
+
+def test_the_number_of_devices_is_a_setting(run_python):
+    run_python(
+        "import torch\n"
+        "assert torch.accelerator.device_count() == 5 == len(torch.openreg.default_generators)\n"
+        "assert torch.ones(1, device='openreg:4').item() == 1\n",
+        TORCH_OPENREG_DEVICES="5",
+    )
+
+
+def test_backward_threads_are_one_per_device(run_python):
+    result = run_python(
+        "import glob, torch\n"
+        "for i in range(2):\n"
+        "    x = torch.ones(1, device=f'openreg:{i}', requires_grad=True)\n"
+        "    (x * 2).backward()\n"
+        "    assert x.grad.item() == 2\n"
+        "print(sorted({open(n).read().strip() for n in glob.glob('/proc/self/task/*/comm')}))\n"
+    )
+    assert "pt_autograd_0" in result.stdout and "pt_autograd_1" in result.stdout
+
+
+def test_host_access_to_device_memory_names_the_address_and_dies(run_python):
+    result = run_python(
+        "import ctypes, torch\n"
+        "x = torch.ones(4, device='openreg')\n"
+        "torch.accelerator.synchronize()\n"
+        "ctypes.c_float.from_address(x.data_ptr()).value\n",
+        check=False,
+    )
+    assert result.returncode == -11
+    assert "openreg: the host touched device memory of openreg:0" in result.stderr
+    assert ".cpu()" in result.stderr

@@ -1,0 +1,114 @@
+"""Events, through torch.Event and torch.openreg.Event."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.mark.parametrize("make", [torch.Event, torch.openreg.Event])
+def test_an_event_has_no_index_before_it_is_recorded(make):
+    event = make()
+    assert event.device.type == "openreg"
+    assert event.device.index is None
+    assert event.event_id == 0
+    assert isinstance(event, torch.Event)
+
+
+@pytest.mark.parametrize("given", ["openreg", "openreg:1"])
+def test_an_event_takes_a_device(given):
+    assert torch.Event(given).device.type == "openreg"
+    assert torch.openreg.Event(device=given).device.type == "openreg"
+
+
+def test_a_recorded_event_has_its_stream_s_index_and_an_identity():
+    first, second = torch.Event("openreg"), torch.Event("openreg")
+    stream = torch.Stream("openreg:1")
+    first.record(stream)
+    second.record(stream)
+    assert first.device.index == second.device.index == 1
+    assert 0 != first.event_id != second.event_id != 0
+
+
+def test_an_unrecorded_event_is_complete():
+    event = torch.Event("openreg")
+    assert event.query()
+    event.synchronize()
+    event.wait()
+    assert event.query()
+
+
+def test_elapsed_time_is_positive_between_two_records():
+    start, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    x = torch.rand(300, 300, device="openreg")
+    y = x @ x
+    end.record()
+    end.synchronize()
+    assert 0 < start.elapsed_time(end) < 60_000
+    assert y.shape == (300, 300)
+
+
+def test_elapsed_time_needs_timing():
+    start, end = torch.Event("openreg", enable_timing=True), torch.Event("openreg")
+    start.record()
+    end.record()
+    end.synchronize()
+    with pytest.raises(ValueError, match="Both events must be created with argument 'enable_timing=True'"):
+        start.elapsed_time(end)
+
+
+def test_two_streams_wait_for_one_event():
+    source = torch.openreg.Stream()
+    with source:
+        x = torch.full((2048,), 2.0, device="openreg")
+        event = source.record_event()
+    sums = []
+    for stream in (torch.openreg.Stream(), torch.openreg.Stream(priority=-1)):
+        event.wait(stream)
+        with stream:
+            sums.append(x.sum())
+        stream.synchronize()
+    assert event.query()
+    assert [s.item() for s in sums] == [4096, 4096]
+
+
+def test_an_event_is_recorded_again_and_waits_mean_the_newest_record():
+    event = torch.openreg.Event()
+    x = torch.zeros(128, device="openreg")
+    stream = torch.openreg.Stream()
+    stream.wait_stream(torch.openreg.current_stream())
+    for expected in range(1, 6):
+        with stream:
+            x += 1
+            event.record()
+        event.synchronize()
+        assert event.query()
+        assert x[0].item() == expected
+
+
+def test_record_without_a_stream_takes_the_current_one():
+    torch.openreg.set_device(1)
+    event = torch.Event("openreg")
+    event.record()
+    event.synchronize()
+    assert event.device.index == 1
+    assert torch.openreg.current_device() == 1
+
+
+def test_synchronizing_an_event_does_not_wait_for_later_work():
+    x = torch.rand(1000, 1000, device="openreg")
+    torch.accelerator.synchronize()
+    event = torch.accelerator.current_stream().record_event()
+    for _ in range(20):
+        y = x @ x
+    event.synchronize()
+    assert event.query()
+    assert not torch.accelerator.current_stream().query()
+    torch.accelerator.synchronize()
+    assert y.shape == x.shape
+
+
+def test_interprocess_events_are_refused():
+    with pytest.raises(RuntimeError):
+        torch.openreg.Event(interprocess=True).ipc_handle()

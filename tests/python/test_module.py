@@ -1,0 +1,229 @@
+"""``torch.openreg``: the names that torch and its users look up, and what they answer."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+REQUIRED = """
+    is_available device_count current_device set_device is_initialized _initialized _lazy_init init _is_in_bad_fork
+    manual_seed manual_seed_all seed seed_all initial_seed get_rng_state get_rng_state_all set_rng_state
+    set_rng_state_all default_generators _get_generator device device_of Stream Event stream current_stream
+    default_stream set_stream synchronize get_device_properties get_device_name get_device_capability memory_allocated
+    max_memory_allocated memory_reserved max_memory_reserved memory_stats memory_summary reset_peak_memory_stats
+    reset_accumulated_memory_stats empty_cache mem_get_info get_amp_supported_dtype is_bf16_supported launch_stats
+""".split()
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_it_has(name):
+    assert hasattr(torch.openreg, name)
+
+
+def test_all_names_that_it_exports_exist_and_are_documented():
+    for name in torch.openreg.__all__:
+        assert getattr(torch.openreg, name).__doc__, name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'torch_openreg.openreg' has no attribute 'nonsense'"):
+        _ = torch.openreg.nonsense
+
+
+def test_there_are_two_devices():
+    assert torch.openreg.is_available() and torch.accelerator.is_available()
+    assert torch.openreg.device_count() == torch.accelerator.device_count() == 2
+
+
+def test_initialization_is_visible():
+    torch.openreg.init()
+    torch.openreg.init()
+    assert torch.openreg.is_initialized() and torch.openreg._initialized
+    assert not torch.openreg._is_in_bad_fork()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_set_device_is_what_current_device_says(index):
+    for given in (index, f"openreg:{index}", torch.device("openreg", index)):
+        torch.openreg.set_device(1 - index)
+        torch.openreg.set_device(given)
+        assert torch.openreg.current_device() == torch.accelerator.current_device_index() == index
+
+
+def test_set_device_ignores_a_negative_index():
+    torch.openreg.set_device(1)
+    torch.openreg.set_device(-1)
+    assert torch.openreg.current_device() == 1
+
+
+@pytest.mark.parametrize("given", [1, "openreg:1", torch.device("openreg:1")])
+def test_device_context_switches_and_restores(given):
+    with torch.openreg.device(given):
+        assert torch.openreg.current_device() == 1
+        with torch.openreg.device(0):
+            assert torch.openreg.current_device() == 0
+        assert torch.openreg.current_device() == 1
+    assert torch.openreg.current_device() == 0
+
+
+@pytest.mark.parametrize("given", [None, -1, "openreg"])
+def test_device_context_without_an_index_changes_nothing(given):
+    torch.openreg.set_device(1)
+    with torch.openreg.device(given):
+        assert torch.openreg.current_device() == 1
+
+
+def test_device_context_restores_after_an_exception():
+    with pytest.raises(ZeroDivisionError), torch.openreg.device(1), torch.accelerator.device_index(0):
+        _ = 1 / 0
+    assert torch.openreg.current_device() == 0
+
+
+def test_accelerator_device_index_context():
+    with torch.accelerator.device_index(None):
+        assert torch.accelerator.current_device_index() == 0
+    with torch.accelerator.device_index(1):
+        assert torch.accelerator.current_device_index() == 1
+    assert torch.accelerator.current_device_index() == 0
+
+
+def test_device_of_follows_tensors_of_the_device_only():
+    with torch.openreg.device_of(torch.ones(1, device="openreg:1")):
+        assert torch.openreg.current_device() == 1
+    with torch.openreg.device_of(torch.ones(1)):
+        assert torch.openreg.current_device() == 0
+
+
+def test_factories_use_the_current_device_and_do_not_move_it():
+    with torch.openreg.device(1):
+        x = torch.randn(3, 3, device="openreg")
+        y = torch.randn(3, 3, device="openreg:0")
+        assert (x.device.index, y.device.index, (x @ x).device.index) == (1, 0, 1)
+        assert torch.openreg.current_device() == 1
+
+
+def test_each_thread_has_its_own_device():
+    """Four threads interleave at a barrier."""
+    barrier = threading.Barrier(4)
+    wrong = []
+
+    def work(index):
+        for _ in range(50):
+            torch.accelerator.set_device_index(index)
+            barrier.wait()
+            x = torch.randn(4, 4, device="openreg")
+            if x.device.index != index or (x @ x).sum().device.index != index:
+                wrong.append(index)
+            barrier.wait()
+
+    threads = [threading.Thread(target=work, args=(i % 2,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_properties_name_and_capability():
+    properties = torch.openreg.get_device_properties(1)
+    assert properties.name == torch.openreg.get_device_name("openreg:1") == "openreg"
+    assert properties.total_memory == torch.openreg.mem_get_info(1)[1]
+    assert properties.multi_processor_count > 0
+    assert "total_memory=" in repr(properties)
+    for device in ("openreg:0", "openreg:1"):
+        capability = torch.openreg.get_device_capability(device)
+        assert capability == torch.accelerator.get_device_capability(device)
+        assert {torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64} <= capability[
+            "supported_dtypes"
+        ]
+
+
+def test_launch_stats_count_launches():
+    before = torch.openreg.launch_stats()
+    x = torch.ones(3, device="openreg") + 1
+    assert x.tolist() == [2, 2, 2]
+    after = torch.openreg.launch_stats()
+    assert set(after) == {"structured", "boxed", "synchronous", "host_waits"}
+    assert after["structured"] > before["structured"]
+
+
+def test_autocast_dtypes():
+    assert torch.openreg.get_amp_supported_dtype() == [torch.float16, torch.bfloat16]
+    assert torch.openreg.is_bf16_supported()
+
+
+def test_renaming_again_is_refused():
+    torch.utils.rename_privateuse1_backend("openreg")
+    with pytest.raises(RuntimeError, match="has already been set"):
+        torch.utils.rename_privateuse1_backend("dev")
+
+
+def test_registering_a_module_again_is_refused():
+    with pytest.raises(RuntimeError, match="Expected one of cpu"):
+        torch._register_device_module("dev", torch.openreg)
+    with pytest.raises(RuntimeError, match="The runtime module of"):
+        torch._register_device_module("openreg", torch.openreg)
+
+
+def test_generated_methods_exist_once():
+    with pytest.raises(RuntimeError, match="The custom device module of"):
+        torch.utils.generate_methods_for_privateuse1_backend()
+    for owner in (torch.Tensor, torch.TypedStorage, torch.UntypedStorage, torch.nn.utils.rnn.PackedSequence):
+        assert hasattr(owner, "openreg") and hasattr(owner, "is_openreg")
+    assert hasattr(torch.nn.Module, "openreg")
+
+
+@pytest.mark.parametrize(("given", "index"), [(None, 0), (0, 0), (1, 1), (torch.device("openreg"), 0)])
+def test_tensor_method_moves_the_tensor(given, index):
+    x = torch.arange(3).openreg() if given is None else torch.arange(3).openreg(given)
+    assert x.is_openreg and x.device == torch.device("openreg", index)
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_packed_sequence_method_moves_the_data():
+    packed = torch.nn.utils.rnn.pack_sequence([torch.arange(3.0), torch.arange(2.0)]).openreg()
+    assert packed.is_openreg
+    assert packed.data.tolist() == [0, 0, 1, 1, 2]
+
+
+def test_module_method_keeps_the_parameters():
+    model = torch.nn.Linear(2, 3)
+    weight = model.weight
+    values = weight.detach().clone()
+    assert model.openreg(1).weight is weight
+    assert weight.device == torch.device("openreg:1")
+    assert torch.equal(weight.detach().cpu(), values)
+
+
+def test_custom_module_functions_are_found():
+    from torch.utils.backend_registration import _get_custom_mod_func
+
+    assert _get_custom_mod_func("device_count")() == 2
+    with pytest.raises(RuntimeError, match=r"Try to call torch\.openreg"):
+        _get_custom_mod_func("nonsense")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(torch.float32, "Float"), (torch.float64, "Double"), (torch.int64, "Long"), (torch.bool, "Bool")],
+)
+def test_type_names(dtype, name):
+    assert torch.zeros(1, dtype=dtype, device="openreg").type() == f"torch.openreg.{name}Tensor"
+
+
+def test_profiler_activity_bears_the_name():
+    assert torch.profiler.ProfilerActivity.OPENREG == torch.profiler.ProfilerActivity.PrivateUse1
+    assert "OPENREG" in repr(torch.profiler.ProfilerActivity.PrivateUse1).upper()
+
+
+def test_dlpack_keeps_device_and_values():
+    x = torch.arange(3, device="openreg:1")
+    assert x.__dlpack_device__() == (12, 1)
+    y = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x))
+    z = torch.from_dlpack(x)
+    for alias in (y, z):
+        assert alias.device == x.device and alias.data_ptr() == x.data_ptr()
+        assert alias.tolist() == [0, 1, 2]
+    assert torch.arange(3).__dlpack_device__() == (1, 0)

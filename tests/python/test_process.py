@@ -1,0 +1,197 @@
+"""The life of a process that uses the device: forks, workers, signals, exit. Each test has processes of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import child_environment
+
+# Some seconds of work on the current stream.
+LONG_WORK = """
+import torch
+x = torch.rand(1000, 1000, device="openreg")
+def launch(n):
+    y = x
+    for _ in range(n):
+        y = (y @ x) / 500
+    return y
+"""
+FORK_ERROR = (
+    "Cannot re-initialize openreg in forked subprocess. To use openreg with multiprocessing, "
+    "you must use the 'spawn' start method"
+)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "torch.openreg.init()",
+        "torch.ones(1, device='openreg')",
+        "inherited + 1",
+        "inherited.cpu()",
+        "torch.accelerator.synchronize()",
+        "torch.openreg.Stream()",
+    ],
+)
+def test_use_in_a_forked_child_of_a_user_raises(run_python, use):
+    result = run_python(
+        "import os, torch\n"
+        "inherited = torch.ones(3, device='openreg')\n"
+        "torch.accelerator.synchronize()\n"
+        "if os.fork() == 0:\n"
+        "    assert torch.openreg._is_in_bad_fork()\n"
+        f"    try: {use}\n"
+        "    except RuntimeError as error: print(error, flush=True)\n"
+        "    del inherited\n"
+        "    os._exit(0)\n"
+        "assert os.wait()[1] == 0\n"
+        "assert inherited.sum().item() == 3\n"
+    )
+    assert FORK_ERROR in result.stdout
+
+
+def test_a_child_can_use_the_device_if_the_parent_has_not(run_python):
+    run_python(
+        "import os, torch\n"
+        "if os.fork() == 0:\n"
+        "    assert not torch.openreg._is_in_bad_fork()\n"
+        "    assert torch.arange(4, device='openreg').sum().item() == 6\n"
+        "    os._exit(3)\n"
+        "assert os.waitstatus_to_exitcode(os.wait()[1]) == 3\n"
+        "assert torch.arange(5, device='openreg').sum().item() == 10\n"
+    )
+
+
+def test_forked_workers_that_never_touch_the_device_work_while_the_engines_run(run_python):
+    result = run_python(
+        LONG_WORK + "from torch.utils.data import DataLoader, TensorDataset\n"
+        "data = TensorDataset(torch.arange(80.0))\n"
+        "launch(20)\n"
+        "seen = []\n"
+        "for (batch,) in DataLoader(data, batch_size=4, num_workers=20):\n"
+        "    launch(2)\n"
+        "    seen += batch.to('openreg', non_blocking=True).tolist()\n"
+        "assert seen == list(range(80))\n"
+    )
+    assert result.stderr == ""
+
+
+def test_fifty_processes_exit_with_work_in_flight(run_python):
+    """Forked before first use, so that 50 of them are affordable; each ends as any Python program does."""
+    result = run_python(
+        "import os, sys, torch\n"
+        "for _ in range(50):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n" + "".join(f"        {line}\n" for line in LONG_WORK.splitlines()) + "        launch(20)\n"
+        "        sys.exit(0)\n"
+        "    status = os.waitpid(pid, 0)[1]\n"
+        "    assert status == 0, status\n"
+    )
+    assert result.stdout == result.stderr == ""
+
+
+def test_a_fresh_process_exits_with_work_in_flight_on_two_devices(run_python):
+    result = run_python(LONG_WORK + "y = launch(50); z = x.to('openreg:1') @ x.to('openreg:1')\n")
+    assert result.stdout == result.stderr == ""
+
+
+def test_a_daemon_thread_that_waits_does_not_spoil_the_exit(run_python):
+    result = run_python(
+        LONG_WORK + "import threading\n"
+        "launch(200)\n"
+        "started = threading.Event()\n"
+        "def wait():\n"
+        "    started.set()\n"
+        "    torch.accelerator.synchronize()\n"
+        "threading.Thread(target=wait, daemon=True).start()\n"
+        "started.wait()\n"
+    )
+    assert result.stderr == ""
+
+
+def test_exit_handlers_of_the_program_can_still_use_the_device(run_python):
+    result = run_python(
+        "import atexit, torch\nx = torch.arange(4, device='openreg')\natexit.register(lambda: print(x.sum().item()))\n"
+    )
+    assert result.stdout == "6\n"
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "torch.accelerator.synchronize()",
+        "torch.accelerator.current_stream().synchronize()",
+        "event.synchronize()",
+        "y.cpu()",
+        "y[0, 0].item()",
+        "torch.openreg.synchronize()",
+    ],
+)
+def test_ctrl_c_ends_a_wait_and_the_work_goes_on(tmp_path, wait):
+    """The signal comes during the wait; the whole work would take much longer than the test lets it."""
+    program = (
+        LONG_WORK + "import time\n"
+        "launch(1); torch.accelerator.synchronize()\n"
+        "start = time.perf_counter(); launch(4); torch.accelerator.synchronize()\n"
+        "one = (time.perf_counter() - start) / 4\n"
+        "n = int(10 / one)\n"
+        "y = launch(n)\n"
+        "event = torch.accelerator.current_stream().record_event()\n"
+        "print('waiting', flush=True)\n"
+        "start = time.perf_counter()\n"
+        "try:\n"
+        f"    {wait}\n"
+        "    print('not interrupted', flush=True)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+        "assert not torch.accelerator.current_stream().query()\n"
+        "small = torch.openreg.Stream()\n"
+        "with small: print(torch.arange(4, device='openreg').sum().item(), flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=child_environment([], {}),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "waiting\n"
+        sent = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - sent < 5
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (output, errors, process.returncode) == ("6\n", "", 0)
+
+
+def test_ctrl_c_while_the_queue_is_full_ends_the_launch(tmp_path):
+    program = (
+        LONG_WORK + "print('launching', flush=True)\n"
+        "try: launch(100000)\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=child_environment([], {}),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "launching\n"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (output, errors, process.returncode) == ("interrupted\n", "", 0)

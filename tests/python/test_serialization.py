@@ -1,0 +1,132 @@
+"""Saving, loading, pickling and copying tensors and modules of the device."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+
+def save_and_load(value, **options):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, **options)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_tensor_comes_back_to_its_device(index):
+    x = torch.arange(6.0, device=f"openreg:{index}").view(2, 3)
+    y = save_and_load(x)
+    assert y.device == x.device
+    assert torch.equal(y, x)
+    assert y.data_ptr() != x.data_ptr()
+
+
+@pytest.mark.parametrize("target", ["cpu", "openreg:1", torch.device("openreg:0"), {"openreg:0": "openreg:1"}])
+def test_map_location_decides_where_it_goes(target):
+    x = torch.arange(6, device="openreg:0")
+    y = save_and_load(x, map_location=target)
+    expected = torch.device(target["openreg:0"] if isinstance(target, dict) else target)
+    assert y.device == expected
+    assert y.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_cpu_file_loads_onto_the_device():
+    y = save_and_load(torch.arange(3), map_location="openreg:1")
+    assert y.device == torch.device("openreg:1")
+    assert y.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("options", [{"_use_new_zipfile_serialization": False}, {}])
+def test_both_file_formats(options):
+    file = io.BytesIO()
+    torch.save({"a": torch.ones(2, device="openreg"), "b": 3}, file, **options)
+    file.seek(0)
+    value = torch.load(file, weights_only=True)
+    assert value["a"].device == torch.device("openreg:0")
+    assert value["a"].tolist() == [1, 1]
+
+
+def test_a_file_is_mapped_into_memory(tmp_path):
+    torch.save(torch.arange(100, device="openreg"), tmp_path / "x.pt")
+    y = torch.load(tmp_path / "x.pt", map_location="openreg:1", mmap=True)
+    assert y.device.index == 1
+    assert y.sum().item() == 4950
+
+
+def test_a_file_of_a_device_that_is_not_there_is_refused():
+    file = io.BytesIO()
+    torch.save(torch.ones(1, device="openreg:0"), file)
+    data = file.getvalue().replace(b"openreg:0", b"openreg:7")
+    with pytest.raises(RuntimeError, match="openreg"):
+        torch.load(io.BytesIO(data))
+
+
+def test_views_keep_sharing_their_storage():
+    x = torch.zeros(4, device="openreg")
+    a, b = save_and_load((x, x[1:3]))
+    b.fill_(5)
+    assert a.tolist() == [0, 5, 5, 0]
+
+
+def test_pickle_and_deepcopy():
+    x = torch.arange(3, device="openreg:1")
+    for y in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+        assert y.device == x.device
+        assert torch.equal(y, x)
+        assert y.data_ptr() != x.data_ptr()
+
+
+def test_a_parameter_and_its_gradient_are_copied():
+    p = torch.nn.Parameter(torch.ones(2, device="openreg"))
+    (p * 3).sum().backward()
+    q = copy.deepcopy(p)
+    assert isinstance(q, torch.nn.Parameter) and q.requires_grad
+    assert q.grad.tolist() == [3, 3]
+
+
+def test_a_checkpoint_moves_between_the_devices():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).to("openreg")
+    other = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))
+    other.load_state_dict(save_and_load(model.state_dict(), map_location="cpu"))
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(other(x), model(x.to("openreg")).cpu())
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_location_tags(index):
+    from torch.serialization import default_restore_location, location_tag
+
+    assert location_tag(torch.UntypedStorage(4, device=f"openreg:{index}")) == f"openreg:{index}"
+    restored = default_restore_location(torch.UntypedStorage(4), f"openreg:{index}")
+    assert restored.is_openreg and restored.device.index == index
+
+
+def test_storage_methods():
+    storage = torch.arange(4, dtype=torch.uint8, device="openreg").untyped_storage()
+    assert storage.device == torch.device("openreg:0")
+    assert (storage[2], storage.tolist(), storage.nbytes()) == (2, [0, 1, 2, 3], 4)
+    assert storage.cpu().tolist() == [0, 1, 2, 3]
+    assert storage.openreg(1).device == torch.device("openreg:1")
+    storage.fill_(7)
+    storage.resize_(8)
+    assert storage.tolist()[:4] == [7, 7, 7, 7]
+    assert len(storage) == 8
+
+
+def test_byteswap_of_device_memory_is_refused():
+    storage = torch.arange(4, device="openreg").untyped_storage()
+    with pytest.raises(RuntimeError, match=r"openreg: byteswap needs a storage in host memory \(got openreg:0"):
+        storage.byteswap(torch.int64)
+    host = torch.tensor([1], dtype=torch.int16)
+    host.untyped_storage().byteswap(torch.int16)
+    assert host.item() == 256
+
+
+def test_tensor_metadata_is_empty_by_default():
+    assert torch._utils.get_tensor_metadata(torch.ones(1, device="openreg")) == {}
