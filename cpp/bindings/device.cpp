@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <thread>
 
 #include "backend/exception.h"
 #include "bindings/bindings.h"
@@ -19,6 +20,7 @@ namespace {
 struct DeviceProperties {
   std::string name;
   std::size_t total_memory;
+  unsigned multi_processor_count;
   int engines;
 };
 
@@ -30,6 +32,7 @@ void initialize() {
     check_usable();
     settings();
     at::globalContext().lazyInitDevice(backend::kDeviceType);
+    AddressSpace::get();
   });
 }
 
@@ -37,14 +40,16 @@ DeviceProperties device_properties(int index) {
   initialize();
   return backend::translate_errors([index] {
     backend::resolve_device(static_cast<c10::DeviceIndex>(index));
-    return DeviceProperties{"openreg", AddressSpace::get().capacity(), settings().engines};
+    return DeviceProperties{"openreg", AddressSpace::get().capacity(),
+                            std::thread::hardware_concurrency(), settings().engines};
   });
 }
 
 std::string describe(const DeviceProperties& p) {
   return "_OpenregDeviceProperties(name='" + p.name +
          "', total_memory=" + std::to_string(p.total_memory >> 20) +
-         "MB, engines=" + std::to_string(p.engines) + ")";
+         "MB, multi_processor_count=" + std::to_string(p.multi_processor_count) +
+         ", engines=" + std::to_string(p.engines) + ")";
 }
 
 }  // namespace
@@ -53,6 +58,8 @@ void init_device(nb::module_& m) {
   nb::class_<DeviceProperties>(m, "_OpenregDeviceProperties")
       .def_ro("name", &DeviceProperties::name, "The device's name: 'openreg'.")
       .def_ro("total_memory", &DeviceProperties::total_memory, "Capacity of the device, in bytes.")
+      .def_ro("multi_processor_count", &DeviceProperties::multi_processor_count,
+              "Processor cores of the machine, which the devices share.")
       .def_ro("engines", &DeviceProperties::engines,
               "Threads that run the commands of all devices (TORCH_OPENREG_ENGINES).")
       .def("__repr__", &describe);

@@ -27,8 +27,8 @@ def _device_state_is_restored() -> Iterator[None]:
 def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs Python code in a process of its own, away from the source tree.
 
-    `path`: directories that go before all others where packages are looked for; other keywords are environment variables,
-    None takes one away. The process must succeed unless `check` is false.
+    `path`: directories that go before all others where packages are looked for. Other keywords are environment
+    variables; None takes one away. The process must succeed unless `check` is false.
     """
 
     def run(

@@ -112,7 +112,7 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:
-    """Name, capacity in bytes, and number of engines of `device` (default: the current one)."""
+    """Name, total_memory in bytes, multi_processor_count (cores) and engines of `device` (default: the current one)."""
     return _C.device_properties(_get_device_index(device, optional=True))
 
 
