@@ -11,7 +11,7 @@ void init_errors(nb::module_& m);
 void init_hooks(nb::module_& m);
 void init_device(nb::module_& m);
 void init_random(nb::module_& m);
-void init_counters(nb::module_& m);
+void init_statistics(nb::module_& m);
 
 /// What every function that can wait or take a lock is bound with: others may use the interpreter
 /// meanwhile.

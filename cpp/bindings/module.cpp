@@ -7,5 +7,5 @@ NB_MODULE(_C, m) {
   bindings::init_hooks(m);
   bindings::init_device(m);
   bindings::init_random(m);
-  bindings::init_counters(m);
+  bindings::init_statistics(m);
 }

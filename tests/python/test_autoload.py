@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch_openreg
 from conftest import write_metadata
+
+import torch_openreg
 
 DEVICE_IS_THERE = """
 assert torch.accelerator.current_accelerator() == torch.device("openreg")

@@ -28,7 +28,7 @@ def test_all_names_that_it_exports_exist_and_are_documented():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'torch_openreg.openreg' has no attribute 'nonsense'"):
+    with pytest.raises(AttributeError, match=r"module 'torch_openreg\.openreg' has no attribute 'nonsense'"):
         _ = torch.openreg.nonsense
 
 

@@ -10,15 +10,11 @@ from typing import Any
 
 import torch
 
-from . import amp, memory, random, streams
+from . import amp, memory, random, statistics, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .device import (
     _is_in_bad_fork as _is_in_bad_fork,
-)
-from .device import (
     _lazy_init as _lazy_init,
-)
-from .device import (
     current_device,
     device,
     device_count,
@@ -46,8 +42,6 @@ from .memory import (
 )
 from .random import (
     _get_generator as _get_generator,
-)
-from .random import (
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -58,6 +52,7 @@ from .random import (
     set_rng_state,
     set_rng_state_all,
 )
+from .statistics import launch_stats, reset_launch_stats, scheduler_stats
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
 
 __all__ = [
@@ -83,6 +78,7 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "is_initialized",
+    "launch_stats",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -95,13 +91,16 @@ __all__ = [
     "memory_summary",
     "random",
     "reset_accumulated_memory_stats",
+    "reset_launch_stats",
     "reset_peak_memory_stats",
+    "scheduler_stats",
     "seed",
     "seed_all",
     "set_device",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "statistics",
     "stream",
     "streams",
     "synchronize",

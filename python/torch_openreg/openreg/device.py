@@ -68,7 +68,7 @@ def set_device(device: torch.device | str | int) -> None:
         torch.accelerator.set_device_index(index)
 
 
-class device:  # noqa: N801  (torch looks it up by this name)
+class device:
     """Context manager: makes `device` current inside, restores the previous one after.
 
     Args:
@@ -95,7 +95,7 @@ class device:  # noqa: N801  (torch looks it up by this name)
             torch._C._accelerator_maybeExchangeDevice(self.prev_idx)
 
 
-class device_of(device):  # noqa: N801
+class device_of(device):
     """Context manager: makes the device of a tensor or storage current; one of another kind changes nothing."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:

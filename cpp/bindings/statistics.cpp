@@ -1,9 +1,21 @@
+#include "ops/statistics.h"
+
 #include "bindings/bindings.h"
 #include "runtime/stream.h"
 
 namespace openreg::bindings {
 
 namespace {
+
+nb::dict launches() {
+  const ops::LaunchStats stats = ops::launch_stats();
+  nb::dict result;
+  result["structured"] = stats.structured;
+  result["boxed"] = stats.boxed;
+  result["synchronous"] = stats.synchronous;
+  result["host_waits"] = stats.host_waits;
+  return result;
+}
 
 nb::dict scheduler() {
   const SchedulerCounters counters = scheduler_counters();
@@ -21,9 +33,10 @@ nb::dict scheduler() {
 
 }  // namespace
 
-void init_counters(nb::module_& m) {
-  m.def("scheduler_counters", &scheduler,
-        "What the scheduler has done so far in this process, by name.");
+void init_statistics(nb::module_& m) {
+  m.def("launch_stats", &launches, "How operators reached the device so far.");
+  m.def("reset_launch_stats", &ops::reset_launch_stats);
+  m.def("scheduler_counters", &scheduler, "What the scheduler has done so far in this process.");
 }
 
 }  // namespace openreg::bindings
