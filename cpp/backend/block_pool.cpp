@@ -84,10 +84,7 @@ void* BlockPool::allocate(std::size_t bytes, Stream& stream) {
     block = map_segment(rounded, stream, size_class);
     if (block == nullptr) return nullptr;
   }
-  // What is left of a large block is worth keeping only if a large one fits in: small ones come
-  // from their own segments.
-  const std::size_t rest = block->bytes - rounded;
-  if (size_class == SizeClass::kSmall ? rest > 0 : rest > kSmallBytes) split(*block, rounded);
+  if (block->bytes > rounded) split(*block, rounded);
 
   block->state = Block::State::kHeld;
   block->requested = bytes;
