@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "backend/compute_threads.h"
+#include "backend/denormals.h"
 #include "backend/thread_current.h"
 #include "runtime/hooks.h"
 
@@ -105,6 +106,7 @@ struct CleanState::Saved {
     at::functorch::functorchTLSAccessor() = std::move(functorch);
     AutogradBits::exchange(autograd);
     thread_current() = current;
+    set_flush_denormals(flushes_denormals);  // commands bring their launcher's
     c10::impl::_force_tls_local_dispatch_key_set(keys);
   }
 
@@ -117,6 +119,7 @@ struct CleanState::Saved {
   c10::impl::PyInterpreter* python_dispatcher;
   std::shared_ptr<c10::ThreadLocalDebugInfo> debug_info;
   ThreadCurrent current;
+  bool flushes_denormals = flush_denormals();
   std::optional<c10::impl::TorchDispatchModeTLS> dispatch_modes;
   std::optional<at::impl::PythonTorchFunctionTLS> function_modes;
   bool record_function = false;

@@ -1,0 +1,163 @@
+#include "ops/arguments.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/TensorOptions.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "backend/device.h"
+#include "ops/argument_traits.h"
+#include "ops/factories.h"
+#include "runtime/address_space.h"
+#include "runtime/command.h"
+
+namespace openreg::ops {
+namespace {
+
+const c10::Device kDevice(backend::kDeviceType, 0);
+
+/// The command as another process would get it: through encode and decode.
+Command sent(const Kernel& kernel, ArgumentWriter& writer) { return decode(encode(kernel, writer.finish())); }
+
+const Kernel kernel{"openreg_test::arguments", [](std::span<const std::byte>) {}};
+
+TEST(Arguments, ValuesComeBackInOrder) {
+  ArgumentWriter writer(kernel.name(), kDevice);
+  Argument<at::Scalar>::write(writer, at::Scalar(2.5));
+  Argument<at::Scalar>::write(writer, at::Scalar(true));
+  Argument<at::Scalar>::write(writer, at::Scalar(c10::complex<double>(1, -2)));
+  Argument<std::optional<at::Scalar>>::write(writer, std::nullopt);
+  Argument<at::IntArrayRef>::write(writer, {3, 4, 5});
+  Argument<at::OptionalIntArrayRef>::write(writer, std::nullopt);
+  Argument<c10::SymInt>::write(writer, c10::SymInt(7));
+  Argument<std::string_view>::write(writer, "linear");
+  Argument<std::optional<std::string_view>>::write(writer, "floor");
+  Argument<std::optional<at::ScalarType>>::write(writer, at::kHalf);
+  Argument<bool>::write(writer, true);
+  const auto command = sent(kernel, writer);
+  EXPECT_EQ(command.kernel, &kernel);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_EQ(Argument<at::Scalar>::read(reader).toDouble(), 2.5);
+  const auto boolean = Argument<at::Scalar>::read(reader);
+  EXPECT_TRUE(boolean.isBoolean() && boolean.toBool());
+  EXPECT_EQ(Argument<at::Scalar>::read(reader).toComplexDouble(), c10::complex<double>(1, -2));
+  EXPECT_FALSE(Argument<std::optional<at::Scalar>>::read(reader).has_value());
+  EXPECT_EQ(Argument<at::IntArrayRef>::read(reader), at::IntArrayRef({3, 4, 5}));
+  EXPECT_FALSE(Argument<at::OptionalIntArrayRef>::read(reader).has_value());
+  EXPECT_EQ(Argument<c10::SymInt>::read(reader), 7);
+  EXPECT_EQ(Argument<std::string_view>::read(reader), "linear");
+  EXPECT_EQ(Argument<std::optional<std::string_view>>::read(reader), "floor");
+  EXPECT_EQ(Argument<std::optional<at::ScalarType>>::read(reader), at::kHalf);
+  EXPECT_TRUE(Argument<bool>::read(reader));
+}
+
+TEST(Arguments, DeviceTensorsComeBackOverTheAperture) {
+  const auto tensor = empty_on(kDevice, {4, 6}, at::kFloat).t();
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(tensor);
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  const auto& alias = reader.tensor();
+  EXPECT_TRUE(alias.is_cpu());
+  EXPECT_EQ(alias.data_ptr(), AddressSpace::get().aperture(tensor.data_ptr()));
+  EXPECT_EQ(alias.sizes(), tensor.sizes());
+  EXPECT_EQ(alias.strides(), tensor.strides());
+  EXPECT_EQ(alias.scalar_type(), at::kFloat);
+}
+
+TEST(Arguments, IdentityAndStorageAreShared) {
+  const auto tensor = empty_on(kDevice, {4}, at::kFloat);
+  const auto view = tensor.view({2, 2});
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(tensor);
+  writer.tensor(view);
+  writer.tensor(tensor, Access::kWrite);
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  const auto first = reader.tensor();
+  const auto second = reader.tensor();
+  const auto third = reader.tensor();
+  EXPECT_TRUE(first.is_same(third));
+  EXPECT_FALSE(first.is_same(second));
+  EXPECT_TRUE(first.storage().is_alias_of(second.storage()));
+}
+
+TEST(Arguments, ValuesOfCpuTensorsTravelWithTheCommand) {
+  const auto scalar = at::ones({}, at::kDouble) * 3;
+  const auto small = at::arange(5, at::kInt);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(scalar);
+  writer.inline_tensor(small);
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_EQ(reader.tensor().item<double>(), 3.0);
+  EXPECT_TRUE(at::equal(reader.tensor(), small));
+}
+
+TEST(Arguments, MarksTravel) {
+  auto wrapped = at::ones({}, at::kDouble);
+  wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
+  const auto complex = empty_on(kDevice, {2}, at::kComplexFloat);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(wrapped);
+  writer.tensor(complex.conj());
+  writer.tensor(complex.conj().imag());
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_TRUE(reader.tensor().unsafeGetTensorImpl()->is_wrapped_number());
+  EXPECT_TRUE(reader.tensor().is_conj());
+  EXPECT_TRUE(reader.tensor().is_neg());
+}
+
+TEST(Arguments, UndefinedTensorsAndLists) {
+  const auto tensor = empty_on(kDevice, {3}, at::kFloat);
+  const std::vector<at::Tensor> list{tensor, tensor};
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(at::Tensor());
+  Argument<std::optional<at::Tensor>>::write(writer, std::nullopt);
+  Argument<at::ITensorListRef>::write(writer, at::ITensorListRef(list));
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_FALSE(reader.tensor().defined());
+  EXPECT_FALSE(Argument<std::optional<at::Tensor>>::read(reader).has_value());
+  EXPECT_EQ(Argument<at::ITensorListRef>::read(reader).size(), 2);
+}
+
+TEST(Arguments, ACommandTellsWhatItReadsAndWrites) {
+  const auto in = empty_on(kDevice, {8}, at::kFloat);
+  const auto out = empty_on(kDevice, {8}, at::kDouble);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(in);
+  writer.tensor(at::ones({}));
+  writer.tensor(out, Access::kWrite);
+
+  const auto views = tensors_of_command(writer.finish());
+  ASSERT_EQ(views.size(), 2);
+  EXPECT_EQ(views[0].data, in.storage().data());
+  EXPECT_FALSE(views[0].written);
+  EXPECT_EQ(views[1].data, out.storage().data());
+  EXPECT_EQ(views[1].nbytes, 64);
+  EXPECT_EQ(views[1].dtype, at::kDouble);
+  EXPECT_TRUE(views[1].written);
+}
+
+TEST(Arguments, TensorsOfOtherDevicesAreRefused) {
+  ArgumentWriter writer("aten::mm", kDevice);
+  const auto other = empty_on(c10::Device(backend::kDeviceType, 1), {2}, at::kFloat);
+  EXPECT_THROW(writer.tensor(other), c10::Error);
+  EXPECT_THROW(writer.tensor(at::ones({2})), c10::Error);
+  EXPECT_THROW(writer.tensor(at::ones({}), Access::kWrite), c10::Error);
+}
+
+}  // namespace
+}  // namespace openreg::ops
