@@ -67,11 +67,11 @@ def moved(sample: Any, device: str) -> Any:
     def move(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value.to(device)
-        return torch.device(device) if isinstance(value, torch.device) else value
+        return device if isinstance(value, torch.device) or value == "cpu" else value
 
     sample = sample.transform(move)
-    if "device" in sample.kwargs:
-        sample.kwargs = {**sample.kwargs, "device": device}
+    sample.args = tuple(move(value) for value in sample.args)
+    sample.kwargs = {name: move(value) for name, value in sample.kwargs.items()}
     return sample
 
 

@@ -272,6 +272,7 @@ struct KernelCall<R(A...)> {
     std::tuple<typename ArgumentOf<A>::Held...> held{
         ArgumentOf<A>::read(reader)...};  // braces: in order
     std::apply([&](auto&... each) { kernel(ArgumentOf<A>::pass(each)...); }, held);
+    reader.settle_outputs();
   }
 };
 

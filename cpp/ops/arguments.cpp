@@ -1,10 +1,15 @@
 #include "ops/arguments.h"
 
 #include <ATen/core/TensorBase.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/conj_physical_ops.h>
+#include <ATen/ops/neg_ops.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
 
 #include "backend/denormals.h"
 #include "runtime/address_space.h"
@@ -113,6 +118,7 @@ void ArgumentWriter::bytes(const void* data, std::size_t count) { append(values_
 bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
   if (!tensor.defined()) {
     value<std::int32_t>(kUndefined);
+    sign(0);
     return true;
   }
   for (std::size_t i = 0; i < tensor_identities_.size(); ++i) {
@@ -143,6 +149,7 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
   if (impl->is_wrapped_number()) flags |= kWrappedNumber;
   const auto sizes = tensor.sizes();
   const auto strides = tensor.strides();
+  sign(static_cast<std::uint64_t>(tensor.scalar_type()) << 8 | sizes.size());
   const TensorRecord record{storage,
                             flags,
                             static_cast<std::int16_t>(tensor.scalar_type()),
@@ -215,7 +222,7 @@ std::span<const std::byte> ArgumentWriter::finish() {
   return {command_.data(), command_.size()};
 }
 
-ArgumentReader::ArgumentReader(std::span<const std::byte> command) {
+ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
   const auto& header = *reinterpret_cast<const Header*>(command.data());
   next_ = command.data() + header.values_at;
   backend::set_flush_denormals(header.flush_denormals != 0);
@@ -252,6 +259,51 @@ const std::byte* ArgumentReader::take(std::size_t count) {
 at::Tensor& ArgumentReader::tensor() {
   const auto index = value<std::int32_t>();
   return index == kUndefined ? undefined_ : tensors_[index];
+}
+
+void ArgumentReader::settle_outputs() {
+  std::size_t i = 0;
+  for_each_tensor(command_,
+                  [&](const TensorRecord& record, const std::int64_t* sizes, const StorageRecord&) {
+                    auto& tensor = tensors_[i++];
+                    if (!(record.flags & kWritten)) return;
+                    TORCH_CHECK(tensor.sizes() == at::IntArrayRef(sizes, record.dim),
+                                "openreg: a kernel resized its output (got ", tensor.sizes(),
+                                ", expected ", at::IntArrayRef(sizes, record.dim), ")");
+                    auto* impl = tensor.unsafeGetTensorImpl();
+                    if (const bool conj = (record.flags & kConj) != 0; tensor.is_conj() != conj) {
+                      impl->_set_conj(conj);
+                      at::_ops::conj_physical_::call(tensor);
+                    }
+                    if (const bool neg = (record.flags & kNeg) != 0; tensor.is_neg() != neg) {
+                      impl->_set_neg(neg);
+                      at::_ops::neg_::call(tensor);
+                    }
+                  });
+}
+
+CommandOnZeros::CommandOnZeros(std::span<const std::byte> command, bool shrunk)
+    : command_(command.begin(), command.end()) {
+  constexpr std::size_t kLargestElement = 16;
+  for_each_tensor(command_, [&](const TensorRecord& record, const std::int64_t* sizes,
+                                const StorageRecord& storage) {
+    // They lie in command_, which is ours to change.
+    auto& own_record = const_cast<TensorRecord&>(record);
+    auto& own_storage = const_cast<StorageRecord&>(storage);
+    auto* own_sizes = const_cast<std::int64_t*>(sizes);
+    if (shrunk) {
+      own_record.storage_offset = 0;
+      for (std::uint16_t i = 0; i < record.dim; ++i)
+        own_sizes[i] = std::min<std::int64_t>(own_sizes[i], 1);
+    }
+    if (record.flags & kPayload) return;
+    own_record.flags |= kPinned;
+    if (storage.nbytes == 0) return;
+    auto* zeros = std::calloc(std::max<std::size_t>(storage.nbytes, kLargestElement), 1);
+    if (zeros == nullptr) throw std::bad_alloc();
+    memory_.emplace_back(zeros, &std::free);
+    own_storage.pointer = reinterpret_cast<std::uint64_t>(zeros);
+  });
 }
 
 c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command) {

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace openreg::ops {
 
@@ -39,9 +41,13 @@ class ArgumentWriter {
   void value(const T& v) {
     static_assert(std::is_trivially_copyable_v<T>);
     bytes(&v, sizeof(T));
+    if constexpr (std::is_same_v<T, bool> || std::is_enum_v<T>) sign(static_cast<std::uint64_t>(v));
   }
   template <class T>
   void array(const T* data, std::size_t count) {
+    if constexpr (std::is_same_v<T, char>) {
+      for (std::size_t i = 0; i < count; ++i) sign(static_cast<std::uint64_t>(data[i]));
+    }
     static_assert(std::is_trivially_copyable_v<T>);
     value<std::uint64_t>(count);
     bytes(data, count * sizeof(T));
@@ -59,6 +65,10 @@ class ArgumentWriter {
 
   c10::Device device() const noexcept { return device_; }
 
+  /// A hash of what decides whether a kernel takes the arguments at all: dtypes, dimensions,
+  /// strings, flags. Sizes, numbers and elements are not in it.
+  std::uint64_t signature() const noexcept { return signature_; }
+
   static constexpr std::size_t kMaxInlineBytes = 32 * 1024;
 
  private:
@@ -70,6 +80,9 @@ class ArgumentWriter {
   };
 
   void bytes(const void* data, std::size_t count);
+  void sign(std::uint64_t v) noexcept {
+    signature_ = (signature_ ^ v) * 0x100000001B3;
+  }  // FNV-1a's step
   bool write_known(const at::TensorBase& tensor, Access access);
   void add_tensor(const at::TensorBase& tensor, std::uint32_t storage, std::uint32_t flags);
   std::uint32_t add_storage(const void* identity, const void* pointer, std::size_t nbytes);
@@ -77,6 +90,7 @@ class ArgumentWriter {
 
   const char* op_;
   c10::Device device_;
+  std::uint64_t signature_ = 0xCBF29CE484222325;
   c10::SmallVector<StorageEntry, 6> storages_;
   c10::SmallVector<const void*, 6> tensor_identities_;
   c10::SmallVector<std::size_t, 6> tensor_offsets_;  // of each record in tensors_
@@ -98,6 +112,10 @@ class ArgumentReader {
   /// the reader.
   at::Tensor& tensor();
 
+  /// After the kernel: an output that it left conjugated or negated by a bit is resolved, since the
+  /// device tensor does not get the bit. Throws if it gave an output another shape.
+  void settle_outputs();
+
   template <class T>
   T value() {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -116,6 +134,7 @@ class ArgumentReader {
  private:
   const std::byte* take(std::size_t count);
 
+  std::span<const std::byte> command_;
   c10::SmallVector<at::Tensor, 6> tensors_;
   at::Tensor undefined_;
   const std::byte* next_;
@@ -129,5 +148,17 @@ struct TensorView {
   bool written;
 };
 c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command);
+
+/// A copy of a command whose tensors lie in host memory of zeros: to see whether a kernel takes
+/// such arguments. `shrunk`: every dimension is cut to 1.
+class CommandOnZeros {
+ public:
+  CommandOnZeros(std::span<const std::byte> command, bool shrunk);
+  std::span<const std::byte> command() const noexcept { return command_; }
+
+ private:
+  std::vector<std::byte> command_;
+  std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
+};
 
 }  // namespace openreg::ops

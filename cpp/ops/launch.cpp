@@ -2,16 +2,34 @@
 
 #include "backend/exception.h"
 #include "backend/stream.h"
+#include "ops/trial.h"
+#include "runtime/error.h"
 #include "runtime/settings.h"
 
 namespace openreg::ops {
+
+namespace {
+
+/// Waits for the command just submitted; what it threw comes out as it was thrown.
+void wait_for_launched(openreg::Stream& stream, const Kernel& kernel) {
+  try {
+    stream.synchronize();
+  } catch (const CommandError& error) {
+    if (error.kernel() == kernel.name()) std::rethrow_exception(error.cause());
+    throw;  // of an earlier command
+  }
+}
+
+}  // namespace
 
 void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier) {
   const auto command = arguments.finish();
   backend::translate_errors([&] {
     auto& stream = backend::current_stream(arguments.device().index());
+    const bool wait =
+        settings().launch_blocking || !takes_arguments(kernel, arguments.signature(), command);
     stream.submit(kernel, command);
-    if (settings().launch_blocking) stream.synchronize();
+    if (wait) wait_for_launched(stream, kernel);
   });
   count_launch(tier);
 }

@@ -42,7 +42,7 @@ def test_round_trip_of_every_size(numel):
     assert torch.equal(a.to("openreg").cpu(), a)
 
 
-@pytest.mark.parametrize(("source", "target"), itertools.product(DTYPES[:4] + DTYPES[7:10], repeat=2))
+@pytest.mark.parametrize(("source", "target"), list(itertools.product(DTYPES[:4] + DTYPES[7:10], repeat=2)))
 def test_dtype_conversion_each_way(source, target):
     a = values(source)
     expected = a.to(target)

@@ -1,0 +1,83 @@
+#include "ops/trial.h"
+
+#include <c10/util/Exception.h>
+
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_set>
+
+#include "backend/denormals.h"
+#include "ops/arguments.h"
+#include "ops/cpu_alias.h"
+
+namespace openreg::ops {
+
+// Note [Trial]
+//
+// CPU kernels find out about dtypes they do not take ("bitwise_and_cpu" not implemented for
+// 'Float') when they run. On the device that is after the call, and would be an error of the
+// stream; a GPU's kernels are chosen on the host, so there it is an error of the call. To be that
+// here too, the first call with new dtypes, dimensions, flags or strings tries the kernel on the
+// calling thread, on tensors of zeros: cut to one element, which costs next to nothing, and where a
+// kernel does not take such a shape, in full size. Zeros are indices in range, so errors that
+// depend on data stay errors of the stream. A trial that fails proves nothing (zeros are a singular
+// matrix): then the call waits for the real command.
+namespace {
+
+class SilentWarnings : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+bool runs_on_zeros(const Kernel& kernel, std::span<const std::byte> command, bool shrunk) {
+  SilentWarnings silent;
+  const c10::WarningUtils::WarningHandlerGuard warnings(&silent);
+  const NoAutograd no_autograd;
+  const bool flushes_denormals = backend::flush_denormals();
+  bool ran = true;
+  try {
+    const CommandOnZeros zeros(command, shrunk);
+    kernel.run()(zeros.command());
+  } catch (const std::exception&) {
+    ran = false;
+  }
+  backend::set_flush_denormals(flushes_denormals);
+  return ran;
+}
+
+/// The signatures that have passed, of all kernels. Leaked: launches may come during static
+/// destruction.
+struct Passed {
+  std::shared_mutex mutex;
+  std::unordered_set<std::uint64_t> signatures;
+};
+Passed& passed() {
+  static auto* passed = new Passed;
+  return *passed;
+}
+
+}  // namespace
+
+bool takes_arguments(const Kernel& kernel, std::uint64_t signature,
+                     std::span<const std::byte> command) {
+  const auto key = kernel.id() ^ signature;
+  thread_local std::unordered_set<std::uint64_t>
+      seen;  // without a lock, for the many launches after the first
+  if (seen.count(key) != 0) return true;
+  auto& all = passed();
+  {
+    const std::shared_lock lock(all.mutex);
+    if (all.signatures.count(key) != 0) {
+      seen.insert(key);
+      return true;
+    }
+  }
+  if (!runs_on_zeros(kernel, command, /*shrunk=*/true) &&
+      !runs_on_zeros(kernel, command, /*shrunk=*/false)) {
+    return false;
+  }
+  const std::unique_lock lock(all.mutex);
+  all.signatures.insert(key);
+  return true;
+}
+
+}  // namespace openreg::ops
