@@ -72,9 +72,13 @@ bool commit(void* address, std::size_t bytes) {
   madvise(address, bytes, MADV_HUGEPAGE);
 #endif
 #ifdef MADV_DONTDUMP
-  madvise(
-      address, bytes,
-      MADV_DONTDUMP);  // a core file is about the host program, and would have the device's size
+  // A core file is about the host program, and would have the device's size.
+  madvise(address, bytes, MADV_DONTDUMP);
+#endif
+#ifdef MADV_DONTFORK
+  // A forked child cannot use the device. Were the memory copied on write, the parent's next writes
+  // would pay for it: thirty times the time, with small pages ever after.
+  madvise(address, bytes, MADV_DONTFORK);
 #endif
   return true;
 }

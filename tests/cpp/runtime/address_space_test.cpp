@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -146,6 +151,24 @@ TEST(AddressSpace, UnmappedMemoryGoesBackToTheSystem) {
   EXPECT_EQ(resident & 1, 1);
   space.unmap(segment);
   EXPECT_TRUE(mincore(space.aperture(segment), 1, &resident) != 0 || (resident & 1) == 0);
+}
+
+TEST(AddressSpace, AForkedChildKnowsDevicePointersButHasNotTheirMemory) {
+  auto& space = AddressSpace::get();
+  void* const segment = space.map(1, kGranularity);
+  ASSERT_NE(segment, nullptr);
+  std::memset(space.aperture(segment), 1, kGranularity);
+  const pid_t child = fork();
+  if (child == 0) {
+    unsigned char resident = 0;
+    const bool absent = mincore(space.aperture(segment), 1, &resident) != 0 && errno == ENOMEM;
+    _exit(absent && space.device_of(segment) == 1 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(memory_of(space, segment, 1)[0], 1);
+  space.unmap(segment);
 }
 
 TEST(AddressSpace, ThreadsMapAndUnmapWithoutSharingMemory) {
