@@ -65,6 +65,7 @@ PYTHON
 use_environment() {
   if [[ -n ${VIRTUAL_ENV:-} ]]; then
     python=$VIRTUAL_ENV/bin/python
+    "$python" -c 'import pip' 2>/dev/null || fail "the active environment $VIRTUAL_ENV has no pip; run: $python -m ensurepip"
   else
     if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
       say "Making .venv"
@@ -80,7 +81,7 @@ use_environment() {
 }
 
 # The build needs the torch that the package will run with, so there is no isolation: what pyproject.toml's
-# build-system asks for goes into the environment.
+# build-system asks for goes into the environment. Options are spelled out: the pip of Debian 12 has no -C.
 install() {
   local extras=$1
   shift
@@ -91,5 +92,5 @@ pyproject = pathlib.Path("pyproject.toml").read_text()
 print(*ast.literal_eval(re.search(r"^requires = (\[.*?\])", pyproject, re.M | re.S)[1]), sep="\n")
 PYTHON
   say "Building and installing torch_openreg"
-  "$python" -m pip install --quiet --no-build-isolation -C build-dir="$build_dir" "$@" ".[$extras]"
+  "$python" -m pip install --quiet --no-build-isolation --config-settings=build-dir="$build_dir" "$@" ".[$extras]"
 }

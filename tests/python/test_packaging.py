@@ -198,7 +198,7 @@ def test_installs_works_and_uninstalls_without_a_trace(
 ) -> None:
     before = environment.files()
     source = [ROOT] if how == "install" else ["-e", ROOT]
-    environment.pip("install", "--no-deps", *isolation, "-C", f"build-dir={build_tree}", *source)
+    environment.pip("install", "--no-deps", *isolation, f"--config-settings=build-dir={build_tree}", *source)
     run(environment.python, "-c", USE_DEVICE)
     assert_no_absolute_rpath(environment.site / "torch_openreg")
 
@@ -216,7 +216,7 @@ def test_wheel_is_complete_and_relocatable(
     environment: Environment, build_tree: Path, tmp_path: Path, isolation: list[str]
 ) -> None:
     wheels = tmp_path / "wheels"
-    environment.pip("wheel", "--no-deps", *isolation, "-C", f"build-dir={build_tree}", "-w", wheels, ROOT)
+    environment.pip("wheel", "--no-deps", *isolation, f"--config-settings=build-dir={build_tree}", "-w", wheels, ROOT)
     (wheel,) = wheels.glob("torch_openreg-*.whl")
     environment.pip("install", "--no-deps", "--no-index", wheel)
     assert_no_absolute_rpath(environment.site / "torch_openreg")
@@ -227,10 +227,10 @@ def test_wheel_is_complete_and_relocatable(
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_one_build_tree_serves_the_wheel_and_the_cpp_tests(environment: Environment, build_tree: Path) -> None:
-    environment.pip(
-        *("install", "--no-deps", "--no-build-isolation", "-C", f"build-dir={build_tree}"),
-        *("-C", "cmake.define.OPENREG_BUILD_TESTS=ON", ROOT),
-    )
+    settings = [
+        f"--config-settings={each}" for each in (f"build-dir={build_tree}", "cmake.define.OPENREG_BUILD_TESTS=ON")
+    ]
+    environment.pip("install", "--no-deps", "--no-build-isolation", *settings, ROOT)
     listing = run("ctest", "--test-dir", build_tree, "-N").stdout
     assert int(re.search(r"Total Tests: (\d+)", listing)[1]) > 0
     assert not list(environment.site.rglob("*_test")), "the tests must not be in the wheel"
