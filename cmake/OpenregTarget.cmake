@@ -4,13 +4,20 @@ find_package(Threads REQUIRED)
 
 function(openreg_target name)
   target_compile_features(${name} PUBLIC cxx_std_20)
-  # No RPATH but $ORIGIN: torch is loaded already when our library is, and the torch of an isolated build is gone by then.
-  set_target_properties(${name} PROPERTIES
-    CXX_EXTENSIONS OFF
-    POSITION_INDEPENDENT_CODE ON
-    SKIP_BUILD_RPATH ON
-    INSTALL_RPATH "$ORIGIN"
-    BUILD_WITH_INSTALL_RPATH ON)
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  get_target_property(_type ${name} TYPE)
+  if(_type STREQUAL "EXECUTABLE")
+    # Tests and benchmarks run from the build tree and load torch themselves. An RPATH, unlike a RUNPATH, also holds
+    # for what our library needs.
+    target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
+  else()
+    # No RPATH but $ORIGIN: torch is loaded already when our library is, and the torch of an isolated build is gone by
+    # then.
+    set_target_properties(${name} PROPERTIES
+      SKIP_BUILD_RPATH ON
+      INSTALL_RPATH "$ORIGIN"
+      BUILD_WITH_INSTALL_RPATH ON)
+  endif()
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/cpp")
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic
     $<$<BOOL:${OPENREG_WARNINGS_AS_ERRORS}>:-Werror>)
