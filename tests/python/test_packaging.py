@@ -59,7 +59,7 @@ def configure(build: Path, *options: str, check: bool = True, **variables: str) 
     """CMake's configure step for the interpreter that runs the tests."""
     cmake = shutil.which("cmake")
     assert cmake is not None, "cmake is needed"
-    command = [cmake, "-S", ROOT, "-B", build, f"-DPython_EXECUTABLE={sys.executable}", *options]
+    command = [cmake, "-G", "Ninja", "-S", ROOT, "-B", build, f"-DPython_EXECUTABLE={sys.executable}", *options]
     return run(*command, check=check, **variables)
 
 
