@@ -51,15 +51,18 @@ def load() -> None:
     _check_torch_version()
     _check_name()
     _load_library()
-    torch.utils.rename_privateuse1_backend(NAME)
+
+    from torch.utils import backend_registration
+
+    backend_registration.rename_privateuse1_backend(NAME)
 
     from . import _patches, openreg
 
-    torch._register_device_module(NAME, openreg)
+    torch._register_device_module(NAME, openreg)  # type: ignore[no-untyped-call]
     # `import torch.openreg.memory` gives the submodule that is there, not a second copy of it.
     for module in [m for m in sys.modules if m.startswith(name + ".")]:
         sys.modules[f"torch.{module.removeprefix(__package__ + '.')}"] = sys.modules[module]
-    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     _patches.apply()
     _register_log()
 

@@ -32,7 +32,7 @@ def _patch_dlpack_device() -> None:
 
         return (DLDeviceType.kDLExtDev, self.device.index)
 
-    torch.Tensor.__dlpack_device__ = __dlpack_device__
+    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]
 
 
 def _patch_byteswap() -> None:
@@ -45,6 +45,6 @@ def _patch_byteswap() -> None:
             raise RuntimeError(
                 f"openreg: byteswap needs a storage in host memory (got {self.device}, expected cpu); use .cpu() first"
             )
-        original(self, dtype)
+        original(self, dtype)  # type: ignore[no-untyped-call]
 
-    torch.UntypedStorage.byteswap = byteswap
+    torch.UntypedStorage.byteswap = byteswap  # type: ignore[method-assign, assignment]

@@ -192,6 +192,7 @@ def test_parameters_can_be_given_data_of_another_device():
     assert (p.device.type, p.data_ptr()) == ("cpu", host.data_ptr())
 
 
+@pytest.mark.filterwarnings("ignore:The argument 'device' of Tensor:DeprecationWarning")
 def test_pinned_memory():
     host = torch.randn(10)
     assert not host.is_pinned()
