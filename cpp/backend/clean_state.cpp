@@ -15,6 +15,7 @@
 
 #include "backend/compute_threads.h"
 #include "backend/denormals.h"
+#include "backend/kernel_warnings.h"
 #include "backend/thread_current.h"
 #include "runtime/hooks.h"
 
@@ -75,7 +76,8 @@ struct CleanState::Saved {
         functorch(std::move(at::functorch::functorchTLSAccessor())),
         python_dispatcher(c10::impl::PythonDispatcherTLS::get_state()),
         debug_info(c10::ThreadLocalDebugInfo::current()),
-        current(std::exchange(thread_current(), {})) {
+        current(std::exchange(thread_current(), {})),
+        flushes_denormals(flush_denormals()) {
     if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
       dispatch_modes = c10::impl::TorchDispatchModeTLS::get_state();
       c10::impl::TorchDispatchModeTLS::set_state({});
@@ -97,6 +99,7 @@ struct CleanState::Saved {
   }
 
   ~Saved() {
+    set_flush_denormals(flushes_denormals);
     if (record_function) at::enableRecordFunction(true);
     if (debug_info != nullptr)
       c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(std::move(debug_info));
@@ -106,7 +109,6 @@ struct CleanState::Saved {
     at::functorch::functorchTLSAccessor() = std::move(functorch);
     AutogradBits::exchange(autograd);
     thread_current() = current;
-    set_flush_denormals(flushes_denormals);  // commands bring their launcher's
     c10::impl::_force_tls_local_dispatch_key_set(keys);
   }
 
@@ -119,7 +121,7 @@ struct CleanState::Saved {
   c10::impl::PyInterpreter* python_dispatcher;
   std::shared_ptr<c10::ThreadLocalDebugInfo> debug_info;
   ThreadCurrent current;
-  bool flushes_denormals = flush_denormals();
+  bool flushes_denormals;  // each command sets its launcher's
   std::optional<c10::impl::TorchDispatchModeTLS> dispatch_modes;
   std::optional<at::impl::PythonTorchFunctionTLS> function_modes;
   bool record_function = false;
@@ -129,13 +131,26 @@ CleanState::CleanState() : saved_(std::make_unique<Saved>()) {}
 
 CleanState::~CleanState() = default;
 
+namespace {
+
+struct Turn {
+  CleanState clean;
+  std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
+};
+
+}  // namespace
+
 void install_clean_state() {
   Hooks hooks;
   hooks.enter_commands = [](bool engine) -> void* {
-    if (engine) compute_with_one_thread();
-    return new CleanState;
+    auto turn = std::make_unique<Turn>();
+    if (engine) {
+      compute_with_one_thread();
+      turn->warnings.emplace(&KernelWarnings::keeper());
+    }
+    return turn.release();
   };
-  hooks.leave_commands = [](void* state) noexcept { delete static_cast<CleanState*>(state); };
+  hooks.leave_commands = [](void* turn) noexcept { delete static_cast<Turn*>(turn); };
   install_hooks(hooks);
 }
 

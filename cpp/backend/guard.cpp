@@ -3,9 +3,12 @@
 #include <c10/core/DeviceCapability.h>
 #include <c10/util/Exception.h>
 
+#include <utility>
+
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/exception.h"
+#include "backend/kernel_warnings.h"
 #include "backend/stream.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
@@ -16,6 +19,13 @@ namespace {
 
 c10::Device torch_device(c10::DeviceIndex index) { return {kDeviceType, index}; }
 
+// Where the host waits, it also hears what kernels have to say.
+template <class F>
+void wait(F&& f) {
+  translate_errors(std::forward<F>(f));
+  KernelWarnings::raise_kept();
+}
+
 openreg::Event* as_event(void* event) { return static_cast<openreg::Event*>(event); }
 
 // PyTorch keeps one object of this class per kind of device and calls it from any thread.
@@ -23,8 +33,7 @@ openreg::Event* as_event(void* event) { return static_cast<openreg::Event*>(even
 // only translate: c10's words into the runtime's, the runtime's errors into c10's.
 class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
-  // --- Devices
-  // ---------------------------------------------------------------------------------------------------
+  // --- Devices ---
 
   c10::DeviceType type() const override { return kDeviceType; }
 
@@ -70,11 +79,10 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   // Raises what failed on the device since the last time, the oldest failure first.
   void synchronizeDevice(const c10::DeviceIndex index) const override {
-    translate_errors([&] { synchronize_device(resolve_device(index)); });
+    wait([&] { synchronize_device(resolve_device(index)); });
   }
 
-  // --- Streams
-  // ---------------------------------------------------------------------------------------------------
+  // --- Streams ---
 
   // The current stream. The autograd engine asks when a node is made and replays its backward on
   // the same stream.
@@ -111,7 +119,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override { return to_runtime(stream).query(); }
 
   void synchronizeStream(const c10::Stream& stream) const override {
-    translate_errors([&] { to_runtime(stream).synchronize(); });
+    wait([&] { to_runtime(stream).synchronize(); });
   }
 
   // There is no graph capture: no stream ever captures.
@@ -120,8 +128,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return false;
   }
 
-  // --- Events
-  // ----------------------------------------------------------------------------------------------------
+  // --- Events ---
 
   // PyTorch holds an event as a void*, null until its first record; from then on it is ours, until
   // destroyEvent().
@@ -150,7 +157,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
-    translate_errors([&] { as_event(event)->synchronize(); });
+    wait([&] { as_event(event)->synchronize(); });
   }
 
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
@@ -164,8 +171,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     delete as_event(event);
   }
 
-  // --- Memory
-  // ----------------------------------------------------------------------------------------------------
+  // --- Memory ---
 
   // Autograd and DDP call this where they use a tensor on another stream than the one it was made
   // on. The same as torch.Tensor.record_stream; without it such memory would be reused too early.

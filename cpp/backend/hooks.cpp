@@ -20,8 +20,7 @@ namespace {
 // where a backend gives no answer, so every question is answered here.
 class OpenregHooks final : public at::PrivateUse1HooksInterface {
  public:
-  // --- Is it there? None of these throws, and none makes the device come alive.
-  // ---------------------------------------
+  // --- Is it there? None of these throws, and none makes the device come alive. ---
 
   bool isBuilt() const override { return true; }
 
@@ -45,8 +44,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     });
   }
 
-  // --- The current device: as the guard has it
-  // -----------------------------------------------------------------------
+  // --- The current device: as the guard has it ---
 
   void setCurrentDevice(c10::DeviceIndex device) const override { set_device(device); }
 
@@ -65,8 +63,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return previous;
   }
 
-  // --- Memory
-  // --------------------------------------------------------------------------------------------------------
+  // --- Memory ---
 
   at::Allocator* getPinnedMemoryAllocator() const override { return &host_allocator(); }
 
@@ -86,8 +83,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     resize_storage(storage, bytes);
   }
 
-  // --- Random numbers
-  // ------------------------------------------------------------------------------------------------
+  // --- Random numbers ---
 
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
     return default_generator(device);

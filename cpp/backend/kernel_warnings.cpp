@@ -1,0 +1,47 @@
+#include "backend/kernel_warnings.h"
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace openreg::backend {
+
+namespace {
+
+class Keeper final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    const std::lock_guard lock(mutex_);
+    kept_.push_back(warning);
+    any_.store(true, std::memory_order_relaxed);
+  }
+
+  std::vector<c10::Warning> take() {
+    if (!any_.load(std::memory_order_relaxed)) return {};
+    const std::lock_guard lock(mutex_);
+    any_.store(false, std::memory_order_relaxed);
+    return std::exchange(kept_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<c10::Warning> kept_;
+  std::atomic<bool> any_{false};
+};
+
+// Leaked: engines may run while static objects are destroyed.
+Keeper& the_keeper() {
+  static auto& keeper = *new Keeper;
+  return keeper;
+}
+
+}  // namespace
+
+c10::WarningHandler& KernelWarnings::keeper() { return the_keeper(); }
+
+void KernelWarnings::raise_kept() {
+  for (const auto& warning : the_keeper().take()) c10::warn(warning);
+}
+
+}  // namespace openreg::backend

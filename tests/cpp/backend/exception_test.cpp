@@ -1,0 +1,69 @@
+#include "backend/exception.h"
+
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "runtime/error.h"
+
+namespace openreg::backend {
+namespace {
+
+std::exception_ptr index_error() {
+  try {
+    TORCH_CHECK_INDEX(false, "index 7 is out of bounds.");
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+TEST(ExceptionTest, ResultsPassThrough) {
+  int value = 1;
+  EXPECT_EQ(&translate_errors([&]() -> int& { return value; }), &value);
+}
+
+TEST(ExceptionTest, AnErrorOfTheRuntimeIsPyTorchsError) {
+  try {
+    translate_errors([] { throw Error("openreg: no"); });
+    FAIL();
+  } catch (const c10::Error& e) {
+    EXPECT_STREQ(e.what_without_backtrace(), "openreg: no");
+  }
+}
+
+TEST(ExceptionTest, AFailedCommandIsAnAcceleratorErrorWithoutBacktrace) {
+  try {
+    translate_errors([] { throw CommandError("aten::gather", 1, 3, index_error()); });
+    FAIL();
+  } catch (const c10::AcceleratorError& e) {
+    EXPECT_STREQ(e.what_without_backtrace(),
+                 "openreg: aten::gather failed on openreg:1, stream 3: index 7 is out of bounds. "
+                 "Later work of that "
+                 "stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
+  }
+}
+
+TEST(ExceptionTest, WithBlockingLaunchesTheCauseItselfIsRaised) {
+  EXPECT_EXIT(
+      {
+        ::setenv("TORCH_OPENREG_LAUNCH_BLOCKING", "1", 1);
+        try {
+          translate_errors([] { throw CommandError("aten::gather", 1, 3, index_error()); });
+        } catch (const c10::IndexError& e) {
+          ::_exit(std::string(e.what_without_backtrace()) == "index 7 is out of bounds." ? 0 : 1);
+        }
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST(ExceptionTest, WhatIsNotOursStaysAsItIs) {
+  EXPECT_THROW(translate_errors([] { throw std::out_of_range("x"); }), std::out_of_range);
+  EXPECT_THROW(translate_errors([] { TORCH_CHECK_VALUE(false, "x"); }), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace openreg::backend

@@ -1,0 +1,160 @@
+#include "backend/generator.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "backend/device.h"
+
+namespace openreg::backend {
+namespace {
+
+at::Tensor state_tensor(std::uint64_t seed, std::uint64_t offset) {
+  auto tensor = at::empty({16}, at::TensorOptions().dtype(at::kByte));
+  std::memcpy(tensor.mutable_data_ptr(), &seed, 8);
+  std::memcpy(static_cast<char*>(tensor.mutable_data_ptr()) + 8, &offset, 8);
+  return tensor;
+}
+
+std::vector<std::uint64_t> numbers(const at::Tensor& state) {
+  std::vector<std::uint64_t> values(2);
+  EXPECT_EQ(state.nbytes(), 16U);
+  std::memcpy(values.data(), state.const_data_ptr(), 16);
+  return values;
+}
+
+TEST(GeneratorTest, ANewGeneratorHasPyTorchsDefaultSeed) {
+  auto generator = new_generator(1);
+  EXPECT_EQ(generator.device(), c10::Device(kDeviceType, 1));
+  EXPECT_EQ(generator.current_seed(), c10::default_rng_seed_val);
+  EXPECT_EQ(generator.get_offset(), 0U);
+  EXPECT_TRUE(generator.key_set().has(c10::DispatchKey::PrivateUse1));
+}
+
+TEST(GeneratorTest, TheDefaultGeneratorIsOnePerDevice) {
+  EXPECT_EQ(default_generator(0), default_generator(-1));
+  EXPECT_NE(default_generator(0), default_generator(1));
+  EXPECT_THROW(default_generator(2), c10::Error);
+}
+
+TEST(GeneratorTest, NumbersAreTakenInRoundsOfFour) {
+  auto generator = new_generator(0);
+  generator.set_current_seed(42);
+  const auto first = reserve_philox(generator, 0, 1);
+  const auto second = reserve_philox(generator, 0, 5);
+  EXPECT_EQ(first.seed, 42U);
+  EXPECT_EQ(first.offset, 0U);
+  EXPECT_EQ(second.offset, 4U);
+  EXPECT_EQ(generator.get_offset(), 12U);
+}
+
+TEST(GeneratorTest, WithoutAGeneratorTheDevicesDefaultOneIsUsed) {
+  auto generator = default_generator(1);
+  generator.set_current_seed(7);
+  EXPECT_EQ(reserve_philox(std::nullopt, 1, 4).seed, 7U);
+  EXPECT_EQ(generator.get_offset(), 4U);
+}
+
+TEST(GeneratorTest, NoNumberIsTakenTwiceByThreads) {
+  auto generator = new_generator(0);
+  constexpr int kThreads = 4;
+  constexpr int kTakes = 1000;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < kTakes; ++j) reserve_philox(generator, 0, 4);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(generator.get_offset(), 4U * kThreads * kTakes);
+}
+
+TEST(GeneratorTest, AGeneratorOfAnotherDeviceIsRefused) {
+  EXPECT_THROW(reserve_philox(new_generator(1), 0, 4), c10::Error);
+  struct CpuLike final : c10::GeneratorImpl {
+    CpuLike() : GeneratorImpl(c10::Device(c10::kCPU), c10::DispatchKeySet(c10::DispatchKey::CPU)) {}
+    void set_current_seed(std::uint64_t) override {}
+    void set_offset(std::uint64_t) override {}
+    std::uint64_t get_offset() const override { return 0; }
+    std::uint64_t current_seed() const override { return 0; }
+    std::uint64_t seed() override { return 0; }
+    void set_state(const c10::TensorImpl&) override {}
+    c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return {}; }
+    CpuLike* clone_impl() const override { return new CpuLike; }
+  };
+  try {
+    reserve_philox(at::make_generator<CpuLike>(), 0, 4);
+    FAIL() << "took a CPU generator";
+  } catch (const c10::Error& e) {
+    EXPECT_STREQ(e.what_without_backtrace(),
+                 "Expected a 'openreg' device type for generator but found 'cpu'");
+  }
+}
+
+TEST(GeneratorTest, SeedingStartsFromTheFirstNumber) {
+  auto generator = new_generator(0);
+  reserve_philox(generator, 0, 100);
+  generator.set_current_seed(3);
+  EXPECT_EQ(generator.get_offset(), 0U);
+}
+
+TEST(GeneratorTest, RandomSeedsDifferAndFitADouble) {
+  auto generator = new_generator(0);
+  const auto first = generator.seed();
+  EXPECT_EQ(generator.current_seed(), first);
+  EXPECT_NE(generator.seed(), first);
+  EXPECT_LT(first, std::uint64_t{1} << 53);
+}
+
+TEST(GeneratorTest, TheStateIsSixteenBytesSeedThenOffset) {
+  auto generator = new_generator(0);
+  generator.set_current_seed(42);
+  generator.set_offset(8);
+  EXPECT_EQ(numbers(generator.get_state()), (std::vector<std::uint64_t>{42, 8}));
+  generator.set_state(state_tensor(5, 12));
+  EXPECT_EQ(generator.current_seed(), 5U);
+  EXPECT_EQ(generator.get_offset(), 12U);
+}
+
+TEST(GeneratorTest, AStateThatIsNoneIsRefusedAndChangesNothing) {
+  auto generator = new_generator(0);
+  generator.set_current_seed(42);
+  EXPECT_THROW(generator.set_state(at::empty({15}, at::TensorOptions().dtype(at::kByte))),
+               c10::Error);
+  EXPECT_THROW(generator.set_state(at::empty({4}, at::TensorOptions().dtype(at::kFloat))),
+               c10::TypeError);
+  EXPECT_THROW(generator.set_state(state_tensor(1, 3)), c10::Error);
+  EXPECT_THROW(generator.set_offset(2), c10::Error);
+  EXPECT_EQ(numbers(generator.get_state()), (std::vector<std::uint64_t>{42, 0}));
+}
+
+TEST(GeneratorTest, ACloneGoesItsOwnWay) {
+  auto generator = new_generator(1);
+  generator.set_current_seed(42);
+  reserve_philox(generator, 1, 4);
+  auto copy = generator.clone();
+  EXPECT_EQ(copy.device(), generator.device());
+  EXPECT_EQ(numbers(copy.get_state()), numbers(generator.get_state()));
+  reserve_philox(copy, 1, 4);
+  EXPECT_EQ(generator.get_offset(), 4U);
+}
+
+TEST(GeneratorTest, AGraphSafeStateIsShared) {
+  auto generator = new_generator(0);
+  auto shared = generator.graphsafe_get_state();
+  reserve_philox(shared, 0, 4);
+  EXPECT_EQ(generator.get_offset(), 4U);
+  auto other = new_generator(0);
+  other.graphsafe_set_state(generator);
+  reserve_philox(other, 0, 4);
+  EXPECT_EQ(generator.get_offset(), 8U);
+}
+
+}  // namespace
+}  // namespace openreg::backend

@@ -1,0 +1,103 @@
+#include "backend/host_allocator.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "backend/device.h"
+#include "backend/stream.h"
+#include "support.h"
+
+namespace openreg::backend {
+namespace {
+
+using testing::Gate;
+
+class HostAllocatorTest : public ::testing::Test {
+ protected:
+  at::HostAllocator& allocator = *at::getHostAllocator(kDeviceType);
+  void SetUp() override { allocator.empty_cache(); }
+};
+
+TEST_F(HostAllocatorTest, PinnedMemoryIsHostMemoryAndKnownByAnyPointerIntoIt) {
+  const auto data = allocator.allocate(8192);
+  auto* bytes = static_cast<char*>(data.get());
+  EXPECT_EQ(data.device(), c10::Device(c10::kCPU));
+  std::memset(bytes, 7, 8192);
+  EXPECT_EQ(bytes[8191], 7);
+  EXPECT_TRUE(is_pinned(bytes));
+  EXPECT_TRUE(is_pinned(bytes + 8191));
+  EXPECT_FALSE(is_pinned(bytes - 1));
+  EXPECT_FALSE(is_pinned(bytes + 8192));
+}
+
+TEST_F(HostAllocatorTest, OtherMemoryIsNotPinned) {
+  int local = 0;
+  EXPECT_FALSE(is_pinned(&local));
+  EXPECT_FALSE(is_pinned(nullptr));
+  EXPECT_FALSE(is_pinned(allocator.allocate(0).get()));
+}
+
+TEST_F(HostAllocatorTest, FreedMemoryIsReused) {
+  auto data = allocator.allocate(1000);
+  void* first = data.get();
+  data.clear();
+  EXPECT_EQ(allocator.allocate(1000).get(), first);
+}
+
+TEST_F(HostAllocatorTest, MemoryThatAStreamUsesIsNotReusedBeforeThatIsDone) {
+  auto& stream = stream_from_pool(0, Priority::kNormal);
+  auto data = allocator.allocate(1000);
+  void* first = data.get();
+  {
+    Gate gate(stream);
+    EXPECT_TRUE(allocator.record_event(data.get(), data.get_context(), to_torch(stream)));
+    data.clear();
+    EXPECT_NE(allocator.allocate(1000).get(), first);
+  }
+  stream.synchronize();
+  allocator.empty_cache();  // looks at all events, and gives back what is free
+  EXPECT_FALSE(is_pinned(first));
+}
+
+TEST_F(HostAllocatorTest, EventsAreRecordedForPointersThatItKnows) {
+  const auto data = allocator.allocate(1000);
+  const auto stream = to_torch(current_stream(0));
+  int local = 0;
+  EXPECT_TRUE(allocator.record_event(data.get(), nullptr, stream));
+  EXPECT_FALSE(allocator.record_event(&local, nullptr, stream));
+}
+
+TEST_F(HostAllocatorTest, EmptyCacheUnpinsWhatNobodyHolds) {
+  auto data = allocator.allocate(1000);
+  void* first = data.get();
+  data.clear();
+  EXPECT_TRUE(is_pinned(first));
+  allocator.empty_cache();
+  EXPECT_FALSE(is_pinned(first));
+}
+
+TEST_F(HostAllocatorTest, StatisticsCountBytes) {
+  const auto before = allocator.get_stats();
+  const auto data = allocator.allocate(1000);
+  const auto after = allocator.get_stats();
+  EXPECT_EQ(after.active_bytes.current - before.active_bytes.current, 1024);
+  EXPECT_EQ(after.num_host_alloc - before.num_host_alloc, 1);
+  allocator.reset_accumulated_stats();
+  allocator.reset_peak_stats();
+  EXPECT_EQ(allocator.get_stats().allocations.allocated, 0);
+}
+
+TEST_F(HostAllocatorTest, CopiesHostMemory) {
+  const auto from = allocator.allocate(5);
+  const auto to = allocator.allocate(5);
+  std::memcpy(from.get(), "bytes", 5);
+  allocator.copy_data(to.get(), from.get(), 5);
+  EXPECT_EQ(std::string(static_cast<char*>(to.get()), 5), "bytes");
+}
+
+}  // namespace
+}  // namespace openreg::backend

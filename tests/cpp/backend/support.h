@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <semaphore>
+#include <span>
+#include <utility>
+
+#include "runtime/command.h"
+#include "runtime/stream.h"
+
+namespace openreg::backend::testing {
+
+/// Runs `work` as a command of `stream`. What it throws fails the command, whose kernel is called
+/// "test::work".
+inline void submit(openreg::Stream& stream, std::function<void()> work) {
+  static const Kernel kernel("test::work", [](std::span<const std::byte> arguments) {
+    std::function<void()>* queued = nullptr;
+    std::memcpy(&queued, arguments.data(), sizeof queued);
+    const std::unique_ptr<std::function<void()>> owner(queued);
+    (*owner)();
+  });
+  auto owner = std::make_unique<std::function<void()>>(std::move(work));
+  auto* queued = owner.get();
+  stream.submit(kernel, std::as_bytes(std::span(&queued, 1)));
+  owner.release();
+}
+
+/// Holds a stream back: what is submitted after the gate waits until it opens. It opens when it is
+/// destroyed.
+class Gate {
+ public:
+  explicit Gate(openreg::Stream& stream) {
+    submit(stream, [state = state_] {
+      state->reached.release();
+      state->open.acquire();
+    });
+  }
+  ~Gate() { open(); }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  /// Returns when an engine stands at the gate.
+  void wait_until_reached() { state_->reached.acquire(); }
+  void open() {
+    if (std::exchange(closed_, false)) state_->open.release();
+  }
+
+ private:
+  struct State {
+    std::binary_semaphore reached{0};
+    std::binary_semaphore open{0};
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+  bool closed_ = true;
+};
+
+}  // namespace openreg::backend::testing
