@@ -26,8 +26,8 @@ void compute_with_one_thread() {
   static const auto set_openmp = find_in_torch<void(int)>("omp_set_num_threads");
   if (set_openmp != nullptr) set_openmp(1);
   // After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds
-  // without MKL.
-  static const auto set_mkl = find_in_torch<int(int)>("mkl_set_num_threads_local");
+  // without MKL. The name in small letters is another function, for Fortran: it takes a pointer.
+  static const auto set_mkl = find_in_torch<int(int)>("MKL_Set_Num_Threads_Local");
   if (set_mkl != nullptr) set_mkl(1);
 }
 

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <semaphore>
+#include <thread>
 
 #include "backend/denormals.h"
 #include "backend/device.h"
