@@ -31,11 +31,8 @@ class AllocationDevice {
   c10::DeviceIndex previous_;
 };
 
-at::Tensor fill_if_deterministic(at::Tensor tensor) {
-  const auto& context = at::globalContext();
-  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) {
-    at::native::fill_empty_deterministic_(tensor);
-  }
+at::Tensor filled_if_asked(at::Tensor tensor) {
+  if (fills_uninitialized_memory()) at::native::fill_empty_deterministic_(tensor);
   return tensor;
 }
 
@@ -81,11 +78,16 @@ at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarTyp
 
 }  // namespace
 
+bool fills_uninitialized_memory() {
+  const auto& context = at::globalContext();
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+}
+
 at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType dtype,
                     std::optional<at::MemoryFormat> format) {
   return backend::translate_errors([&] {
     const AllocationDevice current(device);
-    return fill_if_deterministic(at::Tensor(
+    return filled_if_asked(at::Tensor(
         at::detail::empty_generic(sizes, &backend::device_allocator(), kKeys, dtype, format)));
   });
 }
@@ -94,7 +96,7 @@ at::Tensor empty_strided_on(c10::Device device, at::IntArrayRef sizes, at::IntAr
                             at::ScalarType dtype) {
   return backend::translate_errors([&] {
     const AllocationDevice current(device);
-    return fill_if_deterministic(at::Tensor(at::detail::empty_strided_generic(
+    return filled_if_asked(at::Tensor(at::detail::empty_strided_generic(
         sizes, strides, &backend::device_allocator(), kKeys, dtype)));
   });
 }

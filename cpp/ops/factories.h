@@ -6,6 +6,10 @@
 
 namespace openreg::ops {
 
+/// Whether torch.use_deterministic_algorithms asks for fresh memory to be filled (with NaN, or the
+/// largest integer).
+bool fills_uninitialized_memory();
+
 /// Uninitialised memory on a device; `device` may be without index (the current one then).
 /// NaN-filled where torch.use_deterministic_algorithms asks for it.
 at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType dtype,

@@ -3,8 +3,11 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/resize_native.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 #include "ops/factories.h"
 
@@ -14,9 +17,14 @@ namespace {
 
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
                          std::optional<at::MemoryFormat> format) {
+  const auto old_nbytes = self.storage().nbytes();
   grow_storage(self.storage(),
                bytes_needed(size, {}, self.dtype().itemsize(), self.storage_offset()));
-  return at::native::resize_(self, size, format);
+  at::native::resize_(self, size, format);  // finds the storage long enough
+  if (fills_uninitialized_memory()) {
+    at::native::fill_resize_deterministic_(self, static_cast<std::int64_t>(old_nbytes));
+  }
+  return self;
 }
 
 }  // namespace
