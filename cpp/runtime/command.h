@@ -7,16 +7,18 @@
 
 namespace openreg {
 
-/// What a command runs. Static: one object per kernel, alive as long as the process; registered by its constructor.
-/// `name` is the operator's name, in errors and traces, and unique. `id` is derived from it, so it is the same in
-/// every process: a command can be encoded here and decoded elsewhere.
+/// What a command runs. Static: one object per kernel, alive as long as the process; registered by
+/// its constructor. `name` is the operator's name, in errors and traces, and unique. `id` is
+/// derived from it, so it is the same in every process: a command can be encoded here and decoded
+/// elsewhere.
 class Kernel {
  public:
-  /// Runs on whoever owns the stream, with the aperture's view of the arguments; throws to fail the command.
+  /// Runs on whoever owns the stream, with the aperture's view of the arguments; throws to fail the
+  /// command.
   using Run = void (*)(std::span<const std::byte> arguments);
 
-  /// `may_block`: the command may wait for something outside of the device (Python, a host function); process
-  /// exit does not wait for it.
+  /// `may_block`: the command may wait for something outside of the device (Python, a host
+  /// function); process exit does not wait for it.
   Kernel(const char* name, Run run, bool may_block = false);
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
@@ -36,8 +38,12 @@ class Kernel {
   bool may_block_;
 };
 
-/// A command outside of a queue: a kernel and its arguments. Arguments are flat bytes (copied with memcpy, aligned to
-/// 16 in the queue) that hold device pointers, sizes and values, and no host pointers but pinned ones.
+/// The calling thread is running a command.
+bool in_command() noexcept;
+
+/// A command outside of a queue: a kernel and its arguments. Arguments are flat bytes (copied with
+/// memcpy, aligned to 16 in the queue) that hold device pointers, sizes and values, and no host
+/// pointers but pinned ones.
 struct Command {
   const Kernel* kernel = nullptr;
   std::vector<std::byte> arguments;

@@ -4,19 +4,15 @@
 
 namespace openreg {
 
-namespace {
-
-std::string describe(const std::exception_ptr& cause) {
+std::string describe(const std::exception_ptr& error) {
   try {
-    std::rethrow_exception(cause);
+    std::rethrow_exception(error);
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
     return "an exception that is not a std::exception";
   }
 }
-
-}  // namespace
 
 std::string CommandError::message(const char* kernel, int device, std::int64_t stream,
                                   const std::string& cause) {

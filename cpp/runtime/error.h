@@ -14,6 +14,9 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The sentence of any exception: what() where it has one.
+std::string describe(const std::exception_ptr& error);
+
 /// A command failed on the device. Thrown once, by the first synchronising call on its stream or
 /// device.
 class CommandError : public Error {

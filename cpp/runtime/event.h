@@ -9,8 +9,8 @@ namespace openreg {
 class Stream;
 class Fence;
 
-/// A point in a stream's work. It refers to its newest record only; who waits captures that record when it calls.
-/// Thread safe. Destroying it with waits pending is allowed.
+/// A point in a stream's work. It refers to its newest record only; who waits captures that record
+/// when it calls. Thread safe. Destroying it with waits pending is allowed.
 class Event {
  public:
   /// `timing`: whether elapsed_ms() may be asked.
@@ -20,19 +20,21 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(Stream& stream);
-  /// Later commands of `stream` run after the newest record has happened; a never recorded event is no wait.
+  /// Later commands of `stream` run after the newest record has happened; a never recorded event is
+  /// no wait.
   void wait(Stream& stream);
   /// The newest record has happened; true for a never recorded event. Never throws.
   bool query() const noexcept;
-  /// Waits (and works) until the newest record has happened. Throws the source stream's CommandError.
+  /// Waits (and works) until the newest record has happened. Throws the source stream's
+  /// CommandError.
   void synchronize();
 
   /// Number of records so far, for display; 0: never recorded.
   std::uint64_t version() const noexcept;
   /// The device of the newest record's stream; -1: never recorded.
   int device() const noexcept;
-  /// Milliseconds from `start`'s record to `end`'s, taken by whoever ran them. Throws Error unless both have timing, were
-  /// recorded, and have happened.
+  /// Milliseconds from `start`'s record to `end`'s, taken by whoever ran them. Throws Error unless
+  /// both have timing, were recorded, and have happened.
   static double elapsed_ms(const Event& start, const Event& end);
 
  private:
@@ -40,7 +42,8 @@ class Event {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Something outside of the device that streams can wait for (a collective, a host function). One shot.
+/// Something outside of the device that streams can wait for (a collective, a host function). One
+/// shot.
 class ExternalEvent {
  public:
   ExternalEvent();
@@ -49,7 +52,8 @@ class ExternalEvent {
   ExternalEvent& operator=(const ExternalEvent&) = delete;
 
   void wait(Stream& stream);
-  /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the streams that wait.
+  /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the
+  /// streams that wait.
   void signal(std::exception_ptr error = nullptr);
 
  private:

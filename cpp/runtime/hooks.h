@@ -4,22 +4,26 @@ namespace openreg {
 
 /// What the layers above lend to the runtime. Installed once, before first use; each may be null.
 struct Hooks {
-  /// The clean state for commands: called on the thread that is about to run commands, once per turn, and after it.
-  /// `engine`: the thread is an engine (else a waiting host). The value returned is given to leave_commands.
+  /// The clean state for commands: called on the thread that is about to run commands, once per
+  /// turn, and after it. `engine`: the thread is an engine (else a waiting host). The value
+  /// returned is given to leave_commands.
   void* (*enter_commands)(bool engine) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 
-  /// Around a wait that does not return at once, on a host thread (bindings: releases the GIL if held).
+  /// Around a wait that does not return at once, on a host thread (bindings: releases the GIL if
+  /// held).
   void* (*begin_wait)() = nullptr;
   void (*end_wait)(void* state) noexcept = nullptr;
 
-  /// Asked in the outermost wait of a host thread between commands (every 20 ms) and on a signal or every 50 ms of
-  /// sleep, with no lock held: returns to go on waiting, throws to end the wait (bindings: Python's signals). The queue
-  /// stays intact.
+  /// Asked in the outermost wait of a host thread between commands (every 20 ms) and on a signal or
+  /// every 50 ms of sleep, with no lock held: returns to go on waiting, throws to end the wait
+  /// (bindings: Python's signals). The queue stays intact.
   void (*check_interrupt)() = nullptr;
 };
 
 /// Replaces the non-null members. Thread safe; meant for library initialisation and tests.
 void install_hooks(const Hooks& hooks);
+/// The hooks as they are now; the second of a pair is null where the first is.
+Hooks current_hooks() noexcept;
 
 }  // namespace openreg

@@ -20,19 +20,25 @@ class Stream {
   std::int64_t id() const noexcept;
   Priority priority() const noexcept;
 
-  /// Enqueues a command; `arguments` are copied. Waits for room where the queue is full, working meanwhile. Throws Error in
-  /// a forked child and after shutdown, and what Hooks::check_interrupt throws while it waits for room.
+  /// Enqueues a command; `arguments` are copied. Waits for room where the queue is full, working
+  /// meanwhile. Throws Error in a forked child and after shutdown, and what Hooks::check_interrupt
+  /// throws while it waits for room.
   void submit(const Kernel& kernel, std::span<const std::byte> arguments);
 
   /// Nothing queued and nothing running. Never throws, never waits.
   bool query() const noexcept;
 
-  /// Returns when all that was submitted before the call has happened; the calling thread works meanwhile.
-  /// Throws CommandError (once per failure; the stream is usable again), Error if called from a command of this stream.
+  /// Returns when all that was submitted before the call has happened; the calling thread works
+  /// meanwhile. Throws CommandError (once per failure; the stream is usable again), Error if called
+  /// from a command of this stream.
   void synchronize();
 
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
+
+ protected:
+  Stream() = default;
+  ~Stream() = default;
 };
 
 /// Device `device`'s default stream. Throws Error if there is no such device.
@@ -47,7 +53,8 @@ Stream& find_stream(int device, std::int64_t id);
 /// Waits for all streams of the device. Clears their errors and throws the oldest.
 void synchronize_device(int device);
 
-/// What the scheduler has done so far, in the process: makes tests deterministic and explains speed.
+/// What the scheduler has done so far, in the process: makes tests deterministic and explains
+/// speed.
 struct SchedulerCounters {
   std::uint64_t commands_by_engines = 0;
   std::uint64_t commands_by_hosts = 0;

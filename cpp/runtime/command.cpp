@@ -1,0 +1,96 @@
+#include "runtime/command.h"
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "runtime/error.h"
+
+namespace openreg {
+
+namespace {
+
+// FNV-1a: the same in every process and on every machine.
+std::uint64_t hash(std::string_view text) noexcept {
+  std::uint64_t value = 0xcbf29ce484222325;
+  for (const char character : text) {
+    value = (value ^ static_cast<unsigned char>(character)) * 0x100000001b3;
+  }
+  return value;
+}
+
+class Registry {
+ public:
+  // Never destroyed: kernels are found until the process is gone.
+  static Registry& get() {
+    static Registry& registry = *new Registry;
+    return registry;
+  }
+
+  void add(const Kernel& kernel) {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, added] = kernels_.emplace(kernel.id(), &kernel);
+    if (!added) {
+      throw Error("openreg: kernel names must be unique and have unique hashes (got \"" +
+                  std::string(kernel.name()) + "\" beside \"" + entry->second->name() + "\")");
+    }
+  }
+
+  const Kernel* find(std::uint64_t id) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto entry = kernels_.find(id);
+    return entry == kernels_.end() ? nullptr : entry->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::uint64_t, const Kernel*> kernels_;
+};
+
+// What stands before the arguments of an encoded command, in the byte order of the machine.
+struct Envelope {
+  static constexpr std::uint64_t kMagic = 0x31646d636765726f;  // "oregcmd1"
+
+  std::uint64_t magic;
+  std::uint64_t kernel;
+  std::uint64_t bytes;
+};
+
+}  // namespace
+
+Kernel::Kernel(const char* name, Run run, bool may_block)
+    : name_(name), run_(run), id_(hash(name)), may_block_(may_block) {
+  Registry::get().add(*this);
+}
+
+const Kernel* Kernel::find(std::uint64_t id) noexcept { return Registry::get().find(id); }
+
+std::vector<std::byte> encode(const Kernel& kernel, std::span<const std::byte> arguments) {
+  const Envelope envelope{Envelope::kMagic, kernel.id(), arguments.size()};
+  std::vector<std::byte> bytes(sizeof envelope + arguments.size());
+  std::memcpy(bytes.data(), &envelope, sizeof envelope);
+  if (!arguments.empty()) {
+    std::memcpy(bytes.data() + sizeof envelope, arguments.data(), arguments.size());
+  }
+  return bytes;
+}
+
+Command decode(std::span<const std::byte> bytes) {
+  Envelope envelope{};
+  if (bytes.size() >= sizeof envelope) std::memcpy(&envelope, bytes.data(), sizeof envelope);
+  if (envelope.magic != Envelope::kMagic || envelope.bytes != bytes.size() - sizeof envelope) {
+    throw Error("openreg: these bytes are not an encoded command (got " +
+                std::to_string(bytes.size()) + " bytes, expected what encode() returned)");
+  }
+  const Kernel* const kernel = Kernel::find(envelope.kernel);
+  if (!kernel) {
+    throw Error("openreg: this process does not have the command's kernel (got id " +
+                std::to_string(envelope.kernel) + ", expected that of a registered kernel)");
+  }
+  const auto arguments = bytes.subspan(sizeof envelope);
+  return {kernel, {arguments.begin(), arguments.end()}};
+}
+
+}  // namespace openreg

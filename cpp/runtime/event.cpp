@@ -1,0 +1,142 @@
+#include "runtime/event.h"
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "runtime/error.h"
+#include "runtime/failure.h"
+#include "runtime/fence.h"
+#include "runtime/process.h"
+#include "runtime/strand.h"
+#include "runtime/turn.h"
+#include "runtime/wait.h"
+
+namespace openreg {
+
+namespace {
+
+// A fence that is done without a failure needs no command, and neither does a wait for the stream's
+// own past.
+void wait_on_stream(const FenceRef& fence, Strand& strand) {
+  if (fence->source() == &strand) return;
+  if (fence->done() && !fence->failed()) return;
+  strand.enqueue_wait(fence);
+}
+
+}  // namespace
+
+struct Event::Impl {
+  explicit Impl(bool timing) : timing(timing) {}
+
+  FenceRef newest() const {
+    const std::lock_guard lock(mutex);
+    return fence;
+  }
+
+  const bool timing;
+  std::atomic<std::uint64_t> version{0};
+  std::atomic<int> device{-1};
+  mutable std::mutex mutex;
+  FenceRef fence;  // of the newest record
+};
+
+Event::Event(bool timing) : impl_(std::make_unique<Impl>(timing)) {}
+
+Event::~Event() {
+  // In a forked child another thread's lock or reference may be held for ever; and a failure may
+  // hold what cannot be destroyed while the process takes itself apart.
+  if (in_bad_fork() || is_shut_down()) static_cast<void>(impl_.release());
+}
+
+void Event::record(Stream& stream) {
+  check_usable();
+  Strand& strand = Strand::of(stream);
+  FenceRef fence(new Fence(&strand, impl_->timing));
+  strand.enqueue_record(fence, Strand::Bound::kObeyed);
+  const std::lock_guard lock(impl_->mutex);
+  std::swap(impl_->fence, fence);  // the old one goes after the lock
+  impl_->version.fetch_add(1, std::memory_order_relaxed);
+  impl_->device.store(strand.device_index, std::memory_order_relaxed);
+}
+
+void Event::wait(Stream& stream) {
+  check_usable();
+  if (const FenceRef fence = impl_->newest()) wait_on_stream(fence, Strand::of(stream));
+}
+
+bool Event::query() const noexcept {
+  if (in_bad_fork()) return true;
+  const FenceRef fence = impl_->newest();
+  return !fence || fence->done();
+}
+
+void Event::synchronize() {
+  check_usable();
+  const FenceRef fence = impl_->newest();
+  if (!fence) return;
+  Strand& source = *fence->source();
+  if (!fence->done()) {
+    if (runs_here(source)) throw_self_wait();
+    wait_for(Goal::fence(fence));
+  }
+  // The failure is the stream's, and raised once: if it has been collected, there is nothing to
+  // say.
+  if (const FailurePtr failure = source.take_failure(fence->failure())) failure->raise();
+}
+
+std::uint64_t Event::version() const noexcept {
+  return impl_->version.load(std::memory_order_relaxed);
+}
+
+int Event::device() const noexcept { return impl_->device.load(std::memory_order_relaxed); }
+
+double Event::elapsed_ms(const Event& start, const Event& end) {
+  check_usable();
+  const auto time_of = [](const Event& event) {
+    if (!event.impl_->timing) {
+      throw Error(
+          "openreg: the time between two events is unknown (got an event without timing, expected "
+          "two made with timing enabled)");
+    }
+    const FenceRef fence = event.impl_->newest();
+    if (!fence) {
+      throw Error(
+          "openreg: the time between two events is unknown (got an event that was never recorded, "
+          "expected two recorded ones)");
+    }
+    if (!fence->done()) {
+      throw Error(
+          "openreg: the time between two events is unknown (got an event that has not happened, "
+          "expected two that have); synchronize them first");
+    }
+    return fence->time();
+  };
+  const auto begin = time_of(start);
+  return std::chrono::duration<double, std::milli>(time_of(end) - begin).count();
+}
+
+ExternalEvent::ExternalEvent() : fence_(FenceRef(new Fence(nullptr)).detach()) {}
+
+ExternalEvent::~ExternalEvent() {
+  if (in_bad_fork() || is_shut_down()) return;
+  const FenceRef fence = FenceRef::attach(fence_);
+  if (fence->done()) return;
+  // Nobody can complete it any more: say so instead of leaving its waiters parked.
+  signal(std::make_exception_ptr(
+      Error("openreg: an external event was destroyed before it was signalled")));
+}
+
+void ExternalEvent::wait(Stream& stream) {
+  check_usable();
+  wait_on_stream(FenceRef(fence_), Strand::of(stream));
+}
+
+void ExternalEvent::signal(std::exception_ptr error) {
+  if (is_shut_down()) return;
+  check_usable();
+  fence_->signal(std::move(error));
+}
+
+}  // namespace openreg

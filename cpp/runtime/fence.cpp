@@ -1,0 +1,70 @@
+#include "runtime/fence.h"
+
+#include "runtime/scheduler.h"
+
+namespace openreg {
+
+void Fence::complete(FailurePtr failure) noexcept {
+  failure_ = std::move(failure);
+  if (timed_) time_ = Clock::now();
+}
+
+Fence::Strands Fence::close() noexcept {
+  fired_.store(true, std::memory_order_release);
+  while (Waiter* waiter = waiters_.pop_front()) {
+    waiter->watching = false;
+    waiter->wake();  // under the lock: without it the waiter could vanish from its stack
+  }
+  return std::exchange(parked_, {});
+}
+
+void Fence::fire() noexcept {
+  Strands parked;
+  {
+    const std::lock_guard lock(mutex_);
+    parked = close();
+  }
+  if (!parked.empty()) Scheduler::get().unpark(parked);
+}
+
+void Fence::signal(std::exception_ptr error) noexcept {
+  Strands parked;
+  {
+    const std::lock_guard lock(mutex_);
+    if (fired_.load(std::memory_order_relaxed)) return;
+    error_ = std::move(error);
+    parked = close();
+  }
+  if (!parked.empty()) Scheduler::get().unpark(parked);
+}
+
+FailurePtr Fence::failure_for(const Strand& strand) const {
+  if (!error_) return failure_;
+  return std::make_shared<Failure>("external event", strand.device_index, strand.number, error_);
+}
+
+bool Fence::park(Strand& strand) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (fired_.load(std::memory_order_relaxed)) return false;
+  // Parked first, then linked: whoever takes the list finds streams that are parked.
+  Scheduler::get().set_parked(strand, *this);
+  parked_.push_back(strand);
+  return true;
+}
+
+bool Fence::add(Waiter& waiter) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (fired_.load(std::memory_order_relaxed)) return false;
+  waiters_.push_back(waiter);
+  waiter.watching = true;
+  return true;
+}
+
+void Fence::remove(Waiter& waiter) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!waiter.watching) return;
+  waiters_.remove(waiter);
+  waiter.watching = false;
+}
+
+}  // namespace openreg

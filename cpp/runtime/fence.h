@@ -1,0 +1,125 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "runtime/failure.h"
+#include "runtime/intrusive_list.h"
+#include "runtime/strand.h"
+#include "runtime/waiter.h"
+
+namespace openreg {
+
+/// One record of an event, the one thing to wait for: a position in a stream, or something outside
+/// of the device. Parked streams and sleeping hosts wait in its lists. Counted by FenceRef.
+class Fence {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A record on `source`; nullptr: something outside. `timed`: the time of completion is taken.
+  explicit Fence(Strand* source, bool timed = false) noexcept : source_(source), timed_(timed) {}
+  Fence(const Fence&) = delete;
+  Fence& operator=(const Fence&) = delete;
+
+  Strand* source() const noexcept { return source_; }
+
+  /// It has happened. The position in the stream is the truth; the flag only says that the lists
+  /// are closed. So `event.query()` agrees with what `stream.synchronize()` saw.
+  bool done() const noexcept {
+    return fired_.load(std::memory_order_acquire) ||
+           (source_ && source_->head.load(std::memory_order_acquire) >
+                           position_.load(std::memory_order_acquire));
+  }
+
+  /// Producer, before the record is published.
+  void set_position(std::uint64_t position) noexcept {
+    position_.store(position, std::memory_order_release);
+  }
+  /// Source's runner, before its head moves: from then on readers may look.
+  void complete(FailurePtr failure) noexcept;
+  /// Wakes all who wait. After the source's head has moved; by the source's runner.
+  void fire() noexcept;
+  /// For a fence without source: completes it, the first time.
+  void signal(std::exception_ptr error) noexcept;
+
+  // Once it is done:
+  bool failed() const noexcept { return failure_ || error_; }
+  /// The source's failure; null if it has none.
+  const Failure* failure() const noexcept { return failure_.get(); }
+  /// What it hands on to a stream that waits for it; null: nothing.
+  FailurePtr failure_for(const Strand& strand) const;
+  Clock::time_point time() const noexcept { return time_; }
+
+  /// Sets a running stream aside until the fence fires; the caller no longer owns it. False: it has
+  /// fired, the stream goes on.
+  bool park(Strand& strand) noexcept;
+
+  /// False: it has fired, nobody will wake the waiter.
+  bool add(Waiter& waiter) noexcept;
+  /// Always on the way out, fired or not: afterwards nobody touches the waiter.
+  void remove(Waiter& waiter) noexcept;
+
+ private:
+  friend class FenceRef;
+  using Strands = IntrusiveList<Strand, &Strand::link>;
+
+  /// Closes the lists, under mutex_: wakes the hosts and returns the streams.
+  Strands close() noexcept;
+
+  // Not 0 until it is known: a head may be greater already.
+  static constexpr auto kUnpublished = std::numeric_limits<std::uint64_t>::max();
+
+  std::atomic<int> references_{0};
+  Strand* const source_;
+  const bool timed_;
+  std::atomic<bool> fired_{false};
+  std::atomic<std::uint64_t> position_{kUnpublished};
+  FailurePtr failure_;        // of the source
+  std::exception_ptr error_;  // from outside
+  Clock::time_point time_{};
+
+  std::mutex mutex_;
+  Strands parked_;
+  IntrusiveList<Waiter, &Waiter::at_fence> waiters_;
+};
+
+/// Shared ownership of a fence.
+class FenceRef {
+ public:
+  FenceRef() = default;
+  explicit FenceRef(Fence* fence) noexcept : fence_(fence) {
+    if (fence_) fence_->references_.fetch_add(1, std::memory_order_relaxed);
+  }
+  FenceRef(const FenceRef& other) noexcept : FenceRef(other.fence_) {}
+  FenceRef(FenceRef&& other) noexcept : fence_(std::exchange(other.fence_, nullptr)) {}
+  FenceRef& operator=(FenceRef other) noexcept {
+    std::swap(fence_, other.fence_);
+    return *this;
+  }
+  ~FenceRef() {
+    if (fence_ && fence_->references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete fence_;
+  }
+
+  /// A reference that lies in a queue, and back.
+  Fence* detach() noexcept { return std::exchange(fence_, nullptr); }
+  static FenceRef attach(Fence* fence) noexcept {
+    FenceRef result;
+    result.fence_ = fence;
+    return result;
+  }
+
+  Fence* get() const noexcept { return fence_; }
+  Fence* operator->() const noexcept { return fence_; }
+  Fence& operator*() const noexcept { return *fence_; }
+  explicit operator bool() const noexcept { return fence_ != nullptr; }
+
+ private:
+  Fence* fence_ = nullptr;
+};
+
+}  // namespace openreg

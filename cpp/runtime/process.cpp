@@ -1,0 +1,96 @@
+#include "runtime/process.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "runtime/address_space.h"
+#include "runtime/command.h"
+#include "runtime/error.h"
+#include "runtime/scheduler.h"
+#include "runtime/stream_pool.h"
+
+namespace openreg {
+
+namespace {
+
+enum class Phase : int { kUnused, kInUse, kShutDown, kForked };
+std::atomic<Phase> g_phase{Phase::kUnused};
+
+Phase phase() noexcept { return g_phase.load(std::memory_order_acquire); }
+
+// The child has none of the parent's threads, but all the locks that they held.
+void after_fork_in_child() noexcept { g_phase.store(Phase::kForked, std::memory_order_release); }
+
+[[noreturn]] void throw_forked() {
+  throw Error(
+      "openreg: cannot use the device in a forked subprocess; to use openreg with multiprocessing, "
+      "use the 'spawn' start method");
+}
+
+void print_uncollected() {
+  for (StreamPool* const pool : StreamPool::all()) {
+    for (const FailurePtr& failure : pool->take_failures()) {
+      if (failure->collected()) continue;
+      failure->set_collected();  // it may have been handed on to other streams
+      std::fprintf(stderr, "%s\n", failure->epitaph().c_str());
+    }
+  }
+}
+
+void register_handlers() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (std::atexit(&shutdown) != 0 ||
+        pthread_atfork(nullptr, nullptr, &after_fork_in_child) != 0) {
+      throw Error("openreg: the system has no memory for the exit and fork handlers");
+    }
+  });
+}
+
+}  // namespace
+
+void shutdown() noexcept {
+  Phase before = phase();
+  do {
+    if (before == Phase::kShutDown || before == Phase::kForked) return;
+  } while (!g_phase.compare_exchange_weak(before, Phase::kShutDown, std::memory_order_acq_rel));
+  if (before == Phase::kUnused) return;
+  // A command that calls exit() cannot be waited for, nor those that wait for it.
+  Scheduler::get().stop(!in_command());
+  print_uncollected();
+}
+
+bool in_bad_fork() noexcept { return phase() == Phase::kForked; }
+bool is_shut_down() noexcept { return phase() == Phase::kShutDown; }
+
+void check_usable() {
+  switch (phase()) {
+    case Phase::kUnused:
+    case Phase::kInUse:
+      return;
+    case Phase::kShutDown:
+      throw Error("openreg: the device has been shut down; the process is about to exit");
+    case Phase::kForked:
+      throw_forked();
+  }
+}
+
+void begin_use() {
+  const Phase now = phase();
+  if (now == Phase::kInUse || now == Phase::kShutDown) return;
+  if (now == Phase::kForked) throw_forked();
+  register_handlers();
+  Scheduler::get().start();
+  Phase before = Phase::kUnused;
+  g_phase.compare_exchange_strong(before, Phase::kInUse, std::memory_order_acq_rel);
+}
+
+bool is_initialized() noexcept {
+  return phase() != Phase::kUnused || AddressSpace::get_if_reserved() != nullptr;
+}
+
+}  // namespace openreg

@@ -1,0 +1,192 @@
+#include "runtime/scheduler.h"
+
+#include "runtime/error.h"
+#include "runtime/settings.h"
+#include "runtime/turn.h"
+
+namespace openreg {
+
+// Note [Streams as strands]
+// A stream owns no thread, and has one owner at most:
+//
+//            producer, helping host               engine, helping host
+//     Idle ---------------------------> Queued ------------------------> Running
+//       ^                                 ^  ^                            |  |  |
+//       |             nothing left to run |  |       quantum used up,     |  |  |
+//       +---------------------------------|--|----------------------------+  |  |
+//                                         |  +-------------------------------+  |
+//                                         |          goal reached, host wanted  |
+//                               fence fired                                     |
+//                                       Parked <--------------------------------+
+//                                                  next command waits for a fence
+//
+// - Engines alone guarantee progress. Hosts that wait and work meanwhile only make it faster.
+// - make_runnable() is the one place where a stream is given away: to a host that has asked for it
+//   (then it never leaves Running), else to the run queue.
+// - The race between a producer that publishes and looks for an owner, and an owner that gives up
+//   and looks for work, is decided by four sequentially consistent operations: the producer stores
+//   the tail and loads the state, the owner stores the state and loads the tail. One of them sees
+//   the other. They are operations and not fences so that the thread sanitizer understands them.
+
+Scheduler& Scheduler::get() {
+  static Scheduler& scheduler = *new Scheduler;  // engines use it until the process is gone
+  return scheduler;
+}
+
+Scheduler::Scheduler() : wanted_engines_(settings().engines) {}
+
+void Scheduler::schedule(Strand& strand) {
+  Transition transition(*this);
+  if (strand.state.load(std::memory_order_relaxed) != Strand::State::kIdle) return;
+  if (strand.drained()) return;  // somebody was quicker, and is through with it
+  make_runnable(strand, transition);
+}
+
+bool Scheduler::go_idle(Strand& strand) {
+  const std::lock_guard lock(mutex_);
+  return try_idle(strand);
+}
+
+void Scheduler::release(Strand& strand) {
+  Transition transition(*this);
+  if (!strand.drained() || !try_idle(strand)) make_runnable(strand, transition);
+}
+
+bool Scheduler::hand_over(Strand& strand) {
+  Transition transition(*this);
+  if (strand.helpers.empty()) return false;
+  make_runnable(strand, transition);
+  return true;
+}
+
+void Scheduler::set_parked(Strand& strand, Fence& fence) {
+  const std::lock_guard lock(mutex_);
+  strand.state.store(Strand::State::kParked, std::memory_order_relaxed);
+  strand.parked_on = &fence;
+  parks_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Scheduler::unpark(IntrusiveList<Strand, &Strand::link> strands) {
+  Transition transition(*this);
+  while (Strand* const strand = strands.pop_front()) {
+    strand->parked_on = nullptr;
+    make_runnable(*strand, transition);
+  }
+}
+
+Scheduler::Claim Scheduler::claim(Strand& begin, Waiter& waiter) {
+  const std::lock_guard lock(mutex_);
+  Strand* strand = &begin;
+  Fence* hop = nullptr;
+  // Every fence was recorded before the wait for it was submitted: the chain has no cycle.
+  while (strand->state.load(std::memory_order_relaxed) == Strand::State::kParked &&
+         !strand->parked_on->done()) {
+    hop = strand->parked_on;
+    strand = hop->source();
+    if (!strand) return {Claim::kOutside, nullptr, FenceRef(hop)};
+  }
+  switch (strand->state.load(std::memory_order_relaxed)) {
+    case Strand::State::kIdle:
+      if (strand->drained()) return {Claim::kNothing, strand, FenceRef(hop)};
+      break;  // the producer is on its way here
+    case Strand::State::kQueued:
+      dequeue(*strand);
+      break;
+    case Strand::State::kRunning:
+      if (runs_here(*strand)) throw_self_wait();
+      [[fallthrough]];
+    case Strand::State::kParked:  // its fence is done: somebody is about to make it runnable
+      strand->helpers.push_back(waiter);
+      strand->wanted.fetch_add(1, std::memory_order_relaxed);
+      return {Claim::kRegistered, strand, FenceRef(hop)};
+  }
+  strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
+  helps_.fetch_add(1, std::memory_order_relaxed);
+  return {Claim::kOwned, strand, FenceRef(hop)};
+}
+
+bool Scheduler::withdraw(Strand& strand, Waiter& waiter) {
+  const std::lock_guard lock(mutex_);
+  if (waiter.granted) {
+    waiter.granted = nullptr;
+    return true;
+  }
+  strand.helpers.remove(waiter);
+  strand.wanted.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+void Scheduler::make_runnable(Strand& strand, Transition& transition) {
+  if (Waiter* const helper = strand.helpers.pop_front()) {
+    strand.wanted.fetch_sub(1, std::memory_order_relaxed);
+    strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
+    grants_.fetch_add(1, std::memory_order_relaxed);
+    helper->granted = &strand;
+    helper->wake();
+    return;
+  }
+  strand.state.store(Strand::State::kQueued, std::memory_order_relaxed);
+  enqueue(strand);
+  call_engine(transition);
+}
+
+bool Scheduler::try_idle(Strand& strand) {
+  strand.state.store(Strand::State::kIdle, std::memory_order_seq_cst);
+  if (strand.tail.load(std::memory_order_seq_cst) != strand.head.load(std::memory_order_relaxed)) {
+    strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
+    return false;
+  }
+  // Who waits for room has nothing else that would wake it.
+  for (Waiter* helper = strand.helpers.front(); helper; helper = strand.helpers.next(*helper)) {
+    helper->wake();
+  }
+  return true;
+}
+
+namespace {
+
+bool is_high(const Strand& strand) noexcept { return strand.level == Priority::kHigh; }
+
+}  // namespace
+
+void Scheduler::enqueue(Strand& strand) {
+  run_queues_[is_high(strand) ? 0 : 1].push_back(strand);
+  ready_.fetch_add(1, std::memory_order_relaxed);
+  if (is_high(strand)) ready_high_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Scheduler::dequeue(Strand& strand) {
+  run_queues_[is_high(strand) ? 0 : 1].remove(strand);
+  ready_.fetch_sub(1, std::memory_order_relaxed);
+  if (is_high(strand)) ready_high_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Strand* Scheduler::pop() {
+  for (const RunQueue& queue : run_queues_) {
+    if (Strand* const strand = queue.front()) {
+      dequeue(*strand);
+      strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
+      return strand;
+    }
+  }
+  return nullptr;
+}
+
+void Scheduler::count_commands(bool engine, std::uint64_t commands) noexcept {
+  (engine ? commands_by_engines_ : commands_by_hosts_)
+      .fetch_add(commands, std::memory_order_relaxed);
+}
+
+SchedulerCounters Scheduler::counters() const noexcept {
+  const auto read = [](const Counter& counter) { return counter.load(std::memory_order_relaxed); };
+  return {.commands_by_engines = read(commands_by_engines_),
+          .commands_by_hosts = read(commands_by_hosts_),
+          .grants = read(grants_),
+          .helps = read(helps_),
+          .parks = read(parks_),
+          .spares = read(spares_),
+          .sleeps = read(sleeps_),
+          .engines = read(engines_started_)};
+}
+
+}  // namespace openreg

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "runtime/fence.h"
+#include "runtime/intrusive_list.h"
+#include "runtime/strand.h"
+#include "runtime/stream.h"
+#include "runtime/waiter.h"
+
+namespace openreg {
+
+/// Who owns which stream, and how many engines there are. One per process, never destroyed.
+/// See Note [Streams as strands] in scheduler.cpp and docs/architecture.md.
+///
+/// Note [Lock order] of the runtime, outer to inner:
+///   Fence's mutex > Scheduler's mutex
+///   Fence's mutex > Strand's failure mutex
+/// All others are leaves: nothing is locked and nobody waited for while one of them is held. No
+/// hook, no kernel, and no destructor of what a kernel threw runs under any lock.
+class Scheduler {
+ public:
+  static Scheduler& get();
+
+  /// Starts the first engine; more follow when there is work for them. Throws Error if the system
+  /// refuses the thread.
+  void start();
+  /// From now on no command begins. With `wait`, returns when those that run have ended, but for
+  /// those that may block.
+  void stop(bool wait) noexcept;
+
+  // Hints for whoever runs a stream; they may be a moment old.
+  bool has_ready() const noexcept { return ready_.load(std::memory_order_relaxed) > 0; }
+  bool has_ready_high() const noexcept { return ready_high_.load(std::memory_order_relaxed) > 0; }
+  bool stopping() const noexcept { return stopping_.load(std::memory_order_relaxed); }
+
+  /// A producer published a command and then saw the stream idle.
+  void schedule(Strand& strand);
+  /// Owner: the stream has nothing to run. False: something has come, the caller owns it still.
+  bool go_idle(Strand& strand);
+  /// Owner, between two commands: gives the stream back.
+  void release(Strand& strand);
+  /// Owner: gives the stream to a host that wants it. False: there is none any more.
+  bool hand_over(Strand& strand);
+  /// Owner, with the fence's mutex: the stream waits for the fence.
+  void set_parked(Strand& strand, Fence& fence);
+  /// The fence has fired. Without its mutex.
+  void unpark(IntrusiveList<Strand, &Strand::link> strands);
+
+  /// Where a host that waits got to, along the chain of fences that begins at its goal's stream.
+  struct Claim {
+    enum Result {
+      kOwned,       // `strand` is the caller's to run
+      kRegistered,  // somebody else runs `strand`; the waiter is among its helpers
+      kOutside,     // the chain ends at something outside of the device
+      kNothing,     // `strand` has nothing left to run: what it was wanted for has happened
+    };
+    Result result;
+    Strand* strand;
+    FenceRef hop;  // the last fence on the way; null: `strand` is where the chain begins
+  };
+  /// Throws Error if the chain leads to a stream that the calling thread is running.
+  Claim claim(Strand& begin, Waiter& waiter);
+  /// After kRegistered, always. True: the stream was handed over meanwhile, the caller owns it.
+  bool withdraw(Strand& strand, Waiter& waiter);
+
+  /// A thread begins to run commands. Does not return when the scheduler stops.
+  void begin_running() noexcept;
+  void end_running() noexcept;
+
+  /// Around an engine's sleep inside a command: somebody else has to do its work.
+  void block_engine();
+  void unblock_engine();
+
+  /// What an engine thread does. Returns when there is one engine too many.
+  void run_engine();
+
+  void count_commands(bool engine, std::uint64_t commands) noexcept;
+  void count_sleep() noexcept { sleeps_.fetch_add(1, std::memory_order_relaxed); }
+  SchedulerCounters counters() const noexcept;
+
+ private:
+  using Counter = std::atomic<std::uint64_t>;
+  using RunQueue = IntrusiveList<Strand, &Strand::link>;
+
+  /// Holds the mutex; calls the engines that are needed after giving it up.
+  class Transition {
+   public:
+    explicit Transition(Scheduler& scheduler) : scheduler_(scheduler), lock_(scheduler.mutex_) {}
+    ~Transition();
+
+    int to_notify = 0;
+    int to_start = 0;
+
+   private:
+    Scheduler& scheduler_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  Scheduler();
+
+  // With mutex_ held:
+  void make_runnable(Strand& strand, Transition& transition);
+  bool try_idle(Strand& strand);
+  void enqueue(Strand& strand);
+  void dequeue(Strand& strand);
+  Strand* pop();
+  void call_engine(Transition& transition);
+
+  Strand* next_strand(bool arriving);
+  void start_engine();
+
+  const int wanted_engines_;
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable quiet_;
+  RunQueue run_queues_[2];  // high priority, normal
+  int engines_ = 0;         // threads, starting ones included
+  int blocked_ = 0;         // engines that sleep inside a command
+  int sleeping_ = 0;        // engines that sleep for want of work
+  int notified_ = 0;        // of these, the ones that have been woken
+  int visitors_ = 0;        // engines about to look at the run queues: spinning, woken, starting
+
+  // Hints, written with mutex_ held.
+  alignas(64) std::atomic<int> ready_{0};
+  std::atomic<int> ready_high_{0};
+  std::atomic<bool> stopping_{false};
+
+  alignas(64) std::atomic<int> running_{0};  // threads that run commands
+  Counter commands_by_engines_{0};
+  Counter commands_by_hosts_{0};
+  Counter grants_{0};
+  Counter helps_{0};
+  Counter parks_{0};
+  Counter spares_{0};
+  Counter sleeps_{0};
+  Counter engines_started_{0};
+};
+
+}  // namespace openreg

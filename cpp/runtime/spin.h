@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace openreg {
+
+/// How long a thread looks for something to happen before it sleeps: about the price of a wake.
+inline constexpr std::chrono::microseconds kSpinTime{20};
+
+inline void relax_cpu() noexcept {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Looks at `happened` for kSpinTime; whether it was seen. It looks at every eighth pause only: a
+/// line that another core writes would bounce between the two and slow the writer down.
+template <class Predicate>
+bool spin_until(Predicate happened) {
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < 8; ++i) relax_cpu();
+    if (happened()) return true;
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+}  // namespace openreg

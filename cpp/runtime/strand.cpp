@@ -1,0 +1,105 @@
+#include "runtime/strand.h"
+
+#include <string>
+#include <utility>
+
+#include "runtime/error.h"
+#include "runtime/fence.h"
+#include "runtime/scheduler.h"
+#include "runtime/wait.h"
+
+namespace openreg {
+
+Strand::Strand(int device, std::int64_t id, Priority priority)
+    : Strand(device, id, priority, Chunk::create(Chunk::kBytes)) {}
+
+Strand::Strand(int device, std::int64_t id, Priority priority, Chunk* first)
+    : writer(first), reader(first), level(priority), device_index(device), number(id) {}
+
+void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments) {
+  // The queue only reads the kernel; the target of other records is not constant.
+  enqueue(Record::kRun, const_cast<Kernel*>(&kernel), arguments, Bound::kObeyed);
+}
+
+void Strand::enqueue_record(const FenceRef& fence, Bound bound) {
+  FenceRef reference = fence;
+  enqueue(Record::kRecord, reference.get(), {}, bound);
+  reference.detach();
+}
+
+void Strand::enqueue_wait(const FenceRef& fence) {
+  FenceRef reference = fence;
+  enqueue(Record::kWait, reference.get(), {}, Bound::kObeyed);
+  reference.detach();
+}
+
+void Strand::enqueue(Record::Kind kind, void* target, std::span<const std::byte> arguments,
+                     Bound bound) {
+  {
+    std::unique_lock lock(submit_mutex);
+    if (bound == Bound::kObeyed) {
+      if (!has_room()) wait_for_room(lock);
+      if (closed) {
+        throw Error("openreg: stream " + std::to_string(number) + " of openreg:" +
+                    std::to_string(device_index) + " has been destroyed; it takes no more work");
+      }
+    }
+    const auto position = tail.load(std::memory_order_relaxed);
+    writer.push(kind, target, arguments, spare);
+    if (kind == Record::kRecord) static_cast<Fence*>(target)->set_position(position);
+    tail.store(position + 1, std::memory_order_seq_cst);
+  }
+  // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.
+  if (state.load(std::memory_order_seq_cst) == State::kIdle) Scheduler::get().schedule(*this);
+}
+
+bool Strand::has_room() noexcept {
+  const auto published = tail.load(std::memory_order_relaxed);
+  if (published - head_seen < limit || in_command()) return true;
+  head_seen = head.load(std::memory_order_acquire);
+  return published - head_seen < limit;
+}
+
+void Strand::wait_for_room(std::unique_lock<std::mutex>& lock) {
+  do {
+    const auto published = tail.load(std::memory_order_relaxed);
+    lock.unlock();
+    // Half of the queue: then the producer goes on launching for a while.
+    wait_for(Goal::position(*this, published - limit / 2));
+    lock.lock();
+  } while (!has_room());
+}
+
+void Strand::poison(FailurePtr failure) noexcept {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_) return;
+  failure_ = std::move(failure);
+  poisoned.store(true, std::memory_order_release);
+}
+
+FailurePtr Strand::failure() const noexcept {
+  if (!poisoned.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+FailurePtr Strand::take_failure() noexcept {
+  if (!poisoned.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(failure_mutex_);
+  poisoned.store(false, std::memory_order_release);
+  return std::exchange(failure_, nullptr);
+}
+
+FailurePtr Strand::take_failure(const Failure* expected) noexcept {
+  if (!expected || !poisoned.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_.get() != expected) return nullptr;
+  poisoned.store(false, std::memory_order_release);
+  return std::exchange(failure_, nullptr);
+}
+
+void Strand::raise_failure() {
+  if (const FailurePtr failure = take_failure()) failure->raise();
+}
+
+}  // namespace openreg

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+#include "runtime/command_queue.h"
+#include "runtime/failure.h"
+#include "runtime/intrusive_list.h"
+#include "runtime/stream.h"
+#include "runtime/waiter.h"
+
+namespace openreg {
+
+class Fence;
+class FenceRef;
+
+/// The inside of a Stream: its queue, how far it is, and who owns it.
+///
+/// A stream has one owner at most: the run queue (kQueued), one thread (kRunning), one fence
+/// (kParked). The state is written only under the scheduler's mutex; producers read it without.
+/// Each group of members has a cache line of its own: producers and runner do not share one.
+struct Strand final : Stream {
+  enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked };
+  /// Whether a submission waits for room. Threads inside a command never do: no command may wait
+  /// for itself.
+  enum class Bound : bool { kObeyed, kExceeded };
+
+  static constexpr std::uint64_t kLimit = 1024;  // commands in the queue of an ordinary producer
+
+  Strand(int device, std::int64_t id, Priority priority);  // throws std::bad_alloc
+
+  static Strand& of(Stream& stream) noexcept { return static_cast<Strand&>(stream); }
+  static const Strand& of(const Stream& stream) noexcept {
+    return static_cast<const Strand&>(stream);
+  }
+
+  /// The three ways to submit. They throw Error for a destroyed stream (a marker does not),
+  /// what wait_for() throws while there is no room, and std::bad_alloc; then nothing was submitted.
+  void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments);
+  void enqueue_record(const FenceRef& fence, Bound bound);
+  void enqueue_wait(const FenceRef& fence);
+
+  /// All that is published has run. `tail` is read first: head never overtakes what it is compared
+  /// with.
+  bool drained() const noexcept {
+    const auto published = tail.load(std::memory_order_acquire);
+    return head.load(std::memory_order_acquire) >= published;
+  }
+
+  /// Runner: the commands from here on are skipped. The first failure is kept.
+  void poison(FailurePtr failure) noexcept;
+  /// The failure that poisons the stream, if any.
+  FailurePtr failure() const noexcept;
+  /// The same, and the stream is usable again.
+  FailurePtr take_failure() noexcept;
+  /// Null, and nothing is taken, unless it is the expected one.
+  FailurePtr take_failure(const Failure* expected) noexcept;
+  /// Throws the stream's failure, if it has one.
+  void raise_failure();
+
+  // Producers.
+  alignas(64) std::mutex submit_mutex;
+  QueueWriter writer;
+  std::uint64_t head_seen = 0;
+  bool closed = false;
+
+  // Written by producers, under submit_mutex; read by the runner.
+  alignas(64) std::atomic<std::uint64_t> tail{0};  // number of commands published
+
+  // The runner's.
+  alignas(64) std::atomic<std::uint64_t> head{0};  // number of commands completed
+  QueueReader reader;
+  std::uint64_t tail_seen = 0;
+  std::atomic<bool> poisoned{false};
+
+  // Read by all, written at transitions, under the scheduler's mutex but for `spare`.
+  alignas(64) std::atomic<State> state{State::kIdle};
+  std::atomic<int> wanted{0};  // number of helpers: a hint for the runner
+  const Priority level;
+  const int device_index;
+  const std::int64_t number;
+  std::uint64_t limit = kLimit;
+  ListLink<Strand> link;       // in a run queue, or (under the fence's mutex) in its fence's list
+  Fence* parked_on = nullptr;  // alive: the wait at the queue's head owns a reference
+  IntrusiveList<Waiter, &Waiter::as_helper> helpers;  // hosts that want to run the stream
+  SpareChunk spare;
+
+ private:
+  Strand(int device, std::int64_t id, Priority priority, Chunk* first);
+
+  void enqueue(Record::Kind kind, void* target, std::span<const std::byte> arguments, Bound bound);
+  bool has_room() noexcept;
+  void wait_for_room(std::unique_lock<std::mutex>& lock);
+
+  mutable std::mutex failure_mutex_;
+  FailurePtr failure_;
+};
+
+}  // namespace openreg

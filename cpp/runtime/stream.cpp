@@ -1,0 +1,81 @@
+#include "runtime/stream.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/fence.h"
+#include "runtime/process.h"
+#include "runtime/scheduler.h"
+#include "runtime/strand.h"
+#include "runtime/stream_pool.h"
+#include "runtime/turn.h"
+#include "runtime/wait.h"
+
+namespace openreg {
+
+int Stream::device() const noexcept { return Strand::of(*this).device_index; }
+std::int64_t Stream::id() const noexcept { return Strand::of(*this).number; }
+Priority Stream::priority() const noexcept { return Strand::of(*this).level; }
+
+void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments) {
+  check_usable();
+  Strand::of(*this).enqueue_run(kernel, arguments);
+}
+
+bool Stream::query() const noexcept { return in_bad_fork() || Strand::of(*this).drained(); }
+
+void Stream::synchronize() {
+  check_usable();
+  Strand& strand = Strand::of(*this);
+  if (runs_here(strand)) throw_self_wait();
+  wait_until_drained(strand);
+  strand.raise_failure();
+}
+
+Stream& default_stream(int device) {
+  begin_use();
+  return StreamPool::of(device).default_stream();
+}
+
+Stream& create_stream(int device, Priority priority) {
+  begin_use();
+  return StreamPool::of(device).create(priority);
+}
+
+void destroy_stream(Stream& stream) noexcept {
+  if (in_bad_fork() || is_shut_down()) return;
+  Strand& strand = Strand::of(stream);
+  StreamPool::of(strand.device_index).destroy(strand);
+}
+
+Stream& find_stream(int device, std::int64_t id) {
+  begin_use();
+  return StreamPool::of(device).find(id);
+}
+
+void synchronize_device(int device) {
+  begin_use();
+  StreamPool& pool = StreamPool::of(device);
+  if (runs_device_here(device)) throw_self_wait();
+  // All markers first: what is submitted to one stream while we wait for another is not waited for.
+  std::vector<FenceRef> markers;
+  for (Strand* const strand : pool.streams()) {
+    if (strand->drained()) continue;
+    markers.emplace_back(new Fence(strand));
+    strand->enqueue_record(markers.back(), Strand::Bound::kExceeded);
+  }
+  for (const FenceRef& marker : markers) wait_for(Goal::fence(marker));
+
+  const std::vector<FailurePtr> failures = pool.take_failures();
+  if (failures.empty()) return;
+  for (const FailurePtr& failure : failures) failure->set_collected();
+  const auto oldest = std::ranges::min_element(
+      failures, {}, [](const FailurePtr& failure) { return failure->sequence(); });
+  (*oldest)->raise();
+}
+
+SchedulerCounters scheduler_counters() noexcept {
+  return is_initialized() ? Scheduler::get().counters() : SchedulerCounters{};
+}
+
+}  // namespace openreg

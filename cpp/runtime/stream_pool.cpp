@@ -1,0 +1,129 @@
+#include "runtime/stream_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "runtime/error.h"
+#include "runtime/settings.h"
+
+namespace openreg {
+
+namespace {
+
+std::atomic<const std::vector<StreamPool*>*> g_pools{nullptr};
+
+const std::vector<StreamPool*>& pools() {
+  static const std::vector<StreamPool*>& pools = [&]() -> const std::vector<StreamPool*>& {
+    auto* const created = new std::vector<StreamPool*>;
+    for (int device = 0; device < settings().devices; ++device) {
+      created->push_back(new StreamPool(device));
+    }
+    g_pools.store(created, std::memory_order_release);
+    return *created;
+  }();
+  return pools;
+}
+
+}  // namespace
+
+StreamPool::StreamPool(int device)
+    : device_(device), default_(new Strand(device, 0, Priority::kNormal)), streams_{default_} {}
+
+StreamPool& StreamPool::of(int device) {
+  const auto& all = pools();
+  const auto index = static_cast<std::size_t>(device);
+  if (device < 0 || index >= all.size()) {
+    throw Error("openreg: device index out of range (got " + std::to_string(device) +
+                ", expected 0 to " + std::to_string(all.size() - 1) + ")");
+  }
+  return *all[index];
+}
+
+std::vector<StreamPool*> StreamPool::all() noexcept {
+  const auto* const pools = g_pools.load(std::memory_order_acquire);
+  return pools ? *pools : std::vector<StreamPool*>();
+}
+
+Strand& StreamPool::create(Priority priority) {
+  if (Strand* const strand = reopen(priority)) return *strand;
+  const std::lock_guard lock(mutex_);
+  streams_.push_back(nullptr);
+  try {
+    const auto id = static_cast<std::int64_t>(streams_.size() - 1);
+    return *(streams_.back() = new Strand(device_, id, priority));
+  } catch (...) {
+    streams_.pop_back();
+    throw;
+  }
+}
+
+Strand* StreamPool::reopen(Priority priority) {
+  Strand* strand = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto drained = std::ranges::find_if(closed_, [priority](const Strand* candidate) {
+      return candidate->level == priority && candidate->drained();
+    });
+    if (drained == closed_.end()) return nullptr;
+    strand = *drained;
+    closed_.erase(drained);
+  }
+  // The next user must not find the last one's failure, but it is not lost.
+  if (FailurePtr failure = strand->take_failure()) {
+    const std::lock_guard lock(mutex_);
+    orphaned_.push_back(std::move(failure));
+  }
+  const std::lock_guard lock(strand->submit_mutex);
+  strand->closed = false;
+  return strand;
+}
+
+void StreamPool::destroy(Strand& strand) noexcept {
+  if (&strand == default_) return;
+  {
+    const std::lock_guard lock(strand.submit_mutex);
+    if (std::exchange(strand.closed, true)) return;
+  }
+  const std::lock_guard lock(mutex_);
+  closed_.push_back(&strand);
+}
+
+Strand& StreamPool::find(std::int64_t id) {
+  Strand* strand = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (id >= 0 && id < static_cast<std::int64_t>(streams_.size())) {
+      strand = streams_[static_cast<std::size_t>(id)];
+    }
+  }
+  if (strand) {
+    const std::lock_guard lock(strand->submit_mutex);
+    if (strand->closed) strand = nullptr;
+  }
+  if (!strand) {
+    throw Error("openreg: openreg:" + std::to_string(device_) + " has no such stream (got " +
+                std::to_string(id) + ", expected the id of a stream that has not been destroyed)");
+  }
+  return *strand;
+}
+
+std::vector<Strand*> StreamPool::streams() const {
+  const std::lock_guard lock(mutex_);
+  return streams_;
+}
+
+std::vector<FailurePtr> StreamPool::take_failures() {
+  std::vector<FailurePtr> failures;
+  {
+    const std::lock_guard lock(mutex_);
+    failures.swap(orphaned_);
+  }
+  for (Strand* const strand : streams()) {
+    if (FailurePtr failure = strand->take_failure()) failures.push_back(std::move(failure));
+  }
+  return failures;
+}
+
+}  // namespace openreg

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "runtime/failure.h"
+#include "runtime/strand.h"
+
+namespace openreg {
+
+/// The streams of one device. Thread safe; never destroyed, and neither are its streams.
+class StreamPool {
+ public:
+  explicit StreamPool(int device);
+
+  /// Throws Error if there is no such device, or the settings are malformed.
+  static StreamPool& of(int device);
+  /// Of all devices; empty if none has been used.
+  static std::vector<StreamPool*> all() noexcept;
+
+  Strand& default_stream() noexcept { return *default_; }
+  Strand& create(Priority priority);
+  void destroy(Strand& strand) noexcept;
+  /// Throws Error.
+  Strand& find(std::int64_t id);
+
+  /// Destroyed ones too: their work and their failures are still the device's.
+  std::vector<Strand*> streams() const;
+  /// Removes the failures of all streams.
+  std::vector<FailurePtr> take_failures();
+
+ private:
+  Strand* reopen(Priority priority);
+
+  const int device_;
+  Strand* const default_;
+  mutable std::mutex mutex_;
+  std::vector<Strand*> streams_;      // by id
+  std::vector<Strand*> closed_;       // destroyed; they serve again when they are drained
+  std::vector<FailurePtr> orphaned_;  // of streams that serve again
+};
+
+}  // namespace openreg

@@ -1,0 +1,120 @@
+#include "runtime/turn.h"
+
+#include <cxxabi.h>
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+
+#include "runtime/error.h"
+#include "runtime/fence.h"
+#include "runtime/scheduler.h"
+
+namespace openreg {
+
+namespace {
+
+constinit thread_local bool t_running = false;
+
+void set_running(bool running) noexcept {
+  if (running == t_running) return;
+  t_running = running;
+  running ? Scheduler::get().begin_running() : Scheduler::get().end_running();
+}
+
+}  // namespace
+
+RunningMark::RunningMark(bool running) noexcept : before_(t_running) { set_running(running); }
+RunningMark::~RunningMark() { set_running(before_); }
+
+void stand_still() noexcept {
+  set_running(false);
+  while (true) pause();
+}
+
+constinit thread_local Turn* Turn::innermost_ = nullptr;
+
+Turn::Turn(Strand& strand, Runner runner)
+    : strand_(strand), runner_(runner), hooks_(current_hooks()), outer_(innermost_) {
+  if (hooks_.enter_commands) clean_state_ = hooks_.enter_commands(runner == Runner::kEngine);
+  innermost_ = this;
+}
+
+Turn::~Turn() {
+  innermost_ = outer_;
+  if (hooks_.leave_commands) hooks_.leave_commands(clean_state_);
+  flush_counters();
+}
+
+bool Turn::has_work() noexcept {
+  const auto done = strand_.head.load(std::memory_order_relaxed);
+  if (done == strand_.tail_seen) strand_.tail_seen = strand_.tail.load(std::memory_order_acquire);
+  return done != strand_.tail_seen;
+}
+
+bool Turn::step() {
+  const Record& record = strand_.reader.front(strand_.spare);
+  FenceRef recorded;
+  switch (record.kind) {
+    case Record::kRun:
+      run(record);
+      break;
+    case Record::kRecord:
+      recorded = FenceRef::attach(static_cast<Fence*>(record.target));
+      recorded->complete(strand_.failure());
+      break;
+    case Record::kWait: {
+      auto* const fence = static_cast<Fence*>(record.target);
+      if (!fence->done() && fence->park(strand_)) return false;
+      const auto waited = FenceRef::attach(fence);
+      if (waited->failed()) strand_.poison(waited->failure_for(strand_));
+      break;
+    }
+    case Record::kJump:
+      break;  // the reader has followed it
+  }
+  strand_.reader.pop(record);
+  strand_.head.store(strand_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  // After the head: whoever is woken finds the stream as far as the fence says.
+  if (recorded) recorded->fire();
+  return true;
+}
+
+void Turn::run(const Record& record) {
+  if (strand_.poisoned.load(std::memory_order_relaxed)) return;
+  const auto& kernel = *static_cast<const Kernel*>(record.target);
+  ++commands_;
+  try {
+    const RunningMark mark(!kernel.may_block());
+    kernel.run()(record.arguments());
+  } catch (const abi::__forced_unwind&) {
+    throw;  // the thread is being ended from outside (Python does it at exit); this is no error
+  } catch (...) {
+    strand_.poison(std::make_shared<Failure>(kernel.name(), strand_.device_index, strand_.number,
+                                             std::current_exception()));
+  }
+}
+
+void Turn::flush_counters() noexcept {
+  Scheduler::get().count_commands(runner_ == Runner::kEngine, std::exchange(commands_, 0));
+}
+
+bool in_command() noexcept { return Turn::innermost_ != nullptr; }
+
+bool runs_here(const Strand& strand) noexcept {
+  for (const Turn* turn = Turn::innermost_; turn; turn = turn->outer_) {
+    if (&turn->strand_ == &strand) return true;
+  }
+  return false;
+}
+
+bool runs_device_here(int device) noexcept {
+  for (const Turn* turn = Turn::innermost_; turn; turn = turn->outer_) {
+    if (turn->strand_.device_index == device) return true;
+  }
+  return false;
+}
+
+void throw_self_wait() { throw Error("openreg: a command must not wait for its own stream"); }
+
+}  // namespace openreg

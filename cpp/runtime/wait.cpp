@@ -1,0 +1,199 @@
+#include "runtime/wait.h"
+
+#include <time.h>
+
+#include <chrono>
+#include <optional>
+
+#include "runtime/hooks.h"
+#include "runtime/scheduler.h"
+#include "runtime/spin.h"
+#include "runtime/turn.h"
+
+namespace openreg {
+
+// Note [The thread that waits, works]
+// A host that waits takes over the stream of its goal, between two commands, and runs it; or the
+// stream that this one is parked for, and so on along the chain. Never an unrelated stream: a
+// command run on top of a waiting one could wait for what lies beneath it on the same stack, and
+// would delay the return.
+//
+// Where it cannot, it sleeps, until somebody hands the stream over, or the goal is reached, or the
+// stream goes idle (for room there is no fence). A waiter that sleeps is woken by its word only; so
+// it looks at the goal once more after it has registered itself.
+
+namespace {
+
+constexpr std::chrono::milliseconds kAskWhileHelping{20};
+constexpr std::chrono::milliseconds kAskWhileAsleep{50};
+
+// When the waiting thread is to ask whether it should go on.
+class InterruptClock {
+ public:
+  // Only the outermost wait of a host is interrupted: thrown inside a command it would be taken for
+  // the command's failure.
+  explicit InterruptClock(void (*check)()) noexcept : check_(in_command() ? nullptr : check) {
+    restart();
+  }
+
+  bool enabled() const noexcept { return check_ != nullptr; }
+  bool due() const noexcept { return check_ && now() - last_ >= kAskWhileHelping; }
+  // Without a lock, and owning no stream: a signal handler may be Python code that uses the device.
+  void ask() {
+    check_();
+    restart();
+  }
+
+ private:
+  // The coarse clock costs a quarter of the precise one, and is asked at every command.
+  static std::chrono::nanoseconds now() noexcept {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  }
+  void restart() noexcept {
+    if (check_) last_ = now();
+  }
+
+  void (*check_)();
+  std::chrono::nanoseconds last_{};
+};
+
+// Around the whole wait.
+class WaitScope {
+ public:
+  WaitScope()
+      : hooks_(current_hooks()), state_(hooks_.begin_wait ? hooks_.begin_wait() : nullptr) {}
+  ~WaitScope() {
+    if (hooks_.end_wait) hooks_.end_wait(state_);
+  }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+
+  const Hooks& hooks() const noexcept { return hooks_; }
+
+ private:
+  const Hooks hooks_;
+  void* const state_;
+};
+
+// Around a thread's sleep.
+class SleepScope {
+ public:
+  SleepScope() : replaced_(on_engine() && in_command()) {
+    Scheduler::get().count_sleep();
+    if (replaced_) Scheduler::get().block_engine();
+  }
+  ~SleepScope() {
+    if (replaced_) Scheduler::get().unblock_engine();
+  }
+  SleepScope(const SleepScope&) = delete;
+  SleepScope& operator=(const SleepScope&) = delete;
+
+ private:
+  const bool replaced_;
+  const RunningMark mark_{false};  // exit does not wait for a thread that waits itself
+};
+
+class HostWait {
+ public:
+  explicit HostWait(const Goal& goal) : goal_(goal), interrupt_(scope_.hooks().check_interrupt) {}
+
+  void run() {
+    while (!goal_.reached()) {
+      if (scheduler_.stopping()) stand_still();
+      waiter_.reset();
+      const Scheduler::Claim claim = scheduler_.claim(goal_.strand(), waiter_);
+      switch (claim.result) {
+        case Scheduler::Claim::kOwned:
+          help(*claim.strand, claim.hop.get());
+          break;
+        case Scheduler::Claim::kRegistered:
+        case Scheduler::Claim::kOutside:
+          wait_for_others(claim);
+          break;
+        case Scheduler::Claim::kNothing:
+          break;
+      }
+      if (ask_) {
+        ask_ = false;
+        interrupt_.ask();
+      }
+    }
+  }
+
+ private:
+  bool reached(const Fence* hop) const noexcept { return goal_.reached() || (hop && hop->done()); }
+
+  // Runs a stream that this thread owns, until its goal or the hop is reached, or the stream is
+  // empty or parked.
+  void help(Strand& strand, const Fence* hop) {
+    if (run_turn(strand, hop)) scheduler_.release(strand);
+  }
+
+  // False: the stream is no longer this thread's.
+  bool run_turn(Strand& strand, const Fence* hop) {
+    Turn turn(strand, Turn::Runner::kHost);
+    while (!scheduler_.stopping() && !reached(hop)) {
+      if (!turn.has_work()) {
+        if (scheduler_.go_idle(strand)) return false;
+        continue;
+      }
+      if (interrupt_.due()) {
+        ask_ = true;
+        return true;
+      }
+      if (!turn.step()) return false;
+    }
+    return true;
+  }
+
+  void wait_for_others(const Scheduler::Claim& claim) {
+    // The goal cannot come before the last hop; without one it is what we wait for. Room has no
+    // fence: the stream is handed over, or goes idle.
+    Fence* const watched = claim.hop ? claim.hop.get() : goal_.fence().get();
+    const bool may_sleep = !watched || watched->add(waiter_);
+    if (may_sleep && !goal_.reached()) sleep();
+    if (watched) watched->remove(waiter_);
+    if (claim.result != Scheduler::Claim::kRegistered) return;
+    if (!scheduler_.withdraw(*claim.strand, waiter_)) return;
+    // Never dropped: what was handed over is run, or given back.
+    if (ask_ || goal_.reached()) {
+      scheduler_.release(*claim.strand);
+    } else {
+      help(*claim.strand, claim.hop.get());
+    }
+  }
+
+  void sleep() {
+    if (spin_until([this] { return waiter_.woken() || goal_.reached(); })) return;
+    const SleepScope scope;
+    while (!waiter_.woken()) {
+      waiter_.sleep(interrupt_.enabled() ? std::optional(kAskWhileAsleep) : std::nullopt);
+      if (interrupt_.enabled() && !waiter_.woken()) {
+        ask_ = true;
+        return;
+      }
+    }
+  }
+
+  const Goal& goal_;
+  Scheduler& scheduler_ = Scheduler::get();
+  const WaitScope scope_;
+  InterruptClock interrupt_;
+  Waiter waiter_;
+  bool ask_ = false;
+};
+
+}  // namespace
+
+void wait_for(const Goal& goal) { HostWait(goal).run(); }
+
+void wait_until_drained(Strand& strand) {
+  if (strand.drained()) return;
+  const FenceRef marker(new Fence(&strand));
+  strand.enqueue_record(marker, Strand::Bound::kExceeded);
+  wait_for(Goal::fence(marker));
+}
+
+}  // namespace openreg

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/fence.h"
+#include "runtime/strand.h"
+
+namespace openreg {
+
+/// What a host waits for: a fence recorded on `strand`, or room in its queue.
+class Goal {
+ public:
+  static Goal fence(FenceRef fence) noexcept { return {fence.get()->source(), fence, 0}; }
+  static Goal position(Strand& strand, std::uint64_t completed) noexcept {
+    return {&strand, FenceRef(), completed};
+  }
+
+  bool reached() const noexcept {
+    return fence_ ? fence_->done() : strand_->head.load(std::memory_order_acquire) >= position_;
+  }
+  Strand& strand() const noexcept { return *strand_; }
+  const FenceRef& fence() const noexcept { return fence_; }
+
+ private:
+  Goal(Strand* strand, FenceRef fence, std::uint64_t position) noexcept
+      : strand_(strand), fence_(std::move(fence)), position_(position) {}
+
+  Strand* strand_;
+  FenceRef fence_;
+  std::uint64_t position_;
+};
+
+/// Returns when the goal is reached; the calling thread works meanwhile. Holds no lock.
+/// Throws what Hooks::check_interrupt throws, in the outermost wait of a host, and Error for a wait
+/// that a command makes for its own stream. Does not return once the device has been shut down.
+void wait_for(const Goal& goal);
+
+/// Waits for all that was submitted to the stream before the call.
+void wait_until_drained(Strand& strand);
+
+}  // namespace openreg

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "runtime/intrusive_list.h"
+
+namespace openreg {
+
+class Strand;
+
+/// A host thread that waits: lies on its stack, is registered at most at one stream that it wants
+/// to run and at one fence that it watches, and sleeps on a word of its own. Whoever wakes it does
+/// so under the lock of the list that it is registered in; it leaves both lists before it vanishes.
+class Waiter {
+ public:
+  Waiter() = default;
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  /// Forgets an earlier wake(). Only while registered nowhere.
+  void reset() noexcept { word_.store(kAwake, std::memory_order_relaxed); }
+  void wake() noexcept;
+  bool woken() const noexcept { return word_.load(std::memory_order_acquire) == kWoken; }
+
+  /// Sleeps until wake(), a signal, or the end of `limit`; may return early without a reason.
+  void sleep(std::optional<std::chrono::milliseconds> limit) noexcept;
+
+  Strand* granted = nullptr;   // the stream handed over; under the scheduler's mutex
+  ListLink<Waiter> as_helper;  // in Strand::helpers; under the scheduler's mutex
+  ListLink<Waiter> at_fence;   // in Fence's list; under the fence's mutex
+  bool watching = false;       // is in Fence's list; under the fence's mutex
+
+ private:
+  enum Word : std::uint32_t { kAwake, kAsleep, kWoken };
+  std::atomic<std::uint32_t> word_{kAwake};
+};
+
+}  // namespace openreg
