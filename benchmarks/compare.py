@@ -4,8 +4,8 @@
     python benchmarks/compare.py [--rounds 5] [--only REGEX] [--json FILE] [--anyway]
 
 Two OpenMP teams in one process disturb each other, so one process never times both devices. For each case it prints the
-medians over the rounds, their spread, and the ratio openreg / CPU of the medians: below 1 openreg is faster. On a machine
-that is busy with something else it refuses to judge (exit status 3).
+medians over the rounds, their spread, and the ratio openreg / CPU of the medians: below 1 openreg is faster. On a
+machine that is busy with something else it refuses to judge (exit status 3).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 SECONDS_PER_CASE = 0.4
@@ -127,8 +128,8 @@ def load_of_others(seconds: float = 1.0) -> float:
     """Cores kept busy by others, while this process sleeps."""
 
     def busy() -> int:
-        with open("/proc/stat") as file:
-            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        first_line = Path("/proc/stat").read_text().splitlines()[0]
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, first_line.split()[1:9])
         return user + nice + system + irq + softirq + steal
 
     before = busy()
@@ -183,8 +184,7 @@ def main() -> int:
         )
     print(f"others kept {load:.2f} cores busy (median)")
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump(table, file, indent=1)
+        Path(options.json).write_text(json.dumps(table, indent=1))
     return 0
 
 

@@ -4,8 +4,8 @@
     python tests/census.py [--dtype float32] [--samples 3] [--only REGEX] [--json FILE]
 
 Each entry's samples run on the CPU and on the device; values, dtypes, shapes, strides and the device of the results are
-compared. Random operators (whose CPU results change with the seed) are compared in all but values. Entries that fail on the
-CPU itself, or have no samples, do not count. Exit status 1 if a process crashed.
+compared. Random operators (whose CPU results change with the seed) are compared in all but values. Entries that fail on
+the CPU itself, or have no samples, do not count. Exit status 1 if a process crashed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 # Entries that the census cannot judge, with the reason.
@@ -239,8 +240,7 @@ def main() -> int:
     pattern = re.compile(options.only)
     results = census(options.dtype, options.samples, lambda name: bool(pattern.search(name)), options.jobs)
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump([asdict(result) for result in results], file, indent=1)
+        Path(options.json).write_text(json.dumps([asdict(result) for result in results], indent=1))
     print(summary(results))
     return int(any(result.status == "crashed" for result in results))
 

@@ -57,7 +57,7 @@ class Group:
 
 
 def structured_groups() -> list[Group]:
-    from torchgen.api import cpp, meta
+    from torchgen.api import meta
     from torchgen.gen import get_grouped_native_functions, parse_native_yaml
     from torchgen.model import NativeFunctionsGroup
 

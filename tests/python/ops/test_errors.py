@@ -85,7 +85,10 @@ def test_wrong_dtypes_raise_as_on_the_cpu(op):
 @pytest.mark.parametrize(
     ("name", "op"),
     [
-        ("index_select", lambda: F.embedding(torch.tensor([1, 9], device="openreg"), torch.ones(3, 2, device="openreg"))),
+        (
+            "index_select",
+            lambda: F.embedding(torch.tensor([1, 9], device="openreg"), torch.ones(3, 2, device="openreg")),
+        ),
         ("gather", lambda: torch.gather(torch.ones(3, device="openreg"), 0, torch.tensor([5], device="openreg"))),
         ("index", lambda: torch.ones(3, device="openreg")[torch.tensor([7], device="openreg")]),
     ],
@@ -138,7 +141,7 @@ assert (x + 1).sum().item() == 6
 
 
 def test_pinning_a_device_tensor_is_refused():
-    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned|Only dense CPU tensors can be pinned"):
+    with pytest.raises(RuntimeError, match="nly dense CPU tensors can be pinned"):
         torch.empty(2, device="openreg", pin_memory=True)
 
 
