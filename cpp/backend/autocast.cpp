@@ -1,0 +1,41 @@
+// Mixed precision: which operators torch.autocast("openreg") runs in the low dtype, which in
+// float32. The lists and the casting are PyTorch's, the same as for CUDA; a backend says that it
+// wants them.
+#include <ATen/autocast_mode.h>
+#include <torch/library.h>
+
+// The macros below are written for this namespace.
+namespace at::autocast {
+
+namespace {
+
+Tensor binary_cross_entropy_banned(const Tensor&, const Tensor&, const std::optional<Tensor>&,
+                                   std::int64_t) {
+  TORCH_CHECK(
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+      "Many models use a sigmoid layer right before the binary cross entropy layer. In this case, "
+      "combine the two "
+      "layers using torch.nn.functional.binary_cross_entropy_with_logits or "
+      "torch.nn.BCEWithLogitsLoss, which are "
+      "safe to autocast.");
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+#define OPENREG_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
+  AT_FORALL_LOWER_PRECISION_FP(OPENREG_LOWER_PRECISION)
+#define OPENREG_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
+  AT_FORALL_FP32(OPENREG_FP32)
+#define OPENREG_FP32_SET_OPT_DTYPE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
+  AT_FORALL_FP32_SET_OPT_DTYPE(OPENREG_FP32_SET_OPT_DTYPE)
+  AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
+#define OPENREG_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
+  AT_FORALL_PROMOTE(OPENREG_PROMOTE)
+  m.impl("binary_cross_entropy", TORCH_FN(binary_cross_entropy_banned));
+}
+
+}  // namespace at::autocast
