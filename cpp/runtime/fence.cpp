@@ -1,6 +1,7 @@
 #include "runtime/fence.h"
 
 #include "runtime/scheduler.h"
+#include "runtime/test_point.h"
 
 namespace openreg {
 
@@ -48,6 +49,7 @@ bool Fence::park(Strand& strand) noexcept {
   if (fired_.load(std::memory_order_relaxed)) return false;
   // Parked first, then linked: whoever takes the list finds streams that are parked.
   Scheduler::get().set_parked(strand, *this);
+  reach(TestPoint::kParking);
   parked_.push_back(strand);
   return true;
 }

@@ -19,6 +19,7 @@ namespace {
 
 enum class Phase : int { kUnused, kInUse, kShutDown, kForked };
 std::atomic<Phase> g_phase{Phase::kUnused};
+std::atomic<bool> g_used{false};  // of this process or, in a forked child, of its parent
 
 Phase phase() noexcept { return g_phase.load(std::memory_order_acquire); }
 
@@ -58,7 +59,7 @@ void shutdown() noexcept {
   do {
     if (before == Phase::kShutDown || before == Phase::kForked) return;
   } while (!g_phase.compare_exchange_weak(before, Phase::kShutDown, std::memory_order_acq_rel));
-  if (before == Phase::kUnused) return;
+  if (!g_used.load(std::memory_order_acquire)) return;
   // A command that calls exit() cannot be waited for, nor those that wait for it.
   Scheduler::get().stop(!in_command());
   print_uncollected();
@@ -85,12 +86,13 @@ void begin_use() {
   if (now == Phase::kForked) throw_forked();
   register_handlers();
   Scheduler::get().start();
+  g_used.store(true, std::memory_order_release);
   Phase before = Phase::kUnused;
   g_phase.compare_exchange_strong(before, Phase::kInUse, std::memory_order_acq_rel);
 }
 
 bool is_initialized() noexcept {
-  return phase() != Phase::kUnused || AddressSpace::get_if_reserved() != nullptr;
+  return g_used.load(std::memory_order_acquire) || AddressSpace::get_if_reserved() != nullptr;
 }
 
 }  // namespace openreg

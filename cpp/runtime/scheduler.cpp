@@ -1,7 +1,11 @@
 #include "runtime/scheduler.h"
 
+#include "runtime/counters.h"
+#include "runtime/engine.h"
 #include "runtime/error.h"
 #include "runtime/settings.h"
+#include "runtime/spin.h"
+#include "runtime/test_point.h"
 #include "runtime/turn.h"
 
 namespace openreg {
@@ -43,6 +47,7 @@ void Scheduler::schedule(Strand& strand) {
 }
 
 bool Scheduler::go_idle(Strand& strand) {
+  reach(TestPoint::kGoingIdle);
   const std::lock_guard lock(mutex_);
   return try_idle(strand);
 }
@@ -63,7 +68,7 @@ void Scheduler::set_parked(Strand& strand, Fence& fence) {
   const std::lock_guard lock(mutex_);
   strand.state.store(Strand::State::kParked, std::memory_order_relaxed);
   strand.parked_on = &fence;
-  parks_.fetch_add(1, std::memory_order_relaxed);
+  count(g_counters.parks);
 }
 
 void Scheduler::unpark(IntrusiveList<Strand, &Strand::link> strands) {
@@ -101,7 +106,7 @@ Scheduler::Claim Scheduler::claim(Strand& begin, Waiter& waiter) {
       return {Claim::kRegistered, strand, FenceRef(hop)};
   }
   strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
-  helps_.fetch_add(1, std::memory_order_relaxed);
+  count(g_counters.helps);
   return {Claim::kOwned, strand, FenceRef(hop)};
 }
 
@@ -120,7 +125,7 @@ void Scheduler::make_runnable(Strand& strand, Transition& transition) {
   if (Waiter* const helper = strand.helpers.pop_front()) {
     strand.wanted.fetch_sub(1, std::memory_order_relaxed);
     strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
-    grants_.fetch_add(1, std::memory_order_relaxed);
+    count(g_counters.grants);
     helper->granted = &strand;
     helper->wake();
     return;
@@ -172,21 +177,120 @@ Strand* Scheduler::pop() {
   return nullptr;
 }
 
-void Scheduler::count_commands(bool engine, std::uint64_t commands) noexcept {
-  (engine ? commands_by_engines_ : commands_by_hosts_)
-      .fetch_add(commands, std::memory_order_relaxed);
+void Scheduler::start() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (engines_ > 0) return;
+    ++engines_;
+    ++visitors_;
+  }
+  start_engine();
 }
 
-SchedulerCounters Scheduler::counters() const noexcept {
-  const auto read = [](const Counter& counter) { return counter.load(std::memory_order_relaxed); };
-  return {.commands_by_engines = read(commands_by_engines_),
-          .commands_by_hosts = read(commands_by_hosts_),
-          .grants = read(grants_),
-          .helps = read(helps_),
-          .parks = read(parks_),
-          .spares = read(spares_),
-          .sleeps = read(sleeps_),
-          .engines = read(engines_started_)};
+void Scheduler::start_engine() {
+  try {
+    start_engine_thread();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    --engines_;
+    --visitors_;
+    throw;
+  }
+}
+
+void Scheduler::call_engine(Transition& transition) {
+  // Every visitor takes one stream.
+  if (ready_.load(std::memory_order_relaxed) <= visitors_) return;
+  if (sleeping_ > notified_) {
+    ++notified_;
+    ++visitors_;
+    ++transition.to_notify;
+  } else if (engines_ - blocked_ < wanted_engines_) {
+    if (engines_ >= wanted_engines_) count(g_counters.spares);
+    ++engines_;
+    ++visitors_;
+    ++transition.to_start;
+  }
+}
+
+Scheduler::Transition::~Transition() {
+  // Only now: a thread that is woken while we hold the mutex would run into it.
+  lock_.unlock();
+  for (; to_notify > 0; --to_notify) scheduler_.work_.notify_one();
+  for (; to_start > 0; --to_start) {
+    try {
+      scheduler_.start_engine();
+    } catch (const Error&) {
+      // There is an engine already. What this one was for waits for it, or for a host that helps,
+      // or for the next attempt.
+    }
+  }
+}
+
+Strand* Scheduler::next_strand(bool arriving) {
+  bool has_spun = false;
+  std::unique_lock lock(mutex_);
+  if (arriving) --visitors_;
+  while (true) {
+    if (stopping()) {
+      lock.unlock();
+      stand_still();
+    }
+    if (engines_ - blocked_ > wanted_engines_) {
+      --engines_;
+      lock.unlock();
+      Transition pass_on(*this);  // it may have been woken for work that it does not take
+      call_engine(pass_on);
+      return nullptr;
+    }
+    if (Strand* const strand = pop()) return strand;
+    if (!has_spun) {
+      has_spun = true;
+      ++visitors_;
+      lock.unlock();
+      spin_until([this] { return has_ready() || stopping(); });
+      lock.lock();
+      --visitors_;
+      continue;
+    }
+    ++sleeping_;
+    work_.wait(lock, [this] { return notified_ > 0; });
+    --sleeping_;
+    --notified_;
+    --visitors_;
+  }
+}
+
+void Scheduler::block_engine() {
+  Transition transition(*this);
+  ++blocked_;
+  call_engine(transition);
+}
+
+void Scheduler::unblock_engine() {
+  const std::lock_guard lock(mutex_);
+  --blocked_;
+}
+
+void Scheduler::begin_running() noexcept {
+  // Against stop(), as for a producer and an owner: one of the two sees the other.
+  running_.fetch_add(1, std::memory_order_seq_cst);
+  if (!stopping_.load(std::memory_order_seq_cst)) return;
+  stand_still();
+}
+
+void Scheduler::end_running() noexcept {
+  if (running_.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
+  if (!stopping_.load(std::memory_order_seq_cst)) return;
+  const std::lock_guard lock(mutex_);
+  quiet_.notify_all();
+}
+
+void Scheduler::stop(bool wait) noexcept {
+  std::unique_lock lock(mutex_);
+  stopping_.store(true, std::memory_order_seq_cst);
+  if (!wait) return;
+  quiet_.wait(lock, [this] { return running_.load(std::memory_order_seq_cst) == 0; });
 }
 
 }  // namespace openreg

@@ -2,13 +2,11 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <mutex>
 
 #include "runtime/fence.h"
 #include "runtime/intrusive_list.h"
 #include "runtime/strand.h"
-#include "runtime/stream.h"
 #include "runtime/waiter.h"
 
 namespace openreg {
@@ -75,15 +73,11 @@ class Scheduler {
   void block_engine();
   void unblock_engine();
 
-  /// What an engine thread does. Returns when there is one engine too many.
-  void run_engine();
-
-  void count_commands(bool engine, std::uint64_t commands) noexcept;
-  void count_sleep() noexcept { sleeps_.fetch_add(1, std::memory_order_relaxed); }
-  SchedulerCounters counters() const noexcept;
+  /// The next stream for an engine, which sleeps till there is one. nullptr: there is one engine
+  /// too many, this one ends. `arriving`: its first call.
+  Strand* next_strand(bool arriving);
 
  private:
-  using Counter = std::atomic<std::uint64_t>;
   using RunQueue = IntrusiveList<Strand, &Strand::link>;
 
   /// Holds the mutex; calls the engines that are needed after giving it up.
@@ -110,7 +104,6 @@ class Scheduler {
   Strand* pop();
   void call_engine(Transition& transition);
 
-  Strand* next_strand(bool arriving);
   void start_engine();
 
   const int wanted_engines_;
@@ -131,14 +124,6 @@ class Scheduler {
   std::atomic<bool> stopping_{false};
 
   alignas(64) std::atomic<int> running_{0};  // threads that run commands
-  Counter commands_by_engines_{0};
-  Counter commands_by_hosts_{0};
-  Counter grants_{0};
-  Counter helps_{0};
-  Counter parks_{0};
-  Counter spares_{0};
-  Counter sleeps_{0};
-  Counter engines_started_{0};
 };
 
 }  // namespace openreg

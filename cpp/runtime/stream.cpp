@@ -5,7 +5,6 @@
 
 #include "runtime/fence.h"
 #include "runtime/process.h"
-#include "runtime/scheduler.h"
 #include "runtime/strand.h"
 #include "runtime/stream_pool.h"
 #include "runtime/turn.h"
@@ -72,10 +71,6 @@ void synchronize_device(int device) {
   const auto oldest = std::ranges::min_element(
       failures, {}, [](const FailurePtr& failure) { return failure->sequence(); });
   (*oldest)->raise();
-}
-
-SchedulerCounters scheduler_counters() noexcept {
-  return is_initialized() ? Scheduler::get().counters() : SchedulerCounters{};
 }
 
 }  // namespace openreg

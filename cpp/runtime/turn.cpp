@@ -6,9 +6,11 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/counters.h"
 #include "runtime/error.h"
 #include "runtime/fence.h"
 #include "runtime/scheduler.h"
+#include "runtime/test_point.h"
 
 namespace openreg {
 
@@ -75,8 +77,11 @@ bool Turn::step() {
   }
   strand_.reader.pop(record);
   strand_.head.store(strand_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  // After the head: whoever is woken finds the stream as far as the fence says.
-  if (recorded) recorded->fire();
+  if (recorded) {
+    reach(TestPoint::kHeadMoved);
+    recorded->fire();  // after the head: whoever is woken finds the stream as far as the fence says
+    reach(TestPoint::kFired);
+  }
   return true;
 }
 
@@ -96,7 +101,8 @@ void Turn::run(const Record& record) {
 }
 
 void Turn::flush_counters() noexcept {
-  Scheduler::get().count_commands(runner_ == Runner::kEngine, std::exchange(commands_, 0));
+  count(runner_ == Runner::kEngine ? g_counters.commands_by_engines : g_counters.commands_by_hosts,
+        std::exchange(commands_, 0));
 }
 
 bool in_command() noexcept { return Turn::innermost_ != nullptr; }

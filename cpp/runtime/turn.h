@@ -65,7 +65,4 @@ bool runs_here(const Strand& strand) noexcept;
 bool runs_device_here(int device) noexcept;
 [[noreturn]] void throw_self_wait();
 
-/// The calling thread is an engine.
-bool on_engine() noexcept;
-
 }  // namespace openreg

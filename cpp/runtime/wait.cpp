@@ -5,9 +5,12 @@
 #include <chrono>
 #include <optional>
 
+#include "runtime/counters.h"
+#include "runtime/engine.h"
 #include "runtime/hooks.h"
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
+#include "runtime/test_point.h"
 #include "runtime/turn.h"
 
 namespace openreg {
@@ -81,7 +84,7 @@ class WaitScope {
 class SleepScope {
  public:
   SleepScope() : replaced_(on_engine() && in_command()) {
-    Scheduler::get().count_sleep();
+    count(g_counters.sleeps);
     if (replaced_) Scheduler::get().block_engine();
   }
   ~SleepScope() {
@@ -156,6 +159,7 @@ class HostWait {
     if (may_sleep && !goal_.reached()) sleep();
     if (watched) watched->remove(waiter_);
     if (claim.result != Scheduler::Claim::kRegistered) return;
+    reach(TestPoint::kWithdrawing);
     if (!scheduler_.withdraw(*claim.strand, waiter_)) return;
     // Never dropped: what was handed over is run, or given back.
     if (ask_ || goal_.reached()) {

@@ -1,0 +1,28 @@
+#pragma once
+
+#ifdef OPENREG_TESTING
+#include <atomic>
+#endif
+
+namespace openreg {
+
+/// Moments at which the protocol's races are decided. A test that is built with OPENREG_TESTING
+/// stops a thread there, to make the other one win; elsewhere they do not exist.
+enum class TestPoint {
+  kGoingIdle,    // the owner has seen an empty queue, and is about to become nobody
+  kParking,      // the stream is parked and not yet linked to its fence
+  kHeadMoved,    // a record has been completed, its fence has not fired
+  kFired,        // the fence has fired
+  kWithdrawing,  // a waiter that was registered with a stream is about to look for a grant
+};
+
+#ifdef OPENREG_TESTING
+inline std::atomic<void (*)(TestPoint)> g_test_hook{nullptr};
+inline void reach(TestPoint point) {
+  if (auto* const hook = g_test_hook.load()) hook(point);
+}
+#else
+inline void reach(TestPoint) {}
+#endif
+
+}  // namespace openreg
