@@ -27,9 +27,10 @@ Phase phase() noexcept { return g_phase.load(std::memory_order_acquire); }
 void after_fork_in_child() noexcept { g_phase.store(Phase::kForked, std::memory_order_release); }
 
 [[noreturn]] void throw_forked() {
+  // The sentence of torch.cuda, which users know and search for.
   throw Error(
-      "openreg: cannot use the device in a forked subprocess; to use openreg with multiprocessing, "
-      "use the 'spawn' start method");
+      "openreg: Cannot re-initialize openreg in forked subprocess. To use openreg with "
+      "multiprocessing, you must use the 'spawn' start method");
 }
 
 void print_uncollected() {
