@@ -1,6 +1,7 @@
 #include "ops/launch.h"
 
 #include "backend/exception.h"
+#include "backend/kernel_warnings.h"
 #include "backend/stream.h"
 #include "ops/trial.h"
 #include "runtime/error.h"
@@ -37,6 +38,7 @@ void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier) {
 void wait_for_device(c10::Device device) {
   count_host_wait();
   backend::translate_errors([&] { backend::current_stream(device.index()).synchronize(); });
+  backend::KernelWarnings::raise_kept();
 }
 
 }  // namespace openreg::ops
