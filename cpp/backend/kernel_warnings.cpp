@@ -10,9 +10,12 @@ namespace openreg::backend {
 namespace {
 
 class Keeper final : public c10::WarningHandler {
+  static constexpr std::size_t kMost = 100;  // a program that never waits must not grow without end
+
  public:
   void process(const c10::Warning& warning) override {
     const std::lock_guard lock(mutex_);
+    if (kept_.size() == kMost) return;
     kept_.push_back(warning);
     any_.store(true, std::memory_order_relaxed);
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,15 @@ def test_out_form_warns_where_it_resizes_what_has_elements():
     x = torch.ones(3, device="openreg")
     with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
         torch.add(x, x, out=torch.empty(5, device="openreg"))
+
+
+def test_no_warning_of_resized_outputs_comes_out_of_a_kernel():
+    a, b = torch.randn(4, 3), torch.randn(4, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = torch.nn.functional.mse_loss(a.to("openreg"), b.to("openreg"))
+        torch.accelerator.synchronize()
+    assert_close(got.cpu(), torch.nn.functional.mse_loss(a, b))
 
 
 def test_out_form_writes_a_strided_output():
