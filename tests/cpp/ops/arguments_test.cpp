@@ -2,8 +2,9 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/imag.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/tensor.h>
 #include <c10/core/TensorOptions.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,9 @@ namespace {
 const c10::Device kDevice(backend::kDeviceType, 0);
 
 /// The command as another process would get it: through encode and decode.
-Command sent(const Kernel& kernel, ArgumentWriter& writer) { return decode(encode(kernel, writer.finish())); }
+Command sent(const Kernel& kernel, ArgumentWriter& writer) {
+  return decode(encode(kernel, writer.finish()));
+}
 
 const Kernel kernel{"openreg_test::arguments", [](std::span<const std::byte>) {}};
 
@@ -90,7 +93,7 @@ TEST(Arguments, IdentityAndStorageAreShared) {
 }
 
 TEST(Arguments, ValuesOfCpuTensorsTravelWithTheCommand) {
-  const auto scalar = at::ones({}, at::kDouble) * 3;
+  const auto scalar = at::full({}, 3.0, at::kDouble);
   const auto small = at::arange(5, at::kInt);
   ArgumentWriter writer(kernel.name(), kDevice);
   writer.tensor(scalar);
@@ -109,7 +112,7 @@ TEST(Arguments, MarksTravel) {
   ArgumentWriter writer(kernel.name(), kDevice);
   writer.tensor(wrapped);
   writer.tensor(complex.conj());
-  writer.tensor(complex.conj().imag());
+  writer.tensor(at::imag(complex.conj()));
   const auto command = sent(kernel, writer);
 
   ArgumentReader reader(command.arguments);
