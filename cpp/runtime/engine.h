@@ -2,8 +2,8 @@
 
 namespace openreg {
 
-/// Starts a thread that runs the streams that the scheduler gives it. Nothing joins it. Throws Error
-/// if the system refuses the thread.
+/// Starts a thread that runs the streams that the scheduler gives it. Nothing joins it. Throws
+/// Error if the system refuses the thread.
 void start_engine_thread();
 
 /// The calling thread is an engine.

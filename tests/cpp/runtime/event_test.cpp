@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "stream_helpers.h"
 
@@ -13,8 +16,11 @@ namespace {
 
 using testing::Blocker;
 using testing::error_of;
+using testing::Gate;
+using testing::happens;
 using testing::OwnStream;
 using testing::submit;
+using testing::submit_nothing;
 
 TEST(Event, IsDoneAndNoWaitBeforeItWasRecorded) {
   const OwnStream stream;
@@ -48,7 +54,7 @@ TEST(Event, AWaitOrdersTwoStreams) {
   EXPECT_TRUE(event.query());
 }
 
-TEST(Event, AWaiterOfAnEarlierRecordIsNotMovedByALaterOne) {
+TEST(Event, AWaiterOfAnEarlierRecordIsNotFreedByALaterOneOnAQuickerStream) {
   const OwnStream slow;
   const OwnStream quick;
   const OwnStream waiting;
@@ -61,6 +67,7 @@ TEST(Event, AWaiterOfAnEarlierRecordIsNotMovedByALaterOne) {
   event.wait(*waiting);
   submit(*waiting, [&] { ordered = happened; });
   event.record(*quick);
+  EXPECT_EQ(event.version(), 2u);
   event.synchronize();
   EXPECT_TRUE(event.query());
   EXPECT_FALSE(waiting->query());
@@ -69,21 +76,133 @@ TEST(Event, AWaiterOfAnEarlierRecordIsNotMovedByALaterOne) {
   EXPECT_TRUE(ordered);
 }
 
-TEST(Event, AnErrorIsHandedOnToTheStreamsThatWait) {
+TEST(Event, SynchronizeReturnsWhileLaterWorkIsQueuedBehindIt) {
+  const OwnStream stream;
+  Event event;
+  bool happened = false;
+  submit(*stream, [&] { happened = true; });
+  event.record(*stream);
+  Gate end_of_later_work;
+  submit(*stream, [&] { end_of_later_work.wait(); });
+  event.synchronize();
+  EXPECT_TRUE(happened);
+  EXPECT_FALSE(stream->query());
+  end_of_later_work.open();
+  stream->synchronize();
+}
+
+TEST(Event, IsDoneWhenItsStreamIsSynchronized) {
+  const OwnStream stream;
+  Event event;
+  for (int i = 0; i < 1000; ++i) {
+    submit_nothing(*stream);
+    event.record(*stream);
+    stream->synchronize();
+    ASSERT_TRUE(event.query());
+  }
+}
+
+TEST(Event, ItsStreamIsDoneWhenTheLastEventIsSynchronized) {
+  const OwnStream stream;
+  Event event;
+  for (int i = 0; i < 1000; ++i) {
+    submit_nothing(*stream);
+    event.record(*stream);
+    event.synchronize();
+    ASSERT_TRUE(stream->query());
+  }
+}
+
+TEST(Event, AWaitOnItsOwnStreamOrForThePastEnqueuesNothing) {
+  const OwnStream stream;
+  const OwnStream other;
+  Event event;
+  Blocker blocker(*stream);
+  event.record(*stream);
+  event.wait(*stream);  // a parked stream here would never see its own record
+  blocker.open();
+  stream->synchronize();
+  const auto parks = scheduler_counters().parks;
+  event.wait(*other);
+  EXPECT_TRUE(other->query());
+  EXPECT_EQ(scheduler_counters().parks, parks);
+}
+
+TEST(Event, IsDestroyedWithWaitsPending) {
   const OwnStream first;
   const OwnStream second;
+  Blocker blocker(*first);
+  std::atomic<bool> happened{false};
+  bool ordered = false;
+  submit(*first, [&] { happened = true; });
+  {
+    Event event;
+    event.record(*first);
+    event.wait(*second);
+  }
+  submit(*second, [&] { ordered = happened; });
+  blocker.open();
+  second->synchronize();
+  EXPECT_TRUE(ordered);
+}
+
+TEST(Event, OutlivesTheStreamThatItWasRecordedOn) {
   Event event;
-  bool skipped = true;
-  submit(*first, [] { throw std::runtime_error("broken"); });
-  event.record(*first);
-  event.wait(*second);
-  submit(*second, [&] { skipped = false; });
-  EXPECT_NE(error_of([&] { second->synchronize(); }).find("broken"), std::string::npos);
-  EXPECT_TRUE(skipped);
+  const OwnStream waiting;
+  bool ran = false;
+  auto blocker = [&] {
+    const OwnStream stream;
+    auto result = std::make_unique<Blocker>(*stream);
+    event.record(*stream);
+    event.wait(*waiting);
+    return result;
+  }();
+  submit(*waiting, [&] { ran = true; });
+  EXPECT_FALSE(event.query());
+  blocker->open();
+  waiting->synchronize();
+  event.synchronize();
+  EXPECT_TRUE(ran);
   EXPECT_TRUE(event.query());
-  EXPECT_NE(error_of([&] { event.synchronize(); }).find("broken"), std::string::npos);
-  EXPECT_EQ(error_of([&] { event.synchronize(); }), "nothing");
-  EXPECT_EQ(error_of([&] { first->synchronize(); }), "nothing");
+}
+
+TEST(Event, ManyStreamsWaitForOne) {
+  const OwnStream source;
+  Event event;
+  std::vector<std::unique_ptr<OwnStream>> streams;
+  std::atomic<bool> happened{false};
+  std::atomic<int> ordered{0};
+  Blocker blocker(*source);
+  submit(*source, [&] { happened = true; });
+  event.record(*source);
+  for (int i = 0; i < 50; ++i) {
+    streams.push_back(std::make_unique<OwnStream>(i % 2));
+    event.wait(**streams.back());
+    submit(**streams.back(), [&] { ordered += happened; });
+  }
+  blocker.open();
+  for (const auto& stream : streams) (*stream)->synchronize();
+  EXPECT_EQ(ordered, 50);
+}
+
+TEST(Event, IsRecordedAndWaitedForFromManyThreads) {
+  Event event;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&event, t] {
+      const OwnStream stream(t % 2);
+      for (int i = 0; i < 500; ++i) {
+        submit_nothing(*stream);
+        event.record(*stream);
+        event.wait(*stream);
+        if (i % 16 == 0) event.synchronize();
+      }
+      stream->synchronize();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(event.version(), 2000u);
+  EXPECT_TRUE(event.query());
 }
 
 TEST(Event, ElapsedTimeIsBetweenTheRecords) {
@@ -91,16 +210,43 @@ TEST(Event, ElapsedTimeIsBetweenTheRecords) {
   Event start(true);
   Event end(true);
   start.record(*stream);
+  submit(*stream, [] {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  });
   end.record(*stream);
   stream->synchronize();
-  EXPECT_GE(Event::elapsed_ms(start, end), 0.0);
+  EXPECT_GE(Event::elapsed_ms(start, end), 2.0);
   EXPECT_DOUBLE_EQ(Event::elapsed_ms(start, end), -Event::elapsed_ms(end, start));
+}
+
+TEST(Event, ElapsedTimeIsRefusedWhereThereIsNone) {
+  const std::string sentence = "openreg: the time between two events is unknown (got ";
+  const OwnStream stream;
+  Event timed(true);
+  timed.record(*stream);
+  stream->synchronize();
+  Event untimed;
+  untimed.record(*stream);
+  EXPECT_EQ(error_of([&] { Event::elapsed_ms(timed, untimed); }),
+            sentence + "an event without timing, expected two made with timing enabled)");
+  Event unrecorded(true);
+  EXPECT_EQ(error_of([&] { Event::elapsed_ms(timed, unrecorded); }),
+            sentence + "an event that was never recorded, expected two recorded ones)");
+  Event pending(true);
+  Blocker blocker(*stream);
+  pending.record(*stream);
+  EXPECT_EQ(error_of([&] { Event::elapsed_ms(timed, pending); }),
+            sentence +
+                "an event that has not happened, expected two that have); synchronize them "
+                "first");
 }
 
 TEST(ExternalEvent, ReleasesTheStreamsThatWait) {
   const OwnStream stream;
   ExternalEvent external;
-  bool ran = false;
+  std::atomic<bool> ran{false};
   external.wait(*stream);
   submit(*stream, [&] { ran = true; });
   EXPECT_FALSE(stream->query());
@@ -109,14 +255,57 @@ TEST(ExternalEvent, ReleasesTheStreamsThatWait) {
   EXPECT_TRUE(ran);
 }
 
-TEST(ExternalEvent, AnErrorPoisonsTheStreamsThatWait) {
+TEST(ExternalEvent, ReleasesAStreamThatNobodyWaitsFor) {
   const OwnStream stream;
   ExternalEvent external;
+  const auto parks = scheduler_counters().parks;
   external.wait(*stream);
-  external.signal(std::make_exception_ptr(std::runtime_error("peer is gone")));
-  EXPECT_NE(error_of([&] { stream->synchronize(); }).find("external event failed on openreg:0"),
-            std::string::npos);
+  submit_nothing(*stream);
+  ASSERT_TRUE(happens([&] { return scheduler_counters().parks > parks; }));
+  external.signal();
+  EXPECT_TRUE(happens([&] { return stream->query(); }));
+}
+
+TEST(ExternalEvent, IsOneShotAndNoWaitOnceItHasHappened) {
+  const OwnStream stream;
+  ExternalEvent external;
+  external.signal();
+  external.signal(std::make_exception_ptr(std::runtime_error("too late")));
+  external.wait(*stream);
+  EXPECT_TRUE(stream->query());
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+}
+
+TEST(ExternalEvent, AnErrorPoisonsEachStreamThatWaitsAndIsRaisedOnceByEach) {
+  const OwnStream first;
+  const OwnStream second;
+  ExternalEvent external;
+  external.wait(*first);
+  external.signal(std::make_exception_ptr(std::runtime_error("peer is gone")));
+  external.wait(*second);  // also after it has happened
+  for (const OwnStream* const stream : {&first, &second}) {
+    bool skipped = true;
+    submit(**stream, [&] { skipped = false; });
+    EXPECT_EQ(error_of([&] { (*stream)->synchronize(); }),
+              "openreg: external event failed on openreg:0, stream " +
+                  std::to_string((*stream)->id()) +
+                  ": peer is gone. Later work of that stream was skipped; set "
+                  "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
+    EXPECT_TRUE(skipped);
+    EXPECT_EQ(error_of([&] { (*stream)->synchronize(); }), "nothing");
+  }
+}
+
+TEST(ExternalEvent, DestroyedBeforeItHappenedItFailsItsWaiters) {
+  const OwnStream stream;
+  {
+    ExternalEvent external;
+    external.wait(*stream);
+  }
+  EXPECT_NE(error_of([&] {
+              stream->synchronize();
+            }).find("an external event was destroyed before it was signalled"),
+            std::string::npos);
 }
 
 }  // namespace

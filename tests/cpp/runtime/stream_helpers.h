@@ -1,18 +1,22 @@
 #pragma once
 
-#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "runtime/command.h"
-#include "runtime/error.h"
+#include "runtime/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::testing {
@@ -31,11 +35,34 @@ class Gate {
 
 using Function = std::function<void()>;
 
+/// Functions on their way through a queue. What a poisoned stream skips stays here.
+class Functions {
+ public:
+  static Functions& get() {
+    static Functions& functions = *new Functions;
+    return functions;
+  }
+  Function* put(Function function) {
+    auto owned = std::make_unique<Function>(std::move(function));
+    Function* const key = owned.get();
+    const std::lock_guard lock(mutex_);
+    functions_.emplace(key, std::move(owned));
+    return key;
+  }
+  std::unique_ptr<Function> take(Function* key) {
+    const std::lock_guard lock(mutex_);
+    return std::move(functions_.extract(key).mapped());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<Function*, std::unique_ptr<Function>> functions_;
+};
+
 inline void call_function(std::span<const std::byte> arguments) {
-  Function* function = nullptr;
-  std::memcpy(&function, arguments.data(), sizeof function);
-  const std::unique_ptr<Function> owned(function);
-  (*owned)();
+  Function* key = nullptr;
+  std::memcpy(&key, arguments.data(), sizeof key);
+  (*Functions::get().take(key))();
 }
 
 inline const Kernel& function_kernel() {
@@ -47,10 +74,15 @@ inline const Kernel& blocking_kernel() {
   return kernel;
 }
 
-/// Submits a command that calls `function`. It leaks if the command is skipped.
+/// Submits a command that calls `function`.
 inline void submit(Stream& stream, Function function, const Kernel& kernel = function_kernel()) {
-  Function* const owned = new Function(std::move(function));
-  stream.submit(kernel, std::as_bytes(std::span(&owned, 1)));
+  Function* const key = Functions::get().put(std::move(function));
+  try {
+    stream.submit(kernel, std::as_bytes(std::span(&key, 1)));
+  } catch (...) {
+    Functions::get().take(key);
+    throw;
+  }
 }
 
 inline const Kernel& empty_kernel() {
@@ -59,8 +91,8 @@ inline const Kernel& empty_kernel() {
 }
 inline void submit_nothing(Stream& stream) { stream.submit(empty_kernel(), {}); }
 
-/// Keeps a stream busy: its command runs from the constructor's return to open() or the destructor.
-/// It is an engine that runs it: nobody else is there.
+/// Keeps a stream, and the engine that runs it, busy: with a command that runs from the
+/// constructor's return to open() or the destructor.
 class Blocker {
  public:
   explicit Blocker(Stream& stream) : state_(std::make_shared<State>()) {
@@ -103,11 +135,45 @@ class OwnStream {
   Stream& stream_;
 };
 
-/// For what has no hand-shake, such as a thread that falls asleep.
+/// Keeps all engines busy, but for `free` of them.
+class BusyEngines {
+ public:
+  explicit BusyEngines(int free = 0) {
+    for (int i = free; i < settings().engines; ++i) busy_.push_back(std::make_unique<Busy>());
+  }
+  void open() { busy_.clear(); }
+
+ private:
+  struct Busy {
+    OwnStream stream{1};
+    Blocker blocker{*stream};
+  };
+  std::vector<std::unique_ptr<Busy>> busy_;
+};
+
+/// Whether it happens, for what has no hand-shake such as a thread that falls asleep. Gives up
+/// after a time in which it must have happened on any machine.
 template <class Predicate>
-void wait_until(Predicate happened) {
-  while (!happened()) std::this_thread::yield();
+[[nodiscard]] bool happens(Predicate happened) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!happened()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
+
+/// Sees host threads fall asleep in a wait.
+class SleepWatch {
+ public:
+  /// `threads` more have fallen asleep since the watch was made.
+  [[nodiscard]] bool see(std::uint64_t threads = 1) const {
+    return happens([&] { return scheduler_counters().sleeps >= before_ + threads; });
+  }
+
+ private:
+  const std::uint64_t before_ = scheduler_counters().sleeps;
+};
 
 /// What `function` throws, in words; "nothing" if it does not.
 template <class F>

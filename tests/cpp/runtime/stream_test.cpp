@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "runtime/event.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -14,9 +20,13 @@ namespace {
 
 using testing::Blocker;
 using testing::error_of;
+using testing::happens;
 using testing::OwnStream;
+using testing::SleepWatch;
 using testing::submit;
 using testing::submit_nothing;
+
+constexpr std::uint64_t kBound = 1024;
 
 TEST(Stream, CommandsRunInTheOrderOfSubmission) {
   const OwnStream stream;
@@ -27,7 +37,44 @@ TEST(Stream, CommandsRunInTheOrderOfSubmission) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
 }
 
-TEST(Stream, QueryIsFalseWhileACommandRuns) {
+TEST(Stream, ACommandSeesItsArgumentsAlignedAndUnchanged) {
+  static std::vector<std::byte> seen;
+  static bool aligned;
+  static const Kernel kernel("stream_test_arguments", [](std::span<const std::byte> arguments) {
+    seen.assign(arguments.begin(), arguments.end());
+    aligned = reinterpret_cast<std::uintptr_t>(arguments.data()) % 16 == 0;
+  });
+  const OwnStream stream;
+  for (const std::size_t size : {0, 1, 15, 16, 17, 1000, 16'000, 1'000'000}) {
+    std::vector<std::byte> arguments(size);
+    for (std::size_t i = 0; i < size; ++i) arguments[i] = static_cast<std::byte>(i * 7);
+    stream->submit(kernel, arguments);
+    const auto copy = arguments;
+    std::ranges::fill(arguments, std::byte{0});  // they were copied
+    stream->synchronize();
+    EXPECT_EQ(seen, copy) << size;
+    EXPECT_TRUE(aligned) << size;
+  }
+}
+
+TEST(Stream, CommandsOfAllSizesShareAQueue) {
+  static int wrong;
+  static const Kernel kernel("stream_test_sizes", [](std::span<const std::byte> arguments) {
+    for (const std::byte byte : arguments)
+      wrong += byte != static_cast<std::byte>(arguments.size());
+  });
+  wrong = 0;
+  const OwnStream stream;
+  std::size_t size = 1;
+  for (int i = 0; i < 3000; ++i) {
+    size = size * 7919 % 40'009;  // up to more than two chunks
+    stream->submit(kernel, std::vector<std::byte>(size, static_cast<std::byte>(size)));
+  }
+  stream->synchronize();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Stream, QueryIsFalseWhileACommandIsQueuedOrRuns) {
   const OwnStream stream;
   EXPECT_TRUE(stream->query());
   Blocker blocker(*stream);
@@ -42,26 +89,40 @@ TEST(Stream, DefaultStreamsAreOnePerDeviceWithIdZero) {
   EXPECT_NE(&default_stream(0), &default_stream(1));
   EXPECT_EQ(default_stream(1).id(), 0);
   EXPECT_EQ(default_stream(1).device(), 1);
-  EXPECT_EQ(error_of([] { default_stream(2); }),
-            "openreg: device index out of range (got 2, expected 0 to 1)");
+  EXPECT_EQ(default_stream(1).priority(), Priority::kNormal);
+}
+
+TEST(Stream, ADeviceThatDoesNotExistIsRefused) {
+  const std::string sentence = "openreg: device index out of range (got 2, expected 0 to 1)";
+  EXPECT_EQ(error_of([] { default_stream(2); }), sentence);
+  EXPECT_EQ(error_of([] { create_stream(2); }), sentence);
+  EXPECT_EQ(error_of([] { synchronize_device(2); }), sentence);
+  EXPECT_EQ(error_of([] { default_stream(-1); }),
+            "openreg: device index out of range (got -1, expected 0 to 1)");
 }
 
 TEST(Stream, AStreamIsFoundByItsIdUntilItIsDestroyed) {
   Stream& stream = create_stream(1, Priority::kHigh);
+  EXPECT_EQ(stream.device(), 1);
   EXPECT_EQ(stream.priority(), Priority::kHigh);
   EXPECT_EQ(&find_stream(1, stream.id()), &stream);
+  EXPECT_EQ(&find_stream(1, 0), &default_stream(1));
   destroy_stream(stream);
   EXPECT_EQ(error_of([&] { find_stream(1, stream.id()); }),
             "openreg: openreg:1 has no such stream (got " + std::to_string(stream.id()) +
                 ", expected the id of a stream that has not been destroyed)");
+  EXPECT_NE(error_of([] { find_stream(1, 1'000'000); }), "nothing");
+  EXPECT_NE(error_of([] { find_stream(1, -1); }), "nothing");
 }
 
 TEST(Stream, FireAndForgetWorkRunsWithoutAnyWait) {
   const OwnStream stream;
   std::atomic<int> ran{0};
-  for (int i = 0; i < 100; ++i) submit(*stream, [&ran] { ++ran; });
-  testing::wait_until([&] { return stream->query(); });
-  EXPECT_EQ(ran, 100);
+  for (int round = 1; round <= 100; ++round) {
+    for (int i = 0; i < 10; ++i) submit(*stream, [&ran] { ++ran; });
+    ASSERT_TRUE(happens([&] { return stream->query(); }));
+    ASSERT_EQ(ran, 10 * round);
+  }
 }
 
 TEST(Stream, AHundredThousandLaunchesGoThroughTheBoundedQueue) {
@@ -72,81 +133,139 @@ TEST(Stream, AHundredThousandLaunchesGoThroughTheBoundedQueue) {
   EXPECT_EQ(ran, 100'000u);
 }
 
-TEST(Stream, ManyThreadsSubmitToOneStream) {
+TEST(Stream, AHundredThousandLaunchesGoThroughAStreamThatIsParkedMeanwhile) {
   const OwnStream stream;
-  std::uint64_t ran = 0;  // not atomic: commands of one stream never overlap
+  ExternalEvent external;
+  external.wait(*stream);
+  std::uint64_t ran = 0;
+  std::atomic<std::uint64_t> submitted{0};
+  const SleepWatch watch;
+  std::thread producer([&] {
+    for (int i = 0; i < 100'000; ++i) {
+      submit(*stream, [&ran] { ++ran; });
+      ++submitted;
+    }
+  });
+  EXPECT_TRUE(watch.see());
+  EXPECT_EQ(submitted, kBound - 1);  // the wait is a command too
+  external.signal();
+  producer.join();
+  stream->synchronize();
+  EXPECT_EQ(ran, 100'000u);
+}
+
+TEST(Stream, ManyThreadsSubmitToOneStream) {
+  constexpr int kThreads = 8;
+  constexpr int kCommands = 2500;
+  const OwnStream stream;
+  std::array<int, kThreads> next{};  // not atomic: commands of one stream never overlap
+  bool ordered = true;
   std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 5000; ++i) submit(*stream, [&ran] { ++ran; });
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kCommands; ++i) {
+        submit(*stream, [&, t, i] { ordered = ordered && next[t]++ == i; });
+      }
       stream->synchronize();
+      EXPECT_EQ(next[t], kCommands);
     });
   }
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(ran, 20'000u);
+  stream->synchronize();
+  EXPECT_TRUE(ordered);
 }
 
 TEST(Stream, AThousandStreamsAreCreatedUsedAndDestroyed) {
   std::atomic<int> ran{0};
-  std::vector<Stream*> streams;
+  std::set<Stream*> streams;
   for (int i = 0; i < 1000; ++i) {
-    streams.push_back(&create_stream(i % 2));
-    submit(*streams.back(), [&ran] { ++ran; });
+    Stream& stream = create_stream(i % 2);
+    streams.insert(&stream);
+    submit(stream, [&ran] { ++ran; });
   }
+  EXPECT_EQ(streams.size(), 1000u);  // no two of the living are the same
   for (Stream* const stream : streams) destroy_stream(*stream);
   synchronize_device(0);
   synchronize_device(1);
   EXPECT_EQ(ran, 1000);
 }
 
-TEST(Stream, AThrowingCommandSkipsLaterOnesAndIsRaisedOnce) {
-  const OwnStream stream;
-  bool skipped = true;
-  submit(*stream, [] { throw std::runtime_error("index 7 is out of bounds"); });
-  submit(*stream, [&skipped] { skipped = false; });
-  EXPECT_EQ(error_of([&] { stream->synchronize(); }),
-            "openreg: test_function failed on openreg:0, stream " + std::to_string(stream->id()) +
-                ": index 7 is out of bounds. Later work of that stream was skipped; set "
-                "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
-  EXPECT_TRUE(skipped);
-  bool ran = false;
-  submit(*stream, [&ran] { ran = true; });
-  EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+TEST(Stream, ADestroyedStreamRunsWhatItHasAndTakesNoMore) {
+  Stream& stream = create_stream(0);
+  Blocker blocker(stream);
+  std::atomic<bool> ran{false};
+  submit(stream, [&ran] { ran = true; });
+  destroy_stream(stream);
+  destroy_stream(stream);  // has no effect
+  EXPECT_EQ(error_of([&] { submit_nothing(stream); }),
+            "openreg: stream " + std::to_string(stream.id()) +
+                " of openreg:0 has been destroyed; it takes no more work");
+  blocker.open();
+  EXPECT_TRUE(happens([&] { return stream.query(); }));
   EXPECT_TRUE(ran);
 }
 
-TEST(Stream, ACommandMustNotWaitForItsOwnStream) {
-  const OwnStream stream;
-  submit(*stream, [&] { stream->synchronize(); });
-  EXPECT_NE(error_of([&] {
-              stream->synchronize();
-            }).find("openreg: a command must not wait for its own stream"),
-            std::string::npos);
+TEST(Stream, ADestroyedStreamServesAgainOnlyWhenItIsDrained) {
+  Stream& stream = create_stream(0, Priority::kHigh);
+  Blocker blocker(stream);
+  destroy_stream(stream);
+  const OwnStream other(0, Priority::kHigh);
+  EXPECT_NE(&*other, &stream);
+  blocker.open();
+  ASSERT_TRUE(happens([&] { return stream.query(); }));
+  std::vector<Stream*> streams;
+  do {
+    streams.push_back(&create_stream(0, Priority::kHigh));
+  } while (streams.back() != &stream && streams.size() < 10'000);
+  EXPECT_EQ(streams.back(), &stream);
+  bool ran = false;
+  submit(stream, [&ran] { ran = true; });
+  stream.synchronize();
+  EXPECT_TRUE(ran);
+  for (Stream* const used : streams) destroy_stream(*used);
 }
 
-TEST(Stream, ACommandSubmitsBeyondTheBoundToItsOwnStream) {
-  const OwnStream stream;
+TEST(Stream, TheDefaultStreamCannotBeDestroyed) {
+  destroy_stream(default_stream(0));
+  bool ran = false;
+  submit(default_stream(0), [&ran] { ran = true; });
+  default_stream(0).synchronize();
+  EXPECT_TRUE(ran);
+}
+
+TEST(Stream, DeviceSynchronizeWaitsForAllStreamsOfTheDeviceAndNoOther) {
+  const OwnStream elsewhere(1);
+  Blocker busy(*elsewhere);
   std::atomic<int> ran{0};
-  submit(*stream, [&] {
-    for (int i = 0; i < 5000; ++i) submit(*stream, [&ran] { ++ran; });
-  });
-  stream->synchronize();
-  stream->synchronize();
-  EXPECT_EQ(ran, 5000);
+  std::vector<std::unique_ptr<OwnStream>> streams;
+  for (int i = 0; i < 5; ++i) {
+    streams.push_back(std::make_unique<OwnStream>(0));
+    submit(**streams.back(), [&ran] { ++ran; });
+  }
+  synchronize_device(0);
+  EXPECT_EQ(ran, 5);
+  EXPECT_FALSE(elsewhere->query());
 }
 
-TEST(Stream, ACommandWaitsForAnotherStreamThoughEveryEngineIsBusy) {
-  const OwnStream outer;
-  const OwnStream inner;
-  std::atomic<bool> ran{false};
-  bool seen = false;
-  submit(*outer, [&] {
-    submit(*inner, [&ran] { ran = true; });
-    inner->synchronize();
-    seen = ran;
+TEST(Stream, DeviceSynchronizeDoesNotWaitForWhatIsSubmittedMeanwhile) {
+  const OwnStream first;
+  const OwnStream second;
+  Blocker held(*first);
+  submit_nothing(*second);
+  const SleepWatch watch;
+  std::atomic<bool> returned{false};
+  std::thread waiter([&] {
+    synchronize_device(0);
+    returned = true;
   });
-  testing::wait_until([&] { return outer->query(); });
-  EXPECT_TRUE(seen);
+  ASSERT_TRUE(watch.see());
+  testing::Gate never_before_the_waiter_returns;
+  submit(*second, [&] { never_before_the_waiter_returns.wait(); });
+  held.open();
+  EXPECT_TRUE(happens([&] { return returned.load(); }));
+  never_before_the_waiter_returns.open();
+  waiter.join();
+  second->synchronize();
 }
 
 }  // namespace

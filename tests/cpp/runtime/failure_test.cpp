@@ -1,0 +1,202 @@
+// What happens to the errors of commands.
+
+#include "runtime/failure.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/error.h"
+#include "runtime/event.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using testing::Blocker;
+using testing::error_of;
+using testing::happens;
+using testing::OwnStream;
+using testing::submit;
+using testing::submit_nothing;
+
+void submit_failure(Stream& stream, const char* sentence) {
+  submit(stream, [sentence] { throw std::runtime_error(sentence); });
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Failure, LaterCommandsAreSkippedAndTheErrorIsRaisedOnce) {
+  const OwnStream stream;
+  bool skipped = true;
+  submit_failure(*stream, "index 7 is out of bounds");
+  submit(*stream, [&skipped] { skipped = false; });
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }),
+            "openreg: test_function failed on openreg:0, stream " + std::to_string(stream->id()) +
+                ": index 7 is out of bounds. Later work of that stream was skipped; set "
+                "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
+  EXPECT_TRUE(skipped);
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+}
+
+TEST(Failure, TheStreamIsUsableAfterwards) {
+  const OwnStream stream;
+  for (int i = 0; i < 100; ++i) {
+    submit_failure(*stream, "broken");
+    EXPECT_NE(error_of([&] { stream->synchronize(); }), "nothing");
+    bool ran = false;
+    submit(*stream, [&ran] { ran = true; });
+    EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+    EXPECT_TRUE(ran);
+  }
+}
+
+TEST(Failure, CarriesWhatFailedWhereAndWhy) {
+  const OwnStream stream(1);
+  submit(*stream, [] { throw std::out_of_range("why"); });
+  try {
+    stream->synchronize();
+    FAIL() << "nothing was thrown";
+  } catch (const CommandError& error) {
+    EXPECT_STREQ(error.kernel(), "test_function");
+    EXPECT_EQ(error.device(), 1);
+    EXPECT_EQ(error.stream(), stream->id());
+    EXPECT_THROW(std::rethrow_exception(error.cause()), std::out_of_range);
+  }
+}
+
+TEST(Failure, WhatIsNoStandardExceptionIsRaisedToo) {
+  const OwnStream stream;
+  submit(*stream, [] { throw 7; });
+  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }),
+                       ": an exception that is not a std::exception. "));
+}
+
+TEST(Failure, TheFirstOfAStreamIsKept) {
+  const OwnStream stream;
+  ExternalEvent external;
+  submit_failure(*stream, "the first");
+  external.wait(*stream);
+  external.signal(std::make_exception_ptr(std::runtime_error("the second")));
+  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "the first"));
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+}
+
+TEST(Failure, OfTwoHostsOneGetsIt) {
+  for (int round = 0; round < 100; ++round) {
+    const OwnStream stream;
+    Blocker blocker(*stream);
+    submit_failure(*stream, "broken");
+    std::atomic<int> raised{0};
+    std::vector<std::thread> hosts;
+    for (int i = 0; i < 2; ++i) {
+      hosts.emplace_back([&] { raised += error_of([&] { stream->synchronize(); }) != "nothing"; });
+    }
+    blocker.open();
+    for (auto& host : hosts) host.join();
+    ASSERT_EQ(raised, 1);
+  }
+}
+
+TEST(Failure, IsHandedOnByEventsAndRaisedByEachStream) {
+  const OwnStream first;
+  const OwnStream second;
+  Event event;
+  bool skipped = true;
+  submit_failure(*first, "broken");
+  event.record(*first);
+  event.wait(*second);
+  submit(*second, [&] { skipped = false; });
+  EXPECT_TRUE(contains(error_of([&] { second->synchronize(); }),
+                       "failed on openreg:0, stream " + std::to_string(first->id()) + ": broken"));
+  EXPECT_TRUE(skipped);
+  EXPECT_EQ(error_of([&] { second->synchronize(); }), "nothing");
+  EXPECT_TRUE(contains(error_of([&] { first->synchronize(); }), "broken"));
+  EXPECT_EQ(error_of([&] { first->synchronize(); }), "nothing");
+}
+
+TEST(Failure, AnEventOfAPoisonedStreamHappensAndItsQueryIsSilent) {
+  const OwnStream stream;
+  Event event;
+  submit_failure(*stream, "broken");
+  event.record(*stream);
+  EXPECT_TRUE(happens([&] { return event.query(); }));
+  EXPECT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_TRUE(contains(error_of([&] { event.synchronize(); }), "broken"));
+  EXPECT_EQ(error_of([&] { event.synchronize(); }), "nothing");
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+}
+
+TEST(Failure, AnEventRaisesWhatFailedBeforeItOnly) {
+  const OwnStream stream;
+  Event event;
+  event.record(*stream);
+  submit_failure(*stream, "after the event");
+  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_EQ(error_of([&] { event.synchronize(); }), "nothing");
+  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "after the event"));
+}
+
+TEST(Failure, AWaitOfAPoisonedStreamStillWaits) {
+  const OwnStream stream;
+  ExternalEvent external;
+  submit_failure(*stream, "broken");
+  external.wait(*stream);
+  Event after;
+  after.record(*stream);
+  const auto parks = scheduler_counters().parks;
+  EXPECT_FALSE(after.query());
+  external.signal();
+  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "broken"));
+  EXPECT_TRUE(after.query());
+  EXPECT_GE(scheduler_counters().parks, parks);
+}
+
+TEST(Failure, DeviceSynchronizeRaisesTheOldestAndClearsAll) {
+  const OwnStream first;
+  const OwnStream second;
+  const OwnStream elsewhere(1);
+  submit_failure(*second, "the oldest");
+  ASSERT_TRUE(happens([&] { return second->query(); }));
+  submit_failure(*first, "a later one");
+  submit_failure(*elsewhere, "another device's");
+  EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "the oldest"));
+  EXPECT_EQ(error_of([] { synchronize_device(0); }), "nothing");
+  EXPECT_EQ(error_of([&] { first->synchronize(); }), "nothing");
+  EXPECT_EQ(error_of([&] { second->synchronize(); }), "nothing");
+  EXPECT_TRUE(contains(error_of([] { synchronize_device(1); }), "another device's"));
+}
+
+TEST(Failure, OfADestroyedStreamIsTheDevicesAndNotTheNextUsers) {
+  Stream& stream = create_stream(0);
+  submit_failure(stream, "of the last user");
+  ASSERT_TRUE(happens([&] { return stream.query(); }));
+  destroy_stream(stream);
+  std::vector<Stream*> streams;
+  do {
+    streams.push_back(&create_stream(0));
+  } while (streams.back() != &stream && streams.size() < 10'000);
+  ASSERT_EQ(streams.back(), &stream);
+  bool ran = false;
+  submit(stream, [&] { ran = true; });
+  EXPECT_EQ(error_of([&] { stream.synchronize(); }), "nothing");
+  EXPECT_TRUE(ran);
+  EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "of the last user"));
+  for (Stream* const used : streams) destroy_stream(*used);
+}
+
+TEST(Failure, WaitingForRoomDoesNotRaiseIt) {
+  const OwnStream stream;
+  submit_failure(*stream, "broken");
+  for (int i = 0; i < 5000; ++i) submit_nothing(*stream);
+  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "broken"));
+}
+
+}  // namespace
+}  // namespace openreg

@@ -1,0 +1,305 @@
+#include "runtime/hooks.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/command.h"
+#include "runtime/event.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using testing::Blocker;
+using testing::BusyEngines;
+using testing::error_of;
+using testing::Gate;
+using testing::happens;
+using testing::OwnStream;
+using testing::SleepWatch;
+using testing::submit;
+using testing::submit_nothing;
+
+// What the hooks saw, on the thread that installed the test.
+struct Seen {
+  std::vector<std::string> calls;
+};
+std::atomic<Seen*> g_seen{nullptr};
+std::thread::id g_thread;
+std::atomic<int> g_engine_turns{0};
+std::function<void()> g_check;  // of g_thread only
+std::atomic<bool> g_checking{false};
+int g_state = 0;
+
+void note(const char* call) {
+  Seen* const seen = g_seen;
+  if (seen && std::this_thread::get_id() == g_thread) seen->calls.emplace_back(call);
+}
+
+// Hooks cannot be taken away again; these do nothing until a test asks them to.
+void install() {
+  Hooks hooks;
+  hooks.enter_commands = [](bool engine) -> void* {
+    if (engine) ++g_engine_turns;
+    note(engine ? "enter as an engine" : "enter");
+    return &g_state;
+  };
+  hooks.leave_commands = [](void* state) noexcept {
+    note(state == &g_state ? "leave" : "leave with another state");
+  };
+  hooks.begin_wait = []() -> void* {
+    note(in_command() ? "begin nested wait" : "begin wait");
+    return &g_thread;
+  };
+  hooks.end_wait = [](void* state) noexcept {
+    note(state == &g_thread ? "end wait" : "end wait with another state");
+  };
+  hooks.check_interrupt = [] {
+    if (g_checking && std::this_thread::get_id() == g_thread) g_check();
+  };
+  install_hooks(hooks);
+}
+
+class HooksTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    default_stream(0);  // an engine runs before the hooks are there
+    Blocker(default_stream(0));
+    install();
+    synchronize_device(0);
+  }
+  void SetUp() override {
+    g_thread = std::this_thread::get_id();
+    g_seen = &seen_;
+  }
+  void TearDown() override {
+    g_seen = nullptr;
+    g_checking = false;
+  }
+
+  static void check_with(std::function<void()> check) {
+    g_check = std::move(check);
+    g_checking = true;
+  }
+
+  std::vector<std::string>& calls() { return seen_.calls; }
+
+ private:
+  Seen seen_;
+};
+
+using Calls = std::vector<std::string>;
+
+struct Interrupted : std::runtime_error {
+  Interrupted() : std::runtime_error("interrupted") {}
+};
+
+TEST_F(HooksTest, AWaitOnAnIdleStreamCallsNone) {
+  const OwnStream stream;
+  stream->synchronize();
+  synchronize_device(0);
+  Event event;
+  event.record(*stream);
+  ASSERT_TRUE(happens([&] { return event.query(); }));
+  event.synchronize();
+  EXPECT_EQ(calls(), Calls());
+}
+
+TEST_F(HooksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
+  const BusyEngines busy;
+  const OwnStream stream;
+  for (int i = 0; i < 3; ++i) submit(*stream, [] { note("command"); });
+  stream->synchronize();
+  EXPECT_EQ(calls(),
+            (Calls{"begin wait", "enter", "command", "command", "command", "leave", "end wait"}));
+}
+
+TEST_F(HooksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
+  const OwnStream stream;
+  const int before = g_engine_turns;
+  std::atomic<int> during{0};
+  submit(*stream, [&] { during = g_engine_turns.load(); });
+  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_GT(during, before);
+}
+
+TEST_F(HooksTest, TheCleanStateIsLeftWhenACommandThrows) {
+  const BusyEngines busy;
+  const OwnStream stream;
+  submit(*stream, [] { throw std::runtime_error("broken"); });
+  EXPECT_THROW(stream->synchronize(), std::runtime_error);
+  EXPECT_EQ(calls(), (Calls{"begin wait", "enter", "leave", "end wait"}));
+}
+
+TEST_F(HooksTest, ANestedWaitIsAWaitOfItsOwn) {
+  const BusyEngines busy;
+  const OwnStream outer;
+  const OwnStream inner;
+  submit(*outer, [&] {
+    submit(*inner, [] { note("command"); });
+    inner->synchronize();
+  });
+  outer->synchronize();
+  EXPECT_EQ(calls(), (Calls{"begin wait", "enter", "begin nested wait", "enter", "command", "leave",
+                            "end wait", "leave", "end wait"}));
+}
+
+TEST_F(HooksTest, AnInterruptEndsASleepAndTheQueueStaysIntact) {
+  const OwnStream stream;
+  ExternalEvent external;
+  external.wait(*stream);
+  bool ran = false;
+  submit(*stream, [&] { ran = true; });
+  check_with([] { throw Interrupted(); });
+  EXPECT_THROW(stream->synchronize(), Interrupted);
+  EXPECT_EQ(calls().front(), "begin wait");
+  EXPECT_EQ(calls().back(), "end wait");
+  EXPECT_FALSE(stream->query());
+  external.signal();
+  g_checking = false;
+  stream->synchronize();
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(HooksTest, AnInterruptEndsAWaitForRoom) {
+  const OwnStream stream;
+  ExternalEvent external;
+  external.wait(*stream);
+  int submitted = 0;
+  int ran = 0;
+  check_with([] { throw Interrupted(); });
+  EXPECT_THROW(
+      {
+        while (true) {
+          submit(*stream, [&] { ++ran; });
+          ++submitted;
+        }
+      },
+      Interrupted);
+  EXPECT_EQ(submitted, 1023);
+  g_checking = false;
+  external.signal();
+  stream->synchronize();
+  EXPECT_EQ(ran, submitted);  // the one that was interrupted was not submitted
+}
+
+TEST_F(HooksTest, AnInterruptEndsHelpingBetweenTwoCommands) {
+  BusyEngines busy;
+  const OwnStream stream;
+  // Longer than the time between two questions.
+  submit(*stream, [] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(40);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  });
+  std::thread::id later;
+  submit(*stream, [&] { later = std::this_thread::get_id(); });
+  check_with([] {
+    EXPECT_FALSE(in_command());
+    throw Interrupted();
+  });
+  EXPECT_THROW(stream->synchronize(), Interrupted);
+  EXPECT_FALSE(stream->query());
+  busy.open();
+  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_NE(later, std::thread::id());
+  EXPECT_NE(later, g_thread);
+}
+
+TEST_F(HooksTest, ASignalIsAskedAboutAtOnce) {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {};
+  struct sigaction before;
+  sigaction(SIGUSR1, &action, &before);
+  const OwnStream stream;
+  ExternalEvent external;
+  external.wait(*stream);
+  check_with([] { throw Interrupted(); });
+  std::atomic<bool> returned{false};
+  const pthread_t waiting = pthread_self();
+  std::thread sender([&] {
+    while (!returned) {
+      pthread_kill(waiting, SIGUSR1);
+      std::this_thread::yield();
+    }
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(stream->synchronize(), Interrupted);
+  const auto time = std::chrono::steady_clock::now() - begin;
+  returned = true;
+  sender.join();
+  EXPECT_LT(time, std::chrono::milliseconds(50));
+  sigaction(SIGUSR1, &before, nullptr);
+  g_checking = false;
+  external.signal();
+  stream->synchronize();
+}
+
+TEST_F(HooksTest, AHandlerMayUseTheStreamThatIsWaitedFor) {
+  const OwnStream stream;
+  ExternalEvent external;
+  external.wait(*stream);
+  bool ran = false;
+  int questions = 0;
+  check_with([&] {
+    if (++questions > 1) return;
+    external.signal();
+    submit(*stream, [&] { ran = true; });
+    stream->synchronize();
+  });
+  stream->synchronize();
+  EXPECT_TRUE(ran);
+  EXPECT_GE(questions, 1);
+}
+
+TEST_F(HooksTest, ANestedWaitIsNotInterrupted) {
+  BusyEngines busy;
+  const OwnStream outer;
+  const OwnStream inner;
+  ExternalEvent external;
+  external.wait(*inner);
+  std::atomic<bool> nested{false};
+  std::atomic<bool> asked{false};
+  bool finished = false;
+  submit(*outer, [&] {
+    nested = true;
+    inner->synchronize();
+    nested = false;
+    finished = true;
+  });
+  check_with([&] {
+    if (nested) asked = true;
+  });
+  const SleepWatch watch;
+  std::thread signaller([&] {
+    EXPECT_TRUE(watch.see());
+    // Longer than a sleeping host would go without asking.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(120);
+    EXPECT_TRUE(happens([&] { return std::chrono::steady_clock::now() > end; }));
+    external.signal();
+  });
+  outer->synchronize();
+  signaller.join();
+  EXPECT_TRUE(finished);
+  EXPECT_FALSE(asked);
+}
+
+TEST_F(HooksTest, InstallingNothingReplacesNothing) {
+  const Hooks before = current_hooks();
+  install_hooks({});  // null members replace nothing
+  const Hooks after = current_hooks();
+  EXPECT_EQ(before.enter_commands, after.enter_commands);
+  EXPECT_EQ(before.check_interrupt, after.check_interrupt);
+}
+
+}  // namespace
+}  // namespace openreg

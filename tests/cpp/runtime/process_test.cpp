@@ -1,0 +1,326 @@
+// How the process ends, and what its forked children can do.
+
+#include "runtime/process.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "runtime/command.h"
+#include "runtime/event.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using testing::Blocker;
+using testing::blocking_kernel;
+using testing::error_of;
+using ::testing::ExitedWithCode;
+using testing::Gate;
+using testing::happens;
+using testing::SleepWatch;
+using testing::submit;
+using testing::submit_nothing;
+
+// Each of these ends a process of its own.
+class ExitDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+void submit_failure(Stream& stream, const char* sentence) {
+  submit(stream, [sentence] { throw std::runtime_error(sentence); });
+}
+
+void wait_for_shutdown() {
+  EXPECT_TRUE(happens([] { return is_shut_down(); }));
+}
+
+// What outlives the function that calls exit().
+template <class T>
+T& leaked() {
+  return *new T;
+}
+
+TEST_F(ExitDeathTest, WorkInFlightIsNoReasonToWaitOrToComplain) {
+  EXPECT_EXIT(
+      {
+        auto& external = leaked<ExternalEvent>();
+        for (int i = 0; i < 20; ++i) {
+          Stream& stream = create_stream(i % 2);
+          for (int c = 0; c < 500; ++c) submit_nothing(stream);
+          if (i % 3 == 0) external.wait(stream);
+          for (int c = 0; c < 500; ++c) submit_nothing(stream);
+        }
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+TEST_F(ExitDeathTest, TheRunningCommandEndsAndTheQueuedOnesAreDropped) {
+  EXPECT_EXIT(
+      {
+        auto& running = leaked<Gate>();
+        submit(default_stream(0), [&running] {
+          running.open();
+          wait_for_shutdown();
+          std::fputs("the running command has ended\n", stderr);
+        });
+        submit(default_stream(0), [] { std::fputs("a queued command ran\n", stderr); });
+        running.wait();
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^the running command has ended\n$");
+}
+
+TEST_F(ExitDeathTest, ACommandThatAnotherHostRunsEndsToo) {
+  EXPECT_EXIT(
+      {
+        auto& running = leaked<Gate>();
+        auto& busy = leaked<testing::BusyEngines>();
+        submit(default_stream(0), [&] {
+          running.open();
+          wait_for_shutdown();
+          std::fputs("the running command has ended\n", stderr);
+        });
+        std::thread([] { default_stream(0).synchronize(); }).detach();
+        running.wait();
+        std::thread([&] {
+          wait_for_shutdown();
+          busy.open();
+        }).detach();
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^the running command has ended\n$");
+}
+
+TEST_F(ExitDeathTest, ACommandThatMayBlockIsNotWaitedFor) {
+  EXPECT_EXIT(
+      {
+        auto& running = leaked<Gate>();
+        auto& never = leaked<Gate>();
+        submit(
+            default_stream(0),
+            [&] {
+              running.open();
+              never.wait();
+            },
+            blocking_kernel());
+        running.wait();
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+TEST_F(ExitDeathTest, ACommandThatWaitsForAnotherStreamIsNotWaitedFor) {
+  EXPECT_EXIT(
+      {
+        auto& never = leaked<ExternalEvent>();
+        Stream& inner = create_stream(0);
+        never.wait(inner);
+        const SleepWatch watch;
+        submit(default_stream(0), [&] { inner.synchronize(); });
+        EXPECT_TRUE(watch.see());
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+TEST_F(ExitDeathTest, AHostThatWaitsMeanwhileStaysWhereItIs) {
+  EXPECT_EXIT(
+      {
+        auto& never = leaked<ExternalEvent>();
+        never.wait(default_stream(0));
+        const SleepWatch watch;
+        std::thread([] { default_stream(0).synchronize(); }).detach();
+        EXPECT_TRUE(watch.see());
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+TEST_F(ExitDeathTest, ACommandMayCallExit) {
+  EXPECT_EXIT(
+      {
+        submit(default_stream(0), [] { std::exit(3); });
+        leaked<Gate>().wait();
+      },
+      ExitedWithCode(3), "^$");
+}
+
+TEST_F(ExitDeathTest, AnErrorThatNoCallCollectedIsPrintedOnceWithItsKernel) {
+  EXPECT_EXIT(
+      {
+        Stream& stream = default_stream(0);
+        Stream& other = default_stream(1);
+        auto& event = leaked<Event>();
+        submit_failure(stream, "index 7 is out of bounds\nand a backtrace");
+        event.record(stream);
+        event.wait(other);  // hands the error on
+        EXPECT_TRUE(happens([&] { return stream.query() && other.query(); }));
+        std::exit(0);
+      },
+      ExitedWithCode(0),
+      "^openreg: test_function failed on openreg:0, stream 0: index 7 is out of bounds; no later "
+      "call collected this error\n$");
+}
+
+TEST_F(ExitDeathTest, AnErrorThatWasCollectedIsNotPrinted) {
+  EXPECT_EXIT(
+      {
+        Stream& stream = default_stream(0);
+        Stream& other = create_stream(0);
+        auto& event = leaked<Event>();
+        submit_failure(stream, "collected");
+        event.record(stream);
+        event.wait(other);
+        EXPECT_TRUE(happens([&] { return other.query(); }));
+        EXPECT_NE(error_of([&] { stream.synchronize(); }), "nothing");
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+TEST_F(ExitDeathTest, AfterShutdownLaunchesThrowAndFreesDoNothing) {
+  EXPECT_EXIT(
+      {
+        const std::string sentence =
+            "openreg: the device has been shut down; the process is about to exit";
+        Stream& stream = create_stream(0);
+        auto event = std::make_unique<Event>();
+        auto external = std::make_unique<ExternalEvent>();
+        event->record(stream);
+        external->wait(stream);
+        EXPECT_TRUE(is_initialized());
+        EXPECT_FALSE(is_shut_down());
+        shutdown();
+        shutdown();
+        EXPECT_TRUE(is_shut_down());
+        EXPECT_EQ(error_of([&] { submit_nothing(stream); }), sentence);
+        EXPECT_EQ(error_of([&] { stream.synchronize(); }), sentence);
+        EXPECT_EQ(error_of([&] { event->record(stream); }), sentence);
+        EXPECT_EQ(error_of([&] { event->synchronize(); }), sentence);
+        EXPECT_EQ(error_of([&] { external->signal(); }), "nothing");
+        EXPECT_FALSE(stream.query());
+        EXPECT_EQ(&default_stream(0), &find_stream(0, 0));
+        external.reset();
+        event.reset();
+        destroy_stream(stream);
+        std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+TEST_F(ExitDeathTest, ShutdownOfAnUnusedDeviceLeavesItUnused) {
+  EXPECT_EXIT(
+      {
+        EXPECT_FALSE(is_initialized());
+        shutdown();
+        EXPECT_FALSE(is_initialized());
+        EXPECT_NE(error_of([] { submit_nothing(default_stream(0)); }), "nothing");
+        std::exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+// Runs `body` in a forked child, and returns its exit status, or minus the signal that killed it.
+int status_of_child(const std::function<bool()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);  // a child that hangs on a lock of its parent's
+    std::exit(body() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+constexpr char kForked[] =
+    "openreg: cannot use the device in a forked subprocess; to use openreg with multiprocessing, "
+    "use the 'spawn' start method";
+
+TEST(Fork, EveryEntryPointOfTheChildSaysSoAndItExitsNormally) {
+  Stream& stream = default_stream(0);
+  Blocker blocker(stream);
+  Event event(true);
+  event.record(stream);
+  ExternalEvent external;
+  const int status = status_of_child([&] {
+    const auto refused = [](auto&& function) { return error_of(function) == kForked; };
+    return in_bad_fork() && is_initialized() && !is_shut_down() &&
+           refused([&] { submit_nothing(stream); }) && refused([&] { stream.synchronize(); }) &&
+           refused([] { synchronize_device(0); }) && refused([] { default_stream(0); }) &&
+           refused([] { create_stream(0); }) && refused([] { find_stream(0, 0); }) &&
+           refused([&] { event.record(stream); }) && refused([&] { event.wait(stream); }) &&
+           refused([&] { event.synchronize(); }) &&
+           refused([&] { Event::elapsed_ms(event, event); }) &&
+           refused([&] { external.wait(stream); }) && refused([&] { external.signal(); }) &&
+           refused([] { check_usable(); }) && stream.query() && event.query();
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(in_bad_fork());
+  blocker.open();
+  stream.synchronize();
+}
+
+TEST(Fork, AChildDestroysWhatItInheritedWhateverLocksWereHeld) {
+  std::atomic<bool> stop{false};
+  std::thread user([&] {
+    Event event;
+    while (!stop) {
+      Stream& stream = create_stream(0);
+      submit_nothing(stream);
+      event.record(stream);
+      event.wait(default_stream(1));
+      destroy_stream(stream);
+    }
+    synchronize_device(0);
+    synchronize_device(1);
+  });
+  Stream& inherited = create_stream(0);
+  for (int i = 0; i < 20; ++i) {
+    auto event = std::make_unique<Event>();
+    auto external = std::make_unique<ExternalEvent>();
+    event->record(inherited);
+    external->wait(inherited);
+    EXPECT_EQ(status_of_child([&] {
+                event.reset();
+                external.reset();
+                destroy_stream(inherited);
+                shutdown();
+                return error_of([&] { submit_nothing(inherited); }) == kForked;
+              }),
+              0);
+    external->signal();
+  }
+  stop = true;
+  user.join();
+  destroy_stream(inherited);
+}
+
+TEST_F(ExitDeathTest, AChildOfAProcessThatDidNotUseTheDeviceMayUseIt) {
+  EXPECT_EXIT(
+      {
+        const int status = status_of_child([] {
+          bool ran = false;
+          submit(default_stream(0), [&] { ran = true; });
+          default_stream(0).synchronize();
+          return ran && !in_bad_fork();
+        });
+        std::exit(status);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+}  // namespace
+}  // namespace openreg

@@ -1,0 +1,224 @@
+// The rules that decide the races between producers, owners and waiters. Each test makes the thread
+// lose that usually wins, and fails if its rule is taken out of the runtime.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+
+#include "runtime/event.h"
+#include "runtime/hooks.h"
+#include "runtime/strand.h"
+#include "runtime/test_point.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using testing::Blocker;
+using testing::BusyEngines;
+using testing::Gate;
+using testing::happens;
+using testing::OwnStream;
+using testing::SleepWatch;
+using testing::submit;
+using testing::submit_nothing;
+
+// Calls `action` the first time that any thread reaches `point`, on that thread.
+class AtPoint {
+ public:
+  AtPoint(TestPoint point, std::function<void()> action) {
+    g_point = point;
+    g_action = std::move(action);
+    g_state = kArmed;
+    g_test_hook = [](TestPoint reached) {
+      State armed = kArmed;
+      if (reached != g_point || !g_state.compare_exchange_strong(armed, kActing)) return;
+      g_action();
+      g_state = kDone;
+    };
+  }
+  // Waits for an action that has begun: it refers to the test's variables.
+  ~AtPoint() {
+    State armed = kArmed;
+    g_state.compare_exchange_strong(armed, kDone);
+    EXPECT_TRUE(happens([] { return g_state == kDone; }));
+    g_test_hook = nullptr;
+  }
+  AtPoint(const AtPoint&) = delete;
+  AtPoint& operator=(const AtPoint&) = delete;
+
+ private:
+  enum State { kArmed, kActing, kDone };
+
+  static inline TestPoint g_point;
+  static inline std::function<void()> g_action;
+  static inline std::atomic<State> g_state{kDone};
+};
+
+// What a wrong runtime lets happen and a right one does not: there is nothing to wait for, only a
+// time to give it.
+void give_time_to(const std::atomic<bool>& mistake) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  while (!mistake && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
+TEST(Protocol, AnOwnerThatGoesIdleLooksAtTheTailAgain) {
+  const OwnStream stream;
+  std::atomic<bool> ran{false};
+  const AtPoint point(TestPoint::kGoingIdle, [&] { submit(*stream, [&] { ran = true; }); });
+  submit_nothing(*stream);  // nobody waits: a host that helps would find the lost command
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+}
+
+TEST(Protocol, AnOwnerThatGoesIdleWakesWhoWaitsForRoom) {
+  const OwnStream stream;
+  Strand::of(*stream).limit = 1;
+  Blocker blocker(*stream);
+  const SleepWatch watch;
+  std::atomic<bool> submitted{false};
+  std::thread producer([&] {
+    submit_nothing(*stream);
+    submitted = true;
+  });
+  ASSERT_TRUE(watch.see());
+  blocker.open();
+  const bool in_time = happens([&] { return submitted.load(); });
+  EXPECT_TRUE(in_time);
+  if (!in_time) std::_Exit(1);  // the producer cannot be joined
+  producer.join();
+  stream->synchronize();
+  Strand::of(*stream).limit = Strand::kLimit;
+}
+
+TEST(Protocol, AStreamIsParkedBeforeItsFenceCanFire) {
+  const OwnStream stream;
+  ExternalEvent external;
+  Gate parking;
+  std::atomic<bool> signalled{false};
+  std::thread signaller([&] {
+    parking.wait();
+    external.signal();
+    signalled = true;
+  });
+  const AtPoint point(TestPoint::kParking, [&] {
+    parking.open();
+    give_time_to(signalled);
+  });
+  external.wait(*stream);
+  std::atomic<bool> ran{false};
+  submit(*stream, [&] { ran = true; });
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+  signaller.join();
+}
+
+TEST(Protocol, AStreamIsAsFarAsItsFenceSaysWhenTheFenceFires) {
+  const BusyEngines busy;
+  const OwnStream stream;
+  Event event;
+  Gate running;
+  Gate end;
+  submit(*stream, [&] {
+    running.open();
+    end.wait();
+  });
+  event.record(*stream);
+  // One host runs the stream, and stops as soon as it has fired the fence. The other one sleeps.
+  std::thread runner([&] { event.synchronize(); });
+  running.wait();
+  std::atomic<bool> drained{false};
+  std::atomic<bool> looked{false};
+  const SleepWatch watch;
+  std::thread waiter([&] {
+    event.synchronize();
+    drained = stream->query();
+    looked = true;
+  });
+  ASSERT_TRUE(watch.see());
+  const AtPoint point(TestPoint::kFired,
+                      [&] { EXPECT_TRUE(happens([&] { return looked.load(); })); });
+  end.open();
+  runner.join();
+  waiter.join();
+  EXPECT_TRUE(drained);
+}
+
+TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
+  const OwnStream stream;
+  Event event;
+  std::atomic<bool> looked{false};
+  const AtPoint point(TestPoint::kHeadMoved,
+                      [&] { EXPECT_TRUE(happens([&] { return looked.load(); })); });
+  event.record(*stream);
+  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  stream->synchronize();
+  EXPECT_TRUE(event.query());
+  looked = true;
+}
+
+// A host that is interrupted when it asks to be.
+struct Interrupted : std::runtime_error {
+  Interrupted() : std::runtime_error("interrupted") {}
+};
+std::atomic<bool> g_interrupt{false};
+
+TEST(Protocol, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
+  Hooks hooks;
+  hooks.check_interrupt = [] {
+    if (g_interrupt) throw Interrupted();
+  };
+  install_hooks(hooks);
+  g_interrupt = true;
+  const OwnStream stream;
+  Blocker blocker(*stream);
+  std::atomic<bool> ran{false};
+  submit(*stream, [&] { ran = true; });
+  // The host has slept enough and is about to ask whether to go on. Meanwhile the engine comes to
+  // the end of its command, and hands the stream over.
+  const AtPoint point(TestPoint::kWithdrawing, [&] {
+    const auto grants = scheduler_counters().grants;
+    blocker.open();
+    EXPECT_TRUE(happens([&] { return scheduler_counters().grants > grants; }));
+  });
+  EXPECT_THROW(stream->synchronize(), Interrupted);
+  g_interrupt = false;
+  EXPECT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_TRUE(ran);
+}
+
+TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
+  BusyEngines busy;
+  const OwnStream stream;
+  Event event;
+  Gate running;
+  Gate end;
+  submit(*stream, [&] {
+    running.open();
+    end.wait();
+  });
+  event.record(*stream);
+  std::thread runner([&] { stream->synchronize(); });
+  running.wait();
+  std::atomic<bool> ran{false};
+  submit(*stream, [&] { ran = true; });  // behind what the runner waits for
+  // The waiter has its event and is about to leave. Meanwhile the runner leaves, too.
+  const auto grants = scheduler_counters().grants;
+  const AtPoint point(TestPoint::kWithdrawing, [&] {
+    EXPECT_TRUE(happens([&] { return scheduler_counters().grants > grants; }));
+  });
+  const SleepWatch watch;
+  std::thread waiter([&] { event.synchronize(); });
+  ASSERT_TRUE(watch.see());
+  end.open();
+  runner.join();
+  waiter.join();
+  busy.open();
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+}
+
+}  // namespace
+}  // namespace openreg

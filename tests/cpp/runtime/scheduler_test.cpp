@@ -1,0 +1,283 @@
+// Who runs what, and when: engines, turns, priorities.
+
+#include "runtime/scheduler.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "runtime/event.h"
+#include "runtime/settings.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using testing::Blocker;
+using testing::BusyEngines;
+using testing::Gate;
+using testing::happens;
+using testing::OwnStream;
+using testing::SleepWatch;
+using testing::submit;
+using testing::submit_nothing;
+
+// A command that submits itself again, until the end of the scope.
+class EndlessStream {
+ public:
+  explicit EndlessStream(Priority priority = Priority::kNormal) : stream_(0, priority) { next(); }
+  ~EndlessStream() {
+    stop_ = true;
+    stream_->synchronize();
+    stream_->synchronize();  // what the last command has still submitted
+  }
+  EndlessStream(const EndlessStream&) = delete;
+  EndlessStream& operator=(const EndlessStream&) = delete;
+
+  int steps() const { return steps_; }
+
+ private:
+  void next() {
+    submit(*stream_, [this] {
+      ++steps_;
+      if (!stop_) next();
+    });
+  }
+
+  const OwnStream stream_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> steps_{0};
+};
+
+TEST(Scheduler, EndlessStreamsAllAdvanceThoughThereAreMoreOfThemThanEngines) {
+  const auto streams = static_cast<std::size_t>(settings().engines) + 2;
+  std::vector<std::unique_ptr<EndlessStream>> endless;
+  for (std::size_t i = 0; i < streams; ++i) endless.push_back(std::make_unique<EndlessStream>());
+  for (const auto& stream : endless) {
+    const int before = stream->steps();
+    EXPECT_TRUE(happens([&] { return stream->steps() > before + 1000; }));
+  }
+}
+
+TEST(Scheduler, AStreamOfHighPriorityIsTakenFirst) {
+  BusyEngines others(1);
+  const OwnStream held;
+  Blocker blocker(*held);
+  const OwnStream low;
+  const OwnStream high(0, Priority::kHigh);
+  std::vector<char> order;  // one engine: commands do not overlap
+  submit(*low, [&] { order.push_back('l'); });
+  submit(*high, [&] { order.push_back('h'); });
+  blocker.open();
+  ASSERT_TRUE(happens([&] { return low->query() && high->query(); }));
+  EXPECT_EQ(order, (std::vector<char>{'h', 'l'}));
+}
+
+TEST(Scheduler, AStreamOfHighPriorityInterruptsALowOneBetweenTwoCommands) {
+  BusyEngines others(1);
+  const OwnStream low;
+  const OwnStream high(0, Priority::kHigh);
+  std::vector<char> order;
+  Blocker blocker(*low);
+  submit(*low, [&] { order.push_back('l'); });
+  submit(*high, [&] { order.push_back('h'); });
+  blocker.open();
+  ASSERT_TRUE(happens([&] { return low->query() && high->query(); }));
+  EXPECT_EQ(order, (std::vector<char>{'h', 'l'}));
+}
+
+TEST(Scheduler, AParkedStreamHoldsNoEngine) {
+  BusyEngines others(1);
+  ExternalEvent external;
+  std::vector<std::unique_ptr<OwnStream>> parked;
+  const auto parks = scheduler_counters().parks;
+  for (int i = 0; i < 10; ++i) {
+    parked.push_back(std::make_unique<OwnStream>());
+    external.wait(**parked.back());
+  }
+  EXPECT_TRUE(happens([&] { return scheduler_counters().parks == parks + 10; }));
+  const OwnStream free;
+  std::atomic<bool> ran{false};
+  submit(*free, [&] { ran = true; });
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+  external.signal();
+  for (const auto& stream : parked) (*stream)->synchronize();
+}
+
+// An engine that sleeps inside a command, for something that this test completes.
+class NestedWait {
+ public:
+  NestedWait() {
+    pending_.wait(*inner_);
+    submit(*outer_, [this] {
+      running_.open();
+      go_.wait();
+      inner_->synchronize();
+    });
+    running_.wait();
+  }
+  void fall_asleep() {
+    const SleepWatch watch;
+    go_.open();
+    ASSERT_TRUE(watch.see());
+  }
+  void complete() {
+    pending_.signal();
+    outer_->synchronize();
+  }
+
+ private:
+  const OwnStream outer_;
+  const OwnStream inner_;
+  ExternalEvent pending_;
+  Gate running_;
+  Gate go_;
+};
+
+std::vector<std::unique_ptr<NestedWait>> one_per_engine() {
+  std::vector<std::unique_ptr<NestedWait>> waits;
+  for (int i = 0; i < settings().engines; ++i) waits.push_back(std::make_unique<NestedWait>());
+  return waits;
+}
+
+TEST(Scheduler, ASpareEngineDoesTheQueuedWorkOfOneThatSleepsInsideACommand) {
+  auto waits = one_per_engine();
+  const OwnStream stream;
+  std::atomic<bool> ran{false};
+  submit(*stream, [&] { ran = true; });
+  EXPECT_FALSE(ran);
+  for (const auto& wait : waits) wait->fall_asleep();
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+  EXPECT_GE(scheduler_counters().spares, 1u);
+  for (const auto& wait : waits) wait->complete();
+}
+
+TEST(Scheduler, ASpareEngineDoesTheWorkThatComesAfterTheOthersFellAsleep) {
+  auto waits = one_per_engine();
+  for (const auto& wait : waits) wait->fall_asleep();
+  for (int i = 0; i < 10; ++i) {
+    const OwnStream stream;
+    std::atomic<bool> ran{false};
+    submit(*stream, [&] { ran = true; });
+    ASSERT_TRUE(happens([&] { return ran.load(); }));
+  }
+  for (const auto& wait : waits) wait->complete();
+}
+
+TEST(Scheduler, SparesDoNotPileUp) {
+  for (int i = 0; i < 50; ++i) {
+    NestedWait wait;
+    wait.fall_asleep();
+    const OwnStream stream;
+    std::atomic<bool> ran{false};
+    submit(*stream, [&] { ran = true; });
+    ASSERT_TRUE(happens([&] { return ran.load(); }));
+    wait.complete();
+    // The engines that work at one time are never more than wanted.
+    std::atomic<int> at_work{0};
+    std::atomic<int> most{0};
+    std::vector<std::unique_ptr<OwnStream>> streams;
+    for (int s = 0; s < 4; ++s) {
+      streams.push_back(std::make_unique<OwnStream>());
+      submit(**streams.back(), [&] {
+        const int now = ++at_work;
+        if (now > most) most = now;
+        --at_work;
+      });
+    }
+    for (const auto& each : streams) ASSERT_TRUE(happens([&] { return (*each)->query(); }));
+    ASSERT_LE(most, settings().engines);
+  }
+}
+
+TEST(Scheduler, ARetiringEnginePassesItsCallOn) {
+  if (settings().engines != 2) GTEST_SKIP() << "needs two engines: one to retire, one to be called";
+  for (int round = 0; round < 20; ++round) {
+    // A host runs `inner`, so that its end calls no engine.
+    const OwnStream inner;
+    Gate inner_runs;
+    Gate inner_ends;
+    std::thread host;
+    {
+      const BusyEngines busy;
+      submit(*inner, [&] {
+        inner_runs.open();
+        inner_ends.wait();
+      });
+      host = std::thread([&] { inner->synchronize(); });
+      inner_runs.wait();
+    }
+    // The first engine sleeps inside a command, which will go on for long.
+    const OwnStream outer;
+    Gate returned;
+    Gate outer_ends;
+    const SleepWatch watch;
+    submit(*outer, [&] {
+      inner->synchronize();
+      returned.open();
+      outer_ends.wait();
+    });
+    ASSERT_TRUE(watch.see());
+    // The second one and a spare have worked, and sleep.
+    {
+      const OwnStream first;
+      const OwnStream second;
+      const Blocker busy_first(*first);
+      const Blocker busy_second(*second);
+    }
+    // Now there is one too many. Whichever is called retires; the other must hear of it.
+    inner_ends.open();
+    returned.wait();
+    const OwnStream stream;
+    std::atomic<bool> ran{false};
+    submit(*stream, [&] { ran = true; });
+    ASSERT_TRUE(happens([&] { return ran.load(); }));
+    outer_ends.open();
+    host.join();
+    outer->synchronize();
+  }
+}
+
+TEST(Scheduler, EnginesTakeNoSignals) {
+  const OwnStream stream;
+  sigset_t mask;
+  sigemptyset(&mask);
+  std::atomic<bool> ran{false};
+  submit(*stream, [&] {
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    ran = true;
+  });
+  ASSERT_TRUE(happens([&] { return ran.load(); }));
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGALRM}) {
+    EXPECT_EQ(sigismember(&mask, signal), 1) << signal;
+  }
+  sigset_t own;
+  pthread_sigmask(SIG_BLOCK, nullptr, &own);
+  EXPECT_EQ(sigismember(&own, SIGINT), 0);
+}
+
+TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
+  const OwnStream stream;
+  std::atomic<int> policy{-1};
+  submit(*stream, [&] { policy = sched_getscheduler(0); });
+  ASSERT_TRUE(happens([&] { return policy != -1; }));
+  EXPECT_EQ(policy, SCHED_BATCH);
+}
+
+TEST(Scheduler, EnginesAreStartedWhenThereIsWorkForThem) {
+  const auto wanted = static_cast<std::uint64_t>(settings().engines);
+  const auto spares = [] { return scheduler_counters().spares; };
+  { const BusyEngines busy; }
+  EXPECT_GE(scheduler_counters().engines, wanted);
+  EXPECT_LE(scheduler_counters().engines, wanted + spares());
+}
+
+}  // namespace
+}  // namespace openreg

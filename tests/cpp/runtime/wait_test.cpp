@@ -1,0 +1,300 @@
+// What hosts do while they wait.
+
+#include "runtime/wait.h"
+
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "runtime/event.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using testing::Blocker;
+using testing::BusyEngines;
+using testing::error_of;
+using testing::Gate;
+using testing::happens;
+using testing::OwnStream;
+using testing::SleepWatch;
+using testing::submit;
+using testing::submit_nothing;
+
+bool raises_self_wait(Stream& stream) {
+  return error_of([&] {
+           stream.synchronize();
+         }).find("openreg: a command must not wait for its own stream") != std::string::npos;
+}
+
+TEST(Wait, TheHostRunsTheStreamThatItWaitsFor) {
+  BusyEngines busy;
+  const OwnStream stream;
+  std::thread::id runner;
+  submit(*stream, [&] { runner = std::this_thread::get_id(); });
+  submit_nothing(*stream);
+  const auto before = scheduler_counters();
+  stream->synchronize();
+  const auto after = scheduler_counters();
+  EXPECT_EQ(runner, std::this_thread::get_id());
+  EXPECT_EQ(after.commands_by_hosts - before.commands_by_hosts, 2u);
+  EXPECT_EQ(after.helps - before.helps, 1u);
+  EXPECT_EQ(after.sleeps, before.sleeps);
+}
+
+TEST(Wait, ADiamondWithNoEngineFreeIsServedByTheWaiterAlone) {
+  BusyEngines busy;
+  const OwnStream top;
+  const OwnStream left;
+  const OwnStream right(1);
+  const OwnStream bottom(1);
+  Event from_top;
+  Event from_left;
+  Event from_right;
+  int a = 0;
+  int b = 0;
+  int c = 0;
+  int d = 0;
+  submit(*top, [&] { a = 1; });
+  from_top.record(*top);
+  from_top.wait(*left);
+  from_top.wait(*right);
+  submit(*left, [&] { b = a + 1; });
+  submit(*right, [&] { c = a + 2; });
+  from_left.record(*left);
+  from_right.record(*right);
+  from_left.wait(*bottom);
+  from_right.wait(*bottom);
+  submit(*bottom, [&] { d = b * c; });
+  const auto before = scheduler_counters();
+  bottom->synchronize();
+  const auto after = scheduler_counters();
+  EXPECT_EQ(d, 6);
+  EXPECT_EQ(after.commands_by_hosts - before.commands_by_hosts, 4u);
+  EXPECT_EQ(after.commands_by_engines, before.commands_by_engines);
+  EXPECT_EQ(after.sleeps, before.sleeps);
+}
+
+TEST(Wait, TheHostStopsWhenItsGoalIsReached) {
+  BusyEngines busy;
+  const OwnStream stream;
+  Event event;
+  submit_nothing(*stream);
+  event.record(*stream);
+  bool later = false;
+  submit(*stream, [&] { later = true; });
+  event.synchronize();
+  EXPECT_FALSE(later);
+  EXPECT_FALSE(stream->query());
+  busy.open();
+  EXPECT_TRUE(happens([&] { return stream->query(); }));  // the stream was given back
+  EXPECT_TRUE(later);
+}
+
+TEST(Wait, TheHostLeavesUnrelatedStreamsAlone) {
+  BusyEngines busy;
+  const OwnStream stream;
+  const OwnStream unrelated;
+  std::atomic<bool> ran{false};
+  submit(*unrelated, [&] { ran = true; });
+  submit_nothing(*stream);
+  stream->synchronize();
+  EXPECT_FALSE(ran);
+}
+
+TEST(Wait, AnEngineHandsTheStreamOverToTheHostThatWaits) {
+  const OwnStream stream;
+  Blocker blocker(*stream);
+  std::thread::id runner;
+  submit(*stream, [&] { runner = std::this_thread::get_id(); });
+  const auto grants = scheduler_counters().grants;
+  const SleepWatch watch;
+  std::thread host([&] {
+    stream->synchronize();
+    EXPECT_EQ(runner, std::this_thread::get_id());
+  });
+  ASSERT_TRUE(watch.see());
+  blocker.open();
+  host.join();
+  EXPECT_EQ(scheduler_counters().grants, grants + 1);
+}
+
+TEST(Wait, SeveralHostsWaitForOneStream) {
+  const OwnStream stream;
+  Blocker blocker(*stream);
+  int ran = 0;
+  for (int i = 0; i < 100; ++i) submit(*stream, [&ran] { ++ran; });
+  const SleepWatch watch;
+  std::vector<std::thread> hosts;
+  for (int i = 0; i < 4; ++i) {
+    hosts.emplace_back([&] {
+      stream->synchronize();
+      EXPECT_EQ(ran, 100);
+    });
+  }
+  ASSERT_TRUE(watch.see(4));
+  blocker.open();
+  for (auto& host : hosts) host.join();
+}
+
+TEST(Wait, ALongChainOfStreamsIsWalkedToItsBeginning) {
+  BusyEngines busy;
+  constexpr int kStreams = 100;
+  std::vector<std::unique_ptr<OwnStream>> streams;
+  std::vector<int> order;
+  Event event;
+  for (int i = 0; i < kStreams; ++i) {
+    streams.push_back(std::make_unique<OwnStream>(i % 2));
+    event.wait(**streams.back());
+    submit(**streams.back(), [&order, i] { order.push_back(i); });
+    event.record(**streams.back());
+  }
+  (*streams.back())->synchronize();
+  ASSERT_EQ(order.size(), static_cast<std::size_t>(kStreams));
+  for (int i = 0; i < kStreams; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST(Wait, AFullQueueMakesTheProducerWork) {
+  BusyEngines busy;
+  const OwnStream stream;
+  std::uint64_t ran = 0;
+  const auto before = scheduler_counters();
+  for (int i = 0; i < 1025; ++i) submit(*stream, [&ran] { ++ran; });
+  const auto after = scheduler_counters();
+  EXPECT_EQ(after.helps - before.helps, 1u);
+  EXPECT_EQ(ran, 512u);  // half of the bound, then it goes on launching
+  stream->synchronize();
+  EXPECT_EQ(ran, 1025u);
+}
+
+TEST(Wait, AProducerBehindAParkedHeadUsesNoProcessorTime) {
+  const OwnStream stream;
+  ExternalEvent external;
+  external.wait(*stream);
+  const SleepWatch watch;
+  std::atomic<bool> returned{false};
+  std::thread producer([&] {
+    for (int i = 0; i < 1024; ++i) submit_nothing(*stream);
+    returned = true;
+  });
+  ASSERT_TRUE(watch.see());
+  // The engines go to sleep within some 40 us. What is measured is that time passes without work.
+  timespec begin;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  timespec end;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+  const double used_ms = static_cast<double>(end.tv_sec - begin.tv_sec) * 1e3 +
+                         static_cast<double>(end.tv_nsec - begin.tv_nsec) * 1e-6;
+  EXPECT_LT(used_ms, 20.0);
+  EXPECT_FALSE(returned);
+  external.signal();
+  producer.join();
+  stream->synchronize();
+}
+
+TEST(Wait, ACommandMustNotWaitForItsOwnStream) {
+  const OwnStream stream;
+  submit(*stream, [&] { stream->synchronize(); });
+  EXPECT_TRUE(raises_self_wait(*stream));
+}
+
+TEST(Wait, ACommandMustNotWaitForItsOwnDevice) {
+  const OwnStream stream;
+  submit(*stream, [] { synchronize_device(0); });
+  EXPECT_TRUE(raises_self_wait(*stream));
+}
+
+TEST(Wait, ACommandMustNotWaitForALaterEventOfItsOwnStream) {
+  const OwnStream stream;
+  Event later;
+  Gate recorded;
+  submit(*stream, [&] {
+    recorded.wait();
+    later.synchronize();
+  });
+  later.record(*stream);
+  recorded.open();
+  EXPECT_TRUE(raises_self_wait(*stream));
+}
+
+TEST(Wait, ACommandMustNotWaitForAStreamThatWaitsForItsOwn) {
+  const OwnStream stream;
+  const OwnStream other;
+  Event later;
+  Gate queued;
+  submit(*stream, [&] {
+    queued.wait();
+    other->synchronize();
+  });
+  later.record(*stream);
+  later.wait(*other);
+  queued.open();
+  EXPECT_TRUE(raises_self_wait(*stream));
+  EXPECT_NE(error_of([&] { other->synchronize(); }), "nothing");  // the event hands the error on
+}
+
+TEST(Wait, ACommandMayWaitForAnEarlierEventOfItsOwnStream) {
+  const OwnStream stream;
+  Event earlier;
+  earlier.record(*stream);
+  bool returned = false;
+  submit(*stream, [&] {
+    earlier.synchronize();
+    returned = true;
+  });
+  stream->synchronize();
+  EXPECT_TRUE(returned);
+}
+
+TEST(Wait, ACommandSubmitsBeyondTheBoundToItsOwnStream) {
+  const OwnStream stream;
+  std::atomic<int> ran{0};
+  submit(*stream, [&] {
+    for (int i = 0; i < 5000; ++i) submit(*stream, [&ran] { ++ran; });
+  });
+  stream->synchronize();
+  stream->synchronize();
+  EXPECT_EQ(ran, 5000);
+}
+
+TEST(Wait, ACommandWaitsForAnotherStreamAndRunsIt) {
+  const OwnStream outer;
+  const OwnStream inner;
+  std::thread::id outer_runner;
+  std::thread::id inner_runner;
+  BusyEngines busy;
+  submit(*outer, [&] {
+    outer_runner = std::this_thread::get_id();
+    submit(*inner, [&] { inner_runner = std::this_thread::get_id(); });
+    inner->synchronize();
+  });
+  outer->synchronize();
+  EXPECT_EQ(outer_runner, std::this_thread::get_id());
+  EXPECT_EQ(inner_runner, std::this_thread::get_id());
+}
+
+TEST(Wait, AnErrorOfANestedWaitFailsTheCommandThatWaits) {
+  const OwnStream outer;
+  const OwnStream inner;
+  submit(*outer, [&] {
+    submit(*inner, [] { throw std::runtime_error("deep"); });
+    inner->synchronize();
+  });
+  const auto error = error_of([&] { outer->synchronize(); });
+  EXPECT_NE(error.find("stream " + std::to_string(outer->id()) +
+                       ": openreg: test_function failed on openreg:0, stream " +
+                       std::to_string(inner->id()) + ": deep"),
+            std::string::npos)
+      << error;
+  EXPECT_EQ(error_of([&] { inner->synchronize(); }), "nothing");
+}
+
+}  // namespace
+}  // namespace openreg
