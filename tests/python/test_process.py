@@ -194,3 +194,18 @@ def test_an_interrupted_queue_still_gives_the_right_result(interrupted_program):
         "print(x.min().item(), x.max().item())\n"
     )
     assert output.splitlines()[-1] == "500.0 500.0"
+
+
+def test_use_after_the_device_was_shut_down_raises_and_does_not_hang(run_python):
+    """A handler that was registered before torch runs after the device's own."""
+    result = run_python(
+        "import atexit\n"
+        "def late():\n"
+        "    torch.accelerator.synchronize()\n"
+        "    try: x + 1\n"
+        "    except RuntimeError as error: print(error)\n"
+        "atexit.register(late)\n"
+        "import torch\n"
+        "x = torch.ones(3, device='openreg')\n"
+    )
+    assert result.stdout == "openreg: the device has been shut down; the process is about to exit\n"

@@ -63,6 +63,16 @@ def test_the_state_is_seed_and_offset():
     assert seed == 77 and offset > 0 and offset % 4 == 0
 
 
+def test_the_offset_can_be_read_and_set():
+    generator = torch.Generator("openreg").manual_seed(3)
+    assert generator.get_offset() == 0
+    torch.rand(10, device="openreg", generator=generator)
+    offset = generator.get_offset()
+    second = torch.rand(10, device="openreg", generator=generator)
+    generator.set_offset(offset)
+    assert torch.equal(torch.rand(10, device="openreg", generator=generator), second)
+
+
 def test_all_states_round_trip():
     torch.openreg.manual_seed_all(5)
     states = torch.openreg.get_rng_state_all()
