@@ -54,6 +54,7 @@ Stream& find_stream(int device, std::int64_t id) {
 
 void synchronize_device(int device) {
   begin_use();
+  check_usable();  // what shutdown dropped would be waited for without end
   StreamPool& pool = StreamPool::of(device);
   if (runs_device_here(device)) throw_self_wait();
   // All markers first: what is submitted to one stream while we wait for another is not waited for.

@@ -201,11 +201,12 @@ def test_use_after_the_device_was_shut_down_raises_and_does_not_hang(run_python)
     result = run_python(
         "import atexit\n"
         "def late():\n"
-        "    torch.accelerator.synchronize()\n"
-        "    try: x + 1\n"
-        "    except RuntimeError as error: print(error)\n"
+        "    stream = torch.accelerator.current_stream()\n"
+        "    for use in (torch.accelerator.synchronize, stream.synchronize, x.cpu, lambda: x + 1):\n"
+        "        try: use()\n"
+        "        except RuntimeError as error: print(error)\n"
         "atexit.register(late)\n"
         "import torch\n"
         "x = torch.ones(3, device='openreg')\n"
     )
-    assert result.stdout == "openreg: the device has been shut down; the process is about to exit\n"
+    assert result.stdout == "openreg: the device has been shut down; the process is about to exit\n" * 4
