@@ -58,7 +58,7 @@ def load() -> None:
 
     from . import _patches, openreg
 
-    torch._register_device_module(NAME, openreg)  # type: ignore[no-untyped-call]
+    torch._register_device_module(NAME, openreg)
     # `import torch.openreg.memory` gives the submodule that is there, not a second copy of it.
     for module in [m for m in sys.modules if m.startswith(name + ".")]:
         sys.modules[f"torch.{module.removeprefix(__package__ + '.')}"] = sys.modules[module]

@@ -1,2 +1,0 @@
-VERSION: str
-TORCH_VERSION: str
