@@ -130,19 +130,29 @@ def test_byteswap_of_device_memory_is_refused():
     assert host.item() == 256
 
 
-def test_tensor_metadata_travels_with_a_tensor_of_the_device():
-    x = torch.ones(1, device="openreg")
-    assert torch._utils.get_tensor_metadata(x) == {}
-    metadata = {"version_number": True, "format_number": False}
-    torch._utils.set_tensor_metadata(x, metadata)
-    assert torch._utils.get_tensor_metadata(x) == metadata
-    assert torch._utils.get_tensor_metadata(save_and_load(x)) == metadata
-    assert torch._utils.get_tensor_metadata(save_and_load(x, map_location="openreg:1")) == metadata
-    assert torch._utils.get_tensor_metadata(save_and_load(x, map_location="cpu")) == {}
-
-
 def test_legacy_numpy_files_name_the_device():
     rebuild = torch._utils._rebuild_device_tensor_from_numpy
     x = rebuild(np.arange(3), torch.int64, "openreg:1", False)
     assert x.device == torch.device("openreg:1")
     assert x.tolist() == [0, 1, 2]
+
+
+def test_tensor_metadata_is_empty_by_default():
+    assert torch._utils.get_tensor_metadata(torch.ones(1, device="openreg")) == {}
+
+
+def test_tensor_metadata_is_kept_with_the_tensor_and_in_checkpoints():
+    x = torch.ones(3, device="openreg")
+    torch._utils.set_tensor_metadata(x, {"folded": True})
+    assert torch._utils.get_tensor_metadata(x) == {"folded": True}
+    assert torch._utils.get_tensor_metadata(x.detach()) == {"folded": True}
+    assert torch._utils.get_tensor_metadata(x.clone()) == {}
+
+    file = io.BytesIO()
+    torch.save(x, file)
+    for target, metadata in (("openreg:1", {"folded": True}), ("cpu", {})):
+        file.seek(0)
+        loaded = torch.load(file, map_location=target)
+        assert loaded.device == torch.device(target)
+        assert loaded.tolist() == [1, 1, 1]
+        assert torch._utils.get_tensor_metadata(loaded) == metadata
