@@ -142,7 +142,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   };
   static auto& slots = *new std::array<Slot, kMaxDevices>;  // leaked: PyTorch keeps references
   const auto index = resolve_device(device);
-  auto& slot = slots[static_cast<std::size_t>(index)];
+  auto& slot = slots[device_slot(index)];
   std::call_once(slot.made, [&] {
     slot.generator = new_generator(index);
     slot.generator.seed();

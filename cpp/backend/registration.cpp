@@ -18,7 +18,7 @@ namespace openreg::backend {
 
 namespace {
 
-const bool registered = [] {
+const bool kRegistered = [] {
   // Devices, streams, events. First: with a guard, PrivateUse1 is a kind of device that PyTorch can
   // switch to. (C10_REGISTER_GUARD_IMPL does the same from a macro.)
   c10::impl::registerDeviceGuard(kDeviceType, &device_guard());

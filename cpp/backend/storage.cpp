@@ -26,7 +26,7 @@ struct CopyArguments {
   std::size_t bytes;
 };
 
-const Kernel copy_kernel("copy_bytes", [](std::span<const std::byte> bytes) {
+const Kernel kCopyKernel("copy_bytes", [](std::span<const std::byte> bytes) {
   CopyArguments arguments;
   std::memcpy(&arguments, bytes.data(), sizeof arguments);
   const auto& space = AddressSpace::get();
@@ -53,7 +53,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
     auto& source = stream_of(from);
     const CopyArguments arguments{to, from, bytes};
     if (&source != &stream) order(source, stream);
-    stream.submit(copy_kernel, std::as_bytes(std::span(&arguments, 1)));
+    stream.submit(kCopyKernel, std::as_bytes(std::span(&arguments, 1)));
     if (&source != &stream)
       order(stream, source);  // memory freed there is not reused before it has been read
     if (settings().launch_blocking) stream.synchronize();

@@ -34,23 +34,24 @@ class StreamPool {
 // Leaked: a thread that outlives static destruction may still ask for a stream.
 StreamPool& pool(c10::DeviceIndex device, Priority priority) {
   static auto& pools = *new std::array<std::array<StreamPool, 2>, kMaxDevices>;
-  return pools[static_cast<std::size_t>(device)][priority == Priority::kHigh ? 1 : 0];
+  return pools[device_slot(device)][priority == Priority::kHigh ? 1 : 0];
 }
 
 }  // namespace
 
 openreg::Stream& current_stream(c10::DeviceIndex device) {
   if (device == -1) device = current_device();
-  if (device >= 0 && static_cast<std::size_t>(device) < kMaxDevices) {
-    if (auto* stream = thread_current().streams[static_cast<std::size_t>(device)]) return *stream;
+  if (const auto slot = device_slot(device); slot < kMaxDevices) {
+    if (auto* stream = thread_current().streams[slot]) return *stream;
   }
   const auto index = resolve_device(device);
   return translate_errors([&]() -> openreg::Stream& { return default_stream(index); });
 }
 
 openreg::Stream& exchange_current_stream(openreg::Stream& stream) {
-  auto& previous = current_stream(static_cast<c10::DeviceIndex>(stream.device()));
-  thread_current().streams[static_cast<std::size_t>(stream.device())] = &stream;
+  const auto device = static_cast<c10::DeviceIndex>(stream.device());
+  auto& previous = current_stream(device);
+  thread_current().streams[device_slot(device)] = &stream;
   return previous;
 }
 

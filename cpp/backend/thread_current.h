@@ -14,6 +14,11 @@ namespace openreg::backend {
 /// TORCH_OPENREG_DEVICES allows no more.
 inline constexpr std::size_t kMaxDevices = 64;
 
+/// Where what belongs to an existing device lies in an array of kMaxDevices.
+inline std::size_t device_slot(c10::DeviceIndex device) noexcept {
+  return static_cast<unsigned char>(device);
+}
+
 /// What device.h and stream.h call current, of the calling thread.
 struct ThreadCurrent {
   c10::DeviceIndex device = 0;
