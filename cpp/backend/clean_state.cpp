@@ -76,8 +76,9 @@ struct CleanState::Saved {
         functorch(std::move(at::functorch::functorchTLSAccessor())),
         python_dispatcher(c10::impl::PythonDispatcherTLS::get_state()),
         debug_info(c10::ThreadLocalDebugInfo::current()),
-        current(std::exchange(thread_current(), {})),
+        device(std::exchange(thread_current().device, 0)),
         flushes_denormals(flush_denormals()) {
+    if (thread_current().has_streams) streams = std::exchange(thread_current(), {});
     if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
       dispatch_modes = c10::impl::TorchDispatchModeTLS::get_state();
       c10::impl::TorchDispatchModeTLS::set_state({});
@@ -94,8 +95,8 @@ struct CleanState::Saved {
       record_function = true;
       at::enableRecordFunction(false);
     }
-    c10::impl::_force_tls_local_dispatch_key_set(
-        clean_keys());  // last: what is above includes and excludes keys
+    // Last, here and below: the functions above include and exclude keys.
+    c10::impl::_force_tls_local_dispatch_key_set(clean_keys());
   }
 
   ~Saved() {
@@ -108,7 +109,9 @@ struct CleanState::Saved {
     if (dispatch_modes) c10::impl::TorchDispatchModeTLS::set_state(std::move(*dispatch_modes));
     at::functorch::functorchTLSAccessor() = std::move(functorch);
     AutogradBits::exchange(autograd);
-    thread_current() = current;
+    if (streams || thread_current().has_streams)
+      thread_current() = streams.value_or(ThreadCurrent{});
+    thread_current().device = device;
     c10::impl::_force_tls_local_dispatch_key_set(keys);
   }
 
@@ -120,8 +123,9 @@ struct CleanState::Saved {
   std::unique_ptr<at::functorch::FuncTorchTLSBase> functorch;
   c10::impl::PyInterpreter* python_dispatcher;
   std::shared_ptr<c10::ThreadLocalDebugInfo> debug_info;
-  ThreadCurrent current;
+  c10::DeviceIndex device;
   bool flushes_denormals;  // each command sets its launcher's
+  std::optional<ThreadCurrent> streams;
   std::optional<c10::impl::TorchDispatchModeTLS> dispatch_modes;
   std::optional<at::impl::PythonTorchFunctionTLS> function_modes;
   bool record_function = false;

@@ -52,6 +52,7 @@ openreg::Stream& exchange_current_stream(openreg::Stream& stream) {
   const auto device = static_cast<c10::DeviceIndex>(stream.device());
   auto& previous = current_stream(device);
   thread_current().streams[device_slot(device)] = &stream;
+  thread_current().has_streams = true;
   return previous;
 }
 

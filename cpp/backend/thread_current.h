@@ -23,6 +23,7 @@ inline std::size_t device_slot(c10::DeviceIndex device) noexcept {
 struct ThreadCurrent {
   c10::DeviceIndex device = 0;
   std::array<openreg::Stream*, kMaxDevices> streams{};  ///< null: the device's default stream
+  bool has_streams = false;                             ///< a stream was set: most threads set none
 };
 
 ThreadCurrent& thread_current() noexcept;
