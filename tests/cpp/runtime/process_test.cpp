@@ -246,8 +246,8 @@ int status_of_child(const std::function<bool()>& body) {
 }
 
 constexpr char kForked[] =
-    "openreg: cannot use the device in a forked subprocess; to use openreg with multiprocessing, "
-    "use the 'spawn' start method";
+    "openreg: Cannot re-initialize openreg in forked subprocess. To use openreg with "
+    "multiprocessing, you must use the 'spawn' start method";
 
 TEST(Fork, EveryEntryPointOfTheChildSaysSoAndItExitsNormally) {
   Stream& stream = default_stream(0);
