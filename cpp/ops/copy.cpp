@@ -17,12 +17,13 @@ namespace openreg::ops {
 
 // Note [Copies]
 //
-//   device to device             a command; between two devices it runs on the source's stream, and
-//   both streams wait CPU to device, small         a command that carries the elements with it CPU
-//   to device, pinned        a command, if non_blocking; the pinned block is not reused before it
-//   has run CPU to device, pageable      waits for the stream, then the calling thread copies, as
-//   with CUDA device to CPU                a command if pinned and non_blocking, else waits, then
-//   the calling thread copies
+// - Within a device: a command.
+// - Between devices: a command of the source's stream. The destination's stream has to be ready
+//   before it, since queued work may still use the memory, and waits for it afterwards.
+// - From the CPU, small: a command that carries the elements with it.
+// - From the CPU, pinned and non_blocking: a command. The pinned block is not reused before it ran.
+// - From the CPU else: waits for the stream, then the calling thread copies, as with CUDA.
+// - To the CPU, pinned and non_blocking: a command; else as above.
 //
 // The copying itself is ATen's, with all conversions of dtype, strides, conj and neg bits, and
 // broadcasting.
