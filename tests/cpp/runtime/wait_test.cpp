@@ -106,6 +106,8 @@ TEST(Wait, TheHostLeavesUnrelatedStreamsAlone) {
   submit_nothing(*stream);
   stream->synchronize();
   EXPECT_FALSE(ran);
+  busy.open();
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
 }
 
 TEST(Wait, AnEngineHandsTheStreamOverToTheHostThatWaits) {
