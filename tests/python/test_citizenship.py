@@ -69,7 +69,7 @@ def test_import_starts_no_thread_and_reserves_no_memory(run_python):
 
 
 def test_autoload_adds_at_most_50_ms_to_import_torch(run_python):
-    seconds = [float(run_python(AUTOLOAD_SECONDS, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout) for _ in range(7)]
+    seconds = [float(run_python(AUTOLOAD_SECONDS, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout) for _ in range(5)]
     assert statistics.median(seconds) < 0.050
 
 
