@@ -6,12 +6,12 @@ namespace openreg {
 struct Hooks {
   /// The clean state for commands: called on the thread that is about to run commands, once per
   /// turn, and after it. `engine`: the thread is an engine (else a waiting host). The value
-  /// returned is given to leave_commands.
+  /// returned is given to leave_commands. Must not throw: the stream would be left without an owner.
   void* (*enter_commands)(bool engine) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 
-  /// Around a wait that does not return at once, on a host thread (bindings: releases the GIL if
-  /// held).
+  /// Around a wait that does not return at once, also one that a command makes (bindings: releases
+  /// the GIL if held).
   void* (*begin_wait)() = nullptr;
   void (*end_wait)(void* state) noexcept = nullptr;
 

@@ -1,5 +1,7 @@
 #include "runtime/scheduler.h"
 
+#include <cassert>
+
 #include "runtime/counters.h"
 #include "runtime/engine.h"
 #include "runtime/error.h"
@@ -32,6 +34,15 @@ namespace openreg {
 //   the tail and loads the state, the owner stores the state and loads the tail. One of them sees
 //   the other. They are operations and not fences so that the thread sanitizer understands them.
 
+namespace {
+
+bool is(const Strand& strand, Strand::State state) noexcept {
+  return strand.state.load(std::memory_order_relaxed) == state;
+}
+bool is_high(const Strand& strand) noexcept { return strand.level == Priority::kHigh; }
+
+}  // namespace
+
 Scheduler& Scheduler::get() {
   static Scheduler& scheduler = *new Scheduler;  // engines use it until the process is gone
   return scheduler;
@@ -41,7 +52,7 @@ Scheduler::Scheduler() : wanted_engines_(settings().engines) {}
 
 void Scheduler::schedule(Strand& strand) {
   Transition transition(*this);
-  if (strand.state.load(std::memory_order_relaxed) != Strand::State::kIdle) return;
+  if (!is(strand, Strand::State::kIdle)) return;
   if (strand.drained()) return;  // somebody was quicker, and is through with it
   make_runnable(strand, transition);
 }
@@ -49,16 +60,19 @@ void Scheduler::schedule(Strand& strand) {
 bool Scheduler::go_idle(Strand& strand) {
   reach(TestPoint::kGoingIdle);
   const std::lock_guard lock(mutex_);
+  assert(is(strand, Strand::State::kRunning));
   return try_idle(strand);
 }
 
 void Scheduler::release(Strand& strand) {
   Transition transition(*this);
+  assert(is(strand, Strand::State::kRunning));
   if (!strand.drained() || !try_idle(strand)) make_runnable(strand, transition);
 }
 
 bool Scheduler::hand_over(Strand& strand) {
   Transition transition(*this);
+  assert(is(strand, Strand::State::kRunning));
   if (strand.helpers.empty()) return false;
   make_runnable(strand, transition);
   return true;
@@ -66,6 +80,7 @@ bool Scheduler::hand_over(Strand& strand) {
 
 void Scheduler::set_parked(Strand& strand, Fence& fence) {
   const std::lock_guard lock(mutex_);
+  assert(is(strand, Strand::State::kRunning));
   strand.state.store(Strand::State::kParked, std::memory_order_relaxed);
   strand.parked_on = &fence;
   count(g_counters.parks);
@@ -74,6 +89,7 @@ void Scheduler::set_parked(Strand& strand, Fence& fence) {
 void Scheduler::unpark(IntrusiveList<Strand, &Strand::link> strands) {
   Transition transition(*this);
   while (Strand* const strand = strands.pop_front()) {
+    assert(is(*strand, Strand::State::kParked));
     strand->parked_on = nullptr;
     make_runnable(*strand, transition);
   }
@@ -84,8 +100,7 @@ Scheduler::Claim Scheduler::claim(Strand& begin, Waiter& waiter) {
   Strand* strand = &begin;
   Fence* hop = nullptr;
   // Every fence was recorded before the wait for it was submitted: the chain has no cycle.
-  while (strand->state.load(std::memory_order_relaxed) == Strand::State::kParked &&
-         !strand->parked_on->done()) {
+  while (is(*strand, Strand::State::kParked) && !strand->parked_on->done()) {
     hop = strand->parked_on;
     strand = hop->source();
     if (!strand) return {Claim::kOutside, nullptr, FenceRef(hop)};
@@ -148,12 +163,6 @@ bool Scheduler::try_idle(Strand& strand) {
   return true;
 }
 
-namespace {
-
-bool is_high(const Strand& strand) noexcept { return strand.level == Priority::kHigh; }
-
-}  // namespace
-
 void Scheduler::enqueue(Strand& strand) {
   run_queues_[is_high(strand) ? 0 : 1].push_back(strand);
   ready_.fetch_add(1, std::memory_order_relaxed);
@@ -161,6 +170,7 @@ void Scheduler::enqueue(Strand& strand) {
 }
 
 void Scheduler::dequeue(Strand& strand) {
+  assert(is(strand, Strand::State::kQueued));
   run_queues_[is_high(strand) ? 0 : 1].remove(strand);
   ready_.fetch_sub(1, std::memory_order_relaxed);
   if (is_high(strand)) ready_high_.fetch_sub(1, std::memory_order_relaxed);

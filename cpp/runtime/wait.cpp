@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "runtime/counters.h"
 #include "runtime/engine.h"
@@ -118,10 +119,7 @@ class HostWait {
         case Scheduler::Claim::kNothing:
           break;
       }
-      if (ask_) {
-        ask_ = false;
-        interrupt_.ask();
-      }
+      if (std::exchange(ask_, false) && !goal_.reached()) interrupt_.ask();
     }
   }
 

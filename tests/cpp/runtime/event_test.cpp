@@ -76,6 +76,32 @@ TEST(Event, AWaiterOfAnEarlierRecordIsNotFreedByALaterOneOnAQuickerStream) {
   EXPECT_TRUE(ordered);
 }
 
+TEST(Event, AWaitThatIsReachedAfterALaterRecordIsForTheEarlierOne) {
+  const OwnStream slow;
+  const OwnStream quick;
+  const OwnStream waiting;
+  ExternalEvent held;
+  Event event;
+  std::atomic<bool> ran{false};
+  const auto parks = scheduler_counters().parks;
+  held.wait(*waiting);
+  ASSERT_TRUE(happens([&] { return scheduler_counters().parks == parks + 1; }));
+  ExternalEvent slow_work;
+  slow_work.wait(*slow);
+  event.record(*slow);
+  event.wait(*waiting);
+  submit(*waiting, [&] { ran = true; });
+  event.record(*quick);
+  event.synchronize();
+  ASSERT_TRUE(happens([&] { return scheduler_counters().parks == parks + 2; }));  // `slow`
+  held.signal();
+  EXPECT_TRUE(happens([&] { return scheduler_counters().parks == parks + 3 || ran; }));
+  EXPECT_FALSE(ran);
+  slow_work.signal();
+  waiting->synchronize();
+  EXPECT_TRUE(ran);
+}
+
 TEST(Event, SynchronizeReturnsWhileLaterWorkIsQueuedBehindIt) {
   const OwnStream stream;
   Event event;
