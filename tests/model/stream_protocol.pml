@@ -1,0 +1,555 @@
+/* The protocol of streams, engines and waiting hosts (cpp/runtime), for the model checker spin.
+ *
+ * check.py compiles it once and explores the scenarios below. The environment of the checker says
+ * which one (SCENARIO) and which rule of the protocol is left out (REMOVED, 0: none).
+ *
+ * What is checked, in every interleaving: a stream has one owner and runs each command once and in
+ * order; a wait passes only when the recorded work has run; a synchronise returns only when query()
+ * agrees; a failure is raised once by each stream that it poisons; nobody sleeps for ever; at the
+ * end nothing is queued, parked, registered or called for.
+ *
+ * What stands for what: a section under the scheduler's mutex is one atomic step, but for the one in
+ * which an owner gives up (go_idle), whose lock-free observers matter. The same holds for a fence's
+ * mutex. Run queues and lists of helpers are sets: every order is explored. Hints (`wanted`,
+ * `ready`) may be missed at any time. A waiter that sleeps sees its own word and nothing else.
+ * A wait inside a command does not help: engines alone must guarantee progress.
+ * Not in the model: weak memory, the chunks of the queue, priorities, fairness between streams. */
+
+#define HOSTS 2
+#define ENGINES 2     /* threads that may exist */
+#define STREAMS 3
+#define FENCES 7
+#define EVENTS 2
+#define QUEUE 6       /* commands per stream in a run */
+#define SCRIPT 6      /* operations per host */
+#define NONE 15
+#define BIT(i) (1 << (i))
+
+/* Rules that can be left out. */
+#define LOOK_AGAIN 1     /* an owner that goes idle looks at the tail again */
+#define WAKE_ON_IDLE 2   /* and wakes who waits for room */
+#define PARK_FIRST 3     /* a stream is parked before its fence can fire */
+#define OWN_FENCE 4      /* each record has a fence of its own, not the event's version */
+#define HEAD_FIRST 5     /* the head moves before the fence fires */
+#define HEAD_IS_DONE 6   /* done is what the head has passed */
+#define GIVE_BACK 7      /* an interrupted waiter gives back what it was handed */
+#define SPARE 8          /* an engine that sleeps inside a command is replaced */
+#define UNBOUND_INSIDE 9 /* a command that submits ignores the bound */
+#define LOOK_REGISTERED 10 /* a fence that has fired takes no waiter */
+#define COUNT_VISITORS 11  /* an engine that was called is not called twice */
+
+mtype = { Idle, Queued, Running, Parked };
+mtype = { Run, Fail, Record, Wait, Submit, Synchronize };  /* commands */
+
+typedef Stream {
+  mtype state = Idle;
+  byte head, tail;       /* commands completed, published */
+  byte ran;              /* what has really run: head may move early only if a rule is missing */
+  byte parked_on = NONE;
+  byte helpers;          /* waiters that want it */
+  bool inside, poisoned;
+  byte raised;
+  mtype kind[QUEUE];
+  byte argument[QUEUE]   /* Record, Wait: fence; Submit, Synchronize: stream */
+};
+typedef Fence {
+  bool fired, failed;
+  byte source = NONE;    /* NONE: outside of the device */
+  byte position;
+  byte event = NONE, version;
+  byte streams, waiters  /* parked here, asleep here */
+};
+Stream S[STREAMS];
+Fence F[FENCES];
+byte fences;                              /* in use */
+byte newest[EVENTS] = NONE, recorded[EVENTS], completed[EVENTS];
+
+/* The scheduler. */
+bool mutex;
+byte ready, visitors, sleeping, notified, engines, blocked, starts;
+byte wanted = 1, limit = QUEUE;
+
+bool woken[HOSTS + ENGINES];
+bool granted[HOSTS];
+byte finished;
+bool interrupted;
+byte scenario, removed;
+
+#define without(rule) (removed == rule)
+#define passed(f) (F[f].source != NONE && S[F[f].source].head > F[f].position)
+#define outdated(f) (without(OWN_FENCE) && F[f].event != NONE && completed[F[f].event] >= F[f].version)
+#define done(f) (F[f].fired || outdated(f) || \
+                 (!without(HEAD_FIRST) && !without(HEAD_IS_DONE) && passed(f)))
+#define empty(s) (S[s].head == S[s].tail)
+
+/* ---- Scheduler, under its mutex ---- */
+
+inline call_engine() {
+  if
+  :: ready > visitors || without(COUNT_VISITORS) && ready > 0 ->
+     if
+     :: sleeping > notified -> notified++; visitors++
+     :: sleeping <= notified && (engines - blocked < wanted && !without(SPARE) || engines < wanted) ->
+        engines++; visitors++; starts++
+     :: else
+     fi
+  :: else
+  fi
+}
+
+inline make_runnable(s) {
+  if
+  :: (S[s].helpers & 1) -> S[s].helpers = S[s].helpers & ~1; S[s].state = Running; granted[0] = true; woken[0] = true
+  :: (S[s].helpers & 2) -> S[s].helpers = S[s].helpers & ~2; S[s].state = Running; granted[1] = true; woken[1] = true
+  :: S[s].helpers == 0 -> S[s].state = Queued; ready++; call_engine()
+  fi
+}
+
+inline wake_helpers(s) {
+  if
+  :: without(WAKE_ON_IDLE)
+  :: else ->
+     if :: (S[s].helpers & 1) -> woken[0] = true :: else fi;
+     if :: (S[s].helpers & 2) -> woken[1] = true :: else fi
+  fi
+}
+
+/* An owner gives up: the store of the state and the second look at the tail are two steps, since
+   producers look without the mutex. `gone`: nobody owns the stream any more. */
+inline give_up(s) {
+  S[s].state = Idle;
+  atomic {
+    if
+    :: !empty(s) && !without(LOOK_AGAIN) -> S[s].state = Running
+    :: else -> wake_helpers(s); gone = true
+    fi
+  }
+}
+
+inline go_idle(s) {
+  atomic { !mutex -> mutex = true };
+  give_up(s);
+  mutex = false
+}
+
+inline release(s) {
+  atomic { !mutex -> assert(S[s].state == Running && !S[s].inside); mutex = true };
+  if
+  :: empty(s) -> give_up(s)
+  :: else
+  fi;
+  atomic {
+    if :: !gone -> make_runnable(s) :: else -> gone = false fi;
+    mutex = false
+  }
+}
+
+/* ---- Fences ---- */
+
+inline new_fence(stream, fence) {
+  fence = fences; assert(fence < FENCES); fences++;
+  F[fence].source = stream; F[fence].position = 200   /* not known before it is published */
+}
+
+inline unpark_one(s) {
+  if
+  :: (todo & BIT(s)) -> assert(S[s].state == Parked); S[s].parked_on = NONE; make_runnable(s)
+  :: else
+  fi
+}
+
+inline fire(f) {
+  atomic {
+    F[f].fired = true;
+    if :: (F[f].waiters & 1) -> woken[0] = true :: else fi;
+    if :: (F[f].waiters & 2) -> woken[1] = true :: else fi;
+    if :: (F[f].waiters & 4) -> woken[2] = true :: else fi;
+    if :: (F[f].waiters & 8) -> woken[3] = true :: else fi;
+    F[f].waiters = 0; todo = F[f].streams; F[f].streams = 0
+  }
+  if
+  :: todo != 0 -> atomic { !mutex -> unpark_one(0); unpark_one(1); unpark_one(2); todo = 0 }
+  :: else
+  fi
+}
+
+/* ---- Producers ---- */
+
+inline publish(q, command, parameter) {
+  atomic {
+    assert(S[q].tail < QUEUE);
+    S[q].kind[S[q].tail] = command; S[q].argument[S[q].tail] = parameter;
+    if :: command == Record -> F[parameter].position = S[q].tail :: else fi;
+    S[q].tail++
+  }
+  if
+  :: S[q].state == Idle ->
+     atomic { !mutex -> if :: S[q].state == Idle && !empty(q) -> make_runnable(q) :: else fi }
+  :: else
+  fi
+}
+
+/* ---- Whoever owns stream s runs it: engines until it is drained, parked or wanted, hosts until
+        their goal is reached. Afterwards it is somebody else's. ---- */
+
+#define reached ((goal != NONE && done(goal)) || (goal == NONE && S[on].head >= position))
+#define enough (host && (reached || (hop != NONE && done(hop))))
+
+inline run_command(s) {
+  atomic {
+    assert(!S[s].inside && S[s].state == Running && S[s].ran == S[s].head);
+    S[s].inside = true; what = S[s].kind[S[s].head]; with = S[s].argument[S[s].head]
+  }
+  if
+  :: what == Wait ->
+     if
+     :: done(with)
+     :: else ->
+        if
+        :: without(PARK_FIRST) ->
+           atomic { if :: F[with].fired :: else -> F[with].streams = F[with].streams | BIT(s); gone = true fi };
+           if
+           :: gone -> atomic { !mutex -> S[s].state = Parked; S[s].parked_on = with; S[s].inside = false }
+           :: else
+           fi
+        :: else ->
+           atomic { !mutex ->
+             if
+             :: F[with].fired
+             :: else ->
+                S[s].state = Parked; S[s].parked_on = with; S[s].inside = false;
+                F[with].streams = F[with].streams | BIT(s); gone = true
+             fi
+           }
+        fi
+     fi;
+     if
+     :: gone
+     :: else ->
+        assert(F[with].source == NONE || S[F[with].source].ran > F[with].position);
+        if :: F[with].failed -> S[s].poisoned = true :: else fi
+     fi
+  :: what == Fail -> S[s].poisoned = true
+  :: what == Submit && !S[s].poisoned ->
+     if
+     :: without(UNBOUND_INSIDE) -> S[with].tail - S[with].head < limit
+     :: else
+     fi;
+     publish(with, Run, 0)
+  :: what == Synchronize && !S[s].poisoned ->
+     atomic { new_fence(with, inner); woken[me] = false };
+     publish(with, Record, inner);
+     atomic { if :: F[inner].fired -> woken[me] = true :: else -> F[inner].waiters = F[inner].waiters | BIT(me) fi };
+     if :: host :: else -> atomic { !mutex -> blocked++; call_engine() } fi;
+     woken[me];
+     if :: host :: else -> atomic { !mutex -> blocked-- } fi;
+     assert(done(inner)); inner = 0
+  :: what == Record -> F[with].failed = S[s].poisoned
+  :: else
+  fi;
+  if
+  :: gone
+  :: else ->
+     if :: what == Record && (without(HEAD_FIRST)) -> fire(with) :: else fi;
+     atomic {
+       S[s].ran++; S[s].inside = false; S[s].head++;
+       if
+       :: what == Record && F[with].event != NONE && F[with].version > completed[F[with].event] ->
+          completed[F[with].event] = F[with].version
+       :: else
+       fi
+     }
+     if :: what == Record && !without(HEAD_FIRST) -> fire(with) :: else fi
+  fi;
+  atomic { what = Run; with = 0 }
+}
+
+inline run_stream(s) {
+  do
+  :: enough -> release(s); break
+  :: !enough && empty(s) -> go_idle(s); if :: gone -> break :: else fi
+  :: !host && !empty(s) && S[s].helpers != 0 ->    /* may be missed: the other guards hold, too */
+     atomic { !mutex -> if :: S[s].helpers != 0 -> make_runnable(s); gone = true :: else fi };
+     if :: gone -> break :: else fi
+  :: !host && !empty(s) && ready > 0 -> release(s); break      /* the end of a turn */
+  :: !enough && !empty(s) -> run_command(s); if :: gone -> break :: else fi
+  od;
+  gone = false
+}
+
+/* ---- Engines ---- */
+
+proctype Engine(byte me) {
+  mtype what; byte s = NONE, with, todo, inner, hop = NONE, goal = NONE, on, position;
+  bool gone, spun, host;
+unborn:
+end_unborn:
+  atomic { starts > 0 && !mutex -> starts--; visitors-- };
+look:
+  atomic { !mutex ->
+    if
+    :: engines - blocked > wanted -> engines--; goto retire
+    :: else
+    fi;
+    if
+    :: ready > 0 ->
+       if
+       :: S[0].state == Queued -> s = 0
+       :: S[1].state == Queued -> s = 1
+       :: S[2].state == Queued -> s = 2
+       fi;
+       S[s].state = Running; ready--; spun = false
+    :: ready == 0 && !spun -> spun = true; visitors++; goto spin
+    :: ready == 0 && spun -> sleeping++; goto sleep
+    fi
+  };
+  run_stream(s);
+  s = NONE; goto look;
+spin:
+  atomic { !mutex -> visitors--; goto look };
+sleep:
+end_sleep:
+  atomic { notified > 0 && !mutex -> notified--; sleeping--; visitors--; goto look };
+retire:
+  atomic { !mutex -> call_engine(); spun = false; goto unborn }
+}
+
+/* ---- Hosts ---- */
+
+#define SUBMIT 1       /* x: stream */
+#define FAIL 2
+#define SUBMIT_FROM 3  /* a command on stream x that submits to stream y */
+#define SYNC_FROM 4    /* a command on stream x that synchronises stream y */
+#define RECORD 5       /* event y on stream x */
+#define WAIT 6         /* stream x for event y */
+#define WAIT_OUTSIDE 7 /* stream x for the fence that comes from outside */
+#define SYNC 8         /* stream x */
+#define SYNC_INTERRUPTIBLE 9
+#define SIGNAL 10      /* completes the fence from outside */
+
+#define operation(i, o, a, b) script[i] = o; x[i] = a; y[i] = b; length = i + 1
+
+/* Waits until the goal is reached (fence `goal`, or `position` on stream `on`), working meanwhile. */
+inline wait_for(interruptible) {
+  do
+  :: reached || leave -> break
+  :: else ->
+     atomic { !mutex ->
+       woken[me] = false; at = on; hop = NONE; own = false; registered = false;
+       do
+       :: S[at].state == Parked && !done(S[at].parked_on) ->
+          hop = S[at].parked_on; at = F[hop].source;
+          if :: at == NONE -> break :: else fi
+       :: else -> break
+       od;
+       if
+       :: at == NONE
+       :: else ->
+          if
+          :: S[at].state == Queued -> S[at].state = Running; ready--; own = true
+          :: S[at].state == Idle && !empty(at) -> S[at].state = Running; own = true
+          :: S[at].state == Idle && empty(at) ->
+             assert(reached || (hop != NONE && done(hop)))
+          :: S[at].state == Running || S[at].state == Parked ->
+             S[at].helpers = S[at].helpers | BIT(me); registered = true
+          fi
+       fi
+     };
+     if
+     :: !own && (registered || at == NONE) ->
+        watched = (hop == NONE -> goal : hop);
+        if
+        :: watched != NONE ->
+           atomic {
+             if
+             :: F[watched].fired && !without(LOOK_REGISTERED) -> woken[me] = true   /* does not sleep */
+             :: else -> F[watched].waiters = F[watched].waiters | BIT(me)
+             fi
+           }
+        :: else
+        fi;
+        if
+        :: reached
+        :: else ->
+           if
+           :: woken[me]
+           :: interruptible && !woken[me] && !interrupted -> atomic { interrupted = true; leave = true }
+           fi
+        fi;
+        if
+        :: watched != NONE -> atomic { F[watched].waiters = F[watched].waiters & ~BIT(me); watched = NONE }
+        :: else
+        fi;
+        if
+        :: registered ->
+           atomic { !mutex ->
+             S[at].helpers = S[at].helpers & ~BIT(me); registered = false;
+             own = granted[me]; granted[me] = false
+           }
+        :: else
+        fi;
+        if
+        :: own && leave ->
+           own = false;
+           if :: without(GIVE_BACK) :: else -> release(at) fi
+        :: else
+        fi
+     :: else
+     fi;
+     if :: own -> own = false; run_stream(at) :: else fi;
+     atomic { hop = NONE; at = NONE }
+  od
+}
+
+proctype Host(byte me) {
+  byte script[SCRIPT], x[SCRIPT], y[SCRIPT], length, pc;
+  byte on, goal = NONE, position, fence = NONE, target;
+  mtype what; byte with, todo, inner, hop = NONE, at = NONE, watched = NONE; mtype kind;
+  bool gone, own, registered, leave, synchronizing, bounded, host = true;
+  d_step {
+    if
+    :: scenario == 1 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
+    :: scenario == 1 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
+    :: scenario == 2 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, RECORD, 0, 0);
+                                   operation(2, WAIT, 1, 0); operation(3, SYNC, 1, 0)
+    :: scenario == 2 && me == 1 -> operation(0, RECORD, 1, 0); operation(1, WAIT, 0, 0)
+    :: scenario == 3 && me == 0 -> operation(0, WAIT_OUTSIDE, 0, 0); operation(1, SUBMIT, 0, 0);
+                                   operation(2, SYNC, 0, 0)
+    :: scenario == 3 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, SIGNAL, 0, 0)
+    :: scenario == 4 && me == 0 -> operation(0, FAIL, 0, 0); operation(1, RECORD, 0, 0);
+                                   operation(2, WAIT, 1, 0); operation(3, SYNC, 1, 0)
+    :: scenario == 4 && me == 1 -> operation(0, SYNC, 0, 0)
+    :: scenario == 5 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SUBMIT, 0, 0);
+                                   operation(2, SYNC_INTERRUPTIBLE, 0, 0)
+    :: scenario == 5 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
+    :: scenario == 6 && me == 0 -> operation(0, SUBMIT_FROM, 0, 0); operation(1, SYNC_FROM, 0, 1)
+    :: scenario == 6 && me == 1 -> operation(0, SUBMIT, 1, 0)
+    :: scenario == 7 && me == 0 -> operation(0, RECORD, 0, 0); operation(1, WAIT, 1, 0);
+                                   operation(2, RECORD, 1, 1); operation(3, WAIT, 2, 1);
+                                   operation(4, SYNC, 2, 0)
+    :: scenario == 7 && me == 1 -> operation(0, SUBMIT, 0, 0)
+    :: scenario == 8 && me == 0 -> operation(0, WAIT_OUTSIDE, 0, 0); operation(1, SUBMIT, 0, 0);
+                                   operation(2, SIGNAL, 0, 0)
+    :: scenario == 9 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SUBMIT, 0, 0)
+    :: scenario == 9 && me == 1 -> operation(0, SUBMIT, 0, 0)
+    :: scenario == 10 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, RECORD, 0, 0);
+                                    operation(2, WAIT, 1, 0)
+    :: scenario == 10 && me == 1 -> operation(0, RECORD, 2, 0)
+    :: scenario == 11 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SUBMIT, 1, 0)
+    :: scenario == 11 && me == 1 -> operation(0, SUBMIT, 2, 0)
+    :: else
+    fi
+  }
+  do
+  :: pc == length -> break
+  :: pc < length ->
+     atomic {
+       on = x[pc]; kind = Run; target = 0; bounded = true; synchronizing = false; fence = NONE;
+       if
+       :: script[pc] == SUBMIT
+       :: script[pc] == FAIL -> kind = Fail
+       :: script[pc] == SUBMIT_FROM -> kind = Submit; target = y[pc]
+       :: script[pc] == SYNC_FROM -> kind = Synchronize; target = y[pc]
+       :: script[pc] == RECORD ->
+          new_fence(on, target); kind = Record; fence = target;
+          recorded[y[pc]]++; F[fence].event = y[pc]; F[fence].version = recorded[y[pc]]
+       :: script[pc] == WAIT -> kind = Wait; target = newest[y[pc]]; if :: target == NONE -> goto next :: else fi
+       :: script[pc] == WAIT_OUTSIDE -> kind = Wait; target = 0
+       :: script[pc] == SYNC || script[pc] == SYNC_INTERRUPTIBLE ->
+          synchronizing = true; bounded = false; position = S[on].tail
+       :: script[pc] == SIGNAL -> goto signal
+       fi
+     };
+     if
+     :: synchronizing && S[on].head >= position -> goto synchronized
+     :: synchronizing && S[on].head < position -> atomic { new_fence(on, target); kind = Record }
+     :: else
+     fi;
+room:
+     if
+     :: bounded && S[on].tail - S[on].head >= limit -> goal = NONE; position = S[on].tail - limit / 2; goto wait
+     :: else
+     fi;
+     publish(on, kind, target);
+     if
+     :: fence != NONE -> newest[F[fence].event] = fence; goto next
+     :: fence == NONE && synchronizing -> goal = target
+     :: else -> goto next
+     fi;
+wait:
+     wait_for((script[pc] == SYNC_INTERRUPTIBLE));
+     if
+     :: !synchronizing -> goto room
+     :: synchronizing && leave -> goto next
+     :: else
+     fi;
+     assert(S[on].head > F[goal].position);   /* query() says so from here on */
+     position = 0;
+synchronized:
+     assert(S[on].head >= position && S[on].ran >= position);
+     atomic { if :: S[on].poisoned -> S[on].poisoned = false; S[on].raised++ :: else fi };
+     goto next;
+signal:
+     fire(0);
+next:
+     atomic { pc++; on = 0; goal = NONE; position = 0; fence = NONE; target = 0; kind = 0; leave = false;
+              synchronizing = false; bounded = false; woken[me] = false }
+  od;
+  finished++
+}
+
+/* Something outside of the device completes the fence. */
+proctype Outside() {
+  byte todo;
+  fire(0)
+}
+
+c_decl {
+\#include <stdlib.h>
+static int from_environment(const char* name) {
+  const char* value = getenv(name);
+  return value ? atoi(value) : 0;
+}
+}
+
+init {
+  byte i;
+  c_code { now.scenario = from_environment("SCENARIO"); now.removed = from_environment("REMOVED"); };
+  atomic {
+    fences = 1;   /* fence 0 is the one from outside */
+    if
+    :: scenario == 3 || scenario == 6 || scenario == 8 || scenario == 9 -> limit = 1
+    :: else
+    fi;
+    if :: scenario == 11 -> wanted = 2 :: else fi;
+    engines = 1; visitors = 1; starts = 1;   /* the first engine is started at first use */
+    run Engine(HOSTS); run Engine(HOSTS + 1);
+    run Host(0); run Host(1);
+    if :: scenario == 5 -> run Outside() :: else fi
+  }
+  timeout ->
+  if
+  :: scenario == 8 -> assert(finished == 1 && S[0].state == Parked && sleeping > 0); goto end_ok
+  :: else
+  fi;
+  assert(finished == HOSTS);
+  do
+  :: i < STREAMS ->
+     assert(S[i].state == Idle && empty(i) && S[i].ran == S[i].tail && S[i].helpers == 0); i++
+  :: else -> break
+  od;
+  i = 0;
+  do
+  :: i < fences -> assert(F[i].waiters == 0 && F[i].streams == 0); i++
+  :: else -> break
+  od;
+  assert(ready == 0 && visitors == 0 && notified == 0 && starts == 0 && blocked == 0 && engines - sleeping == 0);
+  if
+  :: scenario == 4 ->
+     assert(S[0].raised <= 1 && S[0].raised + S[0].poisoned == 1);
+     assert(S[1].raised <= 1 && !S[1].poisoned)
+  :: else
+  fi;
+end_ok:
+  skip
+}
