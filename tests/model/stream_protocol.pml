@@ -1,6 +1,6 @@
 /* The protocol of streams, engines and waiting hosts (cpp/runtime), for the model checker spin.
  *
- * check.py compiles it once and explores the scenarios below. The environment of the checker says
+ * check.sh compiles it once and explores the scenarios of Host. The environment of the checker says
  * which one (SCENARIO) and which rule of the protocol is left out (REMOVED, 0: none).
  *
  * What is checked, in every interleaving: a stream has one owner and runs each command once and in
@@ -35,8 +35,7 @@
 #define GIVE_BACK 7      /* an interrupted waiter gives back what it was handed */
 #define SPARE 8          /* an engine that sleeps inside a command is replaced */
 #define UNBOUND_INSIDE 9 /* a command that submits ignores the bound */
-#define LOOK_REGISTERED 10 /* a fence that has fired takes no waiter */
-#define COUNT_VISITORS 11  /* an engine that was called is not called twice */
+#define CLOSED_LIST 10   /* a fence that has fired takes no waiter */
 
 mtype = { Idle, Queued, Running, Parked };
 mtype = { Run, Fail, Record, Wait, Submit, Synchronize };  /* commands */
@@ -86,7 +85,7 @@ byte scenario, removed;
 
 inline call_engine() {
   if
-  :: ready > visitors || without(COUNT_VISITORS) && ready > 0 ->
+  :: ready > visitors ->   /* every engine that is on its way takes one stream */
      if
      :: sleeping > notified -> notified++; visitors++
      :: sleeping <= notified && (engines - blocked < wanted && !without(SPARE) || engines < wanted) ->
@@ -362,7 +361,7 @@ inline wait_for(interruptible) {
         :: watched != NONE ->
            atomic {
              if
-             :: F[watched].fired && !without(LOOK_REGISTERED) -> woken[me] = true   /* does not sleep */
+             :: F[watched].fired && !without(CLOSED_LIST) -> woken[me] = true   /* does not sleep */
              :: else -> F[watched].waiters = F[watched].waiters | BIT(me)
              fi
            }
@@ -401,6 +400,12 @@ inline wait_for(interruptible) {
   od
 }
 
+/* An event that lies before the head of a stream that is synchronised has happened. */
+inline check_event(e) {
+  assert(newest[e] == NONE || F[newest[e]].source != on ||
+         F[newest[e]].position >= S[on].head || done(newest[e]))
+}
+
 proctype Host(byte me) {
   byte script[SCRIPT], x[SCRIPT], y[SCRIPT], length, pc;
   byte on, goal = NONE, position, fence = NONE, target;
@@ -408,33 +413,43 @@ proctype Host(byte me) {
   bool gone, own, registered, leave, synchronizing, bounded, host = true;
   d_step {
     if
+    /* two hosts on one stream */
     :: scenario == 1 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
     :: scenario == 1 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
+    /* an event recorded again on another stream; waits across */
     :: scenario == 2 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, RECORD, 0, 0);
                                    operation(2, WAIT, 1, 0); operation(3, SYNC, 1, 0)
     :: scenario == 2 && me == 1 -> operation(0, RECORD, 1, 0); operation(1, WAIT, 0, 0)
+    /* a full queue behind a head that waits for something outside */
     :: scenario == 3 && me == 0 -> operation(0, WAIT_OUTSIDE, 0, 0); operation(1, SUBMIT, 0, 0);
                                    operation(2, SYNC, 0, 0)
-    :: scenario == 3 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, SIGNAL, 0, 0)
+    :: scenario == 3 && me == 1 -> operation(0, SUBMIT, 0, 0)
+    /* a failure, handed on by an event; two hosts synchronise */
     :: scenario == 4 && me == 0 -> operation(0, FAIL, 0, 0); operation(1, RECORD, 0, 0);
                                    operation(2, WAIT, 1, 0); operation(3, SYNC, 1, 0)
     :: scenario == 4 && me == 1 -> operation(0, SYNC, 0, 0)
-    :: scenario == 5 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SUBMIT, 0, 0);
-                                   operation(2, SYNC_INTERRUPTIBLE, 0, 0)
+    /* one of two waiters is interrupted */
+    :: scenario == 5 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC_INTERRUPTIBLE, 0, 0)
     :: scenario == 5 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
+    /* commands that submit and synchronise; a spare engine */
     :: scenario == 6 && me == 0 -> operation(0, SUBMIT_FROM, 0, 0); operation(1, SYNC_FROM, 0, 1)
     :: scenario == 6 && me == 1 -> operation(0, SUBMIT, 1, 0)
+    /* a chain of waits over three streams */
     :: scenario == 7 && me == 0 -> operation(0, RECORD, 0, 0); operation(1, WAIT, 1, 0);
                                    operation(2, RECORD, 1, 1); operation(3, WAIT, 2, 1);
                                    operation(4, SYNC, 2, 0)
     :: scenario == 7 && me == 1 -> operation(0, SUBMIT, 0, 0)
+    /* the user's own deadlock: it ends asleep, and not spinning */
     :: scenario == 8 && me == 0 -> operation(0, WAIT_OUTSIDE, 0, 0); operation(1, SUBMIT, 0, 0);
                                    operation(2, SIGNAL, 0, 0)
+    /* fire and forget, with a full queue: helping hosts would hide lost wakes */
     :: scenario == 9 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SUBMIT, 0, 0)
     :: scenario == 9 && me == 1 -> operation(0, SUBMIT, 0, 0)
+    /* fire and forget, with one event recorded on two streams */
     :: scenario == 10 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, RECORD, 0, 0);
                                     operation(2, WAIT, 1, 0)
     :: scenario == 10 && me == 1 -> operation(0, RECORD, 2, 0)
+    /* fire and forget on three streams, with two engines */
     :: scenario == 11 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SUBMIT, 1, 0)
     :: scenario == 11 && me == 1 -> operation(0, SUBMIT, 2, 0)
     :: else
@@ -487,6 +502,7 @@ wait:
      position = 0;
 synchronized:
      assert(S[on].head >= position && S[on].ran >= position);
+     atomic { check_event(0); check_event(1) };   /* and so does the query() of an event */
      atomic { if :: S[on].poisoned -> S[on].poisoned = false; S[on].raised++ :: else fi };
      goto next;
 signal:
@@ -525,7 +541,7 @@ init {
     engines = 1; visitors = 1; starts = 1;   /* the first engine is started at first use */
     run Engine(HOSTS); run Engine(HOSTS + 1);
     run Host(0); run Host(1);
-    if :: scenario == 5 -> run Outside() :: else fi
+    if :: scenario == 3 -> run Outside() :: else fi
   }
   timeout ->
   if

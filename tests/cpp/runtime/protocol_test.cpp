@@ -6,12 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <functional>
-#include <stdexcept>
 #include <thread>
 
+#include "at_point.h"
 #include "runtime/event.h"
-#include "runtime/hooks.h"
 #include "runtime/strand.h"
 #include "runtime/test_point.h"
 #include "stream_helpers.h"
@@ -19,6 +17,7 @@
 namespace openreg {
 namespace {
 
+using testing::AtPoint;
 using testing::Blocker;
 using testing::BusyEngines;
 using testing::Gate;
@@ -27,38 +26,6 @@ using testing::OwnStream;
 using testing::SleepWatch;
 using testing::submit;
 using testing::submit_nothing;
-
-// Calls `action` the first time that any thread reaches `point`, on that thread.
-class AtPoint {
- public:
-  AtPoint(TestPoint point, std::function<void()> action) {
-    g_point = point;
-    g_action = std::move(action);
-    g_state = kArmed;
-    g_test_hook = [](TestPoint reached) {
-      State armed = kArmed;
-      if (reached != g_point || !g_state.compare_exchange_strong(armed, kActing)) return;
-      g_action();
-      g_state = kDone;
-    };
-  }
-  // Waits for an action that has begun: it refers to the test's variables.
-  ~AtPoint() {
-    State armed = kArmed;
-    g_state.compare_exchange_strong(armed, kDone);
-    EXPECT_TRUE(happens([] { return g_state == kDone; }));
-    g_test_hook = nullptr;
-  }
-  AtPoint(const AtPoint&) = delete;
-  AtPoint& operator=(const AtPoint&) = delete;
-
- private:
-  enum State { kArmed, kActing, kDone };
-
-  static inline TestPoint g_point;
-  static inline std::function<void()> g_action;
-  static inline std::atomic<State> g_state{kDone};
-};
 
 // What a wrong runtime lets happen and a right one does not: there is nothing to wait for, only a
 // time to give it.
@@ -158,36 +125,6 @@ TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
   stream->synchronize();
   EXPECT_TRUE(event.query());
   looked = true;
-}
-
-// A host that is interrupted when it asks to be.
-struct Interrupted : std::runtime_error {
-  Interrupted() : std::runtime_error("interrupted") {}
-};
-std::atomic<bool> g_interrupt{false};
-
-TEST(Protocol, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
-  Hooks hooks;
-  hooks.check_interrupt = [] {
-    if (g_interrupt) throw Interrupted();
-  };
-  install_hooks(hooks);
-  g_interrupt = true;
-  const OwnStream stream;
-  Blocker blocker(*stream);
-  std::atomic<bool> ran{false};
-  submit(*stream, [&] { ran = true; });
-  // The host has slept enough and is about to ask whether to go on. Meanwhile the engine comes to
-  // the end of its command, and hands the stream over.
-  const AtPoint point(TestPoint::kWithdrawing, [&] {
-    const auto grants = scheduler_counters().grants;
-    blocker.open();
-    EXPECT_TRUE(happens([&] { return scheduler_counters().grants > grants; }));
-  });
-  EXPECT_THROW(stream->synchronize(), Interrupted);
-  g_interrupt = false;
-  EXPECT_TRUE(happens([&] { return stream->query(); }));
-  EXPECT_TRUE(ran);
 }
 
 TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
