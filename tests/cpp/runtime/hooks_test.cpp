@@ -176,7 +176,11 @@ TEST_F(HooksTest, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
   const OwnStream stream;
   Blocker blocker(*stream);
   std::atomic<bool> ran{false};
-  submit(*stream, [&] { ran = true; });
+  Gate interrupted;
+  submit(*stream, [&] {
+    interrupted.wait();
+    ran = true;
+  });
   // The host has slept enough and is about to ask whether to go on. Meanwhile the engine comes to
   // the end of its command, and hands the stream over.
   const AtPoint point(TestPoint::kWithdrawing, [&] {
@@ -186,6 +190,7 @@ TEST_F(HooksTest, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
   });
   check_with([] { throw Interrupted(); });
   EXPECT_THROW(stream->synchronize(), Interrupted);
+  interrupted.open();
   EXPECT_TRUE(happens([&] { return stream->query(); }));
   EXPECT_TRUE(ran);
 }
