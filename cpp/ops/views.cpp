@@ -19,6 +19,11 @@ namespace {
 /// do.
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offset,
                         at::IntArrayRef size, at::IntArrayRef stride) {
+  // ATen checks this too, but only after the storage has been grown as if it were ours.
+  TORCH_CHECK(self.device() == source.device(),
+              "Attempted to set the storage of a tensor on device \"", self.device(),
+              "\" to a storage on different device \"", source.device(),
+              "\".  This is no longer allowed; the devices must match.");
   grow_storage(source, bytes_needed(size, stride, self.dtype().itemsize(), offset));
   return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
 }

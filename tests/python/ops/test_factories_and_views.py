@@ -149,3 +149,12 @@ def test_fill_takes_scalars_and_tensors():
     assert x.fill_(torch.tensor(1.5)).cpu().tolist() == [1.5] * 3
     assert x.fill_(torch.tensor(0.5, device="openreg")).cpu().tolist() == [0.5] * 3
     assert x.zero_().cpu().tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("geometry", [(), (0, (1000,), (1,))])
+def test_set_to_a_storage_of_another_device_is_refused(geometry):
+    x, storage = torch.zeros(2, device="openreg"), torch.zeros(2).untyped_storage()
+    with pytest.raises(RuntimeError, match="Attempted to set the storage of a tensor on device"):
+        x.set_(storage, *geometry)
+    assert storage.nbytes() == 8
+    assert x.cpu().tolist() == [0.0, 0.0]
