@@ -1,5 +1,6 @@
-#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/fill_native.h>
+#include <ATen/ops/fill_ops.h>
+#include <ATen/ops/item.h>
 #include <ATen/ops/zero_native.h>
 #include <torch/library.h>
 
@@ -30,8 +31,8 @@ void run_zero(std::span<const std::byte> command) {
 }
 const Kernel zero_kernel{"aten::zero_", &run_zero};
 
+// Memory that several elements share may be filled, as on the CPU: they all get the same value.
 ArgumentWriter writer_for(const Kernel& kernel, const at::Tensor& self) {
-  at::assert_no_internal_overlap(self);
   ArgumentWriter writer(kernel.name(), self.device());
   writer.tensor(self, Access::kWrite);
   return writer;
@@ -47,6 +48,9 @@ at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
 at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
               value.dim(), " dimensions.");
+  if (self.device() != value.device() && !value.is_cpu()) {  // either may be the CPU, as with CUDA
+    return at::_ops::fill__Scalar::call(self, value.item());
+  }
   auto writer = writer_for(fill_tensor_kernel, self);
   writer.tensor(value);
   launch(fill_tensor_kernel, writer);

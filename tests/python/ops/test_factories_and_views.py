@@ -151,6 +151,20 @@ def test_fill_takes_scalars_and_tensors():
     assert x.zero_().cpu().tolist() == [0.0] * 3
 
 
+def test_fill_takes_tensors_of_other_devices():
+    other = torch.tensor(2.5, device="openreg:1")
+    assert torch.empty(3, device="openreg:0").fill_(other).cpu().tolist() == [2.5] * 3
+    assert torch.empty(3).fill_(other).tolist() == [2.5] * 3
+
+
+def test_expanded_tensors_can_be_filled():
+    x = torch.zeros(1, device="openreg")
+    x.expand(4).fill_(3.0)
+    assert x.item() == 3.0
+    x.expand(4).zero_()
+    assert x.item() == 0.0
+
+
 @pytest.mark.parametrize("geometry", [(), (0, (1000,), (1,))])
 def test_set_to_a_storage_of_another_device_is_refused(geometry):
     x, storage = torch.zeros(2, device="openreg"), torch.zeros(2).untyped_storage()
