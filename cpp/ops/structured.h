@@ -53,12 +53,13 @@ class MetaCall final : public Meta {
 
   at::Tensor& output(std::size_t i) { return outputs_[i]; }
 
-  /// The dtype that integral inputs have to be computed in, if it is a floating one. It follows
-  /// from the default dtype, which is the process's and may be another when the kernel runs: so it
-  /// is decided here, at the call.
+  /// The dtype that integral inputs and Python's numbers have to be computed in, if it is a
+  /// floating or complex one. It follows from the default dtype, which is the process's and may be
+  /// another when the kernel runs: so it is decided here, at the call.
   std::optional<at::ScalarType> floating_computation() const {
     if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
-      if (at::isFloatingType(this->common_dtype())) return this->common_dtype();
+      const auto dtype = this->common_dtype();
+      if (at::isFloatingType(dtype) || at::isComplexType(dtype)) return dtype;
     }
     return std::nullopt;
   }
@@ -117,22 +118,23 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
   static void submit(Call& call, A... args) {
     call.meta(ArgumentOf<A>::meta(args)...);
     ArgumentWriter writer(kernel_.name(), call.output(0).device());
-    const auto dtype = all_integral(args...) ? call.floating_computation() : std::nullopt;
+    const auto dtype = all_take_default_dtype(args...) ? call.floating_computation() : std::nullopt;
     (write(writer, args, dtype), ...);
     for (std::size_t i = 0; i < kOutputs; ++i) writer.tensor(call.output(i), Access::kWrite);
     launch(kernel_, writer, Tier::kStructured);
   }
 
   template <class T>
-  static bool is_integral(const T& argument) {
+  static bool takes_default_dtype(const T& argument) {
     if constexpr (std::is_same_v<T, at::Tensor>) {
-      return at::isIntegralType(argument.scalar_type(), /*includeBool=*/true);
+      return at::isIntegralType(argument.scalar_type(), /*includeBool=*/true) ||
+             argument.unsafeGetTensorImpl()->is_wrapped_number();
     } else {
       return !std::is_same_v<T, at::ITensorListRef>;  // values do not count, lists are left alone
     }
   }
-  static bool all_integral(const std::remove_reference_t<A>&... args) {
-    return (is_integral(args) && ...);
+  static bool all_take_default_dtype(const std::remove_reference_t<A>&... args) {
+    return (takes_default_dtype(args) && ...);
   }
 
   template <class T>

@@ -161,6 +161,24 @@ def test_default_dtype_is_read_at_the_launch():
     assert result.item() == expected.item()
 
 
+@pytest.mark.parametrize(
+    "op", [lambda x: x + 0.1, lambda x: x * 0.1, lambda x: x * 0.1j, lambda x: x.clone().add(x, alpha=2) / 3]
+)
+def test_python_numbers_take_the_default_dtype_of_the_launch(op):
+    a = torch.tensor([1, 3, 7])
+    x = a.to("openreg")
+    busy = torch.randn(1000, 1000).to("openreg")
+    torch.set_default_dtype(torch.float64)
+    try:
+        for _ in range(4):
+            busy = busy @ busy  # what follows runs when the default is another again
+        result, expected = op(x), op(a)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert result.dtype == expected.dtype
+    assert torch.equal(result.cpu(), expected)
+
+
 def test_channels_last_survives():
     a = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     x = a.to("openreg")
