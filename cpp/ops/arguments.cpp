@@ -67,6 +67,12 @@ constexpr std::int32_t kUndefined = -1;
 
 std::size_t align_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
+/// Where a storage's data lies. One that shares its memory until it is written (a lazy clone) gets
+/// its own here, copied in the order of the stream, before the command that writes.
+const void* memory_of(const c10::Storage& storage, Access access) {
+  return access == Access::kWrite ? storage.mutable_data() : storage.data();
+}
+
 template <class Buffer>
 std::size_t append(Buffer& buffer, const void* data, std::size_t count, std::size_t alignment = 8) {
   const auto at = align_up(buffer.size(), alignment);
@@ -124,7 +130,10 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
   for (std::size_t i = 0; i < tensor_identities_.size(); ++i) {
     if (tensor_identities_[i] != tensor.unsafeGetTensorImpl()) continue;
     if (access == Access::kWrite) {
-      reinterpret_cast<TensorRecord*>(tensors_.data() + tensor_offsets_[i])->flags |= kWritten;
+      auto& record = *reinterpret_cast<TensorRecord*>(tensors_.data() + tensor_offsets_[i]);
+      record.flags |= kWritten;
+      storages_[record.storage].pointer =
+          reinterpret_cast<std::uint64_t>(memory_of(tensor.storage(), access));
     }
     value<std::int32_t>(static_cast<std::int32_t>(i));
     return true;
@@ -135,7 +144,9 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
 std::uint32_t ArgumentWriter::add_storage(const void* identity, const void* pointer,
                                           std::size_t nbytes) {
   for (std::size_t i = 0; i < storages_.size(); ++i) {
-    if (storages_[i].identity == identity) return static_cast<std::uint32_t>(i);
+    if (storages_[i].identity != identity) continue;
+    storages_[i].pointer = reinterpret_cast<std::uint64_t>(pointer);
+    return static_cast<std::uint32_t>(i);
   }
   storages_.push_back({identity, reinterpret_cast<std::uint64_t>(pointer), nbytes});
   return static_cast<std::uint32_t>(storages_.size() - 1);
@@ -185,7 +196,8 @@ void ArgumentWriter::tensor(const at::TensorBase& tensor, Access access) {
 void ArgumentWriter::tensor_of_any_device(const at::TensorBase& tensor, Access access) {
   if (write_known(tensor, access)) return;
   const auto& storage = tensor.storage();
-  const auto index = add_storage(storage.unsafeGetStorageImpl(), storage.data(), storage.nbytes());
+  const auto index =
+      add_storage(storage.unsafeGetStorageImpl(), memory_of(storage, access), storage.nbytes());
   add_tensor(tensor, index, written_flag(access));
 }
 
@@ -196,7 +208,8 @@ void ArgumentWriter::inline_tensor(const at::TensorBase& cpu_tensor) {
 
 void ArgumentWriter::pinned_tensor(const at::TensorBase& cpu_tensor, Access access) {
   const auto& storage = cpu_tensor.storage();
-  const auto index = add_storage(storage.unsafeGetStorageImpl(), storage.data(), storage.nbytes());
+  const auto index =
+      add_storage(storage.unsafeGetStorageImpl(), memory_of(storage, access), storage.nbytes());
   add_tensor(cpu_tensor, index, kPinned | written_flag(access));
 }
 

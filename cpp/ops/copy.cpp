@@ -74,14 +74,14 @@ void copy_within_device(const at::Tensor& source, const at::Tensor& destination)
 void copy_between_devices(const at::Tensor& source, const at::Tensor& destination) {
   auto& from = backend::current_stream(source.device().index());
   auto& to = backend::current_stream(destination.device().index());
+  ArgumentWriter writer(copy_kernel.name(), source.device());
+  writer.tensor_of_any_device(destination, Access::kWrite);  // may queue work of the destination
+  writer.tensor(source);
   backend::translate_errors([&] {
     Event destination_ready;  // work queued on the destination may still use its memory
     destination_ready.record(to);
     destination_ready.wait(from);
   });
-  ArgumentWriter writer(copy_kernel.name(), source.device());
-  writer.tensor_of_any_device(destination, Access::kWrite);
-  writer.tensor(source);
   launch(copy_kernel, writer);
   backend::translate_errors([&] {
     Event copied;

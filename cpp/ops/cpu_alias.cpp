@@ -3,6 +3,7 @@
 #include <ATen/ops/copy_native.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/impl/COW.h>
 
 #include <cstring>
 
@@ -39,6 +40,11 @@ bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
 CpuAliases::StoragePair& CpuAliases::storage_pair(const c10::Storage& device_storage) {
   for (auto& pair : storages_) {
     if (pair.device.is_alias_of(device_storage)) return pair;
+  }
+  if (c10::impl::cow::is_cow_data_ptr(device_storage.data_ptr())) {
+    // The kernel may write: no more sharing of memory. The copy is queued, so it has to be awaited.
+    device_storage.mutable_data();
+    wait_for_device(device_);
   }
   auto* memory = AddressSpace::get().aperture(device_storage.data());
   c10::DataPtr data(memory, new c10::Storage(device_storage), &release_storage,
