@@ -71,21 +71,37 @@ void CpuAliases::copy_to_device(const c10::Storage& cpu, const c10::Storage& dev
   std::memcpy(AddressSpace::get().aperture(device.data()), cpu.data(), cpu.nbytes());
 }
 
+c10::Storage CpuAliases::device_storage(const c10::Storage& cpu) {
+  for (const auto& pair : storages_) {
+    if (pair.cpu.is_alias_of(cpu)) return pair.device;
+  }
+  const auto nbytes = static_cast<std::int64_t>(cpu.nbytes());
+  auto storage = empty_on(device_, {nbytes}, at::kByte).storage();
+  if (nbytes != 0) copy_to_device(cpu, storage);
+  storages_.push_back({storage, cpu, cpu.data()});  // a second tensor may share it
+  return storage;
+}
+
 void CpuAliases::take_over_changes() {
+  for (auto& [device, cpu] : tensors_) {  // first, since it changes elements
+    if (device.is_conj() == cpu.is_conj() && device.is_neg() == cpu.is_neg()) continue;
+    const auto resolved = cpu.clone();
+    auto* impl = cpu.unsafeGetTensorImpl();
+    impl->_set_conj(device.is_conj());
+    impl->_set_neg(device.is_neg());
+    at::native::copy_(cpu, resolved, /*non_blocking=*/false);
+  }
   for (auto& pair : storages_) {
     if (pair.cpu.data() == pair.memory) continue;
     grow_storage(pair.device, pair.cpu.nbytes());
     copy_to_device(pair.cpu, pair.device);
   }
   for (auto& [device, cpu] : tensors_) {
+    auto* impl = device.unsafeGetTensorImpl();
+    const auto storage = device_storage(cpu.storage());
+    if (!storage.is_alias_of(device.storage())) impl->set_storage_and_dtype(storage, cpu.dtype());
     if (!same_geometry(device, cpu)) {
-      device.unsafeGetTensorImpl()->set_sizes_and_strides(cpu.sizes(), cpu.strides(),
-                                                          cpu.storage_offset());
-    }
-    if (device.is_conj() != cpu.is_conj() || device.is_neg() != cpu.is_neg()) {
-      const auto resolved = cpu.clone();
-      auto memory = tensor_like(device, cpu.storage(), c10::DispatchKey::CPU);
-      at::native::copy_(memory, resolved, /*non_blocking=*/false);
+      impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
     }
   }
 }
@@ -94,22 +110,13 @@ at::Tensor CpuAliases::to_device(const at::Tensor& result) {
   if (!result.defined() || !result.is_cpu()) return result;
   TORCH_CHECK_NOT_IMPLEMENTED(
       result.layout() == at::kStrided && !result.is_quantized(),
-      "openreg: this operator returns a tensor that is not strided (got layout ", result.layout(),
-      ", dtype ", result.scalar_type(), "); call it on the CPU");
+      "openreg: this operator returns a kind of tensor that openreg does not have (got layout ",
+      result.layout(), ", dtype ", result.scalar_type(),
+      ", expected a strided one that is not quantized); call it on the CPU");
   for (const auto& pair : tensors_) {
     if (pair.cpu.is_same(result)) return pair.device;
   }
-  for (const auto& pair : storages_) {
-    if (pair.cpu.is_alias_of(result.storage())) {
-      return tensor_like(result, pair.device, c10::DispatchKey::PrivateUse1);
-    }
-  }
-  const auto nbytes = static_cast<std::int64_t>(result.storage().nbytes());
-  auto storage = empty_on(device_, {nbytes}, at::kByte).storage();
-  if (nbytes != 0) copy_to_device(result.storage(), storage);
-  storages_.push_back(
-      {storage, result.storage(), result.storage().data()});  // a second result may share it
-  return tensor_like(result, storage, c10::DispatchKey::PrivateUse1);
+  return tensor_like(result, device_storage(result.storage()), c10::DispatchKey::PrivateUse1);
 }
 
 }  // namespace openreg::ops

@@ -24,7 +24,7 @@ class CpuAliases {
   at::Tensor alias(const at::Tensor& tensor);
 
   /// Gives the device tensors what the kernel changed of their aliases beside the elements: sizes,
-  /// strides, a longer storage, conj and neg bits.
+  /// strides, a longer or another storage, conj and neg bits.
   void take_over_changes();
 
   /// A kernel's result as a device tensor: the tensor it is the alias of, a view of one, or a copy.
@@ -43,6 +43,8 @@ class CpuAliases {
   };
 
   StoragePair& storage_pair(const c10::Storage& device_storage);
+  /// The device storage behind a CPU one: its pair, or a copy if the kernel made it.
+  c10::Storage device_storage(const c10::Storage& cpu);
   void copy_to_device(const c10::Storage& cpu, const c10::Storage& device) const;
 
   c10::Device device_;

@@ -174,6 +174,51 @@ def test_memory_that_a_kernel_keeps_stays_alive():
         library._destroy()
 
 
+def test_a_kernel_may_give_its_argument_another_storage():
+    library = torch.library.Library("openreg_test_set", "FRAGMENT")
+    library.define("become(Tensor(a!) x, Tensor y) -> Tensor(a!)")
+    library.impl("become", lambda x, y: x.set_(y * 2), "CPU")
+    try:
+        x = torch.zeros(2, device="openreg")
+        assert torch.ops.openreg_test_set.become(x, torch.arange(6.0, device="openreg")) is x
+        assert x.cpu().tolist() == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+        assert x.untyped_storage().nbytes() == 24
+    finally:
+        library._destroy()
+
+
+def test_a_kernel_may_resize_and_conjugate_its_output():
+    library = torch.library.Library("openreg_test_conj", "FRAGMENT")
+    library.define("conjugate(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+
+    def conjugate(x, out):
+        out.resize_(x.shape).copy_(x)
+        torch._C._set_conj(out, True)
+        return out
+
+    library.impl("conjugate", conjugate, "CPU")
+    try:
+        a = torch.randn(5, dtype=torch.complex64)
+        out = torch.empty(0, dtype=torch.complex64, device="openreg")
+        torch.ops.openreg_test_conj.conjugate(a.to("openreg"), out=out)
+        assert not out.is_conj()
+        assert torch.equal(out.cpu(), a.conj().resolve_conj())
+    finally:
+        library._destroy()
+
+
+def test_an_argument_on_the_cpu_is_returned_as_itself():
+    library = torch.library.Library("openreg_test_count", "FRAGMENT")
+    library.define("count(Tensor x, Tensor(a!) counter) -> Tensor(a!)")
+    library.impl("count", lambda x, counter: counter.add_(x.sum()), "CPU")
+    try:
+        counter = torch.zeros(3)
+        assert torch.ops.openreg_test_count.count(torch.ones(2, device="openreg"), counter) is counter
+        assert counter.tolist() == [2.0] * 3
+    finally:
+        library._destroy()
+
+
 def test_counts_by_tier():
     torch.openreg.reset_launch_stats()
     x = torch.ones(4, device="openreg")
