@@ -4,6 +4,7 @@
 #include <ATen/core/List.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 
@@ -40,11 +41,12 @@ class CallDevice {
  public:
   explicit CallDevice(const c10::OperatorHandle& op) : op_(op) {}
 
-  void see(const at::Tensor& tensor) {
+  /// `written`: an argument that the operator changes, which no copy of its value can stand for.
+  void see(const at::Tensor& tensor, bool written) {
     if (!tensor.defined()) return;
     if (tensor.is_privateuseone()) {
       see(tensor.device());
-    } else if (tensor.dim() != 0 && !cpu_tensor_) {
+    } else if ((tensor.dim() != 0 || written) && !cpu_tensor_) {
       cpu_tensor_ = tensor.device();
     }
   }
@@ -89,13 +91,16 @@ void map_tensors(c10::IValue& value, F&& f) {
   }
 }
 
-c10::Device device_of_call(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+c10::Device device_of_call(const c10::OperatorHandle& op, const c10::FunctionSchema& schema,
+                           c10::ArrayRef<c10::IValue> arguments) {
   CallDevice device(op);
-  for (const auto& argument : arguments) {
-    if (argument.isDevice()) device.see(argument.toDevice());
-    auto copy = argument;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isDevice()) device.see(arguments[i].toDevice());
+    const auto* alias = schema.arguments()[i].alias_info();
+    const bool written = alias != nullptr && alias->isWrite();
+    auto copy = arguments[i];
     map_tensors(copy, [&](const at::Tensor& tensor) {
-      device.see(tensor);
+      device.see(tensor, written);
       return tensor;
     });
   }
@@ -127,10 +132,11 @@ void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHan
                               " has no kernel for openreg, and none for the CPU to run instead");
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
-  const auto device = device_of_call(op, torch::jit::last(*stack, arguments_count));
+  const auto device = device_of_call(op, schema, torch::jit::last(*stack, arguments_count));
   wait_for_device(device);
 
   CpuAliases aliases(device);
+  c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments
   for (std::size_t i = 0; i < arguments_count; ++i) {
     auto& argument = (*stack)[stack->size() - arguments_count + i];
     if (argument.isDevice() && argument.toDevice().is_privateuseone()) {
@@ -139,7 +145,9 @@ void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHan
       argument = cpu_generator(argument, device);
     } else {
       map_tensors(argument, [&](const at::Tensor& tensor) {
-        return tensor.defined() && tensor.is_privateuseone() ? aliases.alias(tensor) : tensor;
+        if (tensor.defined() && tensor.is_privateuseone()) return aliases.alias(tensor);
+        if (tensor.defined()) on_cpu.push_back(tensor);
+        return tensor;
       });
     }
   }
@@ -151,7 +159,11 @@ void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHan
     aliases.take_over_changes();
   }
   for (auto i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
-    map_tensors((*stack)[i], [&](const at::Tensor& result) { return aliases.to_device(result); });
+    map_tensors((*stack)[i], [&](const at::Tensor& result) {
+      const bool argument = std::any_of(on_cpu.begin(), on_cpu.end(),
+                                        [&](const at::Tensor& t) { return t.is_same(result); });
+      return argument ? result : aliases.to_device(result);
+    });
   }
 }
 

@@ -42,6 +42,19 @@ def test_mixed_devices_are_refused_at_the_call(op, first, second):
 @pytest.mark.parametrize(
     "op",
     [
+        lambda x: torch.tensor(1.0).masked_fill_(x > 0, 3.0),
+        lambda x: torch.frac(x, out=torch.tensor(0.0)),
+        lambda x: torch.abs(x, out=torch.tensor(0.0)),
+    ],
+)
+def test_a_cpu_tensor_that_would_be_written_is_refused_without_dimensions_too(op):
+    with pytest.raises(RuntimeError, match=r"openreg:0.*cpu|cpu.*openreg:0"):
+        op(torch.ones((), device="openreg"))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
         lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
         lambda d: torch.ones(2, 3, device=d) @ torch.ones(4, 3, device=d),
         lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
