@@ -38,7 +38,7 @@ void prepare_thread() noexcept {
 // How long a turn lasts if another stream is runnable.
 class Quantum {
  public:
-  // Asked once per command.
+  // Asked before each command while another stream is runnable.
   bool used_up() noexcept {
     return ++commands_ > kCommands || std::chrono::steady_clock::now() - begin_ >= kTime;
   }

@@ -9,7 +9,7 @@
 
 namespace openreg {
 
-class Strand;
+struct Strand;
 
 /// A host thread that waits: lies on its stack, is registered at most at one stream that it wants
 /// to run and at one fence that it watches, and sleeps on a word of its own. Whoever wakes it does

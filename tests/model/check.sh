@@ -53,7 +53,7 @@ needed() {
 holds 1 "two hosts on one stream"
 holds 2 "an event recorded again on another stream; waits across"
 holds 3 "a full queue behind a head that waits for something outside"
-holds 4 "a failure, handed on by an event; two hosts synchronise"
+holds 4 "a failure, handed on by an event; each host synchronises a stream"
 holds 5 "one of two waiters is interrupted"
 holds 6 "commands that submit and synchronise; a spare engine"
 holds 7 "a chain of waits over three streams"

@@ -417,17 +417,17 @@ proctype Host(byte me) {
     :: scenario == 1 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
     :: scenario == 1 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
     /* an event recorded again on another stream; waits across */
-    :: scenario == 2 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, RECORD, 0, 0);
-                                   operation(2, WAIT, 1, 0); operation(3, SYNC, 1, 0)
+    :: scenario == 2 && me == 0 -> operation(0, RECORD, 0, 0); operation(1, WAIT, 1, 0);
+                                   operation(2, SYNC, 1, 0)
     :: scenario == 2 && me == 1 -> operation(0, RECORD, 1, 0); operation(1, WAIT, 0, 0)
     /* a full queue behind a head that waits for something outside */
     :: scenario == 3 && me == 0 -> operation(0, WAIT_OUTSIDE, 0, 0); operation(1, SUBMIT, 0, 0);
                                    operation(2, SYNC, 0, 0)
     :: scenario == 3 && me == 1 -> operation(0, SUBMIT, 0, 0)
-    /* a failure, handed on by an event; two hosts synchronise */
+    /* a failure, handed on by an event; each host synchronises a stream */
     :: scenario == 4 && me == 0 -> operation(0, FAIL, 0, 0); operation(1, RECORD, 0, 0);
-                                   operation(2, WAIT, 1, 0); operation(3, SYNC, 1, 0)
-    :: scenario == 4 && me == 1 -> operation(0, SYNC, 0, 0)
+                                   operation(2, SYNC, 0, 0)
+    :: scenario == 4 && me == 1 -> operation(0, WAIT, 1, 0); operation(1, SYNC, 1, 0)
     /* one of two waiters is interrupted */
     :: scenario == 5 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC_INTERRUPTIBLE, 0, 0)
     :: scenario == 5 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, SYNC, 0, 0)
