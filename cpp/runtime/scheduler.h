@@ -60,8 +60,8 @@ class Scheduler {
     Strand* strand;
     FenceRef hop;  // the last fence on the way; null: `strand` is where the chain begins
   };
-  /// Throws Error if the chain leads to a stream that the calling thread is running: a command waits
-  /// for its own stream by way of others. It is seen only if they are parked by then.
+  /// Throws Error if the chain leads to a stream that the calling thread is running: a command
+  /// waits for its own stream by way of others. It is seen only if they are parked by then.
   Claim claim(Strand& begin, Waiter& waiter);
   /// After kRegistered, always. True: the stream was handed over meanwhile, the caller owns it.
   bool withdraw(Strand& strand, Waiter& waiter);
