@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/failure.h"
+#include "runtime/fence_pool.h"
 #include "runtime/intrusive_list.h"
 #include "runtime/strand.h"
 #include "runtime/waiter.h"
@@ -25,6 +26,9 @@ class Fence {
   explicit Fence(Strand* source, bool timed = false) noexcept : source_(source), timed_(timed) {}
   Fence(const Fence&) = delete;
   Fence& operator=(const Fence&) = delete;
+
+  static void* operator new(std::size_t bytes) { return allocate_fence(bytes); }
+  static void operator delete(void* memory) noexcept { free_fence(memory); }
 
   Strand* source() const noexcept { return source_; }
 

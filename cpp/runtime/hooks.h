@@ -6,7 +6,8 @@ namespace openreg {
 struct Hooks {
   /// The clean state for commands: called on the thread that is about to run commands, once per
   /// turn, and after it. `engine`: the thread is an engine (else a waiting host). The value
-  /// returned is given to leave_commands. Must not throw: the stream would be left without an owner.
+  /// returned is given to leave_commands. Must not throw: the stream would be left without an
+  /// owner.
   void* (*enter_commands)(bool engine) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 

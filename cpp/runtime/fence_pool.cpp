@@ -1,0 +1,111 @@
+#include "runtime/fence_pool.h"
+
+#include <array>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace openreg {
+
+#if defined(__SANITIZE_ADDRESS__)
+
+// Memory that is kept would hide a use after free.
+void* allocate_fence(std::size_t bytes) { return ::operator new(bytes); }
+void free_fence(void* memory) noexcept { ::operator delete(memory); }
+
+#else
+
+namespace {
+
+// Free memory, as a list through itself.
+struct Free {
+  Free* next;
+};
+
+struct Batch {
+  Free* first = nullptr;
+  std::size_t count = 0;
+};
+
+constexpr std::size_t kBatch = 128;
+
+// Full batches, on their way from threads that free to threads that allocate. Leaked: threads may
+// outlive static objects.
+struct Exchange {
+  std::mutex mutex;
+  std::array<Free*, 64> batches{};
+  std::size_t count = 0;
+};
+
+Exchange& exchange() {
+  static auto& exchange = *new Exchange;
+  return exchange;
+}
+
+void release(Batch& batch) noexcept {
+  while (Free* const memory = batch.first) {
+    batch.first = memory->next;
+    ::operator delete(memory);
+  }
+  batch.count = 0;
+}
+
+// A thread's own: one batch to take from and give to, and a full one beside it.
+struct ThreadCache {
+  Batch current;
+  Batch full;
+
+  ~ThreadCache() {
+    release(current);
+    release(full);
+  }
+};
+
+thread_local ThreadCache t_cache;
+
+bool take_batch(Batch& batch) {
+  auto& all = exchange();
+  const std::lock_guard lock(all.mutex);
+  if (all.count == 0) return false;
+  batch = {all.batches[--all.count], kBatch};
+  return true;
+}
+
+bool give_batch(Batch& batch) noexcept {
+  auto& all = exchange();
+  const std::lock_guard lock(all.mutex);
+  if (all.count == all.batches.size()) return false;
+  all.batches[all.count++] = std::exchange(batch, {}).first;
+  return true;
+}
+
+}  // namespace
+
+void* allocate_fence(std::size_t bytes) {
+  auto& [current, full] = t_cache;
+  if (current.count == 0) {
+    if (full.count != 0) {
+      std::swap(current, full);
+    } else if (!take_batch(current)) {
+      return ::operator new(bytes);
+    }
+  }
+  Free* const memory = current.first;
+  current.first = memory->next;
+  --current.count;
+  return memory;
+}
+
+void free_fence(void* memory) noexcept {
+  auto& [current, full] = t_cache;
+  if (current.count == kBatch) {
+    if (full.count != 0 && !give_batch(full)) release(full);
+    std::swap(current, full);
+  }
+  current.first = new (memory) Free{current.first};
+  ++current.count;
+}
+
+#endif
+
+}  // namespace openreg
