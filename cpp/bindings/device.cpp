@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "backend/exception.h"
+#include "bindings/autograd_threads.h"
 #include "bindings/bindings.h"
 #include "runtime/address_space.h"
 #include "runtime/process.h"
@@ -82,8 +83,14 @@ void init_device(nb::module_& m) {
       "of the device.");
   m.def("device_properties", &device_properties, nb::arg("index"), ReleaseGil());
   m.def(
-      "shutdown", [] { shutdown(); }, ReleaseGil(),
-      "Lets the running commands end, drops the queued ones, and takes no more. Idempotent.");
+      "shutdown",
+      [] {
+        shutdown();
+        settle_autograd_threads();
+      },
+      ReleaseGil(),
+      "Lets the running commands end, drops the queued ones, and takes no more. Returns when "
+      "autograd's threads are idle. Idempotent.");
 
   // Python's atexit functions run before the interpreter and libtorch's statics go.
   nb::module_::import_("atexit").attr("register")(m.attr("shutdown"));

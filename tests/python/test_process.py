@@ -99,6 +99,73 @@ def test_a_fresh_process_exits_with_work_in_flight_on_two_devices(run_python):
     assert result.stdout == result.stderr == ""
 
 
+@pytest.mark.parametrize("end", ["", "sys.exit(0)", "raise ValueError('the program failed')"])
+def test_a_process_can_end_right_after_backward(run_python, end):
+    result = run_python(
+        "import sys, torch\n"
+        "x = torch.rand(64, 64, device='openreg', requires_grad=True)\n"
+        "y = torch.rand(64, 64, device='openreg:1', requires_grad=True)\n"
+        f"((x @ x).to(y.device) @ y).sum().backward()\n{end}\n",
+        check=False,
+    )
+    failed = end.startswith("raise")
+    assert result.returncode == failed, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.splitlines()[-1:] == (["ValueError: the program failed"] if failed else [])
+
+
+def test_exit_waits_for_the_autograd_thread_that_still_runs_python(run_python):
+    """The interpreter must not be gone when PyTorch's thread asks for it. Here the thread does so a thousand times
+    after the program has begun to exit; after any backward it does so once, where it drops the task.
+    """
+    result = run_python(
+        "import atexit, threading, time, torch\n"
+        "running, exiting = threading.Event(), threading.Event()\n"
+        "def go_on(gradient):\n"
+        "    running.set()\n"
+        "    exiting.wait()\n"
+        "    for _ in range(1000): time.sleep(0)  # releases the interpreter, and asks for it again\n"
+        "    print('done', flush=True)\n"
+        "def fail(gradient):\n"
+        "    running.wait()\n"
+        "    raise ValueError\n"
+        "x, y = torch.ones(3, requires_grad=True), torch.ones(3, device='openreg', requires_grad=True)\n"
+        "x.register_hook(fail)\n"
+        "y.register_hook(go_on)\n"
+        "atexit.register(exiting.set)\n"
+        "try: torch.autograd.backward([x.sum(), y.sum()])\n"
+        "except ValueError: pass\n"
+        "assert not exiting.is_set()\n"
+    )
+    assert result.stdout == "done\n"
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("device", ["cpu", "openreg"])
+def test_a_forked_child_does_not_wait_for_the_autograd_threads_of_its_parent(run_python, device):
+    """They exist after any backward, and PyTorch's engine would wait for them, as long as this variable says."""
+    result = run_python(
+        "import os, sys, torch\n"
+        f"torch.ones(3, device='{device}', requires_grad=True).sum().backward()\n"
+        "if os.fork() == 0: sys.exit(0)\n"
+        "assert os.wait()[1] == 0\n",
+        TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="10000",
+    )
+    assert result.stdout == result.stderr == ""
+
+
+def test_exit_after_backward_on_the_cpu_does_not_initialise_the_device(run_python):
+    """The handler was registered before torch's, and runs after the device's own."""
+    result = run_python(
+        "import atexit\n"
+        "atexit.register(lambda: print(torch.openreg.is_initialized()))\n"
+        "import torch\n"
+        "torch.ones(3, requires_grad=True).sum().backward()\n"
+    )
+    assert result.stdout == "False\n"
+    assert result.stderr == ""
+
+
 def test_a_daemon_thread_that_waits_does_not_spoil_the_exit(run_python):
     """The main thread ends once the other one runs commands: then it is in its wait."""
     result = run_python(
