@@ -7,9 +7,8 @@ namespace openreg::backend {
 /// The thread state that every command runs under, whoever runs it: no Python dispatch or
 /// torch-function modes, no functorch levels, no autograd and ADInplaceOrView keys, no autocast, no
 /// inference mode surprises, no RecordFunction callbacks of the host; the thread's device and
-/// stream are restored after. Engines also compute with one OpenMP and one MKL thread. Installed
-/// into the runtime by install_clean_state(); used directly where an operator runs a CPU kernel in
-/// place.
+/// stream are restored after. Engines also compute with one OpenMP and one MKL thread. The runtime
+/// makes one for each turn, once install_clean_state() was called.
 class CleanState {
  public:
   CleanState();

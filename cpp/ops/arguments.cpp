@@ -12,6 +12,7 @@
 #include <new>
 
 #include "backend/denormals.h"
+#include "ops/same_device.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {
@@ -79,12 +80,6 @@ std::size_t append(Buffer& buffer, const void* data, std::size_t count, std::siz
   buffer.resize_for_overwrite(at + count);
   if (count != 0) std::memcpy(buffer.data() + at, data, count);
   return at;
-}
-
-[[noreturn]] void refuse_device(const char* op, c10::Device expected, c10::Device got) {
-  TORCH_CHECK(false,
-              "Expected all tensors to be on the same device, but found at least two devices, ",
-              expected, " and ", got, "! (when checking the arguments of ", op, ")");
 }
 
 at::Tensor make_cpu_tensor(const c10::Storage& storage, const TensorRecord& record,
@@ -189,7 +184,7 @@ void ArgumentWriter::tensor(const at::TensorBase& tensor, Access access) {
   } else if (access == Access::kRead && tensor.is_cpu() && tensor.dim() == 0) {
     add_payload_tensor(tensor);
   } else {
-    refuse_device(op_, device_, tensor.device());
+    refuse_mixed_devices(op_, device_, tensor.device());
   }
 }
 

@@ -106,7 +106,7 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
   } else {
     wait_for_device(device);
     CpuAliases aliases(device);
-    const NoAutograd no_autograd;
+    const BelowAutograd below_autograd;
     auto memory = aliases.alias(destination);
     at::native::copy_(memory, source, /*non_blocking=*/false);
   }
@@ -124,7 +124,7 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
   }
   wait_for_device(device);
   CpuAliases aliases(device);
-  const NoAutograd no_autograd;
+  const BelowAutograd below_autograd;
   auto out = destination;
   at::native::copy_(out, aliases.alias(source), /*non_blocking=*/false);
 }

@@ -6,10 +6,11 @@
 
 namespace openreg::ops {
 
-/// For code that runs CPU kernels on the calling thread: autograd has been dealt with above the
-/// backend.
-class NoAutograd {
-  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autograd_dispatch_keyset_with_ADInplaceOrView};
+/// For code that runs CPU kernels on the calling thread: autograd and autocast have been dealt with
+/// above the backend.
+class BelowAutograd {
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                                            c10::autocast_dispatch_keyset};
 };
 
 /// Device tensors as CPU tensors over the same memory, for a kernel that the calling thread runs

@@ -6,9 +6,14 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <array>
+#include <mutex>
+#include <optional>
+
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/exception.h"
+#include "backend/thread_current.h"
 
 namespace openreg::ops {
 
@@ -62,6 +67,18 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return empty_strided_on(requested_device(device), size, stride, c10::dtype_or_default(dtype));
 }
 
+/// One per device. Leaked as PyTorch leaks its own: zero tensors point to it for as long as they
+/// live.
+at::native::ZeroTensorAllocator& zero_tensor_allocator(c10::Device device) {
+  static auto& allocators =
+      *new std::array<std::optional<at::native::ZeroTensorAllocator>, backend::kMaxDevices>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  auto& allocator = allocators[backend::device_slot(device.index())];
+  if (!allocator) allocator.emplace(device);
+  return *allocator;
+}
+
 /// A tensor of zeros without memory: its data pointer is null and the ZeroTensor key makes
 /// operators treat it as zero.
 at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
@@ -69,9 +86,7 @@ at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarTyp
                                std::optional<bool>) {
   const c10::Device on(backend::kDeviceType,
                        backend::resolve_device(requested_device(device).index()));
-  auto* allocator = new at::native::ZeroTensorAllocator(on);
-  // Leaked as PyTorch leaks its own: storages of zero tensors point to it for as long as they live.
-  return at::detail::empty_generic(size, allocator,
+  return at::detail::empty_generic(size, &zero_tensor_allocator(on),
                                    kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
                                    c10::dtype_or_default(dtype), std::nullopt);
 }

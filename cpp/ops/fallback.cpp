@@ -12,6 +12,7 @@
 #include "backend/generator.h"
 #include "ops/cpu_alias.h"
 #include "ops/launch.h"
+#include "ops/same_device.h"
 
 namespace openreg::ops {
 
@@ -23,17 +24,17 @@ namespace openreg::ops {
 // it.
 namespace {
 
-/// Operators that take some of their tensors from the CPU although the others are on a device, as
-/// CUDA's do.
-bool takes_cpu_tensors(const c10::OperatorHandle& op) {
-  static const std::unordered_set<std::string> names{
-      "aten::_index_put_impl_",       // indices
-      "aten::_pack_padded_sequence",  // lengths
-      "aten::_ctc_loss.Tensor",       // lengths
+/// Arguments that may be CPU tensors although the others are on a device, as with CUDA.
+bool takes_cpu_tensors(const c10::OperatorHandle& op, const std::string& argument) {
+  static const std::unordered_set<std::string> arguments{
+      "aten::_index_put_impl_ indices",        //
+      "aten::_pack_padded_sequence lengths",   //
+      "aten::_ctc_loss.Tensor input_lengths",  //
+      "aten::_ctc_loss.Tensor target_lengths",
   };
   const auto& name = op.operator_name();
   if (name.name.rfind("aten::", 0) != 0) return true;  // a custom operator knows what it takes
-  return names.count(c10::toString(name)) != 0;
+  return arguments.count(c10::toString(name) + " " + argument) != 0;
 }
 
 /// Finds the device of a call and refuses mixed ones with CPU's sentence.
@@ -41,12 +42,16 @@ class CallDevice {
  public:
   explicit CallDevice(const c10::OperatorHandle& op) : op_(op) {}
 
-  /// `written`: an argument that the operator changes, which no copy of its value can stand for.
-  void see(const at::Tensor& tensor, bool written) {
+  void see(const at::Tensor& tensor, const c10::Argument& argument) {
     if (!tensor.defined()) return;
     if (tensor.is_privateuseone()) {
       see(tensor.device());
-    } else if ((tensor.dim() != 0 || written) && !cpu_tensor_) {
+      return;
+    }
+    const auto* alias = argument.alias_info();
+    // A number; but no copy of its value can stand for what the operator changes.
+    const bool number = tensor.dim() == 0 && !(alias != nullptr && alias->isWrite());
+    if (!number && !cpu_tensor_ && !takes_cpu_tensors(op_, argument.name())) {
       cpu_tensor_ = tensor.device();
     }
   }
@@ -57,21 +62,26 @@ class CallDevice {
     device_ = device;
   }
   c10::Device get() const {
-    if (device_ && cpu_tensor_ && !takes_cpu_tensors(op_)) refuse(*device_, *cpu_tensor_);
+    if (device_ && cpu_tensor_) refuse(*device_, *cpu_tensor_);
     return device_.value_or(c10::Device(backend::kDeviceType, backend::current_device()));
   }
 
  private:
   [[noreturn]] void refuse(c10::Device a, c10::Device b) const {
-    TORCH_CHECK(false,
-                "Expected all tensors to be on the same device, but found at least two devices, ",
-                a, " and ", b, "! (when checking the arguments of ", op_.operator_name(), ")");
+    refuse_mixed_devices(c10::toString(op_.operator_name()), a, b);
   }
 
   const c10::OperatorHandle& op_;
   std::optional<c10::Device> device_;
   std::optional<c10::Device> cpu_tensor_;
 };
+
+bool holds_tensors(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  const auto contained = type.containedTypes();
+  return std::any_of(contained.begin(), contained.end(),
+                     [](const c10::TypePtr& element) { return holds_tensors(*element); });
+}
 
 /// Calls `f` on each tensor in an argument or result, and puts back what it returns.
 template <class F>
@@ -88,6 +98,22 @@ void map_tensors(c10::IValue& value, F&& f) {
       if (const std::optional<at::Tensor> tensor = list.get(i)) list.set(i, f(*tensor));
     }
     value = list;
+  } else if (value.isGenericDict()) {  // of a custom operator, as are lists of lists
+    auto dict = value.toGenericDict().copy();
+    for (const auto& entry : dict) {
+      auto element = entry.value();
+      map_tensors(element, f);
+      entry.setValue(element);
+    }
+    value = dict;
+  } else if (value.isList() && holds_tensors(*value.type())) {
+    auto list = value.toList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      auto element = list.get(i);
+      map_tensors(element, f);
+      list.set(i, element);
+    }
+    value = list;
   }
 }
 
@@ -96,11 +122,12 @@ c10::Device device_of_call(const c10::OperatorHandle& op, const c10::FunctionSch
   CallDevice device(op);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].isDevice()) device.see(arguments[i].toDevice());
-    const auto* alias = schema.arguments()[i].alias_info();
-    const bool written = alias != nullptr && alias->isWrite();
+    TORCH_CHECK(!(arguments[i].isBool() && arguments[i].toBool() &&
+                  schema.arguments()[i].name() == "pin_memory"),
+                "Only dense CPU tensors can be pinned");
     auto copy = arguments[i];
     map_tensors(copy, [&](const at::Tensor& tensor) {
-      device.see(tensor, written);
+      device.see(tensor, schema.arguments()[i]);
       return tensor;
     });
   }
@@ -120,7 +147,9 @@ at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
   constexpr std::uint64_t kNumbersPerCall = 4;
   const auto generator = given.isNone() ? std::nullopt : std::optional(given.toGenerator());
   const auto philox = backend::reserve_philox(generator, device.index(), kNumbersPerCall);
-  return at::detail::createCPUGenerator(philox.seed ^ (philox.offset * 0x9E3779B97F4A7C15));
+  // CPU's generator takes 32 bits of its seed: the upper half of a product has something of all.
+  const auto mixed = (philox.seed ^ (philox.offset * 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9;
+  return at::detail::createCPUGenerator(mixed >> 32);
 }
 
 }  // namespace
@@ -154,7 +183,7 @@ void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHan
 
   count_launch(Tier::kSynchronous);
   {
-    const NoAutograd no_autograd;
+    const BelowAutograd below_autograd;
     cpu_op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
     aliases.take_over_changes();
   }

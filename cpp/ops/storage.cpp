@@ -5,15 +5,20 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/resize_native.h>
+#include <c10/util/safe_numerics.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "ops/factories.h"
 
 namespace openreg::ops {
 
 namespace {
+
+constexpr std::uint64_t kMostElements = std::numeric_limits<std::int64_t>::max();
 
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
                          std::optional<at::MemoryFormat> format) {
@@ -31,6 +36,11 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
 
 std::size_t bytes_needed(at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t itemsize,
                          std::int64_t offset) {
+  // What ATen would say of them, but only after the storage has been grown.
+  std::uint64_t elements = 0;
+  TORCH_CHECK(!c10::safe_multiplies_u64(sizes, &elements) && elements <= kMostElements,
+              "numel: integer multiplication overflow");
+  TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
   return strides.empty() ? at::detail::computeStorageNbytesContiguous(sizes, itemsize, offset)
                          : at::detail::computeStorageNbytes(sizes, strides, itemsize, offset);

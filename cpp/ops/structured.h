@@ -13,6 +13,7 @@
 
 #include "ops/argument_traits.h"
 #include "ops/launch.h"
+#include "ops/same_device.h"
 #include "ops/structured_outputs.h"
 
 namespace openreg::ops {
@@ -73,8 +74,9 @@ class MetaCall final : public Meta {
 /// the meta class (shapes, dtypes, checks), the C++ schemas, and the CPU kernel of the out form.
 ///
 ///   functional  meta makes the outputs on the device; the kernel is launched on them
-///   out         meta resizes the given outputs on the calling thread (they do not always arrive
-///   sized) in-place    the first argument is the output
+///   out         meta resizes the given outputs, which do not always arrive sized, on the calling
+///               thread
+///   in-place    the first argument is the output
 template <class Meta, class Functional, class Out,
           typename KernelSignature<typename Out::schema>::Type* kKernel,
           class FunctionalSchema = typename Functional::schema>
@@ -86,6 +88,9 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
   static constexpr std::size_t kInputs = sizeof...(A);
   static constexpr std::size_t kOutputs = output_count<R>();
   using Call = MetaCall<Meta, kOutputs>;
+  // Elementwise operators and reductions take 0-dim CPU tensors as numbers; their meta functions
+  // see to the devices.
+  static constexpr bool kTakesNumbers = std::is_base_of_v<at::TensorIteratorBase, Meta>;
 
   static R functional(A... args) {
     Call call(Form::kFunctional);
@@ -116,12 +121,27 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
                                      &run};
 
   static void submit(Call& call, A... args) {
+    if constexpr (!kTakesNumbers) {
+      SameDevice devices(kernel_.name());
+      (check_device(devices, args), ...);
+    }
     call.meta(ArgumentOf<A>::meta(args)...);
     ArgumentWriter writer(kernel_.name(), call.output(0).device());
     const auto dtype = all_take_default_dtype(args...) ? call.floating_computation() : std::nullopt;
     (write(writer, args, dtype), ...);
     for (std::size_t i = 0; i < kOutputs; ++i) writer.tensor(call.output(i), Access::kWrite);
     launch(kernel_, writer, Tier::kStructured);
+  }
+
+  template <class T>
+  static void check_device(SameDevice& devices, const T& argument) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      devices.see(argument);
+    } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
+      if (argument) devices.see(*argument);
+    } else if constexpr (std::is_same_v<T, at::ITensorListRef>) {
+      for (const auto& tensor : argument) devices.see(tensor);
+    }  // lists of indices may be on the CPU
   }
 
   template <class T>

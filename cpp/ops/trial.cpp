@@ -31,7 +31,7 @@ class SilentWarnings : public c10::WarningHandler {
 bool runs_on_zeros(const Kernel& kernel, std::span<const std::byte> command, bool shrunk) {
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard warnings(&silent);
-  const NoAutograd no_autograd;
+  const BelowAutograd below_autograd;
   const bool flushes_denormals = backend::flush_denormals();
   bool ran = true;
   try {

@@ -188,9 +188,12 @@ def test_exit_handlers_of_the_program_can_still_use_the_device(run_python):
 def interrupted_program(tmp_path):
     """Runs a program, sends it SIGINT once it has printed a line, and returns what it prints after that."""
 
+    # Where a shell has started the tests in the background, SIGINT is ignored, and children inherit that.
+    heed = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
     def run(program: str) -> str:
         with subprocess.Popen(
-            [sys.executable, "-c", program],
+            [sys.executable, "-c", heed + program],
             env=child_environment([], {}),
             cwd=tmp_path,
             stdout=subprocess.PIPE,

@@ -102,6 +102,8 @@ def test_random_operators_follow_the_devices_seed():
     assert torch.equal(torch.randn(100, device="openreg").cpu(), first.cpu())
     assert not torch.equal(first.cpu(), second.cpu())
     assert torch.equal(torch.get_rng_state(), cpu_state)
+    torch.openreg.manual_seed(7 + (1 << 40))
+    assert not torch.equal(torch.randn(100, device="openreg").cpu(), first.cpu())
 
 
 def test_random_operators_take_a_generator():
@@ -155,6 +157,37 @@ def test_custom_operator_with_a_python_cpu_kernel():
         assert seen == ["cpu"]
         assert y.device == torch.device("openreg:0")
         assert_close(y.cpu(), (x + 1) * 2)
+    finally:
+        library._destroy()
+
+
+def test_custom_operator_with_tensors_in_dictionaries_and_nested_lists():
+    library = torch.library.Library("openreg_test_nested", "FRAGMENT")
+    library.define("total(Tensor x, Dict(str, Tensor) named, Tensor[][] lists) -> Tensor")
+
+    def total(x, named, lists):
+        return x + sum(named.values()) + sum(t for inner in lists for t in inner)
+
+    library.impl("total", total, "CPU")
+    try:
+        one = torch.ones(2, device="openreg")
+        got = torch.ops.openreg_test_nested.total(one, {"a": one * 2, "b": one * 3}, [[one * 4], [], [one, one]])
+        assert got.device == torch.device("openreg:0")
+        assert got.tolist() == [12.0, 12.0]
+    finally:
+        library._destroy()
+
+
+def test_autocast_of_the_cpu_does_not_reach_into_a_kernel():
+    a = torch.randn(8, 8)
+    library = torch.library.Library("openreg_test_autocast", "FRAGMENT")
+    library.define("product(Tensor x) -> Tensor")
+    library.impl("product", lambda x: x @ x, "CPU")
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got = torch.ops.openreg_test_autocast.product(a.to("openreg"))
+        assert got.dtype == torch.float32
+        assert_close(got.cpu(), a @ a)
     finally:
         library._destroy()
 

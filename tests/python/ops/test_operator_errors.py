@@ -45,6 +45,7 @@ def test_mixed_devices_are_refused_at_the_call(op, first, second):
         lambda x: torch.tensor(1.0).masked_fill_(x > 0, 3.0),
         lambda x: torch.frac(x, out=torch.tensor(0.0)),
         lambda x: torch.abs(x, out=torch.tensor(0.0)),
+        lambda x: torch.tensor(1.0).index_put_([], x),
     ],
 )
 def test_a_cpu_tensor_that_would_be_written_is_refused_without_dimensions_too(op):
@@ -61,6 +62,10 @@ def test_a_cpu_tensor_that_would_be_written_is_refused_without_dimensions_too(op
         lambda d: torch.ones(2, device=d).add_(torch.ones(3, device=d)),
         lambda d: torch.softmax(torch.ones(2, 3, device=d), 5),
         lambda d: torch.ones(2, device=d).view(3),
+        lambda d: torch.ones(2, device=d).resize_(-1),
+        lambda d: torch.ones(2, device=d).resize_(1 << 62, 8),
+        lambda d: torch.ones(2, device=d).set_(torch.ones(2, device=d).untyped_storage(), -1, (2,)),
+        lambda d: torch.ones(2, device=d).set_(torch.ones(2, device=d).untyped_storage(), 0, (2,), (-1,)),
         lambda d: torch.ones(3, device=d).masked_fill_(torch.ones(2, dtype=torch.bool, device=d), 1.0),
         lambda d: torch.gather(torch.ones(3, device=d), 1, torch.zeros(1, dtype=torch.long, device=d)),
         lambda d: torch.ones(2, device=d).fill_(torch.ones(2, device=d)),
@@ -153,9 +158,30 @@ assert (x + 1).sum().item() == 6
     )
 
 
-def test_pinning_a_device_tensor_is_refused():
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x: torch.gather(torch.tensor(1.0), 0, torch.zeros(1, dtype=torch.long, device="openreg")),
+        lambda x: torch.index_put_(x, [torch.tensor([0])], torch.ones(1)),  # indices may be on the CPU, values not
+        lambda x: torch.linalg.lu_factor_ex(x, out=(torch.empty(0), torch.empty(0, dtype=torch.int), torch.empty(0))),
+    ],
+)
+def test_cpu_tensors_are_taken_only_where_they_may_be(op):
+    with pytest.raises(RuntimeError) as raised:
+        op(torch.ones(3, 3, device="openreg"))
+    assert "openreg:0" in str(raised.value) and "cpu" in str(raised.value), raised.value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.empty(2, device="openreg", pin_memory=True),
+        lambda: torch.tril_indices(2, 2, device="openreg", pin_memory=True),
+    ],
+)
+def test_pinning_a_device_tensor_is_refused(make):
     with pytest.raises(RuntimeError, match="nly dense CPU tensors can be pinned"):
-        torch.empty(2, device="openreg", pin_memory=True)
+        make()
 
 
 def test_numpy_of_a_device_tensor_says_what_to_do():
