@@ -38,6 +38,7 @@ struct Seen {
 std::atomic<Seen*> g_seen{nullptr};
 std::atomic<std::thread::id> g_thread;
 std::atomic<int> g_engine_turns{0};
+std::atomic<int> g_turns_now{0};
 std::function<void()> g_check;  // of g_thread only
 std::atomic<bool> g_checking{false};
 int g_state = 0;
@@ -52,11 +53,13 @@ void install() {
   Hooks hooks;
   hooks.enter_commands = [](bool engine) -> void* {
     if (engine) ++g_engine_turns;
+    ++g_turns_now;
     note(engine ? "enter as an engine" : "enter");
     return &g_state;
   };
   hooks.leave_commands = [](void* state) noexcept {
     note(state == &g_state ? "leave" : "leave with another state");
+    --g_turns_now;
   };
   hooks.begin_wait = []() -> void* {
     note(in_command() ? "begin nested wait" : "begin wait");
@@ -127,6 +130,8 @@ TEST_F(HooksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
 
 TEST_F(HooksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
   const OwnStream stream;
+  // An engine may still linger on the stream that had this one's core before.
+  ASSERT_TRUE(happens([] { return g_turns_now == 0; }));
   const int before = g_engine_turns;
   std::atomic<int> during{0};
   submit(*stream, [&] { during = g_engine_turns.load(); });

@@ -290,6 +290,8 @@ TEST(Fork, AChildDestroysWhatItInheritedWhateverLocksWereHeld) {
     synchronize_device(1);
   });
   Stream& inherited = create_stream(0);
+  submit_nothing(
+      inherited);  // its kernel is made by now: no child waits for a parent's thread to make it
   for (int i = 0; i < 20; ++i) {
     auto event = std::make_unique<Event>();
     auto external = std::make_unique<ExternalEvent>();
