@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares openreg with the CPU over PyTorch's operator database (op_db), one process for each entry.
 
-    python tests/census.py [--dtype float32] [--samples 3] [--only REGEX] [--json FILE]
+    python tests/census.py [--dtype float32] [--backward] [--samples 3] [--only REGEX] [--json FILE]
 
 Each entry's samples run on the CPU and on the device; values, dtypes, shapes, strides and the device of the results are
-compared. Random operators (whose CPU results change with the seed) are compared in all but values. Entries that fail on
-the CPU itself, or have no samples, do not count. Exit status 1 if a process crashed.
+compared, with --backward the gradients too, where the entry has any. Random operators (whose CPU results change with
+the seed) are compared in all but values. Entries that fail on the CPU itself, or have no samples, do not count. Exit
+status 1 if a process crashed.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def moved(sample: Any, device: str) -> Any:
 
     def move(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return value.to(device)
+            return value.detach().to(device).requires_grad_(value.requires_grad)
         return device if isinstance(value, torch.device) or value == "cpu" else value
 
     sample = sample.transform(move)
@@ -77,15 +78,31 @@ def moved(sample: Any, device: str) -> Any:
     return sample
 
 
+def with_gradients(op: Any, sample: Any) -> tuple[Any, list[Any]]:
+    """The results, and the gradients of what requires one."""
+    import torch
+
+    inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
+    result = op(sample.input, *sample.args, **sample.kwargs)
+    outputs = [t for t in tensors(result) if t.requires_grad]
+    if not inputs or not outputs:
+        return result, []
+    seeds = [torch.ones_like(t) for t in outputs]
+    gradients = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+    return result, [gradient for gradient in gradients if gradient is not None]
+
+
 def run_cpu(op: Any, sample: Any, seed: int) -> Any:
     import torch
 
     seed_all = torch.manual_seed
     seed_all(seed)
-    sample = sample.transform(lambda v: v.detach().clone() if isinstance(v, torch.Tensor) else v)
+    sample = sample.transform(
+        lambda v: v.detach().clone().requires_grad_(v.requires_grad) if isinstance(v, torch.Tensor) else v
+    )
     # Random entries set a seed of their own before they draw.
     with patch.object(torch, "manual_seed", lambda _: seed_all(seed)):
-        return op(sample.input, *sample.args, **sample.kwargs)
+        return with_gradients(op, sample)
 
 
 def same_values(a: Any, b: Any) -> bool:
@@ -116,7 +133,7 @@ def compare(name: str, expected: Any, again: Any, got: Any) -> None:
         torch.testing.assert_close(got, expected, equal_nan=True)
 
 
-def check_entry(op: Any, dtype: Any, samples: int) -> Result:
+def check_entry(op: Any, dtype: Any, samples: int, backward: bool) -> Result:
     import torch
 
     torch.set_num_threads(1)
@@ -125,7 +142,8 @@ def check_entry(op: Any, dtype: Any, samples: int) -> Result:
     try:
         torch.manual_seed(0)
         chosen = []
-        for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
+        backward = backward and dtype in op.supported_backward_dtypes("cpu")
+        for sample in op.sample_inputs("cpu", dtype, requires_grad=backward):
             chosen.append(sample)
             if len(chosen) == samples:
                 break
@@ -139,7 +157,7 @@ def check_entry(op: Any, dtype: Any, samples: int) -> Result:
         try:
             on_device = moved(sample, "openreg")
             torch.manual_seed(0)
-            got = op(on_device.input, *on_device.args, **on_device.kwargs)
+            got = with_gradients(op, on_device)
             torch.accelerator.synchronize()
             compare(name, expected[i], again[i], got)
         except Exception as error:
@@ -166,7 +184,7 @@ def in_child(work: Callable[[], Result]) -> tuple[int, int]:
     return pid, read
 
 
-def run(ops: list[Any], dtype: Any, samples: int, jobs: int) -> list[Result]:
+def run(ops: list[Any], dtype: Any, samples: int, jobs: int, backward: bool) -> list[Result]:
     """All entries, `jobs` at a time. This process never touches the device, so its children may."""
     results: list[Result] = []
     running: dict[int, tuple[int, Any, float, list[bytes]]] = {}
@@ -178,7 +196,7 @@ def run(ops: list[Any], dtype: Any, samples: int, jobs: int) -> list[Result]:
             if name in EXCEPTED:
                 results.append(Result(name, "excepted", EXCEPTED[name]))
                 continue
-            pid, fd = in_child(lambda op=op: check_entry(op, dtype, samples))  # type: ignore[misc]
+            pid, fd = in_child(lambda op=op: check_entry(op, dtype, samples, backward))  # type: ignore[misc]
             running[fd] = (pid, op, time.monotonic() + TIMEOUT_SECONDS, [])
         ready, _, _ = select.select(list(running), [], [], 1.0)
         for fd in list(running):
@@ -209,6 +227,7 @@ def census(
     samples: int = 3,
     only: Callable[[str], bool] = lambda name: True,
     jobs: int = 2,
+    backward: bool = False,
 ) -> list[Result]:
     import torch
 
@@ -218,7 +237,7 @@ def census(
 
     dtype = getattr(torch, dtype_name)
     ops = [op for op in op_db if op.supports_dtype(dtype, "cpu") and only(entry_name(op))]
-    return run(ops, dtype, samples, jobs)
+    return run(ops, dtype, samples, jobs, backward)
 
 
 def summary(results: list[Result]) -> str:
@@ -236,13 +255,16 @@ def summary(results: list[Result]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--backward", action="store_true", help="compare gradients too")
     parser.add_argument("--samples", type=int, default=3, help="of each entry, at most")
     parser.add_argument("--only", default="", help="entries whose name matches this regular expression")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", help="write all results there")
     options = parser.parse_args()
     pattern = re.compile(options.only)
-    results = census(options.dtype, options.samples, lambda name: bool(pattern.search(name)), options.jobs)
+    results = census(
+        options.dtype, options.samples, lambda name: bool(pattern.search(name)), options.jobs, options.backward
+    )
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(result) for result in results], indent=1))
     print(summary(results))
