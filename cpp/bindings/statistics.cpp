@@ -1,6 +1,7 @@
 #include "ops/statistics.h"
 
 #include "bindings/bindings.h"
+#include "ops/sync_debug.h"
 #include "runtime/stream.h"
 
 namespace openreg::bindings {
@@ -36,6 +37,9 @@ nb::dict scheduler() {
 void init_statistics(nb::module_& m) {
   m.def("launch_stats", &launches, "How operators reached the device so far.");
   m.def("reset_launch_stats", &ops::reset_launch_stats);
+  m.def("set_sync_debug_mode",
+        [](int mode) { ops::set_sync_debug_mode(static_cast<ops::SyncDebugMode>(mode)); });
+  m.def("get_sync_debug_mode", [] { return static_cast<int>(ops::sync_debug_mode()); });
   m.def("scheduler_counters", &scheduler, "What the scheduler has done so far in this process.");
 }
 

@@ -44,7 +44,7 @@ CpuAliases::StoragePair& CpuAliases::storage_pair(const c10::Storage& device_sto
   if (c10::impl::cow::is_cow_data_ptr(device_storage.data_ptr())) {
     // The kernel may write: no more sharing of memory. The copy is queued, so it has to be awaited.
     device_storage.mutable_data();
-    wait_for_device(device_);
+    wait_for_device_again(device_);
   }
   auto* memory = AddressSpace::get().aperture(device_storage.data());
   c10::DataPtr data(memory, new c10::Storage(device_storage), &release_storage,
@@ -67,7 +67,7 @@ at::Tensor CpuAliases::alias(const at::Tensor& tensor) {
 void CpuAliases::copy_to_device(const c10::Storage& cpu, const c10::Storage& device) const {
   // The device memory was taken from the stream's free list just now. Commands that another thread
   // queued may still read what it held before, so they have to run first.
-  wait_for_device(device_);
+  wait_for_device_again(device_);
   std::memcpy(AddressSpace::get().aperture(device.data()), cpu.data(), cpu.nbytes());
 }
 

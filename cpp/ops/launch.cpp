@@ -3,6 +3,7 @@
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
 #include "backend/stream.h"
+#include "ops/sync_debug.h"
 #include "ops/trial.h"
 #include "runtime/error.h"
 #include "runtime/settings.h"
@@ -27,8 +28,9 @@ void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier) {
   const auto command = arguments.finish();
   backend::translate_errors([&] {
     auto& stream = backend::current_stream(arguments.device().index());
-    const bool wait =
-        settings().launch_blocking || !takes_arguments(kernel, arguments.signature(), command);
+    const bool wait = settings().launch_blocking ||
+                      (tier == Tier::kStructured &&  // boxed ones have been tried before
+                       !takes_arguments(kernel, arguments.signature(), command));
     stream.submit(kernel, command);
     if (wait) wait_for_launched(stream, kernel);
   });
@@ -36,7 +38,12 @@ void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier) {
 }
 
 void wait_for_device(c10::Device device) {
+  announce_host_wait();
   count_host_wait();
+  wait_for_device_again(device);
+}
+
+void wait_for_device_again(c10::Device device) {
   backend::translate_errors([&] { backend::current_stream(device.index()).synchronize(); });
   backend::KernelWarnings::raise_kept();
 }

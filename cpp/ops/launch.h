@@ -12,7 +12,11 @@ namespace openreg::ops {
 void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier = Tier::kStructured);
 
 /// Waits until the current stream of `device` is idle, working meanwhile: for operators whose
-/// result the host needs. Throws what failed on the stream before.
+/// result the host needs. Counted, and announced to whoever looks for such waits (sync_debug.h).
+/// Throws what failed on the stream before.
 void wait_for_device(c10::Device device);
+
+/// The same within an operator that has waited already, for what it has queued itself since.
+void wait_for_device_again(c10::Device device);
 
 }  // namespace openreg::ops

@@ -52,7 +52,13 @@ from .random import (
     set_rng_state,
     set_rng_state_all,
 )
-from .statistics import launch_stats, reset_launch_stats, scheduler_stats
+from .statistics import (
+    get_sync_debug_mode,
+    launch_stats,
+    reset_launch_stats,
+    scheduler_stats,
+    set_sync_debug_mode,
+)
 from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
 
 __all__ = [
@@ -73,6 +79,7 @@ __all__ = [
     "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "get_sync_debug_mode",
     "init",
     "initial_seed",
     "is_available",
@@ -100,6 +107,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
     "statistics",
     "stream",
     "streams",

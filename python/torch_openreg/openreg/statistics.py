@@ -28,3 +28,26 @@ def scheduler_stats() -> dict[str, int]:
     event; ``sleeps`` the threads that slept; ``engines`` and ``spares`` the threads started.
     """
     return _C.scheduler_counters()
+
+
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Says what happens when an operator makes the host wait for the device, as `torch.cuda.set_sync_debug_mode` does.
+
+    ``"default"`` (0): nothing. ``"warn"`` (1): a warning, with the line of Python that called the operator.
+    ``"error"`` (2): a RuntimeError, before anything is done. The mode is the process's. Calls that ask for a wait, such
+    as `synchronize`, are not operators. Raises RuntimeError for another mode.
+    """
+    modes = {**{name: number for number, name in enumerate(_SYNC_DEBUG_MODES)}, 0: 0, 1: 1, 2: 2}
+    if debug_mode not in modes:
+        raise RuntimeError(
+            f"openreg: invalid sync debug mode (got {debug_mode!r}, expected one of `default`, `warn`, `error`, 0, 1, 2)"
+        )
+    _C.set_sync_debug_mode(modes[debug_mode])
+
+
+def get_sync_debug_mode() -> int:
+    """The mode that `set_sync_debug_mode` set: 0 (default), 1 (warn) or 2 (error)."""
+    return _C.get_sync_debug_mode()

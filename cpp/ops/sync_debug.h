@@ -1,0 +1,15 @@
+#pragma once
+
+namespace openreg::ops {
+
+/// What happens when an operator is about to make the host wait for the device, as in torch.cuda:
+/// nothing, a warning, or a c10::Error. Process-wide. Thread safe.
+enum class SyncDebugMode : int { kDefault, kWarn, kError };
+
+void set_sync_debug_mode(SyncDebugMode mode) noexcept;
+SyncDebugMode sync_debug_mode() noexcept;
+
+/// Called before such a wait.
+void announce_host_wait();
+
+}  // namespace openreg::ops
