@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <new>
+#include <set>
 
 #include "backend/denormals.h"
 #include "ops/same_device.h"
@@ -112,7 +114,8 @@ void for_each_tensor(std::span<const std::byte> command, Visit&& visit) {
 
 }  // namespace
 
-ArgumentWriter::ArgumentWriter(const char* op, c10::Device device) : op_(op), device_(device) {}
+ArgumentWriter::ArgumentWriter(const char* op, c10::Device device, Detail detail)
+    : op_(op), device_(device), detail_(detail) {}
 
 void ArgumentWriter::bytes(const void* data, std::size_t count) { append(values_, data, count); }
 
@@ -124,11 +127,13 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
   }
   for (std::size_t i = 0; i < tensor_identities_.size(); ++i) {
     if (tensor_identities_[i] != tensor.unsafeGetTensorImpl()) continue;
+    sign(~i);
     if (access == Access::kWrite) {
       auto& record = *reinterpret_cast<TensorRecord*>(tensors_.data() + tensor_offsets_[i]);
       record.flags |= kWritten;
-      storages_[record.storage].pointer =
-          reinterpret_cast<std::uint64_t>(memory_of(tensor.storage(), access));
+      auto& storage = storages_[record.storage];
+      storage.pointer = reinterpret_cast<std::uint64_t>(memory_of(tensor.storage(), access));
+      storage.written = true;
     }
     value<std::int32_t>(static_cast<std::int32_t>(i));
     return true;
@@ -136,14 +141,19 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
   return false;
 }
 
-std::uint32_t ArgumentWriter::add_storage(const void* identity, const void* pointer,
-                                          std::size_t nbytes) {
+std::uint32_t ArgumentWriter::add_storage(const c10::Storage& storage, Access access) {
+  const void* const identity = storage.unsafeGetStorageImpl();
+  const auto pointer = reinterpret_cast<std::uint64_t>(memory_of(storage, access));
+  const bool written = access == Access::kWrite;
   for (std::size_t i = 0; i < storages_.size(); ++i) {
-    if (storages_[i].identity != identity) continue;
-    storages_[i].pointer = reinterpret_cast<std::uint64_t>(pointer);
+    auto& known = storages_[i];
+    if (known.identity != identity) continue;
+    known.pointer = pointer;
+    known.written |= written;
+    shares_written_memory_ |= known.written;
     return static_cast<std::uint32_t>(i);
   }
-  storages_.push_back({identity, reinterpret_cast<std::uint64_t>(pointer), nbytes});
+  storages_.push_back({identity, pointer, storage.nbytes(), written});
   return static_cast<std::uint32_t>(storages_.size() - 1);
 }
 
@@ -156,6 +166,11 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
   const auto sizes = tensor.sizes();
   const auto strides = tensor.strides();
   sign(static_cast<std::uint64_t>(tensor.scalar_type()) << 8 | sizes.size());
+  if (detail_ == Detail::kShapes) {
+    sign(flags & ~written_flag(Access::kWrite));
+    for (const auto size : sizes) sign(static_cast<std::uint64_t>(size));
+    for (const auto stride : strides) sign(static_cast<std::uint64_t>(stride));
+  }
   const TensorRecord record{storage,
                             flags,
                             static_cast<std::int16_t>(tensor.scalar_type()),
@@ -173,7 +188,7 @@ void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
   const std::size_t nbytes = cpu_tensor.nbytes();
   const auto at = append(payload_, nbytes ? cpu_tensor.const_data_ptr() : nullptr, nbytes, 16);
   // The identity of the place in the payload: its number, which no address of a StorageImpl equals.
-  storages_.push_back({reinterpret_cast<const void*>(storages_.size() + 1), at, nbytes});
+  storages_.push_back({reinterpret_cast<const void*>(storages_.size() + 1), at, nbytes, false});
   add_tensor(cpu_tensor, static_cast<std::uint32_t>(storages_.size() - 1), kPayload);
 }
 
@@ -190,10 +205,7 @@ void ArgumentWriter::tensor(const at::TensorBase& tensor, Access access) {
 
 void ArgumentWriter::tensor_of_any_device(const at::TensorBase& tensor, Access access) {
   if (write_known(tensor, access)) return;
-  const auto& storage = tensor.storage();
-  const auto index =
-      add_storage(storage.unsafeGetStorageImpl(), memory_of(storage, access), storage.nbytes());
-  add_tensor(tensor, index, written_flag(access));
+  add_tensor(tensor, add_storage(tensor.storage(), access), written_flag(access));
 }
 
 void ArgumentWriter::inline_tensor(const at::TensorBase& cpu_tensor) {
@@ -202,10 +214,7 @@ void ArgumentWriter::inline_tensor(const at::TensorBase& cpu_tensor) {
 }
 
 void ArgumentWriter::pinned_tensor(const at::TensorBase& cpu_tensor, Access access) {
-  const auto& storage = cpu_tensor.storage();
-  const auto index =
-      add_storage(storage.unsafeGetStorageImpl(), memory_of(storage, access), storage.nbytes());
-  add_tensor(cpu_tensor, index, kPinned | written_flag(access));
+  add_tensor(cpu_tensor, add_storage(cpu_tensor.storage(), access), kPinned | written_flag(access));
 }
 
 std::span<const std::byte> ArgumentWriter::finish() {
@@ -293,20 +302,31 @@ void ArgumentReader::settle_outputs() {
 CommandOnZeros::CommandOnZeros(std::span<const std::byte> command, bool shrunk)
     : command_(command.begin(), command.end()) {
   constexpr std::size_t kLargestElement = 16;
+  std::set<std::int64_t> large;  // the sizes above 1; the least becomes 2, the next one 3
+  for_each_tensor(command_,
+                  [&](const TensorRecord& record, const std::int64_t* sizes, const StorageRecord&) {
+                    std::copy_if(sizes, sizes + record.dim, std::inserter(large, large.end()),
+                                 [](std::int64_t size) { return size > 1; });
+                  });
+  std::vector<bool> made;  // of each storage
   for_each_tensor(command_, [&](const TensorRecord& record, const std::int64_t* sizes,
                                 const StorageRecord& storage) {
+    if (record.flags & kPayload) return;
     // They lie in command_, which is ours to change.
     auto& own_record = const_cast<TensorRecord&>(record);
     auto& own_storage = const_cast<StorageRecord&>(storage);
     auto* own_sizes = const_cast<std::int64_t*>(sizes);
     if (shrunk) {
       own_record.storage_offset = 0;
-      for (std::uint16_t i = 0; i < record.dim; ++i)
-        own_sizes[i] = std::min<std::int64_t>(own_sizes[i], 1);
+      for (std::uint16_t i = 0; i < record.dim; ++i) {
+        if (own_sizes[i] > 1)
+          own_sizes[i] = 2 + std::distance(large.begin(), large.find(own_sizes[i]));
+      }
     }
-    if (record.flags & kPayload) return;
     own_record.flags |= kPinned;
-    if (storage.nbytes == 0) return;
+    made.resize(std::max<std::size_t>(made.size(), record.storage + 1));
+    if (storage.nbytes == 0 || made[record.storage]) return;
+    made[record.storage] = true;
     auto* zeros = std::calloc(std::max<std::size_t>(storage.nbytes, kLargestElement), 1);
     if (zeros == nullptr) throw std::bad_alloc();
     memory_.emplace_back(zeros, &std::free);

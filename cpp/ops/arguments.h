@@ -17,6 +17,10 @@ namespace openreg::ops {
 
 enum class Access : std::uint8_t { kRead, kWrite };
 
+/// How much of its tensors a call's signature tells: what decides whether a kernel takes them at
+/// all, or also what decides the shapes of its results.
+enum class Detail : std::uint8_t { kDtypes, kShapes };
+
 /// Writes a command's arguments as flat bytes, in the order of the calls. See Note [Arguments on
 /// the wire] in arguments.cpp. Tensors travel as metadata, never as owners: what is written holds
 /// device pointers, sizes and values only, so that a command can be encoded, shown, and run
@@ -25,7 +29,7 @@ class ArgumentWriter {
  public:
   /// `op` names the operator in errors. Tensors on another device than `device` are refused with
   /// CPU's sentence, but 0-dim CPU tensors, whose value is copied in.
-  ArgumentWriter(const char* op, c10::Device device);
+  ArgumentWriter(const char* op, c10::Device device, Detail detail = Detail::kDtypes);
 
   /// Writes a device tensor, a 0-dim CPU tensor (its value), or an undefined one.
   void tensor(const at::TensorBase& tensor, Access access = Access::kRead);
@@ -66,8 +70,16 @@ class ArgumentWriter {
   c10::Device device() const noexcept { return device_; }
 
   /// A hash of what decides whether a kernel takes the arguments at all: dtypes, dimensions,
-  /// strings, flags. Sizes, numbers and elements are not in it.
+  /// strings, flags, and with Detail::kShapes sizes, strides and which tensors are the same.
+  /// Numbers and elements are not in it, unless sign() puts them in.
   std::uint64_t signature() const noexcept { return signature_; }
+  void sign(std::uint64_t v) noexcept {
+    signature_ = (signature_ ^ v) * 0x9E3779B97F4A7C15;
+    signature_ ^= signature_ >> 32;
+  }
+
+  /// Two tensors of the call, one of them written, are views of one storage.
+  bool shares_written_memory() const noexcept { return shares_written_memory_; }
 
   static constexpr std::size_t kMaxInlineBytes = 32 * 1024;
 
@@ -77,19 +89,19 @@ class ArgumentWriter {
         identity;  // the StorageImpl, so that tensors that share storage do so on the device
     std::uint64_t pointer;
     std::uint64_t nbytes;
+    bool written;
   };
 
   void bytes(const void* data, std::size_t count);
-  void sign(std::uint64_t v) noexcept {
-    signature_ = (signature_ ^ v) * 0x100000001B3;
-  }  // FNV-1a's step
   bool write_known(const at::TensorBase& tensor, Access access);
   void add_tensor(const at::TensorBase& tensor, std::uint32_t storage, std::uint32_t flags);
-  std::uint32_t add_storage(const void* identity, const void* pointer, std::size_t nbytes);
+  std::uint32_t add_storage(const c10::Storage& storage, Access access);
   void add_payload_tensor(const at::TensorBase& cpu_tensor);
 
   const char* op_;
   c10::Device device_;
+  Detail detail_;
+  bool shares_written_memory_ = false;
   std::uint64_t signature_ = 0xCBF29CE484222325;
   c10::SmallVector<StorageEntry, 6> storages_;
   c10::SmallVector<const void*, 6> tensor_identities_;
@@ -150,7 +162,8 @@ struct TensorView {
 c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command);
 
 /// A copy of a command whose tensors lie in host memory of zeros: to see whether a kernel takes
-/// such arguments. `shrunk`: every dimension is cut to 1.
+/// such arguments. `shrunk`: sizes are small, but those that are equal, 1, or 0 stay so, and what
+/// is greater stays greater.
 class CommandOnZeros {
  public:
   CommandOnZeros(std::span<const std::byte> command, bool shrunk);

@@ -10,7 +10,9 @@
 
 #include "backend/device.h"
 #include "backend/generator.h"
+#include "ops/boxed.h"
 #include "ops/cpu_alias.h"
+#include "ops/ivalue_arguments.h"
 #include "ops/launch.h"
 #include "ops/same_device.h"
 
@@ -48,9 +50,8 @@ class CallDevice {
       see(tensor.device());
       return;
     }
-    const auto* alias = argument.alias_info();
     // A number; but no copy of its value can stand for what the operator changes.
-    const bool number = tensor.dim() == 0 && !(alias != nullptr && alias->isWrite());
+    const bool number = tensor.dim() == 0 && !is_written(argument.alias_info());
     if (!number && !cpu_tensor_ && !takes_cpu_tensors(op_, argument.name())) {
       cpu_tensor_ = tensor.device();
     }
@@ -75,13 +76,6 @@ class CallDevice {
   std::optional<c10::Device> device_;
   std::optional<c10::Device> cpu_tensor_;
 };
-
-bool holds_tensors(const c10::Type& type) {
-  if (type.kind() == c10::TypeKind::TensorType) return true;
-  const auto contained = type.containedTypes();
-  return std::any_of(contained.begin(), contained.end(),
-                     [](const c10::TypePtr& element) { return holds_tensors(*element); });
-}
 
 /// Calls `f` on each tensor in an argument or result, and puts back what it returns.
 template <class F>
@@ -154,14 +148,15 @@ at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
 
 }  // namespace
 
-void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                           torch::jit::Stack* stack) {
+void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                    torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(cpu_op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
                               "openreg: ", op.operator_name(),
                               " has no kernel for openreg, and none for the CPU to run instead");
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
   const auto device = device_of_call(op, schema, torch::jit::last(*stack, arguments_count));
+  if (launch_boxed(cpu_op, device, stack)) return;
   wait_for_device(device);
 
   CpuAliases aliases(device);
@@ -197,7 +192,7 @@ void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHan
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  run_on_calling_thread(op, op, stack);
+  run_cpu_kernel(op, op, stack);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

@@ -5,12 +5,13 @@
 
 namespace openreg::ops {
 
-/// Runs a CPU kernel on the calling thread, over device memory: waits until the current stream is
-/// idle, gives the kernel aliases of the device tensors on the stack, and makes its results device
-/// tensors again. `op` is whom errors name; `cpu_op` is what is run: the stack holds its arguments.
-/// Throws NotImplementedError where the CPU has no kernel.
-void run_on_calling_thread(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                           torch::jit::Stack* stack);
+/// Runs the CPU's kernel of an operator over device memory: as a command (boxed.h), or, where that
+/// cannot be, on the calling thread: that waits until the current stream is idle, gives the kernel
+/// aliases of the device tensors on the stack, and makes its results device tensors again. `op` is
+/// whom errors name; `cpu_op` is what is run: the stack holds its arguments. Throws
+/// NotImplementedError where the CPU has no kernel.
+void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                    torch::jit::Stack* stack);
 
 /// The boxed fallback: every operator that nothing else covers.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -1,6 +1,5 @@
 // Operators that PyTorch routes to a backend's own kernel, or to a composite one, before the
-// fallback is asked. They run the CPU's operator of the same meaning on the calling thread
-// (fallback.h).
+// fallback is asked. They run the CPU's operator of the same meaning (fallback.h).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/relu_native.h>
 #include <torch/library.h>
@@ -14,7 +13,7 @@ namespace {
 void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const auto cpu_op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
-  run_on_calling_thread(op, cpu_op, stack);
+  run_cpu_kernel(op, cpu_op, stack);
 }
 
 /// convolution_backward takes the sizes of the bias beside, behind the third argument of ten.
@@ -24,7 +23,7 @@ void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stac
   const auto begin = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
   const auto channels = begin->toTensor().size(1);
   stack->insert(begin + 3, c10::IValue(std::vector<std::int64_t>{channels}));
-  run_on_calling_thread(op, cpu_op, stack);
+  run_cpu_kernel(op, cpu_op, stack);
 }
 
 }  // namespace

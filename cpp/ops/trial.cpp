@@ -18,8 +18,8 @@ namespace openreg::ops {
 // 'Float') when they run. On the device that is after the call, and would be an error of the
 // stream; a GPU's kernels are chosen on the host, so there it is an error of the call. To be that
 // here too, the first call with new dtypes, dimensions, flags or strings tries the kernel on the
-// calling thread, on tensors of zeros: cut to one element, which costs next to nothing, and where a
-// kernel does not take such a shape, in full size. Zeros are indices in range, so errors that
+// calling thread, on tensors of zeros: small ones, which costs next to nothing, and where a kernel
+// does not take such shapes, in full size. Zeros are indices in range, so errors that
 // depend on data stay errors of the stream. A trial that fails proves nothing (zeros are a singular
 // matrix): then the call waits for the real command.
 namespace {
@@ -27,22 +27,6 @@ namespace {
 class SilentWarnings : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
-
-bool runs_on_zeros(const Kernel& kernel, std::span<const std::byte> command, bool shrunk) {
-  SilentWarnings silent;
-  const c10::WarningUtils::WarningHandlerGuard warnings(&silent);
-  const BelowAutograd below_autograd;
-  const bool flushes_denormals = backend::flush_denormals();
-  bool ran = true;
-  try {
-    const CommandOnZeros zeros(command, shrunk);
-    kernel.run()(zeros.command());
-  } catch (const std::exception&) {
-    ran = false;
-  }
-  backend::set_flush_denormals(flushes_denormals);
-  return ran;
-}
 
 /// The signatures that have passed, of all kernels. Leaked: launches may come during static
 /// destruction.
@@ -56,6 +40,23 @@ Passed& passed() {
 }
 
 }  // namespace
+
+bool passes_on_zeros(std::span<const std::byte> command, bool shrunk,
+                     c10::function_ref<bool(std::span<const std::byte>)> attempt) {
+  SilentWarnings silent;
+  const c10::WarningUtils::WarningHandlerGuard warnings(&silent);
+  const BelowAutograd below_autograd;
+  const bool flushes_denormals = backend::flush_denormals();
+  bool passes = false;
+  try {
+    const CommandOnZeros zeros(command, shrunk);
+    passes = attempt(zeros.command());
+  } catch (const std::exception&) {
+    passes = false;
+  }
+  backend::set_flush_denormals(flushes_denormals);
+  return passes;
+}
 
 bool takes_arguments(const Kernel& kernel, std::uint64_t signature,
                      std::span<const std::byte> command) {
@@ -71,8 +72,12 @@ bool takes_arguments(const Kernel& kernel, std::uint64_t signature,
       return true;
     }
   }
-  if (!runs_on_zeros(kernel, command, /*shrunk=*/true) &&
-      !runs_on_zeros(kernel, command, /*shrunk=*/false)) {
+  const auto runs = [&](std::span<const std::byte> zeros) {
+    kernel.run()(zeros);
+    return true;
+  };
+  if (!passes_on_zeros(command, /*shrunk=*/true, runs) &&
+      !passes_on_zeros(command, /*shrunk=*/false, runs)) {
     return false;
   }
   const std::unique_lock lock(all.mutex);

@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/TensorOptions.h>
 #include <gtest/gtest.h>
 
@@ -160,6 +161,74 @@ TEST(Arguments, TensorsOfOtherDevicesAreRefused) {
   EXPECT_THROW(writer.tensor(other), c10::Error);
   EXPECT_THROW(writer.tensor(at::ones({2})), c10::Error);
   EXPECT_THROW(writer.tensor(at::ones({}), Access::kWrite), c10::Error);
+}
+
+std::uint64_t signature(Detail detail, const at::Tensor& a, const at::Tensor& b) {
+  ArgumentWriter writer(kernel.name(), kDevice, detail);
+  writer.tensor(a);
+  writer.tensor(b);
+  return writer.signature();
+}
+
+TEST(Arguments, TheSignatureTellsShapesWhereItIsAskedTo) {
+  const auto a = empty_on(kDevice, {4, 6}, at::kFloat);
+  const auto b = empty_on(kDevice, {4, 6}, at::kFloat);
+  const auto longer = empty_on(kDevice, {5, 6}, at::kFloat);
+  const auto transposed = empty_on(kDevice, {6, 4}, at::kFloat).t();
+  const auto integers = empty_on(kDevice, {4, 6}, at::kLong);
+  for (const auto detail : {Detail::kDtypes, Detail::kShapes}) {
+    EXPECT_EQ(signature(detail, a, b), signature(detail, b, a));
+    EXPECT_NE(signature(detail, a, b), signature(detail, a, integers));
+    EXPECT_NE(signature(detail, a, b), signature(detail, a, a));
+  }
+  EXPECT_EQ(signature(Detail::kDtypes, a, b), signature(Detail::kDtypes, a, longer));
+  EXPECT_NE(signature(Detail::kShapes, a, b), signature(Detail::kShapes, a, longer));
+  EXPECT_NE(signature(Detail::kShapes, a, b), signature(Detail::kShapes, a, transposed));
+}
+
+TEST(Arguments, SharingIsSeenWhereOneIsWritten) {
+  const auto tensor = empty_on(kDevice, {4}, at::kFloat);
+  const auto front = tensor.narrow(0, 0, 2);
+  const auto back = tensor.narrow(0, 2, 2);
+  ArgumentWriter reading(kernel.name(), kDevice);
+  reading.tensor(front);
+  reading.tensor(back);
+  EXPECT_FALSE(reading.shares_written_memory());
+  for (const bool first : {true, false}) {
+    ArgumentWriter writer(kernel.name(), kDevice);
+    writer.tensor(front, first ? Access::kWrite : Access::kRead);
+    writer.tensor(back, first ? Access::kRead : Access::kWrite);
+    EXPECT_TRUE(writer.shares_written_memory());
+  }
+}
+
+TEST(CommandOnZeros, KeepsWhichSizesAreEqualAndWhichAreGreater) {
+  const auto a = empty_on(kDevice, {100, 1, 7}, at::kFloat);
+  const auto b = empty_on(kDevice, {7, 100, 0}, at::kFloat);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(a);
+  writer.tensor(b);
+  const CommandOnZeros shrunk(writer.finish(), /*shrunk=*/true);
+  ArgumentReader reader(shrunk.command());
+  EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({3, 1, 2}));
+  EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({2, 3, 0}));
+}
+
+TEST(CommandOnZeros, ViewsOfOneStorageStayIt) {
+  const auto tensor = empty_on(kDevice, {4, 4}, at::kFloat);
+  const auto second = tensor.select(0, 1);
+  const auto third = tensor.select(0, 2);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(second, Access::kWrite);
+  writer.tensor(third);
+  const CommandOnZeros zeros(writer.finish(), /*shrunk=*/false);
+  ArgumentReader reader(zeros.command());
+  const auto a = reader.tensor();
+  const auto b = reader.tensor();
+  EXPECT_TRUE(a.storage().is_alias_of(b.storage()));
+  EXPECT_EQ(b.storage_offset() - a.storage_offset(), 4);
+  EXPECT_EQ(a.storage().nbytes(), tensor.storage().nbytes());
+  EXPECT_TRUE(at::equal(b, at::zeros({4})));
 }
 
 }  // namespace

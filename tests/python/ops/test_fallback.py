@@ -1,4 +1,4 @@
-"""Tier 3: what has no kernel of ours runs the CPU's on the calling thread."""
+"""What has no kernel of ours runs the CPU's, in tier 2 or 3: what holds for both, and custom operators."""
 
 from __future__ import annotations
 

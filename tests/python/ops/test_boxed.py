@@ -1,0 +1,173 @@
+"""Tier 2: what has no kernel of ours runs the CPU's as a command, if the shapes of its results can be known."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+
+def launches(work):
+    """What `work` returns, and the launches it took."""
+    torch.openreg.reset_launch_stats()
+    result = work()
+    return result, torch.openreg.launch_stats()
+
+
+FAMILIES = {
+    "in-place": lambda d: torch.arange(6.0, device=d).masked_fill_(torch.arange(6, device=d) > 2, 7.0),
+    "a list in place": lambda d: torch._fused_sgd_(
+        [torch.ones(3, device=d)],
+        [torch.ones(3, device=d)],
+        [],
+        weight_decay=0.0,
+        momentum=0.0,
+        lr=0.5,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=True,
+    ),
+    "functional, by its out form": lambda d: torch.where(torch.arange(4, device=d) > 1, 1.0, 2.0),
+    "functional, copied": lambda d: torch.roll(torch.arange(12.0, device=d).view(3, 4), 1, 0),
+    "several results": lambda d: torch.kthvalue(torch.tensor([3.0, 1.0, 2.0], device=d), 2),
+    "an out form that resizes its output in between": lambda d: F.binary_cross_entropy(
+        torch.full((2, 3), 0.3, device=d), torch.ones(2, 3, device=d)
+    ),
+    "results beside changed arguments": lambda d: torch._native_batch_norm_legit(
+        torch.arange(12.0, device=d).view(2, 3, 2),
+        None,
+        None,
+        torch.zeros(3, device=d),
+        torch.ones(3, device=d),
+        True,
+        0.1,
+        1e-5,
+    ),
+    "no tensors": lambda d: torch.arange(3, 9, 2, device=d),
+    "convolution": lambda d: F.conv2d(torch.ones(1, 2, 5, 5, device=d), torch.ones(3, 2, 3, 3, device=d)),
+    "a list of tensors": lambda d: torch.block_diag(torch.ones(2, 2, device=d), torch.ones(1, 1, device=d)),
+    "indices on the CPU": lambda d: torch.zeros(4, device=d).index_put_(
+        (torch.tensor([1, 2]),), torch.ones(2, device=d)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_results_equal_the_cpu_and_nobody_waits(name):
+    work = FAMILIES[name]
+    expected = work("cpu")
+    for _ in range(2):  # the first call learns the shapes, the second one knows them
+        got, stats = launches(lambda: work("openreg"))
+        assert stats["synchronous"] == 0 and stats["host_waits"] == 0, stats
+        for g, e in zip(torch.utils._pytree.tree_leaves(got), torch.utils._pytree.tree_leaves(expected), strict=True):
+            if e is not None:
+                assert_close(g.cpu(), e)
+                assert g.stride() == e.stride()
+
+
+def test_changed_arguments_are_changed():
+    mean, var = torch.zeros(3, device="openreg"), torch.ones(3, device="openreg")
+    x = torch.arange(12.0).view(2, 3, 2)
+    torch.nn.functional.batch_norm(x.to("openreg"), mean, var, training=True)
+    expected_mean, expected_var = torch.zeros(3), torch.ones(3)
+    torch.nn.functional.batch_norm(x, expected_mean, expected_var, training=True)
+    assert_close(mean.cpu(), expected_mean)
+    assert_close(var.cpu(), expected_var)
+
+
+def test_the_trial_leaves_the_arguments_alone():
+    """It runs on zeros of its own, also where a kernel changes what its schema does not name."""
+    mean = torch.full((5,), 2.0, device="openreg")
+    torch.native_batch_norm(
+        torch.ones(7, 5, device="openreg"), None, None, mean, torch.ones(5, device="openreg"), True, 0.5, 1e-5
+    )
+    assert_close(mean.cpu(), torch.full((5,), 1.5))
+
+
+@pytest.mark.parametrize("shape", [(0,), (3,), (2, 2)])
+def test_out_is_sized_at_the_call_with_pytorchs_warning(shape):
+    a = torch.tensor([[1.0, -2.0], [3.0, 4.0], [5.0, 6.0]])
+    results = []
+    for device in ("cpu", "openreg"):
+        out = torch.empty(shape, device=device)
+        indices = torch.empty(shape, dtype=torch.long, device=device)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.kthvalue(a.to(device), 2, dim=0, out=(out, indices))
+        assert out.shape == (2,)
+        results.append((out.tolist(), indices.tolist(), {str(w.message).split("\n")[0][:60] for w in caught}))
+    assert results[0] == results[1]
+
+
+def test_out_may_be_an_input_or_overlap_it():
+    a = torch.arange(6.0) - 3
+    x = a.to("openreg")
+    torch.abs(x, out=x)
+    assert_close(x.cpu(), a.abs())
+    with pytest.raises(RuntimeError, match="unsupported operation"):
+        torch.logical_not(x[:4], out=x[1:5])
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda d: torch.zeros(3, device=d).masked_fill_(torch.zeros(4, dtype=torch.bool, device=d), 1.0),
+        lambda d: torch.zeros(3, device=d).index_fill_(2, torch.zeros(1, dtype=torch.long, device=d), 1.0),
+        lambda d: torch.kthvalue(torch.zeros(3, device=d), 9),
+        lambda d: torch.where(torch.zeros(3, dtype=torch.bool, device=d), torch.zeros(2, device=d), 1.0),
+        lambda d: F.conv2d(torch.zeros(1, 2, 5, 5, device=d), torch.zeros(3, 4, 3, 3, device=d)),
+        lambda d: F.layer_norm(torch.zeros(2, 3, device=d), (4,)),
+        lambda d: torch.median(torch.zeros(0, device=d), 0),
+        lambda d: torch.logical_and(torch.zeros(3, device=d), torch.zeros(2, device=d)),
+    ],
+)
+def test_wrong_arguments_raise_at_the_call_as_on_the_cpu(op):
+    with pytest.raises(Exception) as expected:
+        op("cpu")
+    for _ in range(2):
+        with pytest.raises(type(expected.value)) as raised:
+            op("openreg")
+        assert str(raised.value) == str(expected.value)
+
+
+def test_wrong_shapes_raise_at_the_call_after_right_ones():
+    mask = torch.zeros(4, dtype=torch.bool, device="openreg")
+    torch.zeros(4, device="openreg").masked_fill_(mask, 1.0)
+    with pytest.raises(RuntimeError):
+        torch.zeros(5, device="openreg").masked_fill_(mask, 1.0)
+    torch.accelerator.synchronize()
+
+
+def test_what_only_elements_show_is_an_error_of_the_stream():
+    x = torch.zeros(3, device="openreg")
+    x.index_put_((torch.tensor([5], device="openreg"),), torch.ones(1, device="openreg"))
+    with pytest.raises(torch.AcceleratorError, match="aten::_index_put_impl_ failed"):
+        torch.accelerator.synchronize()
+    assert (x + 1).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_results_whose_shape_depends_on_elements_are_left_to_tier_3():
+    x = torch.tensor([0, 3, 0, 5], device="openreg")
+    for work in (torch.nonzero, torch.unique, lambda x: torch.masked_select(x, x > 0)):
+        got, stats = launches(lambda work=work: work(x))
+        assert stats["synchronous"] == 1
+        assert torch.equal(got.cpu(), work(x.cpu()))
+
+
+def test_values_of_numbers_are_not_remembered():
+    x = torch.zeros(4, device="openreg")
+    mask = torch.ones(4, dtype=torch.bool, device="openreg")
+    for value in (1.0, 2.5, -3.0):
+        assert x.masked_fill_(mask, value).tolist() == [value] * 4
+    assert [torch.arange(n, device="openreg").numel() for n in (3, 5, 4)] == [3, 5, 4]
+
+
+def test_a_result_that_is_an_argument_stays_it():
+    x = torch.zeros(4, device="openreg")
+    assert x.masked_fill_(x > 1, 2.0) is x
+    out = torch.empty(2, device="openreg")
+    assert torch.abs(torch.ones(2, device="openreg"), out=out) is out

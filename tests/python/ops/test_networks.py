@@ -1,0 +1,123 @@
+"""Layers of real networks: forward and backward equal the CPU's, and no operator makes the host wait."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+
+def packed(module, x):
+    sequences = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([4, 3, 1]))
+    output, state = module(sequences)
+    return nn.utils.rnn.pad_packed_sequence(output)[0], state
+
+
+def causal(module, x):
+    mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
+    return module(x, mask=mask, is_causal=True)
+
+
+def padded(module, x):
+    mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+    mask[0, -1] = True
+    return module(x, x, x, key_padding_mask=mask)[0]
+
+
+def encoder():
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), 2)
+
+
+def call(module, *inputs):
+    return module(*inputs)
+
+
+CASES = {
+    "LSTM": (lambda: nn.LSTM(5, 7, num_layers=2, bidirectional=True), call, [(4, 3, 5)]),
+    "LSTM without bias": (lambda: nn.LSTM(5, 7, bias=False, batch_first=True), call, [(4, 3, 5)]),
+    "LSTM with projections": (lambda: nn.LSTM(5, 7, proj_size=3), call, [(4, 3, 5)]),
+    "LSTM, packed": (lambda: nn.LSTM(5, 7, bidirectional=True), packed, [(4, 3, 5)]),
+    "LSTMCell": (lambda: nn.LSTMCell(5, 7), call, [(3, 5)]),
+    "GRU": (lambda: nn.GRU(5, 7, num_layers=2, bidirectional=True), call, [(4, 3, 5)]),
+    "GRU without bias": (lambda: nn.GRU(5, 7, bias=False), call, [(4, 3, 5)]),
+    "GRU, packed": (lambda: nn.GRU(5, 7, bidirectional=True), packed, [(4, 3, 5)]),
+    "RNN": (lambda: nn.RNN(5, 7, num_layers=2), call, [(4, 3, 5)]),
+    "TransformerEncoder": (encoder, call, [(2, 6, 16)]),
+    "TransformerEncoder, causal": (encoder, causal, [(2, 6, 16)]),
+    "TransformerDecoder": (
+        lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 2, 32, dropout=0.0, batch_first=True), 2),
+        call,
+        [(2, 6, 16), (2, 5, 16)],
+    ),
+    "MultiheadAttention with padding": (lambda: nn.MultiheadAttention(16, 2, batch_first=True), padded, [(2, 3, 16)]),
+    "Conv1d, grouped": (lambda: nn.Conv1d(3, 6, 3, groups=3), call, [(2, 3, 8)]),
+    "Conv2d": (lambda: nn.Conv2d(3, 4, 3, padding=1), call, [(2, 3, 8, 8)]),
+    "Conv2d, dilated": (lambda: nn.Conv2d(4, 6, 3, dilation=2, groups=2, bias=False), call, [(2, 4, 9, 9)]),
+    "Conv2d, depthwise": (lambda: nn.Conv2d(4, 4, 3, groups=4), call, [(2, 4, 9, 9)]),
+    "Conv3d": (lambda: nn.Conv3d(2, 3, 2), call, [(1, 2, 4, 4, 4)]),
+    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1), call, [(2, 3, 5, 5)]),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(3), call, [(2, 3, 4, 4)]),
+    "LayerNorm": (lambda: nn.LayerNorm(8), call, [(2, 8)]),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4), call, [(2, 4, 4)]),
+    "InstanceNorm2d": (lambda: nn.InstanceNorm2d(3, affine=True), call, [(2, 3, 4, 4)]),
+    "RMSNorm": (lambda: nn.RMSNorm(8), call, [(2, 8)]),
+    "pooling": (lambda: nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1)), call, [(2, 3, 8, 8)]),
+    "upsampling": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), call, [(2, 3, 4, 4)]),
+    "attention": (
+        nn.Identity,
+        lambda _, q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        [(2, 2, 5, 8)] * 3,
+    ),
+}
+
+
+def forward_and_backward(module, run, inputs):
+    """Outputs, and gradients of inputs and parameters."""
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    leaves = torch.utils._pytree.tree_leaves(run(module, *inputs))
+    outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    weights = [torch.arange(o.numel(), device=o.device, dtype=o.dtype).reshape(o.shape).sin() for o in outputs]
+    torch.autograd.backward(outputs, weights)
+    return [o.detach() for o in outputs] + [x.grad for x in inputs] + [p.grad for p in module.parameters()]
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_cpu_and_nobody_waits(name):
+    make, run, shapes = CASES[name]
+    torch.manual_seed(0)
+    module = make()
+    inputs = [torch.randn(shape) for shape in shapes]
+    expected = forward_and_backward(copy.deepcopy(module), run, inputs)
+    device_module = module.to("openreg")
+    device_inputs = [x.to("openreg") for x in inputs]
+    torch.openreg.reset_launch_stats()
+    got = forward_and_backward(device_module, run, device_inputs)
+    stats = torch.openreg.launch_stats()
+    assert stats["synchronous"] == 0 and stats["host_waits"] == 0, stats
+    for g, e in zip(got, expected, strict=True):
+        assert_close(g.cpu(), e, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        lambda d: torch.ops.aten._thnn_fused_lstm_cell(*[torch.ones(2, n, device=d) for n in (8, 12, 2)]),
+        lambda d: torch.ops.aten._thnn_fused_lstm_cell(*[torch.ones(2, n, device=d) for n in (8, 8, 3)]),
+        lambda d: torch.ops.aten._thnn_fused_gru_cell(*[torch.ones(n, 6, device=d) for n in (2, 2, 2)]),
+        lambda d: torch.ops.aten._thnn_fused_gru_cell(
+            torch.ones(2, 6, device=d),
+            torch.ones(2, 6, device=d),
+            torch.ones(2, 2, device=d),
+            torch.ones(5, device=d),
+            torch.ones(6, device=d),
+        ),
+    ],
+)
+def test_cells_of_wrong_shapes_say_what_they_expect(cell):
+    with pytest.raises(RuntimeError, match="_cell: expected"):
+        cell("openreg")
