@@ -43,7 +43,7 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
     modes = {**{name: number for number, name in enumerate(_SYNC_DEBUG_MODES)}, 0: 0, 1: 1, 2: 2}
     if debug_mode not in modes:
         raise RuntimeError(
-            f"openreg: invalid sync debug mode (got {debug_mode!r}, expected one of `default`, `warn`, `error`, 0, 1, 2)"
+            f"openreg: invalid sync debug mode (got {debug_mode!r}, expected one of `default`, `warn`, `error`)"
         )
     _C.set_sync_debug_mode(modes[debug_mode])
 
