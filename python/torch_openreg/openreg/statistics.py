@@ -30,9 +30,6 @@ def scheduler_stats() -> dict[str, int]:
     return _C.scheduler_counters()
 
 
-_SYNC_DEBUG_MODES = ("default", "warn", "error")
-
-
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Says what happens when an operator makes the host wait for the device, as `torch.cuda.set_sync_debug_mode` does.
 
@@ -40,7 +37,7 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
     ``"error"`` (2): a RuntimeError, before anything is done. The mode is the process's. Calls that ask for a wait, such
     as `synchronize`, are not operators. Raises RuntimeError for another mode.
     """
-    modes = {**{name: number for number, name in enumerate(_SYNC_DEBUG_MODES)}, 0: 0, 1: 1, 2: 2}
+    modes: dict[int | str, int] = {"default": 0, "warn": 1, "error": 2, 0: 0, 1: 1, 2: 2}
     if debug_mode not in modes:
         raise RuntimeError(
             f"openreg: invalid sync debug mode (got {debug_mode!r}, expected one of `default`, `warn`, `error`)"
