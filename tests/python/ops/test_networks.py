@@ -121,3 +121,73 @@ def test_equals_the_cpu_and_nobody_waits(name):
 def test_cells_of_wrong_shapes_say_what_they_expect(cell):
     with pytest.raises(RuntimeError, match="_cell: expected"):
         cell("openreg")
+
+
+# Networks, with a batch of inputs and what they are trained with.
+STEPS = {
+    "MLP": (
+        lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4)),
+        (6, 8),
+        torch.optim.AdamW,
+        {},
+    ),
+    "CNN": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 4)
+        ),
+        (6, 1, 8, 8),
+        torch.optim.SGD,
+        {"momentum": 0.9},
+    ),
+    "transformer": (
+        lambda: nn.Sequential(
+            nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True), 2),
+            nn.Flatten(),
+            nn.Linear(80, 4),
+        ),
+        (6, 5, 16),
+        torch.optim.AdamW,
+        {},
+    ),
+    "LSTM": (lambda: LastOutput(nn.LSTM(5, 7, batch_first=True), nn.Linear(7, 4)), (6, 3, 5), torch.optim.Adam, {}),
+}
+
+
+class LastOutput(nn.Module):
+    """What a recurrent network says after the last step."""
+
+    def __init__(self, recurrent: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+        self.head = head
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.recurrent(x)[0][:, -1])
+
+
+@pytest.mark.parametrize(
+    "implementation", [{}, {"foreach": True}, {"fused": True}], ids=["default", "foreach", "fused"]
+)
+@pytest.mark.parametrize("name", STEPS)
+def test_a_training_step_never_makes_the_host_wait(name, implementation):
+    make, shape, optimizer_class, options = STEPS[name]
+    torch.manual_seed(0)
+    model = make().to("openreg")
+    optimizer = optimizer_class(model.parameters(), lr=0.05, **options, **implementation)
+    x = torch.randn(shape, device="openreg")
+    target = torch.randint(0, 4, (shape[0],), device="openreg")
+    losses = []
+    torch.openreg.reset_launch_stats()
+    torch.openreg.set_sync_debug_mode("error")
+    try:
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), target)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+    finally:
+        torch.openreg.set_sync_debug_mode("default")
+    stats = torch.openreg.launch_stats()
+    assert stats["synchronous"] == 0 and stats["host_waits"] == 0, stats
+    assert losses[-1].item() < losses[0].item()

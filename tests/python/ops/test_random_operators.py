@@ -1,0 +1,245 @@
+"""Random operators: CUDA's layout of Philox, asynchronous, and distributed as they say."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+GRID_THREADS = 132 * 2048
+
+
+def philox(seed: int, offset: int, subsequence: torch.Tensor) -> torch.Tensor:
+    """Philox 4x32-10, the plain way: the numbers of the call at `offset`, [subsequences, 4], as int64."""
+    low = 0xFFFFFFFF
+    call = offset // 4
+    c = [torch.full_like(subsequence, call & low), torch.full_like(subsequence, call >> 32), subsequence & low]
+    c.append(subsequence >> 32)
+    k = [seed & low, seed >> 32]
+
+    def multiply(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        # 64 bits are one too many for int64: by halves.
+        b0, b1 = b & 0xFFFF, b >> 16
+        lower = a * b0
+        upper = a * b1 + (lower >> 16)
+        return upper >> 16, ((upper & 0xFFFF) << 16) | (lower & 0xFFFF)
+
+    for _ in range(10):
+        high0, low0 = multiply(0xD2511F53, c[0])
+        high1, low1 = multiply(0xCD9E8D57, c[2])
+        c = [high1 ^ c[1] ^ k[0], low1, high0 ^ c[3] ^ k[1], low0]
+        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
+    return torch.stack(c, 1)
+
+
+def reference_bits(seed: int, offset: int, elements: int) -> tuple[torch.Tensor, int]:
+    """32 random bits for each element, as CUDA's grid of 256-thread blocks shares them out, and the next offset."""
+    threads = min(256 * math.ceil(elements / 256), GRID_THREADS)
+    rounds = math.ceil(elements / (4 * threads))
+    parts = []
+    for r in range(rounds):
+        parts.append(philox(seed, offset + 4 * r, torch.arange(threads)).t().reshape(-1))
+    return torch.cat(parts)[:elements], offset + 4 * rounds
+
+
+def reference_uniform(bits: torch.Tensor, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+    step = torch.tensor(2.0**-32)
+    unit = bits.to(torch.float32) * step + step / 2
+    value = unit * torch.tensor(high - low) + torch.tensor(low)
+    return torch.where(value == high, torch.tensor(low), value)
+
+
+@pytest.mark.parametrize("elements", [1, 255, 1000, 5000, GRID_THREADS, 4 * GRID_THREADS + 7])
+def test_uniform_is_cudas_bit_for_bit(elements):
+    generator = torch.Generator("openreg").manual_seed(1234 + (5 << 33))
+    offset = 0
+    for low, high in ((0.0, 1.0), (-2.0, 3.0)):
+        x = torch.empty(elements, device="openreg").uniform_(low, high, generator=generator)
+        bits, offset = reference_bits(1234 + (5 << 33), offset, elements)
+        assert torch.equal(x.cpu(), reference_uniform(bits, low, high))
+        assert generator.get_offset() == offset
+
+
+def test_seed_42_gives_the_numbers_that_every_user_of_cuda_has_seen():
+    torch.manual_seed(42)
+    expected = torch.tensor([0.6130, 0.0101, 0.3984, 0.0403, 0.1563, 0.4825])
+    torch.testing.assert_close(torch.rand(6, device="openreg").cpu(), expected, atol=5e-5, rtol=0)
+
+
+def test_integers_take_the_same_bits():
+    generator = torch.Generator("openreg").manual_seed(7)
+    x = torch.randint(-5, 12, (3000,), device="openreg", generator=generator)
+    bits, _ = reference_bits(7, 0, 3000)
+    assert torch.equal(x.cpu(), bits % 17 - 5)
+
+
+def test_normal_is_box_and_muller_of_the_same_bits():
+    generator = torch.Generator("openreg").manual_seed(7)
+    elements = 1024
+    x = torch.empty(elements, device="openreg").normal_(1.0, 2.0, generator=generator)
+    numbers = philox(7, 0, torch.arange(elements)).double()
+    radius = (-2 * ((numbers[:, 0] + 0.5) * 2.0**-32).log()).sqrt()
+    angle = 2 * math.pi * (numbers[:, 1] + 0.5) * 2.0**-32
+    torch.testing.assert_close(x.cpu().double(), 1 + 2 * radius * angle.sin(), rtol=1e-5, atol=1e-5)
+
+
+def kolmogorov_smirnov(x: torch.Tensor, cdf: torch.Tensor) -> float:
+    """The test's statistic times the root of the number of samples: above 1.95 once in 1000 times."""
+    n = x.numel()
+    steps = torch.arange(n + 1, dtype=torch.float64) / n
+    return max((steps[1:] - cdf).max().item(), (cdf - steps[:-1]).max().item()) * math.sqrt(n)
+
+
+CONTINUOUS = {
+    "uniform": (lambda x: x.uniform_(-1, 3), lambda x: (x + 1) / 4),
+    "normal": (lambda x: x.normal_(2, 3), lambda x: torch.special.ndtr((x - 2) / 3)),
+    "log_normal": (lambda x: x.log_normal_(0.5, 0.7), lambda x: torch.special.ndtr((x.log() - 0.5) / 0.7)),
+    "exponential": (lambda x: x.exponential_(2.0), lambda x: 1 - (-2 * x).exp()),
+    "cauchy": (lambda x: x.cauchy_(1.0, 0.5), lambda x: ((x - 1) / 0.5).atan() / math.pi + 0.5),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_continuous_distributions_pass_kolmogorov_and_smirnov(name, dtype):
+    draw, cdf = CONTINUOUS[name]
+    torch.manual_seed(20)
+    x = draw(torch.empty(40_000, dtype=dtype, device="openreg")).cpu().double().sort().values
+    assert kolmogorov_smirnov(x, cdf(x)) < 1.95
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bounds_hold_in_every_precision(dtype):
+    torch.manual_seed(3)
+    x = torch.empty(300_000, dtype=dtype, device="openreg")
+    unit = x.uniform_().cpu()
+    assert unit.min() >= 0 and unit.max() < 1
+    assert x.exponential_().cpu().min() > 0
+    assert x.normal_().isfinite().all().item()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.int64, torch.bool])
+def test_bernoulli_has_its_probability(dtype):
+    torch.manual_seed(5)
+    n, p = 40_000, 0.3
+    for x in (
+        torch.empty(n, dtype=dtype, device="openreg").bernoulli_(p),
+        torch.empty(n, dtype=dtype, device="openreg").bernoulli_(torch.full((n,), p, device="openreg")),
+    ):
+        values = x.cpu().double()
+        assert set(values.unique().tolist()) == {0.0, 1.0}
+        assert abs(values.mean().item() - p) < 4 * math.sqrt(p * (1 - p) / n)
+
+
+def test_bernoulli_of_a_tensor_takes_each_elements_probability():
+    p = torch.tensor([0.0, 1.0], device="openreg").repeat(5000)
+    assert torch.equal(torch.bernoulli(p), p)
+
+
+def test_geometric_has_its_mean_and_smallest_value():
+    torch.manual_seed(6)
+    x = torch.empty(40_000, device="openreg").geometric_(0.25).cpu()
+    assert x.min() == 1
+    assert abs(x.mean().item() - 4) < 4 * math.sqrt(12 / 40_000)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool])
+def test_random_fills_the_whole_range(dtype):
+    torch.manual_seed(8)
+    x = torch.empty(20_000, dtype=dtype, device="openreg").random_().cpu().double()
+    top = 1.0 if dtype == torch.bool else float(torch.iinfo(dtype).max)
+    assert x.min() >= 0 and x.max() <= top
+    assert abs(x.mean().item() / top - 0.5) < 0.02
+
+
+def test_wide_ranges_of_integers():
+    torch.manual_seed(9)
+    x = torch.randint(-(1 << 62), 1 << 62, (20_000,), device="openreg").cpu()
+    assert x.min() >= -(1 << 62) and x.max() < 1 << 62
+    assert abs(x.double().mean().item()) / (1 << 62) < 0.02
+
+
+def test_the_order_is_that_of_memory_as_on_cuda():
+    flat = torch.rand(24, device="openreg", generator=torch.Generator("openreg").manual_seed(1)).cpu()
+    transposed = torch.empty(4, 6, device="openreg").t()
+    transposed.uniform_(generator=torch.Generator("openreg").manual_seed(1))
+    assert torch.equal(transposed.t().cpu().reshape(-1), flat)
+    base = torch.zeros(4, 12, device="openreg")
+    base[:, ::2].uniform_(generator=torch.Generator("openreg").manual_seed(1))
+    assert torch.equal(base[:, ::2].cpu().reshape(-1), flat)
+    assert base[:, 1::2].abs().sum().item() == 0
+
+
+def test_the_numbers_do_not_depend_on_who_computes_them():
+    numbers = []
+    threads = torch.get_num_threads()
+    try:
+        for count, wait in ((1, True), (2, True), (2, False)):
+            torch.set_num_threads(count)
+            x = torch.empty(1_500_000, device="openreg")
+            if wait:
+                x.normal_(generator=torch.Generator("openreg").manual_seed(4))
+                torch.accelerator.synchronize()  # this thread may compute it, with its team
+            else:
+                x.normal_(generator=torch.Generator("openreg").manual_seed(4))
+                while not torch.accelerator.current_stream().query():
+                    pass
+            numbers.append(x.cpu())
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(numbers[0], numbers[1]) and torch.equal(numbers[0], numbers[2])
+
+
+def test_nobody_waits():
+    torch.openreg.reset_launch_stats()
+    x = torch.empty(100, device="openreg")
+    for draw in (x.uniform_, x.normal_, x.exponential_, x.cauchy_, x.log_normal_, x.random_, x.bernoulli_):
+        draw()
+    torch.nn.functional.dropout(x)
+    torch.randn(3, device="openreg")
+    torch.bernoulli(torch.full((3,), 0.5, device="openreg"))
+    stats = torch.openreg.launch_stats()
+    assert stats["synchronous"] == 0 and stats["host_waits"] == 0, stats
+
+
+def test_complex_numbers_are_pairs():
+    torch.manual_seed(2)
+    x = torch.randn(20_000, dtype=torch.complex64, device="openreg").cpu()
+    assert abs(x.real.std().item() - math.sqrt(0.5)) < 0.02
+    assert abs(x.imag.std().item() - math.sqrt(0.5)) < 0.02
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda d: torch.zeros(3, dtype=torch.int, device=d).uniform_(),
+        lambda d: torch.zeros(3, dtype=torch.int, device=d).normal_(),
+        lambda d: torch.zeros(3, dtype=torch.int, device=d).exponential_(),
+        lambda d: torch.zeros(3, dtype=torch.bool, device=d).geometric_(0.5),
+        lambda d: torch.zeros(3, dtype=torch.complex64, device=d).random_(),
+        lambda d: torch.zeros(3, device=d).uniform_(2, 1),
+        lambda d: torch.zeros(3, device=d).normal_(0, -1),
+        lambda d: torch.zeros(3, device=d).exponential_(0),
+        lambda d: torch.zeros(3, device=d).cauchy_(0, -1),
+        lambda d: torch.zeros(3, device=d).geometric_(1.5),
+        lambda d: torch.zeros(3, device=d).bernoulli_(1.5),
+        lambda d: torch.zeros(3, device=d).random_(5, 5),
+        lambda d: torch.zeros(3, dtype=torch.uint8, device=d).random_(0, 300),
+        lambda d: torch.zeros(3, device=d).expand(2, 3).uniform_(),
+        lambda d: torch.zeros(4, device=d).bernoulli_(torch.zeros(3, device=d)),
+    ],
+)
+def test_wrong_arguments_raise_at_the_call_as_on_the_cpu(op):
+    with pytest.raises(Exception) as expected:
+        op("cpu")
+    with pytest.raises(type(expected.value)) as raised:
+        op("openreg")
+    assert str(raised.value) == str(expected.value)
+
+
+def test_a_probability_out_of_range_is_an_error_of_the_stream():
+    torch.bernoulli(torch.tensor([0.5, 2.0], device="openreg"))
+    with pytest.raises(torch.AcceleratorError, match=r"bernoulli_\.Tensor failed"):
+        torch.accelerator.synchronize()
