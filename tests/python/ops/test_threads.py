@@ -1,0 +1,48 @@
+"""The same operators from many threads, on several streams of two devices, compared with the CPU."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+THREADS = 8
+STREAMS_PER_DEVICE = 2
+
+WORK = {
+    "structured": lambda x: (x @ x.t()).softmax(0).sum(1),
+    "boxed": lambda x: torch.where(x > 0, x, -x).roll(1, 0).abs(),
+    "several results": lambda x: torch.kthvalue(x, 3, dim=1).values,
+    "in place": lambda x: x.clone().masked_fill_(x > 0.5, 0.0).index_add_(0, torch.tensor([0], device=x.device), x[:1]),
+    "convolution": lambda x: F.conv1d(x.unsqueeze(0), x[:3, :5].unsqueeze(1).expand(3, x.shape[0], 5)),
+    "normalisation": lambda x: F.layer_norm(x, x.shape[1:]),
+    "depending on elements": lambda x: x[x > 0].sort().values,
+    "backward": lambda x: torch.autograd.grad((y := x.detach().requires_grad_()).sin().cumsum(0).square().sum(), y)[0],
+}
+
+
+def use(thread: int, round_: int, streams: list[torch.Stream], start: threading.Barrier) -> None:
+    generator = torch.Generator().manual_seed(1000 * round_ + thread)
+    inputs = torch.randn(6 + thread % 3, 9, generator=generator)
+    stream = streams[thread % len(streams)]
+    start.wait()
+    with stream:
+        x = inputs.to(stream.device)
+        results = {name: work(x) for name, work in WORK.items()}
+        got = {name: result.cpu() for name, result in results.items()}
+    for name, work in WORK.items():
+        assert_close(got[name], work(inputs), rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_eight_threads_on_four_streams_of_two_devices_two_hundred_times():
+    streams = [torch.Stream(device=f"openreg:{d}") for d in range(2) for _ in range(STREAMS_PER_DEVICE)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        for round_ in range(200):
+            start = threading.Barrier(THREADS)
+            for done in [pool.submit(use, t, round_, streams, start) for t in range(THREADS)]:
+                done.result()
+    torch.accelerator.synchronize(0)
+    torch.accelerator.synchronize(1)
