@@ -17,7 +17,7 @@ fail() {
 have() {
   case $1 in
     g++) command -v "${CXX:-g++}" >/dev/null ;;
-    git | spin | valgrind) command -v "$1" >/dev/null ;;
+    git | spin | valgrind | clang-tidy) command -v "$1" >/dev/null ;;
     libgtest-dev) [[ -e /usr/include/gtest/gtest.h ]] ;;
     libbenchmark-dev) [[ -e /usr/include/benchmark/benchmark.h ]] ;;
     python3-venv | python3-dev) find_python ;;

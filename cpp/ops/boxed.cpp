@@ -76,7 +76,7 @@ std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) 
   const auto found = overloads.find(schema.name());
   if (found == overloads.end()) return std::nullopt;
   for (const auto& name : found->second) {
-    const auto candidate = dispatcher.findSchema(name);
+    auto candidate = dispatcher.findSchema(name);
     if (!candidate || !candidate->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
     const auto& arguments = candidate->schema().arguments();
     if (arguments.size() != schema.arguments().size() + schema.returns().size()) continue;

@@ -129,7 +129,7 @@ c10::Device device_of_call(const c10::OperatorHandle& op, const c10::FunctionSch
 }
 
 bool is_generator(const c10::Argument& argument) {
-  const auto type = argument.type();
+  const auto& type = argument.type();
   if (type->kind() == c10::TypeKind::GeneratorType) return true;
   const auto optional = type->cast<c10::OptionalType>();
   return optional && optional->getElementType()->kind() == c10::TypeKind::GeneratorType;

@@ -145,7 +145,7 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
   } else if (value.isBoolList()) {
     const auto list = value.toBoolList();
     write_list(writer, Tag::kBoolList, list);
-    for (const bool element : list) writer.value(element);
+    for (std::size_t i = 0; i < list.size(); ++i) writer.value<bool>(list.get(i));
   } else if (value.isTensorList()) {
     const auto list = value.toTensorList();
     write_list(writer, Tag::kTensorList, list);

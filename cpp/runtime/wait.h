@@ -10,7 +10,7 @@ namespace openreg {
 /// What a host waits for: a fence recorded on `strand`, or room in its queue.
 class Goal {
  public:
-  static Goal fence(FenceRef fence) noexcept { return {fence.get()->source(), fence, 0}; }
+  static Goal fence(FenceRef fence) noexcept { return {fence->source(), fence, 0}; }
   static Goal position(Strand& strand, std::uint64_t completed) noexcept {
     return {&strand, FenceRef(), completed};
   }
