@@ -136,7 +136,8 @@ class BoxedOperator {
   bool read_schema();
   bool write_arguments(ArgumentWriter& writer, c10::ArrayRef<c10::IValue> arguments) const;
   Learned learn(ArgumentWriter& writer, c10::ArrayRef<c10::IValue> arguments) const;
-  Learned lookup(ArgumentWriter& writer, c10::ArrayRef<c10::IValue> arguments);
+  std::shared_ptr<const Learned> lookup(ArgumentWriter& writer,
+                                        c10::ArrayRef<c10::IValue> arguments);
   torch::jit::Stack read_arguments(ArgumentReader& reader) const;
   bool out_form_works(std::span<const std::byte> zeros, const Learned& learned) const;
   static void run(std::span<const std::byte> command);
@@ -151,7 +152,7 @@ class BoxedOperator {
   bool numbers_count_ = true;  // without tensors to go by, numbers decide about shapes
 
   std::shared_mutex mutex_;
-  std::unordered_map<std::uint64_t, Learned> learned_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Learned>> learned_;
 };
 
 /// All operators that have been asked for. Leaked: launches may come during static destruction.
@@ -326,14 +327,15 @@ bool BoxedOperator::out_form_works(std::span<const std::byte> zeros, const Learn
                     });
 }
 
-Learned BoxedOperator::lookup(ArgumentWriter& writer, c10::ArrayRef<c10::IValue> arguments) {
+std::shared_ptr<const Learned> BoxedOperator::lookup(ArgumentWriter& writer,
+                                                     c10::ArrayRef<c10::IValue> arguments) {
   const auto key = writer.signature();
   {
     const std::shared_lock lock(mutex_);
     const auto found = learned_.find(key);
     if (found != learned_.end()) return found->second;
   }
-  auto learned = learn(writer, arguments);
+  auto learned = std::make_shared<const Learned>(learn(writer, arguments));
   const std::unique_lock lock(mutex_);
   if (learned_.size() >= kMostLearned) learned_.clear();
   learned_.emplace(key, learned);
@@ -346,7 +348,8 @@ bool BoxedOperator::launch(c10::Device device, torch::jit::Stack* stack) {
   const auto arguments = torch::jit::last(*stack, count);
   ArgumentWriter writer(kernel_->name(), device, Detail::kShapes);
   if (!write_arguments(writer, arguments)) return false;
-  const auto learned = lookup(writer, arguments);
+  const auto known = lookup(writer, arguments);
+  const Learned& learned = *known;
   if (!learned.asynchronous) return false;
 
   writer.value(learned.by_out_form);

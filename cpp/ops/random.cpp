@@ -11,12 +11,10 @@
 #include <ATen/ops/bernoulli_native.h>
 #include <ATen/ops/cauchy_native.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/exponential_native.h>
 #include <ATen/ops/geometric_native.h>
 #include <ATen/ops/log_normal_native.h>
 #include <ATen/ops/normal_native.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/random_native.h>
 #include <ATen/ops/uniform_native.h>
 #include <torch/library.h>
@@ -28,7 +26,6 @@
 #include <limits>
 #include <numbers>
 #include <optional>
-#include <tuple>
 
 #include "backend/generator.h"
 #include "ops/box_muller.h"
@@ -445,19 +442,6 @@ void bernoulli_tensor(const at::TensorBase& self, const at::TensorBase& p, Gener
   launch(bernoulli_tensor_kernel, writer);
 }
 
-/// In terms of bernoulli_. \param input any floating shape. \return the scaled input and the mask,
-/// both of input's shape.
-std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p,
-                                                  std::optional<bool> train) {
-  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
-  const auto mask_options = input.options().dtype(at::kBool);
-  if (!train.value_or(true)) return {input.clone(), at::ones_like(input, mask_options)};
-  const double keep = 1.0 - p;
-  auto mask = at::empty_like(input, mask_options);
-  mask.bernoulli_(keep);
-  return {input.mul(mask).mul_(keep == 0 ? 0.0 : 1.0 / keep), mask};
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -480,7 +464,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       "bernoulli_.Tensor",
       TORCH_FN(static_cast<Self (*)(Self, const at::Tensor&, Generator)>(at::native::bernoulli_)));
   m.impl("bernoulli.out", TORCH_FN(at::native::bernoulli_out));
-  m.impl("native_dropout", TORCH_FN(native_dropout));
 }
 
 }  // namespace openreg::ops
