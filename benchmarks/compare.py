@@ -65,22 +65,57 @@ def cases(device: str) -> dict[str, tuple[Callable[[], Any], int]]:
         a, b = torch.ones(16 << 20), torch.empty(16 << 20, device=device)
         return lambda: b.copy_(a)
 
-    def training_step() -> Callable[[], Any]:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    def conv2d() -> Callable[[], Any]:
+        layer = nn.Conv2d(32, 64, 3, padding=1).to(device).requires_grad_(False)
+        x = torch.randn(16, 32, 28, 28).to(device)
+        return lambda: layer(x)
+
+    def layer_norm() -> Callable[[], Any]:
+        layer = nn.LayerNorm(512).to(device).requires_grad_(False)
+        x = torch.randn(2048, 512).to(device)
+        return lambda: layer(x)
+
+    def attention() -> Callable[[], Any]:
+        q, k, v = (torch.randn(4, 8, 256, 64).to(device) for _ in range(3))
+        return lambda: nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def training_step(
+        model: nn.Module, optimizer_class: type[torch.optim.Optimizer], x: torch.Tensor, classes: int = 10, **options: Any
+    ) -> Callable[[], Any]:
         model.to(device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-        x = torch.randn(256, 64).to(device)
-        y = torch.randint(10, (256,)).to(device)
+        optimizer = optimizer_class(model.parameters(), **options)  # type: ignore[call-arg]
+        inputs, labels = x.to(device), torch.randint(classes, (x.shape[0],)).to(device)
         loss_function = nn.CrossEntropyLoss()
 
         def step() -> None:
             optimizer.zero_grad()
-            loss_function(model(x), y).backward()
+            loss_function(model(inputs), labels).backward()
             optimizer.step()
 
         return step
 
+    def mlp() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+
+    def cnn() -> nn.Module:
+        return nn.Sequential(
+            *(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
+            *(nn.Flatten(), nn.Linear(64, 10)),
+        )
+
+    class Transformer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.1, batch_first=True)
+            self.encoder = nn.TransformerEncoder(layer, 2)
+            self.head = nn.Linear(128, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.encoder(x).mean(1))
+
+    adamw, sgd = torch.optim.AdamW, torch.optim.SGD
+    torch.manual_seed(0)
     return {
         "10 adds of 16": (add_chain(16), 50),
         "10 adds of 16k": (add_chain(16 << 10), 50),
@@ -89,11 +124,19 @@ def cases(device: str) -> dict[str, tuple[Callable[[], Any], int]]:
         "32x32 product": (product(32), 100),
         "1024x1024 product": (product(1024), 2),
         "softmax 512x1000": (softmax(), 20),
+        "conv2d 16x32x28x28": (conv2d(), 5),
+        "layer_norm 2048x512": (layer_norm(), 10),
+        "attention 4x8x256x64": (attention(), 5),
+        "randn of 1M": (lambda: torch.randn(1 << 20, device=device), 5),
         "copy of 64 MB": (copy_within(), 2),
         "copy of 64 MB to the host": (copy_to_host(), 1),
         "copy of 64 MB from the host": (copy_from_host(), 1),
         "item": (item(), 100),
-        "MLP training step": (training_step(), 5),
+        "MLP step, batch 32, SGD": (training_step(mlp(), sgd, torch.randn(32, 64), lr=0.01, momentum=0.9), 10),
+        "MLP step, batch 256, SGD": (training_step(mlp(), sgd, torch.randn(256, 64), lr=0.01, momentum=0.9), 5),
+        "MLP step, batch 256, AdamW": (training_step(mlp(), adamw, torch.randn(256, 64)), 5),
+        "CNN step, batch 32, SGD": (training_step(cnn(), sgd, torch.randn(32, 3, 32, 32), lr=0.01), 2),
+        "transformer step, 2 layers, AdamW": (training_step(Transformer(), adamw, torch.randn(16, 64, 128)), 1),
     }
 
 

@@ -7,4 +7,17 @@ namespace openreg::backend {
 /// process slows down both.
 void compute_with_one_thread();
 
+/// The same for a scope.
+class OneThreadGuard {
+ public:
+  OneThreadGuard();
+  ~OneThreadGuard();
+  OneThreadGuard(const OneThreadGuard&) = delete;
+  OneThreadGuard& operator=(const OneThreadGuard&) = delete;
+
+ private:
+  int openmp_;
+  int mkl_;
+};
+
 }  // namespace openreg::backend

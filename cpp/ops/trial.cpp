@@ -1,11 +1,14 @@
 #include "ops/trial.h"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_set>
 
+#include "backend/compute_threads.h"
 #include "backend/denormals.h"
 #include "ops/arguments.h"
 #include "ops/cpu_alias.h"
@@ -46,6 +49,10 @@ bool passes_on_zeros(std::span<const std::byte> command, bool shrunk,
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard warnings(&silent);
   const BelowAutograd below_autograd;
+  // Autograd's thread launches, and does not wait: a team of its own would stay for this one time,
+  // and slow down that of the threads that compute (docs/architecture.md, "Streams").
+  std::optional<backend::OneThreadGuard> one_thread;
+  if (torch::autograd::get_current_graph_task_id() != -1) one_thread.emplace();
   const bool flushes_denormals = backend::flush_denormals();
   bool passes = false;
   try {
