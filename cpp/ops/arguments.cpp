@@ -299,7 +299,7 @@ void ArgumentReader::settle_outputs() {
                   });
 }
 
-CommandOnZeros::CommandOnZeros(std::span<const std::byte> command, bool shrunk)
+CommandOnHost::CommandOnHost(std::span<const std::byte> command, bool shrunk, unsigned char fill)
     : command_(command.begin(), command.end()) {
   constexpr std::size_t kLargestElement = 16;
   std::set<std::int64_t> large;  // the sizes above 1; the least becomes 2, the next one 3
@@ -327,10 +327,12 @@ CommandOnZeros::CommandOnZeros(std::span<const std::byte> command, bool shrunk)
     made.resize(std::max<std::size_t>(made.size(), record.storage + 1));
     if (storage.nbytes == 0 || made[record.storage]) return;
     made[record.storage] = true;
-    auto* zeros = std::calloc(std::max<std::size_t>(storage.nbytes, kLargestElement), 1);
-    if (zeros == nullptr) throw std::bad_alloc();
-    memory_.emplace_back(zeros, &std::free);
-    own_storage.pointer = reinterpret_cast<std::uint64_t>(zeros);
+    const auto size = std::max<std::size_t>(storage.nbytes, kLargestElement);
+    auto* memory = std::calloc(size, 1);
+    if (memory == nullptr) throw std::bad_alloc();
+    memory_.emplace_back(memory, &std::free);
+    if (fill != 0) std::memset(memory, fill, size);
+    own_storage.pointer = reinterpret_cast<std::uint64_t>(memory);
   });
 }
 

@@ -161,12 +161,12 @@ struct TensorView {
 };
 c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command);
 
-/// A copy of a command whose tensors lie in host memory of zeros: to see whether a kernel takes
-/// such arguments. `shrunk`: sizes are small, but those that are equal, 1, or 0 stay so, and what
-/// is greater stays greater.
-class CommandOnZeros {
+/// A copy of a command whose tensors lie in host memory, each byte of it `fill`: to see whether a
+/// kernel takes such arguments. `shrunk`: sizes are small, but those that are equal, 1, or 0 stay
+/// so, and what is greater stays greater.
+class CommandOnHost {
  public:
-  CommandOnZeros(std::span<const std::byte> command, bool shrunk);
+  CommandOnHost(std::span<const std::byte> command, bool shrunk, unsigned char fill = 0);
   std::span<const std::byte> command() const noexcept { return command_; }
 
  private:

@@ -371,7 +371,7 @@ bool BoxedOperator::launch(c10::Device device, torch::jit::Stack* stack) {
   }
   // An output over an input, or over itself: what the kernel says to that, it says in tier 3.
   if (outs_ > 0 && writer.shares_written_memory()) return false;
-  ops::launch(*kernel_, writer, Tier::kBoxed);
+  ops::launch(*kernel_, writer, Tier::kBoxed, Arguments::kKnown);
 
   torch::jit::Stack results;
   next = 0;

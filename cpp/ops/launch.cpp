@@ -24,15 +24,18 @@ void wait_for_launched(openreg::Stream& stream, const Kernel& kernel) {
 
 }  // namespace
 
-void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier) {
+void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier, Arguments known) {
   const auto command = arguments.finish();
+  const bool unknown =
+      known == Arguments::kUnknown && !takes_arguments(kernel, arguments.signature(), command);
+  if (unknown) {
+    announce_host_wait();
+    count_host_wait();
+  }
   backend::translate_errors([&] {
     auto& stream = backend::current_stream(arguments.device().index());
-    const bool wait = settings().launch_blocking ||
-                      (tier == Tier::kStructured &&  // boxed ones have been tried before
-                       !takes_arguments(kernel, arguments.signature(), command));
     stream.submit(kernel, command);
-    if (wait) wait_for_launched(stream, kernel);
+    if (unknown || settings().launch_blocking) wait_for_launched(stream, kernel);
   });
   count_launch(tier);
 }

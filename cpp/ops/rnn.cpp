@@ -13,9 +13,8 @@
 #include <optional>
 #include <tuple>
 
-#include "ops/argument_traits.h"
 #include "ops/factories.h"
-#include "ops/launch.h"
+#include "ops/function_kernel.h"
 
 namespace openreg::ops {
 
@@ -116,38 +115,11 @@ void gru_cell_backward(const at::Tensor& grad_hy, const at::Tensor& workspace,
   }
 }
 
-/// A function of CPU tensors as a kernel; its last parameters, at::Tensor&, are the outputs.
-template <auto kFunction>
-struct CellKernel;
-template <class... A, void (*kFunction)(A...)>
-struct CellKernel<kFunction> {
-  static void run(std::span<const std::byte> command) {
-    KernelCall<void(A...)>::run(command, kFunction);
-  }
-  static void launch(const Kernel& kernel, c10::Device device,
-                     const std::remove_cvref_t<A>&... arguments) {
-    ArgumentWriter writer(kernel.name(), device);
-    (write<A>(writer, arguments), ...);
-    ops::launch(kernel, writer);
-  }
-
- private:
-  template <class T, class V>
-  static void write(ArgumentWriter& writer, const V& value) {
-    if constexpr (std::is_same_v<T, at::Tensor&>) {
-      writer.tensor(value, Access::kWrite);
-    } else {
-      ArgumentOf<T>::write(writer, value);
-    }
-  }
-};
-
-const Kernel lstm_kernel{"aten::_thnn_fused_lstm_cell", &CellKernel<&lstm_cell>::run};
-const Kernel lstm_backward_kernel{"aten::_thnn_fused_lstm_cell_backward_impl",
-                                  &CellKernel<&lstm_cell_backward>::run};
-const Kernel gru_kernel{"aten::_thnn_fused_gru_cell", &CellKernel<&gru_cell>::run};
-const Kernel gru_backward_kernel{"aten::_thnn_fused_gru_cell_backward",
-                                 &CellKernel<&gru_cell_backward>::run};
+const FunctionKernel<&lstm_cell> lstm_kernel{"aten::_thnn_fused_lstm_cell"};
+const FunctionKernel<&lstm_cell_backward> lstm_backward_kernel{
+    "aten::_thnn_fused_lstm_cell_backward_impl"};
+const FunctionKernel<&gru_cell> gru_kernel{"aten::_thnn_fused_gru_cell"};
+const FunctionKernel<&gru_cell_backward> gru_backward_kernel{"aten::_thnn_fused_gru_cell_backward"};
 
 /// Of both cells: n gates, each as wide as the state.
 void check_cell(const char* name, std::int64_t n, const at::Tensor& input_gates,
@@ -190,8 +162,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> thnn_fused_lstm_cell(
   auto hy = empty_matrix(cx, cx.size(1));
   auto cy = empty_matrix(cx, cx.size(1));
   auto workspace = empty_matrix(cx, 4 * cx.size(1));
-  CellKernel<&lstm_cell>::launch(lstm_kernel, cx.device(), input_gates, hidden_gates, cx,
-                                 input_bias, hidden_bias, hy, cy, workspace);
+  lstm_kernel.launch(cx.device(), input_gates, hidden_gates, cx, input_bias, hidden_bias, hy, cy,
+                     workspace);
   return {hy, cy, workspace};
 }
 
@@ -202,8 +174,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> thnn_fused_lstm_cell_backward_imp
   auto grad_gates = empty_matrix(workspace, workspace.size(1));
   auto grad_cx = empty_matrix(cx, cx.size(1));
   auto grad_bias = empty_vector(workspace, workspace.size(1), has_bias);
-  CellKernel<&lstm_cell_backward>::launch(lstm_backward_kernel, cx.device(), grad_hy, grad_cy, cx,
-                                          cy, workspace, grad_gates, grad_cx, grad_bias);
+  lstm_backward_kernel.launch(cx.device(), grad_hy, grad_cy, cx, cy, workspace, grad_gates, grad_cx,
+                              grad_bias);
   return {grad_gates, grad_cx, grad_bias};
 }
 
@@ -217,8 +189,8 @@ std::tuple<at::Tensor, at::Tensor> thnn_fused_gru_cell(const at::Tensor& input_g
   check_cell("gru_cell", 3, input_gates, hidden_gates, hx, input_bias, hidden_bias);
   auto hy = empty_matrix(hx, hx.size(1));
   auto workspace = empty_matrix(hx, 5 * hx.size(1));
-  CellKernel<&gru_cell>::launch(gru_kernel, hx.device(), input_gates, hidden_gates, hx, input_bias,
-                                hidden_bias, hy, workspace);
+  gru_kernel.launch(hx.device(), input_gates, hidden_gates, hx, input_bias, hidden_bias, hy,
+                    workspace);
   return {hy, workspace};
 }
 
@@ -230,9 +202,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> thnn_fuse
   auto grad_hx = empty_matrix(workspace, hidden);
   auto grad_input_bias = empty_vector(workspace, 3 * hidden, has_bias);
   auto grad_hidden_bias = empty_vector(workspace, 3 * hidden, has_bias);
-  CellKernel<&gru_cell_backward>::launch(gru_backward_kernel, workspace.device(), grad_hy,
-                                         workspace, grad_input_gates, grad_hidden_gates, grad_hx,
-                                         grad_input_bias, grad_hidden_bias);
+  gru_backward_kernel.launch(workspace.device(), grad_hy, workspace, grad_input_gates,
+                             grad_hidden_gates, grad_hx, grad_input_bias, grad_hidden_bias);
   return {grad_input_gates, grad_hidden_gates, grad_hx, grad_input_bias, grad_hidden_bias};
 }
 

@@ -3,9 +3,11 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <array>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <string_view>
 #include <unordered_set>
 
 #include "backend/compute_threads.h"
@@ -44,8 +46,12 @@ Passed& passed() {
 
 }  // namespace
 
-bool passes_on_zeros(std::span<const std::byte> command, bool shrunk,
-                     c10::function_ref<bool(std::span<const std::byte>)> attempt) {
+namespace {
+
+enum class Outcome : std::uint8_t { kPasses, kFails, kDividesByZero };
+
+Outcome try_on(const CommandOnHost& command,
+               c10::function_ref<bool(std::span<const std::byte>)> attempt) {
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard warnings(&silent);
   const BelowAutograd below_autograd;
@@ -54,28 +60,40 @@ bool passes_on_zeros(std::span<const std::byte> command, bool shrunk,
   std::optional<backend::OneThreadGuard> one_thread;
   if (torch::autograd::get_current_graph_task_id() != -1) one_thread.emplace();
   const bool flushes_denormals = backend::flush_denormals();
-  bool passes = false;
+  auto outcome = Outcome::kFails;
   try {
-    const CommandOnZeros zeros(command, shrunk);
-    passes = attempt(zeros.command());
-  } catch (const std::exception&) {
-    passes = false;
+    if (attempt(command.command())) outcome = Outcome::kPasses;
+  } catch (const std::exception& error) {
+    if (std::string_view(error.what()).find("ZeroDivisionError") != std::string_view::npos)
+      outcome = Outcome::kDividesByZero;
   }
   backend::set_flush_denormals(flushes_denormals);
-  return passes;
+  return outcome;
+}
+
+}  // namespace
+
+bool passes_on_zeros(std::span<const std::byte> command, bool shrunk,
+                     c10::function_ref<bool(std::span<const std::byte>)> attempt) {
+  constexpr unsigned char kPositive = 1;  // numbers whose bytes are all 1
+  const auto outcome = try_on(CommandOnHost(command, shrunk), attempt);
+  if (outcome != Outcome::kDividesByZero) return outcome == Outcome::kPasses;
+  return try_on(CommandOnHost(command, shrunk, kPositive), attempt) == Outcome::kPasses;
 }
 
 bool takes_arguments(const Kernel& kernel, std::uint64_t signature,
                      std::span<const std::byte> command) {
   const auto key = kernel.id() ^ signature;
-  thread_local std::unordered_set<std::uint64_t>
-      seen;  // without a lock, for the many launches after the first
-  if (seen.count(key) != 0) return true;
+  // Without a lock, for the many launches after the first.
+  constexpr std::size_t kSlots = 1024;
+  thread_local std::array<std::uint64_t, kSlots> seen{};
+  auto& slot = seen[key % kSlots];
+  if (slot == key) return true;
   auto& all = passed();
   {
     const std::shared_lock lock(all.mutex);
     if (all.signatures.count(key) != 0) {
-      seen.insert(key);
+      slot = key;
       return true;
     }
   }

@@ -202,26 +202,26 @@ TEST(Arguments, SharingIsSeenWhereOneIsWritten) {
   }
 }
 
-TEST(CommandOnZeros, KeepsWhichSizesAreEqualAndWhichAreGreater) {
+TEST(CommandOnHost, KeepsWhichSizesAreEqualAndWhichAreGreater) {
   const auto a = empty_on(kDevice, {100, 1, 7}, at::kFloat);
   const auto b = empty_on(kDevice, {7, 100, 0}, at::kFloat);
   ArgumentWriter writer(kernel.name(), kDevice);
   writer.tensor(a);
   writer.tensor(b);
-  const CommandOnZeros shrunk(writer.finish(), /*shrunk=*/true);
+  const CommandOnHost shrunk(writer.finish(), /*shrunk=*/true);
   ArgumentReader reader(shrunk.command());
   EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({3, 1, 2}));
   EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({2, 3, 0}));
 }
 
-TEST(CommandOnZeros, ViewsOfOneStorageStayIt) {
+TEST(CommandOnHost, ViewsOfOneStorageStayIt) {
   const auto tensor = empty_on(kDevice, {4, 4}, at::kFloat);
   const auto second = tensor.select(0, 1);
   const auto third = tensor.select(0, 2);
   ArgumentWriter writer(kernel.name(), kDevice);
   writer.tensor(second, Access::kWrite);
   writer.tensor(third);
-  const CommandOnZeros zeros(writer.finish(), /*shrunk=*/false);
+  const CommandOnHost zeros(writer.finish(), /*shrunk=*/false);
   ArgumentReader reader(zeros.command());
   const auto a = reader.tensor();
   const auto b = reader.tensor();
