@@ -1,26 +1,117 @@
+// Dropout in the layout of CUDA's fused kernel: where the tensors allow vectors of 4 or 2 elements,
+// the numbers of one call go to neighbours.
+#include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <tuple>
+
+#include "ops/function_kernel.h"
+#include "ops/random_kernels.h"
+#include "ops/vector_clones.h"
 
 namespace openreg::ops {
 
 namespace {
 
-/// In terms of bernoulli_. \param input any floating shape. \return the scaled input and the mask,
-/// both of input's shape.
+constexpr int kUnroll32 = 4;  // whatever the dtype: 32 bits decide about an element
+
+/// How many elements CUDA's vectors of `input` hold.
+int vector_size(const at::Tensor& input) {
+  if (!input.is_contiguous(input.suggest_memory_format())) return 1;
+  const auto address = reinterpret_cast<std::uintptr_t>(input.const_data_ptr());
+  for (const int size : {4, 2}) {
+    if (input.numel() % size == 0 && address % (size * input.itemsize()) == 0) return size;
+  }
+  return 1;
+}
+
+/// Elements that are dropped are multiplied by 0, as on CUDA: infinities become NaN.
+template <class T, class Real>
+void scale_or_drop(const std::uint32_t* bits, Real keep, const T* in, T* out, bool* mask,
+                   std::int64_t count) {
+  const Real scale = 1 / keep;
+  for (std::int64_t i = 0; i < count; ++i) {
+    mask[i] = unit_of<float>(bits[i]) < keep;
+    out[i] = static_cast<T>(static_cast<Real>(in[i]) * static_cast<Real>(mask[i]) * scale);
+  }
+}
+OPENREG_VECTOR_CLONES
+void scale_or_drop(const std::uint32_t* __restrict bits, float keep, const float* __restrict in,
+                   float* __restrict out, bool* __restrict mask, std::int64_t count) {
+  const float scale = 1 / keep;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const bool kept = unit_of<float>(bits[i]) < keep;
+    mask[i] = kept;
+    out[i] = in[i] * static_cast<float>(kept) * scale;
+  }
+}
+
+/// Numbers k to k + vector - 1 of n subsequences side by side.
+template <int vector>
+void interleave(const Raw& raw, int k, std::int64_t n, std::uint32_t* bits) {
+  for (std::int64_t i = 0; i < n; ++i)
+    for (int j = 0; j < vector; ++j) bits[i * vector + j] = raw[k + j][i];
+}
+
+template <int vector, class T>
+void drop(backend::PhiloxState philox, double keep, const at::Tensor& input, at::Tensor& output,
+          at::Tensor& mask) {
+  const PhiloxGrid grid(input.numel(), kUnroll32, vector);
+  const auto* in = input.const_data_ptr<T>();
+  auto* out = output.mutable_data_ptr<T>();
+  auto* kept = mask.mutable_data_ptr<bool>();
+  for_each_block(grid, philox, [&](const Raw& raw, std::int64_t n, auto&& place) {
+    std::array<std::uint32_t, kLanes * vector> bits;
+    for (int k = 0; k < kUnroll32 && place(k) < grid.elements; k += vector) {
+      const auto begin = place(k);
+      interleave<vector>(raw, k, n, bits.data());
+      scale_or_drop(bits.data(), static_cast<at::opmath_type<T>>(keep), in + begin, out + begin,
+                    kept + begin, std::min(n * vector, grid.elements - begin));
+    }
+  });
+}
+
+/// `vector` as vector_size() has it of the device's tensor. Outputs lie in memory as `input` does,
+/// or, where that has gaps, in order.
+void dropout(backend::PhiloxState philox, double keep, std::int64_t vector, const at::Tensor& input,
+             at::Tensor& output, at::Tensor& mask) {
+  const auto dense = input.strides() == output.strides() ? input : input.contiguous();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "dropout", [&] {
+    if (vector == 4) return drop<4, scalar_t>(philox, keep, dense, output, mask);
+    if (vector == 2) return drop<2, scalar_t>(philox, keep, dense, output, mask);
+    drop<1, scalar_t>(philox, keep, dense, output, mask);
+  });
+}
+
+const FunctionKernel<&dropout> dropout_kernel{"aten::native_dropout"};
+
+/// \param input any floating shape. \param p the probability to drop an element, from 0 to 1.
+/// \return input scaled by 1 / (1 - p), or 0, and the mask of what is kept, both of input's shape.
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p,
                                                   std::optional<bool> train) {
-  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
+  TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", 1 - p);
   const auto mask_options = input.options().dtype(at::kBool);
-  if (!train.value_or(true)) return {input.clone(), at::ones_like(input, mask_options)};
-  const double keep = 1.0 - p;
+  if (!train.value_or(true) || input.numel() == 0)
+    return {input.clone(), at::ones_like(input, mask_options)};
+  if (!at::isFloatingType(input.scalar_type())) {  // which CUDA's kernel does not take
+    auto mask = at::empty_like(input, mask_options).bernoulli_(1 - p);
+    return {input.mul(mask).mul_(p == 1 ? 0.0 : 1 / (1 - p)), mask};
+  }
+  if (p == 1) return {at::zeros_like(input), at::zeros_like(input, mask_options)};
+  auto output = at::empty_like(input);
   auto mask = at::empty_like(input, mask_options);
-  mask.bernoulli_(keep);
-  return {input.mul(mask).mul_(keep == 0 ? 0.0 : 1.0 / keep), mask};
+  dropout_kernel.launch(input.device(), take_numbers(std::nullopt, input, kUnroll32), 1 - p,
+                        std::int64_t{vector_size(input)}, input, output, mask);
+  return {output, mask};
 }
 
 }  // namespace

@@ -1,0 +1,453 @@
+"""Random operators that are more than a fill: permutations, samples, dropout, numbers from keys."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.func._random as keyed
+import torch.nn.functional as F
+from philox import GRID_THREADS, kolmogorov_smirnov, philox, reference_bits
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator("openreg").manual_seed(seed)
+
+
+def unit(bits: torch.Tensor) -> torch.Tensor:
+    """(0, 1], as cuRAND makes it of 32 bits."""
+    step = torch.tensor(2.0**-32)
+    return bits.to(torch.float32) * step + step / 2
+
+
+def signed_keys(numbers: torch.Tensor) -> torch.Tensor:
+    """int64 keys of the four numbers of each call, two of each, in the order of the layout."""
+    return torch.cat([(numbers[:, 2 * k] << 32) | numbers[:, 2 * k + 1] for k in (0, 1)])
+
+
+# --- randperm
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 300, 5000, 50_000])
+def test_randperm_is_a_permutation(n):
+    x = torch.randperm(n, device="openreg", generator=seeded(3))
+    assert x.dtype == torch.int64 and torch.equal(x.sort().values.cpu(), torch.arange(n))
+    assert torch.equal(x, torch.randperm(n, device="openreg", generator=seeded(3)))
+
+
+def test_randperm_sorts_by_cudas_keys():
+    n = 200  # 18 bits of each key count; none are equal for this seed
+    bits = math.ceil(math.log2(n - (6 * n * n + 1) / (12 * math.log(0.9))))
+    keys = signed_keys(philox(5, 0, torch.arange(256)))[: 2 * 256][:n]
+    # The range of 32-bit keys wants 64 bits of each: they are taken modulo 2^32 - 1, from -2^31 on.
+    unsigned = [(int(k) & (2**64 - 1)) % (2**32 - 1) for k in keys]
+    masked = torch.tensor([(k - 2**31) & ((1 << bits) - 1) for k in unsigned])
+    assert masked.unique().numel() == n
+    generator = seeded(5)
+    assert torch.equal(torch.randperm(n, device="openreg", generator=generator).cpu(), masked.argsort())
+    assert generator.get_offset() == 4 + n
+
+
+def test_randperm_has_every_permutation():
+    torch.manual_seed(1)
+    rows = torch.stack([torch.randperm(3, device="openreg") for _ in range(1200)]).cpu()
+    counts = rows.unique(dim=0, return_counts=True)[1]
+    assert counts.numel() == 6 and ((counts - 200).abs() < 5 * math.sqrt(200)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float32, torch.half, torch.bfloat16])
+def test_randperm_of_other_dtypes_and_strides(dtype):
+    out = torch.zeros(40, dtype=dtype, device="openreg")[::2]
+    torch.randperm(20, out=out)
+    assert torch.equal(out.sort().values.cpu(), torch.arange(20, dtype=dtype))
+
+
+# --- multinomial
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.half, torch.bfloat16])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_multinomial_has_its_probabilities(dtype, replacement):
+    torch.manual_seed(2)
+    weights = torch.tensor([1.0, 0.0, 4.0, 5.0], dtype=dtype, device="openreg")
+    n = 20_000
+    if replacement:
+        drawn = torch.multinomial(weights, n, replacement=True)
+    else:
+        drawn = torch.multinomial(weights.expand(n, 4), 1).flatten()
+    shares = torch.bincount(drawn.cpu(), minlength=4) / n
+    assert shares[1] == 0
+    torch.testing.assert_close(shares, torch.tensor([0.1, 0.0, 0.4, 0.5]), atol=0.015, rtol=0)
+
+
+def test_multinomial_without_replacement_takes_each_category_once():
+    rows = torch.rand(50, 9, device="openreg") + 0.1
+    drawn = torch.multinomial(rows, 9)
+    assert drawn.shape == (50, 9)
+    assert torch.equal(drawn.sort(1).values.cpu(), torch.arange(9).expand(50, 9))
+
+
+def test_multinomial_with_replacement_takes_cudas_numbers():
+    weights = torch.tensor([[1.0, 2.0, 1.0], [3.0, 0.0, 1.0]], device="openreg")
+    generator = seeded(9)
+    drawn = torch.multinomial(weights, 130, replacement=True, generator=generator).cpu()
+    for row in range(2):  # blocks of 128 threads: 256 for the 130 samples of a row
+        first = unit(philox(9, 0, torch.arange(256 * row, 256 * row + 130))[:, 0])
+        ends = (weights[row] / weights[row].sum()).cumsum(0).cpu()
+        assert torch.equal(drawn[row], torch.searchsorted(ends, first))
+    assert generator.get_offset() == 4
+
+
+def test_multinomial_into_a_given_tensor():
+    out = torch.empty(0, dtype=torch.long, device="openreg")
+    result = torch.multinomial(torch.ones(5, device="openreg"), 3, out=out)
+    assert result is out and out.shape == (3,)
+
+
+@pytest.mark.parametrize("weights", [[-1.0, 1.0], [float("inf"), 1.0], [float("nan"), 1.0], [0.0, 0.0]])
+@pytest.mark.parametrize(("samples", "replacement"), [(1, False), (5, True)])
+def test_what_is_no_distribution_is_an_error_of_the_stream(weights, samples, replacement):
+    with pytest.raises(RuntimeError) as expected:
+        torch.multinomial(torch.tensor(weights), samples, replacement)
+    torch.multinomial(torch.tensor(weights, device="openreg"), samples, replacement)
+    with pytest.raises(torch.AcceleratorError) as raised:
+        torch.accelerator.synchronize()
+    assert str(expected.value) in str(raised.value)
+
+
+# --- samplers that reject
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 7.5])
+def test_gamma_passes_kolmogorov_and_smirnov(dtype, alpha):
+    torch.manual_seed(4)
+    x = torch._standard_gamma(torch.full((20_000,), alpha, dtype=dtype, device="openreg"))
+    x = x.cpu().double().sort().values
+    assert kolmogorov_smirnov(x, torch.special.gammainc(torch.tensor(alpha, dtype=torch.float64), x)) < 1.95
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4, 3.0, 9.9, 10.0, 50.0, 3000.0])
+def test_poisson_has_its_moments_and_its_distribution(rate):
+    torch.manual_seed(5)
+    n = 20_000
+    x = torch.poisson(torch.full((n,), rate, device="openreg")).cpu().double()
+    assert (x == x.floor()).all() and x.min() >= 0
+    assert abs(x.mean().item() - rate) <= 4 * math.sqrt(rate / n)
+    assert abs(x.var().item() - rate) <= 4 * math.sqrt((2 * rate * rate + rate) / n)
+    for k in (math.floor(rate), math.floor(rate + math.sqrt(rate))):
+        # P(X <= k) is Q(k + 1, rate)
+        p = torch.special.gammaincc(torch.tensor(k + 1.0).double(), torch.tensor(rate).double()).item()
+        assert abs((x <= k).double().mean().item() - p) <= 4 * math.sqrt(p * (1 - p) / n) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("count", "p"), [(10.0, 0.3), (10.0, 0.9), (200.0, 0.4), (200.0, 0.97), (5.0, 0.0), (5.0, 1.0)]
+)
+def test_binomial_has_its_moments(count, p):
+    torch.manual_seed(6)
+    n = 20_000
+    x = torch.binomial(torch.full((n,), count, device="openreg"), torch.full((n,), p, device="openreg")).cpu().double()
+    variance = count * p * (1 - p)
+    assert x.min() >= 0 and x.max() <= count
+    assert abs(x.mean().item() - count * p) <= 4 * math.sqrt(variance / n)
+    assert abs(x.var().item() - variance) <= 0.06 * variance
+
+
+def test_binomial_broadcasts():
+    x = torch.binomial(torch.tensor([[3.0], [0.0]], device="openreg"), torch.ones(4, device="openreg"))
+    assert torch.equal(x.cpu(), torch.tensor([[3.0], [0.0]]).expand(2, 4))
+
+
+def test_dirichlet_sums_to_one_and_has_its_mean():
+    torch.manual_seed(7)
+    alphas = torch.tensor([1.0, 2.0, 5.0])
+    x = torch._sample_dirichlet(alphas.to("openreg").expand(20_000, 3)).cpu()
+    torch.testing.assert_close(x.sum(-1), torch.ones(20_000))
+    torch.testing.assert_close(x.mean(0), alphas / 8, atol=0.01, rtol=0)
+
+
+def test_distributions_of_torch_draw_on_the_device():
+    torch.manual_seed(8)
+    one = torch.tensor(2.0, device="openreg", requires_grad=True)
+    for distribution in (
+        torch.distributions.Gamma(one, one),
+        torch.distributions.Beta(one, one),
+        torch.distributions.Dirichlet(one.expand(3)),
+        torch.distributions.StudentT(one),
+    ):
+        sample = distribution.rsample((5,))
+        assert sample.device.type == "openreg"
+        (gradient,) = torch.autograd.grad(sample.sum(), one)
+        assert gradient.isfinite().item()
+
+
+def test_an_element_depends_on_its_place_only():
+    short, long = (torch.poisson(torch.full((n,), 20.0, device="openreg"), generator=seeded(1)) for n in (100, 3000))
+    assert torch.equal(short, long[:100])
+
+
+# --- dropout and rrelu
+
+
+@pytest.mark.parametrize("shape", [(64,), (4, 250), (33,), (2, 33), (4 * GRID_THREADS + 8,)])
+def test_dropout_is_that_of_cudas_fused_kernel(shape):
+    p = 0.3
+    generator = torch.openreg.default_generators[torch.accelerator.current_device_index()]
+    torch.manual_seed(11)
+    x = torch.arange(1, math.prod(shape) + 1, dtype=torch.float32).view(shape)
+    y, mask = torch.native_dropout(x.to("openreg"), p, True)
+
+    elements = x.numel()
+    vector = next(size for size in (4, 2, 1) if elements % size == 0)
+    threads = min(256 * math.ceil(elements / 256), GRID_THREADS)
+    rounds = math.ceil(elements / (4 * threads))
+    numbers = torch.stack([philox(11, 4 * r, torch.arange(threads)) for r in range(rounds)])
+    # [rounds, threads, 4 / vector, vector] to [rounds, 4 / vector, threads, vector]
+    numbers = numbers.view(rounds, threads, 4 // vector, vector).transpose(1, 2).reshape(-1)[:elements]
+    kept = (unit(numbers) < torch.tensor(1 - p)).view(shape)
+    assert torch.equal(mask.cpu(), kept)
+    torch.testing.assert_close(y.cpu(), x * kept / (1 - p))
+    assert generator.get_offset() == 4 * rounds
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.half, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.0, 0.25, 1.0])
+def test_dropout_scales_what_it_keeps(dtype, p):
+    torch.manual_seed(12)
+    x = torch.ones(8000, dtype=dtype, device="openreg", requires_grad=True)
+    y = torch.dropout(x, p, True)
+    y.sum().backward()
+    values = y.detach().cpu()
+    kept = values != 0
+    assert abs(kept.float().mean().item() - (1 - p)) < 0.02
+    if p < 1:
+        torch.testing.assert_close(values[kept], torch.full_like(values[kept], 1 / (1 - p)))
+    torch.testing.assert_close(x.grad.cpu(), values)
+
+
+def test_dropout_of_complex_numbers():
+    y = torch.dropout(torch.full((1000,), 1 + 2j, device="openreg"), 0.5, True).cpu()
+    assert set(y.tolist()) == {0j, 2 + 4j}
+
+
+def test_dropout_keeps_the_memory_format_and_takes_what_has_gaps():
+    x = torch.rand(2, 4, 3, 3, device="openreg")
+    last = x.to(memory_format=torch.channels_last)
+    assert F.dropout(last).is_contiguous(memory_format=torch.channels_last)
+    y = F.dropout(x[:, ::2], 0.5).cpu()
+    expected = 2 * x[:, ::2].cpu()
+    assert torch.equal(y[y != 0], expected[y != 0])
+
+
+def test_rrelu_draws_slopes_for_what_is_negative():
+    x = torch.linspace(-2, 2, 4001)
+    y = F.rrelu(x.to("openreg"), 0.1, 0.4, training=True).cpu()
+    assert torch.equal(y[x > 0], x[x > 0])
+    slopes = (y / x)[x < 0]
+    assert slopes.min() > 0.0999 and slopes.max() < 0.4001
+    assert abs(slopes.mean().item() - 0.25) < 0.01
+    torch.testing.assert_close(F.rrelu(x.to("openreg"), 0.1, 0.4).cpu(), F.leaky_relu(x, 0.25))
+
+
+def test_rrelu_takes_cudas_numbers_and_its_gradient_the_noise():
+    x = torch.full((700,), -1.0, device="openreg", requires_grad=True)
+    torch.manual_seed(13)
+    y = F.rrelu(x, 0.0, 1.0, training=True)
+    bits, _ = reference_bits(13, 0, 700)
+    torch.testing.assert_close(-y.detach().cpu(), unit(bits))
+    y.sum().backward()
+    torch.testing.assert_close(x.grad.cpu(), unit(bits))
+    torch.manual_seed(13)
+    z = torch.full((700,), -1.0, device="openreg")
+    assert torch.equal(F.rrelu_(z, 0.0, 1.0, training=True), y.detach())
+
+
+# --- normal with tensors
+
+
+def test_normal_of_tensors_broadcasts_and_scales():
+    torch.manual_seed(14)
+    n = 20_000
+    mean = torch.tensor([[0.0], [5.0]], device="openreg")
+    x = torch.normal(mean, torch.full((n,), 2.0, device="openreg")).cpu()
+    torch.testing.assert_close(x.mean(1), torch.tensor([0.0, 5.0]), atol=0.06, rtol=0)
+    torch.testing.assert_close(x.std(1), torch.tensor([2.0, 2.0]), atol=0.05, rtol=0)
+    assert abs(torch.normal(1.0, torch.full((n,), 3.0, device="openreg")).std().item() - 3) < 0.1
+    assert abs(torch.normal(torch.full((n,), 4.0, device="openreg"), 0.5).mean().item() - 4) < 0.02
+    out = torch.empty(0, device="openreg")
+    assert torch.normal(mean, torch.ones(3, device="openreg"), out=out).shape == (2, 3) == out.shape
+
+
+def test_a_negative_deviation_in_a_tensor_is_an_error_of_the_stream():
+    torch.normal(torch.zeros(2, device="openreg"), torch.tensor([1.0, -1.0], device="openreg"))
+    with pytest.raises(torch.AcceleratorError, match=r"normal expects all elements of std >= 0\.0"):
+        torch.accelerator.synchronize()
+
+
+# --- keys
+
+
+def test_keys_split_and_fold_as_philox_says():
+    key = torch.tensor([[42, 0], [7, 1 << 40]], dtype=torch.uint64, device="openreg")
+    children = keyed.split(key, 3).cpu().view(torch.int64)
+    assert children.shape == (3, 2, 2)
+    for i in range(3):
+        for row, (seed, offset) in enumerate([(42, 0), (7, 1 << 40)]):
+            n = [int(v) for v in philox(seed, 4 * (offset + i), torch.arange(1))[0]]
+            expected = torch.tensor([n[0] | n[1] << 32, n[2] | n[3] << 32], dtype=torch.uint64).view(torch.int64)
+            assert torch.equal(children[i, row], expected)
+        assert torch.equal(keyed.fold_in(key, i).cpu().view(torch.int64), children[i])
+
+
+def test_uniform_from_a_key_is_a_function_of_it():
+    key = keyed.key(99, device="openreg")
+    x = keyed.uniform(key, (10_001,), low=-1.0, high=3.0).cpu()
+    calls = torch.arange(2501)
+    numbers = torch.cat([philox(99, 4 * int(c), torch.arange(1)) for c in calls[:100]]).flatten()
+    unit24 = (numbers & 0xFFFFFF).float() / (1 << 24)
+    assert torch.equal(x[:400], unit24 * 4 - 1)
+    assert kolmogorov_smirnov(x.double().sort().values, (x.double().sort().values + 1) / 4) < 1.95
+    assert torch.equal(x, keyed.uniform(key, (10_001,), low=-1.0, high=3.0).cpu())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.half, torch.bfloat16])
+def test_normal_from_a_key_passes_kolmogorov_and_smirnov(dtype):
+    x = keyed.normal(keyed.key(1, device="openreg"), (20_000,), mean=1.0, std=2.0, dtype=dtype).cpu().double()
+    assert abs(x.mean().item() - 1) < 0.06 and abs(x.std().item() - 2) < 0.05
+    if dtype in (torch.float32, torch.float64):
+        x = x.sort().values
+        assert kolmogorov_smirnov(x, torch.special.ndtr((x - 1) / 2)) < 1.95
+
+
+def test_each_key_of_a_batch_fills_its_part():
+    keys = keyed.split(keyed.key(3, device="openreg"), 4)
+    whole = torch.empty(4, 10, 5, device="openreg")
+    keyed.normal_(keys.view(4, 1, 1, 2), whole)
+    for key, part in zip(keys, whole, strict=True):
+        assert torch.equal(keyed.normal(key, (10, 5)), part)
+    strided = torch.empty(10, 4, device="openreg").t()
+    keyed.uniform_(keys.view(4, 1, 2), strided)
+    assert torch.equal(strided[2], keyed.uniform(keys[2], (10,)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda k: keyed.uniform_(k, torch.empty(3, dtype=torch.int, device="openreg")), "must be a floating point"),
+        (lambda k: keyed.uniform_(k[:1], torch.empty(3, device="openreg")), r"must have shape \(2,\)"),
+        (lambda k: keyed.uniform_(k.view(torch.int64), torch.empty(3, device="openreg")), "must have dtype uint64"),
+        (lambda k: keyed.normal_(k, torch.empty(3, device="openreg:1")), "same device"),
+        (lambda k: keyed.normal_(k.view(1, 2).expand(2, 2), torch.empty(3, device="openreg")), "not broadcastable"),
+        (lambda k: keyed.normal_(k.view(1, 1, 2), torch.empty(3, device="openreg")), "must have ndim"),
+        (lambda k: keyed.split(k, 0), "must be positive"),
+        (lambda k: keyed.split(k[:1]), "must have shape"),
+        (lambda k: keyed.fold_in(k.view(torch.int64), 1), "must have dtype uint64"),
+    ],
+)
+def test_wrong_keys_are_refused_at_the_call(call, message):
+    with pytest.raises(RuntimeError, match=message):
+        call(keyed.key(1, device="openreg"))
+
+
+# --- all of them
+
+
+def test_nobody_waits():
+    p = torch.full((6, 6), 0.5, device="openreg")
+    key = keyed.key(1, device="openreg")
+    torch.openreg.reset_launch_stats()
+    torch.randperm(10, device="openreg")
+    torch.multinomial(p, 2)
+    torch.multinomial(p, 9, replacement=True)
+    torch.poisson(p)
+    torch.binomial(p, p)
+    torch._standard_gamma(p)
+    torch._sample_dirichlet(p)
+    F.rrelu(p, training=True)
+    F.dropout(p)
+    torch.normal(p, p)
+    torch.normal(0.0, p)
+    torch.normal(p, 1.0)
+    keyed.normal(key, (3,))
+    keyed.uniform(keyed.split(key)[0], (3,))
+    stats = torch.openreg.launch_stats()
+    assert stats["synchronous"] == 0 and stats["host_waits"] == 0, stats
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda d: torch.randperm(-1, device=d),
+        lambda d: torch.randperm(300, dtype=torch.uint8, device=d),
+        lambda d: torch.randperm(3000, dtype=torch.half, device=d),
+        lambda d: torch.randperm(3, dtype=torch.bool, device=d),
+        lambda d: torch.multinomial(torch.rand(2, 2, 2, device=d), 1),
+        lambda d: torch.multinomial(torch.tensor(1.0, device=d), 1),
+        lambda d: torch.multinomial(torch.ones(2, dtype=torch.int, device=d), 1),
+        lambda d: torch.multinomial(torch.ones(2, device=d), 0),
+        lambda d: torch.multinomial(torch.ones(2, device=d), 3),
+        lambda d: torch.multinomial(torch.ones(2, device=d), 1, out=torch.empty(1, device=d)),
+        lambda d: torch.multinomial(torch.ones(1, device=d).expand((1 << 24) + 1), 1),
+        lambda d: torch.poisson(torch.ones(2, dtype=torch.int, device=d)),
+        lambda d: torch.binomial(torch.ones(2, dtype=torch.int, device=d), torch.ones(2, device=d)),
+        lambda d: torch.binomial(torch.ones(2, device=d), torch.ones(2, dtype=torch.int, device=d)),
+        lambda d: torch.binomial(torch.ones(2, device=d), torch.ones(2, dtype=torch.double, device=d)),
+        lambda d: torch.binomial(torch.ones(2, device=d), torch.ones(3, device=d)),
+        lambda d: torch.binomial(torch.ones(2, device=d).half(), torch.ones(2, device=d).half()),
+        lambda d: torch._standard_gamma(torch.ones(2, device=d).half()),
+        lambda d: torch._sample_dirichlet(torch.ones(2, device=d).long()),
+        lambda d: torch.ops.aten.rrelu_with_noise(torch.ones(3, device=d), torch.ones(2, device=d), 0.1, 0.2, True),
+        lambda d: F.rrelu(torch.ones(3, device=d), 0.3, 0.2, training=True),
+        lambda d: F.rrelu(torch.ones(3, device=d), 0.3, math.inf, training=True),
+        lambda d: F.rrelu(torch.ones(3, device=d).int(), training=True),
+        lambda d: torch.dropout(torch.ones(3, device=d).int(), 0.5, True),
+        lambda d: torch.dropout(torch.ones(3, device=d), 1.5, True),
+        lambda d: torch.normal(torch.zeros(2, device=d), -1.0),
+        lambda d: torch.normal(torch.zeros(2, device=d), torch.zeros(3, device=d)),
+        lambda d: torch.normal(torch.zeros(2, device=d).int(), 1.0),
+        lambda d: torch.normal(0.0, torch.zeros(2, device=d).cfloat()),
+        lambda d: torch.normal(torch.zeros(2, device=d), 1.0, out=torch.empty(5, device=d)),
+    ],
+)
+def test_wrong_arguments_raise_at_the_call_as_on_the_cpu(op):
+    with pytest.raises(Exception) as expected:
+        op("cpu")
+    with pytest.raises(type(expected.value)) as raised:
+        op("openreg")
+    assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda g: torch.randperm(4, device="openreg", generator=g),
+        lambda g: torch.multinomial(torch.ones(2, device="openreg"), 1, generator=g),
+        lambda g: torch.poisson(torch.ones(2, device="openreg"), generator=g),
+        lambda g: torch.normal(torch.ones(2, device="openreg"), 1.0, generator=g),
+    ],
+)
+@pytest.mark.parametrize("other", ["cpu", "openreg:1"])
+def test_a_generator_of_another_device_is_refused_at_the_call(op, other):
+    with pytest.raises(RuntimeError, match="generator"):
+        op(torch.Generator(other))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda g: torch.empty(3).uniform_(generator=g),
+        lambda g: torch.randperm(3, generator=g),
+        lambda g: torch.multinomial(torch.ones(3), 1, generator=g),
+        lambda g: torch.poisson(torch.ones(3), generator=g),
+        lambda g: torch.binomial(torch.ones(3), torch.ones(3), generator=g),
+        lambda g: torch.normal(torch.zeros(3), torch.ones(3), generator=g),
+        lambda g: torch.normal(0.0, torch.ones(3), generator=g),
+        lambda g: torch.normal(torch.ones(3), 1.0, generator=g),
+        lambda g: torch.bernoulli(torch.ones(3), generator=g),
+    ],
+)
+def test_cpu_tensors_do_not_take_the_devices_generator(op):
+    with pytest.raises(RuntimeError, match=r"Expected a 'cpu' (generator device|device type for generator) but found"):
+        op(torch.Generator("openreg"))
