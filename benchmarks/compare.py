@@ -80,11 +80,15 @@ def cases(device: str) -> dict[str, tuple[Callable[[], Any], int]]:
         return lambda: nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     def training_step(
-        model: nn.Module, optimizer_class: type[torch.optim.Optimizer], x: torch.Tensor, classes: int = 10, **options: Any
+        model: nn.Module,
+        optimizer_class: type[torch.optim.Optimizer],
+        x: torch.Tensor,
+        classes: int = 10,
+        **options: Any,
     ) -> Callable[[], Any]:
         model.to(device)
         optimizer = optimizer_class(model.parameters(), **options)  # type: ignore[call-arg]
-        inputs, labels = x.to(device), torch.randint(classes, (x.shape[0],)).to(device)
+        inputs, labels = x.to(device), torch.randint(10, (x.shape[0],)).to(device)
         loss_function = nn.CrossEntropyLoss()
 
         def step() -> None:

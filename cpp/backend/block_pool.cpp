@@ -168,7 +168,11 @@ void BlockPool::restore(const Segments& segments) {
 }
 
 BlockPool::FreeList& BlockPool::free_list(Stream& stream, SizeClass size_class) {
-  return free_[&stream][static_cast<std::size_t>(size_class)];
+  if (&stream != last_stream_) {
+    last_lists_ = &free_[&stream];
+    last_stream_ = &stream;
+  }
+  return (*last_lists_)[static_cast<std::size_t>(size_class)];
 }
 
 BlockPool::Block* BlockPool::map_segment(std::size_t bytes, Stream& stream, SizeClass size_class) {

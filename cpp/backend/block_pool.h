@@ -83,6 +83,7 @@ class BlockPool {
     bool operator()(const Block* a, std::size_t bytes) const noexcept;
   };
   using FreeList = std::set<Block*, BySize>;
+  using FreeLists = std::array<FreeList, 2>;  // of each size class
   struct Pending {
     std::unique_ptr<Mark> mark;
     Block* block;
@@ -100,7 +101,9 @@ class BlockPool {
   PoolBacking& backing_;
   std::unordered_map<void*, std::unique_ptr<Block>>
       blocks_;  // by address: held, free and pending ones
-  std::unordered_map<Stream*, std::array<FreeList, 2>> free_;
+  std::unordered_map<Stream*, FreeLists> free_;
+  Stream* last_stream_ = nullptr;  // most calls are of the same stream as the one before
+  FreeLists* last_lists_ = nullptr;
   std::map<Stream*, std::deque<Pending>>
       pending_;  // by the stream waited for, in the order of its work
   PoolStatistics statistics_;

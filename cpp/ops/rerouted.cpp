@@ -34,7 +34,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 
   // Composite on other devices, with other roundings than the CPU's own kernels.
-  for (const auto* name : {"native_layer_norm", "native_group_norm", "addr", "addr.out"}) {
+  for (const auto* name : {"native_group_norm", "addr", "addr.out"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
 
