@@ -24,7 +24,7 @@ def example():
     return module
 
 
-def test_the_loss_curve_is_the_cpu_s(example):
+def test_the_loss_curve_is_the_cpus(example):
     def curve(device):
         images, labels, _, _ = example.load_data(seed=0)
         model = example.make_model(seed=0).to(device)
@@ -46,7 +46,7 @@ def test_it_learns_and_reports_as_json(example, tmp_path, device):
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
     assert set(report) == {"accuracy", "seconds", "peak_bytes", "device"}
-    assert report["accuracy"] >= 0.95
+    assert report["accuracy"] >= 0.98
     assert report["device"] == device
     assert (report["peak_bytes"] > 0) == (device == "openreg")
     assert "100%" in result.stderr  # the progress bar
