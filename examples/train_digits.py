@@ -35,7 +35,7 @@ def load_data(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torc
 
 
 def convolution(inputs: int, outputs: int) -> list[nn.Module]:
-    """A 3x3 convolution, normalised. It has no bias: the normalisation takes the mean away and adds a bias of its own."""
+    """A 3x3 convolution, normalised. It has no bias: the normalisation takes the mean away and adds its own."""
     return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
