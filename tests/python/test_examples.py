@@ -23,15 +23,6 @@ def load(name):
     return module
 
 
-def run(name, *arguments, cwd):
-    """An example as a program, which must succeed."""
-    result = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py", *arguments], cwd=cwd, capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
-    return result
-
-
 @pytest.fixture
 def train_digits():
     pytest.importorskip("sklearn")
@@ -57,7 +48,14 @@ def test_the_loss_curve_is_the_cpus(train_digits):
 @pytest.mark.parametrize("device", ["openreg", "cpu"])
 def test_it_learns_and_reports_as_json(tmp_path, device):
     log = tmp_path / "losses"
-    result = run("train_digits", "--device", device, "--loss-log", log, cwd=tmp_path)
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "train_digits.py", "--device", device, "--loss-log", log],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
     assert set(report) == {"accuracy", "seconds", "peak_bytes", "device"}
     assert report["accuracy"] >= 0.98
@@ -69,9 +67,9 @@ def test_it_learns_and_reports_as_json(tmp_path, device):
 
 
 # Relative differences by norm. Outputs and loss differ by rounding. So do gradients, but there rounding also decides
-# which of some million activations that are nearly zero a ReLU lets through: on the CPU alone, one thread and two differ
-# by up to 0.005 in float32. A wrong formula differs by about 1. In float64 nothing comes so near to zero, and the
-# gradients have to be the same.
+# which of some million activations that are nearly zero a ReLU lets through: on the CPU alone, one thread and two
+# differ by up to 0.005 in float32. A wrong formula differs by about 1. In float64 nothing comes so near to zero, and
+# the gradients have to be the same.
 @pytest.mark.parametrize(
     ("dtype", "size", "tolerance", "gradient_tolerance"),
     [(torch.float32, 224, 1e-5, 0.02), (torch.float64, 64, 1e-12, 1e-9)],
@@ -97,9 +95,10 @@ def test_resnet50_has_the_known_number_of_weights(resnet50):
     assert sum(p.numel() for p in resnet50.make_model(seed=0).parameters()) == 25_557_032
 
 
-def test_resnet50_reports_as_json(tmp_path):
-    result = run("resnet50", "--batch", "2", "--size", "64", cwd=tmp_path)
-    report = json.loads(result.stdout.splitlines()[-1])
+def test_resnet50_reports_as_json(resnet50, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["resnet50.py", "--batch", "2", "--size", "64"])
+    resnet50.main()
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert set(report) == {"outputs", "loss", "gradients", "weights", "seconds", "device"}
     assert report["device"] == "openreg"
     assert report["outputs"] < 1e-5 and report["loss"] < 1e-5
