@@ -1,4 +1,7 @@
-"""Layers of real networks: forward and backward equal the CPU's, and no operator makes the host wait."""
+"""Layers of real networks: forward and backward equal the CPU's, and no operator makes the host wait.
+
+Layers with masks and lengths, and models made of several, are in test_models.py.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
-
-
-def packed(module, x):
-    sequences = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([4, 3, 1]))
-    output, state = module(sequences)
-    return nn.utils.rnn.pad_packed_sequence(output)[0], state
-
-
-def causal(module, x):
-    mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
-    return module(x, mask=mask, is_causal=True)
-
-
-def padded(module, x):
-    mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
-    mask[0, -1] = True
-    return module(x, x, x, key_padding_mask=mask)[0]
 
 
 def encoder():
@@ -40,20 +26,16 @@ CASES = {
     "LSTM": (lambda: nn.LSTM(5, 7, num_layers=2, bidirectional=True), call, [(4, 3, 5)]),
     "LSTM without bias": (lambda: nn.LSTM(5, 7, bias=False, batch_first=True), call, [(4, 3, 5)]),
     "LSTM with projections": (lambda: nn.LSTM(5, 7, proj_size=3), call, [(4, 3, 5)]),
-    "LSTM, packed": (lambda: nn.LSTM(5, 7, bidirectional=True), packed, [(4, 3, 5)]),
     "LSTMCell": (lambda: nn.LSTMCell(5, 7), call, [(3, 5)]),
     "GRU": (lambda: nn.GRU(5, 7, num_layers=2, bidirectional=True), call, [(4, 3, 5)]),
     "GRU without bias": (lambda: nn.GRU(5, 7, bias=False), call, [(4, 3, 5)]),
-    "GRU, packed": (lambda: nn.GRU(5, 7, bidirectional=True), packed, [(4, 3, 5)]),
     "RNN": (lambda: nn.RNN(5, 7, num_layers=2), call, [(4, 3, 5)]),
     "TransformerEncoder": (encoder, call, [(2, 6, 16)]),
-    "TransformerEncoder, causal": (encoder, causal, [(2, 6, 16)]),
     "TransformerDecoder": (
         lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 2, 32, dropout=0.0, batch_first=True), 2),
         call,
         [(2, 6, 16), (2, 5, 16)],
     ),
-    "MultiheadAttention with padding": (lambda: nn.MultiheadAttention(16, 2, batch_first=True), padded, [(2, 3, 16)]),
     "Conv1d, grouped": (lambda: nn.Conv1d(3, 6, 3, groups=3), call, [(2, 3, 8)]),
     "Conv2d": (lambda: nn.Conv2d(3, 4, 3, padding=1), call, [(2, 3, 8, 8)]),
     "Conv2d, dilated": (lambda: nn.Conv2d(4, 6, 3, dilation=2, groups=2, bias=False), call, [(2, 4, 9, 9)]),
