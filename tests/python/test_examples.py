@@ -53,7 +53,7 @@ def test_it_learns_and_reports_as_json(tmp_path, device):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
@@ -68,11 +68,11 @@ def test_it_learns_and_reports_as_json(tmp_path, device):
 
 # Relative differences by norm. Outputs and loss differ by rounding. So do gradients, but there rounding also decides
 # which of some million activations that are nearly zero a ReLU lets through: on the CPU alone, one thread and two
-# differ by up to 0.005 in float32. A wrong formula differs by about 1. In float64 nothing comes so near to zero, and
-# the gradients have to be the same.
+# differ by some thousandths in float32. A wrong formula differs by about 1. In float64 nothing comes so near to zero,
+# and the gradients have to be the same.
 @pytest.mark.parametrize(
     ("dtype", "size", "tolerance", "gradient_tolerance"),
-    [(torch.float32, 224, 1e-5, 0.02), (torch.float64, 64, 1e-12, 1e-9)],
+    [(torch.float32, 224, 1e-5, 0.05), (torch.float64, 64, 1e-12, 1e-9)],
     ids=["float32", "float64"],
 )
 def test_resnet50_evaluates_and_trains_as_on_the_cpu(resnet50, dtype, size, tolerance, gradient_tolerance):
