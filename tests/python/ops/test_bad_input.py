@@ -275,6 +275,8 @@ AT_CALL: dict[str, Case] = {
     "geometric-bool": (lambda x: x.geometric_(0.5), ones(3, dtype=BOOL)),
     "geometric-probability": (lambda x: x.geometric_(1.5), ones(3)),
     "bernoulli-probability": (lambda x: x.bernoulli_(1.5), ones(3)),
+    "bernoulli-integers": (torch.bernoulli, ints(0, 1)),
+    "bernoulli-integers-in-place": (lambda x, p: x.bernoulli_(p), ones(2), ints(0, 1)),
     "bernoulli-shapes": (lambda x, p: x.bernoulli_(p), ones(4), ones(3)),
     "random-complex": (lambda x: x.random_(), ones(3, dtype=COMPLEX)),
     "random-empty-range": (lambda x: x.random_(5, 5), ones(3)),
@@ -401,6 +403,14 @@ OF_THE_STREAM: dict[str, Case] = {
     "histc-not-finite": (lambda x: torch.histc(x, 3), floats(1.0, float("inf"))),
     "eig-not-finite": (torch.linalg.eig, not_finite),
     "svd-not-finite": (torch.linalg.svd, not_finite),
+    "normal-negative-deviations": (torch.normal, ones(2), floats(1.0, -1.0)),
+    "poisson-negative": (torch.poisson, floats(1.0, -1.0)),
+    "multinomial-negative": (lambda x: torch.multinomial(x, 1), floats(1.0, -1.0)),
+    "multinomial-zeros": (lambda x: torch.multinomial(x, 1), floats(0.0, 0.0)),
+    "floor_divide-by-zero": (torch.floor_divide, ints(1), ints(0)),
+    "remainder-by-zero": (torch.remainder, ints(1), ints(0)),
+    "fmod-by-zero": (torch.fmod, ints(1), ints(0)),
+    "bernoulli-probabilities": (torch.bernoulli, floats(0.5, 2.0)),
 }
 
 singular, indefinite = torch.zeros(2, 2), torch.tensor([[1.0, 2.0], [2.0, 1.0]])
@@ -416,11 +426,8 @@ WAITS: dict[str, Case] = {
     "bincount-negative": (torch.bincount, ints(-1)),
     "repeat_interleave-negative": (torch.repeat_interleave, ones(2), ints(1, -1)),
     "put-index": (lambda x, i, s: x.put_(i, s), ones(3), ints(5), ones(1)),
-    "normal-negative-deviations": (torch.normal, ones(2), floats(1.0, -1.0)),
-    "poisson-negative": (torch.poisson, floats(1.0, -1.0)),
-    "multinomial-negative": (lambda x: torch.multinomial(x, 1), floats(1.0, -1.0)),
-    "multinomial-zeros": (lambda x: torch.multinomial(x, 1), floats(0.0, 0.0)),
-    "floor_divide-by-zero": (torch.floor_divide, ints(1), ints(0)),
+    "cholesky_ex-indefinite": (lambda x: torch.linalg.cholesky_ex(x, check_errors=True), indefinite),
+    "solve_ex-singular": (lambda a, b: torch.linalg.solve_ex(a, b, check_errors=True), singular, ones(2)),
 }
 
 # Of these, no tensor may be on another device than the rest.
