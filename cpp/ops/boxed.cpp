@@ -280,12 +280,13 @@ Learned BoxedOperator::learn(ArgumentWriter& writer, c10::ArrayRef<c10::IValue> 
     for (std::size_t i = 0; i < results_.size(); ++i) {
       if (results_[i] != kNew) continue;
       const auto& result = stack[i].toTensor();
+      const bool plain = !result.defined() ||
+                         (result.is_cpu() && result.layout() == at::kStrided &&
+                          !result.is_nested() && !result.is_quantized() && !result.is_conj() &&
+                          !result.is_neg() && result.is_non_overlapping_and_dense());
+      if (!plain) return false;
       learned.results.push_back(Geometry::of(result));
       if (!result.defined()) continue;
-      const bool plain = result.is_cpu() && result.layout() == at::kStrided &&
-                         !result.is_quantized() && !result.is_conj() && !result.is_neg() &&
-                         result.is_non_overlapping_and_dense();
-      if (!plain) return false;
       for (const auto& storage : storages) {
         if (storage.is_alias_of(result.storage())) return false;
       }

@@ -1,5 +1,6 @@
 #include "ops/cpu_alias.h"
 
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/ops/copy_native.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
@@ -26,6 +27,16 @@ at::Tensor tensor_like(const at::Tensor& like, const c10::Storage& storage, c10:
   if (like.is_neg()) impl->_set_neg(true);
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   return tensor;
+}
+
+/// A new nested tensor of the parts of `like`, over `buffer`. (Sizes and offsets lie on the CPU.)
+at::Tensor nested_like(const at::Tensor& like, const at::Tensor& buffer) {
+  const auto& nested = *at::native::get_nested_tensor_impl(like);
+  return at::detail::make_tensor<at::native::NestedTensorImpl>(
+      buffer, nested.get_nested_sizes(), nested.get_nested_strides(), nested.get_storage_offsets());
+}
+at::Tensor buffer_of(const at::Tensor& nested) {
+  return at::native::get_nested_tensor_impl(nested)->get_unsafe_storage_as_tensor();
 }
 
 void release_storage(void* context) { delete static_cast<c10::Storage*>(context); }
@@ -59,7 +70,11 @@ at::Tensor CpuAliases::alias(const at::Tensor& tensor) {
   for (const auto& pair : tensors_) {
     if (pair.device.is_same(tensor)) return pair.cpu;
   }
-  auto cpu = tensor_like(tensor, storage_pair(tensor.storage()).cpu, c10::DispatchKey::CPU);
+  const auto& storage = storage_pair(tensor.storage()).cpu;
+  if (tensor.is_nested()) {
+    return nested_like(tensor, tensor_like(buffer_of(tensor), storage, c10::DispatchKey::CPU));
+  }
+  auto cpu = tensor_like(tensor, storage, c10::DispatchKey::CPU);
   tensors_.push_back({tensor, cpu});
   return cpu;
 }
@@ -113,6 +128,11 @@ at::Tensor CpuAliases::to_device(const at::Tensor& result) {
       "openreg: this operator returns a kind of tensor that openreg does not have (got layout ",
       result.layout(), ", dtype ", result.scalar_type(),
       ", expected a strided one that is not quantized); call it on the CPU");
+  if (result.is_nested()) {
+    const auto storage = device_storage(result.storage());
+    return nested_like(result,
+                       tensor_like(buffer_of(result), storage, c10::DispatchKey::PrivateUse1));
+  }
   for (const auto& pair : tensors_) {
     if (pair.cpu.is_same(result)) return pair.device;
   }

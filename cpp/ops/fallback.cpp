@@ -146,24 +146,27 @@ at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
   return at::detail::createCPUGenerator(mixed >> 32);
 }
 
-}  // namespace
-
-void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                    torch::jit::Stack* stack) {
-  TORCH_CHECK_NOT_IMPLEMENTED(cpu_op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                       c10::DispatchKey key) {
+  TORCH_CHECK_NOT_IMPLEMENTED(cpu_op.hasComputedKernelForDispatchKey(key),
                               "openreg: ", op.operator_name(),
                               " has no kernel for openreg, and none for the CPU to run instead");
+}
+
+/// Waits for the device and runs the CPU's kernel for `key` on the calling thread.
+void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c10::DispatchKey key,
+                        torch::jit::Stack* stack) {
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
-  const auto device = device_of_call(op, schema, torch::jit::last(*stack, arguments_count));
-  if (launch_boxed(cpu_op, device, stack)) return;
   wait_for_device(device);
 
   CpuAliases aliases(device);
   c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments
+  bool wants_cpu = false;                  // it is a copy to the CPU
   for (std::size_t i = 0; i < arguments_count; ++i) {
     auto& argument = (*stack)[stack->size() - arguments_count + i];
-    if (argument.isDevice() && argument.toDevice().is_privateuseone()) {
+    if (argument.isDevice()) {
+      wants_cpu = argument.toDevice().is_cpu();
       argument = c10::Device(c10::kCPU);
     } else if (is_generator(schema.arguments()[i])) {
       argument = cpu_generator(argument, device);
@@ -179,16 +182,39 @@ void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cp
   count_launch(Tier::kSynchronous);
   {
     const BelowAutograd below_autograd;
-    cpu_op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);
     aliases.take_over_changes();
   }
   for (auto i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
     map_tensors((*stack)[i], [&](const at::Tensor& result) {
       const bool argument = std::any_of(on_cpu.begin(), on_cpu.end(),
                                         [&](const at::Tensor& t) { return t.is_same(result); });
-      return argument ? result : aliases.to_device(result);
+      return argument || wants_cpu ? result : aliases.to_device(result);
     });
   }
+}
+
+c10::Device device_of(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                      const torch::jit::Stack& stack) {
+  const auto& schema = cpu_op.schema();
+  return device_of_call(op, schema, torch::jit::last(stack, schema.arguments().size()));
+}
+
+/// Nested tensors have a dispatch key of their own, and are not for commands.
+void fallback_of_nested(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  constexpr auto kKey = c10::DispatchKey::NestedTensorCPU;
+  expect_cpu_kernel(op, op, kKey);
+  run_on_this_thread(op, device_of(op, op, *stack), kKey, stack);
+}
+
+}  // namespace
+
+void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                    torch::jit::Stack* stack) {
+  constexpr auto kKey = c10::DispatchKey::CPU;
+  expect_cpu_kernel(op, cpu_op, kKey);
+  const auto device = device_of(op, cpu_op, *stack);
+  if (!launch_boxed(cpu_op, device, stack)) run_on_this_thread(cpu_op, device, kKey, stack);
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -197,6 +223,9 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_of_nested>());
 }
 
 }  // namespace openreg::ops

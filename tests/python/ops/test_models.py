@@ -353,7 +353,6 @@ def test_transformer_encoder_evaluates_by_its_fused_operator(masks):
     assert_equal_to_the_cpus([got], [expected])
 
 
-@pytest.mark.xfail(raises=RuntimeError, strict=True, reason="no nested tensors with strides on the device")
 @torch.no_grad()
 def test_transformer_encoder_leaves_padding_out_by_nested_tensors():
     torch.manual_seed(0)

@@ -132,21 +132,31 @@ def test_the_order_is_that_of_memory_as_on_cuda():
     assert base[:, 1::2].abs().sum().item() == 0
 
 
-def test_the_numbers_do_not_depend_on_who_computes_them():
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: x.normal_(),
+        lambda x: x.random_(0, 100),
+        lambda x: torch.dropout(x.fill_(1), 0.5, True),
+        lambda x: torch.poisson(x.fill_(3)),
+        lambda x: torch.randperm(x.numel(), device=x.device),
+    ],
+    ids=["normal", "random", "dropout", "poisson", "randperm"],
+)
+def test_the_numbers_do_not_depend_on_who_computes_them(draw):
     numbers = []
     threads = torch.get_num_threads()
     try:
         for count, wait in ((1, True), (2, True), (2, False)):
             torch.set_num_threads(count)
-            x = torch.empty(1_500_000, device="openreg")
+            torch.manual_seed(4)
+            drawn = draw(torch.empty(700_000, device="openreg"))
             if wait:
-                x.normal_(generator=torch.Generator("openreg").manual_seed(4))
                 torch.accelerator.synchronize()  # this thread may compute it, with its team
             else:
-                x.normal_(generator=torch.Generator("openreg").manual_seed(4))
-                while not torch.accelerator.current_stream().query():
+                while not torch.accelerator.current_stream().query():  # an engine does
                     pass
-            numbers.append(x.cpu())
+            numbers.append(drawn.cpu())
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(numbers[0], numbers[1]) and torch.equal(numbers[0], numbers[2])

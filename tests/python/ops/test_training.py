@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -82,3 +84,26 @@ def test_backward_on_a_side_stream():
     b = x.clone().requires_grad_()
     (b @ b).square().sum().backward()
     assert_close(a.grad.cpu(), b.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=["default", "foreach", "fused"])
+def test_a_grad_scaler_unscales_and_skips_what_overflows(options):
+    def weights_and_scale(device: str) -> tuple[torch.Tensor, float]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3).to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1, **options)
+        scaler = torch.amp.GradScaler(device, init_scale=16.0)
+        x = torch.linspace(-1, 1, 8).view(2, 4).to(device)
+        for factor in (1.0, math.inf, 2.0):  # the second step overflows: it is skipped, and the scale halved
+            optimizer.zero_grad()
+            scaler.scale(model(x).square().mean() * factor).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+        return model.weight.detach().cpu(), scaler.get_scale()
+
+    weights, scale = weights_and_scale("openreg")
+    expected, expected_scale = weights_and_scale("cpu")
+    assert scale == expected_scale == 8.0
+    torch.testing.assert_close(weights, expected)
