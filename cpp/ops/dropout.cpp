@@ -80,15 +80,23 @@ void drop(backend::PhiloxState philox, double keep, const at::Tensor& input, at:
   });
 }
 
-/// `vector` as vector_size() has it of the device's tensor. Outputs lie in memory as `input` does,
-/// or, where that has gaps, in order.
+/// `vector` as vector_size() has it of the device's tensor. Vectors are numbered in the order of
+/// memory, single elements in that of indices.
 void dropout(backend::PhiloxState philox, double keep, std::int64_t vector, const at::Tensor& input,
              at::Tensor& output, at::Tensor& mask) {
-  const auto dense = input.strides() == output.strides() ? input : input.contiguous();
+  if (vector == 1 && !(input.is_contiguous() && output.is_contiguous())) {
+    const auto format = at::MemoryFormat::Contiguous;
+    auto ordered_output = at::empty_like(output, format);
+    auto ordered_mask = at::empty_like(mask, format);
+    dropout(philox, keep, vector, input.contiguous(), ordered_output, ordered_mask);
+    output.copy_(ordered_output);
+    mask.copy_(ordered_mask);
+    return;
+  }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "dropout", [&] {
-    if (vector == 4) return drop<4, scalar_t>(philox, keep, dense, output, mask);
-    if (vector == 2) return drop<2, scalar_t>(philox, keep, dense, output, mask);
-    drop<1, scalar_t>(philox, keep, dense, output, mask);
+    if (vector == 4) return drop<4, scalar_t>(philox, keep, input, output, mask);
+    if (vector == 2) return drop<2, scalar_t>(philox, keep, input, output, mask);
+    drop<1, scalar_t>(philox, keep, input, output, mask);
   });
 }
 

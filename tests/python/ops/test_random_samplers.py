@@ -232,6 +232,15 @@ def test_dropout_of_complex_numbers():
     assert set(y.tolist()) == {0j, 2 + 4j}
 
 
+def test_dropout_counts_what_is_not_contiguous_by_its_indices():
+    torch.manual_seed(1)
+    flat, _ = torch.native_dropout(torch.ones(35, device="openreg"), 0.5, True)  # an odd number: no vectors
+    for x in (torch.ones(7, 5, device="openreg").t(), torch.ones(5, 14, device="openreg")[:, ::2]):
+        torch.manual_seed(1)
+        y, mask = torch.native_dropout(x, 0.5, True)
+        assert torch.equal(y.reshape(-1), flat) and torch.equal(mask.reshape(-1), flat != 0)
+
+
 def test_dropout_keeps_the_memory_format_and_takes_what_has_gaps():
     x = torch.rand(2, 4, 3, 3, device="openreg")
     last = x.to(memory_format=torch.channels_last)
