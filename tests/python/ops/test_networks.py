@@ -42,6 +42,8 @@ CASES = {
     "Conv2d, depthwise": (lambda: nn.Conv2d(4, 4, 3, groups=4), call, [(2, 4, 9, 9)]),
     "Conv3d": (lambda: nn.Conv3d(2, 3, 2), call, [(1, 2, 4, 4, 4)]),
     "ConvTranspose2d": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1), call, [(2, 3, 5, 5)]),
+    "ConvTranspose1d, grouped": (lambda: nn.ConvTranspose1d(4, 6, 3, groups=2), call, [(2, 4, 5)]),
+    "ConvTranspose3d": (lambda: nn.ConvTranspose3d(2, 3, 2, padding=1), call, [(1, 2, 4, 4, 4)]),
     "BatchNorm2d": (lambda: nn.BatchNorm2d(3), call, [(2, 3, 4, 4)]),
     "LayerNorm": (lambda: nn.LayerNorm(8), call, [(2, 8)]),
     "GroupNorm": (lambda: nn.GroupNorm(2, 4), call, [(2, 4, 4)]),
@@ -173,3 +175,34 @@ def test_a_training_step_never_makes_the_host_wait(name, implementation):
     stats = torch.openreg.launch_stats()
     assert stats["synchronous"] == 0 and stats["host_waits"] == 0, stats
     assert losses[-1].item() < losses[0].item()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(4, 6, 3, padding=1),
+        nn.Conv2d(4, 4, 3, groups=4, bias=False),
+        nn.ConvTranspose2d(4, 6, 2, stride=2),
+        nn.Sequential(
+            nn.Conv2d(4, 6, 1, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Upsample(None, 2)
+        ),
+    ],
+    ids=["convolution", "depthwise", "transposed", "a block"],
+)
+@pytest.mark.parametrize("channels_last", ["input", "weights", "both"])
+def test_channels_last_goes_where_it_goes_on_the_cpu(layer, channels_last):
+    def run(device):
+        module = copy.deepcopy(layer).to(device)
+        if channels_last != "input":
+            module.to(memory_format=torch.channels_last)
+        x = torch.linspace(-1, 1, 2 * 4 * 8 * 8).view(2, 4, 8, 8).to(device)
+        if channels_last != "weights":
+            x = x.to(memory_format=torch.channels_last)
+        x.requires_grad_()
+        y = module(x)
+        y.square().sum().backward()
+        return [y.detach(), x.grad, *(p.grad for p in module.parameters())]
+
+    for got, expected in zip(run("openreg"), run("cpu"), strict=True):
+        assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-4)
+        assert got.stride() == expected.stride()
