@@ -15,18 +15,6 @@ F* find_in_torch(const char* name) {
   return library != nullptr ? reinterpret_cast<F*>(::dlsym(library, name)) : nullptr;
 }
 
-// The calling thread's numbers; what was set before, as far as the setter tells.
-void set_openmp_threads(int count) {
-  static const auto set = find_in_torch<void(int)>("omp_set_num_threads");
-  if (set != nullptr) set(count);
-}
-// After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds
-// without MKL. The name in small letters is another function, for Fortran: it takes a pointer.
-int set_mkl_threads(int count) {
-  static const auto set = find_in_torch<int(int)>("MKL_Set_Num_Threads_Local");
-  return set != nullptr ? set(count) : 0;
-}
-
 }  // namespace
 
 void compute_with_one_thread() {
@@ -35,17 +23,18 @@ void compute_with_one_thread() {
   done = true;
   at::get_num_threads();  // ATen sets a thread's number at its first use; afterwards it leaves it
                           // alone
-  set_openmp_threads(1);
-  set_mkl_threads(1);
+  static const auto set_openmp = find_in_torch<void(int)>("omp_set_num_threads");
+  if (set_openmp != nullptr) set_openmp(1);
+  // After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds
+  // without MKL. The name in small letters is another function, for Fortran: it takes a pointer.
+  static const auto set_mkl = find_in_torch<int(int)>("MKL_Set_Num_Threads_Local");
+  if (set_mkl != nullptr) set_mkl(1);
 }
 
-OneThreadGuard::OneThreadGuard() : openmp_(at::get_num_threads()), mkl_(set_mkl_threads(1)) {
-  set_openmp_threads(1);
-}
-
-OneThreadGuard::~OneThreadGuard() {
-  set_openmp_threads(openmp_);
-  set_mkl_threads(mkl_);
+void release_team() {
+  constexpr int kSoft = 1;  // omp_pause_soft
+  static const auto pause = find_in_torch<int(int)>("omp_pause_resource_all");
+  if (pause != nullptr) pause(kSoft);
 }
 
 }  // namespace openreg::backend

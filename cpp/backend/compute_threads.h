@@ -7,17 +7,8 @@ namespace openreg::backend {
 /// process slows down both.
 void compute_with_one_thread();
 
-/// The same for a scope.
-class OneThreadGuard {
- public:
-  OneThreadGuard();
-  ~OneThreadGuard();
-  OneThreadGuard(const OneThreadGuard&) = delete;
-  OneThreadGuard& operator=(const OneThreadGuard&) = delete;
-
- private:
-  int openmp_;
-  int mkl_;
-};
+/// Ends the calling thread's team, if it has one: for a thread that has computed by exception. The
+/// next parallel region makes a new one.
+void release_team();
 
 }  // namespace openreg::backend

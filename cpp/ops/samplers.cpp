@@ -66,6 +66,11 @@ class NormalStream {
   bool has_second_ = false;
 };
 
+double log_factorial(double k) {
+  int sign;  // std::lgamma has a global variable for it
+  return ::lgamma_r(k + 1, &sign);
+}
+
 // Small rates: as many factors in (0, 1] as it takes to fall below exp(-rate) (Knuth). Large ones:
 // W. Hoermann, "The transformed rejection method for generating Poisson random variables", 1993.
 double sample_poisson(PhiloxStream& stream, double rate) {
@@ -90,7 +95,7 @@ double sample_poisson(PhiloxStream& stream, double rate) {
     if (us >= 0.07 && v <= squeeze) return k;
     if (k < 0 || (us < 0.013 && v > us)) continue;
     if (std::log(v) + std::log(inverse_alpha) - std::log(a / (us * us) + b) <=
-        k * std::log(rate) - rate - std::lgamma(k + 1))
+        k * std::log(rate) - rate - log_factorial(k))
       return k;
   }
 }

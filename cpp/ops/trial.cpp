@@ -5,7 +5,6 @@
 
 #include <array>
 #include <mutex>
-#include <optional>
 #include <shared_mutex>
 #include <string_view>
 #include <unordered_set>
@@ -55,10 +54,6 @@ Outcome try_on(const CommandOnHost& command,
   SilentWarnings silent;
   const c10::WarningUtils::WarningHandlerGuard warnings(&silent);
   const BelowAutograd below_autograd;
-  // Autograd's thread launches, and does not wait: a team of its own would stay for this one time,
-  // and slow down that of the threads that compute (docs/architecture.md, "Streams").
-  std::optional<backend::OneThreadGuard> one_thread;
-  if (torch::autograd::get_current_graph_task_id() != -1) one_thread.emplace();
   const bool flushes_denormals = backend::flush_denormals();
   auto outcome = Outcome::kFails;
   try {
@@ -68,6 +63,10 @@ Outcome try_on(const CommandOnHost& command,
       outcome = Outcome::kDividesByZero;
   }
   backend::set_flush_denormals(flushes_denormals);
+  // Autograd's thread launches, and does not wait: a team of its own would stay for this one time,
+  // and slow down that of the threads that compute (docs/architecture.md, "Streams"). One thread
+  // for the trial would not do: kernels choose algorithms, and layouts of results, by the number.
+  if (torch::autograd::get_current_graph_task_id() != -1) backend::release_team();
   return outcome;
 }
 
