@@ -363,6 +363,36 @@ def test_wrong_keys_are_refused_at_the_call(call, message):
 # --- all of them
 
 
+def random_operators():
+    """ATen's, by their tag or a generator among their arguments; those of keys by their name."""
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        if namespace != "aten" or not hasattr(torch.ops.aten, packet):
+            continue
+        op = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
+        if op is None:
+            continue
+        takes_generator = any("Generator" in str(argument.type) for argument in op._schema.arguments)
+        if torch.Tag.nondeterministic_seeded in op.tags or takes_generator or packet.startswith("_philox"):
+            yield name
+
+
+def test_every_random_operator_is_ours_or_made_of_ours():
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+    without_dropout = {"aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_fused_sdp_choice"}
+    names = list(random_operators())
+    assert len(names) > 100
+    left = [
+        name
+        for name in names
+        if not has_kernel(name, "PrivateUse1") and not any(has_kernel(name, key) for key in composite)
+    ]
+    # What the CPU has neither belongs to other vendors' libraries.
+    assert {name for name in left if has_kernel(name, "CPU") or "_philox" in name} == without_dropout
+
+
 def test_nobody_waits():
     p = torch.full((6, 6), 0.5, device="openreg")
     key = keyed.key(1, device="openreg")
