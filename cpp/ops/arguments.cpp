@@ -327,12 +327,24 @@ CommandOnHost::CommandOnHost(std::span<const std::byte> command, bool shrunk, un
     made.resize(std::max<std::size_t>(made.size(), record.storage + 1));
     if (storage.nbytes == 0 || made[record.storage]) return;
     made[record.storage] = true;
-    const auto size = std::max<std::size_t>(storage.nbytes, kLargestElement);
-    auto* memory = std::calloc(size, 1);
+    auto* memory = std::calloc(std::max<std::size_t>(storage.nbytes, kLargestElement), 1);
     if (memory == nullptr) throw std::bad_alloc();
     memory_.emplace_back(memory, &std::free);
-    if (fill != 0) std::memset(memory, fill, size);
     own_storage.pointer = reinterpret_cast<std::uint64_t>(memory);
+  });
+  if (fill == 0) return;
+  for_each_tensor(command_, [&](const TensorRecord& record, const std::int64_t* sizes,
+                                const StorageRecord& storage) {
+    if ((record.flags & kPayload) || storage.nbytes == 0) return;
+    // Up to the last element: what is never touched costs nothing.
+    std::int64_t last = record.storage_offset;
+    for (std::uint16_t i = 0; i < record.dim; ++i) {
+      if (sizes[i] == 0) return;
+      last += (sizes[i] - 1) * sizes[record.dim + i];
+    }
+    const auto item = c10::elementSize(static_cast<c10::ScalarType>(record.dtype));
+    std::memset(reinterpret_cast<void*>(storage.pointer), fill,
+                static_cast<std::size_t>(last + 1) * item);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/List.h>
+#include <ATen/ops/native_dropout_native.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -166,7 +167,11 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
   for (std::size_t i = 0; i < arguments_count; ++i) {
     auto& argument = (*stack)[stack->size() - arguments_count + i];
     if (argument.isDevice()) {
-      wants_cpu = argument.toDevice().is_cpu();
+      const auto wanted = argument.toDevice();
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          wanted.is_cpu() || wanted.is_privateuseone(), "openreg: ", cpu_op.operator_name(),
+          " cannot make a tensor on another kind of device (got ", wanted, ")");
+      wants_cpu = wanted.is_cpu();
       argument = c10::Device(c10::kCPU);
     } else if (is_generator(schema.arguments()[i])) {
       argument = cpu_generator(argument, device);
@@ -226,6 +231,9 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_of_nested>());
+}
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  m.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));  // calls ours
 }
 
 }  // namespace openreg::ops

@@ -1,3 +1,4 @@
+#include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/argmax.h>
@@ -128,6 +129,8 @@ at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t samples, bool r
       "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "multinomial expects Long tensor out, got: ", out.scalar_type());
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, self.scalar_type(), "multinomial",
+                                  [] {});
   TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
   const auto categories = self.size(-1);
   TORCH_CHECK(replacement || samples <= categories,

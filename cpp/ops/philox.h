@@ -12,7 +12,8 @@ namespace openreg::ops {
 /// multiprocessors of 2048 threads. Thread t of the grid draws from subsequence t of Philox
 /// 4x32-10; each round it takes one call of four 32-bit numbers, of which it makes `unroll`
 /// elements, `vector` at a time side by side, `threads` vectors apart: number i of round r is in
-/// vector (r * unroll + i) / vector * threads + t.
+/// vector (r * unroll + i) / vector * threads + t. (CUDA splits tensors of 2 GiB and more, and
+/// counts anew in each part; here there is one.)
 struct PhiloxGrid {
   PhiloxGrid(std::int64_t elements, int unroll, int vector = 1);
 

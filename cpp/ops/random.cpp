@@ -2,6 +2,7 @@
 // the generator's seed and offset at the call and launches a kernel that is a pure function of them
 // (philox.h): the same numbers, whoever runs it and with how many threads.
 #include <ATen/Dispatch_v2.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/TransformationHelper.h>
 #include <ATen/native/DispatchStub.h>
@@ -38,7 +39,7 @@ void fill_uniform(backend::PhiloxState philox, double from, double to, at::Tenso
         using T = RealOf<Out>;
         const auto high = static_cast<Out>(to);
         const auto low = static_cast<T>(static_cast<Out>(from));
-        const T range = static_cast<T>(high) - low;
+        const auto range = static_cast<T>(static_cast<Out>(static_cast<T>(high) - low));
         fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
           const T value = u * range + low;
           return static_cast<Out>(value) == high ? low : value;  // (0, 1] becomes [from, to)
@@ -101,7 +102,7 @@ void fill_geometric(backend::PhiloxState philox, double p, at::Tensor& self) {
         using T = RealOf<Out>;
         const auto log_miss = std::log1p(-static_cast<T>(p));
         fill_with_reals<Out, T, Base::kUniform>(
-            self, philox, [=](T u) { return std::ceil(std::log(u) / log_miss); });
+            self, philox, [=](T u) { return std::max<T>(1, std::ceil(std::log(u) / log_miss)); });
       });
 }
 
@@ -110,8 +111,8 @@ void fill_bernoulli(backend::PhiloxState philox, double p, at::Tensor& self) {
       self, [] { return "bernoulli_scalar_cpu_"; },
       [&]<class Out>(Out) {
         using T = RealOf<Out>;
-        fill_with_reals<Out, T, Base::kUniform>(self, philox,
-                                                [=](T u) { return u < static_cast<T>(p); });
+        fill_with_reals<Out, T, Base::kUniform>(
+            self, philox, [=](T u) { return u < static_cast<T>(p) || p >= 1; });
       });
 }
 
@@ -135,9 +136,6 @@ void fill_with_integers(const at::Tensor& self, backend::PhiloxState philox, Num
   });
 }
 
-/// 32 bits prefer the lower numbers of a range a little; that is allowed to be some 5 %.
-bool takes_64_bits(std::uint64_t range) { return range >= std::uint64_t{1} << 28; }
-
 }  // namespace
 
 void fill_integers(backend::PhiloxState philox, std::uint64_t range, std::int64_t base,
@@ -156,24 +154,6 @@ void fill_integers(backend::PhiloxState philox, std::uint64_t range, std::int64_
                  AT_WRAP([&] { fill(scalar_t{}); }), AT_EXPAND(AT_ALL_TYPES),
                  AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kBool, at::kHalf, at::kBFloat16);
 }
-
-void expect_our_device(c10::Device device) {
-  TORCH_CHECK(device.type() == backend::kDeviceType, "Expected a '", device.type(),
-              "' device type for generator but found '", backend::kDeviceType, "'");
-}
-backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator, c10::Device device,
-                                  std::uint64_t count) {
-  expect_our_device(device);
-  return backend::reserve_philox(generator, device.index(), count);
-}
-backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator,
-                                  const at::TensorBase& self, int unroll) {
-  return take_numbers(generator, self.device(), PhiloxGrid(self.numel(), unroll).numbers());
-}
-int unroll_of_reals(const at::TensorBase& self) {
-  return self.scalar_type() == at::kDouble ? 2 : 4;
-}
-int unroll_of_integers(std::uint64_t range) { return takes_64_bits(range) ? 2 : 4; }
 
 namespace {
 
@@ -222,6 +202,7 @@ void uniform(at::TensorIteratorBase& iter, double from, double to, Generator gen
   launch_reals(uniform_kernel, iter.tensor(0), generator, from, to);
 }
 void normal(const at::TensorBase& self, double mean, double std, Generator generator) {
+  at::assert_no_internal_overlap(self);
   launch_reals(normal_kernel, at::Tensor(self), generator, mean, std);
 }
 void log_normal(at::TensorIteratorBase& iter, double mean, double std, Generator generator) {
@@ -260,43 +241,56 @@ void random_full_range(at::TensorIteratorBase& iter, Generator generator) {
 }
 
 /// With a probability for each element: subsequence i / 4 makes element i, and all draw once.
-void fill_bernoulli_each(backend::PhiloxState philox, const at::Tensor& each, at::Tensor& self) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, each.scalar_type(),
-                                  "bernoulli_tensor_cpu_p_", [] {});
-  const auto probabilities = each.to(at::kFloat).contiguous();
-  const auto* p = probabilities.const_data_ptr<float>();
+template <class P>
+void fill_bernoulli_each(backend::PhiloxState philox, const at::Tensor& probabilities,
+                         const at::Tensor& self) {
+  const auto* p = probabilities.const_data_ptr<P>();
   const auto elements = self.numel();
   for (std::int64_t i = 0; i < elements; ++i) {
-    const float p_in = p[i];  // the CPU's name, which its message has
+    const P p_in = p[i];  // the CPU's name, which its message has
     TORCH_CHECK(p_in >= 0 && p_in <= 1);
   }
-  const auto drawn =
-      at::empty(self.sizes(), self.options().memory_format(at::MemoryFormat::Contiguous));
-  dispatch_all(
-      self, [] { return "bernoulli_tensor_cpu_self_"; },
-      [&]<class Out>(Out) {
-        Out* out = drawn.data_ptr<Out>();
-        Raw raw;
-        for (std::int64_t begin = 0; begin < elements; begin += 4 * kLanes) {
-          const auto n = std::min(kLanes, (elements - begin + 3) / 4);
-          draw_subsequences(philox.seed, philox.offset, static_cast<std::uint64_t>(begin / 4), n,
-                            raw);
-          const auto end = std::min(begin + 4 * n, elements);
-          for (auto i = begin; i < end; ++i) {
-            const auto lane = (i - begin) / 4;
-            out[i] = static_cast<Out>(unit_of<float>(raw[i % 4][lane]) <= p[i]);
+  const auto fill = [&]<class Out>(Out) {
+    auto* out = self.data_ptr<Out>();
+    constexpr std::int64_t kElements = 4 * kLanes;
+    at::parallel_for(
+        0, (elements + kElements - 1) / kElements, 1, [&](std::int64_t first, std::int64_t last) {
+          Raw raw;
+          for (auto begin = first * kElements; begin < std::min(last * kElements, elements);
+               begin += kElements) {
+            const auto end = std::min(begin + kElements, elements);
+            draw_subsequences(philox.seed, philox.offset, static_cast<std::uint64_t>(begin / 4),
+                              (end - begin + 3) / 4, raw);
+            for (auto i = begin; i < end; ++i)
+              out[i] = static_cast<Out>(unit_of<float>(raw[i % 4][(i - begin) / 4]) <= p[i]);
           }
-        }
-      });
-  self.copy_(drawn);
+        });
+  };
+  dispatch_all(
+      self, [] { return "bernoulli_tensor_cpu_self_"; }, fill);
 }
-const FunctionKernel<&fill_bernoulli_each> bernoulli_each_kernel{"aten::bernoulli_.Tensor"};
+
+void fill_bernoulli_tensor(backend::PhiloxState philox, const at::Tensor& each, at::Tensor& self) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, each.scalar_type(),
+                                  "bernoulli_tensor_cpu_p_", [] {});
+  // In the order of memory if that is the same for both, else in that of indices.
+  const bool in_place = self.is_non_overlapping_and_dense() && self.strides() == each.strides();
+  const auto format = in_place ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous;
+  const auto drawn = in_place ? self : at::empty(self.sizes(), self.scalar_type());
+  if (self.scalar_type() == at::kDouble) {
+    fill_bernoulli_each<double>(philox, each.to(at::kDouble, false, false, format), drawn);
+  } else {
+    fill_bernoulli_each<float>(philox, each.to(at::kFloat, false, false, format), drawn);
+  }
+  if (!in_place) self.copy_(drawn);
+}
+const FunctionKernel<&fill_bernoulli_tensor> bernoulli_tensor_kernel{"aten::bernoulli_.Tensor"};
 
 void bernoulli_tensor(const at::TensorBase& self, const at::TensorBase& p, Generator generator) {
   constexpr std::uint64_t kNumbers = 10;
   const auto probabilities = at::Tensor(p).to(self.device()).expand(self.sizes());
-  bernoulli_each_kernel.launch(self.device(), take_numbers(generator, self.device(), kNumbers),
-                               probabilities, at::Tensor(self));
+  bernoulli_tensor_kernel.launch(self.device(), take_numbers(generator, self.device(), kNumbers),
+                                 probabilities, at::Tensor(self));
 }
 
 }  // namespace

@@ -136,6 +136,7 @@ backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator,
                                   const at::TensorBase& self, int unroll);
 int unroll_of_reals(const at::TensorBase& self);
 int unroll_of_integers(std::uint64_t range);
+bool takes_64_bits(std::uint64_t range);
 
 /// exponential_ and random_(base, base + range) of a CPU tensor, for kernels made of them.
 void fill_exponential(backend::PhiloxState philox, double lambda, at::Tensor& self);

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "ops/function_kernel.h"
@@ -84,8 +85,12 @@ std::vector<Keyed> draw_keys(backend::PhiloxState philox, std::int64_t count, in
       Limits::min(), keys);
   const std::uint64_t mask = bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
   const auto* key = static_cast<const Key*>(keys.const_data_ptr());
+  // CUDA sorts signed keys: where all bits count, negative ones come first.
+  constexpr int kBits = std::numeric_limits<std::make_unsigned_t<Key>>::digits;
+  const std::uint64_t sign = bits == kBits ? std::uint64_t{1} << (kBits - 1) : 0;
   std::vector<Keyed> all(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) all[i] = {static_cast<std::uint64_t>(key[i]) & mask, i};
+  for (std::int64_t i = 0; i < count; ++i)
+    all[i] = {(static_cast<std::uint64_t>(key[i]) ^ sign) & mask, i};
   return all;
 }
 

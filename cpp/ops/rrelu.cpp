@@ -1,4 +1,5 @@
 #include <ATen/Dispatch.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/leaky_relu.h>
@@ -17,7 +18,7 @@ namespace {
 /// Negative elements are scaled by numbers in (lower, upper], which `noise` gets, the others by 1.
 void rrelu(backend::PhiloxState philox, const at::Tensor& self, double lower, double upper,
            at::Tensor& noise, at::Tensor& output) {
-  const auto input = self.contiguous();  // a copy, if output is self
+  const auto input = self.contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kHalf, at::kBFloat16, self.scalar_type(), "rrelu_with_noise_out_cpu", [&] {
         using T = RealOf<scalar_t>;
@@ -26,21 +27,25 @@ void rrelu(backend::PhiloxState philox, const at::Tensor& self, double lower, do
         fill_with_reals<scalar_t, T, Base::kUniform>(slopes, philox, [=](T u) {
           return u * static_cast<T>(upper - lower) + static_cast<T>(lower);
         });
-        slopes.masked_fill_(input.gt(0), 1);
+        slopes.masked_fill_(input.le(0).logical_not(), 1);
+        const auto scaled =
+            slopes.mul(input);  // before anything is written: self may be any of them
         noise.copy_(slopes);
-        output.copy_(slopes.mul_(input));
+        output.copy_(scaled);
       });
 }
 const FunctionKernel<&rrelu> rrelu_kernel{"aten::rrelu_with_noise"};
 
 /// In ATen's words: it is a range that a uniform distribution takes.
 void check_slopes(at::ScalarType dtype, double from, double to) {
-  const auto check = [&]<class T>(T) {
-    TORCH_CHECK(from <= to);
+  TORCH_CHECK(from <= to);
+  if (dtype == at::kDouble) {
+    using T = double;
     TORCH_CHECK(to - from <= std::numeric_limits<T>::max());
-  };
-  if (dtype == at::kDouble) return check(double{});
-  check(float{});
+  } else {
+    using T = float;
+    TORCH_CHECK(to - from <= std::numeric_limits<T>::max());
+  }
 }
 
 /// \param noise of self's shape; written in training. \param lower, upper slopes for negative
@@ -58,6 +63,8 @@ at::Tensor& rrelu_with_noise_out(const at::Tensor& self, at::Tensor& noise, cons
               self.scalar_type(), " but found ", noise.scalar_type());
   check_slopes(self.scalar_type(), from, to);
   at::native::resize_output(out, self.sizes());
+  at::assert_no_internal_overlap(out);
+  at::assert_no_internal_overlap(noise);
   if (self.numel() == 0) return out;
   rrelu_kernel.launch(self.device(), take_numbers(generator, self, unroll_of_reals(self)), self,
                       from, to, noise, out);

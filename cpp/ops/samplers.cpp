@@ -183,6 +183,9 @@ at::Tensor poisson_of(const at::Tensor& rates, Generator generator) {
 /// \param count, probability of one floating dtype, broadcast.
 at::Tensor binomial_of(const at::Tensor& count, const at::Tensor& probability,
                        Generator generator) {
+  SameDevice same("binomial");
+  same.see(count);
+  same.see(probability);
   TORCH_CHECK_VALUE(
       at::isFloatingType(count.scalar_type()),
       "binomial only supports floating-point dtypes for count, got: ", count.scalar_type());

@@ -2,6 +2,7 @@
 // random module): number k of a call is that of Philox at counter offset + k, subsequence 0.
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/TransformationHelper.h>
 #include <ATen/ops/empty.h>
@@ -40,9 +41,10 @@ std::span<const Key> keys_of(const at::Tensor& contiguous) {
 void derive_keys(const at::Tensor& keys, std::int64_t first, at::Tensor& out) {
   const auto dense = keys.contiguous();
   auto* next = reinterpret_cast<Key*>(out.mutable_data_ptr());
-  for (std::int64_t i = first; i < first + out.size(0); ++i) {
+  for (std::int64_t i = 0; i < out.size(0); ++i) {
+    const auto call = static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(i);
     for (const auto& [seed, offset] : keys_of(dense))
-      *next++ = key_of(philox_4x32_10(seed, offset + static_cast<std::uint64_t>(i), 0));
+      *next++ = key_of(philox_4x32_10(seed, offset + call, 0));
   }
 }
 const FunctionKernel<&derive_keys> derive_kernel{"aten::_philox_key_split"};
@@ -164,6 +166,7 @@ void check_fill(const char* op, const at::Tensor& self, const at::Tensor& key) {
 
 at::Tensor& philox_uniform_(at::Tensor& self, const at::Tensor& key, double low, double high) {
   check_fill("_philox_uniform_", self, key);
+  at::assert_no_internal_overlap(self);
   if (self.numel() > 0)
     uniform_kernel.launch(self.device(), key, Distribution::kUniform, low, high, self);
   return self;
@@ -171,6 +174,7 @@ at::Tensor& philox_uniform_(at::Tensor& self, const at::Tensor& key, double low,
 
 at::Tensor& philox_normal_(at::Tensor& self, const at::Tensor& key, double mean, double std) {
   check_fill("_philox_normal_", self, key);
+  at::assert_no_internal_overlap(self);
   if (self.numel() > 0)
     normal_kernel.launch(self.device(), key, Distribution::kNormal, mean, std, self);
   return self;

@@ -444,6 +444,7 @@ ON_ONE_DEVICE: dict[str, Case] = {
     "embedding": (F.embedding, ints(1, 2), ones(3, 2)),
     "embedding_bag": (F.embedding_bag, ints(1, 2), ones(3, 2), ints(0)),
     "gather": (lambda x, i: x.gather(0, i), ones(3), ints(1)),
+    "binomial": (torch.binomial, ones(3), ones(3)),
     "scatter": (lambda x, i, s: x.scatter_(0, i, s), ones(3), ints(1), ones(1)),
     "index_add": (lambda x, i, s: x.index_add_(0, i, s), ones(3), ints(1), ones(1)),
     "take": (torch.take, ones(3), ints(1)),

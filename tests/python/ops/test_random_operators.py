@@ -93,6 +93,30 @@ def test_bernoulli_has_its_probability(dtype):
         assert abs(values.mean().item() - p) < 4 * math.sqrt(p * (1 - p) / n)
 
 
+def test_certain_outcomes_are_certain():
+    # The one number in 2^25 that is 1 makes them wrong on CUDA.
+    torch.manual_seed(0)
+    n = 1 << 27
+    assert torch.empty(n, device="openreg").bernoulli_(1.0).sum(dtype=torch.float64).item() == n
+    assert torch.equal(torch.empty(10, device="openreg").geometric_(1 - 1e-9).cpu(), torch.ones(10))
+
+
+def test_bernoulli_takes_all_of_a_doubles_bits():
+    torch.bernoulli(torch.tensor([0.5, 1 + 1e-9], dtype=torch.float64, device="openreg"))
+    with pytest.raises(torch.AcceleratorError, match="p_in >= 0 && p_in <= 1"):
+        torch.accelerator.synchronize()
+
+
+def test_bernoulli_counts_in_the_order_of_memory_as_on_cuda():
+    p = torch.full((8, 4), 0.5, device="openreg")
+    torch.manual_seed(1)
+    expected = torch.bernoulli(p)
+    torch.manual_seed(1)
+    assert torch.equal(torch.empty_like(p).t().bernoulli_(p.t()).t(), expected)
+    torch.manual_seed(1)
+    assert torch.equal(torch.empty(8, 8, device="openreg")[:, ::2].bernoulli_(p), expected)
+
+
 def test_bernoulli_of_a_tensor_takes_each_elements_probability():
     p = torch.tensor([0.0, 1.0], device="openreg").repeat(5000)
     assert torch.equal(torch.bernoulli(p), p)

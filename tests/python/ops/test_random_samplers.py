@@ -36,16 +36,19 @@ def test_randperm_is_a_permutation(n):
     assert torch.equal(x, torch.randperm(n, device="openreg", generator=seeded(3)))
 
 
-def test_randperm_sorts_by_cudas_keys():
-    n = 200  # 18 bits of each key count; none are equal for this seed
-    bits = math.ceil(math.log2(n - (6 * n * n + 1) / (12 * math.log(0.9))))
-    keys = signed_keys(philox(5, 0, torch.arange(256)))[: 2 * 256][:n]
+@pytest.mark.parametrize(("n", "bits"), [(200, 18), (25_000, 32)])
+def test_randperm_sorts_by_cudas_keys(n, bits):
+    assert bits == math.ceil(math.log2(n - (6 * n * n + 1) / (12 * math.log(0.9))))
+    threads = 256 * math.ceil(n / 256)
+    keys = signed_keys(philox(5, 0, torch.arange(threads)))[:n]
     # The range of 32-bit keys wants 64 bits of each: they are taken modulo 2^32 - 1, from -2^31 on.
-    unsigned = [(int(k) & (2**64 - 1)) % (2**32 - 1) for k in keys]
-    masked = torch.tensor([(k - 2**31) & ((1 << bits) - 1) for k in unsigned])
-    assert masked.unique().numel() == n
+    keys = torch.tensor([(int(k) & (2**64 - 1)) % (2**32 - 1) - 2**31 for k in keys])
+    if bits < 32:
+        keys = keys & ((1 << bits) - 1)  # else they are sorted as signed numbers
     generator = seeded(5)
-    assert torch.equal(torch.randperm(n, device="openreg", generator=generator).cpu(), masked.argsort())
+    numbers = torch.randperm(n, device="openreg", generator=generator).cpu()
+    assert (keys[numbers].diff() >= 0).all()
+    assert keys.unique().numel() > n - 5
     assert generator.get_offset() == 4 + n
 
 
@@ -241,6 +244,24 @@ def test_dropout_counts_what_is_not_contiguous_by_its_indices():
         assert torch.equal(y.reshape(-1), flat) and torch.equal(mask.reshape(-1), flat != 0)
 
 
+def test_dropout_counts_vectors_in_the_order_of_memory():
+    masks = []
+    for x in (torch.ones(512, device="openreg"), torch.ones(32, 16, device="openreg").t()):
+        torch.manual_seed(1)
+        masks.append(torch.native_dropout(x, 0.5, True)[1])
+    assert torch.equal(masks[1].t().reshape(-1), masks[0])
+
+
+def test_dropout_of_nested_tensors_draws_on_the_device():
+    nested = torch.nested.nested_tensor([torch.ones(50, device="openreg"), torch.ones(30, device="openreg")])
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    first = F.dropout(nested, 0.5, True).to_padded_tensor(0.0)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert torch.equal(F.dropout(nested, 0.5, True).to_padded_tensor(0.0), first)
+
+
 def test_dropout_keeps_the_memory_format_and_takes_what_has_gaps():
     x = torch.rand(2, 4, 3, 3, device="openreg")
     last = x.to(memory_format=torch.channels_last)
@@ -258,6 +279,15 @@ def test_rrelu_draws_slopes_for_what_is_negative():
     assert slopes.min() > 0.0999 and slopes.max() < 0.4001
     assert abs(slopes.mean().item() - 0.25) < 0.01
     torch.testing.assert_close(F.rrelu(x.to("openreg"), 0.1, 0.4).cpu(), F.leaky_relu(x, 0.25))
+
+
+def test_rrelu_may_write_over_its_input_and_leaves_what_is_not_a_number():
+    x = torch.tensor([-1.0, 2.0, math.nan], device="openreg")
+    noise = torch.zeros(3, device="openreg")
+    y = torch.ops.aten.rrelu_with_noise(x, noise, 0.25, 0.25, True)
+    torch.testing.assert_close(noise.cpu(), torch.tensor([0.25, 1.0, 1.0]))
+    torch.ops.aten.rrelu_with_noise_(x, noise, 0.25, 0.25, True)
+    torch.testing.assert_close(x, y, equal_nan=True)
 
 
 def test_rrelu_takes_cudas_numbers_and_its_gradient_the_noise():
@@ -308,6 +338,13 @@ def test_keys_split_and_fold_as_philox_says():
             expected = torch.tensor([n[0] | n[1] << 32, n[2] | n[3] << 32], dtype=torch.uint64).view(torch.int64)
             assert torch.equal(children[i, row], expected)
         assert torch.equal(keyed.fold_in(key, i).cpu().view(torch.int64), children[i])
+
+
+def test_folding_in_the_largest_number():
+    key = keyed.key(1, device="openreg")
+    n = [int(v) for v in philox(1, 4 * (2**63 - 1), torch.arange(1))[0]]
+    expected = torch.tensor([n[0] | n[1] << 32, n[2] | n[3] << 32], dtype=torch.uint64)
+    assert torch.equal(keyed.fold_in(key, 2**63 - 1).cpu(), expected)
 
 
 def test_uniform_from_a_key_is_a_function_of_it():
@@ -429,6 +466,8 @@ def test_nobody_waits():
         lambda d: torch.multinomial(torch.ones(2, device=d), 3),
         lambda d: torch.multinomial(torch.ones(2, device=d), 1, out=torch.empty(1, device=d)),
         lambda d: torch.multinomial(torch.ones(1, device=d).expand((1 << 24) + 1), 1),
+        lambda d: torch.multinomial(torch.ones(4, device=d).to(torch.float8_e4m3fn), 2, replacement=True),
+        lambda d: torch.empty(1, 3, device=d).expand(3, 3).normal_(),
         lambda d: torch.poisson(torch.ones(2, dtype=torch.int, device=d)),
         lambda d: torch.binomial(torch.ones(2, dtype=torch.int, device=d), torch.ones(2, device=d)),
         lambda d: torch.binomial(torch.ones(2, device=d), torch.ones(2, dtype=torch.int, device=d)),
