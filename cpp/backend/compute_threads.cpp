@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 
+#include <string_view>
+
 namespace openreg::backend {
 
 namespace {
@@ -33,7 +35,15 @@ void compute_with_one_thread() {
 
 void release_team() {
   constexpr int kSoft = 1;  // omp_pause_soft
-  static const auto pause = find_in_torch<int(int)>("omp_pause_resource_all");
+  static const auto pause = [] {
+    auto* function = find_in_torch<int(int)>("omp_pause_resource_all");
+    // GCC's ends the team of the calling thread; other runtimes mean those of the whole process.
+    Dl_info info{};
+    const bool is_gcc = function != nullptr &&
+                        ::dladdr(reinterpret_cast<void*>(function), &info) != 0 &&
+                        std::string_view(info.dli_fname).find("libgomp") != std::string_view::npos;
+    return is_gcc ? function : nullptr;
+  }();
   if (pause != nullptr) pause(kSoft);
 }
 
