@@ -39,23 +39,21 @@ int vector_size(const at::Tensor& input) {
 
 /// Elements that are dropped are multiplied by 0, as on CUDA: infinities become NaN.
 template <class T, class Real>
-void scale_or_drop(const std::uint32_t* bits, Real keep, const T* in, T* out, bool* mask,
-                   std::int64_t count) {
+[[gnu::always_inline]] inline void scale_or_drop(const std::uint32_t* __restrict bits, Real keep,
+                                                 const T* __restrict in, T* __restrict out,
+                                                 bool* __restrict mask, std::int64_t count) {
   const Real scale = 1 / keep;
+  const Real end = keep >= 1 ? 2 : keep;  // what is certain stays so where a number is 1
   for (std::int64_t i = 0; i < count; ++i) {
-    mask[i] = unit_of<float>(bits[i]) < keep || keep >= 1;
-    out[i] = static_cast<T>(static_cast<Real>(in[i]) * static_cast<Real>(mask[i]) * scale);
+    const bool kept = unit_of<float>(bits[i]) < end;
+    mask[i] = kept;
+    out[i] = static_cast<T>(static_cast<Real>(in[i]) * static_cast<Real>(kept) * scale);
   }
 }
 OPENREG_VECTOR_CLONES
-void scale_or_drop(const std::uint32_t* __restrict bits, float keep, const float* __restrict in,
-                   float* __restrict out, bool* __restrict mask, std::int64_t count) {
-  const float scale = 1 / keep;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const bool kept = unit_of<float>(bits[i]) < keep || keep >= 1;
-    mask[i] = kept;
-    out[i] = in[i] * static_cast<float>(kept) * scale;
-  }
+void scale_or_drop(const std::uint32_t* bits, float keep, const float* in, float* out, bool* mask,
+                   std::int64_t count) {
+  scale_or_drop<float, float>(bits, keep, in, out, mask, count);
 }
 
 /// Numbers k to k + vector - 1 of n subsequences side by side.

@@ -111,8 +111,8 @@ void fill_bernoulli(backend::PhiloxState philox, double p, at::Tensor& self) {
       self, [] { return "bernoulli_scalar_cpu_"; },
       [&]<class Out>(Out) {
         using T = RealOf<Out>;
-        fill_with_reals<Out, T, Base::kUniform>(
-            self, philox, [=](T u) { return u < static_cast<T>(p) || p >= 1; });
+        const T end = p >= 1 ? 2 : static_cast<T>(p);  // what is certain stays so where u is 1
+        fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) { return u < end; });
       });
 }
 
