@@ -83,7 +83,6 @@ def cases(device: str) -> dict[str, tuple[Callable[[], Any], int]]:
         model: nn.Module,
         optimizer_class: type[torch.optim.Optimizer],
         x: torch.Tensor,
-        classes: int = 10,
         **options: Any,
     ) -> Callable[[], Any]:
         model.to(device)

@@ -112,8 +112,11 @@ void map_tensors(c10::IValue& value, F&& f) {
   }
 }
 
-c10::Device device_of_call(const c10::OperatorHandle& op, const c10::FunctionSchema& schema,
-                           c10::ArrayRef<c10::IValue> arguments) {
+/// With `cpu_op`'s arguments on the stack.
+c10::Device device_of_call(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                           const torch::jit::Stack& stack) {
+  const auto& schema = cpu_op.schema();
+  const auto arguments = torch::jit::last(stack, schema.arguments().size());
   CallDevice device(op);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].isDevice()) device.see(arguments[i].toDevice());
@@ -199,17 +202,11 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
   }
 }
 
-c10::Device device_of(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                      const torch::jit::Stack& stack) {
-  const auto& schema = cpu_op.schema();
-  return device_of_call(op, schema, torch::jit::last(stack, schema.arguments().size()));
-}
-
 /// Nested tensors have a dispatch key of their own, and are not for commands.
 void fallback_of_nested(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   constexpr auto kKey = c10::DispatchKey::NestedTensorCPU;
   expect_cpu_kernel(op, op, kKey);
-  run_on_this_thread(op, device_of(op, op, *stack), kKey, stack);
+  run_on_this_thread(op, device_of_call(op, op, *stack), kKey, stack);
 }
 
 }  // namespace
@@ -218,7 +215,7 @@ void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cp
                     torch::jit::Stack* stack) {
   constexpr auto kKey = c10::DispatchKey::CPU;
   expect_cpu_kernel(op, cpu_op, kKey);
-  const auto device = device_of(op, cpu_op, *stack);
+  const auto device = device_of_call(op, cpu_op, *stack);
   if (!launch_boxed(cpu_op, device, stack)) run_on_this_thread(cpu_op, device, kKey, stack);
 }
 

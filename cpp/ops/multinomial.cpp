@@ -57,8 +57,11 @@ std::int64_t find_category(std::span<const T> ends, std::span<const T> probabili
 // distribution as far as there are rows. Each sample takes the first number of a call.
 constexpr std::int64_t kThreadsPerBlock = 128;
 constexpr std::int64_t kMostRows = 65535;
+constexpr std::int64_t rows_of_grid(std::int64_t distributions) {
+  return std::min(distributions, kMostRows);
+}
 constexpr std::int64_t calls_per_thread(std::int64_t distributions) {
-  return (distributions - 1) / std::min(distributions, kMostRows) + 1;
+  return (distributions - 1) / rows_of_grid(distributions) + 1;
 }
 
 /// Where the categories' parts of [0, 1] end.
@@ -84,7 +87,7 @@ void sample_with_replacement(backend::PhiloxState philox, const at::Tensor& rows
   const auto distributions = rows.size(0);
   const auto categories = rows.size(1);
   const auto samples = out.size(-1);
-  const auto grid_rows = std::min(distributions, kMostRows);
+  const auto grid_rows = rows_of_grid(distributions);
   const auto row_threads = (samples + kThreadsPerBlock - 1) / kThreadsPerBlock * kThreadsPerBlock;
   const auto drawn = at::empty(out.sizes(), at::kLong);
   auto* next = drawn.mutable_data_ptr<std::int64_t>();

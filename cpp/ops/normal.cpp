@@ -5,7 +5,6 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
-#include <initializer_list>
 #include <optional>
 
 #include "ops/factories.h"
@@ -32,15 +31,17 @@ void check(const at::Tensor& std) {
 }
 
 /// All on one device, and that ours.
-void check_devices(std::initializer_list<at::Tensor> tensors) {
+template <class... Tensors>
+void check_devices(const at::Tensor& first, const Tensors&... others) {
   SameDevice same("normal");
-  for (const auto& tensor : tensors) same.see(tensor);
-  expect_our_device(tensors.begin()->device());
+  same.see(first);
+  (same.see(others), ...);
+  expect_our_device(first.device());
 }
 
 at::Tensor& normal_out_tensor_float(const at::Tensor& mean, double std, Generator generator,
                                     at::Tensor& out) {
-  check_devices({mean, out});
+  check_devices(mean, out);
   check(std);
   at::native::resize_output(out, at::infer_size(mean.sizes(), out.sizes()));
   return out.normal_(0, std, std::move(generator)).add_(mean);
@@ -48,7 +49,7 @@ at::Tensor& normal_out_tensor_float(const at::Tensor& mean, double std, Generato
 
 at::Tensor& normal_out_float_tensor(double mean, const at::Tensor& std, Generator generator,
                                     at::Tensor& out) {
-  check_devices({std, out});
+  check_devices(std, out);
   check(std);
   at::native::resize_output(out, std.sizes());
   return out.normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
@@ -56,7 +57,7 @@ at::Tensor& normal_out_float_tensor(double mean, const at::Tensor& std, Generato
 
 at::Tensor& normal_out_tensor_tensor(const at::Tensor& mean, const at::Tensor& std,
                                      Generator generator, at::Tensor& out) {
-  check_devices({mean, std, out});
+  check_devices(mean, std, out);
   check(std);
   at::native::resize_output(out, at::infer_size(mean.sizes(), std.sizes()));
   return out.normal_(0, 1, std::move(generator)).mul_(std).add_(mean);
@@ -74,7 +75,7 @@ at::Tensor normal_float_tensor(double mean, const at::Tensor& std, Generator gen
 
 at::Tensor normal_tensor_tensor(const at::Tensor& mean, const at::Tensor& std,
                                 Generator generator) {
-  check_devices({mean, std});
+  check_devices(mean, std);
   auto out = empty_on(mean.device(), at::infer_size(mean.sizes(), std.sizes()), mean.scalar_type());
   return normal_out_tensor_tensor(mean, std, std::move(generator), out);
 }

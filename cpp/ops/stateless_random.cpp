@@ -155,18 +155,19 @@ void check_fill(const char* op, const at::Tensor& self, const at::Tensor& key) {
   TORCH_CHECK(self.device() == key.device(), op, ": self and key must be on the same device, got ",
               self.device(), " and ", key.device());
   check_key(op, key, "(2,) or (*batch, 2)");
-  if (key.dim() == 1) return;
-  TORCH_CHECK(key.dim() == self.dim() + 1, op,
-              ": batched key must have ndim == output ndim + 1, got key shape ", key.sizes(),
-              " with output shape ", self.sizes());
-  const auto batch = key.sizes().slice(0, self.dim());
-  TORCH_CHECK(at::is_expandable_to(batch, self.sizes()), op, ": key batch shape ", batch,
-              " is not broadcastable with output shape ", self.sizes());
+  if (key.dim() > 1) {
+    TORCH_CHECK(key.dim() == self.dim() + 1, op,
+                ": batched key must have ndim == output ndim + 1, got key shape ", key.sizes(),
+                " with output shape ", self.sizes());
+    const auto batch = key.sizes().slice(0, self.dim());
+    TORCH_CHECK(at::is_expandable_to(batch, self.sizes()), op, ": key batch shape ", batch,
+                " is not broadcastable with output shape ", self.sizes());
+  }
+  at::assert_no_internal_overlap(self);
 }
 
 at::Tensor& philox_uniform_(at::Tensor& self, const at::Tensor& key, double low, double high) {
   check_fill("_philox_uniform_", self, key);
-  at::assert_no_internal_overlap(self);
   if (self.numel() > 0)
     uniform_kernel.launch(self.device(), key, Distribution::kUniform, low, high, self);
   return self;
@@ -174,7 +175,6 @@ at::Tensor& philox_uniform_(at::Tensor& self, const at::Tensor& key, double low,
 
 at::Tensor& philox_normal_(at::Tensor& self, const at::Tensor& key, double mean, double std) {
   check_fill("_philox_normal_", self, key);
-  at::assert_no_internal_overlap(self);
   if (self.numel() > 0)
     normal_kernel.launch(self.device(), key, Distribution::kNormal, mean, std, self);
   return self;

@@ -43,10 +43,6 @@ Passed& passed() {
   return *passed;
 }
 
-}  // namespace
-
-namespace {
-
 enum class Outcome : std::uint8_t { kPasses, kFails, kDividesByZero };
 
 Outcome try_on(std::span<const std::byte> command, bool shrunk, unsigned char fill,
