@@ -16,6 +16,9 @@ from pathlib import Path
 
 FILES = 6
 
+# Their kernels give the result the strides of the input's memory format, of which their meta functions know nothing.
+RESTRIDED = {"reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d"}
+
 HEADER = """\
 // Written by tools/generate_structured.py from the schema that ships with torch {version}. Do not edit.
 #include "ops/structured.h"
@@ -68,6 +71,8 @@ def structured_groups() -> list[Group]:
     groups = []
     for group in get_grouped_native_functions(parsed.native_functions):
         if not isinstance(group, NativeFunctionsGroup) or not group.structured:
+            continue
+        if group.out.root_name in RESTRIDED:
             continue
         groups.append(
             Group(

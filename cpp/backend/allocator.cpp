@@ -2,13 +2,21 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+
+#include "backend/allocator_settings.h"
 #include "backend/device.h"
-#include "backend/device_heap.h"
 #include "backend/exception.h"
+#include "backend/memory_history.h"
 #include "backend/storage.h"
 #include "backend/stream.h"
+#include "memory/debugger.h"
+#include "memory/device_heap.h"
 #include "runtime/address_space.h"
 #include "runtime/process.h"
+#include "runtime/stream.h"
 
 namespace openreg::backend {
 
@@ -21,7 +29,7 @@ using c10::CachingAllocator::StatType;
 
 c10::Device torch_device(int index) { return {kDeviceType, static_cast<c10::DeviceIndex>(index)}; }
 
-Stat to_torch(const Counter& counter) {
+Stat to_torch(const memory::Counter& counter) {
   Stat stat;
   stat.current = counter.current;
   stat.peak = counter.peak;
@@ -30,48 +38,64 @@ Stat to_torch(const Counter& counter) {
   return stat;
 }
 
-StatArray to_torch(const ClassCounter& counter) {
+StatArray to_torch(const memory::ClassCounter& counter) {
   StatArray array;
-  array[static_cast<std::size_t>(StatType::AGGREGATE)] = to_torch(counter.all);
-  array[static_cast<std::size_t>(StatType::SMALL_POOL)] = to_torch(counter.small);
-  array[static_cast<std::size_t>(StatType::LARGE_POOL)] = to_torch(counter.large);
+  array[static_cast<std::size_t>(StatType::AGGREGATE)] = to_torch(counter.all());
+  array[static_cast<std::size_t>(StatType::SMALL_POOL)] =
+      to_torch(counter.of(memory::SizeClass::kSmall));
+  array[static_cast<std::size_t>(StatType::LARGE_POOL)] =
+      to_torch(counter.of(memory::SizeClass::kLarge));
   return array;
 }
 
-c10::CachingDeviceAllocator::DeviceStats to_torch(const DeviceHeap::Statistics& from) {
+// Under the heap's lock.
+c10::CachingDeviceAllocator::DeviceStats to_torch(memory::Heap& heap) {
+  const auto& from = heap.statistics();
+  const auto max_split = heap.policy().max_split_bytes;
   c10::CachingDeviceAllocator::DeviceStats stats;
-  stats.allocation = to_torch(from.pool.allocation);
-  stats.segment = to_torch(from.pool.segment);
-  stats.active = to_torch(from.pool.active);
-  stats.inactive_split = to_torch(from.pool.inactive_split);
-  stats.allocated_bytes = to_torch(from.pool.allocated_bytes);
-  stats.reserved_bytes = to_torch(from.pool.reserved_bytes);
-  stats.active_bytes = to_torch(from.pool.active_bytes);
-  stats.inactive_split_bytes = to_torch(from.pool.inactive_split_bytes);
-  stats.requested_bytes = to_torch(from.pool.requested_bytes);
+  stats.allocation = to_torch(from.allocation);
+  stats.segment = to_torch(from.segment);
+  stats.active = to_torch(from.active);
+  stats.inactive_split = to_torch(from.inactive_split);
+  stats.allocated_bytes = to_torch(from.allocated_bytes);
+  stats.reserved_bytes = to_torch(from.reserved_bytes);
+  for (const auto& [pool, bytes] : heap.reserved_by_private_pools())
+    stats.reserved_bytes_by_private_pools[pool] = to_torch(bytes);
+  stats.active_bytes = to_torch(from.active_bytes);
+  stats.inactive_split_bytes = to_torch(from.inactive_split_bytes);
+  stats.requested_bytes = to_torch(from.requested_bytes);
   stats.num_alloc_retries = from.retries;
   stats.num_ooms = from.out_of_memory;
+  stats.oversize_allocations = to_torch(from.oversize_allocations.all());
+  stats.oversize_segments = to_torch(from.oversize_segments.all());
   stats.num_sync_all_streams = from.synchronizations;
-  stats.num_device_alloc = from.pool.device_maps;
-  stats.num_device_free = from.pool.device_unmaps;
-  stats.max_split_size = -1;  // no limit, as CUDA reports it
+  stats.num_device_alloc = from.device_maps;
+  stats.num_device_free = from.device_unmaps;
+  // -1: no limit, as CUDA reports it.
+  stats.max_split_size = max_split > INT64_MAX ? -1 : static_cast<std::int64_t>(max_split);
   return stats;
 }
 
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, int device,
-                                      const DeviceHeap::Usage& usage) {
-  const auto size = [](std::int64_t n) { return format_size(static_cast<std::uint64_t>(n)); };
+                                      const memory::DeviceHeap::Usage& usage) {
+  const auto size = [](auto n) { return format_size(static_cast<std::uint64_t>(n)); };
   const auto& space = AddressSpace::get();
-  const auto capacity = static_cast<std::int64_t>(space.capacity());
+  const double fraction = memory::device_heap(device).fraction();
   c10::reportOutOfMemoryToProfiler(usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(device));
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of memory on openreg:", device,
-                   " (tried to allocate ", size(static_cast<std::int64_t>(bytes)), " of ",
-                   size(capacity), "; ", size(usage.allocated), " are in use by tensors, ",
-                   size(usage.reserved - usage.allocated),
-                   " are reserved but in pieces that do not fit, ",
-                   size(capacity - static_cast<std::int64_t>(space.mapped(device))),
-                   " are free). Free tensors, or raise TORCH_OPENREG_MEMORY");
+  std::ostringstream limit;
+  if (fraction < 1) {
+    limit << ", of which this process may use "
+          << size(fraction * static_cast<double>(space.capacity()));
+  }
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, "openreg: out of memory on openreg:", device, " (tried to allocate ",
+      size(bytes), "; the device has ", size(space.capacity()), limit.str(), ": ",
+      size(usage.allocated), " are in use by tensors, ", size(usage.reserved - usage.allocated),
+      " are cached in pieces that do not fit, ", size(space.capacity() - space.mapped(device)),
+      " are free). Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
+      fraction < 1 ? " or the fraction set by set_per_process_memory_fraction" : "",
+      "; torch.openreg.memory_summary() tells more");
 }
 
 // A tensor may go in a forked child, or after shutdown: its memory is the parent's, or the
@@ -79,16 +103,42 @@ c10::CachingDeviceAllocator::DeviceStats to_torch(const DeviceHeap::Statistics& 
 // process forked.
 bool may_free() noexcept { return !in_bad_fork() && !is_shut_down(); }
 
+void give_back(void* address) {
+  // What is no device's memory is not held by the first one either, which says so.
+  const auto* space = AddressSpace::get_if_reserved();
+  const int device = space == nullptr ? 0 : std::max(space->device_of(address), 0);
+  auto& heap = memory::device_heap(device);
+  auto* const debugger = memory::Debugger::get();
+  const auto usage = debugger == nullptr
+                         ? heap.free(address, context_of_free())
+                         : debugger->free(heap, address, python_stack(), context_of_free());
+  c10::reportMemoryUsageToProfiler(address, usage.bytes, usage.allocated, usage.reserved,
+                                   torch_device(device));
+}
+
 void delete_block(void* address) {
-  if (address == nullptr || !may_free()) return;
-  const int device = AddressSpace::get_if_reserved()->device_of(address);
+  if (address == nullptr) return;
+  if (!may_free()) {
+    if (auto* debugger = memory::Debugger::get(); debugger != nullptr && !in_bad_fork())
+      debugger->forget(address);
+    return;
+  }
   try {
-    const auto usage = device_heap(device).free(address);
-    c10::reportMemoryUsageToProfiler(address, usage.bytes, usage.allocated, usage.reserved,
-                                     torch_device(device));
+    give_back(address);
   } catch (const std::exception& e) {
     TORCH_WARN_ONCE("openreg: memory was not reused because freeing it failed: ", e.what());
   }
+}
+
+// The first use of device memory. An empty tensor is one, too.
+void prepare() {
+  static const bool prepared = [] {
+    AddressSpace::get();
+    follow_allocator_settings();
+    memory::Debugger::start_if_asked();
+    return true;
+  }();
+  (void)prepared;
 }
 
 class Allocator final : public c10::DeviceAllocator {
@@ -96,15 +146,7 @@ class Allocator final : public c10::DeviceAllocator {
   // PyTorch gives no device: whoever calls has set the current one.
   c10::DataPtr allocate(std::size_t bytes) override {
     const auto device = torch_device(current_device());
-    const auto [address, usage] = translate_errors([&]() -> DeviceHeap::Allocation {
-      check_usable();
-      AddressSpace::get();  // an empty tensor, too, is a first use
-      if (bytes == 0) return {nullptr, {}};
-      return device_heap(device.index()).allocate(bytes, current_stream(device.index()));
-    });
-    if (bytes == 0) return {nullptr, nullptr, &delete_block, device};
-    if (address == nullptr) throw_out_of_memory(bytes, device.index(), usage);
-    c10::reportMemoryUsageToProfiler(address, usage.bytes, usage.allocated, usage.reserved, device);
+    void* const address = allocate_raw(bytes, current_stream(device.index()));
     return {address, address, &delete_block, device};
   }
 
@@ -120,13 +162,10 @@ class Allocator final : public c10::DeviceAllocator {
   bool initialized() override { return AddressSpace::get_if_reserved() != nullptr; }
 
   void emptyCache(c10::MempoolId_t pool) override {
-    TORCH_CHECK(pool == c10::MempoolId_t{},
-                "openreg: private memory pools are not supported (got pool (", pool.first, ", ",
-                pool.second, "), expected (0, 0))");
     if (!initialized()) return;
-    translate_errors([] {
+    translate_errors([&] {
       for (int device = 0; device < AddressSpace::get().devices(); ++device)
-        device_heap(device).empty_cache();
+        memory::device_heap(device).empty_cache(pool);
     });
   }
 
@@ -135,20 +174,34 @@ class Allocator final : public c10::DeviceAllocator {
     if (data.get_context() == nullptr || data.get_deleter() != &delete_block)
       return;  // empty, or not ours to reuse
     auto& user = to_runtime(stream);
-    translate_errors(
-        [&] { device_heap(data.device().index()).record_stream(data.get_context(), user); });
+    auto& heap = memory::device_heap(data.device().index());
+    translate_errors([&] {
+      if (auto* debugger = memory::Debugger::get()) {
+        debugger->record_stream(heap, data.get_context(), user);
+      } else {
+        heap.record_stream(data.get_context(), user);
+      }
+    });
   }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    return to_torch(device_heap(resolve_device(device)).statistics());
+    return memory::device_heap(resolve_device(device)).locked([](memory::Heap& heap) {
+      return to_torch(heap);
+    });
   }
 
   void resetAccumulatedStats(c10::DeviceIndex device) override {
-    device_heap(resolve_device(device)).reset_accumulated();
+    memory::device_heap(resolve_device(device)).locked([](memory::Heap& heap) {
+      heap.statistics().reset_accumulated();
+      for (auto& [pool, bytes] : heap.reserved_by_private_pools()) bytes.reset_accumulated();
+    });
   }
 
   void resetPeakStats(c10::DeviceIndex device) override {
-    device_heap(resolve_device(device)).reset_peak();
+    memory::device_heap(resolve_device(device)).locked([](memory::Heap& heap) {
+      heap.statistics().reset_peak();
+      for (auto& [pool, bytes] : heap.reserved_by_private_pools()) bytes.reset_peak();
+    });
   }
 
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
@@ -165,6 +218,28 @@ class Allocator final : public c10::DeviceAllocator {
 c10::DeviceAllocator& device_allocator() {
   static auto& allocator = *new Allocator;
   return allocator;
+}
+
+void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
+  const auto [address, usage] = translate_errors([&]() -> memory::DeviceHeap::Allocation {
+    check_usable();
+    prepare();
+    if (bytes == 0) return {};
+    auto& heap = memory::device_heap(stream.device());
+    if (auto* debugger = memory::Debugger::get())
+      return debugger->allocate(heap, bytes, stream, python_stack(), context_of_allocation());
+    return heap.allocate(bytes, stream, context_of_allocation());
+  });
+  if (bytes == 0) return nullptr;
+  if (address == nullptr) throw_out_of_memory(bytes, stream.device(), usage);
+  c10::reportMemoryUsageToProfiler(address, usage.bytes, usage.allocated, usage.reserved,
+                                   torch_device(stream.device()));
+  return address;
+}
+
+void deallocate_raw(void* address) {
+  if (address == nullptr || !may_free()) return;
+  translate_errors([&] { give_back(address); });
 }
 
 }  // namespace openreg::backend

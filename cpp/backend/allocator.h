@@ -2,11 +2,24 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <cstddef>
+
+namespace openreg {
+class Stream;
+}
+
 namespace openreg::backend {
 
 /// The device allocator that is registered with PyTorch: stream-ordered, caching. allocate() uses
 /// the current device and its current stream. A singleton that is leaked on purpose: tensors may
 /// outlive static destruction.
 c10::DeviceAllocator& device_allocator();
+
+/// Device memory without a tensor: `bytes` on the device of `stream` for its work; nullptr for no
+/// bytes. Throws c10::OutOfMemoryError.
+void* allocate_raw(std::size_t bytes, openreg::Stream& stream);
+/// Takes what allocate_raw() gave; nullptr is ignored. Throws c10::Error, and changes nothing,
+/// where no block that is in use begins at `address`.
+void deallocate_raw(void* address);
 
 }  // namespace openreg::backend

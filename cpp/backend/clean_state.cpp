@@ -148,10 +148,9 @@ void install_clean_state() {
   Hooks hooks;
   hooks.enter_commands = [](bool engine) -> void* {
     auto turn = std::make_unique<Turn>();
-    if (engine) {
-      compute_with_one_thread();
+    if (engine) compute_with_one_thread();
+    if (engine || KernelWarnings::nobody_listens())
       turn->warnings.emplace(&KernelWarnings::keeper());
-    }
     return turn.release();
   };
   hooks.leave_commands = [](void* turn) noexcept { delete static_cast<Turn*>(turn); };

@@ -23,8 +23,11 @@ void compute_with_one_thread() {
   thread_local bool done = false;
   if (done) return;
   done = true;
-  at::get_num_threads();  // ATen sets a thread's number at its first use; afterwards it leaves it
-                          // alone
+  // ATen sets a thread's number at its first use, to that of torch.set_num_threads, and afterwards
+  // leaves it alone. Each library remembers for itself what has been used: torch's does in the
+  // first call, ours, for kernels of our own, in the second.
+  at::get_num_threads();
+  at::internal::lazy_init_num_threads();
   static const auto set_openmp = find_in_torch<void(int)>("omp_set_num_threads");
   if (set_openmp != nullptr) set_openmp(1);
   // After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds

@@ -10,6 +10,7 @@
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
 #include "backend/stream.h"
+#include "memory/debugger.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
 
@@ -19,10 +20,13 @@ namespace {
 
 c10::Device torch_device(c10::DeviceIndex index) { return {kDeviceType, index}; }
 
-// Where the host waits, it also hears what kernels have to say.
+// Where the host waits, it also hears what kernels have to say, and what they have broken.
 template <class F>
-void wait(F&& f) {
-  translate_errors(std::forward<F>(f));
+void wait(int device, F&& f) {
+  translate_errors([&] {
+    f();
+    if (auto* debugger = memory::Debugger::get()) debugger->check_guards(device);
+  });
   KernelWarnings::raise_kept();
 }
 
@@ -67,19 +71,13 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   // need operators of their own, which are not there.
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
     resolve_device(device.index());
-    c10::DeviceCapability capability;
-    auto& types = capability.capability_data.supported_scalar_types;
-    types.has_QInt8 = 0;
-    types.has_QUInt8 = 0;
-    types.has_QInt32 = 0;
-    types.has_QUInt4x2 = 0;
-    types.has_QUInt2x4 = 0;
-    return capability;
+    return {};  // all: whatever type the CPU computes with
   }
 
   // Raises what failed on the device since the last time, the oldest failure first.
   void synchronizeDevice(const c10::DeviceIndex index) const override {
-    wait([&] { synchronize_device(resolve_device(index)); });
+    const auto device = resolve_device(index);
+    wait(device, [&] { synchronize_device(device); });
   }
 
   // --- Streams ---
@@ -119,7 +117,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override { return to_runtime(stream).query(); }
 
   void synchronizeStream(const c10::Stream& stream) const override {
-    wait([&] { to_runtime(stream).synchronize(); });
+    auto& waited_for = to_runtime(stream);
+    wait(waited_for.device(), [&] { waited_for.synchronize(); });
   }
 
   // There is no graph capture: no stream ever captures.
@@ -157,7 +156,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
-    wait([&] { as_event(event)->synchronize(); });
+    wait(as_event(event)->device(), [&] { as_event(event)->synchronize(); });
   }
 
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {

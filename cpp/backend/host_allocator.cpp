@@ -2,9 +2,14 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "backend/exception.h"
@@ -19,6 +24,19 @@ namespace {
 
 using EventPtr = std::unique_ptr<openreg::Event>;
 
+bool in_bad_fork() noexcept { return openreg::in_bad_fork() || pinned_pages::in_bad_fork(); }
+
+class Stopwatch {
+ public:
+  std::int64_t microseconds() const {
+    return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin_ = Clock::now();
+};
+
 // PyTorch's cache: sizes rounded to powers of two, a free list per size, and a block that streams
 // have used (see record_event) comes back only when events recorded at its free have happened. We
 // say what memory and events are.
@@ -27,14 +45,19 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
   std::pair<void*, void*> allocate(std::size_t bytes) override {
     return translate_errors([&] {
       check_usable();
-      return CachingHostAllocatorImpl::allocate(bytes);
+      try {
+        return CachingHostAllocatorImpl::allocate(bytes);
+      } catch (const std::bad_alloc&) {
+        empty_cache();  // blocks of other sizes
+        return allocate_or_explain(bytes);
+      }
     });
   }
 
   // Called from destructors. In a forked child the cache's locks may be held by a thread that does
   // not exist there; after shutdown no event can be recorded, and none is needed.
   void free(void* block) override {
-    if (pinned_pages::in_bad_fork() || is_shut_down()) return;
+    if (in_bad_fork() || is_shut_down()) return;
     try {
       CachingHostAllocatorImpl::free(block);
     } catch (const std::exception& e) {
@@ -43,20 +66,50 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
     }
   }
 
+  // A pointer into a block will do: memory that came back from NumPy or DLPack begins where they
+  // say, and only its pages tell whose it is.
+  bool record_event(void* p, void* block, c10::Stream stream) override {
+    void* const begin = pinned_pages::begin_of(p);
+    return begin != nullptr && CachingHostAllocatorImpl::record_event(begin, block, stream);
+  }
+
+  void empty_cache() override {
+    if (!in_bad_fork()) CachingHostAllocatorImpl::empty_cache();
+  }
+
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     std::memcpy(to, from, bytes);
   }
 
  private:
-  void allocate_host_memory(std::size_t bytes, void** memory) override {
-    *memory = pinned_pages::map(bytes);
+  std::pair<void*, void*> allocate_or_explain(std::size_t bytes) {
+    try {
+      return CachingHostAllocatorImpl::allocate(bytes);
+    } catch (const std::bad_alloc&) {
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of host memory for a pinned tensor ",
+                       "(got a request for ", bytes,
+                       " bytes, expected no more than the system has)", "; ",
+                       getStats().allocated_bytes.current, " bytes are pinned already");
+    }
   }
 
-  void free_block(at::HostBlock<c10::Stream>* block) override { pinned_pages::unmap(block->ptr_); }
+  void allocate_host_memory(std::size_t bytes, void** memory) override {
+    const Stopwatch watch;
+    *memory = pinned_pages::map(bytes);
+    const std::lock_guard lock(stats_.timing_mutex_);
+    stats_.host_alloc_time.increase(watch.microseconds());
+  }
+
+  void free_block(at::HostBlock<c10::Stream>* block) override {
+    const Stopwatch watch;
+    pinned_pages::unmap(block->ptr_);
+    const std::lock_guard lock(stats_.timing_mutex_);
+    stats_.host_free_time.increase(watch.microseconds());
+  }
 
   void record_stream(std::optional<std::vector<EventPtr>>& events, c10::Stream stream) override {
     auto event = std::make_unique<openreg::Event>();
-    event->record(to_runtime(stream));
+    event->mark(to_runtime(stream));
     events->push_back(std::move(event));
   }
 
@@ -70,7 +123,18 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
 void delete_block(void* block);
 
 struct PinnedAllocator final
-    : at::CachingHostAllocatorInterface<CachingPinnedMemory, &delete_block> {};
+    : at::CachingHostAllocatorInterface<CachingPinnedMemory, &delete_block> {
+  void reset_accumulated_stats() override {
+    if (in_bad_fork()) return;
+    CachingHostAllocatorInterface::reset_accumulated_stats();
+    pinned_pages::reset_accumulated_locked_bytes();
+  }
+  void reset_peak_stats() override {
+    if (in_bad_fork()) return;
+    CachingHostAllocatorInterface::reset_peak_stats();
+    pinned_pages::reset_peak_locked_bytes();
+  }
+};
 
 PinnedAllocator& allocator() {
   static auto& instance = *new PinnedAllocator;
@@ -83,6 +147,12 @@ void delete_block(void* block) { allocator().free(block); }
 
 at::HostAllocator& host_allocator() { return allocator(); }
 
-bool is_pinned(const void* p) noexcept { return pinned_pages::contain(p); }
+bool is_pinned(const void* p) noexcept { return pinned_pages::begin_of(p) != nullptr; }
+
+std::optional<HostMemoryStats> host_memory_stats() {
+  if (in_bad_fork() || !(is_initialized() || pinned_pages::in_use())) return std::nullopt;
+  return HostMemoryStats{.blocks = allocator().get_stats(),
+                         .locked_bytes = pinned_pages::locked_bytes()};
+}
 
 }  // namespace openreg::backend

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <c10/core/Allocator.h>
+#include <ATen/core/CachingHostAllocator.h>
 
-namespace at {
-struct HostAllocator;
-}
+#include <optional>
 
 namespace openreg::backend {
 
@@ -17,5 +15,14 @@ at::HostAllocator& host_allocator();
 /// `p` points into memory of host_allocator(), interior pointers included. Thread safe, never
 /// throws.
 bool is_pinned(const void* p) noexcept;
+
+struct HostMemoryStats {
+  at::HostStats blocks;                      // as PyTorch counts, for every accelerator
+  c10::CachingAllocator::Stat locked_bytes;  // what the system really locked
+};
+
+/// nullopt before the first use of the device or of pinned memory, and in a forked child of a
+/// process that has used them. The resets of host_allocator() reset the locked bytes as well.
+std::optional<HostMemoryStats> host_memory_stats();
 
 }  // namespace openreg::backend

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@ class Keeper final : public c10::WarningHandler {
   std::atomic<bool> any_{false};
 };
 
+std::atomic<bool> g_python{false};
+
 // Leaked: engines may run while static objects are destroyed.
 Keeper& the_keeper() {
   static auto& keeper = *new Keeper;
@@ -43,7 +46,16 @@ Keeper& the_keeper() {
 
 c10::WarningHandler& KernelWarnings::keeper() { return the_keeper(); }
 
+void KernelWarnings::python_listens() noexcept { g_python.store(true, std::memory_order_relaxed); }
+
+bool KernelWarnings::nobody_listens() {
+  const auto* handler = c10::WarningUtils::get_warning_handler();
+  return g_python.load(std::memory_order_relaxed) &&
+         typeid(*handler) == typeid(c10::WarningHandler);
+}
+
 void KernelWarnings::raise_kept() {
+  if (nobody_listens()) return;
   for (const auto& warning : the_keeper().take()) c10::warn(warning);
 }
 

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -18,10 +20,17 @@ namespace openreg::backend::pinned_pages {
 namespace {
 
 std::atomic<bool> forked{false};
+std::atomic<bool> used{false};
+
+struct Range {
+  std::size_t bytes;
+  std::size_t locked;  // of these, from the beginning
+};
 
 struct Ranges {
   std::shared_mutex mutex;
-  std::map<std::uintptr_t, std::size_t> bytes_by_begin;
+  std::map<std::uintptr_t, Range> by_begin;
+  c10::CachingAllocator::Stat locked_bytes;
 };
 
 // Leaked: memory is freed from destructors of static objects too.
@@ -33,12 +42,36 @@ Ranges& ranges() {
   return all;
 }
 
+std::size_t page_size() {
+  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 std::size_t round_to_pages(std::size_t bytes) {
-  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
+  return (bytes + page_size() - 1) / page_size() * page_size();
+}
+
+bool lock(std::byte* pages, std::size_t bytes) noexcept {
+  if (::mlock(pages, bytes) == 0) return true;
+  ::munlock(pages, bytes);  // where the limit was not the reason, but memory, some are locked
+  return false;
+}
+
+// The system locks all of a range or, beyond the limit, nothing. Nobody tells how much the limit
+// still allows, since other parts of the process lock memory too. So it is tried: the whole, else
+// half of it, a quarter and so on, one behind the other. Returns the bytes locked.
+std::size_t lock_what_may_be(std::byte* pages, std::size_t bytes) noexcept {
+  if (lock(pages, bytes)) return bytes;
+  std::size_t locked = 0;
+  for (std::size_t step = std::bit_floor(bytes - 1); step >= page_size(); step /= 2) {
+    if (locked + step <= bytes && lock(pages + locked, step)) locked += step;
+  }
+  return locked;
 }
 
 }  // namespace
+
+bool in_use() noexcept { return used; }
 
 bool in_bad_fork() noexcept { return forked; }
 
@@ -49,12 +82,19 @@ void* map(std::size_t bytes) {
         "openreg: pinned memory cannot be used in a forked child of a process that has used it; "
         "use the spawn start method");
   }
+  used = true;
   const std::size_t size = round_to_pages(bytes);
   void* pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) throw std::bad_alloc();
-  ::mlock(pages, size);
-  const std::unique_lock lock(all.mutex);
-  all.bytes_by_begin[reinterpret_cast<std::uintptr_t>(pages)] = size;
+  const std::size_t locked = lock_what_may_be(static_cast<std::byte*>(pages), size);
+  try {
+    const std::unique_lock lock(all.mutex);
+    all.by_begin[reinterpret_cast<std::uintptr_t>(pages)] = {.bytes = size, .locked = locked};
+    all.locked_bytes.increase(locked);
+  } catch (...) {
+    ::munmap(pages, size);
+    throw;
+  }
   return pages;
 }
 
@@ -62,22 +102,41 @@ void unmap(void* pages) noexcept {
   if (forked) return;
   auto& all = ranges();
   const std::unique_lock lock(all.mutex);
-  const auto found = all.bytes_by_begin.find(reinterpret_cast<std::uintptr_t>(pages));
-  if (found == all.bytes_by_begin.end()) return;
-  ::munmap(pages, found->second);
-  all.bytes_by_begin.erase(found);
+  const auto found = all.by_begin.find(reinterpret_cast<std::uintptr_t>(pages));
+  if (found == all.by_begin.end()) return;
+  ::munmap(pages, found->second.bytes);
+  all.locked_bytes.decrease(found->second.locked);
+  all.by_begin.erase(found);
 }
 
-bool contain(const void* p) noexcept {
-  // In a forked child the memory is an ordinary copy, and the lock may be held for ever.
-  if (forked) return false;
+void* begin_of(const void* p) noexcept {
+  // In a forked child the lock may be held for ever.
+  if (forked) return nullptr;
   auto& all = ranges();
   const std::shared_lock lock(all.mutex);
   const auto address = reinterpret_cast<std::uintptr_t>(p);
-  const auto after = all.bytes_by_begin.upper_bound(address);
-  if (after == all.bytes_by_begin.begin()) return false;
-  const auto& [begin, bytes] = *std::prev(after);
-  return address - begin < bytes;
+  const auto after = all.by_begin.upper_bound(address);
+  if (after == all.by_begin.begin()) return nullptr;
+  const auto& [begin, range] = *std::prev(after);
+  return address - begin < range.bytes ? reinterpret_cast<void*>(begin) : nullptr;
+}
+
+c10::CachingAllocator::Stat locked_bytes() {
+  auto& all = ranges();
+  const std::shared_lock lock(all.mutex);
+  return all.locked_bytes;
+}
+
+void reset_accumulated_locked_bytes() {
+  auto& all = ranges();
+  const std::unique_lock lock(all.mutex);
+  all.locked_bytes.reset_accumulated();
+}
+
+void reset_peak_locked_bytes() {
+  auto& all = ranges();
+  const std::unique_lock lock(all.mutex);
+  all.locked_bytes.reset_peak();
 }
 
 }  // namespace openreg::backend::pinned_pages

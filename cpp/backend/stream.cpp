@@ -45,7 +45,9 @@ openreg::Stream& current_stream(c10::DeviceIndex device) {
     if (auto* stream = thread_current().streams[slot]) return *stream;
   }
   const auto index = resolve_device(device);
-  return translate_errors([&]() -> openreg::Stream& { return default_stream(index); });
+  auto& stream = translate_errors([&]() -> openreg::Stream& { return default_stream(index); });
+  thread_current().streams[device_slot(index)] = &stream;  // found at once the next time
+  return stream;
 }
 
 openreg::Stream& exchange_current_stream(openreg::Stream& stream) {

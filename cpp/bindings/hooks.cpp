@@ -4,6 +4,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <unistd.h>
 
+#include "backend/kernel_warnings.h"
 #include "bindings/bindings.h"
 
 namespace openreg::bindings {
@@ -58,6 +59,7 @@ void init_hooks(nb::module_&) {
   hooks.end_wait = &end_wait;
   hooks.check_interrupt = &check_interrupt;
   install_hooks(hooks);
+  backend::KernelWarnings::python_listens();
 }
 
 }  // namespace openreg::bindings

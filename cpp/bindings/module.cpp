@@ -6,6 +6,9 @@ NB_MODULE(_C, m) {
   bindings::init_errors(m);
   bindings::init_hooks(m);
   bindings::init_device(m);
+  bindings::init_memory(m);
+  bindings::init_memory_snapshot(m);
   bindings::init_random(m);
+  bindings::init_host_memory(m);
   bindings::init_statistics(m);
 }

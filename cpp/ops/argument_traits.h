@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "ops/arguments.h"
-#include "ops/resize_warnings.h"
 
 namespace openreg::ops {
 
@@ -270,7 +269,6 @@ struct KernelCall<R(A...)> {
   template <class Function>
   static void run(std::span<const std::byte> command, Function* kernel) {
     ArgumentReader reader(command);
-    ResizeWarningFilter filter;
     std::tuple<typename ArgumentOf<A>::Held...> held{
         ArgumentOf<A>::read(reader)...};  // braces: in order
     std::apply([&](auto&... each) { kernel(ArgumentOf<A>::pass(each)...); }, held);

@@ -1,5 +1,6 @@
 #include "ops/arguments.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/TensorBase.h>
 #include <ATen/ops/conj_physical_ops.h>
 #include <ATen/ops/neg_ops.h>
@@ -36,7 +37,7 @@ struct Header {
   std::uint32_t values_at;
   std::uint32_t payload_at;
   std::uint32_t flush_denormals;  // thread state of the launcher that a kernel's result depends on
-  std::uint32_t reserved;
+  std::uint32_t drops_warnings;
 };
 
 struct StorageRecord {
@@ -129,6 +130,7 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
     if (tensor_identities_[i] != tensor.unsafeGetTensorImpl()) continue;
     sign(~i);
     if (access == Access::kWrite) {
+      overlaps_itself_ |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
       auto& record = *reinterpret_cast<TensorRecord*>(tensors_.data() + tensor_offsets_[i]);
       record.flags |= kWritten;
       auto& storage = storages_[record.storage];
@@ -162,10 +164,13 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
   auto* impl = tensor.unsafeGetTensorImpl();
   if (tensor.is_conj()) flags |= kConj;
   if (tensor.is_neg()) flags |= kNeg;
+  if ((flags & kWritten) && !tensor.is_non_overlapping_and_dense())
+    overlaps_itself_ |= at::has_internal_overlap(impl) == at::MemOverlap::Yes;
   if (impl->is_wrapped_number()) flags |= kWrappedNumber;
   const auto sizes = tensor.sizes();
   const auto strides = tensor.strides();
   sign(static_cast<std::uint64_t>(tensor.scalar_type()) << 8 | sizes.size());
+  if (detail_ == Detail::kEqualSizes) sign_equal_sizes(sizes);
   if (detail_ == Detail::kShapes) {
     sign(flags & ~written_flag(Access::kWrite));
     for (const auto size : sizes) sign(static_cast<std::uint64_t>(size));
@@ -182,6 +187,19 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
   append(tensors_, strides.data(), strides.size() * sizeof(std::int64_t));
   tensor_identities_.push_back(impl);
   value<std::int32_t>(static_cast<std::int32_t>(tensor_identities_.size() - 1));
+}
+
+// 0 and 1 as they are; of the others, the number of the first that is equal.
+void ArgumentWriter::sign_equal_sizes(at::IntArrayRef sizes) {
+  for (const auto size : sizes) {
+    if (size <= 1) {
+      sign(static_cast<std::uint64_t>(size));
+      continue;
+    }
+    const auto* const known = std::find(sizes_.begin(), sizes_.end(), size);
+    sign(static_cast<std::uint64_t>(2 + (known - sizes_.begin())));
+    if (known == sizes_.end()) sizes_.push_back(size);
+  }
 }
 
 void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
@@ -226,7 +244,7 @@ std::span<const std::byte> ArgumentWriter::finish() {
                       static_cast<std::uint32_t>(values_at),
                       static_cast<std::uint32_t>(payload_at),
                       backend::flush_denormals() ? 1U : 0U,
-                      0};
+                      drops_warnings_ ? 1U : 0U};
   command_.clear();
   append(command_, &header, sizeof(header));
   for (const auto& storage : storages_) {
@@ -239,10 +257,34 @@ std::span<const std::byte> ArgumentWriter::finish() {
   return {command_.data(), command_.size()};
 }
 
+void ArgumentWriter::drop_warnings() noexcept {
+  drops_warnings_ = true;
+  if (!command_.empty()) reinterpret_cast<Header*>(command_.data())->drops_warnings = 1;
+}
+
+bool ArgumentWriter::written_memory_overlaps() const {
+  if (overlaps_itself_) return true;
+  if (!shares_written_memory_) return false;
+  const auto record = [&](std::size_t i) -> const TensorRecord& {
+    return *reinterpret_cast<const TensorRecord*>(tensors_.data() + tensor_offsets_[i]);
+  };
+  for (std::size_t i = 0; i < tensor_identities_.size(); ++i) {
+    if (!(record(i).flags & kWritten)) continue;
+    for (std::size_t j = 0; j < tensor_identities_.size(); ++j) {
+      if (i == j || record(i).storage != record(j).storage) continue;
+      const auto status = at::get_overlap_status(tensor_identities_[i], tensor_identities_[j]);
+      if (status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial)
+        return true;
+    }
+  }
+  return false;
+}
+
 ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
   const auto& header = *reinterpret_cast<const Header*>(command.data());
   next_ = command.data() + header.values_at;
   backend::set_flush_denormals(header.flush_denormals != 0);
+  if (header.drops_warnings != 0) warnings_.drop_all();
   const auto* payload = command.data() + header.payload_at;
   const auto& memory = AddressSpace::get();
   const auto* first = reinterpret_cast<const StorageRecord*>(command.data() + sizeof(Header));
@@ -299,12 +341,15 @@ void ArgumentReader::settle_outputs() {
                   });
 }
 
-CommandOnHost::CommandOnHost(std::span<const std::byte> command, bool shrunk, unsigned char fill)
+CommandOnHost::CommandOnHost(std::span<const std::byte> command, bool shrunk, bool ones)
     : command_(command.begin(), command.end()) {
   constexpr std::size_t kLargestElement = 16;
   std::set<std::int64_t> large;  // the sizes above 1; the least becomes 2, the next one 3
   for_each_tensor(command_,
                   [&](const TensorRecord& record, const std::int64_t* sizes, const StorageRecord&) {
+                    // ATen has few kernels for these, and takes them by size.
+                    if (c10::isFloat8Type(static_cast<c10::ScalarType>(record.dtype)))
+                      shrunk = false;
                     std::copy_if(sizes, sizes + record.dim, std::inserter(large, large.end()),
                                  [](std::int64_t size) { return size > 1; });
                   });
@@ -332,19 +377,21 @@ CommandOnHost::CommandOnHost(std::span<const std::byte> command, bool shrunk, un
     memory_.emplace_back(memory, &std::free);
     own_storage.pointer = reinterpret_cast<std::uint64_t>(memory);
   });
-  if (fill == 0) return;
+  if (!ones) return;
   for_each_tensor(command_, [&](const TensorRecord& record, const std::int64_t* sizes,
                                 const StorageRecord& storage) {
+    const auto dtype = static_cast<c10::ScalarType>(record.dtype);
     if ((record.flags & kPayload) || storage.nbytes == 0) return;
+    if (!c10::isIntegralType(dtype, /*includeBool=*/false)) return;
     // Up to the last element: what is never touched costs nothing.
     std::int64_t last = record.storage_offset;
     for (std::uint16_t i = 0; i < record.dim; ++i) {
       if (sizes[i] == 0) return;
       last += (sizes[i] - 1) * sizes[record.dim + i];
     }
-    const auto item = c10::elementSize(static_cast<c10::ScalarType>(record.dtype));
-    std::memset(reinterpret_cast<void*>(storage.pointer), fill,
-                static_cast<std::size_t>(last + 1) * item);
+    auto* memory = reinterpret_cast<unsigned char*>(storage.pointer);
+    const auto item = c10::elementSize(dtype);
+    for (std::int64_t i = 0; i <= last; ++i) memory[static_cast<std::size_t>(i) * item] = 1;
   });
 }
 

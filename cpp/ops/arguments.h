@@ -13,13 +13,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "ops/told_warnings.h"
+
 namespace openreg::ops {
 
 enum class Access : std::uint8_t { kRead, kWrite };
 
-/// How much of its tensors a call's signature tells: what decides whether a kernel takes them at
-/// all, or also what decides the shapes of its results.
-enum class Detail : std::uint8_t { kDtypes, kShapes };
+/// How much of its tensors a call's signature tells: dtypes and dimensions, also which sizes are
+/// equal (what kernels check of them), or all that decides the shapes of results.
+enum class Detail : std::uint8_t { kDtypes, kEqualSizes, kShapes };
 
 /// Writes a command's arguments as flat bytes, in the order of the calls. See Note [Arguments on
 /// the wire] in arguments.cpp. Tensors travel as metadata, never as owners: what is written holds
@@ -67,6 +69,12 @@ class ArgumentWriter {
   /// The whole command, valid as long as the writer.
   std::span<const std::byte> finish();
 
+  /// What finish() has made.
+  std::span<const std::byte> command() const { return {command_.data(), command_.size()}; }
+
+  /// Says in the command, also in one that is finished, that its kernel's warnings have been told.
+  void drop_warnings() noexcept;
+
   c10::Device device() const noexcept { return device_; }
 
   /// A hash of what decides whether a kernel takes the arguments at all: dtypes, dimensions,
@@ -80,6 +88,9 @@ class ArgumentWriter {
 
   /// Two tensors of the call, one of them written, are views of one storage.
   bool shares_written_memory() const noexcept { return shares_written_memory_; }
+  /// A tensor that is written has elements that share memory, with each other or with those of
+  /// another tensor of the call: kernels may refuse that.
+  bool written_memory_overlaps() const;
 
   static constexpr std::size_t kMaxInlineBytes = 32 * 1024;
 
@@ -97,14 +108,18 @@ class ArgumentWriter {
   void add_tensor(const at::TensorBase& tensor, std::uint32_t storage, std::uint32_t flags);
   std::uint32_t add_storage(const c10::Storage& storage, Access access);
   void add_payload_tensor(const at::TensorBase& cpu_tensor);
+  void sign_equal_sizes(at::IntArrayRef sizes);
 
   const char* op_;
   c10::Device device_;
   Detail detail_;
   bool shares_written_memory_ = false;
+  bool overlaps_itself_ = false;
+  bool drops_warnings_ = false;
   std::uint64_t signature_ = 0xCBF29CE484222325;
+  c10::SmallVector<std::int64_t, 16> sizes_;  // those that have been signed, each once
   c10::SmallVector<StorageEntry, 6> storages_;
-  c10::SmallVector<const void*, 6> tensor_identities_;
+  c10::SmallVector<c10::TensorImpl*, 6> tensor_identities_;
   c10::SmallVector<std::size_t, 6> tensor_offsets_;  // of each record in tensors_
   c10::SmallVector<std::byte, 512> tensors_;         // tensor records
   c10::SmallVector<std::byte, 192> values_;          // values and references to tensors, in order
@@ -150,6 +165,7 @@ class ArgumentReader {
   c10::SmallVector<at::Tensor, 6> tensors_;
   at::Tensor undefined_;
   const std::byte* next_;
+  ToldWarningFilter warnings_;
 };
 
 /// One tensor of an encoded command, for those who look at commands from outside (tests, tracing).
@@ -161,12 +177,12 @@ struct TensorView {
 };
 c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command);
 
-/// A copy of a command whose tensors lie in host memory, each byte of it `fill`: to see whether a
-/// kernel takes such arguments. `shrunk`: sizes are small, but those that are equal, 1, or 0 stay
-/// so, and what is greater stays greater.
+/// A copy of a command whose tensors lie in host memory, filled with zeros, or, of integers, with
+/// ones: to see whether a kernel takes such arguments. `shrunk`: sizes are small, but those that
+/// are equal, 1, or 0 stay so, and what is greater stays greater.
 class CommandOnHost {
  public:
-  CommandOnHost(std::span<const std::byte> command, bool shrunk, unsigned char fill = 0);
+  CommandOnHost(std::span<const std::byte> command, bool shrunk, bool ones = false);
   std::span<const std::byte> command() const noexcept { return command_; }
 
  private:

@@ -20,7 +20,6 @@
 #include "ops/factories.h"
 #include "ops/ivalue_arguments.h"
 #include "ops/launch.h"
-#include "ops/resize_warnings.h"
 #include "ops/structured_outputs.h"
 #include "ops/trial.h"
 
@@ -53,11 +52,10 @@ bool is_left_to_tier_3(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       // The shape of the results depends on elements, or on those of CPU tensors.
       "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_ctc_loss.Tensor",
-      "aten::linalg_lstsq.out", "aten::_assert_async", "aten::_assert_async.msg",
+      "aten::linalg_lstsq.out", "aten::_nested_from_padded", "aten::_assert_async",
+      "aten::_assert_async.msg",
       // They change the storage of an argument, not its elements.
-      "aten::_resize_output_", "aten::resize_as_sparse_",
-      // It asks whether only deterministic algorithms are allowed: that is for the call to answer.
-      "aten::put_"};
+      "aten::_resize_output_", "aten::resize_as_sparse_"};
   return names.count(c10::toString(op.operator_name())) != 0 ||
          op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) ||
          is_random(op);
@@ -89,6 +87,20 @@ std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) 
     if (same && outs) return candidate;
   }
   return std::nullopt;
+}
+
+/// As torch.empty(0) is: any kernel sizes it without a word.
+bool is_fresh(const at::Tensor& out) {
+  return out.dim() == 1 && out.size(0) == 0 && out.stride(0) == 1;
+}
+
+/// Which argument the out argument `out` is too; `out` itself if none is.
+std::size_t input_that_is(c10::ArrayRef<c10::IValue> arguments, std::size_t out) {
+  for (std::size_t i = 0; i < out; ++i) {
+    if (arguments[i].isTensor() && arguments[i].toTensor().is_same(arguments[out].toTensor()))
+      return i;
+  }
+  return out;
 }
 
 /// How a result looks; `defined` is false for an undefined tensor.
@@ -130,6 +142,9 @@ class BoxedOperator {
 
  private:
   enum class Role : std::uint8_t { kInput, kWritten, kOut };
+  /// Whether the results of the out form are those of the functional one.
+  bool trusts_out_form(c10::ArrayRef<c10::IValue> arguments) const;
+
   static constexpr int kNew = -1;
   static constexpr std::size_t kMostLearned = 4096;
 
@@ -149,6 +164,7 @@ class BoxedOperator {
   std::vector<int> results_;  // of each: the argument that it is, or kNew
   std::size_t new_results_ = 0;
   std::size_t outs_ = 0;
+  bool takes_lists_ = false;
   bool numbers_count_ = true;  // without tensors to go by, numbers decide about shapes
 
   std::shared_mutex mutex_;
@@ -207,6 +223,7 @@ bool BoxedOperator::read_schema() {
       ++outs_;
     } else if (holds_tensors(*argument.type())) {
       numbers_count_ = false;
+      takes_lists_ |= argument.type()->kind() == c10::TypeKind::ListType;
     }
   }
   for (const auto& result : schema.returns()) {
@@ -238,11 +255,19 @@ bool BoxedOperator::write_arguments(ArgumentWriter& writer,
   for (std::size_t i = 0; i < roles_.size(); ++i) {
     if (roles_[i] == Role::kOut) {
       writer.sign(static_cast<std::uint64_t>(arguments[i].toTensor().scalar_type()));
+      writer.sign(input_that_is(arguments, i));
+      const auto& out = arguments[i].toTensor();
+      if (out.numel() == 0 && !is_fresh(out)) {  // kernels may give these other strides
+        for (const auto size : out.sizes()) writer.sign(static_cast<std::uint64_t>(size));
+        for (const auto stride : out.strides()) writer.sign(static_cast<std::uint64_t>(stride));
+      }
       continue;
     }
     const auto access = roles_[i] == Role::kWritten ? Access::kWrite : Access::kRead;
-    const auto& type = *op_.schema().arguments()[i].type();
-    if (!write_ivalue(writer, arguments[i], type, access, numbers_count_)) return false;
+    const auto& argument = op_.schema().arguments()[i];
+    // By how far the deviation is corrected decides whether there are degrees of freedom left.
+    const bool counts = numbers_count_ || argument.name() == "correction";
+    if (!write_ivalue(writer, arguments[i], *argument.type(), access, counts)) return false;
   }
   return true;
 }
@@ -257,7 +282,7 @@ torch::jit::Stack BoxedOperator::read_arguments(ArgumentReader& reader) const {
 }
 
 Learned BoxedOperator::learn(ArgumentWriter& writer, c10::ArrayRef<c10::IValue> arguments) const {
-  const auto command = writer.finish();
+  writer.finish();
   Learned learned;
   const auto on_zeros = [&](std::span<const std::byte> zeros) {
     ArgumentReader reader(zeros);
@@ -266,7 +291,16 @@ Learned BoxedOperator::learn(ArgumentWriter& writer, c10::ArrayRef<c10::IValue> 
     c10::SmallVector<at::Tensor, 3> outs;
     for (std::size_t i = 0; i < roles_.size(); ++i) {
       if (roles_[i] != Role::kOut) continue;
-      outs.push_back(at::empty({0}, arguments[i].toTensor().options().device(c10::kCPU)));
+      const auto input = input_that_is(arguments, i);
+      const auto& given_out = arguments[i].toTensor();
+      const auto options = given_out.options().device(c10::kCPU);
+      if (input < i) {
+        outs.push_back(stack[input].toTensor());
+      } else if (given_out.numel() == 0) {
+        outs.push_back(at::empty_strided(given_out.sizes(), given_out.strides(), options));
+      } else {
+        outs.push_back(at::empty({0}, options));
+      }
       stack[i] = outs.back();
     }
     const auto given = stack;
@@ -300,12 +334,20 @@ Learned BoxedOperator::learn(ArgumentWriter& writer, c10::ArrayRef<c10::IValue> 
     return true;
   };
   const bool sizes_are_known = new_results_ == 0 && outs_ == 0 && !writer.shares_written_memory();
-  learned.asynchronous = (sizes_are_known && passes_on_zeros(command, /*shrunk=*/true, on_zeros)) ||
-                         passes_on_zeros(command, /*shrunk=*/false, on_zeros);
-  learned.by_out_form = learned.asynchronous && out_form_ &&
-                        passes_on_zeros(command, /*shrunk=*/false,
+  learned.asynchronous = (sizes_are_known && passes_on_zeros(writer, /*shrunk=*/true, on_zeros)) ||
+                         passes_on_zeros(writer, /*shrunk=*/false, on_zeros);
+  learned.by_out_form = learned.asynchronous && out_form_ && trusts_out_form(arguments) &&
+                        passes_on_zeros(writer, /*shrunk=*/false,
                                         [&](auto zeros) { return out_form_works(zeros, learned); });
   return learned;
+}
+
+// The out form of the CPU's batch normalisation forgets the means where the input is contiguous in
+// no memory format.
+bool BoxedOperator::trusts_out_form(c10::ArrayRef<c10::IValue> arguments) const {
+  if (op_.operator_name().name.find("batch_norm") == std::string::npos) return true;
+  const auto& input = arguments.front().toTensor();
+  return input.is_contiguous(input.suggest_memory_format());
 }
 
 bool BoxedOperator::out_form_works(std::span<const std::byte> zeros, const Learned& learned) const {
@@ -349,9 +391,22 @@ bool BoxedOperator::launch(c10::Device device, torch::jit::Stack* stack) {
   const auto arguments = torch::jit::last(*stack, count);
   ArgumentWriter writer(kernel_->name(), device, Detail::kShapes);
   if (!write_arguments(writer, arguments)) return false;
+  // What kernels say of overlapping memory, they say in tier 3. Those of lists say nothing.
+  if (!takes_lists_ && writer.written_memory_overlaps()) return false;
   const auto known = lookup(writer, arguments);
   const Learned& learned = *known;
   if (!learned.asynchronous) return false;
+
+  // Of an output that has a wrong size the kernel itself decides: whether to warn, and about
+  // strides.
+  for (std::size_t i = 0, out = new_results_; i < count; ++i) {
+    if (roles_[i] != Role::kOut) continue;
+    const auto& tensor = arguments[i].toTensor();
+    const auto& as = learned.results[out++];
+    if (is_fresh(tensor)) continue;
+    const bool restrided = tensor.numel() == 0 && tensor.strides() != at::IntArrayRef(as.strides);
+    if (tensor.sizes() != as.sizes || restrided) return false;
+  }
 
   writer.value(learned.by_out_form);
   c10::SmallVector<at::Tensor, 3> made;
@@ -371,7 +426,7 @@ bool BoxedOperator::launch(c10::Device device, torch::jit::Stack* stack) {
     writer.tensor(out, Access::kWrite);
   }
   // An output over an input, or over itself: what the kernel says to that, it says in tier 3.
-  if (outs_ > 0 && writer.shares_written_memory()) return false;
+  if (outs_ > 0 && writer.written_memory_overlaps()) return false;
   ops::launch(*kernel_, writer, Tier::kBoxed, Arguments::kKnown);
 
   torch::jit::Stack results;
@@ -388,7 +443,6 @@ bool BoxedOperator::launch(c10::Device device, torch::jit::Stack* stack) {
 void BoxedOperator::run(std::span<const std::byte> command) {
   ArgumentReader reader(command);
   const BoxedOperator* const self = Operators::get().find(reader.value<std::uint64_t>());
-  const ResizeWarningFilter filter;
   auto stack = self->read_arguments(reader);
   const bool by_out_form = reader.value<bool>();
   c10::SmallVector<at::Tensor, 3> made;

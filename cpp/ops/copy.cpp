@@ -1,10 +1,15 @@
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/zero_ops.h>
+#include <ATen/quantized/QTensorImpl.h>
+#include <ATen/quantized/Quantizer.h>
 #include <torch/library.h>
+
+#include <cstring>
 
 #include "backend/exception.h"
 #include "backend/stream.h"
@@ -36,6 +41,18 @@ void run_copy(std::span<const std::byte> command) {
 }
 const Kernel copy_kernel{"aten::copy_", &run_copy};
 
+/// Storages can be resized below the tensors on them (FSDP frees memory that way). Neither ATen nor
+/// the device looks at that when it copies.
+void check_has_memory(const at::Tensor& tensor) {
+  if (tensor.numel() == 0 || tensor._is_zerotensor()) return;
+  const auto needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
+                                                       tensor.itemsize(), tensor.storage_offset());
+  TORCH_CHECK(
+      tensor.storage().nbytes() >= needed,
+      "openreg: a tensor whose storage has been resized cannot be copied (got a storage of ",
+      tensor.storage().nbytes(), " bytes, expected ", needed, " or more)");
+}
+
 /// What ATen checks of a copy before it copies, with its sentences.
 void check_copy(const at::Tensor& source, const at::Tensor& destination) {
   if (source.sizes() != destination.sizes() &&
@@ -48,6 +65,8 @@ void check_copy(const at::Tensor& source, const at::Tensor& destination) {
         .check_all_same_device(false)
         .build();
   }
+  check_has_memory(source);
+  check_has_memory(destination);
   at::assert_no_internal_overlap(destination);
   if (source.device() == destination.device()) at::assert_no_partial_overlap(destination, source);
 }
@@ -155,11 +174,50 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& dest
   return copy_from(source, destination, /*non_blocking=*/false);
 }
 
+bool is_packed(at::ScalarType dtype) { return dtype == at::kQUInt4x2 || dtype == at::kQUInt2x4; }
+
+/// Of CPU tensors whose integers are shorter than a byte: ATen copies single elements only.
+void copy_packed(const at::Tensor& source, const at::Tensor& destination) {
+  TORCH_CHECK(source.scalar_type() == destination.scalar_type() &&
+                  source.sizes() == destination.sizes() &&
+                  source.storage().nbytes() == destination.storage().nbytes() &&
+                  source.is_contiguous() && destination.is_contiguous(),
+              "openreg: a tensor of ", source.scalar_type(),
+              " is copied as a whole into one of its dtype, shape and strides");
+  at::get_qtensorimpl(destination)->set_quantizer_(at::get_qtensorimpl(source)->quantizer());
+  std::memcpy(destination.mutable_data_ptr(), source.const_data_ptr(), source.storage().nbytes());
+}
+
+/// ATen's rules for tensors of which one or both are quantized, on the calling thread.
+at::Tensor copy_quantized(const at::Tensor& source, const at::Tensor& destination, bool) {
+  const auto wait = [](c10::Device device) {
+    if (device.is_privateuseone()) wait_for_device(device);
+  };
+  wait(source.device());
+  if (destination.device() != source.device()) wait(destination.device());
+  CpuAliases sources(source.device());
+  CpuAliases destinations(destination.device());
+  const BelowAutograd below_autograd;
+  auto to = destination.is_cpu() ? destination : destinations.alias(destination);
+  const auto from = source.is_cpu() ? source : sources.alias(source);
+  if (is_packed(from.scalar_type())) {
+    copy_packed(from, to);
+  } else {
+    at::native::copy_(to, from, /*non_blocking=*/false);
+  }
+  destinations.take_over_changes();
+  return destination;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+}
+
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(copy_quantized));
 }
 
 // The copy takes conj and neg bits along. Without this, resolving the bit of a device tensor is

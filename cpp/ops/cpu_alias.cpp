@@ -1,6 +1,5 @@
 #include "ops/cpu_alias.h"
 
-#include <ATen/NestedTensorImpl.h>
 #include <ATen/ops/copy_native.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
@@ -11,40 +10,14 @@
 #include "ops/factories.h"
 #include "ops/launch.h"
 #include "ops/storage.h"
+#include "ops/tensor_parts.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {
 
 namespace {
 
-/// A new tensor over `storage` with the geometry, dtype and bits of `like`.
-at::Tensor tensor_like(const at::Tensor& like, const c10::Storage& storage, c10::DispatchKey key) {
-  auto tensor = at::Tensor(at::detail::make_tensor_base<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(key), like.dtype()));
-  auto* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  if (like.is_conj()) impl->_set_conj(true);
-  if (like.is_neg()) impl->_set_neg(true);
-  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-  return tensor;
-}
-
-/// A new nested tensor of the parts of `like`, over `buffer`. (Sizes and offsets lie on the CPU.)
-at::Tensor nested_like(const at::Tensor& like, const at::Tensor& buffer) {
-  const auto& nested = *at::native::get_nested_tensor_impl(like);
-  return at::detail::make_tensor<at::native::NestedTensorImpl>(
-      buffer, nested.get_nested_sizes(), nested.get_nested_strides(), nested.get_storage_offsets());
-}
-at::Tensor buffer_of(const at::Tensor& nested) {
-  return at::native::get_nested_tensor_impl(nested)->get_unsafe_storage_as_tensor();
-}
-
 void release_storage(void* context) { delete static_cast<c10::Storage*>(context); }
-
-bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && a.strides() == b.strides() &&
-         a.storage_offset() == b.storage_offset();
-}
 
 }  // namespace
 
@@ -70,11 +43,14 @@ at::Tensor CpuAliases::alias(const at::Tensor& tensor) {
   for (const auto& pair : tensors_) {
     if (pair.device.is_same(tensor)) return pair.cpu;
   }
-  const auto& storage = storage_pair(tensor.storage()).cpu;
-  if (tensor.is_nested()) {
-    return nested_like(tensor, tensor_like(buffer_of(tensor), storage, c10::DispatchKey::CPU));
-  }
-  auto cpu = tensor_like(tensor, storage, c10::DispatchKey::CPU);
+  auto parts = parts_of(tensor);
+  for (auto& part : parts) part = alias(part);
+  auto storage = tensor.has_storage() ? storage_pair(tensor.storage()).cpu : c10::Storage();
+  auto cpu = rebuild(tensor, std::move(storage), parts, c10::BackendComponent::CPUBit);
+  cpu.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(
+      tensor.unsafeGetTensorImpl()->allow_tensor_metadata_change());
+  // Kernels ask whether they have to return what only the gradient needs (sparse.mm's reductions).
+  if (tensor.requires_grad()) cpu.set_requires_grad(true);
   tensors_.push_back({tensor, cpu});
   return cpu;
 }
@@ -111,32 +87,29 @@ void CpuAliases::take_over_changes() {
     grow_storage(pair.device, pair.cpu.nbytes());
     copy_to_device(pair.cpu, pair.device);
   }
+  // A tensor's parts come before it in the list: they know their storage when it asks for them.
   for (auto& [device, cpu] : tensors_) {
-    auto* impl = device.unsafeGetTensorImpl();
-    const auto storage = device_storage(cpu.storage());
-    if (!storage.is_alias_of(device.storage())) impl->set_storage_and_dtype(storage, cpu.dtype());
-    if (!same_geometry(device, cpu)) {
-      impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
+    auto parts = parts_of(cpu);
+    for (auto& part : parts) part = to_device(part);
+    if (cpu.has_storage()) {
+      const auto storage = device_storage(cpu.storage());
+      if (!storage.is_alias_of(device.storage())) {
+        device.unsafeGetTensorImpl()->set_storage_and_dtype(storage, cpu.dtype());
+      }
     }
+    take_over(device, cpu, parts);
   }
 }
 
 at::Tensor CpuAliases::to_device(const at::Tensor& result) {
   if (!result.defined() || !result.is_cpu()) return result;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      result.layout() == at::kStrided && !result.is_quantized(),
-      "openreg: this operator returns a kind of tensor that openreg does not have (got layout ",
-      result.layout(), ", dtype ", result.scalar_type(),
-      ", expected a strided one that is not quantized); call it on the CPU");
-  if (result.is_nested()) {
-    const auto storage = device_storage(result.storage());
-    return nested_like(result,
-                       tensor_like(buffer_of(result), storage, c10::DispatchKey::PrivateUse1));
-  }
   for (const auto& pair : tensors_) {
     if (pair.cpu.is_same(result)) return pair.device;
   }
-  return tensor_like(result, device_storage(result.storage()), c10::DispatchKey::PrivateUse1);
+  auto parts = parts_of(result);
+  for (auto& part : parts) part = to_device(part);
+  auto storage = result.has_storage() ? device_storage(result.storage()) : c10::Storage();
+  return rebuild(result, std::move(storage), parts, c10::BackendComponent::PrivateUse1Bit);
 }
 
 }  // namespace openreg::ops

@@ -15,6 +15,7 @@
 #include <optional>
 #include <tuple>
 
+#include "ops/checks.h"
 #include "ops/function_kernel.h"
 #include "ops/random_kernels.h"
 #include "ops/vector_clones.h"
@@ -69,7 +70,7 @@ void drop(backend::PhiloxState philox, double keep, const at::Tensor& input, at:
   const PhiloxGrid grid(input.numel(), kUnroll32, vector);
   const auto* in = input.const_data_ptr<T>();
   auto* out = output.mutable_data_ptr<T>();
-  auto* kept = mask.mutable_data_ptr<bool>();
+  auto* kept = static_cast<bool*>(mask.mutable_data_ptr());  // or bytes
   for_each_block(grid, philox, [&](const Raw& raw, std::int64_t n, auto&& place) {
     std::array<std::uint32_t, kLanes * vector> bits;
     for (int k = 0; k < kUnroll32 && place(k) < grid.elements; k += vector) {
@@ -101,7 +102,14 @@ void dropout(backend::PhiloxState philox, double keep, std::int64_t vector, cons
   });
 }
 
+void scale_by_mask(const at::Tensor& self, const at::Tensor& mask, double scale, at::Tensor& out) {
+  const auto dtype = at::toOpMathType(self.scalar_type());
+  out.copy_(self.to(dtype).mul(mask).mul_(scale));
+}
+
 const FunctionKernel<&dropout> dropout_kernel{"aten::native_dropout"};
+const FunctionKernel<&dropout> fused_dropout_kernel{"aten::_fused_dropout"};
+const FunctionKernel<&scale_by_mask> scale_kernel{"aten::_masked_scale"};
 
 /// \param input any floating shape. \param p the probability to drop an element, from 0 to 1.
 /// \return input scaled by 1 / (1 - p), or 0, and the mask of what is kept, both of input's shape.
@@ -123,8 +131,35 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {output, mask};
 }
 
+/// The same with the probability to keep an element, and a mask of bytes.
+std::tuple<at::Tensor, at::Tensor> fused_dropout(const at::Tensor& self, double keep,
+                                                 std::optional<at::Generator> generator) {
+  expect_floating("fused_dropout", self);
+  auto output = at::empty_like(self);
+  auto mask = at::empty_like(self, self.options().dtype(at::kByte));
+  if (self.numel() > 0) {
+    fused_dropout_kernel.launch(self.device(), take_numbers(generator, self, kUnroll32), keep,
+                                std::int64_t{vector_size(self)}, self, output, mask);
+  }
+  return {output, mask};
+}
+
+at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
+  expect_floating("masked_scale", self);
+  TORCH_CHECK(mask.scalar_type() == at::kByte, "mask should be torch.uint8 dtype");
+  TORCH_CHECK(mask.sizes() == self.sizes(), "_masked_scale: expected a mask of shape ",
+              self.sizes(), " (got ", mask.sizes(), ")");
+  auto out = at::empty_like(self);
+  scale_kernel.launch(self.device(), self, mask, scale, out);
+  return out;
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("native_dropout", TORCH_FN(native_dropout)); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_dropout", TORCH_FN(native_dropout));
+  m.impl("_fused_dropout", TORCH_FN(fused_dropout));
+  m.impl("_masked_scale", TORCH_FN(masked_scale));
+}
 
 }  // namespace openreg::ops

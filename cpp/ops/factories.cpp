@@ -71,7 +71,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 /// live.
 at::native::ZeroTensorAllocator& zero_tensor_allocator(c10::Device device) {
   static auto& allocators =
-      *new std::array<std::optional<at::native::ZeroTensorAllocator>, backend::kMaxDevices>;
+      *new std::array<std::optional<at::native::ZeroTensorAllocator>, kMaxDevices>;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   auto& allocator = allocators[backend::device_slot(device.index())];

@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/List.h>
-#include <ATen/ops/native_dropout_native.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -33,10 +32,13 @@ bool takes_cpu_tensors(const c10::OperatorHandle& op, const std::string& argumen
       "aten::_index_put_impl_ indices",        //
       "aten::_pack_padded_sequence lengths",   //
       "aten::_ctc_loss.Tensor input_lengths",  //
-      "aten::_ctc_loss.Tensor target_lengths",
+      "aten::_ctc_loss.Tensor target_lengths", "aten::_nested_from_padded cpu_nested_shape_example",
   };
   const auto& name = op.operator_name();
-  if (name.name.rfind("aten::", 0) != 0) return true;  // a custom operator knows what it takes
+  static const std::unordered_set<std::string> pytorchs{"aten", "quantized", "_quantized",
+                                                        "sparse"};
+  const auto space = name.getNamespace();  // a custom operator knows what it takes
+  if (!space || pytorchs.count(std::string(*space)) == 0) return true;
   return arguments.count(c10::toString(name) + " " + argument) != 0;
 }
 
@@ -202,13 +204,6 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
   }
 }
 
-/// Nested tensors have a dispatch key of their own, and are not for commands.
-void fallback_of_nested(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  constexpr auto kKey = c10::DispatchKey::NestedTensorCPU;
-  expect_cpu_kernel(op, op, kKey);
-  run_on_this_thread(op, device_of_call(op, op, *stack), kKey, stack);
-}
-
 }  // namespace
 
 void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
@@ -219,18 +214,18 @@ void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cp
   if (!launch_boxed(cpu_op, device, stack)) run_on_this_thread(cpu_op, device, kKey, stack);
 }
 
+void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
+                        torch::jit::Stack* stack) {
+  expect_cpu_kernel(op, op, cpu_key);
+  run_on_this_thread(op, device_of_call(op, op, *stack), cpu_key, stack);
+}
+
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_cpu_kernel(op, op, stack);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_of_nested>());
-}
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
-  m.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));  // calls ours
 }
 
 }  // namespace openreg::ops

@@ -13,6 +13,11 @@ namespace openreg::ops {
 void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                     torch::jit::Stack* stack);
 
+/// Runs the CPU's kernel for `cpu_key` on the calling thread, as above: for tensors whose dispatch
+/// key is not that of strided ones.
+void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
+                        torch::jit::Stack* stack);
+
 /// The boxed fallback: every operator that nothing else covers.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 

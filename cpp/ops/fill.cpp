@@ -4,6 +4,8 @@
 #include <ATen/ops/zero_native.h>
 #include <torch/library.h>
 
+#include <cstdint>
+
 #include "ops/argument_traits.h"
 #include "ops/launch.h"
 
@@ -38,7 +40,26 @@ ArgumentWriter writer_for(const Kernel& kernel, const at::Tensor& self) {
   return writer;
 }
 
+/// Throws ATen's sentence if the dtype has no such number, which depends on the value: no trial of
+/// another one tells. Dtypes that are not here are left to the kernel.
+void check_value(at::ScalarType dtype, const at::Scalar& value) {
+  switch (dtype) {
+#define CASE(T, NAME)                 \
+  case at::ScalarType::NAME:          \
+    static_cast<void>(value.to<T>()); \
+    return;
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(CASE)
+    CASE(std::uint16_t, UInt16)
+    CASE(std::uint32_t, UInt32)
+    CASE(std::uint64_t, UInt64)
+#undef CASE
+    default:
+      return;
+  }
+}
+
 at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
+  check_value(self.scalar_type(), value);
   auto writer = writer_for(fill_kernel, self);
   ArgumentOf<at::Scalar>::write(writer, value);
   launch(fill_kernel, writer);

@@ -1,3 +1,4 @@
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/index_select_native.h>
@@ -55,6 +56,9 @@ at::Tensor& index_select_out(const at::Tensor& self, std::int64_t dim, const at:
   const auto sizes = check_index_select(self, dim, index);
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "index_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, index);
   at::native::resize_output(out, sizes);
   launch_index_select(self, dim, index, out);
   return out;

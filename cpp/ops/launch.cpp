@@ -3,6 +3,7 @@
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
 #include "backend/stream.h"
+#include "memory/debugger.h"
 #include "ops/sync_debug.h"
 #include "ops/trial.h"
 #include "runtime/error.h"
@@ -22,19 +23,30 @@ void wait_for_launched(openreg::Stream& stream, const Kernel& kernel) {
   }
 }
 
+void submit_watched(memory::Debugger& debugger, openreg::Stream& stream, const Kernel& kernel,
+                    std::span<const std::byte> command) {
+  c10::SmallVector<const void*, 6> memory;
+  for (const auto& tensor : tensors_of_command(command)) memory.push_back(tensor.data);
+  debugger.submit(stream, kernel, command, {memory.data(), memory.size()});
+}
+
 }  // namespace
 
 void launch(const Kernel& kernel, ArgumentWriter& arguments, Tier tier, Arguments known) {
   const auto command = arguments.finish();
-  const bool unknown =
-      known == Arguments::kUnknown && !takes_arguments(kernel, arguments.signature(), command);
+  const bool unknown = known == Arguments::kUnknown &&
+                       (arguments.written_memory_overlaps() || !takes_arguments(kernel, arguments));
   if (unknown) {
     announce_host_wait();
     count_host_wait();
   }
   backend::translate_errors([&] {
     auto& stream = backend::current_stream(arguments.device().index());
-    stream.submit(kernel, command);
+    if (auto* debugger = memory::Debugger::get()) {
+      submit_watched(*debugger, stream, kernel, command);
+    } else {
+      stream.submit(kernel, command);
+    }
     if (unknown || settings().launch_blocking) wait_for_launched(stream, kernel);
   });
   count_launch(tier);

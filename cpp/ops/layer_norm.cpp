@@ -2,21 +2,20 @@
 // of the CPU, whose result would have to be copied: that takes longer than to compute it.
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/cpu/mixed_data_type.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 #include <tuple>
 
+#include "ops/checks.h"
 #include "ops/factories.h"
 #include "ops/function_kernel.h"
+#include "ops/rows.h"
 #include "ops/vector_clones.h"
 
 namespace openreg::ops {
@@ -24,24 +23,6 @@ namespace openreg::ops {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
-
-at::Tensor contiguous(const OptionalTensor& tensor) {
-  return tensor && tensor->defined() ? tensor->contiguous() : at::Tensor();
-}
-
-/// The sum of `term(i)` for i below n, in parts that the compiler can keep in one vector.
-template <class Real, class Term>
-[[gnu::always_inline]] inline Real sum_of(std::int64_t n, Term&& term) {
-  constexpr std::int64_t kParts = 32;
-  std::array<Real, kParts> parts{};
-  std::int64_t i = 0;
-  for (; i + kParts <= n; i += kParts)
-    for (std::int64_t k = 0; k < kParts; ++k) parts[k] += term(i + k);
-  for (; i < n; ++i) parts[0] += term(i);
-  Real sum = 0;
-  for (const Real part : parts) sum += part;
-  return sum;
-}
 
 /// One row of elements T with parameters P (null: 1 and 0).
 template <class T, class P>
@@ -92,6 +73,10 @@ void normalize_row(const Row<T, P>& row) {
 }
 OPENREG_VECTOR_CLONES
 void normalize_row(const Row<float, float>& row) { row.normalize(); }
+OPENREG_VECTOR_CLONES
+void normalize_row(const Row<at::BFloat16, at::BFloat16>& row) { row.normalize(); }
+OPENREG_VECTOR_CLONES
+void normalize_row(const Row<at::BFloat16, float>& row) { row.normalize(); }
 
 template <class T, class P>
 void normalize_rows(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
@@ -109,31 +94,43 @@ void normalize_rows(const at::Tensor& input, const at::Tensor& weight, const at:
                         output.mutable_data_ptr<T>(),
                         mean.mutable_data_ptr<P>(),
                         rstd.mutable_data_ptr<P>()};
-  constexpr std::int64_t kGrainElements = 16 * 1024;
-  const auto grain = std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(size, 1));
-  at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      auto row = first;
-      row.input += i * size;
-      row.output += i * size;
-      row.mean += i;
-      row.rstd += i;
-      normalize_row(row);
-    }
+  for_each_row(rows, size, [&](std::int64_t i) {
+    auto row = first;
+    row.input += i * size;
+    row.output += i * size;
+    row.mean += i;
+    row.rstd += i;
+    normalize_row(row);
   });
 }
 
 void normalize(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
                double eps, at::Tensor& out, at::Tensor& mean, at::Tensor& rstd) {
+  if (input.scalar_type() == at::kHalf) {
+    // Converted one by one they take most of the time; ATen converts whole tensors in vectors.
+    const auto real = [](const OptionalTensor& tensor) {
+      return given(tensor) ? tensor->to(at::kFloat) : at::Tensor();
+    };
+    const auto room = [](const at::Tensor& tensor) {
+      return at::empty_like(tensor, tensor.options().dtype(at::kFloat));
+    };
+    auto real_out = room(out);
+    auto real_mean = room(mean);
+    auto real_rstd = room(rstd);
+    normalize(input.to(at::kFloat), real(weight), real(bias), eps, real_out, real_mean, real_rstd);
+    out.copy_(real_out);
+    mean.copy_(real_mean);
+    rstd.copy_(real_rstd);
+    return;
+  }
   const auto x = input.contiguous();
   const auto gamma = contiguous(weight);
   const auto beta = contiguous(bias);
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kHalf, at::kBFloat16, input.scalar_type(), "LayerNormKernelImpl", [&] {
-        if (mean.scalar_type() == input.scalar_type())
-          return normalize_rows<scalar_t, scalar_t>(x, gamma, beta, eps, out, mean, rstd);
-        normalize_rows<scalar_t, float>(x, gamma, beta, eps, out, mean, rstd);
-      });
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, input.scalar_type(), "LayerNormKernelImpl", [&] {
+    if (mean.scalar_type() == input.scalar_type())
+      return normalize_rows<scalar_t, scalar_t>(x, gamma, beta, eps, out, mean, rstd);
+    normalize_rows<scalar_t, float>(x, gamma, beta, eps, out, mean, rstd);
+  });
 }
 
 const FunctionKernel<&normalize> normalize_kernel{"aten::native_layer_norm"};

@@ -1,6 +1,6 @@
 #include <ATen/Dispatch.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -141,7 +141,8 @@ at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t samples, bool r
   TORCH_CHECK(categories <= std::int64_t{1} << 24, "number of categories cannot exceed 2^24");
   c10::SmallVector<std::int64_t, 2> sizes(self.sizes().begin(), self.sizes().end());
   sizes.back() = samples;
-  at::native::resize_output(out, sizes);
+  at::assert_no_internal_overlap(out);
+  out.resize_(sizes);
   if (out.numel() == 0) return out;
   TORCH_CHECK(categories > 0, "invalid multinomial distribution (sum of probabilities <= 0)");
   if (!replacement || samples == 1) {

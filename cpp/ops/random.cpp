@@ -23,10 +23,12 @@
 #include <limits>
 #include <numbers>
 #include <optional>
+#include <utility>
 
 #include "backend/generator.h"
 #include "ops/function_kernel.h"
 #include "ops/random_kernels.h"
+#include "ops/same_device.h"
 
 namespace openreg::ops {
 
@@ -275,12 +277,12 @@ void fill_bernoulli_tensor(backend::PhiloxState philox, const at::Tensor& each, 
                                   "bernoulli_tensor_cpu_p_", [] {});
   // In the order of memory if that is the same for both, else in that of indices.
   const bool in_place = self.is_non_overlapping_and_dense() && self.strides() == each.strides();
-  const auto format = in_place ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous;
+  const auto ordered = in_place ? each : each.contiguous();
   const auto drawn = in_place ? self : at::empty(self.sizes(), self.scalar_type());
   if (self.scalar_type() == at::kDouble) {
-    fill_bernoulli_each<double>(philox, each.to(at::kDouble, false, false, format), drawn);
+    fill_bernoulli_each<double>(philox, ordered.to(at::kDouble), drawn);
   } else {
-    fill_bernoulli_each<float>(philox, each.to(at::kFloat, false, false, format), drawn);
+    fill_bernoulli_each<float>(philox, ordered.to(at::kFloat), drawn);
   }
   if (!in_place) self.copy_(drawn);
 }
@@ -289,8 +291,17 @@ const FunctionKernel<&fill_bernoulli_tensor> bernoulli_tensor_kernel{"aten::bern
 void bernoulli_tensor(const at::TensorBase& self, const at::TensorBase& p, Generator generator) {
   constexpr std::uint64_t kNumbers = 10;
   const auto probabilities = at::Tensor(p).to(self.device()).expand(self.sizes());
+  at::assert_no_internal_overlap(self);
+  at::assert_no_partial_overlap(self, probabilities);
   bernoulli_tensor_kernel.launch(self.device(), take_numbers(generator, self.device(), kNumbers),
                                  probabilities, at::Tensor(self));
+}
+
+at::Tensor& bernoulli_out(const at::Tensor& self, Generator generator, at::Tensor& out) {
+  SameDevice devices("aten::bernoulli");
+  devices.see(self);
+  devices.see(out);
+  return at::native::bernoulli_out(self, std::move(generator), out);
 }
 
 }  // namespace
@@ -314,7 +325,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl(
       "bernoulli_.Tensor",
       TORCH_FN(static_cast<Self (*)(Self, const at::Tensor&, Generator)>(at::native::bernoulli_)));
-  m.impl("bernoulli.out", TORCH_FN(at::native::bernoulli_out));
+  m.impl("bernoulli.out", TORCH_FN(bernoulli_out));
 }
 
 }  // namespace openreg::ops

@@ -33,10 +33,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_backward_overrideable",
          torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 
-  // Composite on other devices, with other roundings than the CPU's own kernels.
-  for (const auto* name : {"native_group_norm", "addr", "addr.out"}) {
+  // Composite on other devices, with other roundings, strides or checks than the CPU's own kernels.
+  for (const auto* name :
+       {"native_group_norm", "addr", "addr.out", "mish_backward", "native_channel_shuffle",
+        "reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d",
+        "pixel_shuffle", "pixel_unshuffle", "narrow_copy", "narrow_copy.out", "linalg__powsum"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
+  // Composite, but for the devices that it names.
+  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 
   // Written by ATen in terms of other operators, for any device.
   m.impl("relu", TORCH_FN(at::native::relu));

@@ -13,6 +13,7 @@
 #include <optional>
 #include <tuple>
 
+#include "ops/checks.h"
 #include "ops/factories.h"
 #include "ops/function_kernel.h"
 
@@ -21,8 +22,6 @@ namespace openreg::ops {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
-
-bool given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
 
 /// The parts of a matrix [batch, n * hidden] side by side, each [batch, hidden].
 template <std::size_t n>

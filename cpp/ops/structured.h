@@ -126,7 +126,9 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
       (check_device(devices, args), ...);
     }
     call.meta(ArgumentOf<A>::meta(args)...);
-    ArgumentWriter writer(kernel_.name(), call.output(0).device());
+    // Other meta functions leave it to kernels whether some sizes fit (the bias of addmm).
+    ArgumentWriter writer(kernel_.name(), call.output(0).device(),
+                          kTakesNumbers ? Detail::kDtypes : Detail::kEqualSizes);
     const auto dtype = all_take_default_dtype(args...) ? call.floating_computation() : std::nullopt;
     (write(writer, args, dtype), ...);
     for (std::size_t i = 0; i < kOutputs; ++i) writer.tensor(call.output(i), Access::kWrite);

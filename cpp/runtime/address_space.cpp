@@ -39,6 +39,8 @@ namespace {
 
 constexpr std::size_t kSmallestWindow = std::size_t{1} << 30;
 constexpr std::size_t kGranularity = AddressSpace::kGranularity;
+// A window has room for so many segments that grow, each up to the capacity.
+constexpr std::size_t kRoom = 8;
 constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 std::atomic<AddressSpace*> g_address_space{nullptr};
@@ -94,7 +96,7 @@ void decommit(void* address, std::size_t bytes) noexcept {
 
 struct AddressSpace::Segments {
   struct Device {
-    Device(std::uintptr_t window, std::size_t bytes) : ranges(window, bytes) {}
+    Device(std::uintptr_t window, std::size_t bytes) : ranges(window, bytes, kGranularity) {}
 
     std::mutex mutex;
     RangeAllocator ranges;   // of the window
@@ -124,8 +126,9 @@ AddressSpace::AddressSpace() {
   capacity_ = std::max(memory / kGranularity * kGranularity, kGranularity);
 
   const std::size_t wanted = std::bit_ceil(capacity_);
-  std::size_t window = wanted;
-  while ((base_ = reserve(2 * devices * window)) == 0) {
+  std::size_t window = kRoom * wanted;
+  if ((base_ = reserve(2 * devices * window)) == 0) window = wanted;
+  while (base_ == 0 && (base_ = reserve(2 * devices * window)) == 0) {
     const int reason = errno;
     if (window <= kSmallestWindow) {
       throw Error("openreg: the system refuses the addresses of " + std::to_string(devices) +
@@ -152,6 +155,15 @@ AddressSpace::AddressSpace() {
   }
 }
 
+namespace {
+
+// 0 where that is more than the largest number.
+std::size_t round_up(std::size_t bytes) {
+  return (bytes + kGranularity - 1) / kGranularity * kGranularity;
+}
+
+}  // namespace
+
 void* AddressSpace::map(int device, std::size_t bytes) {
   if (device < 0 || device >= devices()) {
     throw Error("openreg: device index out of range (got " + std::to_string(device) +
@@ -162,31 +174,46 @@ void* AddressSpace::map(int device, std::size_t bytes) {
   if (bytes > capacity_ - owner.mapped) return nullptr;
   // The capacity and what is mapped are multiples of the granularity: rounding up stays below the
   // capacity.
-  const std::size_t rounded =
-      std::max((bytes + kGranularity - 1) / kGranularity, std::size_t{1}) * kGranularity;
+  const std::size_t rounded = std::max(round_up(bytes), kGranularity);
   if (rounded > capacity_ - owner.mapped) return nullptr;
-  const auto address = owner.ranges.take(rounded);
-  if (address == 0) return nullptr;
-  void* const segment = reinterpret_cast<void*>(address);
-  if (!commit(aperture(segment), rounded)) {
-    owner.ranges.give_back(address);
-    return nullptr;
-  }
-  owner.mapped += rounded;
-  return segment;
+  const auto address = owner.ranges.take(rounded, capacity_);
+  if (address == 0 || !commit_taken(device, address, rounded)) return nullptr;
+  return reinterpret_cast<void*>(address);
 }
 
-void AddressSpace::unmap(void* segment) noexcept {
-  if (segment == nullptr) return;
-  const int device = device_of(segment);
+bool AddressSpace::extend(void* end, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(end);
+  const int device = device_of(reinterpret_cast<void*>(address - 1));
+  if (device < 0) return false;
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const std::lock_guard lock(owner.mutex);
+  if (bytes > capacity_ - owner.mapped) return false;
+  const std::size_t rounded = round_up(bytes);
+  return rounded <= capacity_ - owner.mapped && owner.ranges.take_at(address, rounded) &&
+         commit_taken(device, address, rounded);
+}
+
+// Puts memory behind a range that has been taken, under the owner's lock; gives it back on failure.
+bool AddressSpace::commit_taken(int device, std::uintptr_t address, std::size_t bytes) {
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  if (!commit(aperture(reinterpret_cast<void*>(address)), bytes)) {
+    owner.ranges.give_back(address, bytes);
+    return false;
+  }
+  owner.mapped += bytes;
+  return true;
+}
+
+void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
+  const int device = device_of(memory);
   if (device < 0) std::terminate();
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
-  const auto address = reinterpret_cast<std::uintptr_t>(segment);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
   const std::lock_guard lock(owner.mutex);
-  const std::size_t bytes = owner.ranges.size_of(address);
-  if (bytes == 0) std::terminate();  // not a segment: going on would take memory from somebody
-  decommit(aperture(segment), bytes);
-  owner.ranges.give_back(address);
+  // Going on would take memory from somebody.
+  if (!owner.ranges.is_taken(address, bytes)) std::terminate();
+  decommit(aperture(memory), bytes);
+  owner.ranges.give_back(address, bytes);
   owner.mapped -= bytes;
 }
 

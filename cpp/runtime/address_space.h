@@ -40,20 +40,30 @@ class AddressSpace {
                             : nullptr;
   }
 
-  /// Commits a segment of at least `bytes` (rounded up to kGranularity) of zeroed memory on
-  /// `device` and returns its device pointer, aligned to kGranularity; nullptr when the device's
-  /// capacity would be exceeded, when no free range of addresses is long enough, or when the system
-  /// refuses the memory. Throws Error if there is no such device.
+  /// Commits `bytes` (rounded up to kGranularity) of zeroed memory on `device` and returns its
+  /// device pointer, aligned to kGranularity; nullptr when the device's capacity would be exceeded,
+  /// when no free range of addresses is long enough, or when the system refuses the memory. Throws
+  /// Error if there is no such device.
   void* map(int device, std::size_t bytes);
 
-  /// Gives a segment that map() returned back to the system; nullptr is ignored, any other address
-  /// ends the process. The caller makes sure that no command still uses it.
-  void unmap(void* segment) noexcept;
+  /// The same right behind memory that has been mapped and ends at `end`; false where map() would
+  /// return nullptr, and where the addresses are taken.
+  bool extend(void* end, std::size_t bytes);
 
+  /// Gives memory that has been mapped back to the system, all that map() and extend() gave or a
+  /// part of it; both numbers are multiples of kGranularity. What has not been mapped ends the
+  /// process. The caller makes sure that no command still uses it.
+  void unmap(void* memory, std::size_t bytes) noexcept;
+
+  /// Where the window of `device`, which must exist, begins.
+  std::uintptr_t window_begin(int device) const noexcept {
+    return base_ + (static_cast<std::uintptr_t>(device) << window_shift_);
+  }
   int devices() const noexcept { return static_cast<int>(distance_ >> window_shift_); }
   /// Bytes that a device can have mapped.
   std::size_t capacity() const noexcept { return capacity_; }
-  /// Size of a device's range of addresses: the capacity, rounded up to a power of two.
+  /// Size of a device's range of addresses: a power of two, and where the system allows it several
+  /// times the capacity, so that memory can be extended.
   std::size_t window_bytes() const noexcept { return std::size_t{1} << window_shift_; }
   /// Bytes that `device`, which must exist, has mapped now.
   std::size_t mapped(int device) const noexcept;
@@ -62,6 +72,7 @@ class AddressSpace {
 
  private:
   AddressSpace();
+  bool commit_taken(int device, std::uintptr_t address, std::size_t bytes);
 
   std::uintptr_t base_ = 0;      // start of device 0's window
   int window_shift_ = 0;         // a window has 2^window_shift_ bytes

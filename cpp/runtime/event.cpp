@@ -50,11 +50,15 @@ Event::~Event() {
   if (in_bad_fork() || is_shut_down()) static_cast<void>(impl_.release());
 }
 
-void Event::record(Stream& stream) {
+void Event::record(Stream& stream) { enqueue(stream, true); }
+
+void Event::mark(Stream& stream) { enqueue(stream, false); }
+
+void Event::enqueue(Stream& stream, bool may_wait) {
   check_usable();
   Strand& strand = Strand::of(stream);
   FenceRef fence(new Fence(&strand, impl_->timing));
-  strand.enqueue_record(fence, Strand::Bound::kObeyed);
+  strand.enqueue_record(fence, may_wait ? Strand::Bound::kObeyed : Strand::Bound::kExceeded);
   const std::lock_guard lock(impl_->mutex);
   std::swap(impl_->fence, fence);  // the old one goes after the lock
   impl_->version.fetch_add(1, std::memory_order_relaxed);

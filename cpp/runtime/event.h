@@ -20,6 +20,9 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(Stream& stream);
+  /// The same for those who hold a lock or clean up: it never waits for room in the stream's queue,
+  /// and a destroyed stream is no error.
+  void mark(Stream& stream);
   /// Later commands of `stream` run after the newest record has happened; a never recorded event is
   /// no wait.
   void wait(Stream& stream);
@@ -39,6 +42,8 @@ class Event {
 
  private:
   struct Impl;
+  void enqueue(Stream& stream, bool may_wait);
+
   std::unique_ptr<Impl> impl_;
 };
 

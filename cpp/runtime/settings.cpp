@@ -16,7 +16,6 @@ namespace openreg {
 
 namespace {
 
-constexpr int kMaxDevices = 64;
 constexpr int kMaxEngines = 1024;
 // From one page of memory, as segments are committed, to what an address space of 47 bits has room
 // for.
@@ -111,11 +110,13 @@ int default_engines() {
 
 Settings read_settings() {
   Settings result;
-  result.devices = read_integer("TORCH_OPENREG_DEVICES", result.devices, kMaxDevices);
+  result.devices =
+      read_integer("TORCH_OPENREG_DEVICES", result.devices, static_cast<int>(kMaxDevices));
   result.memory = read_memory("TORCH_OPENREG_MEMORY", result.devices);
   result.engines = read_integer("TORCH_OPENREG_ENGINES", default_engines(), kMaxEngines);
   result.launch_blocking = read_switch("TORCH_OPENREG_LAUNCH_BLOCKING", result.launch_blocking);
   result.fault_message = read_switch("TORCH_OPENREG_FAULT_MESSAGE", result.fault_message);
+  result.debug_memory = read_switch("TORCH_OPENREG_DEBUG_MEMORY", result.debug_memory);
   return result;
 }
 

@@ -5,6 +5,9 @@
 
 namespace openreg {
 
+/// TORCH_OPENREG_DEVICES allows no more.
+inline constexpr std::size_t kMaxDevices = 64;
+
 /// Every environment variable that the library reads (docs/settings.md lists them).
 struct Settings {
   /// TORCH_OPENREG_DEVICES: number of devices, 1 to 64.
@@ -19,6 +22,9 @@ struct Settings {
   bool launch_blocking = false;
   /// TORCH_OPENREG_FAULT_MESSAGE: 0 or 1. One line on stderr when the host touches device memory.
   bool fault_message = true;
+  /// TORCH_OPENREG_DEBUG_MEMORY: 0 or 1. Finds errors in the use of device memory
+  /// (memory/debugger.h).
+  bool debug_memory = false;
 };
 
 /// The settings, read from the environment once, at the first call. Thread safe.

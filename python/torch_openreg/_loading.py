@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -56,7 +57,7 @@ def load() -> None:
 
     backend_registration.rename_privateuse1_backend(NAME)
 
-    from . import _patches, openreg
+    from . import _leaks, _patches, openreg
 
     torch._register_device_module(NAME, openreg)
     # `import torch.openreg.memory` gives the submodule that is there, not a second copy of it.
@@ -65,6 +66,7 @@ def load() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     _patches.apply()
     _register_log()
+    atexit.register(_leaks.forget_what_python_holds)  # runs before the device is shut down
 
 
 def available_accelerator() -> str | None:

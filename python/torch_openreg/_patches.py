@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import enum
 import functools
+from types import ModuleType
+from typing import Any
 
 import torch
+from torch._C import DispatchKey
+from torch._higher_order_ops.utils import registered_hop_fake_fns
+from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
+from torch.utils._pytree import tree_leaves
+
+from . import openreg
+from ._post_import import when_imported
 
 NAME = "openreg"
 
@@ -15,6 +24,10 @@ def apply() -> None:
     """Applies all patches. Called once, when the device is loaded."""
     _patch_dlpack_device()
     _patch_byteswap()
+    _patch_random_replay()
+    when_imported("torch._dynamo.device_interface", _register_with_dynamo)
+    when_imported("torch._dynamo.variables.ctx_manager", _register_device_context)
+    when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)
 
 
 def _patch_dlpack_device() -> None:
@@ -48,3 +61,77 @@ def _patch_byteswap() -> None:
         original(self, dtype)  # type: ignore[no-untyped-call]
 
     torch.UntypedStorage.byteswap = byteswap  # type: ignore[method-assign, assignment]
+
+
+def _patch_random_replay() -> None:
+    # Compiled backward passes draw the random numbers of a forward pass again by these two operators, which choose by a
+    # table of device types that is local to a function: openreg would be "Backend not supported".
+    save, replay = rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
+
+    def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator | None:
+        if rng_prims.get_device(args, kwargs) != NAME:
+            return None
+        devices = [kwargs.get("device"), *(arg.device for arg in args if isinstance(arg, torch.Tensor))]
+        return openreg._get_generator(next(device for device in devices if device))
+
+    def saved(original: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+        generator = generator_of(args, kwargs)
+        if generator is None:
+            return original(op, *args, **kwargs)
+        return generator.get_state(), op(*args, **kwargs)
+
+    def replayed(original: Any, state: torch.Tensor, op: Any, *args: Any, **kwargs: Any) -> Any:
+        generator = generator_of(args, kwargs)
+        if generator is None:
+            return original(state, op, *args, **kwargs)
+        now = generator.get_state()
+        generator.set_state(state)
+        try:
+            return op(*args, **kwargs)
+        finally:
+            generator.set_state(now)
+
+    for operator, function in ((save, saved), (replay, replayed)):
+        original = operator.py_kernels[DispatchKey.BackendSelect]
+        operator.py_kernels[DispatchKey.BackendSelect] = functools.partial(function, original)
+        operator._dispatch_cache.clear()
+    registered_hop_fake_fns[save] = functools.partial(saved, registered_hop_fake_fns[save])
+
+
+def _register_with_dynamo(_: ModuleType) -> None:
+    from . import _compile
+
+    _compile.register_interface()
+
+
+def _register_device_context(_: ModuleType) -> None:
+    from . import _compile
+
+    _compile.register_device_context()
+
+
+def _patch_opcheck(module: ModuleType) -> None:
+    # torch.library.opcheck asks whether an operator's autograd is registered where it should be, and knows the keys of
+    # three devices only: "NYI devices other than CPU/CUDA/XPU".
+    original = module.autograd_registration_check
+
+    @functools.wraps(original)
+    def autograd_registration_check(op: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if all(tensor.device.type != NAME for tensor in tensors):
+            original(op, args, kwargs)
+            return
+        has_kernel = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, op.name())
+        if any(has_kernel(key) for key in ("AutogradPrivateUse1", "Autograd", "CompositeImplicitAutograd")):
+            return
+        with module.set_autograd_fallback_mode("nothing"):
+            results = tree_leaves(op(*args, **kwargs))
+        given = {id(tensor) for tensor in tensors}
+        if any(isinstance(each, torch.Tensor) and each.requires_grad and id(each) not in given for each in results):
+            raise AssertionError(
+                f"{op.name()}: a result requires a gradient, but the operator has no kernel at an autograd key: "
+                "register its autograd there (torch.library.register_autograd, or DispatchKey::Autograd in C++), not "
+                "in the kernel for PrivateUse1"
+            )
+
+    module.autograd_registration_check = autograd_registration_check  # type: ignore[attr-defined]

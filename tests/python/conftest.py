@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from children import child_environment, write_metadata
 
 DEVICE = "openreg"
 
@@ -54,18 +54,6 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
     return run
 
 
-def child_environment(path: list[Path], variables: dict[str, str | None]) -> dict[str, str]:
-    """The environment of a child process: ours, with `path` in PYTHONPATH, changed by `variables`."""
-    environment = dict(os.environ)
-    if path:
-        environment["PYTHONPATH"] = os.pathsep.join(map(str, path))
-    for name, value in variables.items():
-        environment.pop(name, None)
-        if value is not None:
-            environment[name] = value
-    return environment
-
-
 @pytest.fixture
 def install(tmp_path: Path) -> Callable[..., Path]:
     """Installs a small package, with its metadata, into a directory of its own, and returns the directory."""
@@ -79,11 +67,3 @@ def install(tmp_path: Path) -> Callable[..., Path]:
         return site
 
     return install_package
-
-
-def write_metadata(site: Path, name: str, entry_points: str) -> None:
-    """What an installer leaves beside a package: here, all that Python's importlib.metadata reads."""
-    metadata = site / f"{name}-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(entry_points)

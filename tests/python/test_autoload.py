@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import write_metadata
+from children import write_metadata
 
 import torch_openreg
 

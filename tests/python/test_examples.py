@@ -1,4 +1,4 @@
-"""The examples train, and train as on the CPU."""
+"""The examples train, as on the CPU, and define operators."""
 
 from __future__ import annotations
 
@@ -102,3 +102,33 @@ def test_resnet50_reports_as_json(resnet50, monkeypatch, capsys):
     assert set(report) == {"outputs", "loss", "gradients", "weights", "seconds", "device"}
     assert report["device"] == "openreg"
     assert report["outputs"] < 1e-5 and report["loss"] < 1e-5
+
+
+OPERATOR_REPORT = {
+    "opcheck": ["test_aot_dispatch_dynamic", "test_autograd_registration", "test_faketensor", "test_schema"],
+    "gradcheck": True,
+    "gradgradcheck": True,
+    **dict.fromkeys(("forward", "vmap", "compile", "export"), pytest.approx(0, abs=1e-12)),
+    "device": "openreg:0",
+}
+
+
+def test_the_operator_in_python_works_with_all_of_pytorch():
+    example = load("custom_operator")
+    operator = example.define_in_python()
+    assert example.check(operator, "openreg") == OPERATOR_REPORT
+    with pytest.raises(RuntimeError, match="the shapes differ"):
+        operator(torch.ones(2, device="openreg"), torch.ones(3, device="openreg"))
+
+
+@pytest.mark.full
+def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "custom_operator.py", "--cpp", "--build-directory", tmp_path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == OPERATOR_REPORT

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import child_environment
+from children import child_environment
 
 # Some seconds of work on the current stream.
 LONG_WORK = """

@@ -112,18 +112,18 @@
 #include <ATen/ops/reflection_pad1d_cpu_dispatch.h>
 #include <ATen/ops/reflection_pad1d_meta.h>
 #include <ATen/ops/reflection_pad1d_ops.h>
-#include <ATen/ops/reflection_pad3d_backward_cpu_dispatch.h>
-#include <ATen/ops/reflection_pad3d_backward_meta.h>
-#include <ATen/ops/reflection_pad3d_backward_ops.h>
-#include <ATen/ops/reflection_pad3d_cpu_dispatch.h>
-#include <ATen/ops/reflection_pad3d_meta.h>
-#include <ATen/ops/reflection_pad3d_ops.h>
 #include <ATen/ops/remainder_cpu_dispatch.h>
 #include <ATen/ops/remainder_meta.h>
 #include <ATen/ops/remainder_ops.h>
 #include <ATen/ops/renorm_cpu_dispatch.h>
 #include <ATen/ops/renorm_meta.h>
 #include <ATen/ops/renorm_ops.h>
+#include <ATen/ops/replication_pad1d_backward_cpu_dispatch.h>
+#include <ATen/ops/replication_pad1d_backward_meta.h>
+#include <ATen/ops/replication_pad1d_backward_ops.h>
+#include <ATen/ops/replication_pad1d_cpu_dispatch.h>
+#include <ATen/ops/replication_pad1d_meta.h>
+#include <ATen/ops/replication_pad1d_ops.h>
 
 namespace openreg::ops {
 
@@ -174,10 +174,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured<STRUCTURED(reciprocal, reciprocal, reciprocal_out, reciprocal_outf), at::_ops::reciprocal_>(m);
   register_structured<STRUCTURED(reflection_pad1d, reflection_pad1d, reflection_pad1d_out, reflection_pad1d_outf)>(m);
   register_structured<STRUCTURED(reflection_pad1d_backward, reflection_pad1d_backward, reflection_pad1d_backward_grad_input, reflection_pad1d_backward_outf)>(m);
-  register_structured<STRUCTURED(reflection_pad3d, reflection_pad3d, reflection_pad3d_out, reflection_pad3d_outf)>(m);
-  register_structured<STRUCTURED(reflection_pad3d_backward, reflection_pad3d_backward, reflection_pad3d_backward_grad_input, reflection_pad3d_backward_outf)>(m);
   register_structured<STRUCTURED(remainder_Tensor, remainder_Tensor, remainder_Tensor_out, remainder_outf), at::_ops::remainder__Tensor>(m);
   register_structured<STRUCTURED(renorm, renorm, renorm_out, renorm_outf), at::_ops::renorm_>(m);
+  register_structured<STRUCTURED(replication_pad1d, replication_pad1d, replication_pad1d_out, replication_pad1d_outf)>(m);
+  register_structured<STRUCTURED(replication_pad1d_backward, replication_pad1d_backward, replication_pad1d_backward_grad_input, replication_pad1d_backward_outf)>(m);
 }
 
 #undef STRUCTURED

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from . import amp, memory, random, statistics, streams
+from . import amp, host_memory, memory, random, statistics, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .device import (
     _is_in_bad_fork as _is_in_bad_fork,
     _lazy_init as _lazy_init,
+    can_device_access_peer,
     current_device,
     device,
     device_count,
@@ -28,17 +29,32 @@ from .device import (
     set_device,
     synchronize,
 )
+from .host_memory import (
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
+    reset_accumulated_host_memory_stats,
+    reset_peak_host_memory_stats,
+)
 from .memory import (
+    MemPool,
+    caching_allocator_alloc,
+    caching_allocator_delete,
     empty_cache,
+    get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
     memory_reserved,
+    memory_snapshot,
     memory_stats,
+    memory_stats_as_nested_dict,
     memory_summary,
     reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
     reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+    use_mem_pool,
 )
 from .random import (
     _get_generator as _get_generator,
@@ -63,8 +79,13 @@ from .streams import Event, Stream, current_stream, default_stream, set_stream, 
 
 __all__ = [
     "Event",
+    "MemPool",
+    "OutOfMemoryError",
     "Stream",
     "amp",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "can_device_access_peer",
     "current_device",
     "current_stream",
     "default_generators",
@@ -77,9 +98,13 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
     "get_sync_debug_mode",
+    "host_memory",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
     "is_available",
@@ -94,16 +119,22 @@ __all__ = [
     "memory",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
     "random",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
     "reset_launch_stats",
+    "reset_max_memory_allocated",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "scheduler_stats",
     "seed",
     "seed_all",
     "set_device",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
@@ -112,7 +143,10 @@ __all__ = [
     "stream",
     "streams",
     "synchronize",
+    "use_mem_pool",
 ]
+
+OutOfMemoryError = torch.OutOfMemoryError
 
 default_generators: tuple[torch.Generator, ...]
 _initialized: bool

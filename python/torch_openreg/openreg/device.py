@@ -108,7 +108,8 @@ def synchronize(device: DeviceLike = None) -> None:
     Raises:
         torch.AcceleratorError: a command has failed since the last synchronisation.
     """
-    torch.accelerator.synchronize(device)
+    # torch.compile does not take a None that is passed on; here and in `current_stream`.
+    torch.accelerator.synchronize() if device is None else torch.accelerator.synchronize(device)
 
 
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:
@@ -124,3 +125,25 @@ def get_device_name(device: DeviceLike = None) -> str:
 def get_device_capability(device: DeviceLike = None) -> dict[str, Any]:
     """What the device can do: ``{"supported_dtypes": {...}}``, as torch.accelerator.get_device_capability."""
     return torch.accelerator.get_device_capability(device)
+
+
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
+    """Whether work of `device` can use the memory of `peer_device` without a copy through the host.
+
+    True for any two devices, which share the machine's memory; False for a device and itself, as CUDA says.
+
+    Args:
+        device: None is the current device.
+        peer_device: an index, or a device with an index.
+
+    Raises:
+        AssertionError: there is no such device.
+    """
+    _lazy_init()
+    index = _get_device_index(device, optional=True)
+    peer = _get_device_index(peer_device)
+    if index < 0 or index >= device_count():
+        raise AssertionError("Invalid device id")
+    if peer < 0 or peer >= device_count():
+        raise AssertionError("Invalid peer device id")
+    return index != peer

@@ -1,49 +1,245 @@
-"""Memory: what the caching allocator holds. All numbers are bytes; nothing here uses the device."""
+"""Memory of the device: what is in use, how much may be, pools, snapshots. As ``torch.cuda.memory``, in bytes.
+
+Of what that has, these are left out: `list_gpu_processes` and `memory_usage` (no other process can use the device);
+`caching_allocator_enable`, `caching_allocator_disabled`, `get_allocator_backend`, `change_current_allocator` and
+`CUDAPluggableAllocator` (the device has one allocator); `memory_cached`, `max_memory_cached` and
+`reset_max_memory_cached` (renamed in PyTorch 1.4); `_set_allocator_settings` (deprecated, for
+`torch._C._accelerator_setAllocatorSettings`); `_use_uvm` (no memory is shared with the host).
+"""
 
 from __future__ import annotations
 
-from torch.accelerator import (
-    empty_cache,
-    get_memory_info,
-    max_memory_allocated,
-    max_memory_reserved,
-    memory_allocated,
-    memory_reserved,
-    memory_stats,
-    reset_accumulated_memory_stats,
-    reset_peak_memory_stats,
-)
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
 
-from .device import DeviceLike
+import torch
+from torch.accelerator._utils import _get_device_index
+
+from .. import _C
+from .device import DeviceLike, _lazy_init
+from .memory_history import (
+    _allocation_traceback as _allocation_traceback,
+    _dump_snapshot as _dump_snapshot,
+    _get_memory_metadata as _get_memory_metadata,
+    _record_memory_history as _record_memory_history,
+    _save_memory_usage as _save_memory_usage,
+    _save_segment_usage as _save_segment_usage,
+    _set_memory_metadata as _set_memory_metadata,
+    _snapshot as _snapshot,
+    memory_snapshot,
+)
+from .memory_pools import MemPool, use_mem_pool
+from .memory_table import memory_summary_of
 
 __all__ = [
+    "MemPool",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
     "empty_cache",
+    "get_per_process_memory_fraction",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
     "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
     "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+    "use_mem_pool",
 ]
 
 
-def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """Free and total memory of `device` (default: the current one)."""
-    return get_memory_info(device)
+def empty_cache() -> None:
+    """Gives unused memory of all devices back to the system, after waiting for their work.
+
+    Memory of a `MemPool` that is alive stays. Does nothing before the first use of the device.
+
+    Raises:
+        torch.AcceleratorError: a command has failed since the last synchronisation.
+    """
+    torch.accelerator.empty_cache()
+
+
+# --- Statistics ---
+
+
+def memory_stats(device: DeviceLike = None) -> OrderedDict[str, Any]:
+    """Figures of `device`'s allocator (default: the current device), by name, sorted; empty before the first use.
+
+    The names are those that `torch.cuda.memory_stats` documents. ``<what>.<pool>.<figure>``: ``<pool>`` is ``all``,
+    ``small_pool`` (blocks up to 1 MiB) or ``large_pool``; ``<figure>`` is ``current``, ``peak``, or ``allocated`` and
+    ``freed``, what was added and removed in all; ``<what>`` is
+
+    - ``allocation``, ``allocated_bytes``: blocks that tensors hold; ``requested_bytes``: the same before rounding;
+    - ``active``, ``active_bytes``: with those that were freed while another stream still used them;
+    - ``inactive_split``, ``inactive_split_bytes``: free blocks in segments that are in use elsewhere;
+    - ``segment``, ``reserved_bytes``: ranges of memory that the allocator has from the device. A segment grows, and
+      loses free parts of 2 MiB to `empty_cache`, so there are few;
+    - ``reserved_bytes_by_private_pools.<id>``: the same of one `MemPool`, (0, 1) written ``0_1``.
+
+    ``oversize_allocations`` and ``oversize_segments`` have no ``<pool>``: blocks of ``max_split_size`` and more, where
+    that is set, else -1. Events are counted in ``num_alloc_retries`` (the cache was given back to make room),
+    ``num_ooms``, ``num_sync_all_streams`` (waits for the device, to give memory back), ``num_device_alloc`` and
+    ``num_device_free`` (how often memory came from the device and went back). ``num_oom_rejections`` is always 0: no
+    allocation is refused before the device was asked.
+    """
+    return OrderedDict(sorted(_flattened("", memory_stats_as_nested_dict(device))))
+
+
+def _flattened(prefix: str, stats: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in stats.items():
+        name = prefix + ("_".join(map(str, key)) if isinstance(key, tuple) else key)
+        if isinstance(value, dict):
+            yield from _flattened(name + ".", value)
+        else:
+            yield name, value
+
+
+def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
+    """`memory_stats` with a dictionary for each part of a name; pools are keyed by their id, a tuple."""
+    if not torch._C._accelerator_isAllocatorInitialized():
+        return {}
+    index = _get_device_index(device, optional=True)
+    stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(index)
+    # PyTorch does not pass these on.
+    stats["reserved_bytes_by_private_pools"] = _C.reserved_by_private_pools(index)
+    stats["num_oom_rejections"] = 0
+    return stats
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """A table of the allocator's figures for reading, in MiB; abbreviated to allocated and reserved memory."""
-    stats = memory_stats(device)
-    kinds = ["allocated_bytes", "reserved_bytes"]
-    if not abbreviated:
-        kinds += ["active_bytes", "inactive_split_bytes", "requested_bytes"]
-    columns = ("current", "peak", "allocated", "freed")
-    lines = [f"{'openreg, MiB':24}" + "".join(f"{column:>14}" for column in columns)]
-    for kind in kinds:
-        values = (stats.get(f"{kind}.all.{column}", 0) / 2**20 for column in columns)
-        lines.append(f"{kind:24}" + "".join(f"{value:14.2f}" for value in values))
-    return "\n".join(lines)
+    """The figures of `memory_stats` as a table for reading; `abbreviated`: small and large blocks together."""
+    index = _C.current_device() if device is None else _get_device_index(device, optional=True)
+    return memory_summary_of(index, memory_stats(index), abbreviated)
+
+
+def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
+    """Starts ``allocated``, ``freed`` and the events of `memory_stats` from 0."""
+    torch.accelerator.reset_accumulated_memory_stats(device)
+
+
+def reset_peak_memory_stats(device: DeviceLike = None) -> None:
+    """Starts ``peak`` of `memory_stats` from ``current``."""
+    torch.accelerator.reset_peak_memory_stats(device)
+
+
+def reset_max_memory_allocated(device: DeviceLike = None) -> None:
+    """Deprecated: `reset_peak_memory_stats`, which resets all peaks."""
+    warnings.warn(
+        "torch.openreg.reset_max_memory_allocated resets all peaks; call reset_peak_memory_stats",
+        FutureWarning,
+        stacklevel=2,
+    )
+    reset_peak_memory_stats(device)
+
+
+def memory_allocated(device: DeviceLike = None) -> int:
+    """Bytes that tensors on `device` (default: the current one) hold, with rounding."""
+    return torch.accelerator.memory_allocated(device)
+
+
+def max_memory_allocated(device: DeviceLike = None) -> int:
+    """The most that `memory_allocated` was, since the process began or `reset_peak_memory_stats`."""
+    return torch.accelerator.max_memory_allocated(device)
+
+
+def memory_reserved(device: DeviceLike = None) -> int:
+    """Bytes that the allocator has from `device` (default: the current one): for tensors and in its cache."""
+    return torch.accelerator.memory_reserved(device)
+
+
+def max_memory_reserved(device: DeviceLike = None) -> int:
+    """The most that `memory_reserved` was, since the process began or `reset_peak_memory_stats`."""
+    return torch.accelerator.max_memory_reserved(device)
+
+
+# --- Limits ---
+
+
+def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
+    """Free and total memory of `device` (default: the current one). What the allocator caches is not free."""
+    return torch.accelerator.get_memory_info(device)
+
+
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
+    """Lets the allocator reserve no more than this part of the device's memory.
+
+    What it has reserved already it keeps, until it needs more or `empty_cache`.
+
+    Args:
+        fraction: from 0 to 1, which is the default.
+        device: default the current device.
+
+    Raises:
+        TypeError: `fraction` is not a float.
+        ValueError: `fraction` is out of range.
+    """
+    if not isinstance(fraction, float):
+        raise TypeError(f"openreg: the memory fraction is not a float (got {fraction!r}, expected 0.0 to 1.0)")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"openreg: the memory fraction is out of range (got {fraction}, expected 0.0 to 1.0)")
+    _lazy_init()
+    _C.set_memory_fraction(_get_device_index(device, optional=True), fraction)
+
+
+def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
+    """What `set_per_process_memory_fraction` set for `device` (default: the current one)."""
+    _lazy_init()
+    return _C.get_memory_fraction(_get_device_index(device, optional=True))
+
+
+# --- Memory without a tensor ---
+
+
+def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.Stream | int | None = None) -> int:
+    """Takes memory from the allocator, for use with other libraries; `caching_allocator_delete` gives it back.
+
+    Args:
+        size: bytes. 0 takes nothing.
+        device: default the current device.
+        stream: whose work the memory is for, a stream of `device` or its `stream_id`; default the current one.
+
+    Returns:
+        The device address, 0 for no bytes.
+
+    Raises:
+        ValueError: `size` is negative or beyond 64 bits; `stream` is one of another device.
+        torch.OutOfMemoryError: as for a tensor.
+    """
+    _check_range("the size", size, 2**63 - 1)
+    _lazy_init()
+    index = _get_device_index(device, optional=True)
+    if isinstance(stream, torch.Stream):
+        if stream.device.type != "openreg" or stream.device_index != index:
+            raise ValueError(
+                f"openreg: the stream is of another device (got {stream.device}, expected openreg:{index})"
+            )
+        stream = stream.stream_id
+    elif stream is not None and not isinstance(stream, int):
+        raise TypeError(f"openreg: this is not a stream (got {stream!r}, expected a torch.Stream or a stream_id)")
+    return _C.raw_allocate(size, index, stream)
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Gives back what `caching_allocator_alloc` returned. Work that was queued before may still use it.
+
+    Raises:
+        RuntimeError: no memory that is in use begins at `mem_ptr`, which may have been given back before. Nothing
+            changes.
+    """
+    _check_range("the address", mem_ptr, 2**64 - 1)
+    _C.raw_delete(mem_ptr)
+
+
+def _check_range(what: str, value: int, largest: int) -> None:
+    if not isinstance(value, int):
+        raise TypeError(f"openreg: {what} is not an int (got {value!r})")
+    if not 0 <= value <= largest:
+        raise ValueError(f"openreg: {what} is out of range (got {value}, expected 0 to {largest})")

@@ -65,7 +65,7 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
 def current_stream(device: DeviceLike = None) -> torch.Stream:
     """The calling thread's current stream on `device` (default: the current one)."""
-    return torch.accelerator.current_stream(device)
+    return torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
 
 
 def default_stream(device: DeviceLike = None) -> torch.Stream:
@@ -88,4 +88,6 @@ def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any
 def _torch_device(device: DeviceLike) -> torch.device:
     if device is None or (isinstance(device, int) and device < 0):
         return torch.device("openreg")
+    if isinstance(device, int):  # apart, since torch.compile does not look into the function below
+        return torch.device("openreg", device)
     return torch.device("openreg", _get_device_index(device, optional=True))

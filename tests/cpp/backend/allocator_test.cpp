@@ -16,6 +16,7 @@
 #include "backend/guard.h"
 #include "backend/storage.h"
 #include "backend/stream.h"
+#include "memory/device_heap.h"
 #include "runtime/address_space.h"
 #include "support.h"
 
@@ -160,8 +161,20 @@ TEST_F(AllocatorTest, EmptyCacheWaitsForWorkOnFreedMemory) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(AllocatorTest, PrivatePoolsAreRefused) {
-  EXPECT_THROW(allocator.emptyCache({1, 0}), c10::Error);
+TEST_F(AllocatorTest, TheCacheOfAPrivatePoolIsEmptiedWhenNobodyUsesThePool) {
+  const c10::MempoolId_t pool{0, 77};
+  auto& heap = memory::device_heap(0);
+  const int route = heap.locked([&](memory::Heap& h) {
+    return h.add_route(pool, [](const openreg::Stream&) { return true; });
+  });
+  allocator.allocate(4 * kMiB).clear();
+  allocator.emptyCache(pool);
+  EXPECT_EQ(stats().reserved_bytes[kAll].current, static_cast<std::int64_t>(4 * kMiB));
+  heap.locked([&](memory::Heap& h) { h.remove_route(route); });
+  allocator.emptyCache({0, 78});
+  EXPECT_EQ(stats().reserved_bytes[kAll].current, static_cast<std::int64_t>(4 * kMiB));
+  allocator.emptyCache(pool);
+  EXPECT_EQ(stats().reserved_bytes[kAll].current, 0);
 }
 
 TEST_F(AllocatorTest, MemoryInfoIsFreeAndTotal) {
@@ -172,9 +185,12 @@ TEST_F(AllocatorTest, MemoryInfoIsFreeAndTotal) {
   EXPECT_THROW(allocator.getMemoryInfo(2), c10::Error);
 }
 
-TEST_F(AllocatorTest, TheCacheIsGivenUpBeforeMemoryIsOut) {
+TEST_F(AllocatorTest, TheCacheOfAnotherStreamIsGivenUpBeforeMemoryIsOut) {
+  auto& own = exchange_current_stream(stream_from_pool(0, Priority::kNormal));
   allocator.allocate(40 * kMiB).clear();
+  exchange_current_stream(own);
   const auto retries = stats().num_alloc_retries;
+  exchange_current_stream(stream_from_pool(0, Priority::kNormal));  // cannot use what is cached
   const auto data = allocator.allocate(60 * kMiB);
   EXPECT_NE(data.get(), nullptr);
   EXPECT_EQ(stats().num_alloc_retries, retries + 1);
@@ -197,11 +213,10 @@ TEST_F(AllocatorTest, OutOfMemoryNamesTheFiguresAndChangesNothing) {
     FAIL() << "fits?";
   } catch (const c10::OutOfMemoryError& e) {
     EXPECT_STREQ(e.what_without_backtrace(),
-                 "openreg: out of memory on openreg:0 (tried to allocate 56.00 MiB of 64.00 MiB; "
-                 "16.00 MiB are in use "
-                 "by tensors, 0 bytes are reserved but in pieces that do not fit, 48.00 MiB are "
-                 "free). Free tensors, "
-                 "or raise TORCH_OPENREG_MEMORY");
+                 "openreg: out of memory on openreg:0 (tried to allocate 56.00 MiB; the device has "
+                 "64.00 MiB: 16.00 MiB are in use by tensors, 0 bytes are cached in pieces that do "
+                 "not fit, 48.00 MiB are free). Free tensors, use smaller batches, or raise "
+                 "TORCH_OPENREG_MEMORY; torch.openreg.memory_summary() tells more");
   }
   EXPECT_EQ(stats().num_ooms, ooms + 1);
   EXPECT_EQ(stats().allocated_bytes[kAll].current, static_cast<std::int64_t>(16 * kMiB));

@@ -97,16 +97,15 @@ TEST_F(GuardTest, EachThreadHasItsOwnDevice) {
   EXPECT_EQ(guard.getDevice(), device(1));
 }
 
-TEST_F(GuardTest, CapabilityHasAllTypesButQuantisedOnes) {
+TEST_F(GuardTest, CapabilityHasAllTypes) {
   std::set<c10::ScalarType> types;
   guard.getDeviceCapability(device(0)).forEachSupportedScalarType(
       [&](c10::ScalarType t) { types.insert(t); });
   for (auto type : {c10::kFloat, c10::kDouble, c10::kHalf, c10::kBFloat16, c10::kLong, c10::kBool,
-                    c10::kComplexHalf, c10::kComplexFloat}) {
+                    c10::kComplexHalf, c10::kComplexFloat, c10::kQInt8, c10::kQUInt8, c10::kQInt32,
+                    c10::kQUInt4x2}) {
     EXPECT_TRUE(types.contains(type)) << type;
   }
-  for (auto type : {c10::kQInt8, c10::kQUInt8, c10::kQInt32})
-    EXPECT_FALSE(types.contains(type)) << type;
 }
 
 // --- Streams ---

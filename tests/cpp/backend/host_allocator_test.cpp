@@ -63,6 +63,20 @@ TEST_F(HostAllocatorTest, MemoryThatAStreamUsesIsNotReusedBeforeThatIsDone) {
   EXPECT_FALSE(is_pinned(first));
 }
 
+TEST_F(HostAllocatorTest, APointerIntoABlockIsEnoughToKeepItFromBeingReused) {
+  auto& stream = stream_from_pool(0, Priority::kNormal);
+  auto data = allocator.allocate(1000);
+  void* first = data.get();
+  {
+    Gate gate(stream);
+    EXPECT_TRUE(allocator.record_event(static_cast<char*>(first) + 100, nullptr, to_torch(stream)));
+    data.clear();
+    EXPECT_NE(allocator.allocate(1000).get(), first);
+  }
+  stream.synchronize();
+  allocator.empty_cache();
+}
+
 TEST_F(HostAllocatorTest, EventsAreRecordedForPointersThatItKnows) {
   const auto data = allocator.allocate(1000);
   const auto stream = to_torch(current_stream(0));
@@ -89,6 +103,37 @@ TEST_F(HostAllocatorTest, StatisticsCountBytes) {
   allocator.reset_accumulated_stats();
   allocator.reset_peak_stats();
   EXPECT_EQ(allocator.get_stats().allocations.allocated, 0);
+}
+
+TEST_F(HostAllocatorTest, LockedBytesAreWholePagesAndResetWithTheOthers) {
+  allocator.allocate(1).clear();  // before the first use there are no statistics
+  allocator.empty_cache();
+  allocator.reset_accumulated_stats();
+  const auto before = host_memory_stats()->locked_bytes.current;
+  auto data = allocator.allocate(5000);
+  const auto locked = host_memory_stats()->locked_bytes;
+  EXPECT_EQ(locked.allocated, 8192);
+  EXPECT_EQ(locked.current, before + 8192);
+  data.clear();
+  allocator.empty_cache();
+  allocator.reset_peak_stats();
+  EXPECT_EQ(host_memory_stats()->locked_bytes.freed, 8192);
+  EXPECT_EQ(host_memory_stats()->locked_bytes.peak, before);
+  allocator.reset_accumulated_stats();
+  EXPECT_EQ(host_memory_stats()->locked_bytes.freed, 0);
+}
+
+TEST_F(HostAllocatorTest, AFailedAllocationChangesNoStatisticButGivesTheCacheBack) {
+  auto data = allocator.allocate(1000);
+  data.clear();
+  const auto before = host_memory_stats();
+  EXPECT_THROW(allocator.allocate(std::size_t{1} << 50), c10::OutOfMemoryError);
+  const auto after = host_memory_stats();
+  EXPECT_EQ(after->blocks.num_host_alloc, before->blocks.num_host_alloc);
+  EXPECT_EQ(after->blocks.active_bytes.allocated, before->blocks.active_bytes.allocated);
+  EXPECT_EQ(after->blocks.host_alloc_time.count, before->blocks.host_alloc_time.count);
+  EXPECT_EQ(after->blocks.num_host_free, before->blocks.num_host_free + 1);
+  EXPECT_EQ(after->locked_bytes.current, before->locked_bytes.current - 4096);
 }
 
 TEST_F(HostAllocatorTest, CopiesHostMemory) {

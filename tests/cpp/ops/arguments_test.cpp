@@ -202,6 +202,48 @@ TEST(Arguments, SharingIsSeenWhereOneIsWritten) {
   }
 }
 
+TEST(Arguments, SignatureTellsWhichSizesAreEqual) {
+  const auto signature = [](at::IntArrayRef first, at::IntArrayRef second) {
+    ArgumentWriter writer(kernel.name(), kDevice, Detail::kEqualSizes);
+    const auto a = empty_on(kDevice, first, at::kFloat);
+    const auto b = empty_on(kDevice, second, at::kFloat);
+    writer.tensor(a);
+    writer.tensor(b);
+    return writer.signature();
+  };
+  EXPECT_EQ(signature({2, 3}, {3, 4}), signature({7, 5}, {5, 9}));
+  EXPECT_NE(signature({2, 3}, {3, 4}), signature({2, 3}, {2, 4}));
+  EXPECT_NE(signature({2, 3}, {3, 4}), signature({2, 3}, {3, 1}));
+  EXPECT_NE(signature({2, 3}, {3, 0}), signature({2, 3}, {3, 1}));
+}
+
+TEST(Arguments, WrittenMemoryThatOverlapsIsFound) {
+  const auto overlaps = [](const at::Tensor& written, const at::Tensor& read) {
+    ArgumentWriter writer(kernel.name(), kDevice);
+    writer.tensor(read);
+    writer.tensor(written, Access::kWrite);
+    return writer.written_memory_overlaps();
+  };
+  const auto x = empty_on(kDevice, {4, 4}, at::kFloat);
+  EXPECT_FALSE(overlaps(x.select(0, 0), x.select(0, 1)));
+  EXPECT_FALSE(overlaps(x, x));  // the same tensor: what operators in place do
+  EXPECT_TRUE(overlaps(x.narrow(0, 0, 2), x.narrow(0, 1, 2)));
+  EXPECT_TRUE(overlaps(x, x.view({16})));
+  EXPECT_TRUE(overlaps(x.select(0, 0).expand({3, 4}), empty_on(kDevice, {4}, at::kFloat)));
+}
+
+TEST(CommandOnHost, OnesAreForIntegersOnly) {
+  ArgumentWriter writer(kernel.name(), kDevice);
+  const auto integers = empty_on(kDevice, {3}, at::kShort);
+  const auto reals = empty_on(kDevice, {3}, at::kFloat);
+  writer.tensor(integers);
+  writer.tensor(reals);
+  const CommandOnHost ones(writer.finish(), /*shrunk=*/false, /*ones=*/true);
+  ArgumentReader reader(ones.command());
+  EXPECT_TRUE(at::equal(reader.tensor(), at::ones({3}, at::kShort)));
+  EXPECT_TRUE(at::equal(reader.tensor(), at::zeros({3})));
+}
+
 TEST(CommandOnHost, KeepsWhichSizesAreEqualAndWhichAreGreater) {
   const auto a = empty_on(kDevice, {100, 1, 7}, at::kFloat);
   const auto b = empty_on(kDevice, {7, 100, 0}, at::kFloat);

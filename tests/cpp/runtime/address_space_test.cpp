@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +44,7 @@ TEST(AddressSpace, MemoryIsZeroedAndHoldsWhatIsWritten) {
     std::ranges::fill(memory, static_cast<unsigned char>(device + 1));
     EXPECT_EQ(memory.front(), device + 1);
     EXPECT_EQ(memory.back(), device + 1);
-    space.unmap(segment);
+    space.unmap(segment, kGranularity);
   }
 }
 
@@ -56,14 +57,15 @@ TEST(AddressSpace, EveryByteOfASegmentResolvesToItsDevice) {
     EXPECT_EQ(space.device_of(offset(segment, kGranularity + 1)), device);
     EXPECT_EQ(space.device_of(offset(segment, 3 * kGranularity - 1)), device);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(segment) % kGranularity, 0);
-    space.unmap(segment);
+    space.unmap(segment, 3 * kGranularity);
   }
 }
 
 TEST(AddressSpace, NeighboursOfTheWindowsAreNoDevicePointers) {
   auto& space = AddressSpace::get();
-  void* const first = space.map(0, 1);  // the lowest free range: nothing else is mapped on device 0
-  ASSERT_NE(first, nullptr);
+  void* const segment = space.map(0, 1);
+  ASSERT_NE(segment, nullptr);
+  void* const first = reinterpret_cast<void*>(space.window_begin(0));
   const auto all_windows = static_cast<std::size_t>(space.devices()) * space.window_bytes();
   EXPECT_EQ(space.device_of(first), 0);
   EXPECT_EQ(space.device_of(offset(first, space.window_bytes() - 1)), 0);
@@ -75,7 +77,7 @@ TEST(AddressSpace, NeighboursOfTheWindowsAreNoDevicePointers) {
   EXPECT_EQ(space.device_of(space.aperture(first)), -1);
   EXPECT_EQ(space.device_of(&space), -1);
   EXPECT_EQ(space.device_of(nullptr), -1);
-  space.unmap(first);
+  space.unmap(segment, kGranularity);
 }
 
 TEST(AddressSpace, WindowAndApertureAreInverse) {
@@ -87,15 +89,18 @@ TEST(AddressSpace, WindowAndApertureAreInverse) {
   EXPECT_EQ(space.aperture(offset(segment, 5)), offset(space.aperture(segment), 5));
   EXPECT_EQ(space.aperture(nullptr), nullptr);
   EXPECT_EQ(space.window(nullptr), nullptr);
-  space.unmap(segment);
+  space.unmap(segment, kGranularity);
 }
 
-TEST(AddressSpace, TheWindowIsTheCapacityRoundedUpToAPowerOfTwo) {
+TEST(AddressSpace, TheWindowIsAPowerOfTwoWithRoomToExtendWhereTheSystemAllowsIt) {
   auto& space = AddressSpace::get();
   EXPECT_EQ(space.devices(), settings().devices);
   EXPECT_EQ(space.capacity() % kGranularity, 0);
   EXPECT_GE(space.window_bytes(), space.capacity());
-  EXPECT_LT(space.window_bytes() / 2, space.capacity());
+  EXPECT_TRUE(std::has_single_bit(space.window_bytes()));
+  if (kFaultMessageAvailable) {
+    EXPECT_GE(space.window_bytes(), 8 * space.capacity());
+  }
 }
 
 TEST(AddressSpace, BeyondTheCapacityThereIsNoMemoryAndNothingChanges) {
@@ -110,8 +115,8 @@ TEST(AddressSpace, BeyondTheCapacityThereIsNoMemoryAndNothingChanges) {
   EXPECT_EQ(memory_of(space, segment, 1)[0], 7);
   void* const other = space.map(0, kGranularity);
   EXPECT_NE(other, nullptr);
-  space.unmap(other);
-  space.unmap(segment);
+  space.unmap(other, kGranularity);
+  space.unmap(segment, kGranularity);
   EXPECT_EQ(space.mapped(0), 0);
 }
 
@@ -134,11 +139,35 @@ TEST(AddressSpace, AnUnmappedRangeIsReusedZeroed) {
   void* const segment = space.map(0, 2 * kGranularity);
   ASSERT_NE(segment, nullptr);
   std::ranges::fill(memory_of(space, segment, 2 * kGranularity), static_cast<unsigned char>(0xA5));
-  space.unmap(segment);
+  space.unmap(segment, 2 * kGranularity);
   EXPECT_EQ(space.mapped(0), 0);
   EXPECT_EQ(space.map(0, 2 * kGranularity), segment);
   EXPECT_EQ(std::ranges::count(memory_of(space, segment, 2 * kGranularity), 0), 2 * kGranularity);
-  space.unmap(segment);
+  space.unmap(segment, 2 * kGranularity);
+}
+
+TEST(AddressSpace, MemoryIsExtendedInPlaceAndGoesBackInAnyPieces) {
+  auto& space = AddressSpace::get();
+  void* const segment = space.map(0, kGranularity);
+  ASSERT_NE(segment, nullptr);
+  memory_of(space, segment, 1)[0] = 7;
+  ASSERT_TRUE(space.extend(offset(segment, kGranularity), 2 * kGranularity));
+  EXPECT_EQ(space.mapped(0), 3 * kGranularity);
+  EXPECT_EQ(memory_of(space, segment, 1)[0], 7);
+  const auto more = memory_of(space, offset(segment, kGranularity), 2 * kGranularity);
+  EXPECT_EQ(std::ranges::count(more, 0), 2 * kGranularity);
+  more.back() = 8;
+
+  space.unmap(offset(segment, kGranularity), kGranularity);
+  EXPECT_EQ(space.mapped(0), 2 * kGranularity);
+  EXPECT_EQ(memory_of(space, segment, 1)[0], 7);
+  EXPECT_EQ(more.back(), 8);
+  EXPECT_FALSE(space.extend(offset(segment, kGranularity), 2 * kGranularity)) << "not all is free";
+  EXPECT_FALSE(space.extend(offset(segment, kGranularity), space.capacity()));
+  EXPECT_EQ(space.mapped(0), 2 * kGranularity);
+  EXPECT_TRUE(space.extend(offset(segment, kGranularity), kGranularity));
+  space.unmap(segment, 3 * kGranularity);
+  EXPECT_EQ(space.mapped(0), 0);
 }
 
 TEST(AddressSpace, UnmappedMemoryGoesBackToTheSystem) {
@@ -149,7 +178,7 @@ TEST(AddressSpace, UnmappedMemoryGoesBackToTheSystem) {
   unsigned char resident = 0;
   ASSERT_EQ(mincore(space.aperture(segment), 1, &resident), 0);
   EXPECT_EQ(resident & 1, 1);
-  space.unmap(segment);
+  space.unmap(segment, kGranularity);
   EXPECT_TRUE(mincore(space.aperture(segment), 1, &resident) != 0 || (resident & 1) == 0);
 }
 
@@ -168,7 +197,7 @@ TEST(AddressSpace, AForkedChildKnowsDevicePointersButHasNotTheirMemory) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_EQ(memory_of(space, segment, 1)[0], 1);
-  space.unmap(segment);
+  space.unmap(segment, kGranularity);
 }
 
 TEST(AddressSpace, ThreadsMapAndUnmapWithoutSharingMemory) {
@@ -194,7 +223,7 @@ TEST(AddressSpace, ThreadsMapAndUnmapWithoutSharingMemory) {
           std::this_thread::yield();
           if (!fresh || memory.front() != mark || memory.back() != mark)
             ++damaged[static_cast<std::size_t>(id)];
-          space.unmap(segment);
+          space.unmap(segment, bytes);
         }
       });
     }
@@ -219,7 +248,7 @@ class AddressSpaceDeathTest : public testing::Test {
     void* const segment = space.map(1, 64 * kGranularity);
     if (segment == nullptr) std::exit(3);
     std::memset(space.aperture(segment), 1, 64 * kGranularity);
-    space.unmap(segment);
+    space.unmap(segment, 64 * kGranularity);
     std::exit(space.window_bytes() == window && space.capacity() == window ? 0 : 4);
   }
 };
@@ -285,11 +314,11 @@ TEST_F(AddressSpaceDeathTest, TheWholeCapacityCanBeMappedAndNoMore) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST_F(AddressSpaceDeathTest, UnmappingWhatIsNoSegmentEndsTheProcess) {
+TEST_F(AddressSpaceDeathTest, UnmappingWhatIsNotMappedEndsTheProcess) {
   EXPECT_DEATH(
       {
         auto& space = AddressSpace::get();
-        space.unmap(offset(space.map(0, 2 * kGranularity), kGranularity));
+        space.unmap(space.map(0, 2 * kGranularity), 3 * kGranularity);
       },
       "");
 }

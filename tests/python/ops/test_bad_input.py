@@ -369,6 +369,7 @@ AT_CALL: dict[str, Case] = {
 not_finite = torch.full((2, 2), float("nan"))
 
 OF_THE_STREAM: dict[str, Case] = {
+    "put-index": (lambda x, i, s: x.put_(i, s), ones(3), ints(5), ones(1)),
     "embedding": (F.embedding, ints(1, 9), ones(3, 2)),
     "embedding-negative": (F.embedding, ints(-1), ones(3, 2)),
     "embedding_renorm": (lambda i, w: torch.embedding_renorm_(w, i, 1.0, 2.0), ints(9), ones(3, 2)),
@@ -425,7 +426,6 @@ WAITS: dict[str, Case] = {
     "matrix_power-singular": (lambda x: torch.linalg.matrix_power(x, -1), singular),
     "bincount-negative": (torch.bincount, ints(-1)),
     "repeat_interleave-negative": (torch.repeat_interleave, ones(2), ints(1, -1)),
-    "put-index": (lambda x, i, s: x.put_(i, s), ones(3), ints(5), ones(1)),
     "cholesky_ex-indefinite": (lambda x: torch.linalg.cholesky_ex(x, check_errors=True), indefinite),
     "solve_ex-singular": (lambda a, b: torch.linalg.solve_ex(a, b, check_errors=True), singular, ones(2)),
 }

@@ -8,8 +8,7 @@ host wait: a wait would raise an error.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -17,16 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
-
-
-@contextmanager
-def no_waits() -> Iterator[None]:
-    """Within it, an operator that makes the host wait for the device raises an error."""
-    torch.openreg.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.openreg.set_sync_debug_mode("default")
+from waits import no_waits
 
 
 def to(device, values):

@@ -209,3 +209,21 @@ def test_a_probability_out_of_range_is_an_error_of_the_stream():
     torch.bernoulli(torch.tensor([0.5, 2.0], device="openreg"))
     with pytest.raises(torch.AcceleratorError, match=r"bernoulli_\.Tensor failed"):
         torch.accelerator.synchronize()
+
+
+CERTAIN = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "view",
+    [lambda p: p.t(), lambda p: p[:, 1:].expand(3, 40), lambda p: p[0].expand(40, 2), lambda p: p.flip(1)[::2]],
+    ids=["transposed", "expanded rows", "expanded columns", "with steps"],
+)
+def test_bernoulli_takes_each_probability_from_its_place(view, dtype):
+    probabilities = view(CERTAIN.to("openreg", dtype))
+    expected = view(CERTAIN.to(dtype))
+    assert torch.equal(torch.bernoulli(probabilities).cpu(), expected)
+    for out_dtype in (torch.float32, torch.float64, torch.int64):
+        out = torch.full(expected.shape, 7, dtype=out_dtype, device="openreg")
+        assert torch.equal(out.bernoulli_(probabilities).cpu(), expected.to(out_dtype))

@@ -252,6 +252,52 @@ def test_dropout_counts_vectors_in_the_order_of_memory():
     assert torch.equal(masks[1].t().reshape(-1), masks[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.half])
+def test_fused_dropout_is_dropout_by_the_probability_to_keep(dtype):
+    x = torch.randn(4, 250, dtype=dtype, device="openreg")
+    torch.manual_seed(3)
+    expected, expected_mask = torch.native_dropout(x, 0.25, True)
+    torch.manual_seed(3)
+    y, mask = torch._fused_dropout(x, 0.75)
+    assert mask.dtype == torch.uint8
+    assert torch.equal(y, expected)
+    assert torch.equal(mask, expected_mask)
+    seeded = [torch._fused_dropout(x, 0.75, generator=torch.Generator("openreg").manual_seed(3))[1] for _ in range(2)]
+    assert torch.equal(seeded[0], mask)
+    assert torch.equal(seeded[1], mask)
+    empty, no_mask = torch._fused_dropout(x[:0], 0.75)
+    assert empty.shape == no_mask.shape == (0, 250)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.half])
+def test_fused_dropout_has_the_gradient_of_what_it_keeps(dtype):
+    x = torch.randn(1000, dtype=dtype, device="openreg", requires_grad=True)
+    grad = torch.randn(1000, dtype=dtype, device="openreg")
+    y, mask = torch._fused_dropout(x, 0.7)
+    y.backward(grad)
+    torch.testing.assert_close(x.grad.cpu(), (grad.cpu().float() * mask.cpu() / 0.7).to(dtype))
+
+
+def test_masked_scale_rounds_once():
+    x = torch.tensor([1.0, 3.0, 5.0], dtype=torch.half)
+    mask = torch.tensor([1, 0, 1], dtype=torch.uint8)
+    scaled = torch._masked_scale(x.to("openreg"), mask.to("openreg"), 1.0003)
+    assert torch.equal(scaled.cpu(), (x.double() * mask * 1.0003).half())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: torch._fused_dropout(x.long(), 0.5), NotImplementedError, "not implemented for 'Long'"),
+        (lambda x: torch._masked_scale(x, x.bool(), 2.0), RuntimeError, "mask should be torch.uint8 dtype"),
+        (lambda x: torch._masked_scale(x, x[:1].byte(), 2.0), RuntimeError, "expected a mask of shape"),
+    ],
+)
+def test_wrong_arguments_of_fused_dropout_raise_at_the_call(call, error, message):
+    with pytest.raises(error, match=message):
+        call(torch.ones(3, device="openreg"))
+
+
 def test_dropout_of_nested_tensors_draws_on_the_device():
     nested = torch.nested.nested_tensor([torch.ones(50, device="openreg"), torch.ones(30, device="openreg")])
     torch.manual_seed(2)

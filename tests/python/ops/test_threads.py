@@ -46,3 +46,19 @@ def test_eight_threads_on_four_streams_of_two_devices_two_hundred_times():
                 done.result()
     torch.accelerator.synchronize(0)
     torch.accelerator.synchronize(1)
+
+
+def test_an_engine_computes_with_one_thread_whatever_it_has_run(run_python):
+    """The threads of a team have the name of the engine that made it. `randn` is a kernel of ours, `+` is torch's."""
+    run_python(
+        "import time, torch\n"
+        "from pathlib import Path\n"
+        "torch.set_num_threads(4)\n"
+        "x = torch.randn(1 << 20, device='openreg')\n"
+        "y = x + x\n"
+        "while not torch.openreg.current_stream().query(): time.sleep(0.001)\n"  # the host does not help
+        "names = [(task / 'comm').read_text().strip() for task in Path('/proc/self/task').iterdir()]\n"
+        "assert torch.openreg.scheduler_stats()['commands_by_engines'] > 0\n"
+        "assert names.count('openreg-engine') == torch.openreg.scheduler_stats()['engines'], names\n",
+        TORCH_OPENREG_ENGINES="1",
+    )

@@ -1,0 +1,98 @@
+#include "backend/allocator_settings.h"
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/util/env.h>
+
+#include <algorithm>
+#include <exception>
+#include <set>
+#include <string>
+
+#include "memory/device_heap.h"
+#include "memory/policy.h"
+#include "runtime/settings.h"
+
+namespace openreg::backend {
+
+namespace {
+
+using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+
+// What the heaps do, and what PyTorch's host allocator does for us.
+const std::set<std::string>& served_keys() {
+  static const std::set<std::string> keys{
+      "max_split_size_mb",        "max_non_split_rounding_mb",     "garbage_collection_threshold",
+      "roundup_power2_divisions", "pinned_use_background_threads", "pinned_max_round_threshold_mb",
+      "pinned_max_cached_size_mb"};
+  return keys;
+}
+
+// PyTorch's parser takes any key, since others may be some device's.
+void warn_of_unserved_keys(const std::string& settings) {
+  const c10::CachingAllocator::ConfigTokenizer tokens(settings);
+  std::string unserved;
+  for (std::size_t i = 0; i < tokens.size(); i = tokens.skipKey(i) + 1) {
+    if (tokens[i] == ",") ++i;
+    if (i >= tokens.size()) break;
+    if (!served_keys().contains(tokens[i])) unserved += (unserved.empty() ? "" : ", ") + tokens[i];
+  }
+  if (unserved.empty()) return;
+  TORCH_WARN_ONCE(
+      "openreg: PYTORCH_ALLOC_CONF names settings that mean nothing to this device (got ", unserved,
+      "); docs/settings.md lists those that do");
+}
+
+memory::Policy policy() {
+  memory::Policy result;
+  result.max_split_bytes = Config::max_split_size();
+  result.max_non_split_rounding = Config::max_non_split_rounding_size();
+  result.garbage_collection_threshold = Config::garbage_collection_threshold();
+  const auto& divisions = Config::roundup_power2_divisions();
+  std::copy_n(divisions.begin(), std::min(divisions.size(), result.power2_divisions.size()),
+              result.power2_divisions.begin());
+  return result;
+}
+
+// PyTorch's parser names neither the variable nor, mostly, what is wrong with it.
+void read_environment() {
+  std::string reason;
+  try {
+    Config::instance();
+    return;
+  } catch (const c10::ValueError& e) {
+    reason = std::string(": ") + e.what_without_backtrace();
+  } catch (const std::exception&) {
+  }
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    const auto value = c10::utils::get_env(name);
+    TORCH_CHECK(!value.has_value(), "openreg: ", name, " is malformed (got ", *value,
+                ", expected key:value,... as docs/settings.md has them)", reason);
+  }
+  TORCH_CHECK(false, "openreg: PyTorch's allocator settings are malformed", reason);
+}
+
+void apply() {
+  const auto present = policy();
+  for (int device = 0; device < openreg::device_count(); ++device) {
+    memory::device_heap(device).locked([&](memory::Heap& heap) { heap.set_policy(present); });
+  }
+  warn_of_unserved_keys(Config::last_allocator_settings());
+}
+
+}  // namespace
+
+void follow_allocator_settings() {
+  static const bool followed = [] {
+    read_environment();
+    // There is one hook in a process. Where another device has it, settings made at run time are
+    // not seen here.
+    if (!Config::getConfigParserHook()) {
+      Config::registerDeviceConfigParserHook([](const std::string&) { apply(); }, {});
+    }
+    apply();
+    return true;
+  }();
+  (void)followed;
+}
+
+}  // namespace openreg::backend

@@ -1,0 +1,98 @@
+#include "backend/memory_history.h"
+
+#include <torch/csrc/profiler/combined_traceback.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "memory/device_heap.h"
+#include "runtime/settings.h"
+
+namespace openreg::backend {
+
+namespace {
+
+using c10::CachingDeviceAllocator::RecordContext;
+
+std::atomic<bool> of_allocations{false};
+std::atomic<bool> of_frees{false};
+std::atomic<bool> with_cpp{false};
+
+memory::Context gather() {
+  return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, with_cpp);
+}
+
+memory::Action to_action(const std::string& name) {
+  using Entry = c10::CachingDeviceAllocator::TraceEntry;
+  switch (c10::CachingDeviceAllocator::parseTraceEntryAction(name)) {
+    case Entry::ALLOC:
+      return memory::Action::kAlloc;
+    case Entry::FREE_REQUESTED:
+      return memory::Action::kFreeRequested;
+    case Entry::FREE_COMPLETED:
+      return memory::Action::kFreeCompleted;
+    case Entry::SEGMENT_ALLOC:
+      return memory::Action::kSegmentAlloc;
+    case Entry::SEGMENT_FREE:
+      return memory::Action::kSegmentFree;
+    case Entry::SEGMENT_MAP:
+      return memory::Action::kSegmentMap;
+    case Entry::SEGMENT_UNMAP:
+      return memory::Action::kSegmentUnmap;
+    case Entry::SNAPSHOT:
+      return memory::Action::kSnapshot;
+    case Entry::OOM:
+      return memory::Action::kOutOfMemory;
+  }
+  TORCH_INTERNAL_ASSERT(false, "openreg: an action that the installed torch should not have");
+}
+
+}  // namespace
+
+void record_memory_history(const HistoryRequest& request) {
+  memory::HistoryOptions options;
+  if (request.enabled) {
+    options.enabled = true;
+    options.blocks = request.context >= RecordContext::STATE;
+    options.allocations = request.context >= RecordContext::ALLOC;
+    options.frees = request.context >= RecordContext::ALL;
+    options.max_entries = request.trace ? request.max_entries : 0;
+    for (const auto& name : request.skip_actions)
+      options.skipped |= std::uint32_t{1} << static_cast<unsigned>(to_action(name));
+  }
+  for (int device = 0; device < openreg::device_count(); ++device) {
+    memory::device_heap(device).locked([&](memory::Heap& heap) {
+      if (request.clear || !request.enabled) heap.history().clear();
+      heap.history().configure(options);
+    });
+  }
+  with_cpp = request.cpp_stacks;
+  of_allocations = options.blocks;
+  of_frees = options.frees;
+}
+
+std::string python_stack() {
+  constexpr std::size_t kFrames = 12;
+  const auto traceback = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false,
+                                                          /*cpp=*/false);
+  const auto symbols = torch::symbolize({traceback.get()});
+  std::string text;
+  const auto& frames = symbols.tracebacks.at(0);
+  for (std::size_t i = 0; i < std::min(frames.size(), kFrames); ++i) {
+    const auto& frame = symbols.all_frames.at(frames[i]);
+    if (!text.empty()) text += "\n";
+    text += frame.filename + ":" + std::to_string(frame.lineno) + " in " + frame.funcname;
+  }
+  return text.empty() ? "(no Python frame: a thread of autograd's, or C++)" : text;
+}
+
+memory::Context context_of_allocation() {
+  return of_allocations.load(std::memory_order_relaxed) ? gather() : nullptr;
+}
+
+memory::Context context_of_free() {
+  return of_frees.load(std::memory_order_relaxed) ? gather() : nullptr;
+}
+
+}  // namespace openreg::backend

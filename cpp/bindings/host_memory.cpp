@@ -1,0 +1,60 @@
+#include "backend/host_allocator.h"
+#include "bindings/bindings.h"
+
+namespace openreg::bindings {
+
+namespace {
+
+nb::dict to_dict(const c10::CachingAllocator::Stat& stat) {
+  nb::dict result;
+  result["current"] = stat.current;
+  result["peak"] = stat.peak;
+  result["allocated"] = stat.allocated;
+  result["freed"] = stat.freed;
+  return result;
+}
+
+nb::dict to_dict(const c10::CachingAllocator::DurationStat& stat) {
+  nb::dict result;
+  result["total"] = stat.total;
+  result["max"] = stat.max;
+  result["min"] = stat.min;
+  result["count"] = stat.count;
+  result["avg"] = stat.count == 0 ? 0 : stat.total / stat.count;
+  return result;
+}
+
+// With the names of torch.cuda.host_memory_stats.
+nb::dict host_memory_stats() {
+  nb::dict result;
+  const auto stats = [] {
+    const nb::gil_scoped_release release;
+    return backend::host_memory_stats();
+  }();
+  if (!stats) return result;
+  const at::HostStats& blocks = stats->blocks;
+  result["allocations"] = to_dict(blocks.allocations);
+  result["allocated_bytes"] = to_dict(blocks.allocated_bytes);
+  result["active_requests"] = to_dict(blocks.active_requests);
+  result["active_bytes"] = to_dict(blocks.active_bytes);
+  result["num_host_alloc"] = blocks.num_host_alloc;
+  result["num_host_free"] = blocks.num_host_free;
+  result["host_alloc_time"] = to_dict(blocks.host_alloc_time);
+  result["host_free_time"] = to_dict(blocks.host_free_time);
+  result["locked_bytes"] = to_dict(stats->locked_bytes);
+  return result;
+}
+
+}  // namespace
+
+void init_host_memory(nb::module_& m) {
+  m.def("host_memory_stats", &host_memory_stats, "Statistics of pinned memory; {} before its use.");
+  m.def(
+      "reset_accumulated_host_memory_stats",
+      [] { backend::host_allocator().reset_accumulated_stats(); }, ReleaseGil());
+  m.def(
+      "reset_peak_host_memory_stats", [] { backend::host_allocator().reset_peak_stats(); },
+      ReleaseGil());
+}
+
+}  // namespace openreg::bindings

@@ -1,0 +1,148 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <thread>
+
+#include "backend/allocator.h"
+#include "backend/device.h"
+#include "backend/exception.h"
+#include "backend/stream.h"
+#include "bindings/bindings.h"
+#include "memory/debugger.h"
+#include "memory/device_heap.h"
+#include "runtime/address_space.h"
+#include "runtime/process.h"
+
+namespace openreg::bindings {
+
+namespace {
+
+memory::DeviceHeap& heap_of(int device) {
+  return memory::device_heap(backend::resolve_device(static_cast<c10::DeviceIndex>(device)));
+}
+
+// --- Memory without a tensor ---
+
+std::uintptr_t raw_allocate(std::size_t bytes, int device, std::optional<std::int64_t> stream) {
+  return backend::translate_errors([&] {
+    const auto index = backend::resolve_device(static_cast<c10::DeviceIndex>(device));
+    auto& where = stream ? find_stream(index, *stream) : backend::current_stream(index);
+    return reinterpret_cast<std::uintptr_t>(backend::allocate_raw(bytes, where));
+  });
+}
+
+void raw_delete(std::uintptr_t address) {
+  backend::deallocate_raw(reinterpret_cast<void*>(address));
+}
+
+// --- Pools ---
+
+// As CUDA's: the first number is for the pools that graphs make of their own.
+memory::PoolId make_pool(int device, bool use_on_oom, bool no_split) {
+  static std::atomic<unsigned long long> last{0};
+  const memory::PoolId id{0, ++last};
+  heap_of(device).locked([&](memory::Heap& heap) {
+    heap.add_use(id);
+    heap.set_use_on_oom(id, use_on_oom);
+    heap.set_no_split(id, no_split);
+  });
+  return id;
+}
+
+// Its unused memory goes back on all devices: use_mem_pool() takes any device.
+void release_pool(int device, memory::PoolId id) {
+  if (in_bad_fork() || is_shut_down()) return;
+  heap_of(device).locked([&](memory::Heap& heap) { heap.remove_use(id); });
+  backend::translate_errors([&] {
+    for (int i = 0; i < AddressSpace::get().devices(); ++i) {
+      auto& heap = memory::device_heap(i);
+      // Giving back waits for the device: not where there is nothing to give.
+      if (!heap.locked([&](memory::Heap& of) { return of.segments(&id).empty(); }))
+        heap.empty_cache(id);
+    }
+  });
+}
+
+int pool_uses(int device, memory::PoolId id) {
+  return heap_of(device).locked([&](memory::Heap& heap) { return heap.uses(id); });
+}
+
+int begin_pool_use(int device, memory::PoolId id) {
+  const auto is_this_thread = [thread = std::this_thread::get_id()](const Stream&) {
+    return std::this_thread::get_id() == thread;
+  };
+  return heap_of(device).locked(
+      [&](memory::Heap& heap) { return heap.add_route(id, is_this_thread); });
+}
+
+void end_pool_use(int device, int route) {
+  if (in_bad_fork()) return;
+  heap_of(device).locked([&](memory::Heap& heap) { heap.remove_route(route); });
+}
+
+// --- Figures that PyTorch does not pass on ---
+
+nb::dict to_dict(const memory::Counter& counter) {
+  nb::dict result;
+  result["current"] = counter.current;
+  result["peak"] = counter.peak;
+  result["allocated"] = counter.allocated;
+  result["freed"] = counter.freed;
+  return result;
+}
+
+nb::dict reserved_by_private_pools(int device) {
+  const auto counters =
+      heap_of(device).locked([](memory::Heap& heap) { return heap.reserved_by_private_pools(); });
+  nb::dict result;
+  for (const auto& [pool, counter] : counters) {
+    nb::dict of_pool;
+    of_pool["all"] = to_dict(counter.all());
+    of_pool["small_pool"] = to_dict(counter.of(memory::SizeClass::kSmall));
+    of_pool["large_pool"] = to_dict(counter.of(memory::SizeClass::kLarge));
+    result[nb::cast(pool)] = of_pool;
+  }
+  return result;
+}
+
+}  // namespace
+
+void init_memory(nb::module_& m) {
+  m.def("raw_allocate", &raw_allocate, nb::arg("bytes"), nb::arg("device"),
+        nb::arg("stream").none(), ReleaseGil(),
+        "Address of memory for the work of the stream with this id, or of the current one.");
+  m.def("raw_delete", &raw_delete, nb::arg("address"), ReleaseGil());
+  m.def(
+      "set_memory_fraction",
+      [](int device, double fraction) { heap_of(device).set_fraction(fraction); },
+      nb::arg("device"), nb::arg("fraction"), ReleaseGil());
+  m.def(
+      "get_memory_fraction", [](int device) { return heap_of(device).fraction(); },
+      nb::arg("device"), ReleaseGil());
+  m.def("make_pool", &make_pool, nb::arg("device"), nb::arg("use_on_oom"), nb::arg("no_split"),
+        ReleaseGil(), "A new private pool, used once; its id.");
+  m.def("release_pool", &release_pool, nb::arg("device"), nb::arg("pool"), ReleaseGil(),
+        "Ends the use that make_pool() began, and gives unused memory of the pool back.");
+  m.def("pool_uses", &pool_uses, nb::arg("device"), nb::arg("pool"), ReleaseGil());
+  m.def("begin_pool_use", &begin_pool_use, nb::arg("device"), nb::arg("pool"), ReleaseGil(),
+        "From now on the calling thread's allocations come from the pool; what end_pool_use() "
+        "takes.");
+  m.def("end_pool_use", &end_pool_use, nb::arg("device"), nb::arg("use"), ReleaseGil());
+  m.def("reserved_by_private_pools", &reserved_by_private_pools, nb::arg("device"));
+  m.def(
+      "debugs_memory", [] { return memory::Debugger::get() != nullptr; },
+      "Errors in the use of memory are looked for (TORCH_OPENREG_DEBUG_MEMORY).");
+  m.def(
+      "forget_block",
+      [](std::uintptr_t address) {
+        memory::Debugger::get()->forget(reinterpret_cast<const void*>(address));
+      },
+      nb::arg("address"), ReleaseGil(), "This block, where one begins there, counts as no leak.");
+}
+
+}  // namespace openreg::bindings

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace openreg {
+class Stream;
+}
+
+namespace openreg::memory {
+
+/// A point in the work of a stream.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  virtual bool passed() const noexcept = 0;
+};
+
+/// What a heap needs of its device.
+class Backing {
+ public:
+  struct Addresses {
+    std::uintptr_t begin;
+    std::size_t bytes;
+  };
+
+  virtual ~Backing() = default;
+  /// Where all memory of map() lies. Asked once, after the first map().
+  virtual Addresses addresses() const = 0;
+  /// New memory of `bytes`, a multiple of kSegmentBytes; nullptr where the device has no room.
+  virtual void* map(std::size_t bytes) = 0;
+  /// The same right behind memory of map() that ends at `end`; false where that is not possible.
+  virtual bool extend(void* end, std::size_t bytes) = 0;
+  /// Takes memory of map() and extend() back, in any pieces of kSegmentBytes.
+  virtual void unmap(void* memory, std::size_t bytes) noexcept = 0;
+  /// The end of the work that `stream` has now.
+  virtual std::unique_ptr<Mark> mark(Stream& stream) = 0;
+};
+
+}  // namespace openreg::memory

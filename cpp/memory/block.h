@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "memory/statistics.h"
+
+namespace openreg {
+class Stream;
+}
+
+namespace openreg::memory {
+
+class Pool;
+struct Segment;
+
+/// Where and why memory was taken, for those who ask later; what it is, only its maker knows.
+using Context = std::shared_ptr<void>;
+
+inline constexpr std::size_t kBlockBytes = 512;  ///< sizes and addresses are multiples of it
+inline constexpr std::size_t kSmallBytes = std::size_t{1} << 20;    ///< the largest small block
+inline constexpr std::size_t kSegmentBytes = std::size_t{2} << 20;  ///< segments' granularity
+
+constexpr SizeClass class_of(std::size_t rounded) {
+  return rounded <= kSmallBytes ? SizeClass::kSmall : SizeClass::kLarge;
+}
+
+constexpr std::int64_t signed_bytes(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t granularity) {
+  return (bytes + granularity - 1) / granularity * granularity;
+}
+
+/// A piece of a segment: one tensor's memory, or memory that nobody holds. The blocks of a segment
+/// are linked in the order of their addresses and leave no gap.
+struct Block {
+  enum class State : std::uint8_t {
+    kFree,      ///< in a free list
+    kHeld,      ///< the program has it
+    kPending,   ///< the program has let go of it, but other streams use it still
+    kDetached,  ///< on its way back to the device
+  };
+
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  std::size_t requested = 0;
+  Segment* segment = nullptr;
+  Block* left = nullptr;  ///< neighbours in the segment
+  Block* right = nullptr;
+  Block* previous = nullptr;  ///< neighbours in a free list's bin
+  Block* next = nullptr;
+  State state = State::kFree;
+  std::uint32_t marks = 0;       ///< of other streams, not passed yet
+  std::uint64_t freed_at = 0;    ///< how many allocations the heap had made when it became free
+  std::vector<Stream*> users{};  ///< other streams that use it, see Heap::record_stream()
+  Context context{};             ///< of the allocation, where history is recorded
+
+  std::byte* end() const { return address + bytes; }
+  bool is_part() const { return left != nullptr || right != nullptr; }
+};
+
+/// Addresses with memory behind them, without a gap, for the work of one stream.
+struct Segment {
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  Stream* stream = nullptr;  ///< whose work it is for
+  Pool* pool = nullptr;
+  SizeClass size_class = SizeClass::kSmall;
+  bool is_oversize = false;  ///< one block, see Policy::max_split_bytes
+  Block* first = nullptr;
+  Block* last = nullptr;
+  Context context{};  ///< of the allocation that it was mapped for, where history is recorded
+
+  std::byte* end() const { return address + bytes; }
+};
+
+}  // namespace openreg::memory

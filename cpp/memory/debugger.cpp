@@ -1,0 +1,371 @@
+#include "memory/debugger.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "runtime/address_space.h"
+#include "runtime/error.h"
+#include "runtime/process.h"
+#include "runtime/settings.h"
+#include "runtime/stream.h"
+
+namespace openreg::memory {
+
+// Note [Debugging memory]
+// A block gets kGuardBytes more on either side. What is done to its memory are commands of its own
+// stream, so that they come in order with the program's:
+//
+// - *prepare*, when it is allocated: the guards get a pattern, and the block one that is NaN in all
+//   types of floating point. Who computes with memory that was never written sees NaN.
+// - *release*, when it is freed. Commands of other streams that use the block must be done by now:
+//   freed without record_stream() and without having waited for them, its memory could be given to
+//   others while they run. Then the guards must be intact. Then all of it gets another pattern, NaN
+//   too.
+// - *check*, when its memory is part of another block: the pattern of release must be intact, or
+//   somebody wrote there after the free.
+//
+// A command that finds an error fails, as a kernel does: the stream's next synchronisation raises
+// it. Whoever synchronises looks at the guards of all blocks as well. A command that is submitted
+// with memory that has been freed is refused at the call.
+//
+// Memory that went back to the device and was mapped again is zero, which is therefore never an
+// error, in whole pieces of kSegmentBytes. A poisoned stream skips the commands above: what they
+// did not write, nobody checks.
+
+namespace {
+
+constexpr std::size_t kGuardBytes = kBlockBytes;
+constexpr int kGuardByte = 0xA5;
+constexpr int kFreshByte = 0xFF;
+constexpr std::uint16_t kFreedPattern = 0x7FFB;  // as float, double, half and bfloat16: NaN
+
+// A command never sees the process's debugger go: it is leaked.
+template <class T>
+T* in_aperture(T* address) {
+  return static_cast<T*>(AddressSpace::get().aperture(address));
+}
+
+bool holds(const std::byte* begin, const std::byte* end, int byte) {
+  return std::all_of(begin, end, [&](std::byte b) { return b == static_cast<std::byte>(byte); });
+}
+
+void fill_freed(std::byte* begin, std::byte* end) {
+  auto* words = reinterpret_cast<std::uint16_t*>(begin);
+  std::fill(words, words + (end - begin) / 2, kFreedPattern);
+}
+
+bool holds_freed(const std::byte* begin, const std::byte* end) {
+  const auto* words = reinterpret_cast<const std::uint16_t*>(begin);
+  return std::all_of(words, words + (end - begin) / 2,
+                     [](std::uint16_t w) { return w == kFreedPattern; });
+}
+
+std::string indented(const std::string& text) {
+  std::string result = "    ";
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "    ";
+  }
+  return result;
+}
+
+void print_leaks() {
+  if (in_bad_fork()) return;
+  const std::string leaks = Debugger::get()->describe_leaks();
+  if (!leaks.empty()) std::fprintf(stderr, "%s\n", leaks.c_str());
+}
+
+}  // namespace
+
+std::atomic<Debugger*> Debugger::instance_{nullptr};
+
+void Debugger::start_if_asked() {
+  if (!settings().debug_memory) return;
+  static const bool started = [] {
+    instance_ = new Debugger;  // leaked: tensors may outlive static destruction
+    std::atexit(&print_leaks);
+    return true;
+  }();
+  (void)started;
+}
+
+std::byte* Debugger::Record::data() const { return block + kGuardBytes; }
+
+std::string Debugger::Record::describe() const {
+  std::string text = std::to_string(bytes) +
+                     " bytes on openreg:" + std::to_string(stream->device()) + ", stream " +
+                     std::to_string(stream->id()) + ", allocated at\n" + indented(allocated_at);
+  if (!freed_at.empty()) text += "\n  and freed at\n" + indented(freed_at);
+  return text;
+}
+
+// --- Commands ---
+
+struct Debugger::Arguments {
+  std::uint64_t id;
+  std::byte* begin = nullptr;
+  std::byte* end = nullptr;
+
+  explicit Arguments(std::uint64_t id, std::byte* begin = nullptr, std::byte* end = nullptr)
+      : id(id), begin(begin), end(end) {}
+  explicit Arguments(std::span<const std::byte> bytes) {
+    std::memcpy(this, bytes.data(), sizeof *this);
+  }
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(this, 1)); }
+};
+
+const Kernel& Debugger::prepare_kernel() {
+  static const Kernel kernel("openreg::debug_prepare_block", &run_prepare);
+  return kernel;
+}
+
+const Kernel& Debugger::release_kernel() {
+  static const Kernel kernel("openreg::debug_release_block", &run_release);
+  return kernel;
+}
+
+const Kernel& Debugger::check_freed_kernel() {
+  static const Kernel kernel("openreg::debug_check_freed_memory", &run_check_freed);
+  return kernel;
+}
+
+Debugger::Record Debugger::record_of(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  return records_.at(id);
+}
+
+void Debugger::run_prepare(std::span<const std::byte> bytes) {
+  auto& self = *get();
+  const Arguments arguments(bytes);
+  const auto record = self.record_of(arguments.id);
+  std::byte* const block = in_aperture(record.block);
+  std::memset(block, kGuardByte, record.block_bytes);
+  std::memset(block + kGuardBytes, kFreshByte, record.bytes);
+  const std::lock_guard lock(self.mutex_);
+  self.records_.at(arguments.id).guarded = true;
+}
+
+void Debugger::run_release(std::span<const std::byte> bytes) {
+  auto& self = *get();
+  const Arguments arguments(bytes);
+  const auto record = self.record_of(arguments.id);
+  for (const auto& use : record.foreign_uses) {
+    if (use.done->query()) continue;
+    throw Error("openreg: memory was freed while stream " + std::to_string(use.stream->id()) +
+                " still used it; call record_stream() before, or wait for that stream: " +
+                record.describe());
+  }
+  const std::string error = record.guarded ? self.broken_guard(record) : "";
+  {
+    const std::lock_guard lock(self.mutex_);
+    auto& present = self.records_.at(arguments.id);
+    present.guarded = false;
+    present.filled = true;
+  }
+  std::byte* const block = in_aperture(record.block);
+  fill_freed(block, block + record.block_bytes);
+  if (!error.empty()) throw Error(error);
+}
+
+void Debugger::run_check_freed(std::span<const std::byte> bytes) {
+  auto& self = *get();
+  const Arguments arguments(bytes);
+  const auto record = self.record_of(arguments.id);
+  {
+    const std::lock_guard lock(self.mutex_);
+    if (--self.records_.at(arguments.id).ranges == 0) self.records_.erase(arguments.id);
+  }
+  if (!record.filled) return;
+  for (std::byte* piece = arguments.begin; piece != arguments.end;) {
+    const auto rest = kSegmentBytes - reinterpret_cast<std::uintptr_t>(piece) % kSegmentBytes;
+    std::byte* const end = piece + std::min(rest, static_cast<std::size_t>(arguments.end - piece));
+    if (!holds_freed(in_aperture(piece), in_aperture(end - 1) + 1) &&
+        !holds(in_aperture(piece), in_aperture(end - 1) + 1, 0)) {
+      throw Error("openreg: memory was written after it was freed: " + record.describe());
+    }
+    piece = end;
+  }
+}
+
+// What is wrong with a record's guards; empty if nothing is.
+std::string Debugger::broken_guard(const Record& record) const {
+  const std::byte* const block = in_aperture(record.block);
+  const std::byte* const data = block + kGuardBytes;
+  const std::byte* const end = block + record.block_bytes;
+  if (!holds(block, data, kGuardByte))
+    return "openreg: memory was written in front of a block: " + record.describe();
+  if (!holds(data + record.bytes, end, kGuardByte))
+    return "openreg: memory was written behind the end of a block: " + record.describe();
+  return "";
+}
+
+// --- What the host does ---
+
+DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
+                                          std::string where, const Context& context) {
+  const std::size_t guarded = bytes + 2 * kGuardBytes;
+  auto result = heap.allocate(std::max(bytes, guarded), stream, context);  // they may wrap around
+  if (result.address == nullptr) return result;
+  auto* const block = static_cast<std::byte*>(result.address);
+  const auto block_bytes = static_cast<std::size_t>(result.usage.bytes);
+  std::vector<Check> checks;
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    checks = take_freed(block, block + block_bytes);
+    id = ++last_id_;
+    held_[block + kGuardBytes] = id;
+    records_.emplace(id, Record{.block = block,
+                                .block_bytes = block_bytes,
+                                .bytes = bytes,
+                                .stream = &stream,
+                                .allocated_at = std::move(where)});
+  }
+  for (const auto& [begin, end, old] : checks)
+    stream.submit(check_freed_kernel(), Arguments(old, begin, end).bytes());
+  stream.submit(prepare_kernel(), Arguments(id).bytes());
+  result.address = block + kGuardBytes;
+  return result;
+}
+
+// Takes [begin, end) out of what is known to be freed: each piece is to be checked.
+std::vector<Debugger::Check> Debugger::take_freed(std::byte* begin, std::byte* end) {
+  std::vector<Check> checks;
+  auto it = freed_.upper_bound(begin);
+  if (it != freed_.begin()) --it;
+  while (it != freed_.end() && it->first < end) {
+    std::byte* const first = it->first;
+    const auto [last, id] = it->second;
+    if (last <= begin) {
+      ++it;
+      continue;
+    }
+    it = freed_.erase(it);
+    auto& ranges = records_.at(id).ranges;
+    if (first < begin) {
+      freed_[first] = {begin, id};
+      ++ranges;
+    }
+    if (last > end) {
+      it = freed_.emplace(end, Range{last, id}).first;
+      ++ranges;
+    }
+    checks.push_back({std::max(first, begin), std::min(last, end), id});
+  }
+  return checks;
+}
+
+DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string where,
+                                 const Context& context) {
+  auto* const data = static_cast<std::byte*>(address);
+  std::uint64_t id = 0;
+  Record record;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = held_.find(data);
+    if (found != held_.end()) {
+      id = found->second;
+      held_.erase(found);
+      record = records_.at(id);
+      records_.at(id).freed_at = std::move(where);
+    }
+  }
+  if (id == 0) return heap.free(address, context);  // which says what is wrong
+  // Streams that were told may use it still: it is filled when they are done.
+  for (auto* user : record.recorded) {
+    Event event;
+    event.mark(*user);
+    event.wait(*record.stream);
+  }
+  record.stream->submit(release_kernel(), Arguments(id).bytes());
+  {
+    const std::lock_guard lock(mutex_);
+    freed_[record.block] = {record.block + record.block_bytes, id};
+    records_.at(id).ranges = 1;
+  }
+  return heap.free(record.block, context);
+}
+
+void Debugger::record_stream(DeviceHeap& heap, void* address, Stream& stream) {
+  void* block = address;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = held_.find(static_cast<std::byte*>(address));
+    if (found != held_.end()) {
+      auto& record = records_.at(found->second);
+      block = record.block;
+      if (&stream != record.stream &&
+          std::ranges::find(record.recorded, &stream) == record.recorded.end())
+        record.recorded.push_back(&stream);
+    }
+  }
+  heap.record_stream(block, stream);
+}
+
+void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
+                      std::span<const void* const> memory) {
+  std::vector<std::uint64_t> foreign;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const void* const address : memory) {
+      const auto* const data = static_cast<const std::byte*>(address);
+      const auto held = held_.find(data);
+      if (held != held_.end()) {
+        if (records_.at(held->second).stream != &stream) foreign.push_back(held->second);
+        continue;
+      }
+      const auto after = freed_.upper_bound(const_cast<std::byte*>(data));
+      if (after == freed_.begin()) continue;
+      const auto& [end, id] = std::prev(after)->second;
+      if (data >= end) continue;
+      throw Error(std::string("openreg: ") + kernel.name() +
+                  " was called with memory that has been freed: " + records_.at(id).describe());
+    }
+  }
+  stream.submit(kernel, arguments);
+  if (foreign.empty()) return;
+  const auto done = std::make_shared<Event>();
+  done->record(stream);
+  const std::lock_guard lock(mutex_);
+  for (const auto id : foreign) {
+    const auto found = records_.find(id);
+    if (found == records_.end()) continue;
+    const auto& recorded = found->second.recorded;
+    if (std::ranges::find(recorded, &stream) != recorded.end()) continue;
+    auto& uses = found->second.foreign_uses;
+    std::erase_if(uses, [&](const Use& use) { return use.stream == &stream; });
+    uses.push_back({&stream, done});
+  }
+}
+
+void Debugger::check_guards(int device) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [data, id] : held_) {
+    auto& record = records_.at(id);
+    if (record.stream->device() != device || !record.guarded) continue;
+    const std::string error = broken_guard(record);
+    if (error.empty()) continue;
+    record.guarded = false;  // said once
+    throw Error(error);
+  }
+}
+
+void Debugger::forget(const void* address) {
+  const std::lock_guard lock(mutex_);
+  held_.erase(static_cast<const std::byte*>(address));
+}
+
+std::string Debugger::describe_leaks() {
+  const std::lock_guard lock(mutex_);
+  if (held_.empty()) return "";
+  std::string text =
+      "openreg: " + std::to_string(held_.size()) + " blocks of device memory were not freed:";
+  for (const auto& [data, id] : held_) text += "\n  " + records_.at(id).describe();
+  return text;
+}
+
+}  // namespace openreg::memory

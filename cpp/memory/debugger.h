@@ -1,0 +1,105 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "memory/device_heap.h"
+#include "runtime/command.h"
+#include "runtime/event.h"
+
+namespace openreg::memory {
+
+/// Finds errors in the use of device memory that a device hides (TORCH_OPENREG_DEBUG_MEMORY=1). See
+/// Note [Debugging memory] in debugger.cpp for what it finds, and how. Thread safe.
+class Debugger {
+ public:
+  /// The process's debugger; nullptr unless it is asked for. The one thing that it costs where it
+  /// is not.
+  static Debugger* get() noexcept { return instance_.load(std::memory_order_acquire); }
+  /// Called before the first use of device memory.
+  static void start_if_asked();
+
+  // What allocators ask of a DeviceHeap, of blocks with guards around them. `where` says in words
+  // who asks: it comes back in the errors.
+  DeviceHeap::Allocation allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
+                                  std::string where, const Context& context = {});
+  DeviceHeap::Usage free(DeviceHeap& heap, void* address, std::string where,
+                         const Context& context = {});
+  void record_stream(DeviceHeap& heap, void* address, Stream& stream);
+
+  /// Submits a command that uses `memory`, which begins where blocks do; what is not of this
+  /// device's blocks is ignored. Throws Error, and submits nothing, if it has been freed.
+  void submit(Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
+              std::span<const void* const> memory);
+
+  /// Throws Error if something was written beyond one of the device's blocks. The device should be
+  /// idle: what runs now may go unnoticed.
+  void check_guards(int device);
+
+  /// A block that goes when nothing can be submitted any more.
+  void forget(const void* address);
+  /// The blocks that have not been freed, for reading; empty if there are none.
+  std::string describe_leaks();
+
+ private:
+  struct Use {
+    Stream* stream;
+    std::shared_ptr<Event> done;
+  };
+  // A block, from its allocation until others have all of its memory.
+  struct Record {
+    std::byte* block = nullptr;
+    std::size_t block_bytes = 0;
+    std::size_t bytes = 0;  // that the program asked for
+    Stream* stream = nullptr;
+    std::string allocated_at{};
+    std::string freed_at{};
+    bool guarded = false;             // the guards and the pattern of fresh memory are there
+    bool filled = false;              // the pattern of freed memory is there
+    std::size_t ranges = 0;           // in freed_, or being checked
+    std::vector<Use> foreign_uses{};  // the newest of each other stream
+    std::vector<Stream*> recorded{};
+
+    std::byte* data() const;
+    std::string describe() const;
+  };
+  struct Range {
+    std::byte* end;
+    std::uint64_t id;
+  };
+  struct Check {
+    std::byte* begin;
+    std::byte* end;
+    std::uint64_t id;
+  };
+  struct Arguments;  // of the commands below
+
+  static void run_prepare(std::span<const std::byte> arguments);
+  static void run_release(std::span<const std::byte> arguments);
+  static void run_check_freed(std::span<const std::byte> arguments);
+  static const Kernel& prepare_kernel();
+  static const Kernel& release_kernel();
+  static const Kernel& check_freed_kernel();
+
+  Record record_of(std::uint64_t id);
+  std::vector<Check> take_freed(std::byte* begin, std::byte* end);
+  std::string broken_guard(const Record& record) const;
+
+  static std::atomic<Debugger*> instance_;
+
+  std::mutex mutex_;  // guards what follows; never held while something is submitted
+  std::uint64_t last_id_ = 0;
+  std::unordered_map<std::uint64_t, Record> records_;
+  std::map<const std::byte*, std::uint64_t> held_;  // by the address that the program has
+  std::map<std::byte*, Range> freed_;               // by address; they do not overlap
+};
+
+}  // namespace openreg::memory

@@ -1,0 +1,282 @@
+#include "memory/heap.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "runtime/error.h"
+
+namespace openreg::memory {
+
+// Note [Stream order]
+// A block belongs to the stream that it was allocated for. When the program frees it, commands that
+// use it may still be queued; nobody waits for them. The block goes at once to the free list of its
+// own stream, and only later allocations for that stream can get it: their commands come after the
+// old ones in the same queue. That is why free lists are per stream, and why a free costs no
+// synchronisation.
+//
+// A block that other streams used (record_stream) is marked on each of them when it is freed, and
+// is *pending* until all marks have passed. Marks are looked at when memory is asked for, the
+// oldest of each stream first.
+//
+// Memory can go back to the device only when no command uses it, in whichever stream: the owner
+// detaches what is free, waits for the device without a lock, and then releases it. Memory that is
+// freed meanwhile is not among it, so nothing is unmapped that the wait did not cover.
+
+namespace {
+
+// More cannot be rounded up to a segment, nor to a power of two.
+constexpr std::size_t kMaxBytes = std::numeric_limits<std::size_t>::max() / 4;
+
+}  // namespace
+
+Heap::Heap(Backing& backing) : backing_(backing) {}
+
+Heap::~Heap() = default;
+
+void* Heap::allocate_cached(std::size_t bytes, Stream& stream, const Context& context) {
+  if (!pending_.empty()) collect();
+  if (bytes > kMaxBytes) return nullptr;
+  return take_from(route(stream), bytes, stream, context);
+}
+
+void* Heap::allocate(std::size_t bytes, Stream& stream, const Context& context) {
+  if (void* address = allocate_cached(bytes, stream, context)) return address;
+  if (bytes > kMaxBytes) return nullptr;
+  const std::size_t rounded = policy_.round(bytes);
+  auto& pool = route(stream);
+  InactiveChange change;
+  Block* block = extend_segment(pool, rounded, stream, change, context);
+  if (block == nullptr) block = map_segment(pool, rounded, stream, context);
+  return block == nullptr ? nullptr : hold(*block, rounded, bytes, change, context);
+}
+
+void* Heap::allocate_last_resort(std::size_t bytes, Stream& stream, const Context& context) {
+  if (bytes > kMaxBytes) return nullptr;
+  for (auto& [id, pool] : private_pools_) {
+    if (!pool.use_on_oom) continue;
+    if (void* address = take_from(pool, bytes, stream, context)) return address;
+  }
+  return nullptr;
+}
+
+void* Heap::take_from(Pool& pool, std::size_t bytes, Stream& stream, const Context& context) {
+  const std::size_t rounded = policy_.round(bytes);
+  const auto& share = pool.share(stream, class_of(rounded));
+  Block* block = share.free.best_fit(rounded);
+  if (policy_.is_oversize(round_up(rounded, kSegmentBytes))) {
+    Block* const whole = share.oversize.best_fit(rounded);
+    if (whole != nullptr && whole->bytes - rounded < policy_.max_non_split_rounding &&
+        (block == nullptr || whole->bytes <= block->bytes)) {
+      block = whole;
+    }
+  }
+  if (block == nullptr) return nullptr;
+  InactiveChange change;
+  change.add(*block, -1);
+  remove_free(*block);
+  return hold(*block, rounded, bytes, change, context);
+}
+
+// Gives the program `rounded` bytes of a free block that is in no list; the rest stays free.
+void* Heap::hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveChange change,
+                 const Context& context) {
+  const auto& segment = *block.segment;
+  const auto size_class = segment.size_class;
+  if (block.bytes > rounded && !segment.is_oversize && !segment.pool->no_split) {
+    auto& rest = split(block, rounded);
+    insert_free(rest);
+    change.add(rest, +1);
+  }
+  apply(size_class, change);
+
+  block.state = Block::State::kHeld;
+  block.requested = bytes;
+  held_.set(block.address, &block);
+  ++allocations_;
+  statistics_.allocation.add(size_class, 1);
+  statistics_.allocated_bytes.add(size_class, signed_bytes(block.bytes));
+  statistics_.requested_bytes.add(size_class, signed_bytes(bytes));
+  statistics_.active.add(size_class, 1);
+  statistics_.active_bytes.add(size_class, signed_bytes(block.bytes));
+  if (segment.is_oversize) statistics_.oversize_allocations.add(size_class, 1);
+  if (history_.enabled()) {
+    if (history_.options().blocks) block.context = context;
+    record(Action::kAlloc, block, context);
+  }
+  return block.address;
+}
+
+std::size_t Heap::free(void* address, const Context& context) {
+  auto& block = held_block(address);
+  std::vector<std::unique_ptr<Mark>> marks;  // made first: this may throw
+  if (!block.users.empty()) {
+    marks.reserve(block.users.size());
+    for (auto* user : block.users) marks.push_back(backing_.mark(*user));
+  }
+
+  held_.set(address, nullptr);
+  const auto size_class = block.segment->size_class;
+  const std::size_t bytes = block.bytes;
+  statistics_.allocation.remove(size_class, 1);
+  statistics_.allocated_bytes.remove(size_class, signed_bytes(bytes));
+  statistics_.requested_bytes.remove(size_class, signed_bytes(block.requested));
+  if (block.segment->is_oversize) statistics_.oversize_allocations.remove(size_class, 1);
+  if (history_.enabled()) record(Action::kFreeRequested, block, context);
+  if (marks.empty()) {
+    make_available(block, context);
+    return bytes;
+  }
+  block.state = Block::State::kPending;
+  block.marks = static_cast<std::uint32_t>(marks.size());
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    pending_[block.users[i]].push_back({std::move(marks[i]), &block});
+  }
+  block.users.clear();
+  return bytes;
+}
+
+void Heap::record_stream(void* address, Stream& stream) {
+  auto& block = held_block(address);
+  if (block.segment->stream == &stream ||
+      std::ranges::find(block.users, &stream) != block.users.end())
+    return;
+  block.users.push_back(&stream);
+}
+
+void Heap::collect() {
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    auto& queue = it->second;
+    while (!queue.empty() && queue.front().mark->passed()) {
+      auto& block = *queue.front().block;
+      queue.pop_front();
+      if (--block.marks == 0) make_available(block, {});
+    }
+    it = queue.empty() ? pending_.erase(it) : std::next(it);
+  }
+}
+
+std::vector<Stream*> Heap::awaited_streams() const {
+  std::vector<Stream*> streams;
+  for (const auto& [stream, marks] : pending_) streams.push_back(stream);
+  return streams;
+}
+
+// A block that nobody uses any more becomes free.
+void Heap::make_available(Block& block, const Context& context) {
+  const auto size_class = block.segment->size_class;
+  statistics_.active.remove(size_class, 1);
+  statistics_.active_bytes.remove(size_class, signed_bytes(block.bytes));
+  if (history_.enabled()) record(Action::kFreeCompleted, block, context);
+  block.context.reset();
+  block.requested = 0;
+  merge_and_insert(block, {});
+}
+
+// Makes a block that is in no list free, as one with its free neighbours.
+void Heap::merge_and_insert(Block& freed, InactiveChange change) {
+  Block* block = &freed;
+  if (auto* left = block->left; left != nullptr && left->state == Block::State::kFree) {
+    change.add(*left, -1);
+    remove_free(*left);
+    block = left;
+    absorb_right(*block);
+  }
+  if (auto* right = block->right; right != nullptr && right->state == Block::State::kFree) {
+    change.add(*right, -1);
+    remove_free(*right);
+    absorb_right(*block);
+  }
+  insert_free(*block);
+  change.add(*block, +1);
+  apply(block->segment->size_class, change);
+}
+
+void Heap::InactiveChange::add(const Block& block, int sign) {
+  if (!block.is_part()) return;
+  blocks += sign;
+  bytes += sign * signed_bytes(block.bytes);
+}
+
+// As one change, however many blocks were joined and split: so CUDA counts.
+void Heap::apply(SizeClass size_class, InactiveChange change) {
+  if (change.blocks != 0) statistics_.inactive_split.change(size_class, change.blocks);
+  if (change.bytes != 0) statistics_.inactive_split_bytes.change(size_class, change.bytes);
+}
+
+void Heap::insert_free(Block& block) {
+  block.state = Block::State::kFree;
+  block.freed_at = allocations_;
+  block.segment->pool->list_of(block).insert(block);
+}
+
+void Heap::remove_free(Block& block) { block.segment->pool->list_of(block).remove(block); }
+
+// Shortens `block`, which is in no list, to `bytes`. Returns the rest, in no list either.
+Block& Heap::split(Block& block, std::size_t bytes) {
+  auto& rest = new_block();
+  rest.address = block.address + bytes;
+  rest.bytes = block.bytes - bytes;
+  rest.segment = block.segment;
+  rest.left = &block;
+  rest.right = block.right;
+  (rest.right != nullptr ? rest.right->left : rest.segment->last) = &rest;
+  block.right = &rest;
+  block.bytes = bytes;
+  return rest;
+}
+
+// `block` and its right neighbour, neither in a list, become one.
+void Heap::absorb_right(Block& block) {
+  auto& right = *block.right;
+  block.bytes += right.bytes;
+  block.right = right.right;
+  (block.right != nullptr ? block.right->left : block.segment->last) = &block;
+  delete_block(right);
+}
+
+Block& Heap::held_block(void* address) {
+  Block* block = held_.find(address);
+  if (block == nullptr) {
+    throw Error("openreg: no block that is in use begins at this address (got " +
+                std::to_string(reinterpret_cast<std::uintptr_t>(address)) +
+                "); it may have been freed before, or be of another allocator");
+  }
+  return *block;
+}
+
+Context Heap::context_of(const void* address) const {
+  const Block* block = held_.find(address);
+  return block == nullptr ? nullptr : block->context;
+}
+
+// Blocks come and go with each allocation: they are kept and used again.
+Block& Heap::new_block() {
+  if (spare_ == nullptr) return blocks_.emplace_back();
+  Block& block = *spare_;
+  spare_ = block.next;
+  block.next = nullptr;
+  return block;
+}
+
+void Heap::delete_block(Block& block) {
+  block.left = block.right = block.previous = nullptr;
+  block.next = spare_;
+  spare_ = &block;
+}
+
+void Heap::out_of_memory(std::size_t bytes, std::size_t free, const Stream& stream,
+                         const Context& context) {
+  ++statistics_.out_of_memory;
+  history_.record(Action::kOutOfMemory, reinterpret_cast<const void*>(free), bytes, &stream,
+                  route(stream).id(), context);
+}
+
+// A free without a context of its own is told with that of the allocation.
+void Heap::record(Action action, const Block& block, const Context& context) {
+  history_.record(action, block.address, block.bytes, block.segment->stream,
+                  block.segment->pool->id(), context ? context : block.context);
+}
+
+}  // namespace openreg::memory

@@ -1,0 +1,70 @@
+// Heap: which pool an allocation comes from.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "memory/heap.h"
+#include "runtime/error.h"
+
+namespace openreg::memory {
+
+Pool& Heap::route(const Stream& stream) {
+  if (!routes_.empty()) {
+    const auto newest = std::find_if(routes_.rbegin(), routes_.rend(),
+                                     [&](const Route& route) { return route.filter(stream); });
+    if (newest != routes_.rend()) return *newest->pool;
+  }
+  return default_pool_;
+}
+
+Pool& Heap::existing(PoolId id) {
+  const auto found = private_pools_.find(id);
+  if (found == private_pools_.end()) {
+    throw Error("openreg: there is no such memory pool (got (" + std::to_string(id.first) + ", " +
+                std::to_string(id.second) + "))");
+  }
+  return found->second;
+}
+
+void Heap::add_use(PoolId id) {
+  if (id == PoolId{}) throw Error("openreg: (0, 0) is the default memory pool, not a private one");
+  ++private_pools_.try_emplace(id, id).first->second.uses;
+}
+
+void Heap::remove_use(PoolId id) {
+  auto& pool = existing(id);
+  // The uses of routes end with those: a route must not lead to a pool that is gone.
+  if (pool.uses <= std::ranges::count(routes_, &pool, &Route::pool))
+    throw Error("openreg: a memory pool was released more often than it was used");
+  --pool.uses;
+  forget_if_given_up(pool);
+}
+
+int Heap::uses(PoolId id) const {
+  const auto found = private_pools_.find(id);
+  return found == private_pools_.end() ? 0 : found->second.uses;
+}
+
+void Heap::set_use_on_oom(PoolId id, bool value) { existing(id).use_on_oom = value; }
+
+void Heap::set_no_split(PoolId id, bool value) { existing(id).no_split = value; }
+
+int Heap::add_route(PoolId id, Filter filter) {
+  add_use(id);
+  routes_.push_back({++last_route_, &existing(id), std::move(filter)});
+  return last_route_;
+}
+
+void Heap::remove_route(int id) {
+  const auto found = std::ranges::find(routes_, id, &Route::id);
+  if (found == routes_.end()) throw Error("openreg: this use of a memory pool has ended before");
+  const PoolId pool = found->pool->id();
+  routes_.erase(found);
+  remove_use(pool);
+}
+
+void Heap::forget_if_given_up(Pool& pool) {
+  if (!pool.is_default() && pool.uses == 0 && pool.segments == 0) private_pools_.erase(pool.id());
+}
+
+}  // namespace openreg::memory

@@ -1,0 +1,299 @@
+// Heap: memory from the device, and back to it.
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "memory/heap.h"
+
+namespace openreg::memory {
+
+// Note [Segments grow]
+// A stream's blocks of one size class lie in one segment as far as possible. Where nothing in it
+// fits, it is extended by what is missing behind its last block. So all free memory in it can
+// merge, whatever the sizes that were asked for; with a segment for each large block, what a
+// training loop has cached for smaller batches is of no use to a larger one (peak reserved memory
+// of recorded loops is 1.3 to 1.7 times the peak in use that way, and 1.03 to 1.2 times this way).
+// For the same reason memory goes back in pieces: all whole multiples of kSegmentBytes that are
+// free, not only segments that are free as a whole.
+
+namespace {
+
+std::size_t rounding_down(const std::byte* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % kSegmentBytes;
+}
+
+std::size_t rounding_up(const std::byte* address) {
+  return (kSegmentBytes - rounding_down(address)) % kSegmentBytes;
+}
+
+// Bytes of the whole multiples of kSegmentBytes in a block: what can go back to the device.
+std::size_t inner_bytes(const Block& block) {
+  const std::size_t edges = rounding_up(block.address) + rounding_down(block.end());
+  return block.bytes < edges ? 0 : block.bytes - edges;
+}
+
+}  // namespace
+
+bool Heap::within_limit(std::size_t bytes) const {
+  const auto reserved = static_cast<std::size_t>(statistics_.reserved_bytes.current());
+  return reserved <= limit_ && bytes <= limit_ - reserved;
+}
+
+// A free block of at least `rounded` bytes at the end of the stream's newest segment, in no list;
+// nullptr where it cannot be extended.
+Block* Heap::extend_segment(Pool& pool, std::size_t rounded, Stream& stream, InactiveChange& change,
+                            const Context& context) {
+  if (pool.no_split || policy_.is_oversize(round_up(rounded, kSegmentBytes))) return nullptr;
+  auto* segment = pool.share(stream, class_of(rounded)).growing;
+  if (segment == nullptr) return nullptr;
+  Block* last = segment->last;
+  const bool last_is_free = last->state == Block::State::kFree;
+  const std::size_t bytes = round_up(rounded - (last_is_free ? last->bytes : 0), kSegmentBytes);
+  if (!within_limit(bytes) || !backing_.extend(segment->end(), bytes)) return nullptr;
+
+  history_.record(Action::kSegmentMap, segment->end(), bytes, &stream, pool.id(), context);
+  segment->bytes += bytes;
+  count_mapped(*segment, bytes);
+  if (last_is_free) {
+    change.add(*last, -1);
+    remove_free(*last);
+    last->bytes += bytes;
+    return last;
+  }
+  auto& added = new_block();
+  added.address = last->end();
+  added.bytes = bytes;
+  added.segment = segment;
+  added.left = last;
+  last->right = &added;
+  segment->last = &added;
+  return &added;
+}
+
+// The one block, in no list, of a new segment; nullptr where the device has no room.
+Block* Heap::map_segment(Pool& pool, std::size_t rounded, Stream& stream, const Context& context) {
+  const std::size_t bytes = round_up(rounded, kSegmentBytes);
+  if (!within_limit(bytes)) return nullptr;
+  void* const memory = backing_.map(bytes);
+  if (memory == nullptr) return nullptr;
+  if (!held_.covers_something()) {
+    const auto [begin, size] = backing_.addresses();
+    held_.cover(begin, size);
+  }
+  auto& block = new_block();
+  auto& segment = segments_[static_cast<std::byte*>(memory)];
+  segment = {.address = static_cast<std::byte*>(memory),
+             .bytes = bytes,
+             .stream = &stream,
+             .pool = &pool,
+             .size_class = class_of(rounded),
+             .is_oversize = policy_.is_oversize(bytes),
+             .first = &block,
+             .last = &block,
+             .context = history_.options().blocks ? context : nullptr};
+  block.address = segment.address;
+  block.bytes = bytes;
+  block.segment = &segment;
+  if (!segment.is_oversize && !pool.no_split)
+    pool.share(stream, segment.size_class).growing = &segment;
+  ++pool.segments;
+  statistics_.segment.add(segment.size_class, 1);
+  if (segment.is_oversize) statistics_.oversize_segments.add(segment.size_class, 1);
+  count_mapped(segment, bytes);
+  history_.record(Action::kSegmentAlloc, memory, bytes, &stream, pool.id(), context);
+  return &block;
+}
+
+void Heap::count_mapped(const Segment& segment, std::size_t bytes) {
+  ++statistics_.device_maps;
+  statistics_.reserved_bytes.add(segment.size_class, signed_bytes(bytes));
+  if (!segment.pool->is_default())
+    private_bytes_[segment.pool->id()].add(segment.size_class, signed_bytes(bytes));
+}
+
+void Heap::count_unmapped(const Segment& segment, std::size_t bytes) {
+  ++statistics_.device_unmaps;
+  statistics_.reserved_bytes.remove(segment.size_class, signed_bytes(bytes));
+  if (!segment.pool->is_default())
+    private_bytes_[segment.pool->id()].remove(segment.size_class, signed_bytes(bytes));
+}
+
+// --- Giving memory back ---
+
+// What `choose` puts into the vector it is given, which are free blocks.
+template <class Choose>
+Heap::Pieces Heap::detach(Choose choose) {
+  std::vector<Block*> blocks;
+  choose(blocks);
+  Pieces pieces;
+  for (Block* block : blocks) {
+    if (Block* piece = detach_inner_part(*block)) pieces.push_back(piece);
+  }
+  return pieces;
+}
+
+// The whole multiples of kSegmentBytes in a free block, as a block of their own; nullptr where
+// there are none.
+Block* Heap::detach_inner_part(Block& block) {
+  if (inner_bytes(block) == 0) return nullptr;
+  const std::size_t before = rounding_up(block.address);
+  const std::size_t after = rounding_down(block.end());
+  InactiveChange change;
+  change.add(block, -1);
+  remove_free(block);
+  Block* piece = &block;
+  if (before > 0) {
+    piece = &split(block, before);
+    insert_free(block);
+    change.add(block, +1);
+  }
+  if (after > 0) {
+    auto& rest = split(*piece, piece->bytes - after);
+    insert_free(rest);
+    change.add(rest, +1);
+  }
+  piece->state = Block::State::kDetached;
+  apply(piece->segment->size_class, change);
+  return piece;
+}
+
+Heap::Pieces Heap::detach_unused(PoolId id) {
+  return detach([&](std::vector<Block*>& blocks) {
+    const auto add = [&](const Pool& pool) {
+      pool.for_each_free([&](Block& block) { blocks.push_back(&block); });
+    };
+    if (id == PoolId{}) add(default_pool_);
+    for (const auto& [pool_id, pool] : private_pools_) {
+      if (pool.uses == 0 && (id == PoolId{} || id == pool_id)) add(pool);
+    }
+  });
+}
+
+Heap::Pieces Heap::detach_oversize(std::size_t bytes, Stream& stream) {
+  const std::size_t rounded = policy_.round(bytes);
+  if (!policy_.is_oversize(round_up(rounded, kSegmentBytes))) return {};
+  return detach([&](std::vector<Block*>& chosen) {
+    std::vector<Block*> largest_first;
+    route(stream).for_each_free([&](Block& block) {
+      if (block.segment->stream == &stream && block.segment->is_oversize)
+        largest_first.push_back(&block);
+    });
+    std::ranges::sort(largest_first, std::ranges::greater(), &Block::bytes);
+    std::size_t room = 0;
+    for (Block* block : largest_first) {
+      if (room >= rounded && block->bytes < rounded) break;
+      if (block->bytes >= rounded) {  // one is enough, and the smallest such
+        chosen.clear();
+        room = 0;
+      }
+      chosen.push_back(block);
+      room += block->bytes;
+    }
+    if (room < rounded) chosen.clear();
+  });
+}
+
+Heap::Pieces Heap::detach_oldest() {
+  if (policy_.garbage_collection_threshold <= 0) return {};
+  // As floating-point numbers: without a limit the threshold is more than an integer can be.
+  const double threshold = policy_.garbage_collection_threshold * static_cast<double>(limit_);
+  double excess = static_cast<double>(statistics_.reserved_bytes.current()) - threshold;
+  if (excess <= 0) return {};
+  return detach([&](std::vector<Block*>& chosen) {
+    std::vector<Block*> oldest_first;
+    default_pool_.for_each_free([&](Block& block) {
+      if (inner_bytes(block) > 0) oldest_first.push_back(&block);
+    });
+    std::ranges::sort(oldest_first, {}, &Block::freed_at);
+    for (auto it = oldest_first.begin(); it != oldest_first.end() && excess > 0; ++it) {
+      chosen.push_back(*it);
+      excess -= static_cast<double>(inner_bytes(**it));
+    }
+  });
+}
+
+void Heap::release(const Pieces& pieces) {
+  for (auto* piece : pieces) {
+    auto& segment = *piece->segment;
+    auto& pool = *segment.pool;
+    std::byte* const address = piece->address;
+    const std::size_t bytes = piece->bytes;
+    const auto action = piece->is_part() ? Action::kSegmentUnmap : Action::kSegmentFree;
+    record(action, *piece, {});
+    count_unmapped(segment, bytes);
+    cut_out(*piece);
+    backing_.unmap(address, bytes);
+    forget_if_given_up(pool);
+  }
+}
+
+// Takes a detached piece out of its segment, which ends there, and begins again behind it.
+void Heap::cut_out(Block& piece) {
+  auto& segment = *piece.segment;
+  auto& growing = segment.pool->share(*segment.stream, segment.size_class).growing;
+  Block* const left = piece.left;
+  Block* const right = piece.right;
+  // Blocks that are alone in their segment now do not count as parts of one any more.
+  InactiveChange change;
+  for (Block* neighbour : {left, right}) {
+    if (neighbour != nullptr && neighbour->state == Block::State::kFree) change.add(*neighbour, -1);
+  }
+  if (left != nullptr) left->right = nullptr;
+  if (right != nullptr) right->left = nullptr;
+  for (Block* neighbour : {left, right}) {
+    if (neighbour != nullptr && neighbour->state == Block::State::kFree) change.add(*neighbour, +1);
+  }
+  apply(segment.size_class, change);
+
+  Segment rest = segment;
+  if (right != nullptr) {
+    rest.address = piece.end();
+    rest.bytes = static_cast<std::size_t>(segment.end() - rest.address);
+    rest.first = right;
+  }
+  const bool was_growing = growing == &segment;
+  if (left != nullptr) {
+    segment.bytes = static_cast<std::size_t>(piece.address - segment.address);
+    segment.last = left;
+  } else {
+    if (was_growing) growing = nullptr;
+    if (segment.is_oversize) statistics_.oversize_segments.remove(segment.size_class, 1);
+    statistics_.segment.remove(segment.size_class, 1);
+    --rest.pool->segments;
+    segments_.erase(segment.address);
+  }
+  if (right != nullptr) {
+    auto& after = segments_[rest.address] = rest;
+    for (Block* block = right; block != nullptr; block = block->right) block->segment = &after;
+    statistics_.segment.add(after.size_class, 1);
+    ++after.pool->segments;
+    if (was_growing) growing = &after;
+  }
+  delete_block(piece);
+}
+
+void Heap::restore(const Pieces& pieces) {
+  for (auto* piece : pieces) merge_and_insert(*piece, {});
+}
+
+std::vector<SegmentInfo> Heap::segments(const PoolId* pool) const {
+  std::vector<SegmentInfo> result;
+  for (const auto& [address, segment] : segments_) {
+    if (pool != nullptr && segment.pool->id() != *pool) continue;
+    auto& info =
+        result.emplace_back(SegmentInfo{.address = reinterpret_cast<std::uintptr_t>(address),
+                                        .bytes = segment.bytes,
+                                        .stream = segment.stream,
+                                        .size_class = segment.size_class,
+                                        .pool = segment.pool->id(),
+                                        .context = segment.context,
+                                        .blocks = {}});
+    for (const Block* block = segment.first; block != nullptr; block = block->right) {
+      info.blocks.push_back({reinterpret_cast<std::uintptr_t>(block->address), block->bytes,
+                             block->requested, block->state, block->context});
+    }
+  }
+  return result;
+}
+
+}  // namespace openreg::memory

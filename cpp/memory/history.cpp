@@ -1,0 +1,56 @@
+#include "memory/history.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace openreg::memory {
+
+namespace {
+
+std::int64_t now_us() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+}  // namespace
+
+void History::configure(const HistoryOptions& options) {
+  auto kept = entries();
+  if (options.enabled && kept.size() > options.max_entries) {
+    kept.erase(kept.begin(), kept.end() - static_cast<std::ptrdiff_t>(options.max_entries));
+  }
+  ring_ = std::move(kept);
+  oldest_ = 0;
+  options_ = options;
+}
+
+void History::clear() {
+  ring_.clear();
+  oldest_ = 0;
+}
+
+void History::record(Action action, const void* address, std::size_t bytes, const Stream* stream,
+                     PoolId pool, Context context) {
+  const auto bit = std::uint32_t{1} << static_cast<unsigned>(action);
+  if (!options_.enabled || options_.max_entries == 0 || (options_.skipped & bit) != 0) return;
+  TraceEntry entry{
+      action,   reinterpret_cast<std::uintptr_t>(address), bytes, stream, pool, now_us(), nullptr,
+      metadata_};
+  const bool is_free = action == Action::kFreeRequested || action == Action::kFreeCompleted;
+  if (is_free ? options_.frees : options_.allocations) entry.context = std::move(context);
+  if (ring_.size() < options_.max_entries) {
+    ring_.push_back(std::move(entry));
+  } else {
+    ring_[oldest_] = std::move(entry);
+    oldest_ = (oldest_ + 1) % ring_.size();
+  }
+}
+
+std::vector<TraceEntry> History::entries() const {
+  auto result = ring_;
+  std::ranges::rotate(result, result.begin() + static_cast<std::ptrdiff_t>(oldest_));
+  return result;
+}
+
+}  // namespace openreg::memory

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memory/block.h"
+
+namespace openreg::memory {
+
+/// PyTorch's name of a pool: (0, 0) is the default one.
+using PoolId = std::pair<unsigned long long, unsigned long long>;
+
+enum class Action : std::uint8_t {
+  kAlloc,
+  kFreeRequested,
+  kFreeCompleted,
+  kSegmentAlloc,
+  kSegmentFree,
+  kSegmentMap,    ///< a segment was extended
+  kSegmentUnmap,  ///< a part of a segment went back
+  kSnapshot,
+  kOutOfMemory,
+};
+inline constexpr std::size_t kActions = 9;
+
+/// Something that happened to a device's memory.
+struct TraceEntry {
+  Action action;
+  std::uintptr_t address;  ///< for kOutOfMemory: bytes that the device had free
+  std::size_t bytes;
+  const Stream* stream;
+  PoolId pool;
+  std::int64_t time_us;  ///< since the epoch
+  Context context;
+  std::string metadata;
+};
+
+/// What is recorded. The default records nothing.
+struct HistoryOptions {
+  bool enabled = false;
+  bool blocks = false;       ///< contexts of held blocks
+  bool allocations = false;  ///< contexts in the entries of allocations
+  bool frees = false;        ///< contexts in the entries of frees
+  std::size_t max_entries = 0;
+  std::uint32_t skipped = 0;  ///< a bit for each Action that is not recorded
+};
+
+/// The last things that happened to a device's memory, oldest first. Not thread safe.
+class History {
+ public:
+  const HistoryOptions& options() const noexcept { return options_; }
+  bool enabled() const noexcept { return options_.enabled; }
+  void configure(const HistoryOptions& options);
+  void clear();
+  /// Does nothing where history is not enabled.
+  void record(Action action, const void* address, std::size_t bytes, const Stream* stream,
+              PoolId pool, Context context);
+  std::vector<TraceEntry> entries() const;
+
+  /// Words of the program's own that go into each entry from now on.
+  void set_metadata(std::string metadata) { metadata_ = std::move(metadata); }
+  const std::string& metadata() const noexcept { return metadata_; }
+
+ private:
+  HistoryOptions options_;
+  std::vector<TraceEntry> ring_;
+  std::size_t oldest_ = 0;  // where the next entry goes once the ring is full; 0 before
+  std::string metadata_;
+};
+
+}  // namespace openreg::memory

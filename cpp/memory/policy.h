@@ -1,0 +1,45 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <limits>
+
+#include "memory/block.h"
+
+namespace openreg::memory {
+
+/// How a heap rounds, splits and keeps memory: PyTorch's PYTORCH_ALLOC_CONF, which documents each.
+struct Policy {
+  /// Blocks of this size and more are not split, and not used for smaller requests.
+  std::size_t max_split_bytes = std::numeric_limits<std::size_t>::max();
+  /// By how much such a block may be larger than what it is used for.
+  std::size_t max_non_split_rounding = std::size_t{20} << 20;
+  /// The part of the limit above which unused segments are given back, the oldest first; 0: never.
+  double garbage_collection_threshold = 0;
+  /// Into how many steps the way to the next power of two is divided, to round sizes up to; 0 and
+  /// 1: sizes are rounded to kBlockBytes only. The first is for sizes below 2 MiB, each next one
+  /// for twice that, the last for all larger ones.
+  std::array<std::size_t, 16> power2_divisions{};
+
+  bool is_oversize(std::size_t bytes) const { return bytes >= max_split_bytes; }
+
+  /// What a block for `bytes` (> 0, and not near the largest number) has.
+  std::size_t round(std::size_t bytes) const {
+    const std::size_t divisions = power2_divisions[interval(bytes)];
+    if (divisions > 1 && bytes > kBlockBytes * divisions) {
+      const std::size_t step = std::bit_floor(bytes) / std::bit_floor(divisions);
+      return (bytes + step - 1) / step * step;
+    }
+    return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  }
+
+ private:
+  std::size_t interval(std::size_t bytes) const {
+    const auto doublings = static_cast<std::size_t>(std::bit_width(bytes >> 21));
+    return std::min(doublings, power2_divisions.size() - 1);
+  }
+};
+
+}  // namespace openreg::memory

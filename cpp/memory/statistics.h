@@ -1,0 +1,116 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace openreg::memory {
+
+/// A number that moves, its highest value, and what was added and removed, each since its last
+/// reset. What PyTorch calls a Stat.
+struct Counter {
+  std::int64_t current = 0;
+  std::int64_t peak = 0;
+  std::int64_t allocated = 0;
+  std::int64_t freed = 0;
+
+  bool operator==(const Counter&) const = default;
+};
+
+enum class SizeClass : std::uint8_t { kSmall, kLarge };
+inline constexpr std::size_t kSizeClasses = 2;
+
+/// A counter over all blocks, and over the small and the large ones. Each allocation moves several
+/// of them, so only what cannot be worked out later is kept: the sum over both classes has a peak
+/// of its own, but no other number, and what was freed follows from the rest.
+class ClassCounter {
+ public:
+  void add(SizeClass size_class, std::int64_t amount) {
+    auto& part = parts_[index(size_class)];
+    part.current += amount;
+    part.allocated += amount;
+    part.peak = std::max(part.peak, part.current);
+    peak_ = std::max(peak_, current());
+  }
+  void remove(SizeClass size_class, std::int64_t amount) {
+    parts_[index(size_class)].current -= amount;
+  }
+  /// One change of either sign, as CUDA counts a block that several operations made.
+  void change(SizeClass size_class, std::int64_t amount) {
+    amount >= 0 ? add(size_class, amount) : remove(size_class, -amount);
+  }
+
+  std::int64_t current() const { return parts_[0].current + parts_[1].current; }
+  Counter of(SizeClass size_class) const { return counter(parts_[index(size_class)]); }
+  Counter all() const {
+    const auto& [small, large] = parts_;
+    return counter({.current = current(),
+                    .peak = peak_,
+                    .allocated = small.allocated + large.allocated,
+                    .at_reset = small.at_reset + large.at_reset});
+  }
+
+  void reset_peak() {
+    for (auto& part : parts_) part.peak = part.current;
+    peak_ = current();
+  }
+  void reset_accumulated() {
+    for (auto& part : parts_) {
+      part.at_reset = part.current;
+      part.allocated = 0;
+    }
+  }
+
+ private:
+  struct Part {
+    std::int64_t current = 0;
+    std::int64_t peak = 0;
+    std::int64_t allocated = 0;
+    std::int64_t at_reset = 0;  // the current number when `allocated` was set to zero
+  };
+  static std::size_t index(SizeClass size_class) { return static_cast<std::size_t>(size_class); }
+  static Counter counter(const Part& p) {
+    return {p.current, p.peak, p.allocated, p.at_reset + p.allocated - p.current};
+  }
+
+  std::array<Part, kSizeClasses> parts_;
+  std::int64_t peak_ = 0;
+};
+
+/// What PyTorch reports of an allocator (torch.accelerator.memory_stats), by PyTorch's names.
+struct Statistics {
+  ClassCounter allocation;            ///< blocks that the program holds
+  ClassCounter allocated_bytes;       ///< bytes in `allocation`, with rounding
+  ClassCounter requested_bytes;       ///< bytes in `allocation`, as asked for
+  ClassCounter active;                ///< blocks that the program holds or that streams still use
+  ClassCounter active_bytes;          ///< bytes in `active`
+  ClassCounter inactive_split;        ///< free blocks whose segment has others that are not
+  ClassCounter inactive_split_bytes;  ///< bytes in `inactive_split`
+  ClassCounter segment;               ///< segments mapped from the device
+  ClassCounter reserved_bytes;        ///< bytes in `segment`
+  ClassCounter oversize_allocations;  ///< held blocks that max_split_size keeps whole
+  ClassCounter oversize_segments;     ///< segments of such blocks
+  std::int64_t device_maps = 0;       ///< segments mapped so far
+  std::int64_t device_unmaps = 0;     ///< segments given back so far
+  std::int64_t retries = 0;           ///< allocations that had to give the cache back
+  std::int64_t out_of_memory = 0;     ///< allocations that failed after that, too
+  std::int64_t synchronizations = 0;  ///< waits for all streams, to give memory back
+
+  void reset_peak() {
+    for (auto* counter : counters()) counter->reset_peak();
+  }
+  void reset_accumulated() {
+    for (auto* counter : counters()) counter->reset_accumulated();
+    device_maps = device_unmaps = retries = out_of_memory = synchronizations = 0;
+  }
+
+ private:
+  std::array<ClassCounter*, 11> counters() {
+    return {&allocation,     &allocated_bytes,      &requested_bytes,      &active,
+            &active_bytes,   &inactive_split,       &inactive_split_bytes, &segment,
+            &reserved_bytes, &oversize_allocations, &oversize_segments};
+  }
+};
+
+}  // namespace openreg::memory

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <optional>
+
+namespace openreg::ops {
+
+inline bool given(const std::optional<at::Tensor>& tensor) { return tensor && tensor->defined(); }
+
+/// Undefined where none is given.
+inline at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
+  return given(tensor) ? tensor->contiguous() : at::Tensor();
+}
+
+/// Throws c10::NotImplementedError, with the sentence of ATen's kernels, if `tensor` is not of 16,
+/// 32 or 64 bit floating-point numbers.
+inline void expect_floating(const char* kernel, const at::TensorBase& tensor) {
+  const auto dtype = tensor.scalar_type();
+  const bool takes =
+      dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
+  TORCH_CHECK_NOT_IMPLEMENTED(takes, "\"", kernel, "\" not implemented for '", dtype, "'");
+}
+
+}  // namespace openreg::ops

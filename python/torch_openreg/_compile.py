@@ -1,0 +1,85 @@
+"""What torch.compile has to know of the device. It imports torch._dynamo, which takes a second, and so is imported only
+after it: see `_patches`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
+from torch.accelerator._utils import _get_device_index
+
+from . import openreg
+
+NAME = "openreg"
+
+
+class OpenregInterface(DeviceInterface):
+    """The device as Dynamo and Inductor ask for it. Each name is that of `torch.openreg`, which documents it."""
+
+    device = openreg.device
+    Event = openreg.Event
+    Stream = openreg.Stream
+    current_device = staticmethod(openreg.current_device)
+    set_device = staticmethod(openreg.set_device)  # type: ignore[assignment]
+    exchange_device = staticmethod(torch._C._accelerator_exchangeDevice)  # type: ignore[assignment]
+    maybe_exchange_device = staticmethod(torch._C._accelerator_maybeExchangeDevice)  # type: ignore[assignment]
+    device_count = staticmethod(openreg.device_count)
+    is_available = staticmethod(openreg.is_available)
+    stream = staticmethod(openreg.stream)
+    current_stream = staticmethod(openreg.current_stream)
+    set_stream = staticmethod(openreg.set_stream)
+    synchronize = staticmethod(openreg.synchronize)
+    memory_allocated = staticmethod(openreg.memory_allocated)
+
+    class Worker(DeviceInterface.Worker):
+        """What processes that compile ask. Nothing needs to be remembered for them: properties are settings."""
+
+        set_device = staticmethod(openreg.set_device)
+        current_device = staticmethod(openreg.current_device)
+        get_device_properties = staticmethod(openreg.get_device_properties)
+
+    @staticmethod
+    def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+        openreg.set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+
+    @staticmethod
+    def get_raw_stream(device_idx: int) -> int:
+        return int(openreg.current_stream(device_idx).native_handle)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def get_compute_capability(device: torch.types.Device = None) -> str:
+        """The CPU's answer: code is compiled for the machine, not for a generation of devices."""
+        return ""
+
+    @staticmethod
+    def is_bf16_supported(including_emulation: bool = False) -> bool:
+        return openreg.is_bf16_supported(including_emulation)
+
+
+def register_interface() -> None:
+    """Tells Dynamo of the device, by its name without and with an index."""
+    register_interface_for_device(NAME, OpenregInterface)
+    for index in range(openreg.device_count()):
+        register_interface_for_device(f"{NAME}:{index}", OpenregInterface)
+    # As torch.compiler.assume_constant_result does: what a process starts with.
+    for function in (openreg.is_available, openreg.device_count):
+        function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def register_device_context() -> None:
+    """Makes ``with torch.openreg.device(i)`` traceable, as ``torch.cuda.device`` and ``torch.accelerator`` are."""
+    from torch._dynamo.variables.ctx_manager import GenericDeviceVariable, register_device_context_manager
+
+    class DeviceVariable(GenericDeviceVariable):
+        _exchange_fn = staticmethod(torch._C._accelerator_exchangeDevice)
+        _maybe_exchange_fn = staticmethod(torch._C._accelerator_maybeExchangeDevice)
+        _get_device_index_fn = staticmethod(_get_device_index)
+
+        def module_name(self) -> str:
+            return f"torch.{NAME}"
+
+        def python_type(self) -> type[Any]:
+            return openreg.device
+
+    register_device_context_manager(openreg.device, DeviceVariable)

@@ -1,0 +1,29 @@
+"""Which memory counts as leaked where ``TORCH_OPENREG_DEBUG_MEMORY=1``: what no Python object holds at exit."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+
+from . import _C
+
+
+def forget_what_python_holds() -> None:
+    """Called at exit. What the program's tensors still hold then is no leak.
+
+    PyTorch keeps some of that for good when the interpreter ends: gradients, and the graphs of results.
+    """
+    if not _C.debugs_memory():
+        return
+    gc.collect()
+    for held in gc.get_objects():
+        if issubclass(type(held), torch.Tensor):  # isinstance() would ask objects that answer with warnings
+            _forget(held)
+            if held.is_leaf and held.grad is not None:
+                _forget(held.grad)
+
+
+def _forget(tensor: torch.Tensor) -> None:
+    if tensor.device.type == "openreg" and tensor.layout is torch.strided and not tensor.is_nested:
+        _C.forget_block(tensor.untyped_storage().data_ptr())

@@ -1,0 +1,145 @@
+"""Snapshots of the allocator and its history, in the format that PyTorch's viewers read (docs/memory.md)."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from torch._utils import _augment_memory_snapshot_stack_traces
+from torch.accelerator._utils import _get_device_index
+from torch.cuda._memory_viz import memory as _memory_flamegraph, segments as _segments_flamegraph
+
+from .. import _C
+from .device import DeviceLike, _lazy_init
+
+_CONTEXTS = {None: 0, "state": 1, "alloc": 2, "all": 3}  # c10::CachingDeviceAllocator::RecordContext
+
+
+def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
+    """The segments of all devices and their blocks, as in `_snapshot`; empty before the first use of the device.
+
+    Args:
+        mempool_id: only those of this pool (`MemPool.id`); (0, 0) and None: of all.
+        include_traces: taken for the sake of code written for CUDA; segments have no history.
+    """
+    pool = None if mempool_id is None or tuple(mempool_id) == (0, 0) else (mempool_id[0], mempool_id[1])
+    segments: list[dict[str, Any]] = _C.memory_snapshot(None, pool, False)["segments"]
+    return segments
+
+
+def _record_memory_history(
+    enabled: Literal["state", "all"] | None = "all",
+    context: Literal["state", "alloc", "all"] | None = "all",
+    stacks: Literal["python", "all"] = "all",
+    max_entries: int = sys.maxsize,
+    device: DeviceLike = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: list[str] | None = None,
+) -> None:
+    """Starts or ends the recording of what happens to device memory, on all devices; `_snapshot` shows it.
+
+    Args:
+        enabled: ``"all"``: keep a history; ``"state"``: only the stacks of what is allocated; None: stop, and forget.
+        context: which stacks are kept: ``"state"``, of what is allocated; ``"alloc"``, also of each allocation in the
+            history; ``"all"``, also of each free; None, none.
+        stacks: ``"python"``, or ``"all"`` with C++ frames, which take longer.
+        max_entries: how many entries the history of a device has; the oldest go first.
+        device: taken for the sake of code written for CUDA, which records on all devices too.
+        clear_history: forget what was recorded before.
+        compile_context, global_record_annotations: False; not supported.
+        skip_actions: actions of `_snapshot` that are not recorded.
+
+    Raises:
+        RuntimeError: an argument is none of these.
+    """
+    _check_one_of("enabled", enabled, (None, "state", "all"))
+    _check_one_of("context", context, tuple(_CONTEXTS))
+    _check_one_of("stacks", stacks, ("python", "all"))
+    _check_one_of("compile_context", compile_context, (False,))
+    _check_one_of("global_record_annotations", global_record_annotations, (False,))
+    if not 1 <= max_entries <= sys.maxsize:
+        raise RuntimeError(f"openreg: max_entries is out of range (got {max_entries}, expected 1 to {sys.maxsize})")
+    _lazy_init()
+    _C.record_memory_history(
+        enabled is not None,
+        enabled == "all",
+        _CONTEXTS[context],
+        stacks == "all",
+        max_entries,
+        clear_history,
+        list(skip_actions or ()),
+    )
+
+
+def _check_one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if not any(value is one or (isinstance(value, str) and value == one) for one in allowed):
+        raise RuntimeError(f"openreg: invalid {name} (got {value!r}, expected one of {', '.join(map(repr, allowed))})")
+
+
+def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
+    """What the allocator holds now, and what was recorded since `_record_memory_history`.
+
+    Args:
+        device: only this one; the lists of the others are empty. Default all, as CUDA.
+        augment_with_fx_traces: as `torch.cuda.memory._snapshot`.
+
+    Returns:
+        A dictionary that can be pickled, with
+
+        - ``segments``: dictionaries with ``device``, ``address``, ``total_size``, ``stream`` (its id), ``segment_type``
+          (``"small"``, ``"large"``), ``segment_pool_id``, ``allocated_size``, ``active_size``, ``requested_size``,
+          ``is_expandable``, ``frames`` and ``blocks``. A block has ``address``, ``size``, ``requested_size``, ``state``
+          (``"active_allocated"``; ``"active_pending_free"``: freed, but another stream still uses it; ``"inactive"``)
+          and ``frames``, the stack that allocated it, if it was recorded: ``filename``, ``line``, ``name``.
+        - ``device_traces``: for each device its history, oldest first: dictionaries with ``action`` (``"alloc"``,
+          ``"free_requested"``, ``"free_completed"``; ``"segment_alloc"``, ``"segment_map"``, ``"segment_unmap"``,
+          ``"segment_free"``: a segment came, grew, shrank, went; ``"oom"``; ``"snapshot"``), ``addr`` (``"oom"`` has
+          ``device_free`` instead), ``size``, ``stream``, ``time_us``, ``pool_id``, ``frames``, ``user_metadata`` (see
+          `_set_memory_metadata`) and ``compile_context`` (empty).
+        - ``allocator_settings``: ``PYTORCH_ALLOC_CONF`` and what it says.
+        - ``external_annotations``: empty.
+    """
+    index = None if device is None else _get_device_index(device, optional=True)
+    snapshot = _C.memory_snapshot(index, None, True)
+    if augment_with_fx_traces:
+        snapshot = _augment_memory_snapshot_stack_traces(snapshot)  # type: ignore[arg-type, assignment]
+    return snapshot
+
+
+def _dump_snapshot(filename: str | Path = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
+    """Writes `_snapshot` into a file for PyTorch's viewers; docs/memory.md says how to open it."""
+    with Path(filename).open("wb") as file:
+        pickle.dump(_snapshot(augment_with_fx_traces=augment_with_fx_traces), file)
+
+
+def _save_segment_usage(filename: str | Path = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
+    """Draws the segments as a flame graph. PyTorch fetches a script for it from the network, the first time."""
+    Path(filename).write_text(_segments_flamegraph(snapshot or _snapshot()))
+
+
+def _save_memory_usage(filename: str | Path = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
+    """Draws the places that allocated as a flame graph. PyTorch fetches a script for it, as above."""
+    Path(filename).write_text(_memory_flamegraph(snapshot or _snapshot()))
+
+
+def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
+    """The stack that allocated the memory that begins at `data_ptr`; None if there is none, or it was not recorded.
+
+    Args:
+        data_ptr: that of a storage, not of a view into its middle.
+    """
+    return _C.allocation_traceback(data_ptr)
+
+
+def _set_memory_metadata(metadata: str) -> None:
+    """Words of your own that go into each entry of the history from now on; an empty string ends it."""
+    _C.set_memory_metadata(metadata)
+
+
+def _get_memory_metadata() -> str:
+    """What `_set_memory_metadata` set."""
+    return _C.get_memory_metadata()

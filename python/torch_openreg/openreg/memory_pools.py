@@ -1,0 +1,85 @@
+"""Pools of memory that a program keeps apart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from torch.accelerator._utils import _get_device_index
+
+from .. import _C
+from .device import DeviceLike, _lazy_init, current_device
+from .memory_history import memory_snapshot
+
+
+class MemPool:
+    """Memory of the current device that is cached apart, as `torch.cuda.MemPool`: fill it with `use_mem_pool`.
+
+    When the object goes, its unused memory goes back to the device, after the device's work. Tensors that were made in
+    it stay valid; their memory goes back by `empty_cache` once they are gone.
+
+    Args:
+        allocator: None; the device has one allocator.
+        use_on_oom: whether unused memory of the pool may serve other allocations that would else fail.
+        no_split: whether each block takes a segment of its own, so that none is split.
+
+    Raises:
+        RuntimeError: `allocator` is not None.
+    """
+
+    def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        if allocator is not None:
+            raise RuntimeError(f"openreg: a pool's allocator cannot be chosen (got {allocator!r}, expected None)")
+        _lazy_init()
+        device = current_device()
+        self._id = _C.make_pool(device, bool(use_on_oom), bool(no_split))
+        self._device = device
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """The pool's name in snapshots and statistics."""
+        return self._id
+
+    @property
+    def device(self) -> int:
+        """Index of the device that was current when the pool was made."""
+        return self._device
+
+    @property
+    def allocator(self) -> None:
+        """None: the device's own."""
+        return None
+
+    def use_count(self) -> int:
+        """How often the pool is used on its device: once by this object, once by each `use_mem_pool`."""
+        return _C.pool_uses(self._device, self._id)
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """`memory_snapshot` of this pool, on all devices."""
+        return memory_snapshot(self._id, include_traces=include_traces)
+
+    _release = staticmethod(_C.release_pool)  # by the class, since the module may be gone when the last pools go
+
+    def __del__(self) -> None:
+        if hasattr(self, "_device"):  # else it was never made
+            self._release(self._device, self._id)
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
+    """Context manager: allocations of the calling thread come from `pool`; of several such the innermost counts.
+
+    Other threads' do not, nor do those of threads that are started inside: so not what backward() allocates, which
+    autograd runs on threads of its own.
+
+    Args:
+        pool: where to allocate from.
+        device: whose allocations; default the current device.
+    """
+    index = _get_device_index(device, optional=True)
+    use = _C.begin_pool_use(index, pool.id)
+    try:
+        yield
+    finally:
+        _C.end_pool_use(index, use)

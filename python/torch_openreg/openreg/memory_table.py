@@ -1,0 +1,57 @@
+"""The table of `torch.openreg.memory_summary`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+_COLUMNS = ("current", "peak", "allocated", "freed")
+_POOLS = {"all": "", "large_pool": "  in large blocks", "small_pool": "  in small blocks"}
+
+
+def memory_summary_of(device: int, stats: Mapping[str, int], abbreviated: bool) -> str:
+    """`stats` are those of `memory_stats`; what is missing is 0."""
+    width = 24 + len(_COLUMNS) * 14
+    lines = [
+        f"Memory of openreg:{device}",
+        f"out of memory: {stats.get('num_ooms', 0)}, retries after giving the cache back: "
+        f"{stats.get('num_alloc_retries', 0)}",
+        "=" * width,
+        f"{'':24}" + "".join(f"{title:>14}" for title in ("current", "peak", "added in all", "freed in all")),
+    ]
+    for key, (title, form) in _ROWS.items():
+        lines.append("-" * width)
+        for pool, subtitle in _POOLS.items():
+            if pool == "all" or not abbreviated:
+                lines.append(_line(subtitle or title, stats, f"{key}.{pool}", form))
+    lines.append("-" * width)
+    for key, title in _OVERSIZE.items():
+        lines.append(_line(title, stats, key, str))
+    return "\n".join([*lines, "=" * width]) + "\n"
+
+
+def _line(title: str, stats: Mapping[str, int], key: str, form: Callable[[int], str]) -> str:
+    return f"{title:24}" + "".join(f"{form(stats.get(f'{key}.{column}', 0)):>14}" for column in _COLUMNS)
+
+
+def _size(count: int) -> str:
+    """Bytes as in "1.50 MiB"; the unit changes from 1024 on."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1024
+    return f"{value:.2f} TiB"
+
+
+_ROWS: dict[str, tuple[str, Callable[[int], str]]] = {
+    "allocated_bytes": ("Allocated memory", _size),
+    "active_bytes": ("Active memory", _size),
+    "requested_bytes": ("Requested memory", _size),
+    "reserved_bytes": ("Reserved memory", _size),
+    "inactive_split_bytes": ("Free beside used memory", _size),
+    "allocation": ("Allocations", str),
+    "active": ("Active allocations", str),
+    "segment": ("Reserved segments", str),
+    "inactive_split": ("Free beside used blocks", str),
+}
+_OVERSIZE = {"oversize_allocations": "Oversize allocations", "oversize_segments": "Oversize segments"}

@@ -1,0 +1,88 @@
+"""The entries of PyTorch's operator database (op_db), and what of them the census does."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from typing import Any
+
+import torch
+
+from expected import EXCEPTED
+from result import Result
+from samples import VARIANTS
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ReductionOpInfo, UnaryUfuncInfo
+
+# The checks for which one dtype is enough take the first of these that an entry supports.
+PREFERRED = [torch.float32, torch.int64, torch.complex64, torch.bool]
+
+
+def entry_name(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def dtypes_of(op: Any) -> list[torch.dtype]:
+    return sorted(op.supported_dtypes("cpu"), key=str)
+
+
+def first(op: Any, choices: list[torch.dtype]) -> list[torch.dtype]:
+    return [dtype for dtype in choices if dtype in op.supported_dtypes("cpu")][:1]
+
+
+def cases(op: Any) -> list[Result]:
+    """All that the census does with an entry, as results yet to be filled."""
+    wanted = [("values", dtype) for dtype in dtypes_of(op)]
+    for name, (_, groups) in VARIANTS.items():
+        wanted += [(name, dtype) for group in groups for dtype in first(op, group)]
+    if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo, ReductionOpInfo)):
+        wanted += [("shapes", dtype) for dtype in first(op, PREFERRED)]
+    if op.supports_out:
+        wanted += [("out", dtype) for dtype in first(op, PREFERRED)]
+    if op.error_inputs_func is not None:
+        wanted += [("errors", dtype) for dtype in first(op, PREFERRED)]
+    name = entry_name(op)
+    return [Result(name, check, dtype_name(dtype)) for check, dtype in wanted]
+
+
+def census(checks: set[str] | None = None, dtypes: set[str] | None = None) -> list[tuple[Any, list[Result]]]:
+    """Each entry with its cases, of these checks and dtypes if any are given."""
+
+    def chosen(case: Result) -> bool:
+        return (checks is None or case.check in checks) and (dtypes is None or case.dtype in dtypes)
+
+    entries = [(op, [case for case in cases(op) if chosen(case)]) for op in op_db]
+    return [(op, todo) for op, todo in entries if todo]
+
+
+def in_slice(op: Any) -> list[Result]:
+    """What every run of the tests can afford: of one entry in four, one dtype, and one of the other checks.
+
+    All come from a hash of its name and nothing else, so that nobody chooses by what passes.
+    """
+    quotient, remainder = divmod(zlib.crc32(entry_name(op).encode()), 4)
+    if remainder:
+        return []
+    values = [case for case in cases(op) if case.check == "values"]
+    others = [case for case in cases(op) if case.check != "values"]
+    another = quotient // len(values)
+    return [values[quotient % len(values)], *([others[another % len(others)]] if others else [])]
+
+
+def census_slice() -> list[tuple[Any, list[Result]]]:
+    return [(op, todo) for op in op_db if (todo := in_slice(op))]
+
+
+def excepted(case: Result) -> bool:
+    """Whether the census cannot judge it; then that is the result."""
+    reason = EXCEPTED.get(case.name) or EXCEPTED.get(f"{case.name}, {case.check}")
+    if reason is not None:
+        case.status, case.details = "excepted", [reason]
+    return reason is not None

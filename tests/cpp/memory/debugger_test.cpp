@@ -1,0 +1,245 @@
+// Run with TORCH_OPENREG_DEBUG_MEMORY=1.
+#include "memory/debugger.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../runtime/stream_helpers.h"
+#include "memory/device_heap.h"
+#include "runtime/address_space.h"
+#include "runtime/error.h"
+#include "runtime/stream.h"
+
+namespace openreg::memory {
+namespace {
+
+using openreg::testing::Blocker;
+using openreg::testing::empty_kernel;
+using openreg::testing::OwnStream;
+using openreg::testing::submit;
+
+std::byte* aperture(void* address) {
+  return static_cast<std::byte*>(AddressSpace::get().aperture(address));
+}
+
+std::string message_of(auto f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+class DebuggerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    AddressSpace::get();
+    Debugger::start_if_asked();
+    ASSERT_NE(Debugger::get(), nullptr) << "TORCH_OPENREG_DEBUG_MEMORY is not 1";
+  }
+  void TearDown() override { stream.synchronize(); }
+
+  void* allocate(std::size_t bytes, Stream& on, const char* where = "the test") {
+    return Debugger::get()->allocate(heap, bytes, on, where).address;
+  }
+  void free(void* address, const char* where = "the test") {
+    Debugger::get()->free(heap, address, where);
+  }
+  void use(void* address, Stream& on) {
+    const void* const memory[] = {address};
+    Debugger::get()->submit(on, empty_kernel(), {}, memory);
+  }
+  void write(void* address, Stream& on) {
+    submit(on, [to = aperture(address)] { *to = std::byte{1}; });
+  }
+  // What the next synchronisation raises; empty if nothing.
+  static std::string failure(Stream& of) {
+    return message_of([&] { of.synchronize(); });
+  }
+
+  DeviceHeap heap{0};  // memory of its own: what others have freed is not used again here
+  Stream& stream = default_stream(0);
+};
+
+TEST_F(DebuggerTest, FreshMemoryIsNotANumber) {
+  for (int round = 0; round < 2; ++round) {
+    void* const address = allocate(100 * sizeof(float), stream);
+    stream.synchronize();
+    std::vector<float> floats(100);
+    std::memcpy(floats.data(), aperture(address), 100 * sizeof(float));
+    EXPECT_TRUE(std::ranges::all_of(floats, [](float f) { return std::isnan(f); }));
+    write(address, stream);
+    free(address);
+    EXPECT_EQ(failure(stream), "");
+  }
+}
+
+TEST_F(DebuggerTest, FreedMemoryIsNotANumberInAnyFloatingPointType) {
+  void* const address = allocate(4096, stream);
+  std::byte* const memory = aperture(address);
+  free(address);
+  stream.synchronize();
+  double wide = 0;
+  float single = 0;
+  std::uint16_t half = 0;
+  std::memcpy(&wide, memory + 64, sizeof wide);
+  std::memcpy(&single, memory + 64, sizeof single);
+  std::memcpy(&half, memory + 64, sizeof half);
+  EXPECT_TRUE(std::isnan(wide));
+  EXPECT_TRUE(std::isnan(single));
+  EXPECT_EQ(half & 0x7C00, 0x7C00) << "half: the exponent of NaN and infinity";
+  EXPECT_NE(half & 0x03FF, 0) << "not infinity";
+  EXPECT_EQ(half & 0x7F80, 0x7F80) << "bfloat16";
+  EXPECT_NE(half & 0x007F, 0) << "not infinity";
+}
+
+TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAtTheFree) {
+  void* const address = allocate(101, stream, "here it began");
+  write(static_cast<std::byte*>(address) + 101, stream);
+  free(address, "there it ended");
+  const std::string error = failure(stream);
+  EXPECT_NE(error.find("written behind the end of a block: 101 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("here it began"), std::string::npos) << error;
+  EXPECT_NE(error.find("there it ended"), std::string::npos) << error;
+  EXPECT_EQ(failure(stream), "");
+}
+
+TEST_F(DebuggerTest, AWriteInFrontIsFoundBySynchronising) {
+  void* const address = allocate(1000, stream);
+  write(static_cast<std::byte*>(address) - 1, stream);
+  stream.synchronize();
+  const std::string error = message_of([] { Debugger::get()->check_guards(0); });
+  EXPECT_NE(error.find("written in front of a block: 1000 bytes"), std::string::npos) << error;
+  EXPECT_EQ(message_of([] { Debugger::get()->check_guards(0); }), "") << "said once";
+  EXPECT_EQ(message_of([] { Debugger::get()->check_guards(1); }), "");
+  free(address);
+  EXPECT_EQ(failure(stream), "");
+}
+
+TEST_F(DebuggerTest, AWriteAfterTheFreeIsFoundWhenTheMemoryIsUsedAgain) {
+  void* const address = allocate(4000, stream, "the first owner");
+  free(address);
+  write(static_cast<std::byte*>(address) + 3000, stream);
+  void* const other = allocate(200, stream);
+  EXPECT_EQ(failure(stream), "") << "the part that is used again is intact";
+  void* const third = allocate(800, stream);
+  const std::string error = failure(stream);
+  EXPECT_NE(error.find("written after it was freed: 4000 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("the first owner"), std::string::npos) << error;
+  free(other);
+  free(third);
+}
+
+TEST_F(DebuggerTest, AFreeWhileAnotherStreamUsesTheMemoryIsFound) {
+  OwnStream other;
+  void* const address = allocate(1000, stream, "the owner");
+  {
+    Blocker blocker(*other);
+    use(address, *other);
+    free(address);
+    const std::string error = failure(stream);
+    EXPECT_NE(error.find("freed while stream " + std::to_string(other->id()) + " still used it"),
+              std::string::npos)
+        << error;
+    EXPECT_NE(error.find("the owner"), std::string::npos) << error;
+  }
+  other->synchronize();
+}
+
+TEST_F(DebuggerTest, AFreeAfterTheOtherStreamIsDoneIsRight) {
+  OwnStream other;
+  void* const waited_for = allocate(1000, stream);
+  void* const recorded = allocate(1000, stream);
+  stream.synchronize();
+  {
+    Blocker blocker(*other);
+    use(waited_for, *other);
+    Debugger::get()->record_stream(heap, recorded, *other);
+    submit(*other, [memory = aperture(recorded)] { EXPECT_EQ(*memory, std::byte{0xFF}); });
+    Event event;
+    event.record(*other);
+    event.wait(stream);
+    free(waited_for);
+    free(recorded);
+  }
+  EXPECT_EQ(failure(stream), "");
+  EXPECT_EQ(failure(*other), "");
+}
+
+TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
+  void* const address = allocate(1000, stream, "the owner");
+  free(address, "the end");
+  const std::string error = message_of([&] { use(address, stream); });
+  EXPECT_NE(error.find("test_nothing was called with memory that has been freed"),
+            std::string::npos)
+      << error;
+  EXPECT_NE(error.find("the end"), std::string::npos) << error;
+  EXPECT_EQ(failure(stream), "");
+}
+
+TEST_F(DebuggerTest, WhatAPoisonedStreamSkippedIsNoError) {
+  void* const before = allocate(1000, stream);
+  stream.synchronize();
+  submit(stream, [] { throw std::runtime_error("on purpose"); });
+  void* const after = allocate(1000, stream);
+  free(before);
+  EXPECT_NE(failure(stream).find("test_function"), std::string::npos);
+  EXPECT_EQ(message_of([] { Debugger::get()->check_guards(0); }), "");
+  free(after);
+  free(allocate(1000, stream));
+  EXPECT_EQ(failure(stream), "");
+}
+
+TEST_F(DebuggerTest, MemoryThatWentBackToTheDeviceIsNoError) {
+  for (int round = 0; round < 3; ++round) {
+    void* const small = allocate(1000, stream);
+    void* const large = allocate(std::size_t{9} << 20, stream);
+    free(large);
+    if (round == 1) heap.empty_cache();
+    free(small);
+    heap.empty_cache();
+    EXPECT_EQ(failure(stream), "");
+  }
+}
+
+TEST_F(DebuggerTest, FreeingTwiceAndForeignPointersAreRefused) {
+  void* const address = allocate(1000, stream);
+  free(address);
+  EXPECT_NE(message_of([&] { free(address); }).find("no block that is in use begins"),
+            std::string::npos);
+  int foreign = 0;
+  EXPECT_NE(message_of([&] { free(&foreign); }).find("no block that is in use begins"),
+            std::string::npos);
+  EXPECT_EQ(failure(stream), "");
+}
+
+TEST_F(DebuggerTest, BlocksThatAreHeldAreLeaksUnlessForgotten) {
+  EXPECT_EQ(Debugger::get()->describe_leaks(), "");
+  void* const kept = allocate(123, stream, "who kept it");
+  void* const known = allocate(456, stream, "who may keep it");
+  Debugger::get()->forget(known);
+  const std::string leaks = Debugger::get()->describe_leaks();
+  EXPECT_NE(leaks.find("1 blocks of device memory were not freed"), std::string::npos) << leaks;
+  EXPECT_NE(leaks.find("123 bytes"), std::string::npos) << leaks;
+  EXPECT_NE(leaks.find("who kept it"), std::string::npos) << leaks;
+  EXPECT_EQ(leaks.find("456 bytes"), std::string::npos) << leaks;
+  free(kept);
+  EXPECT_EQ(Debugger::get()->describe_leaks(), "");
+  heap.free(static_cast<std::byte*>(known) - kBlockBytes);
+}
+
+TEST_F(DebuggerTest, SizesNearTheLargestNumberAreOutOfMemory) {
+  EXPECT_EQ(allocate(SIZE_MAX, stream), nullptr);
+  EXPECT_EQ(allocate(SIZE_MAX - 600, stream), nullptr);
+  EXPECT_EQ(Debugger::get()->describe_leaks(), "");
+}
+
+}  // namespace
+}  // namespace openreg::memory

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "memory/backing.h"
+#include "memory/block.h"
+
+namespace openreg::memory::testing {
+
+inline constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+/// A stream that nobody looks into: any few addresses will do.
+inline Stream& fake_stream(int number) {
+  static char streams[8];
+  return reinterpret_cast<Stream&>(streams[number]);
+}
+
+/// A device of some MiB whose memory is only numbers, and whose marks pass when the test says so.
+class FakeBacking final : public Backing {
+ public:
+  explicit FakeBacking(std::size_t capacity = 64 * kMiB) : capacity_(capacity) {}
+  ~FakeBacking() override = default;
+  FakeBacking(const FakeBacking&) = delete;
+  FakeBacking& operator=(const FakeBacking&) = delete;
+
+  Addresses addresses() const override { return {kBegin, kPages * kSegmentBytes}; }
+
+  void* map(std::size_t bytes) override {
+    maps.push_back(bytes);
+    if (bytes > capacity_ - mapped()) return nullptr;
+    const std::size_t count = bytes / kSegmentBytes;
+    std::size_t page = first_free(count, room_pages);
+    if (page == kPages) page = first_free(count, 0);
+    if (page == kPages) return nullptr;
+    take(page, count);
+    return reinterpret_cast<void*>(kBegin + page * kSegmentBytes);
+  }
+  bool extend(void* end, std::size_t bytes) override {
+    const std::size_t page = page_of(end);
+    const std::size_t count = bytes / kSegmentBytes;
+    EXPECT_TRUE(page > 0 && pages_[page - 1]) << "extended where nothing is mapped";
+    if (!may_extend || bytes > capacity_ - mapped() || !is_free(page, count)) return false;
+    extensions.push_back(bytes);
+    take(page, count);
+    return true;
+  }
+  void unmap(void* memory, std::size_t bytes) noexcept override {
+    unmaps.push_back(bytes);
+    const std::size_t page = page_of(memory);
+    EXPECT_TRUE(bytes > 0 && bytes % kSegmentBytes == 0) << bytes;
+    for (std::size_t i = page; i < page + bytes / kSegmentBytes; ++i) {
+      EXPECT_TRUE(pages_.at(i)) << "unmapped what is not mapped";
+      pages_.at(i) = false;
+    }
+    mapped_ -= bytes;
+  }
+  std::unique_ptr<Mark> mark(Stream& stream) override {
+    if (marks_throw) throw std::runtime_error("no marks");
+    marks.push_back({&stream, std::make_shared<bool>(false)});
+    return std::make_unique<FakeMark>(marks.back().passed);
+  }
+
+  std::size_t capacity() const { return capacity_; }
+  std::size_t mapped() const { return mapped_; }
+  /// Lets the marks of a stream pass that it has given.
+  void pass(const Stream& stream) {
+    for (auto& mark : marks) {
+      if (mark.stream == &stream) *mark.passed = true;
+    }
+  }
+  void pass(std::size_t mark) { *marks.at(mark).passed = true; }
+
+  // What the heap has asked for.
+  std::vector<std::size_t> maps;
+  std::vector<std::size_t> extensions;  // granted ones
+  std::vector<std::size_t> unmaps;
+  struct Given {
+    Stream* stream;
+    std::shared_ptr<bool> passed;
+  };
+  std::vector<Given> marks;
+
+  // How it answers.
+  bool may_extend = true;
+  bool marks_throw = false;
+  std::size_t room_pages = 64;  ///< between what is mapped, as long as there are addresses; 0: none
+
+ private:
+  struct FakeMark final : Mark {
+    explicit FakeMark(std::shared_ptr<bool> flag) : flag(std::move(flag)) {}
+    bool passed() const noexcept override { return *flag; }
+    std::shared_ptr<bool> flag;
+  };
+
+  static constexpr std::uintptr_t kBegin = std::uintptr_t{1} << 40;
+  static constexpr std::size_t kPages = 1024;
+
+  static std::size_t page_of(void* address) {
+    const auto offset = reinterpret_cast<std::uintptr_t>(address) - kBegin;
+    EXPECT_EQ(offset % kSegmentBytes, 0U);
+    return offset / kSegmentBytes;
+  }
+  bool is_free(std::size_t page, std::size_t count) const {
+    if (page + count > kPages) return false;
+    const auto begin = pages_.begin() + static_cast<std::ptrdiff_t>(page);
+    return std::find(begin, begin + static_cast<std::ptrdiff_t>(count), true) ==
+           begin + static_cast<std::ptrdiff_t>(count);
+  }
+  // The lowest place with so much room on both sides; kPages where there is none.
+  std::size_t first_free(std::size_t count, std::size_t room) const {
+    for (std::size_t page = 0; page + count <= kPages; ++page) {
+      const std::size_t begin = page - std::min(page, room);
+      const std::size_t end = std::min(page + count + room, kPages);
+      if (is_free(begin, end - begin)) return page;
+    }
+    return kPages;
+  }
+  void take(std::size_t page, std::size_t count) {
+    std::fill_n(pages_.begin() + static_cast<std::ptrdiff_t>(page), count, true);
+    mapped_ += count * kSegmentBytes;
+  }
+
+  std::size_t capacity_;
+  std::size_t mapped_ = 0;
+  std::vector<bool> pages_ = std::vector<bool>(kPages, false);
+};
+
+}  // namespace openreg::memory::testing

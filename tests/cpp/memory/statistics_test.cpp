@@ -1,0 +1,140 @@
+#include "memory/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <ostream>
+
+namespace openreg::memory {
+
+void PrintTo(const Counter& counter, std::ostream* out) {
+  *out << "{current " << counter.current << ", peak " << counter.peak << ", allocated "
+       << counter.allocated << ", freed " << counter.freed << "}";
+}
+
+namespace {
+
+constexpr auto kSmall = SizeClass::kSmall;
+constexpr auto kLarge = SizeClass::kLarge;
+
+// {current, peak, allocated, freed}
+TEST(ClassCounter, ANewOneIsZero) {
+  const ClassCounter counter;
+  EXPECT_EQ(counter.of(kSmall), Counter{});
+  EXPECT_EQ(counter.of(kLarge), Counter{});
+  EXPECT_EQ(counter.all(), Counter{});
+  EXPECT_EQ(counter.current(), 0);
+}
+
+TEST(ClassCounter, ClassesAreCountedApartAndTogether) {
+  ClassCounter counter;
+  counter.add(kSmall, 5);
+  counter.add(kLarge, 100);
+  counter.remove(kSmall, 2);
+  counter.add(kLarge, 10);
+  EXPECT_EQ(counter.of(kSmall), (Counter{3, 5, 5, 2}));
+  EXPECT_EQ(counter.of(kLarge), (Counter{110, 110, 110, 0}));
+  EXPECT_EQ(counter.all(), (Counter{113, 113, 115, 2}));
+  EXPECT_EQ(counter.current(), 113);
+}
+
+TEST(ClassCounter, ThePeakOfTheSumIsNotTheSumOfThePeaks) {
+  ClassCounter counter;
+  counter.add(kSmall, 10);
+  counter.remove(kSmall, 10);
+  counter.add(kLarge, 20);
+  EXPECT_EQ(counter.of(kSmall).peak, 10);
+  EXPECT_EQ(counter.of(kLarge).peak, 20);
+  EXPECT_EQ(counter.all().peak, 20);
+}
+
+TEST(ClassCounter, AChangeOfEitherSignCountsOnOneSide) {
+  ClassCounter counter;
+  counter.change(kSmall, 7);
+  counter.change(kSmall, -3);
+  counter.change(kSmall, 0);
+  EXPECT_EQ(counter.of(kSmall), (Counter{4, 7, 7, 3}));
+}
+
+TEST(ClassCounter, AResetOfThePeakLeavesTheSums) {
+  ClassCounter counter;
+  counter.add(kSmall, 10);
+  counter.remove(kSmall, 6);
+  counter.add(kLarge, 1);
+  counter.reset_peak();
+  EXPECT_EQ(counter.of(kSmall), (Counter{4, 4, 10, 6}));
+  EXPECT_EQ(counter.all(), (Counter{5, 5, 11, 6}));
+  counter.add(kSmall, 2);
+  counter.remove(kSmall, 1);
+  EXPECT_EQ(counter.of(kSmall), (Counter{5, 6, 12, 7}));
+  EXPECT_EQ(counter.all(), (Counter{6, 7, 13, 7}));
+}
+
+TEST(ClassCounter, AResetOfTheSumsLeavesThePeak) {
+  ClassCounter counter;
+  counter.add(kSmall, 10);
+  counter.remove(kSmall, 6);
+  counter.add(kLarge, 3);
+  counter.reset_accumulated();
+  EXPECT_EQ(counter.of(kSmall), (Counter{4, 10, 0, 0}));
+  EXPECT_EQ(counter.all(), (Counter{7, 10, 0, 0}));
+  counter.remove(kSmall, 4);
+  counter.add(kLarge, 5);
+  EXPECT_EQ(counter.of(kSmall), (Counter{0, 10, 0, 4}));
+  EXPECT_EQ(counter.of(kLarge), (Counter{8, 8, 5, 0}));
+  EXPECT_EQ(counter.all(), (Counter{8, 10, 5, 4}));
+}
+
+// Eleven counters, each of which a reset must reach.
+void add_to_each(Statistics& statistics) {
+  for (auto* counter :
+       {&statistics.allocation, &statistics.allocated_bytes, &statistics.requested_bytes,
+        &statistics.active, &statistics.active_bytes, &statistics.inactive_split,
+        &statistics.inactive_split_bytes, &statistics.segment, &statistics.reserved_bytes,
+        &statistics.oversize_allocations, &statistics.oversize_segments}) {
+    counter->add(kLarge, 3);
+    counter->remove(kLarge, 2);
+  }
+}
+
+template <class Check>
+void expect_of_each(const Statistics& statistics, Check check) {
+  for (const auto* counter :
+       {&statistics.allocation, &statistics.allocated_bytes, &statistics.requested_bytes,
+        &statistics.active, &statistics.active_bytes, &statistics.inactive_split,
+        &statistics.inactive_split_bytes, &statistics.segment, &statistics.reserved_bytes,
+        &statistics.oversize_allocations, &statistics.oversize_segments}) {
+    check(counter->all());
+  }
+}
+
+TEST(Statistics, AResetOfPeaksReachesAllCountersAndNothingElse) {
+  Statistics statistics;
+  add_to_each(statistics);
+  statistics.device_maps = 1;
+  statistics.retries = 2;
+  statistics.reset_peak();
+  expect_of_each(statistics, [](const Counter& all) { EXPECT_EQ(all, (Counter{1, 1, 3, 2})); });
+  EXPECT_EQ(statistics.device_maps, 1);
+  EXPECT_EQ(statistics.retries, 2);
+}
+
+TEST(Statistics, AResetOfSumsReachesAllCountersAndEvents) {
+  Statistics statistics;
+  add_to_each(statistics);
+  statistics.device_maps = 1;
+  statistics.device_unmaps = 2;
+  statistics.retries = 3;
+  statistics.out_of_memory = 4;
+  statistics.synchronizations = 5;
+  statistics.reset_accumulated();
+  expect_of_each(statistics, [](const Counter& all) { EXPECT_EQ(all, (Counter{1, 3, 0, 0})); });
+  EXPECT_EQ(statistics.device_maps, 0);
+  EXPECT_EQ(statistics.device_unmaps, 0);
+  EXPECT_EQ(statistics.retries, 0);
+  EXPECT_EQ(statistics.out_of_memory, 0);
+  EXPECT_EQ(statistics.synchronizations, 0);
+}
+
+}  // namespace
+}  // namespace openreg::memory

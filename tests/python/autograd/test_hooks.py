@@ -1,0 +1,148 @@
+"""Hooks of autograd see the device's tensors, in the order and with the values of the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+Log = list[tuple[str, Any]]
+
+
+def both(scenario: Callable[[str, Log], None]) -> Log:
+    """What a scenario logs on the device, once it is known to be what it logs on the CPU."""
+    logs: dict[str, Log] = {}
+    for device in ("cpu", "openreg"):
+        logs[device] = []
+        scenario(device, logs[device])
+    assert logs["openreg"] == logs["cpu"]
+    return logs["openreg"]
+
+
+def seen(device: str, *tensors: torch.Tensor | None) -> list[list[float] | None]:
+    assert all(tensor is None or tensor.device.type == device for tensor in tensors)
+    return [None if tensor is None else tensor.flatten().tolist() for tensor in tensors]
+
+
+def test_hooks_of_tensors_and_nodes_run_in_order():
+    def scenario(device: str, log: Log) -> None:
+        x = torch.ones(2, device=device, requires_grad=True)
+        y = x * 2
+        y.register_hook(lambda g: log.append(("tensor", seen(device, g))) or g * 3)
+        y.grad_fn.register_prehook(lambda gs: log.append(("before node", seen(device, *gs))))
+        y.grad_fn.register_hook(lambda ins, outs: log.append(("node", seen(device, *ins, *outs))))
+        x.register_hook(lambda g: log.append(("leaf", seen(device, g))))
+        x.register_post_accumulate_grad_hook(lambda p: log.append(("accumulated", seen(device, p.grad))))
+        y.retain_grad()
+        (y * y).sum().backward()
+        log.append(("retained", seen(device, y.grad)))
+
+    kinds = [kind for kind, _ in both(scenario)]
+    assert kinds == ["tensor", "before node", "node", "leaf", "accumulated", "retained"]
+
+
+def test_hooks_of_modules_run_in_order():
+    def scenario(device: str, log: Log) -> None:
+        module = nn.Linear(2, 1)
+        nn.init.ones_(module.weight), nn.init.zeros_(module.bias)
+        module.to(device)
+        module.register_forward_pre_hook(lambda m, args: log.append(("before", seen(device, *args))))
+        module.register_forward_hook(lambda m, args, out: log.append(("after", seen(device, out))) or out * 2)
+        module.register_full_backward_pre_hook(lambda m, gs: log.append(("before backward", seen(device, *gs))))
+        module.register_full_backward_hook(lambda m, ins, outs: log.append(("backward", seen(device, *ins, *outs))))
+        x = torch.ones(1, 2, device=device, requires_grad=True)
+        module(x).sum().backward()
+        log.append(("gradient", seen(device, x.grad, module.weight.grad)))
+
+    log = both(scenario)
+    assert [kind for kind, _ in log] == ["before", "after", "before backward", "backward", "gradient"]
+    assert log[-1][1] == [[2.0, 2.0], [2.0, 2.0]]
+
+
+@pytest.mark.parametrize("mode", ["all", "any"])
+def test_a_hook_of_several_gradients_sees_all_devices(mode):
+    calls: list[Any] = []
+    a = torch.ones(2, device="openreg:0", requires_grad=True)
+    b = torch.ones(2, device="openreg:1", requires_grad=True)
+    torch.autograd.graph.register_multi_grad_hook([a, b], calls.append, mode=mode)
+    (a.sum() + b.sum().to("openreg:0")).backward()
+    gradients = calls[0] if mode == "all" else calls
+    assert len(calls) == 1
+    assert all(g.tolist() == [1.0, 1.0] for g in gradients)
+    if mode == "all":
+        assert [g.device.index for g in gradients] == [0, 1]
+
+
+def test_saved_tensors_pass_through_the_hooks():
+    def scenario(device: str, log: Log) -> None:
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            log.append(("pack", seen(device, tensor)))
+            return tensor.cpu()
+
+        def unpack(tensor: torch.Tensor) -> torch.Tensor:
+            log.append(("unpack", seen("cpu", tensor)))
+            return tensor.to(device)
+
+        x = torch.arange(1.0, 3.0, device=device, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            y = x * x * x
+        y.sum().backward()
+        log.append(("gradient", seen(device, x.grad)))
+
+    log = both(scenario)
+    assert [kind for kind, _ in log] == ["pack"] * 4 + ["unpack"] * 4 + ["gradient"]
+    assert log[-1][1] == [[3.0, 12.0]]
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_saved_tensors_wait_on_the_cpu(pinned):
+    x = torch.randn(1000, device="openreg", requires_grad=True)
+    with torch.autograd.graph.save_on_cpu(pin_memory=pinned, device_type="openreg"):
+        y = (x * x).exp()
+    assert y.grad_fn._saved_result.device.type == "openreg"  # unpacked for the reader
+    y.sum().backward()
+    assert_close(x.grad, (2 * x * (x * x).exp()).detach())
+
+
+def test_memory_of_saved_tensors_on_the_cpu_is_not_the_devices():
+    def held(context: Any) -> int:
+        x = torch.ones(1 << 20, device="openreg", requires_grad=True)
+        before = torch.openreg.memory_allocated()
+        with context:
+            y = x.exp().exp().sum()
+        held_bytes = torch.openreg.memory_allocated() - before
+        y.backward()
+        assert x.grad.isfinite().all()
+        return held_bytes
+
+    assert held(contextlib.nullcontext()) >= 2 * 4 << 20
+    assert held(torch.autograd.graph.save_on_cpu(pin_memory=True, device_type="openreg")) < 1 << 20
+
+
+def test_saved_tensors_may_be_changed_where_that_is_allowed():
+    x = torch.ones(2, device="openreg", requires_grad=True)
+    with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        y = x.exp()
+        y.mul_(2)
+        y.sum().backward()
+    assert_close(x.grad, 2 * x.detach().exp())
+
+
+def test_a_hook_that_raises_stops_the_backward_pass():
+    x = torch.ones(2, device="openreg", requires_grad=True)
+
+    def fail(gradient: torch.Tensor) -> None:
+        raise ValueError("from the hook")
+
+    handle = x.register_hook(fail)
+    with pytest.raises(ValueError, match="from the hook"):
+        (x * 2).sum().backward()
+    assert x.grad is None
+    handle.remove()
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]

@@ -1,0 +1,124 @@
+"""TORCH_OPENREG_DEBUG_MEMORY=1, as Python sees it. The C++ suite DebuggerTest has the rest. Each test has a process of
+its own, since the setting is read once."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+
+@pytest.fixture
+def run_debugging(run_python):
+    return functools.partial(run_python, TORCH_OPENREG_DEBUG_MEMORY="1")
+
+
+def test_memory_that_nobody_wrote_is_not_a_number(run_debugging):
+    run_debugging(
+        "import torch\n"
+        "for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn):\n"
+        "    x = torch.empty(1000, dtype=dtype, device='openreg')\n"
+        "    assert x.cpu().float().isnan().all(), dtype\n"
+        "assert (torch.empty(10, dtype=torch.int32, device='openreg') == -1).all()\n"
+    )
+
+
+def test_an_operator_that_writes_beyond_a_tensor_is_found(run_debugging):
+    run_debugging(
+        "import torch\n"
+        "def victim():\n"
+        "    return torch.ones(100, device='openreg')\n"
+        "x = victim()\n"
+        "torch.accelerator.synchronize()\n"
+        # A storage that claims more memory than it has.
+        "address = x.data_ptr()\n"
+        "lie = torch._C._construct_storage_from_data_pointer(address, x.device, 404)\n"
+        "view = torch.empty(0, device='openreg').set_(lie, 100, (1,))\n"
+        "view.fill_(3)\n"
+        "try:\n"
+        "    torch.accelerator.synchronize()\n"
+        "except RuntimeError as error:\n"
+        "    assert 'written behind the end of a block: 400 bytes' in str(error), error\n"
+        "    assert 'in victim' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError('not found')\n"
+        "torch.accelerator.synchronize()\n"
+    )
+
+
+def test_a_tensor_freed_while_another_stream_uses_it_is_found_where_it_is_not_recorded(run_debugging):
+    run_debugging(
+        "import torch\n"
+        "other = torch.openreg.Stream()\n"
+        "def use_elsewhere(recorded):\n"
+        "    x = torch.ones(1024, 1024, device='openreg')\n"
+        "    other.wait_stream(torch.openreg.current_stream())\n"
+        "    with other:\n"
+        "        for _ in range(50): y = x @ x\n"
+        "    if recorded: x.record_stream(other)\n"
+        "    return y\n"
+        "y = use_elsewhere(recorded=True)\n"
+        "torch.accelerator.synchronize()\n"
+        "assert (y == 1024).all()\n"
+        "y = use_elsewhere(recorded=False)\n"
+        "try:\n"
+        "    torch.accelerator.synchronize()\n"
+        "except torch.AcceleratorError as error:\n"
+        "    assert f'freed while stream {other.stream_id} still used it; call record_stream()' in str(error), error\n"
+        "    assert 'in use_elsewhere' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError('not found')\n"
+    )
+
+
+def test_memory_that_nobody_can_free_any_more_is_listed_at_exit(run_debugging):
+    result = run_debugging(
+        "import torch\n"
+        "def forget_it():\n"
+        "    torch.openreg.caching_allocator_alloc(12345)\n"
+        "model = torch.nn.Linear(10, 10, device='openreg')\n"
+        "loss = model(torch.ones(3, 10, device='openreg')).sum()\n"
+        "loss.backward()\n"
+        "forget_it()\n"
+    )
+    assert "1 blocks of device memory were not freed" in result.stderr
+    assert "12345 bytes on openreg:0" in result.stderr
+    assert "in forget_it" in result.stderr
+
+
+def test_a_program_without_errors_runs_as_ever(run_debugging):
+    result = run_debugging(
+        "import torch\n"
+        "torch.manual_seed(0)\n"
+        "def train(device):\n"
+        "    torch.manual_seed(0)\n"
+        "    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 3)).to(device)\n"
+        "    optimizer = torch.optim.AdamW(model.parameters())\n"
+        "    data = torch.linspace(0, 1, 160).view(8, 20).to(device)\n"
+        "    for _ in range(20):\n"
+        "        loss = model(data).square().mean()\n"
+        "        optimizer.zero_grad(); loss.backward(); optimizer.step()\n"
+        "    return loss.cpu()\n"
+        "torch.testing.assert_close(train('openreg'), train('cpu'))\n"
+        "torch.openreg.empty_cache()\n"
+        "torch.accelerator.synchronize()\n"
+    )
+    assert result.stderr == ""
+
+
+def test_without_the_setting_nothing_is_looked_for(run_python):
+    result = run_python(
+        "import torch\n"
+        "torch.openreg.caching_allocator_alloc(12345)\n"
+        "x = torch.zeros(1000, device='openreg')\n"
+        "torch.accelerator.synchronize()\n"
+        "from torch_openreg import _C\n"
+        "assert not _C.debugs_memory()\n",
+        TORCH_OPENREG_DEBUG_MEMORY=None,
+    )
+    assert result.stderr == ""
+
+
+def test_the_setting_is_0_or_1(run_python):
+    result = run_python("import torch\ntorch.ones(1, device='openreg')", TORCH_OPENREG_DEBUG_MEMORY="yes", check=False)
+    assert 'TORCH_OPENREG_DEBUG_MEMORY is malformed (got "yes", expected 0 or 1)' in result.stderr

@@ -1,0 +1,204 @@
+"""The capacity of a device: how it is set, what happens when it is reached."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+MIB = 1 << 20
+
+
+def print_capacity():
+    free, total = torch.openreg.mem_get_info(1)
+    assert total == torch.openreg.get_device_properties(1).total_memory
+    assert (free, total) == torch.accelerator.get_memory_info(1)
+    print(total)
+
+
+@pytest.mark.parametrize(
+    ("setting", "capacity"),
+    [("1GiB", 1024 * MIB), ("131072KiB", 128 * MIB), (str(32 * MIB), 32 * MIB)],
+)
+def test_the_capacity_is_a_setting(run_alone, setting, capacity):
+    assert int(run_alone(print_capacity, TORCH_OPENREG_MEMORY=setting)) == capacity
+
+
+def test_the_capacity_may_be_a_part_of_the_default(run_alone):
+    default, half = (int(run_alone(print_capacity, TORCH_OPENREG_MEMORY=setting)) for setting in (None, "50%"))
+    assert abs(half - default / 2) <= 2 * MIB
+
+
+def a_first_use_fails():
+    import os
+
+    setting = os.environ["TORCH_OPENREG_MEMORY"]
+    assert torch.ones(2).sum() == 2
+    for _ in range(2):
+        try:
+            torch.empty(1, device="openreg")
+            raise AssertionError("it was accepted")
+        except RuntimeError as e:
+            assert "TORCH_OPENREG_MEMORY" in str(e) and f"got {setting}" in str(e).replace('"', ""), e
+
+
+@pytest.mark.parametrize("setting", ["8 apples", "101%", "1MiB"])
+def test_a_malformed_capacity_is_an_error_at_the_first_use(run_alone, setting):
+    run_alone(a_first_use_fails, TORCH_OPENREG_MEMORY=setting)
+
+
+def out_of_memory_tells():
+    def message(size):
+        try:
+            torch.empty(size, dtype=torch.uint8, device="openreg")
+        except torch.OutOfMemoryError as e:
+            return str(e)
+        raise AssertionError("it fitted")
+
+    x = torch.empty(20 * MIB, dtype=torch.uint8, device="openreg")
+    print(message(56 * MIB))
+    torch.openreg.set_per_process_memory_fraction(0.5)
+    print(message(40 * MIB))
+    assert x.numel() == 20 * MIB
+    assert torch.openreg.OutOfMemoryError is torch.OutOfMemoryError
+
+
+def test_out_of_memory_tells_what_was_asked_what_there_is_and_what_to_try(run_alone):
+    plain, with_fraction = run_alone(out_of_memory_tells, TORCH_OPENREG_MEMORY="64MiB").splitlines()
+    assert plain == (
+        "openreg: out of memory on openreg:0 (tried to allocate 56.00 MiB; the device has 64.00 MiB: 20.00 MiB are in "
+        "use by tensors, 0 bytes are cached in pieces that do not fit, 44.00 MiB are free). Free tensors, use smaller "
+        "batches, or raise TORCH_OPENREG_MEMORY; torch.openreg.memory_summary() tells more"
+    )
+    assert "64.00 MiB, of which this process may use 32.00 MiB: 20.00 MiB are in use" in with_fraction
+    assert "raise TORCH_OPENREG_MEMORY or the fraction set by set_per_process_memory_fraction" in with_fraction
+
+
+def training_halves_its_batch():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 1)).to("openreg")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    batch, tried, losses = 1 << 15, [], []
+    while len(losses) < 5:
+        tried.append(batch)
+        try:
+            optimizer.zero_grad()
+            x = torch.ones(batch, 64, device="openreg")
+            loss = (model(x) - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        except torch.OutOfMemoryError:
+            batch //= 2
+            x = loss = None
+    assert tried[0] > tried[-1] >= 64, tried
+    assert sorted(losses, reverse=True) == losses and losses[-1] < losses[0], losses
+    assert torch.openreg.memory_stats()["num_ooms"] == len(set(tried)) - 1
+
+
+def test_training_goes_on_after_a_loop_that_halves_its_batch(run_alone):
+    run_alone(training_halves_its_batch, TORCH_OPENREG_MEMORY="64MiB")
+
+
+def cached_memory_makes_room():
+    def empty(size):
+        return torch.empty(size, dtype=torch.uint8, device="openreg")
+
+    stats = torch.openreg.memory_stats
+    small = [empty(MIB) for _ in range(20)]
+    del small
+    large = empty(50 * MIB)  # of what is small, at least 6 MiB have to go
+    assert stats()["num_alloc_retries"] == 1
+    del large
+    with torch.openreg.Stream():
+        other = empty(30 * MIB)
+    del other
+    assert empty(40 * MIB).numel() == 40 * MIB  # of another stream
+    assert stats()["num_alloc_retries"] == 3  # for the stream's 30 MiB, too
+    held = [empty(8 * MIB) for _ in range(8)]
+    del held[::2]  # 32 MiB are free, in pieces
+    with torch.openreg.Stream():
+        assert empty(30 * MIB).numel() == 30 * MIB
+    assert stats()["num_ooms"] == 0
+
+
+def test_cached_memory_of_other_sizes_and_streams_makes_room(run_alone):
+    run_alone(cached_memory_makes_room, TORCH_OPENREG_MEMORY="64MiB")
+
+
+def pending_frees_make_room():
+    other = torch.openreg.Stream()
+    with other:
+        x = torch.rand(1000, 1000, device="openreg")
+        for _ in range(40):
+            y = x @ x
+    block = torch.empty(50 * MIB, dtype=torch.uint8, device="openreg")
+    block.record_stream(other)
+    del block
+    was_pending = torch.openreg.memory_stats()["active_bytes.large_pool.current"] >= 50 * MIB
+    again = torch.empty(60 * MIB, dtype=torch.uint8, device="openreg")
+    assert other.query()
+    assert was_pending, "too fast a machine for this test"
+    assert again.numel() == 60 * MIB and y.shape == x.shape
+
+
+def test_frees_that_wait_for_another_stream_make_room_too(run_alone):
+    run_alone(pending_frees_make_room, TORCH_OPENREG_MEMORY="84MiB")
+
+
+def a_fraction_limits():
+    def fits(size, device=0):
+        try:
+            torch.empty(size, dtype=torch.uint8, device=f"openreg:{device}")
+            return True
+        except torch.OutOfMemoryError:
+            return False
+
+    get, put = torch.openreg.get_per_process_memory_fraction, torch.openreg.set_per_process_memory_fraction
+    assert get() == get(1) == 1.0
+    put(0.25)
+    assert (get(), get(0), get("openreg:1")) == (0.25, 0.25, 1.0)
+    assert fits(16 * MIB) and not fits(17 * MIB)
+    assert fits(64 * MIB, device=1)
+    assert fits(10 * MIB)  # out of the cache
+    assert torch.openreg.memory_reserved() == 16 * MIB
+    with torch.openreg.Stream():
+        assert fits(16 * MIB)  # the cache counts, so it goes
+    put(0.0, 1)
+    torch.openreg.empty_cache()
+    assert not fits(1, device=1)
+    put(1.0, "openreg:1")
+    put(1.0)
+    assert fits(64 * MIB) and fits(64 * MIB, device=1)
+    assert torch.openreg.mem_get_info()[1] == 64 * MIB
+
+
+def test_a_fraction_limits_what_is_reserved_on_one_device(run_alone):
+    run_alone(a_fraction_limits, TORCH_OPENREG_MEMORY="64MiB")
+
+
+@pytest.mark.parametrize(
+    ("fraction", "error"), [(1, TypeError), ("0.5", TypeError), (-0.1, ValueError), (1.5, ValueError)]
+)
+def test_a_fraction_that_is_none_is_refused(fraction, error):
+    with pytest.raises(error, match=r"fraction .*expected 0\.0 to 1\.0"):
+        torch.openreg.set_per_process_memory_fraction(fraction)
+    with pytest.raises(ValueError, match="fraction"):
+        torch.openreg.set_per_process_memory_fraction(float("nan"))
+    assert torch.openreg.get_per_process_memory_fraction() == 1.0
+
+
+def test_a_device_that_does_not_exist_has_no_fraction():
+    with pytest.raises(RuntimeError, match="out of range"):
+        torch.openreg.set_per_process_memory_fraction(0.5, 99)
+    with pytest.raises(RuntimeError, match="out of range"):
+        torch.openreg.get_per_process_memory_fraction(99)
+
+
+def test_what_is_cached_is_not_free_until_the_cache_is_emptied():
+    torch.openreg.empty_cache()
+    free = torch.openreg.mem_get_info()[0]
+    x = torch.empty(64 * MIB, dtype=torch.uint8, device="openreg")
+    del x
+    assert torch.openreg.mem_get_info()[0] <= free - 60 * MIB
+    torch.openreg.empty_cache()
+    assert torch.openreg.mem_get_info()[0] == torch.accelerator.get_memory_info()[0] >= free

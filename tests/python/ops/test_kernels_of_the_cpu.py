@@ -1,0 +1,226 @@
+"""Where the CPU's kernel does more than its schema or its meta function tells."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+X = torch.linspace(-2, 3, 2 * 4 * 6 * 6).reshape(2, 4, 6, 6)
+
+
+def assert_same(got: torch.Tensor, expected: torch.Tensor) -> None:
+    assert got.device.type == "openreg"
+    assert got.dtype == expected.dtype and got.stride() == expected.stride()
+    torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x,
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        lambda x: x[:, :, ::2],
+        lambda x: x.transpose(0, 1),
+        lambda x: x[..., :1],
+        lambda x: x[:1].expand(2, -1, -1, -1),
+    ],
+    ids=["contiguous", "channels-last", "step", "transposed", "narrow", "expanded"],
+)
+def test_batch_norm_trains_on_inputs_of_any_strides(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    # The CPU's own out form is wrong for some of these, which is why it is not used there.
+    def run(x: torch.Tensor) -> list[torch.Tensor]:
+        x = x.detach().requires_grad_()
+        module = torch.nn.BatchNorm2d(x.shape[1], device=x.device)
+        result = module(x)
+        result.square().sum().backward()
+        return [result.detach(), module.running_mean, module.running_var, x.grad]  # type: ignore[list-item]
+
+    for got, expected in zip(run(view(X.to("openreg"))), run(view(X)), strict=True):
+        assert_same(got, expected)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda x: F.pixel_shuffle(x, 2),
+        lambda x: F.pixel_unshuffle(x, 2),
+        lambda x: F.channel_shuffle(x, 2),
+        lambda x: F.pad(x, (1, 2, 1, 0), mode="replicate"),
+        lambda x: F.pad(x, (1, 2, 1, 0), mode="reflect"),
+        lambda x: torch.narrow_copy(x, 1, 1, 2),
+    ],
+    ids=["pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "replicate", "reflect", "narrow_copy"],
+)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_results_keep_the_memory_format_as_on_the_cpu(
+    operator: Callable[[torch.Tensor], torch.Tensor], memory_format: torch.memory_format
+) -> None:
+    x = X.contiguous(memory_format=memory_format)
+    assert_same(operator(x.to("openreg")), operator(x))
+
+
+OVERLAPPING: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "abs": lambda x, out: torch.abs(x, out=out),
+    "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
+    "gather": lambda x, out: torch.gather(x, 0, torch.zeros(4, 4, dtype=torch.int64, device=x.device), out=out),
+    "sort": lambda x, out: torch.sort(x, out=(out, torch.empty(4, 4, dtype=torch.int64, device=x.device))),
+    "index_select": lambda x, out: torch.index_select(x, 0, torch.arange(4, device=x.device), out=out),
+    "take": lambda x, out: torch.take(x, torch.zeros(4, 4, dtype=torch.int64, device=x.device), out=out),
+    "bernoulli": lambda x, out: torch.bernoulli(x, out=out),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_outputs_that_overlap_are_refused_at_the_call(name: str) -> None:
+    def outputs(device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return torch.rand(4, 4).to(device), torch.zeros(4, 4, device=device), torch.zeros(1, device=device).expand(4, 4)
+
+    with pytest.raises(RuntimeError) as on_cpu:
+        x, _, overlapping = outputs("cpu")
+        OVERLAPPING[name](x, overlapping)
+    x, regular, overlapping = outputs("openreg")
+    OVERLAPPING[name](x, regular)  # from now on the arguments' dtypes are known
+    with pytest.raises(RuntimeError) as error:
+        OVERLAPPING[name](x, overlapping)
+    assert str(error.value) == str(on_cpu.value)
+    torch.accelerator.synchronize()
+
+
+def test_views_that_do_not_overlap_are_launched_without_a_wait() -> None:
+    x = torch.rand(6, 8, device="openreg")
+    expected = x.cpu()
+    x[0].add_(x[1])
+    torch.accelerator.synchronize()
+    torch.openreg.reset_launch_stats()
+    x[0].add_(x[1])
+    torch.abs(x[2], out=x[3])
+    x[4].masked_fill_(x[5] > 0.5, 0.0)
+    assert torch.openreg.launch_stats()["host_waits"] == 0
+    expected[0] += 2 * expected[1]
+    expected[3] = expected[2]
+    expected[4].masked_fill_(expected[5] > 0.5, 0.0)
+    assert_same(x, expected)
+
+
+def test_dtypes_that_only_large_tensors_refuse_are_refused_at_the_call() -> None:
+    x = torch.ones(100, device="openreg").to(torch.float8_e4m3fn)
+    with pytest.raises(NotImplementedError, match=r"not implemented for 'Float8_e4m3fn'"):
+        x.sum()
+    torch.accelerator.synchronize()
+
+
+def test_sizes_that_only_the_kernel_checks_are_refused_at_the_call() -> None:
+    a, b = torch.ones(2, 3, device="openreg"), torch.ones(3, 4, device="openreg")
+    torch.addmm(torch.ones(4, device="openreg"), a, b)  # from now on the arguments' dtypes are known
+    with pytest.raises(RuntimeError, match=r"The expanded size of the tensor \(4\) must match the existing size \(5\)"):
+        torch.addmm(torch.ones(5, device="openreg"), a, b)
+    torch.accelerator.synchronize()
+    torch.openreg.reset_launch_stats()
+    for rows in range(2, 20):  # no trial for each
+        torch.addmm(torch.ones(4, device="openreg"), torch.ones(rows + 3, 3, device="openreg"), b)
+    assert torch.openreg.launch_stats()["host_waits"] == 0
+
+
+# A later call of the same shapes has its warning told where the host next waits (test_warnings.py): `std` is called
+# with a shape that no other test has.
+WARNINGS: dict[str, Callable[[str], Any]] = {
+    "std": lambda device: torch.ones(1, 1, 1, 1, 1, 1, device=device).std(),
+    "searchsorted": lambda device: torch.searchsorted(
+        torch.ones(4, 3, device=device).t(), torch.ones(3, 2, device=device)
+    ),
+    "complex-to-real": lambda device: torch.ones(2, dtype=torch.complex64, device=device).to(torch.float32),
+    "index-of-bytes": lambda device: torch.ones(2, device=device)[torch.ones(2, dtype=torch.uint8, device=device)],
+    "resized-out": lambda device: torch.add(torch.ones(2, device=device), 1, out=torch.empty(3, device=device)),
+    "complex-half": lambda device: torch.ones(3, dtype=torch.complex32, device=device),
+}
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_warnings_of_kernels_are_told_once_by_the_first_call_as_on_the_cpu(name: str) -> None:
+    def told(device: str) -> list[tuple[type[Warning], str]]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            WARNINGS[name](device)
+        return [(each.category, str(each.message).split("(Triggered internally")[0]) for each in caught]
+
+    torch.set_warn_always(True)
+    try:
+        expected, got = told("cpu"), told("openreg")
+        with warnings.catch_warnings(record=True) as late:
+            warnings.simplefilter("always")
+            torch.accelerator.synchronize()
+            torch.zeros(1, device="openreg").item()
+    finally:
+        torch.set_warn_always(False)
+    assert len(expected) == 1
+    assert got == expected
+    assert late == []
+
+
+def test_products_of_vectors_answer_zero_tensors_and_conjugation_without_a_wait() -> None:
+    x = torch.arange(1.0, 4)
+    zero = torch._efficientzerotensor((3,), device="openreg")
+    assert torch.dot(x.to("openreg"), zero)._is_zerotensor()
+    z = torch.tensor([1 + 2j, 3 - 1j, 2j])
+    there = z.to("openreg")
+    for operator in (torch.dot, torch.vdot):
+        for left, right in ((False, False), (False, True), (True, False), (True, True)):
+            a, b = (t.conj() if conj else t for t, conj in ((z, left), (z * 2, right)))
+            c, d = (t.conj() if conj else t for t, conj in ((there, left), (there * 2, right)))
+            expected = operator(a, b)
+            torch.accelerator.synchronize()
+            torch.openreg.reset_launch_stats()
+            got = operator(c, d)
+            assert torch.openreg.launch_stats()["host_waits"] == 0
+            assert got.is_conj() == expected.is_conj()
+            torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("view", [lambda t: t, lambda t: t.t()], ids=["contiguous", "transposed"])
+def test_put_(accumulate: bool, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    index, source = torch.tensor([[0, -1], [5, 7]]), torch.tensor([[1.0, 2], [3, 4]])
+    expected = view(torch.zeros(3, 4)).put_(index, source, accumulate)
+    got = view(torch.zeros(3, 4, device="openreg"))
+    got.put_(index.to("openreg"), source.to("openreg"), accumulate)
+    torch.openreg.reset_launch_stats()
+    got.zero_().put_(index.to("openreg"), source.to("openreg"), accumulate)
+    assert torch.openreg.launch_stats()["host_waits"] == 0
+    assert_same(got, expected)
+
+
+def test_put_finds_indices_out_of_range_on_the_stream_and_the_rest_at_the_call() -> None:
+    x, one = torch.zeros(4, device="openreg"), torch.ones(1, device="openreg")
+    x.put_(torch.tensor([4], device="openreg"), one)
+    with pytest.raises(torch.AcceleratorError, match="tried to access index 4 on a tensor of 4 elements"):
+        torch.accelerator.synchronize()
+    for index, source, sentence in (
+        (torch.tensor([1.0], device="openreg"), one, "Expected a long tensor"),
+        (torch.tensor([1, 2], device="openreg"), one, "same number of elements"),
+        (torch.tensor([1], device="openreg"), one.double(), "same dtype"),
+    ):
+        with pytest.raises((RuntimeError, IndexError), match=sentence):
+            x.put_(index, source)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="put_ does not have a deterministic implementation"):
+            x.put_(torch.tensor([1], device="openreg"), one)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.accelerator.synchronize()
+
+
+def test_solves_do_not_wait_since_pivots_are_tried_as_ones() -> None:
+    a, b = torch.eye(3).to("openreg") * 2, torch.ones(3, 1, device="openreg")
+    lu, pivots, _ = torch.linalg.lu_factor_ex(a)
+    torch.openreg.reset_launch_stats()
+    result = torch.linalg.lu_solve(lu, pivots, b)
+    p, lower, upper = torch.lu_unpack(lu, pivots)
+    assert torch.openreg.launch_stats()["host_waits"] == 0
+    torch.testing.assert_close(result.cpu(), torch.full((3, 1), 0.5))
+    torch.testing.assert_close((p @ lower @ upper).cpu(), torch.eye(3) * 2)

@@ -1,0 +1,192 @@
+"""Operators of programs, by torch.library: which kernel runs, where, and what opcheck says of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+
+@pytest.fixture
+def library() -> Iterator[torch.library.Library]:
+    """A library of its own for each test: definitions are the process's."""
+    library = torch.library.Library(f"openreg_{uuid.uuid4().hex}", "DEF")
+    yield library
+    library._destroy()
+
+
+def operator(library: torch.library.Library, name: str) -> torch._ops.OpOverload:
+    return getattr(getattr(torch.ops, library.ns), name).default
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.arange(6.0, device="openreg").view(2, 3)
+
+
+def test_a_kernel_for_the_backends_key_runs_for_its_tensors_only(library, x):
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda t: t * 2, "PrivateUse1")
+    twice = operator(library, "twice")
+    assert_close(twice(x), x * 2)
+    with pytest.raises(NotImplementedError, match=r"twice.*'CPU' backend"):
+        twice(x.cpu())
+
+
+def test_a_kernel_can_be_given_by_the_name_of_the_device(x):
+    name = f"openreg_{uuid.uuid4().hex}::triple"
+
+    @torch.library.custom_op(name, mutates_args=(), device_types="openreg")
+    def triple(t: Tensor) -> Tensor:
+        assert t.device.type == "openreg"
+        return t * 3
+
+    @triple.register_kernel("cpu")
+    def _(t: Tensor) -> Tensor:
+        return t * -3
+
+    assert_close(triple(x), x * 3)
+    assert_close(triple(x.cpu()), x.cpu() * -3)
+
+
+def test_a_kernel_for_the_cpu_alone_runs_over_the_devices_memory(library, x):
+    library.define("total(Tensor x) -> Tensor")
+    seen = []
+
+    def total(t: Tensor) -> Tensor:
+        seen.append(t.device.type)
+        return torch.from_numpy(t.numpy().sum(keepdims=True))
+
+    library.impl("total", total, "CPU")
+    result = operator(library, "total")(x * 2)
+    assert seen == ["cpu"]
+    assert result.device == x.device and result.tolist() == [[30.0]]
+
+
+def test_a_kernel_made_of_operators_does_not_wait(library, x):
+    library.define("chain(Tensor x) -> Tensor")
+    library.impl("chain", lambda t: (t.sin() @ t.t()).softmax(-1), "CompositeExplicitAutograd")
+    chain = operator(library, "chain")
+    expected = chain(x.cpu())
+    chain(x)
+    torch.openreg.set_sync_debug_mode("error")
+    try:
+        got = chain(x)
+    finally:
+        torch.openreg.set_sync_debug_mode("default")
+    assert_close(got.cpu(), expected)
+
+
+def test_arguments_are_changed_in_place(x):
+    @torch.library.custom_op(f"openreg_{uuid.uuid4().hex}::scale_", mutates_args={"t"})
+    def scale_(t: Tensor, factor: float) -> None:
+        t.mul_(factor)
+
+    scale_.register_fake(lambda t, factor: None)
+    version = x._version
+    compiled = torch.compile(lambda t: scale_(t, 2.0), backend="aot_eager", fullgraph=True)
+    compiled(x)
+    assert x._version > version and x.sum().item() == 30
+    assert set(torch.library.opcheck(scale_, (x, 3.0)).values()) == {"SUCCESS"}
+
+
+def test_a_compiled_graph_takes_shapes_from_the_fake_kernel(x):
+    name = f"openreg_{uuid.uuid4().hex}::positive"
+
+    @torch.library.custom_op(name, mutates_args=())
+    def positive(t: Tensor) -> Tensor:
+        return t[t > 0].clone()
+
+    @positive.register_fake
+    def _(t: Tensor) -> Tensor:
+        return t.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+    assert torch.compile(lambda t: positive(t) * 2, backend="aot_eager", fullgraph=True)(x).tolist() == [2, 4, 6, 8, 10]
+    assert set(torch.library.opcheck(positive, (x,)).values()) == {"SUCCESS"}
+
+
+def differentiable(library: torch.library.Library) -> torch._ops.OpOverload:
+    library.define("square(Tensor x) -> Tensor")
+    library.impl("square", lambda t: t * t, "PrivateUse1")
+    name = f"{library.ns}::square"
+    torch.library.register_fake(name, torch.empty_like, lib=library)
+    torch.library.register_autograd(
+        name,
+        lambda ctx, gradient: gradient * ctx.saved_tensors[0] * 2,
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+        lib=library,
+    )
+    return operator(library, "square")
+
+
+def test_a_derivative_is_used_in_eager_and_compiled_code(library, x):
+    square = differentiable(library)
+    x = x.requires_grad_()
+    for function in (square, torch.compile(square, backend="aot_eager", fullgraph=True)):
+        (gradient,) = torch.autograd.grad(function(x).sum(), x)
+        assert_close(gradient, 2 * x.detach())
+
+
+def test_opcheck_accepts_a_sound_operator(library, x):
+    square = differentiable(library)
+    assert torch.library.opcheck(square, (x.requires_grad_(),)) == {
+        "test_schema": "SUCCESS",
+        "test_autograd_registration": "SUCCESS",
+        "test_faketensor": "SUCCESS",
+        "test_aot_dispatch_dynamic": "SUCCESS",
+    }
+
+
+def check_only(op: torch._ops.OpOverload, arguments: tuple[Tensor, ...], test: str) -> str:
+    result = torch.library.opcheck(op, arguments, test_utils=test, raise_exception=False)[test]
+    return result if isinstance(result, str) else str(result)
+
+
+def test_opcheck_finds_a_derivative_in_the_backends_kernel(library, x):
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            ctx.save_for_backward(t)
+            return t * t
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 2 * gradient * ctx.saved_tensors[0]
+
+    library.define("square(Tensor x) -> Tensor")
+    library.impl("square", Square.apply, "PrivateUse1")
+    said = check_only(operator(library, "square"), (x.requires_grad_(),), "test_autograd_registration")
+    assert "no kernel at an autograd key" in said
+
+
+@pytest.mark.parametrize("key", ["AutogradPrivateUse1", "Autograd", "CompositeImplicitAutograd"])
+def test_opcheck_accepts_any_autograd_key(library, x, key):
+    library.define("one(Tensor x) -> Tensor")
+    if key != "CompositeImplicitAutograd":
+        library.impl("one", lambda t: t.detach().clone(), "PrivateUse1")
+    library.impl("one", lambda t: t * 1, key)
+    assert check_only(operator(library, "one"), (x.requires_grad_(),), "test_autograd_registration") == "SUCCESS"
+
+
+def test_opcheck_finds_a_wrong_schema_and_a_wrong_fake_kernel(library, x):
+    library.define("hidden(Tensor x) -> Tensor")
+    library.impl("hidden", lambda t: t.add_(1).clone(), "PrivateUse1")
+    torch.library.register_fake(f"{library.ns}::hidden", lambda t: t.new_empty(1), lib=library)
+    hidden = operator(library, "hidden")
+    assert "mutated" in check_only(hidden, (x,), "test_schema")
+    assert check_only(hidden, (x,), "test_faketensor") != "SUCCESS"
+
+
+def test_autocast_casts_the_arguments_of_an_operator(x):
+    @torch.library.custom_op(f"openreg_{uuid.uuid4().hex}::same", mutates_args=())
+    def same(t: Tensor) -> Tensor:
+        return t.clone()
+
+    same.register_autocast("openreg", torch.float16)
+    with torch.autocast("openreg", dtype=torch.float16):
+        assert same(x).dtype == torch.float16
+    assert same(x).dtype == torch.float32

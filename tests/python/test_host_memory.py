@@ -1,0 +1,352 @@
+"""Pinned host memory: what is pinned, its statistics, locked pages, and what happens without memory."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+import torch
+import waits
+from torch.utils.data import DataLoader, TensorDataset
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+COLUMNS = ("current", "peak", "allocated", "freed")
+TIMES = ("total", "max", "min", "count", "avg")
+
+# What the scripts below begin with: `has` compares the columns of one statistic.
+PRELUDE = """
+import torch
+from torch import openreg
+
+def pinned(size):
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+def stat(name):
+    nested = openreg.host_memory_stats_as_nested_dict()[name]
+    return [nested[column] for column in ("current", "peak", "allocated", "freed")]
+
+def has(**expected):
+    got = {name: stat(name) for name in expected}
+    assert got == expected, got
+"""
+
+
+def test_every_statistic_of_a_script_is_what_one_computes_by_hand(run_python: Run) -> None:
+    """Blocks of 1 KiB, 4 KiB and 1 KiB; each takes whole pages. Columns: current, peak, allocated, freed.
+
+    PyTorch empties the host's cache only where a tensor of the device has been made.
+    """
+    run_python(
+        PRELUDE + "assert openreg.host_memory_stats() == openreg.host_memory_stats_as_nested_dict() == {}\n"
+        "torch.empty(0, device='openreg')\n"
+        "a, b, c = pinned(1000), pinned(4096), pinned(513)\n"
+        "has(allocations=[3, 3, 3, 0], allocated_bytes=[6144, 6144, 6144, 0], locked_bytes=[12288, 12288, 12288, 0],\n"
+        "    active_requests=[3, 3, 3, 0], active_bytes=[6144, 6144, 6144, 0])\n"
+        "del a, b\n"
+        "has(allocations=[3, 3, 3, 0], allocated_bytes=[6144, 6144, 6144, 0], locked_bytes=[12288, 12288, 12288, 0],\n"
+        "    active_requests=[1, 3, 3, 2], active_bytes=[1024, 6144, 6144, 5120])\n"
+        "a = pinned(900)\n"  # from the cache
+        "empty = pinned(0)\n"  # takes nothing
+        "has(allocations=[3, 3, 3, 0], active_requests=[2, 3, 4, 2], active_bytes=[2048, 6144, 7168, 5120])\n"
+        "torch.accelerator.empty_host_cache()\n"  # that of b
+        "has(allocations=[2, 3, 3, 1], allocated_bytes=[2048, 6144, 6144, 4096],\n"
+        "    locked_bytes=[8192, 12288, 12288, 4096],\n"
+        "    active_requests=[2, 3, 4, 2], active_bytes=[2048, 6144, 7168, 5120])\n"
+        "openreg.reset_peak_host_memory_stats()\n"
+        "has(allocations=[2, 2, 3, 1], allocated_bytes=[2048, 2048, 6144, 4096],\n"
+        "    locked_bytes=[8192, 8192, 12288, 4096],\n"
+        "    active_requests=[2, 2, 4, 2], active_bytes=[2048, 2048, 7168, 5120])\n"
+        "stats = openreg.host_memory_stats()\n"
+        "assert (stats['num_host_alloc'], stats['num_host_free']) == (3, 1)\n"
+        "assert (stats['host_alloc_time.count'], stats['host_free_time.count']) == (3, 1)\n"
+        "openreg.reset_accumulated_host_memory_stats()\n"
+        "has(allocations=[2, 2, 0, 0], allocated_bytes=[2048, 2048, 0, 0], locked_bytes=[8192, 8192, 0, 0],\n"
+        "    active_requests=[2, 2, 0, 0], active_bytes=[2048, 2048, 0, 0])\n"
+        "stats = openreg.host_memory_stats()\n"
+        "assert (stats['num_host_alloc'], stats['num_host_free']) == (0, 0)\n"
+        "assert stats['host_alloc_time.count'] == stats['host_free_time.total'] == stats['host_alloc_time.avg'] == 0\n"
+        "del a, c\n"
+        "torch.accelerator.empty_host_cache()\n"
+        "has(allocations=[0, 2, 0, 2], allocated_bytes=[0, 2048, 0, 2048], locked_bytes=[0, 8192, 0, 8192],\n"
+        "    active_requests=[0, 2, 0, 2], active_bytes=[0, 2048, 0, 2048])\n"
+    )
+
+
+def test_statistics_count_a_block_until_the_copy_that_uses_it_is_done(run_python: Run) -> None:
+    run_python(
+        PRELUDE + "x = torch.rand(1200, 1200, device='openreg')\n"
+        "target = torch.empty(1024, dtype=torch.uint8, device='openreg')\n"
+        "host = pinned(1024)\n"
+        "torch.accelerator.synchronize()\n"
+        "for _ in range(5): y = x @ x\n"
+        "target.copy_(host, non_blocking=True)\n"
+        "del host\n"
+        "torch.accelerator.empty_host_cache()\n"
+        "has(allocations=[1, 1, 1, 0], active_requests=[1, 1, 1, 0], active_bytes=[1024, 1024, 1024, 0])\n"
+        "assert not openreg.current_stream().query()\n"
+        "torch.accelerator.synchronize()\n"
+        "torch.accelerator.empty_host_cache()\n"
+        "has(allocations=[0, 1, 1, 1], active_requests=[0, 1, 1, 1], active_bytes=[0, 1024, 1024, 1024])\n"
+    )
+
+
+def test_statistics_have_the_names_of_torch_cuda():
+    block = torch.empty(100, pin_memory=True)
+    names = {f"{name}.{c}" for name in ("allocations", "allocated_bytes", "active_requests") for c in COLUMNS}
+    names |= {f"{name}.{c}" for name in ("active_bytes", "locked_bytes") for c in COLUMNS}
+    names |= {f"{name}.{c}" for name in ("host_alloc_time", "host_free_time") for c in TIMES}
+    names |= {"num_host_alloc", "num_host_free"}
+    stats = torch.openreg.host_memory_stats()
+    assert set(stats) == names and list(stats) == sorted(names)
+    assert all(isinstance(value, int) for value in stats.values())
+    assert torch.openreg.host_memory_stats_as_nested_dict()["active_bytes"]["current"] == stats["active_bytes.current"]
+    assert block.is_pinned()
+
+
+def test_times_are_microseconds_of_the_calls_that_took_them():
+    torch.accelerator.empty_host_cache()
+    torch.openreg.reset_accumulated_host_memory_stats()
+    torch.openreg.reset_peak_host_memory_stats()
+    blocks = [torch.empty(1 << 22, dtype=torch.uint8, pin_memory=True) for _ in range(3)]
+    times = torch.openreg.host_memory_stats_as_nested_dict()["host_alloc_time"]
+    assert times["count"] == len(blocks)
+    assert 0 < times["min"] <= times["avg"] <= times["max"] <= times["total"] < 60_000_000
+    assert times["avg"] == times["total"] // 3
+
+
+def test_a_request_that_fails_raises_out_of_memory_and_loses_nothing():
+    torch.empty(0, device="openreg")
+    block = torch.empty(1000, dtype=torch.uint8, pin_memory=True).fill_(3)
+    torch.accelerator.empty_host_cache()
+    before = torch.openreg.host_memory_stats()
+    for size in (1 << 50, (1 << 62) + 1):
+        with pytest.raises(
+            torch.OutOfMemoryError, match=rf"openreg: out of host memory .*got a request for {size} bytes"
+        ):
+            torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    assert torch.openreg.host_memory_stats() == before
+    assert block.eq(3).all() and block.is_pinned()
+
+
+# Lowers the limit of locked memory, and gives up the capability that lifts it (root has it).
+LIMITED = (
+    PRELUDE
+    + """
+import ctypes, os, resource
+
+CAP_IPC_LOCK = 14
+libc = ctypes.CDLL(None, use_errno=True)
+header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: bits 0 to 31, then the others
+assert libc.capget(header, sets) == 0
+sets[0] &= ~(1 << CAP_IPC_LOCK)
+assert libc.capset(header, sets) == 0, os.strerror(ctypes.get_errno())
+
+def limit(size):
+    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (size, hard))
+
+def locked():
+    with open("/proc/self/status") as status:
+        system = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmLck:"))
+    current = openreg.host_memory_stats()["locked_bytes.current"]
+    assert current == system, (current, system)
+    return current
+
+PAGE = resource.getpagesize()
+"""
+)
+
+
+def test_pages_are_locked_as_far_as_the_limit_allows_and_silently(run_python: Run) -> None:
+    """The statistic is compared with the system's own number after each step."""
+    result = run_python(
+        LIMITED + "torch.empty(0, device='openreg')\n"
+        "limit(23 * PAGE)\n"
+        "a = pinned(16 * PAGE).fill_(1)\n"
+        "assert locked() == 16 * PAGE\n"
+        "b = pinned(16 * PAGE).fill_(2)\n"  # its first seven pages
+        "assert locked() == 23 * PAGE\n"
+        "c = pinned(PAGE).fill_(3)\n"  # nothing is left
+        "assert locked() == 23 * PAGE\n"
+        "assert a.is_pinned() and b.is_pinned() and c.is_pinned()\n"
+        "assert [int(t.sum()) for t in (a, b, c)] == [16 * PAGE, 32 * PAGE, 3 * PAGE]\n"
+        "del b\n"
+        "torch.accelerator.empty_host_cache()\n"
+        "assert locked() == 16 * PAGE\n"
+        "d = pinned(4 * PAGE)\n"
+        "assert locked() == 20 * PAGE\n"
+        "has(locked_bytes=[20 * PAGE, 23 * PAGE, 27 * PAGE, 7 * PAGE], allocations=[3, 3, 4, 1])\n"
+        "x = a.to('openreg', non_blocking=True)\n"
+        "assert x.sum().item() == 16 * PAGE\n"
+    )
+    assert result.stdout == result.stderr == ""
+
+
+@pytest.mark.parametrize("pages", [0, 1, 5, 64, 100])
+def test_a_block_is_locked_up_to_any_limit(run_python: Run, pages: int) -> None:
+    run_python(
+        LIMITED + "torch.empty(0, device='openreg')\n"
+        f"limit({pages} * PAGE)\n"
+        "a = pinned(64 * PAGE).fill_(1)\n"
+        f"assert locked() == min({pages}, 64) * PAGE\n"
+        "del a\n"
+        "torch.accelerator.empty_host_cache()\n"
+        "assert locked() == 0\n"
+    )
+
+
+def test_cached_blocks_of_other_sizes_make_room_for_a_request(run_python: Run) -> None:
+    run_python(
+        PRELUDE + "import resource\n"
+        "torch.empty(0, device='openreg')\n"
+        "a = pinned(1 << 29)\n"
+        "with open('/proc/self/status') as status:\n"
+        "    size = next(int(line.split()[1]) << 10 for line in status if line.startswith('VmSize:'))\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (size + (100 << 20), -1))\n"
+        "try: pinned(1 << 28)\n"
+        "except torch.OutOfMemoryError: pass\n"
+        "else: raise AssertionError('there is no room for both')\n"
+        "has(allocations=[1, 1, 1, 0], active_requests=[1, 1, 1, 0])\n"
+        "del a\n"
+        "a = pinned(1 << 28)\n"
+        "has(allocations=[1, 1, 2, 1], active_requests=[1, 2, 2, 1],\n"
+        "    allocated_bytes=[1 << 28, 1 << 29, 3 << 28, 1 << 29])\n"
+    )
+
+
+def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_python: Run) -> None:
+    run_python(
+        PRELUDE + "import os\n"
+        "a = pinned(1000)\n"
+        "b = pinned(1000)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    assert openreg.host_memory_stats() == {} and not a.is_pinned()\n"
+        "    openreg.reset_peak_host_memory_stats()\n"
+        "    openreg.reset_accumulated_host_memory_stats()\n"
+        "    del a\n"
+        "    torch.accelerator.empty_host_cache()\n"
+        "    os._exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+        "has(active_requests=[2, 2, 2, 0])\n"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:The argument 'device' of Tensor:DeprecationWarning")
+def test_pinned_is_any_tensor_and_storage_whose_memory_is():
+    base = torch.empty(1000, pin_memory=True)
+    for view in (base, base[3:], base[::2], base.view(10, 100).t(), base.view(torch.uint8), base[7], base.detach()):
+        assert view.is_pinned()
+    assert base.untyped_storage().is_pinned("openreg") and base[3:].untyped_storage().is_pinned("openreg")
+    assert torch.from_numpy(base.numpy()[10:20]).is_pinned()  # its storage begins inside the block
+    for other in (torch.empty(1000), base.clone(), torch.empty(3, device="openreg"), torch.empty(3, device="meta")):
+        assert not other.is_pinned()
+    assert base.pin_memory() is base and base[3:].pin_memory().data_ptr() == base[3:].data_ptr()
+    assert torch.empty(3).untyped_storage().pin_memory("openreg").is_pinned("openreg")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.ones(2, 3, pin_memory=True),
+        lambda: torch.zeros((), pin_memory=True),
+        lambda: torch.full((2, 2), 7, pin_memory=True),
+        lambda: torch.rand(5, pin_memory=True),
+        lambda: torch.arange(5, pin_memory=True),
+        lambda: torch.tensor([1, 2], pin_memory=True),
+        lambda: torch.empty_strided((2, 3), (1, 2), pin_memory=True),
+        lambda: torch.zeros_like(torch.ones(2), pin_memory=True),
+        lambda: torch.ones(2).new_empty(5, pin_memory=True),
+        lambda: torch.ones(4, 6)[:, ::2].pin_memory(),
+        lambda: torch.tensor(3.0).pin_memory(),
+    ],
+)
+def test_factories_and_pin_memory_make_pinned_tensors(make):
+    assert make().is_pinned()
+
+
+def test_a_tensor_without_elements_is_not_pinned_as_with_cuda():
+    for empty in (torch.empty(0, pin_memory=True), torch.empty(3, 0).pin_memory()):
+        assert not empty.is_pinned()
+        assert empty.to("openreg", non_blocking=True).shape == empty.shape
+
+
+def test_pinning_keeps_values_shape_and_grad_mode():
+    x = torch.randn(4, 6, requires_grad=True)
+    pinned = x.t().pin_memory()
+    assert torch.equal(pinned, x.t()) and pinned.shape == (6, 4)
+    assert torch.nn.Parameter(x.detach().pin_memory()).is_pinned()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "sentence"),
+    [
+        (lambda: torch.ones(2, device="openreg").pin_memory(), RuntimeError, "only dense CPU tensors can be pinned"),
+        (
+            lambda: torch.eye(2, device="openreg").to_sparse().pin_memory(),
+            RuntimeError,
+            "only dense CPU tensors can be pinned",
+        ),
+        (lambda: torch.ones(2, device="meta").pin_memory(), RuntimeError, "only dense CPU tensors can be pinned"),
+        (lambda: torch.empty(-1, pin_memory=True), RuntimeError, "negative dimension -1"),
+        (lambda: torch.empty(1 << 62, pin_memory=True), RuntimeError, "Storage size calculation overflowed"),
+        (lambda: torch.empty(1 << 32, 1 << 32, pin_memory=True), RuntimeError, "overflowed"),
+        (
+            lambda: torch.empty(2, device="openreg", pin_memory=True),
+            RuntimeError,
+            "nly dense CPU tensors can be pinned",
+        ),
+    ],
+    ids=["device", "sparse on the device", "meta", "negative", "overflow", "overflow of the product", "factory"],
+)
+def test_what_cannot_be_pinned_is_refused_and_changes_nothing(make, error, sentence):
+    before = torch.openreg.host_memory_stats()
+    with pytest.raises(error, match=sentence):
+        make()
+    assert torch.openreg.host_memory_stats() == before
+
+
+def test_a_sparse_tensor_of_the_cpu_has_its_parts_pinned():
+    sparse = torch.eye(3).to_sparse().pin_memory()
+    assert sparse.is_pinned() and sparse.indices().is_pinned() and sparse.values().is_pinned()
+    assert torch.equal(sparse.to("openreg", non_blocking=True).to_dense().cpu(), torch.eye(3))
+
+
+@pytest.mark.parametrize("start", [None, "spawn"])
+def test_a_data_loader_with_workers_gives_pinned_batches_that_copy_without_blocking(start):
+    """Two epochs with workers that persist; `None` starts them as DataLoader does by itself."""
+    torch.ones(2, device="openreg").sum().item()  # the parent of the workers has used the device
+    images, labels = torch.randn(40, 3, 8, 8), torch.arange(40)
+    loader = DataLoader(
+        TensorDataset(images, labels),
+        batch_size=8,
+        num_workers=2,
+        pin_memory=True,
+        persistent_workers=True,
+        multiprocessing_context=start,
+    )
+    for _ in range(2):
+        batches = []
+        for batch in loader:
+            assert all(part.is_pinned() for part in batch)
+            with waits.no_waits():
+                batches.append([part.to("openreg", non_blocking=True) for part in batch])
+            del batch  # its memory is in the copies' hands
+        assert torch.equal(torch.cat([batch[0] for batch in batches]).cpu(), images)
+        assert torch.equal(torch.cat([batch[1] for batch in batches]).cpu(), labels)
+
+
+def test_emptying_the_cache_gives_back_only_what_nobody_holds():
+    held = torch.full((1 << 16,), 5, dtype=torch.uint8).pin_memory()
+    dropped = torch.empty(1 << 16, dtype=torch.uint8, pin_memory=True)
+    torch.accelerator.empty_host_cache()
+    before = torch.openreg.host_memory_stats()
+    del dropped
+    torch.accelerator.empty_host_cache()
+    after = torch.openreg.host_memory_stats()
+    assert before["allocated_bytes.current"] - after["allocated_bytes.current"] == 1 << 16
+    assert before["locked_bytes.current"] - after["locked_bytes.current"] == 1 << 16
+    assert held.is_pinned() and held.eq(5).all()

@@ -1,0 +1,49 @@
+"""Code that waits for a module to be imported."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from torch_openreg import _post_import
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of a module that can be imported, and has not been."""
+    (tmp_path / "imported_late.py").write_text("VALUE = 1\nif VALUE is None: raise ImportError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "imported_late"
+    sys.modules.pop("imported_late", None)
+    _post_import._finder.waiting.pop("imported_late", None)
+
+
+def test_a_callback_runs_once_after_the_import(module):
+    seen = []
+    _post_import.when_imported(module, lambda m: seen.append(m.VALUE))
+    assert seen == []
+    first = __import__(module)
+    assert seen == [1]
+    # The loader is as it would be: the module can say where it comes from, and can be loaded again.
+    assert first.__loader__.get_source(module).startswith("VALUE = 1")
+    del sys.modules[module]
+    __import__(module)
+    assert seen == [1]
+
+
+def test_a_callback_for_an_imported_module_runs_at_once(module):
+    imported = __import__(module)
+    seen = []
+    _post_import.when_imported(module, seen.append)
+    assert seen == [imported]
+
+
+def test_what_a_callback_raises_is_an_error_of_the_import(module):
+    def fail(_):
+        raise ValueError("no")
+
+    _post_import.when_imported(module, fail)
+    with pytest.raises(ValueError, match="no"):
+        __import__(module)
+    assert module not in sys.modules
