@@ -61,8 +61,10 @@ void init_device(nb::module_& m) {
       .def_ro("total_memory", &DeviceProperties::total_memory, "Capacity of the device, in bytes.")
       .def_ro("multi_processor_count", &DeviceProperties::multi_processor_count,
               "Processor cores of the machine, which the devices share.")
-      .def_ro("engines", &DeviceProperties::engines,
-              "Threads that run the commands of all devices (TORCH_OPENREG_ENGINES).")
+      .def_ro(
+          "engines", &DeviceProperties::engines,
+          "Threads that run the commands of all devices (TORCH_OPENREG_ENGINES); one more makes "
+          "long copies.")
       .def("__repr__", &describe);
 
   m.def("init", &initialize, ReleaseGil(),

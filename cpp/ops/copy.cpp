@@ -30,6 +30,8 @@ namespace openreg::ops {
 // - From the CPU else: waits for the stream, then the calling thread copies, as with CUDA.
 // - To the CPU, pinned and non_blocking: a command; else as above.
 //
+// Long commands between two memories are for the copy engine: they overlap with kernels.
+//
 // The copying itself is ATen's, with all conversions of dtype, strides, conj and neg bits, and
 // broadcasting.
 namespace {
@@ -40,6 +42,14 @@ void run_copy(std::span<const std::byte> command) {
   at::native::copy_(destination, reader.tensor(), /*non_blocking=*/false);
 }
 const Kernel copy_kernel{"aten::copy_", &run_copy};
+const Kernel transfer_kernel{"aten::_copy_from", &run_copy, {.engine = EngineKind::kCopy}};
+
+/// The kernel for a copy from one memory to another. Long ones are the copy engine's; handing a
+/// stream over to it and back costs some 40 us, a tenth of the time of this many bytes.
+const Kernel& kernel_between_memories(const at::Tensor& destination) {
+  constexpr std::size_t kLong = std::size_t{4} << 20;
+  return destination.nbytes() >= kLong ? transfer_kernel : copy_kernel;
+}
 
 /// Storages can be resized below the tensors on them (FSDP frees memory that way). Neither ATen nor
 /// the device looks at that when it copies.
@@ -93,7 +103,8 @@ void copy_within_device(const at::Tensor& source, const at::Tensor& destination)
 void copy_between_devices(const at::Tensor& source, const at::Tensor& destination) {
   auto& from = backend::current_stream(source.device().index());
   auto& to = backend::current_stream(destination.device().index());
-  ArgumentWriter writer(copy_kernel.name(), source.device());
+  const Kernel& kernel = kernel_between_memories(destination);
+  ArgumentWriter writer(kernel.name(), source.device());
   writer.tensor_of_any_device(destination, Access::kWrite);  // may queue work of the destination
   writer.tensor(source);
   backend::translate_errors([&] {
@@ -101,7 +112,7 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& destinatio
     destination_ready.record(to);
     destination_ready.wait(from);
   });
-  launch(copy_kernel, writer);
+  launch(kernel, writer);
   backend::translate_errors([&] {
     Event copied;
     copied.record(from);
@@ -112,10 +123,11 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& destinatio
 void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   const auto device = destination.device();
   if (is_async_with(source, non_blocking)) {
-    ArgumentWriter writer(copy_kernel.name(), device);
+    const Kernel& kernel = kernel_between_memories(destination);
+    ArgumentWriter writer(kernel.name(), device);
     writer.tensor(destination, Access::kWrite);
     writer.pinned_tensor(source, Access::kRead);
-    launch(copy_kernel, writer);
+    launch(kernel, writer);
     record_pinned_use(source, device);
   } else if (source.nbytes() <= ArgumentWriter::kMaxInlineBytes) {
     ArgumentWriter writer(copy_kernel.name(), device);
@@ -134,10 +146,11 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
 void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   const auto device = source.device();
   if (is_async_with(destination, non_blocking)) {
-    ArgumentWriter writer(copy_kernel.name(), device);
+    const Kernel& kernel = kernel_between_memories(destination);
+    ArgumentWriter writer(kernel.name(), device);
     writer.pinned_tensor(destination, Access::kWrite);
     writer.tensor(source);
-    launch(copy_kernel, writer);
+    launch(kernel, writer);
     record_pinned_use(destination, device);
     return;
   }

@@ -60,8 +60,8 @@ struct Envelope {
 
 }  // namespace
 
-Kernel::Kernel(const char* name, Run run, bool may_block)
-    : name_(name), run_(run), id_(hash(name)), may_block_(may_block) {
+Kernel::Kernel(const char* name, Run run, KernelTraits traits)
+    : name_(name), run_(run), id_(hash(name)), traits_(traits) {
   Registry::get().add(*this);
 }
 

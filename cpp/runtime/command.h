@@ -7,6 +7,17 @@
 
 namespace openreg {
 
+/// The kinds of engines. Each runs the commands of its own kind only, so a long copy and a kernel
+/// on two streams happen at the same time even where one engine of a kind is all there is.
+enum class EngineKind : std::uint8_t { kCompute, kCopy };
+
+struct KernelTraits {
+  EngineKind engine = EngineKind::kCompute;
+  /// The command may wait for something outside of the device (Python, a host function); process
+  /// exit does not wait for it.
+  bool may_block = false;
+};
+
 /// What a command runs. Static: one object per kernel, alive as long as the process; registered by
 /// its constructor. `name` is the operator's name, in errors and traces, and unique. `id` is
 /// derived from it, so it is the same in every process: a command can be encoded here and decoded
@@ -17,16 +28,14 @@ class Kernel {
   /// command.
   using Run = void (*)(std::span<const std::byte> arguments);
 
-  /// `may_block`: the command may wait for something outside of the device (Python, a host
-  /// function); process exit does not wait for it.
-  Kernel(const char* name, Run run, bool may_block = false);
+  Kernel(const char* name, Run run, KernelTraits traits = {});
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
   const char* name() const noexcept { return name_; }
   std::uint64_t id() const noexcept { return id_; }
   Run run() const noexcept { return run_; }
-  bool may_block() const noexcept { return may_block_; }
+  const KernelTraits& traits() const noexcept { return traits_; }
 
   /// The registered kernel with this id, or nullptr.
   static const Kernel* find(std::uint64_t id) noexcept;
@@ -35,7 +44,7 @@ class Kernel {
   const char* name_;
   Run run_;
   std::uint64_t id_;
-  bool may_block_;
+  KernelTraits traits_;
 };
 
 /// The calling thread is running a command.

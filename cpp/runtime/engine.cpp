@@ -20,10 +20,10 @@ namespace openreg {
 
 namespace {
 
-constinit thread_local bool t_engine = false;
+constinit thread_local std::optional<EngineKind> t_engine;
 
-void prepare_thread() noexcept {
-  t_engine = true;
+void prepare_thread(EngineKind kind) noexcept {
+  t_engine = kind;
 #ifdef SCHED_BATCH
   // An ordinary thread that is woken while the other cores are busy takes the core of the thread
   // that woke it: a launch would last as long as the commands that the engine then runs.
@@ -31,7 +31,8 @@ void prepare_thread() noexcept {
   pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
 #endif
 #ifdef __linux__
-  pthread_setname_np(pthread_self(), "openreg-engine");
+  pthread_setname_np(pthread_self(),
+                     kind == EngineKind::kCopy ? "openreg-copies" : "openreg-engine");
 #endif
 }
 
@@ -53,27 +54,28 @@ class Quantum {
 
 // Looks at the drained stream for a while before giving it up: a launch then costs the producer
 // neither a lock nor a wake. Whether there is something to run.
-bool linger(const Strand& strand, const Scheduler& scheduler) {
+bool linger(const Strand& strand, const Scheduler& scheduler, EngineKind kind) {
   spin_until([&] {
     return !strand.drained() || strand.wanted.load(std::memory_order_relaxed) > 0 ||
-           scheduler.has_ready() || scheduler.stopping();
+           scheduler.has_ready(kind) || scheduler.stopping();
   });
   return !strand.drained();
 }
 
 // Runs the stream, which the engine owns, until it is somebody else's.
-void run(Strand& strand, Scheduler& scheduler) {
+void run(Strand& strand, Scheduler& scheduler, EngineKind kind) {
   Turn turn(strand, Turn::Runner::kEngine);
   Quantum quantum;
   const bool low = strand.level != Priority::kHigh;
   while (!scheduler.stopping()) {
     if (!turn.has_work()) {
       turn.flush_counters();
-      if (!linger(strand, scheduler) && scheduler.go_idle(strand)) return;
+      if (!linger(strand, scheduler, kind) && scheduler.go_idle(strand)) return;
       continue;
     }
     if (strand.wanted.load(std::memory_order_relaxed) > 0 && scheduler.hand_over(strand)) return;
-    if ((scheduler.has_ready() && quantum.used_up()) || (low && scheduler.has_ready_high())) {
+    if (!turn.is_for(kind) || (scheduler.has_ready(kind) && quantum.used_up()) ||
+        (low && scheduler.has_ready_high(kind))) {
       scheduler.release(strand);
       return;
     }
@@ -81,25 +83,25 @@ void run(Strand& strand, Scheduler& scheduler) {
   }
 }
 
-void engine_main() {
-  prepare_thread();
+void engine_main(EngineKind kind) {
+  prepare_thread(kind);
   Scheduler& scheduler = Scheduler::get();
   bool arriving = true;
-  while (Strand* const strand = scheduler.next_strand(std::exchange(arriving, false))) {
-    run(*strand, scheduler);
+  while (Strand* const strand = scheduler.next_strand(kind, std::exchange(arriving, false))) {
+    run(*strand, scheduler, kind);
   }
 }
 
 }  // namespace
 
-void start_engine_thread() {
+void start_engine_thread(EngineKind kind) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited: signals are for the hosts
   std::error_code error;
   try {
-    std::thread(&engine_main).detach();
+    std::thread(&engine_main, kind).detach();
   } catch (const std::system_error& refused) {
     error = refused.code();
   }
@@ -111,6 +113,6 @@ void start_engine_thread() {
   count(g_counters.engines);
 }
 
-bool on_engine() noexcept { return t_engine; }
+std::optional<EngineKind> this_engine() noexcept { return t_engine; }
 
 }  // namespace openreg

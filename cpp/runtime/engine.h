@@ -1,12 +1,16 @@
 #pragma once
 
+#include <optional>
+
+#include "runtime/command.h"
+
 namespace openreg {
 
 /// Starts a thread that runs the streams that the scheduler gives it. Nothing joins it. Throws
 /// Error if the system refuses the thread.
-void start_engine_thread();
+void start_engine_thread(EngineKind kind);
 
-/// The calling thread is an engine.
-bool on_engine() noexcept;
+/// The kind of engine that the calling thread is, if any.
+std::optional<EngineKind> this_engine() noexcept;
 
 }  // namespace openreg

@@ -26,6 +26,10 @@ namespace openreg {
 //                                       Parked <--------------------------------+
 //                                                  next command waits for a fence
 //
+// - There are engines for long copies beside those for all else, as a GPU has: a copy and a kernel
+//   on two streams happen at the same time. A queued stream stands in the run queue of the kind
+//   that its next command is for, and an engine that comes to a command of the other kind gives the
+//   stream back. Records and waits are for both, and hosts run everything.
 // - Engines alone guarantee progress. Hosts that wait and work meanwhile only make it faster.
 // - make_runnable() is the one place where a stream is given away: to a host that has asked for it
 //   (then it never leaves Running), else to the run queue.
@@ -48,7 +52,8 @@ Scheduler& Scheduler::get() {
   return scheduler;
 }
 
-Scheduler::Scheduler() : wanted_engines_(settings().engines) {}
+Scheduler::Scheduler()
+    : engines_{Engines(EngineKind::kCompute, settings().engines), Engines(EngineKind::kCopy, 1)} {}
 
 void Scheduler::schedule(Strand& strand) {
   Transition transition(*this);
@@ -83,6 +88,7 @@ void Scheduler::set_parked(Strand& strand, Fence& fence) {
   assert(is(strand, Strand::State::kRunning));
   strand.state.store(Strand::State::kParked, std::memory_order_relaxed);
   strand.parked_on = &fence;
+  wake_helpers(strand);  // what they can do now is at the other end of the wait
   count(g_counters.parks);
 }
 
@@ -147,7 +153,7 @@ void Scheduler::make_runnable(Strand& strand, Transition& transition) {
   }
   strand.state.store(Strand::State::kQueued, std::memory_order_relaxed);
   enqueue(strand);
-  call_engine(transition);
+  call_engine(of(strand.queued_for), transition);
 }
 
 bool Scheduler::try_idle(Strand& strand) {
@@ -156,28 +162,41 @@ bool Scheduler::try_idle(Strand& strand) {
     strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
     return false;
   }
-  // Who waits for room has nothing else that would wake it.
-  for (Waiter* helper = strand.helpers.front(); helper; helper = strand.helpers.next(*helper)) {
-    helper->wake();
-  }
+  wake_helpers(strand);  // who waits for room has nothing else that would wake it
   return true;
 }
 
+void Scheduler::wake_helpers(Strand& strand) {
+  for (Waiter* helper = strand.helpers.front(); helper; helper = strand.helpers.next(*helper)) {
+    helper->wake();
+  }
+}
+
+EngineKind Scheduler::engine_for(Strand& strand) noexcept {
+  if (const auto kind = strand.next_engine()) return *kind;
+  // Records and waits are for any engine: a copy behind them does not wait for a kernel's end.
+  const bool copy = !of(EngineKind::kCompute).any_free() && of(EngineKind::kCopy).any_free();
+  return copy ? EngineKind::kCopy : EngineKind::kCompute;
+}
+
 void Scheduler::enqueue(Strand& strand) {
-  run_queues_[is_high(strand) ? 0 : 1].push_back(strand);
-  ready_.fetch_add(1, std::memory_order_relaxed);
-  if (is_high(strand)) ready_high_.fetch_add(1, std::memory_order_relaxed);
+  strand.queued_for = engine_for(strand);
+  Engines& engines = of(strand.queued_for);
+  engines.run_queues[is_high(strand) ? 0 : 1].push_back(strand);
+  engines.ready.fetch_add(1, std::memory_order_relaxed);
+  if (is_high(strand)) engines.ready_high.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Scheduler::dequeue(Strand& strand) {
   assert(is(strand, Strand::State::kQueued));
-  run_queues_[is_high(strand) ? 0 : 1].remove(strand);
-  ready_.fetch_sub(1, std::memory_order_relaxed);
-  if (is_high(strand)) ready_high_.fetch_sub(1, std::memory_order_relaxed);
+  Engines& engines = of(strand.queued_for);
+  engines.run_queues[is_high(strand) ? 0 : 1].remove(strand);
+  engines.ready.fetch_sub(1, std::memory_order_relaxed);
+  if (is_high(strand)) engines.ready_high.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Strand* Scheduler::pop() {
-  for (const RunQueue& queue : run_queues_) {
+Strand* Scheduler::pop(Engines& engines) {
+  for (const RunQueue& queue : engines.run_queues) {
     if (Strand* const strand = queue.front()) {
       dequeue(*strand);
       strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
@@ -188,98 +207,105 @@ Strand* Scheduler::pop() {
 }
 
 void Scheduler::start() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (engines_ > 0) return;
-    ++engines_;
-    ++visitors_;
+  for (Engines& engines : engines_) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (engines.threads > 0) continue;
+      ++engines.threads;
+      ++engines.visitors;
+    }
+    start_engine(engines);
   }
-  start_engine();
 }
 
-void Scheduler::start_engine() {
+void Scheduler::start_engine(Engines& engines) {
   try {
-    start_engine_thread();
+    start_engine_thread(engines.kind);
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    --engines_;
-    --visitors_;
+    --engines.threads;
+    --engines.visitors;
     throw;
   }
 }
 
-void Scheduler::call_engine(Transition& transition) {
+void Scheduler::call_engine(Engines& engines, Transition& transition) {
   // Every visitor takes one stream.
-  if (ready_.load(std::memory_order_relaxed) <= visitors_) return;
-  if (sleeping_ > notified_) {
-    ++notified_;
-    ++visitors_;
-    ++transition.to_notify;
-  } else if (engines_ - blocked_ < wanted_engines_) {
-    if (engines_ >= wanted_engines_) count(g_counters.spares);
-    ++engines_;
-    ++visitors_;
-    ++transition.to_start;
+  if (engines.ready.load(std::memory_order_relaxed) <= engines.visitors) return;
+  auto& called = transition.called[index(engines.kind)];
+  if (engines.sleeping > engines.notified) {
+    ++engines.notified;
+    ++engines.visitors;
+    ++called.to_notify;
+  } else if (engines.threads - engines.blocked < engines.wanted) {
+    if (engines.threads >= engines.wanted) count(g_counters.spares);
+    ++engines.threads;
+    ++engines.visitors;
+    ++called.to_start;
   }
 }
 
 Scheduler::Transition::~Transition() {
   // Only now: a thread that is woken while we hold the mutex would run into it.
   lock_.unlock();
-  for (; to_notify > 0; --to_notify) scheduler_.work_.notify_one();
-  for (; to_start > 0; --to_start) {
-    try {
-      scheduler_.start_engine();
-    } catch (const Error&) {
-      // There is an engine already. What this one was for waits for it, or for a host that helps,
-      // or for the next attempt.
+  for (Engines& engines : scheduler_.engines_) {
+    auto [to_notify, to_start] = called[index(engines.kind)];
+    for (; to_notify > 0; --to_notify) engines.work.notify_one();
+    for (; to_start > 0; --to_start) {
+      try {
+        scheduler_.start_engine(engines);
+      } catch (const Error&) {
+        // There is an engine of the kind already. What this one was for waits for it, or for a host
+        // that helps, or for the next attempt.
+      }
     }
   }
 }
 
-Strand* Scheduler::next_strand(bool arriving) {
+Strand* Scheduler::next_strand(EngineKind kind, bool arriving) {
+  Engines& engines = of(kind);
   bool has_spun = false;
   std::unique_lock lock(mutex_);
-  if (arriving) --visitors_;
+  if (arriving) --engines.visitors;
   while (true) {
     if (stopping()) {
       lock.unlock();
       stand_still();
     }
-    if (engines_ - blocked_ > wanted_engines_) {
-      --engines_;
+    if (engines.threads - engines.blocked > engines.wanted) {
+      --engines.threads;
       lock.unlock();
       Transition pass_on(*this);  // it may have been woken for work that it does not take
-      call_engine(pass_on);
+      call_engine(engines, pass_on);
       return nullptr;
     }
-    if (Strand* const strand = pop()) return strand;
+    if (Strand* const strand = pop(engines)) return strand;
     if (!has_spun) {
       has_spun = true;
-      ++visitors_;
+      ++engines.visitors;
       lock.unlock();
-      spin_until([this] { return has_ready() || stopping(); });
+      spin_until([this, kind] { return has_ready(kind) || stopping(); });
       lock.lock();
-      --visitors_;
+      --engines.visitors;
       continue;
     }
-    ++sleeping_;
-    work_.wait(lock, [this] { return notified_ > 0; });
-    --sleeping_;
-    --notified_;
-    --visitors_;
+    ++engines.sleeping;
+    engines.work.wait(lock, [&engines] { return engines.notified > 0; });
+    --engines.sleeping;
+    --engines.notified;
+    --engines.visitors;
   }
 }
 
-void Scheduler::block_engine() {
+void Scheduler::block_engine(EngineKind kind) {
   Transition transition(*this);
-  ++blocked_;
-  call_engine(transition);
+  ++of(kind).blocked;
+  call_engine(of(kind), transition);
 }
 
-void Scheduler::unblock_engine() {
+void Scheduler::unblock_engine(EngineKind kind) {
   const std::lock_guard lock(mutex_);
-  --blocked_;
+  --of(kind).blocked;
 }
 
 void Scheduler::begin_running() noexcept {

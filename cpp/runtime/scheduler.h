@@ -23,16 +23,20 @@ class Scheduler {
  public:
   static Scheduler& get();
 
-  /// Starts the first engine; more follow when there is work for them. Throws Error if the system
-  /// refuses the thread.
+  /// Starts the first engine of each kind; more follow when there is work for them. Throws Error if
+  /// the system refuses a thread.
   void start();
   /// From now on no command begins. With `wait`, returns when those that run have ended, but for
   /// those that may block.
   void stop(bool wait) noexcept;
 
   // Hints for whoever runs a stream; they may be a moment old.
-  bool has_ready() const noexcept { return ready_.load(std::memory_order_relaxed) > 0; }
-  bool has_ready_high() const noexcept { return ready_high_.load(std::memory_order_relaxed) > 0; }
+  bool has_ready(EngineKind kind) const noexcept {
+    return of(kind).ready.load(std::memory_order_relaxed) > 0;
+  }
+  bool has_ready_high(EngineKind kind) const noexcept {
+    return of(kind).ready_high.load(std::memory_order_relaxed) > 0;
+  }
   bool stopping() const noexcept { return stopping_.load(std::memory_order_relaxed); }
 
   /// A producer published a command and then saw the stream idle.
@@ -71,15 +75,41 @@ class Scheduler {
   void end_running() noexcept;
 
   /// Around an engine's sleep inside a command: somebody else has to do its work.
-  void block_engine();
-  void unblock_engine();
+  void block_engine(EngineKind kind);
+  void unblock_engine(EngineKind kind);
 
   /// The next stream for an engine, which sleeps till there is one. nullptr: there is one engine
   /// too many, this one ends. `arriving`: its first call.
-  Strand* next_strand(bool arriving);
+  Strand* next_strand(EngineKind kind, bool arriving);
 
  private:
   using RunQueue = IntrusiveList<Strand, &Strand::link>;
+  static constexpr std::size_t kKinds = 2;
+
+  /// The engines of one kind, and the streams whose next command is for them.
+  struct Engines {
+    explicit Engines(EngineKind kind, int wanted) : kind(kind), wanted(wanted) {}
+
+    /// With mutex_ held: another stream would be run at once.
+    bool any_free() const noexcept {
+      return visitors > ready.load(std::memory_order_relaxed) || sleeping > notified ||
+             threads - blocked < wanted;
+    }
+
+    const EngineKind kind;
+    const int wanted;
+    std::condition_variable work;
+    RunQueue run_queues[2];  // high priority, normal
+    int threads = 0;         // starting ones included
+    int blocked = 0;         // of these, those that sleep inside a command
+    int sleeping = 0;        // those that sleep for want of work
+    int notified = 0;        // of these, the ones that have been woken
+    int visitors = 0;        // those about to look at the run queues: spinning, woken, starting
+
+    // Hints, written with mutex_ held.
+    alignas(64) std::atomic<int> ready{0};
+    std::atomic<int> ready_high{0};
+  };
 
   /// Holds the mutex; calls the engines that are needed after giving it up.
   class Transition {
@@ -87,8 +117,11 @@ class Scheduler {
     explicit Transition(Scheduler& scheduler) : scheduler_(scheduler), lock_(scheduler.mutex_) {}
     ~Transition();
 
-    int to_notify = 0;
-    int to_start = 0;
+    struct Called {
+      int to_notify = 0;
+      int to_start = 0;
+    };
+    Called called[kKinds];
 
    private:
     Scheduler& scheduler_;
@@ -97,32 +130,27 @@ class Scheduler {
 
   Scheduler();
 
+  static std::size_t index(EngineKind kind) noexcept { return static_cast<std::size_t>(kind); }
+  Engines& of(EngineKind kind) noexcept { return engines_[index(kind)]; }
+  const Engines& of(EngineKind kind) const noexcept { return engines_[index(kind)]; }
+
   // With mutex_ held:
   void make_runnable(Strand& strand, Transition& transition);
   bool try_idle(Strand& strand);
+  void wake_helpers(Strand& strand);
+  EngineKind engine_for(Strand& strand) noexcept;
   void enqueue(Strand& strand);
   void dequeue(Strand& strand);
-  Strand* pop();
-  void call_engine(Transition& transition);
+  Strand* pop(Engines& engines);
+  void call_engine(Engines& engines, Transition& transition);
 
-  void start_engine();
-
-  const int wanted_engines_;
+  void start_engine(Engines& engines);
 
   std::mutex mutex_;
-  std::condition_variable work_;
   std::condition_variable quiet_;
-  RunQueue run_queues_[2];  // high priority, normal
-  int engines_ = 0;         // threads, starting ones included
-  int blocked_ = 0;         // engines that sleep inside a command
-  int sleeping_ = 0;        // engines that sleep for want of work
-  int notified_ = 0;        // of these, the ones that have been woken
-  int visitors_ = 0;        // engines about to look at the run queues: spinning, woken, starting
+  Engines engines_[kKinds];
 
-  // Hints, written with mutex_ held.
-  alignas(64) std::atomic<int> ready_{0};
-  std::atomic<int> ready_high_{0};
-  std::atomic<bool> stopping_{false};
+  alignas(64) std::atomic<bool> stopping_{false};  // written with mutex_ held
 
   alignas(64) std::atomic<int> running_{0};  // threads that run commands
 };

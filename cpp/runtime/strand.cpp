@@ -70,6 +70,12 @@ void Strand::wait_for_room(std::unique_lock<std::mutex>& lock) {
   } while (!has_room());
 }
 
+std::optional<EngineKind> Strand::next_engine() noexcept {
+  const Record& record = reader.front(spare);
+  if (record.kind != Record::kRun) return std::nullopt;
+  return static_cast<const Kernel*>(record.target)->traits().engine;
+}
+
 void Strand::poison(FailurePtr failure) noexcept {
   const std::lock_guard lock(failure_mutex_);
   if (failure_) return;

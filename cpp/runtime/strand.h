@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 
+#include "runtime/command.h"
 #include "runtime/command_queue.h"
 #include "runtime/failure.h"
 #include "runtime/intrusive_list.h"
@@ -50,6 +52,9 @@ struct Strand final : Stream {
     return head.load(std::memory_order_acquire) >= published;
   }
 
+  /// Owner, and something is published: the kind of engine for the next command, if it matters.
+  std::optional<EngineKind> next_engine() noexcept;
+
   /// Runner: the commands from here on are skipped. The first failure is kept.
   void poison(FailurePtr failure) noexcept;
   /// The failure that poisons the stream, if any.
@@ -82,6 +87,7 @@ struct Strand final : Stream {
   const Priority level;
   const int device_index;
   const std::int64_t number;
+  EngineKind queued_for = EngineKind::kCompute;  // whose run queue it is in
   std::uint64_t limit = kLimit;
   ListLink<Strand> link;       // in a run queue, or (under the fence's mutex) in its fence's list
   Fence* parked_on = nullptr;  // alive: the wait at the queue's head owns a reference

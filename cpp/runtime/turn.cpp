@@ -54,6 +54,8 @@ bool Turn::has_work() noexcept {
   return done != strand_.tail_seen;
 }
 
+bool Turn::is_for(EngineKind kind) noexcept { return strand_.next_engine().value_or(kind) == kind; }
+
 bool Turn::step() {
   const Record& record = strand_.reader.front(strand_.spare);
   FenceRef recorded;
@@ -90,7 +92,7 @@ void Turn::run(const Record& record) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
   ++commands_;
   try {
-    const RunningMark mark(!kernel.may_block());
+    const RunningMark mark(!kernel.traits().may_block);
     kernel.run()(record.arguments());
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does it at exit); this is no error

@@ -36,6 +36,8 @@ class Turn {
 
   /// A command is there.
   bool has_work() noexcept;
+  /// Whether the next command is for engines of this kind; has_work() was true.
+  bool is_for(EngineKind kind) noexcept;
   /// Runs the next command; has_work() was true. False: the stream is parked and no longer the
   /// caller's.
   bool step();

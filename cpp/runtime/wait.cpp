@@ -84,18 +84,18 @@ class WaitScope {
 // Around a thread's sleep.
 class SleepScope {
  public:
-  SleepScope() : replaced_(on_engine() && in_command()) {
+  SleepScope() : replaced_(in_command() ? this_engine() : std::nullopt) {
     count(g_counters.sleeps);
-    if (replaced_) Scheduler::get().block_engine();
+    if (replaced_) Scheduler::get().block_engine(*replaced_);
   }
   ~SleepScope() {
-    if (replaced_) Scheduler::get().unblock_engine();
+    if (replaced_) Scheduler::get().unblock_engine(*replaced_);
   }
   SleepScope(const SleepScope&) = delete;
   SleepScope& operator=(const SleepScope&) = delete;
 
  private:
-  const bool replaced_;
+  const std::optional<EngineKind> replaced_;
   const RunningMark mark_{false};  // exit does not wait for a thread that waits itself
 };
 

@@ -61,6 +61,8 @@ holds 8 "the user's own deadlock ends asleep" -E
 holds 9 "fire and forget, with a full queue"
 holds 10 "fire and forget, with one event recorded on two streams"
 holds 11 "fire and forget on three streams, with two engines"
+holds 12 "streams that go from one kind of engine to the other and back"
+holds 13 "a host waits for a stream with copies, another fills it"
 
 needed 1 9 "an owner that goes idle looks at the tail again"
 needed 2 9 "an owner that goes idle wakes who waits for room"

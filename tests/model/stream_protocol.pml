@@ -10,13 +10,15 @@
  *
  * What stands for what: a section under the scheduler's mutex is one atomic step, but for the one in
  * which an owner gives up (go_idle), whose lock-free observers matter. The same holds for a fence's
- * mutex. Run queues and lists of helpers are sets: every order is explored. Hints (`wanted`,
+ * mutex. Run queues and lists of helpers are sets: every order is explored. So
+ * is every choice of an engine for what is for any. Hints (`wanted`,
  * `ready`) may be missed at any time. A waiter that sleeps sees its own word and nothing else.
  * A wait inside a command does not help: engines alone must guarantee progress.
  * Not in the model: weak memory, the chunks of the queue, priorities, fairness between streams. */
 
 #define HOSTS 2
-#define ENGINES 2     /* threads that may exist */
+#define ENGINES 3     /* threads that may exist: two for all commands but copies, one for those */
+#define KINDS 2       /* of engines: an engine's kind is 1 if it copies, else 0 */
 #define STREAMS 3
 #define FENCES 7
 #define EVENTS 2
@@ -38,7 +40,7 @@
 #define CLOSED_LIST 10   /* a fence that has fired takes no waiter */
 
 mtype = { Idle, Queued, Running, Parked };
-mtype = { Run, Fail, Record, Wait, Submit, Synchronize };  /* commands */
+mtype = { Run, Copy, Fail, Record, Wait, Submit, Synchronize };  /* commands */
 
 typedef Stream {
   mtype state = Idle;
@@ -46,7 +48,7 @@ typedef Stream {
   byte ran;              /* what has really run: head may move early only if a rule is missing */
   byte parked_on = NONE;
   byte helpers;          /* waiters that want it */
-  bool inside, poisoned;
+  bool inside, poisoned, queued_for;
   byte raised;
   mtype kind[QUEUE];
   byte argument[QUEUE]   /* Record, Wait: fence; Submit, Synchronize: stream */
@@ -65,8 +67,8 @@ byte newest[EVENTS] = NONE, recorded[EVENTS], completed[EVENTS];
 
 /* The scheduler. */
 bool mutex;
-byte ready, visitors, sleeping, notified, engines, blocked, starts;
-byte wanted = 1, limit = QUEUE;
+byte ready[KINDS], visitors[KINDS], sleeping[KINDS], notified[KINDS], engines[KINDS], blocked[KINDS];
+byte starts[KINDS], wanted[KINDS] = 1, kinds = 1, limit = QUEUE;
 
 bool woken[HOSTS + ENGINES];
 bool granted[HOSTS];
@@ -80,16 +82,20 @@ byte scenario, removed;
 #define done(f) (F[f].fired || outdated(f) || \
                  (!without(HEAD_FIRST) && !without(HEAD_IS_DONE) && passed(f)))
 #define empty(s) (S[s].head == S[s].tail)
+#define next(s) (S[s].kind[S[s].head])
+#define for_any(s) (next(s) == Record || next(s) == Wait)
+#define for_kind(s, k) (for_any(s) || (next(s) == Copy) == k)
 
 /* ---- Scheduler, under its mutex ---- */
 
-inline call_engine() {
+inline call_engine(k) {
   if
-  :: ready > visitors ->   /* every engine that is on its way takes one stream */
+  :: ready[k] > visitors[k] ->   /* every engine that is on its way takes one stream */
      if
-     :: sleeping > notified -> notified++; visitors++
-     :: sleeping <= notified && (engines - blocked < wanted && !without(SPARE) || engines < wanted) ->
-        engines++; visitors++; starts++
+     :: sleeping[k] > notified[k] -> notified[k]++; visitors[k]++
+     :: sleeping[k] <= notified[k] &&
+        (engines[k] - blocked[k] < wanted[k] && !without(SPARE) || engines[k] < wanted[k]) ->
+        engines[k]++; visitors[k]++; starts[k]++
      :: else
      fi
   :: else
@@ -100,17 +106,18 @@ inline make_runnable(s) {
   if
   :: (S[s].helpers & 1) -> S[s].helpers = S[s].helpers & ~1; S[s].state = Running; granted[0] = true; woken[0] = true
   :: (S[s].helpers & 2) -> S[s].helpers = S[s].helpers & ~2; S[s].state = Running; granted[1] = true; woken[1] = true
-  :: S[s].helpers == 0 -> S[s].state = Queued; ready++; call_engine()
+  :: S[s].helpers == 0 -> 
+     S[s].state = Queued;
+     if
+     :: for_kind(s, 1) && kinds > 1 -> S[s].queued_for = 1; ready[1]++; call_engine(1)
+     :: for_kind(s, 0) -> S[s].queued_for = 0; ready[0]++; call_engine(0)
+     fi
   fi
 }
 
 inline wake_helpers(s) {
-  if
-  :: without(WAKE_ON_IDLE)
-  :: else ->
-     if :: (S[s].helpers & 1) -> woken[0] = true :: else fi;
-     if :: (S[s].helpers & 2) -> woken[1] = true :: else fi
-  fi
+  if :: (S[s].helpers & 1) -> woken[0] = true :: else fi;
+  if :: (S[s].helpers & 2) -> woken[1] = true :: else fi
 }
 
 /* An owner gives up: the store of the state and the second look at the tail are two steps, since
@@ -120,7 +127,7 @@ inline give_up(s) {
   atomic {
     if
     :: !empty(s) && !without(LOOK_AGAIN) -> S[s].state = Running
-    :: else -> wake_helpers(s); gone = true
+    :: else -> if :: without(WAKE_ON_IDLE) :: else -> wake_helpers(s) fi; gone = true
     fi
   }
 }
@@ -164,6 +171,7 @@ inline fire(f) {
     if :: (F[f].waiters & 2) -> woken[1] = true :: else fi;
     if :: (F[f].waiters & 4) -> woken[2] = true :: else fi;
     if :: (F[f].waiters & 8) -> woken[3] = true :: else fi;
+    if :: (F[f].waiters & 16) -> woken[4] = true :: else fi;
     F[f].waiters = 0; todo = F[f].streams; F[f].streams = 0
   }
   if
@@ -197,6 +205,7 @@ inline publish(q, command, parameter) {
 inline run_command(s) {
   atomic {
     assert(!S[s].inside && S[s].state == Running && S[s].ran == S[s].head);
+    assert(host || for_kind(s, mine));
     S[s].inside = true; what = S[s].kind[S[s].head]; with = S[s].argument[S[s].head]
   }
   if
@@ -217,7 +226,7 @@ inline run_command(s) {
              :: F[with].fired
              :: else ->
                 S[s].state = Parked; S[s].parked_on = with; S[s].inside = false;
-                F[with].streams = F[with].streams | BIT(s); gone = true
+                F[with].streams = F[with].streams | BIT(s); wake_helpers(s); gone = true
              fi
            }
         fi
@@ -239,9 +248,9 @@ inline run_command(s) {
      atomic { new_fence(with, inner); woken[me] = false };
      publish(with, Record, inner);
      atomic { if :: F[inner].fired -> woken[me] = true :: else -> F[inner].waiters = F[inner].waiters | BIT(me) fi };
-     if :: host :: else -> atomic { !mutex -> blocked++; call_engine() } fi;
+     if :: host :: else -> atomic { !mutex -> blocked[mine]++; call_engine(mine) } fi;
      woken[me];
-     if :: host :: else -> atomic { !mutex -> blocked-- } fi;
+     if :: host :: else -> atomic { !mutex -> blocked[mine]-- } fi;
      assert(done(inner)); inner = 0
   :: what == Record -> F[with].failed = S[s].poisoned
   :: else
@@ -270,47 +279,48 @@ inline run_stream(s) {
   :: !host && !empty(s) && S[s].helpers != 0 ->    /* may be missed: the other guards hold, too */
      atomic { !mutex -> if :: S[s].helpers != 0 -> make_runnable(s); gone = true :: else fi };
      if :: gone -> break :: else fi
-  :: !host && !empty(s) && ready > 0 -> release(s); break      /* the end of a turn */
-  :: !enough && !empty(s) -> run_command(s); if :: gone -> break :: else fi
+  :: !host && !empty(s) && (ready[mine] > 0 || !for_kind(s, mine)) ->
+     release(s); break      /* the end of a turn */
+  :: !enough && !empty(s) && (host || for_kind(s, mine)) -> run_command(s); if :: gone -> break :: else fi
   od;
   gone = false
 }
 
 /* ---- Engines ---- */
 
-proctype Engine(byte me) {
+proctype Engine(byte me, mine) {
   mtype what; byte s = NONE, with, todo, inner, hop = NONE, goal = NONE, on, position;
   bool gone, spun, host;
 unborn:
 end_unborn:
-  atomic { starts > 0 && !mutex -> starts--; visitors-- };
+  atomic { starts[mine] > 0 && !mutex -> starts[mine]--; visitors[mine]-- };
 look:
   atomic { !mutex ->
     if
-    :: engines - blocked > wanted -> engines--; goto retire
+    :: engines[mine] - blocked[mine] > wanted[mine] -> engines[mine]--; goto retire
     :: else
     fi;
     if
-    :: ready > 0 ->
+    :: ready[mine] > 0 ->
        if
-       :: S[0].state == Queued -> s = 0
-       :: S[1].state == Queued -> s = 1
-       :: S[2].state == Queued -> s = 2
+       :: S[0].state == Queued && S[0].queued_for == mine -> s = 0
+       :: S[1].state == Queued && S[1].queued_for == mine -> s = 1
+       :: S[2].state == Queued && S[2].queued_for == mine -> s = 2
        fi;
-       S[s].state = Running; ready--; spun = false
-    :: ready == 0 && !spun -> spun = true; visitors++; goto spin
-    :: ready == 0 && spun -> sleeping++; goto sleep
+       S[s].state = Running; ready[mine]--; spun = false
+    :: ready[mine] == 0 && !spun -> spun = true; visitors[mine]++; goto spin
+    :: ready[mine] == 0 && spun -> sleeping[mine]++; goto sleep
     fi
   };
   run_stream(s);
   s = NONE; goto look;
 spin:
-  atomic { !mutex -> visitors--; goto look };
+  atomic { !mutex -> visitors[mine]--; goto look };
 sleep:
 end_sleep:
-  atomic { notified > 0 && !mutex -> notified--; sleeping--; visitors--; goto look };
+  atomic { notified[mine] > 0 && !mutex -> notified[mine]--; sleeping[mine]--; visitors[mine]--; goto look };
 retire:
-  atomic { !mutex -> call_engine(); spun = false; goto unborn }
+  atomic { !mutex -> call_engine(mine); spun = false; goto unborn }
 }
 
 /* ---- Hosts ---- */
@@ -325,6 +335,7 @@ retire:
 #define SYNC 8         /* stream x */
 #define SYNC_INTERRUPTIBLE 9
 #define SIGNAL 10      /* completes the fence from outside */
+#define COPY 11        /* x: stream */
 
 #define operation(i, o, a, b) script[i] = o; x[i] = a; y[i] = b; length = i + 1
 
@@ -345,7 +356,7 @@ inline wait_for(interruptible) {
        :: at == NONE
        :: else ->
           if
-          :: S[at].state == Queued -> S[at].state = Running; ready--; own = true
+          :: S[at].state == Queued -> S[at].state = Running; ready[S[at].queued_for]--; own = true
           :: S[at].state == Idle && !empty(at) -> S[at].state = Running; own = true
           :: S[at].state == Idle && empty(at) ->
              assert(reached || (hop != NONE && done(hop)))
@@ -410,7 +421,7 @@ proctype Host(byte me) {
   byte script[SCRIPT], x[SCRIPT], y[SCRIPT], length, pc;
   byte on, goal = NONE, position, fence = NONE, target;
   mtype what; byte with, todo, inner, hop = NONE, at = NONE, watched = NONE; mtype kind;
-  bool gone, own, registered, leave, synchronizing, bounded, host = true;
+  bool gone, own, registered, leave, synchronizing, bounded, host = true, mine;
   d_step {
     if
     /* two hosts on one stream */
@@ -452,6 +463,14 @@ proctype Host(byte me) {
     /* fire and forget on three streams, with two engines */
     :: scenario == 11 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, SUBMIT, 1, 0)
     :: scenario == 11 && me == 1 -> operation(0, SUBMIT, 2, 0)
+    /* fire and forget, copies among the commands: streams go from one kind of engine to the other */
+    :: scenario == 12 && me == 0 -> operation(0, SUBMIT, 0, 0); operation(1, COPY, 0, 0);
+                                    operation(2, SUBMIT, 0, 0)
+    :: scenario == 12 && me == 1 -> operation(0, COPY, 1, 0); operation(1, RECORD, 1, 0);
+                                    operation(2, WAIT, 0, 0)
+    /* one host waits for a stream with copies, another fills it */
+    :: scenario == 13 && me == 0 -> operation(0, COPY, 0, 0); operation(1, SYNC, 0, 0)
+    :: scenario == 13 && me == 1 -> operation(0, SUBMIT, 0, 0); operation(1, COPY, 0, 0)
     :: else
     fi
   }
@@ -462,6 +481,7 @@ proctype Host(byte me) {
        on = x[pc]; kind = Run; target = 0; bounded = true; synchronizing = false; fence = NONE;
        if
        :: script[pc] == SUBMIT
+       :: script[pc] == COPY -> kind = Copy
        :: script[pc] == FAIL -> kind = Fail
        :: script[pc] == SUBMIT_FROM -> kind = Submit; target = y[pc]
        :: script[pc] == SYNC_FROM -> kind = Synchronize; target = y[pc]
@@ -537,15 +557,19 @@ init {
     :: scenario == 3 || scenario == 6 || scenario == 8 || scenario == 9 -> limit = 1
     :: else
     fi;
-    if :: scenario == 11 -> wanted = 2 :: else fi;
-    engines = 1; visitors = 1; starts = 1;   /* the first engine is started at first use */
-    run Engine(HOSTS); run Engine(HOSTS + 1);
+    if :: scenario == 11 -> wanted[0] = 2 :: else fi;
+    engines[0] = 1; visitors[0] = 1; starts[0] = 1;   /* the first engine is started at first use */
+    run Engine(HOSTS, 0); run Engine(HOSTS + 1, 0);
+    if
+    :: scenario >= 12 -> kinds = 2; engines[1] = 1; visitors[1] = 1; starts[1] = 1; run Engine(HOSTS + 2, 1)
+    :: else
+    fi;
     run Host(0); run Host(1);
     if :: scenario == 3 -> run Outside() :: else fi
   }
   timeout ->
   if
-  :: scenario == 8 -> assert(finished == 1 && S[0].state == Parked && sleeping > 0); goto end_ok
+  :: scenario == 8 -> assert(finished == 1 && S[0].state == Parked && sleeping[0] > 0); goto end_ok
   :: else
   fi;
   assert(finished == HOSTS);
@@ -559,7 +583,13 @@ init {
   :: i < fences -> assert(F[i].waiters == 0 && F[i].streams == 0); i++
   :: else -> break
   od;
-  assert(ready == 0 && visitors == 0 && notified == 0 && starts == 0 && blocked == 0 && engines - sleeping == 0);
+  i = 0;
+  do
+  :: i < KINDS ->
+     assert(ready[i] == 0 && visitors[i] == 0 && notified[i] == 0 && starts[i] == 0 && blocked[i] == 0);
+     assert(engines[i] == sleeping[i]); i++
+  :: else -> break
+  od;
   if
   :: scenario == 4 ->
      assert(S[0].raised <= 1 && S[0].raised + S[0].poisoned == 1);

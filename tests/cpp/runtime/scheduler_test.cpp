@@ -6,13 +6,16 @@
 #include <sched.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "runtime/engine.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
 #include "stream_helpers.h"
@@ -22,6 +25,7 @@ namespace {
 
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::copy_kernel;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
@@ -245,6 +249,118 @@ TEST(Scheduler, ARetiringEnginePassesItsCallOn) {
   }
 }
 
+TEST(CopyEngine, CopiesWhileAllOthersCompute) {
+  const BusyEngines busy;
+  const OwnStream stream;
+  std::atomic<bool> ran{false};
+  submit(
+      *stream, [&] { ran = true; }, copy_kernel());
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+}
+
+TEST(CopyEngine, LeavesTheComputingToTheOthers) {
+  const BusyEngines others(1);
+  const OwnStream copies;
+  const Blocker copying(*copies, copy_kernel());
+  const OwnStream stream;
+  std::atomic<bool> ran{false};
+  submit(*stream, [&] { ran = true; });
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+  EXPECT_FALSE(copies->query());
+}
+
+TEST(CopyEngine, TakesAStreamOverInTheMiddleAndGivesItBack) {
+  const OwnStream stream;
+  std::vector<int> order;  // one stream: commands do not overlap
+  std::atomic<int> wrong_engine{0};
+  constexpr int kCommands = 500;  // fit into the queue: the host does not help
+  const auto add = [&](int number, EngineKind kind) {
+    wrong_engine += this_engine() != kind;
+    order.push_back(number);
+  };
+  for (int i = 0; i < kCommands; ++i) {
+    if (i % 3 == 0) {
+      submit(
+          *stream, [&add, i] { add(i, EngineKind::kCopy); }, copy_kernel());
+    } else {
+      submit(*stream, [&add, i] { add(i, EngineKind::kCompute); });
+    }
+  }
+  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_EQ(wrong_engine, 0);
+  ASSERT_EQ(order.size(), static_cast<std::size_t>(kCommands));
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST(CopyEngine, CopiesWhatWaitedForAnEvent) {
+  const OwnStream stream;
+  ExternalEvent ready;
+  ready.wait(*stream);
+  std::optional<EngineKind> engine;
+  submit(
+      *stream, [&] { engine = this_engine(); }, copy_kernel());
+  ready.signal();
+  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_EQ(engine, EngineKind::kCopy);
+}
+
+TEST(CopyEngine, CopiesBehindAWaitAndARecordWhileAllOthersCompute) {
+  const OwnStream stream;
+  ExternalEvent ready;
+  const BusyEngines busy;
+  Event begin;
+  ready.wait(*stream);
+  begin.record(*stream);
+  std::atomic<bool> ran{false};
+  submit(
+      *stream, [&] { ran = true; }, copy_kernel());
+  ready.signal();
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+}
+
+TEST(CopyEngine, GivesAKernelBackThatComesBehindARecord) {
+  const OwnStream stream;
+  Event event;
+  std::optional<EngineKind> engine;
+  {
+    const BusyEngines busy;
+    event.record(*stream);
+    ASSERT_TRUE(happens([&] { return event.query(); }));
+    submit(*stream, [&] { engine = this_engine(); });
+  }
+  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_EQ(engine, EngineKind::kCompute);
+}
+
+TEST(CopyEngine, AHostThatWaitsCopiesItself) {
+  const OwnStream blocked;
+  const OwnStream stream;
+  const Blocker copying(*blocked, copy_kernel());
+  bool on_engine = true;
+  submit(
+      *stream, [&] { on_engine = this_engine().has_value(); }, copy_kernel());
+  stream->synchronize();
+  EXPECT_FALSE(on_engine);
+}
+
+TEST(CopyEngine, IsReplacedWhileItSleepsInsideACommand) {
+  const OwnStream outer;
+  const OwnStream inner;
+  ExternalEvent pending;
+  pending.wait(*inner);
+  const SleepWatch watch;
+  submit(
+      *outer, [&] { inner->synchronize(); }, copy_kernel());
+  ASSERT_TRUE(watch.see());
+  const OwnStream stream;
+  std::atomic<bool> ran{false};
+  submit(
+      *stream, [&] { ran = true; }, copy_kernel());
+  EXPECT_TRUE(happens([&] { return ran.load(); }));
+  pending.signal();
+  outer->synchronize();
+}
+
 TEST(Scheduler, EnginesTakeNoSignals) {
   const OwnStream stream;
   sigset_t mask;
@@ -272,7 +388,7 @@ TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
 }
 
 TEST(Scheduler, EnginesAreStartedWhenThereIsWorkForThem) {
-  const auto wanted = static_cast<std::uint64_t>(settings().engines);
+  const auto wanted = static_cast<std::uint64_t>(settings().engines) + 1;  // one copies
   const auto spares = [] { return scheduler_counters().spares; };
   { const BusyEngines busy; }
   EXPECT_GE(scheduler_counters().engines, wanted);

@@ -70,7 +70,13 @@ inline const Kernel& function_kernel() {
   return kernel;
 }
 inline const Kernel& blocking_kernel() {
-  static const Kernel kernel("test_blocking_function", &call_function, true);
+  static const Kernel kernel("test_blocking_function", &call_function, {.may_block = true});
+  return kernel;
+}
+
+inline const Kernel& copy_kernel() {
+  static const Kernel kernel("test_copying_function", &call_function,
+                             {.engine = EngineKind::kCopy});
   return kernel;
 }
 
@@ -95,11 +101,15 @@ inline void submit_nothing(Stream& stream) { stream.submit(empty_kernel(), {}); 
 /// constructor's return to open() or the destructor.
 class Blocker {
  public:
-  explicit Blocker(Stream& stream) : state_(std::make_shared<State>()) {
-    submit(stream, [state = state_] {
-      state->running.open();
-      state->release.wait();
-    });
+  explicit Blocker(Stream& stream, const Kernel& kernel = function_kernel())
+      : state_(std::make_shared<State>()) {
+    submit(
+        stream,
+        [state = state_] {
+          state->running.open();
+          state->release.wait();
+        },
+        kernel);
     state_->running.wait();
   }
   ~Blocker() { open(); }

@@ -24,6 +24,8 @@
 namespace openreg {
 namespace {
 
+using testing::copy_kernel;
+using testing::function_kernel;
 using testing::OwnStream;
 using testing::submit;
 using testing::submit_nothing;
@@ -48,14 +50,15 @@ class CheckedStream {
   // Submits a command that does `work`; returns its number among the host's.
   std::uint64_t submit_checked(std::size_t host, std::function<void()> work) {
     const std::uint64_t number = accepted_[host] + 1;
-    submit(*stream_, [this, host, number, work = std::move(work)] {
+    const auto checked = [this, host, number, work = std::move(work)] {
       overlaps_ += inside_.exchange(true);
       disorders_ += newest_[host] >= number;
       newest_[host] = number;
       ++ran_;
       const Leave leave{inside_};
       work();
-    });
+    };
+    submit(*stream_, checked, number % 4 == 0 ? copy_kernel() : function_kernel());
     return accepted_[host] = number;  // if it was not interrupted
   }
 

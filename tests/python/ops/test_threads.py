@@ -56,9 +56,11 @@ def test_an_engine_computes_with_one_thread_whatever_it_has_run(run_python):
         "torch.set_num_threads(4)\n"
         "x = torch.randn(1 << 20, device='openreg')\n"
         "y = x + x\n"
+        "z = torch.ones(1 << 22, pin_memory=True).to('openreg', torch.double, non_blocking=True)\n"  # the copy engine's
         "while not torch.openreg.current_stream().query(): time.sleep(0.001)\n"  # the host does not help
         "names = [(task / 'comm').read_text().strip() for task in Path('/proc/self/task').iterdir()]\n"
         "assert torch.openreg.scheduler_stats()['commands_by_engines'] > 0\n"
-        "assert names.count('openreg-engine') == torch.openreg.scheduler_stats()['engines'], names\n",
+        "assert names.count('openreg-engine') == names.count('openreg-copies') == 1, names\n"
+        "assert torch.openreg.scheduler_stats()['engines'] == 2\n",
         TORCH_OPENREG_ENGINES="1",
     )
