@@ -67,8 +67,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     if (device.has_index()) set_device_unchecked(device.index());
   }
 
-  // What tensors can be made of and computed with. All that CPU has, but no quantised types: they
-  // need operators of their own, which are not there.
+  // What tensors can be made of and computed with.
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
     resolve_device(device.index());
     return {};  // all: whatever type the CPU computes with

@@ -22,6 +22,14 @@ MATRIX = 192  # what keeps streams at work multiplies matrices of this size
 LIVE = 240  # blocks of all workers, about
 
 
+def mapped(device: int) -> str:
+    """Where the device has memory."""
+    segments = [s for s in torch.openreg.memory_snapshot() if s["device"] == device]
+    return ", ".join(
+        f"{s['address']:#x}+{s['total_size'] >> 20}MiB" for s in sorted(segments, key=lambda s: s["address"])
+    )
+
+
 class Memory:
     """The model of all devices, and what the workers share."""
 
@@ -87,7 +95,7 @@ class Worker:
                 statistics.all_drained()
             if tensor is None:
                 free, total = torch.openreg.mem_get_info(device)
-                assert free < total or size > total, f"all of the device is free, but not for {size} bytes"
+                assert size > free, f"{free} bytes are free, but not for {size}: {mapped(device)}"
                 assert statistics.retries > retries or size > total, "the cache was not given back"
         if tensor is None:
             return None
