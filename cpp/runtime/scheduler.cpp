@@ -29,7 +29,8 @@ namespace openreg {
 // - There are engines for long copies beside those for all else, as a GPU has: a copy and a kernel
 //   on two streams happen at the same time. A queued stream stands in the run queue of the kind
 //   that its next command is for, and an engine that comes to a command of the other kind gives the
-//   stream back. Records and waits are for both, and hosts run everything.
+//   stream back. Records and waits are for both, and the stream stays where it was: in one that is
+//   used for copies they do not wait for a kernel's end. Hosts run everything.
 // - Engines alone guarantee progress. Hosts that wait and work meanwhile only make it faster.
 // - make_runnable() is the one place where a stream is given away: to a host that has asked for it
 //   (then it never leaves Running), else to the run queue.
@@ -172,15 +173,8 @@ void Scheduler::wake_helpers(Strand& strand) {
   }
 }
 
-EngineKind Scheduler::engine_for(Strand& strand) noexcept {
-  if (const auto kind = strand.next_engine()) return *kind;
-  // Records and waits are for any engine: a copy behind them does not wait for a kernel's end.
-  const bool copy = !of(EngineKind::kCompute).any_free() && of(EngineKind::kCopy).any_free();
-  return copy ? EngineKind::kCopy : EngineKind::kCompute;
-}
-
 void Scheduler::enqueue(Strand& strand) {
-  strand.queued_for = engine_for(strand);
+  strand.queued_for = strand.next_engine().value_or(strand.queued_for);
   Engines& engines = of(strand.queued_for);
   engines.run_queues[is_high(strand) ? 0 : 1].push_back(strand);
   engines.ready.fetch_add(1, std::memory_order_relaxed);

@@ -90,12 +90,6 @@ class Scheduler {
   struct Engines {
     explicit Engines(EngineKind kind, int wanted) : kind(kind), wanted(wanted) {}
 
-    /// With mutex_ held: another stream would be run at once.
-    bool any_free() const noexcept {
-      return visitors > ready.load(std::memory_order_relaxed) || sleeping > notified ||
-             threads - blocked < wanted;
-    }
-
     const EngineKind kind;
     const int wanted;
     std::condition_variable work;
@@ -138,7 +132,6 @@ class Scheduler {
   void make_runnable(Strand& strand, Transition& transition);
   bool try_idle(Strand& strand);
   void wake_helpers(Strand& strand);
-  EngineKind engine_for(Strand& strand) noexcept;
   void enqueue(Strand& strand);
   void dequeue(Strand& strand);
   Strand* pop(Engines& engines);

@@ -87,7 +87,7 @@ struct Strand final : Stream {
   const Priority level;
   const int device_index;
   const std::int64_t number;
-  EngineKind queued_for = EngineKind::kCompute;  // whose run queue it is in
+  EngineKind queued_for = EngineKind::kCompute;  // whose run queue it is in, or was last
   std::uint64_t limit = kLimit;
   ListLink<Strand> link;       // in a run queue, or (under the fence's mutex) in its fence's list
   Fence* parked_on = nullptr;  // alive: the wait at the queue's head owns a reference

@@ -11,7 +11,7 @@
  * What stands for what: a section under the scheduler's mutex is one atomic step, but for the one in
  * which an owner gives up (go_idle), whose lock-free observers matter. The same holds for a fence's
  * mutex. Run queues and lists of helpers are sets: every order is explored. So
- * is every choice of an engine for what is for any. Hints (`wanted`,
+ * is every choice of a kind of engine for records and waits. Hints (`wanted`,
  * `ready`) may be missed at any time. A waiter that sleeps sees its own word and nothing else.
  * A wait inside a command does not help: engines alone must guarantee progress.
  * Not in the model: weak memory, the chunks of the queue, priorities, fairness between streams. */

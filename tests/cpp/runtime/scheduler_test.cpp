@@ -304,22 +304,40 @@ TEST(CopyEngine, CopiesWhatWaitedForAnEvent) {
   EXPECT_EQ(engine, EngineKind::kCopy);
 }
 
-TEST(CopyEngine, CopiesBehindAWaitAndARecordWhileAllOthersCompute) {
-  const OwnStream stream;
+// A stream on which the copy engine has copied.
+class CopyStream {
+ public:
+  CopyStream() {
+    submit(
+        *stream_, [] {}, copy_kernel());
+    EXPECT_TRUE(happens([&] { return stream_->query(); }));
+  }
+
+  Stream& operator*() const { return *stream_; }
+  Stream* operator->() const { return &*stream_; }
+
+ private:
+  OwnStream stream_;
+};
+
+TEST(CopyEngine, RecordsAndWaitsBetweenCopiesWhileAllOthersCompute) {
+  const CopyStream stream;
   ExternalEvent ready;
-  const BusyEngines busy;
   Event begin;
+  const BusyEngines busy;
   ready.wait(*stream);
   begin.record(*stream);
+  EXPECT_FALSE(begin.query());
+  ready.signal();
+  EXPECT_TRUE(happens([&] { return begin.query(); }));
   std::atomic<bool> ran{false};
   submit(
       *stream, [&] { ran = true; }, copy_kernel());
-  ready.signal();
   EXPECT_TRUE(happens([&] { return ran.load(); }));
 }
 
 TEST(CopyEngine, GivesAKernelBackThatComesBehindARecord) {
-  const OwnStream stream;
+  const CopyStream stream;
   Event event;
   std::optional<EngineKind> engine;
   {
