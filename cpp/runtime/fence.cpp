@@ -47,6 +47,7 @@ FailurePtr Fence::failure_for(const Strand& strand) const {
 bool Fence::park(Strand& strand) noexcept {
   const std::lock_guard lock(mutex_);
   if (fired_.load(std::memory_order_relaxed)) return false;
+  reach(TestPoint::kWillPark);
   // Parked first, then linked: whoever takes the list finds streams that are parked.
   Scheduler::get().set_parked(strand, *this);
   reach(TestPoint::kParking);

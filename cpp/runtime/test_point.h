@@ -10,6 +10,7 @@ namespace openreg {
 /// stops a thread there, to make the other one win; elsewhere they do not exist.
 enum class TestPoint {
   kGoingIdle,    // the owner has seen an empty queue, and is about to become nobody
+  kWillPark,     // the owner has seen that the stream has to wait, and is about to park it
   kParking,      // the stream is parked and not yet linked to its fence
   kHeadMoved,    // a record has been completed, its fence has not fired
   kFired,        // the fence has fired

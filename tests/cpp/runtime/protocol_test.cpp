@@ -20,6 +20,7 @@ namespace {
 using testing::AtPoint;
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::copy_kernel;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
@@ -81,6 +82,33 @@ TEST(Protocol, AStreamIsParkedBeforeItsFenceCanFire) {
   submit(*stream, [&] { ran = true; });
   EXPECT_TRUE(happens([&] { return ran.load(); }));
   signaller.join();
+}
+
+TEST(Protocol, AStreamThatParksWakesWhoWantsToRunIt) {
+  const BusyEngines busy;  // so that nobody but the host gets to `first`
+  const OwnStream first;
+  const OwnStream second;
+  submit(
+      *second, [] {}, copy_kernel());  // the copy engine will meet the wait
+  ASSERT_TRUE(happens([&] { return second->query(); }));
+  Event event;
+  submit_nothing(*first);
+  event.record(*first);
+  Gate waiting;
+  std::thread host([&] {
+    waiting.wait();
+    second->synchronize();
+  });
+  const SleepWatch watch;
+  const AtPoint point(TestPoint::kWillPark, [&] {
+    waiting.open();
+    EXPECT_TRUE(watch.see());
+  });
+  event.wait(*second);
+  const bool in_time = happens([&] { return first->query() && second->query(); });
+  EXPECT_TRUE(in_time);
+  if (!in_time) std::_Exit(1);  // the host cannot be joined
+  host.join();
 }
 
 TEST(Protocol, AStreamIsAsFarAsItsFenceSaysWhenTheFenceFires) {
