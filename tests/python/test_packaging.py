@@ -19,12 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]
 TORCH = Path(torch.__file__).parent
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
 PINNED = "2.13.0"
+# The tools that pip has installed beside the interpreter come first, as builds find them.
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 USE_DEVICE = "import torch; assert torch.ones(2, device='openreg').sum().item() == 2"
 
 
 def run(*command: str | Path, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, cwd="/")
+    environment = {**os.environ, "PATH": PATH, **variables}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd="/")
     if check:
         assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result
@@ -57,7 +60,7 @@ def partial_torch(site: Path, version: str, *, init: str = "") -> Path:
 
 def configure(build: Path, *options: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
     """CMake's configure step for the interpreter that runs the tests."""
-    cmake = shutil.which("cmake")
+    cmake = shutil.which("cmake", path=PATH)
     assert cmake is not None, "cmake is needed"
     command = [cmake, "-G", "Ninja", "-S", ROOT, "-B", build, f"-DPython_EXECUTABLE={sys.executable}", *options]
     return run(*command, check=check, **variables)
