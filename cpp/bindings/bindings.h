@@ -20,4 +20,15 @@ void init_statistics(nb::module_& m);
 /// meanwhile.
 using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
+/// A statistic, with the names of torch.cuda.memory_stats: PyTorch's Stat, or a memory::Counter.
+template <class Stat>
+nb::dict stat_dict(const Stat& stat) {
+  nb::dict result;
+  result["current"] = stat.current;
+  result["peak"] = stat.peak;
+  result["allocated"] = stat.allocated;
+  result["freed"] = stat.freed;
+  return result;
+}
+
 }  // namespace openreg::bindings

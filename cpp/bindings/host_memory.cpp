@@ -5,16 +5,7 @@ namespace openreg::bindings {
 
 namespace {
 
-nb::dict to_dict(const c10::CachingAllocator::Stat& stat) {
-  nb::dict result;
-  result["current"] = stat.current;
-  result["peak"] = stat.peak;
-  result["allocated"] = stat.allocated;
-  result["freed"] = stat.freed;
-  return result;
-}
-
-nb::dict to_dict(const c10::CachingAllocator::DurationStat& stat) {
+nb::dict duration_dict(const c10::CachingAllocator::DurationStat& stat) {
   nb::dict result;
   result["total"] = stat.total;
   result["max"] = stat.max;
@@ -33,15 +24,15 @@ nb::dict host_memory_stats() {
   }();
   if (!stats) return result;
   const at::HostStats& blocks = stats->blocks;
-  result["allocations"] = to_dict(blocks.allocations);
-  result["allocated_bytes"] = to_dict(blocks.allocated_bytes);
-  result["active_requests"] = to_dict(blocks.active_requests);
-  result["active_bytes"] = to_dict(blocks.active_bytes);
+  result["allocations"] = stat_dict(blocks.allocations);
+  result["allocated_bytes"] = stat_dict(blocks.allocated_bytes);
+  result["active_requests"] = stat_dict(blocks.active_requests);
+  result["active_bytes"] = stat_dict(blocks.active_bytes);
   result["num_host_alloc"] = blocks.num_host_alloc;
   result["num_host_free"] = blocks.num_host_free;
-  result["host_alloc_time"] = to_dict(blocks.host_alloc_time);
-  result["host_free_time"] = to_dict(blocks.host_free_time);
-  result["locked_bytes"] = to_dict(stats->locked_bytes);
+  result["host_alloc_time"] = duration_dict(blocks.host_alloc_time);
+  result["host_free_time"] = duration_dict(blocks.host_free_time);
+  result["locked_bytes"] = stat_dict(stats->locked_bytes);
   return result;
 }
 

@@ -87,24 +87,15 @@ void end_pool_use(int device, int route) {
 
 // --- Figures that PyTorch does not pass on ---
 
-nb::dict to_dict(const memory::Counter& counter) {
-  nb::dict result;
-  result["current"] = counter.current;
-  result["peak"] = counter.peak;
-  result["allocated"] = counter.allocated;
-  result["freed"] = counter.freed;
-  return result;
-}
-
 nb::dict reserved_by_private_pools(int device) {
   const auto counters =
       heap_of(device).locked([](memory::Heap& heap) { return heap.reserved_by_private_pools(); });
   nb::dict result;
   for (const auto& [pool, counter] : counters) {
     nb::dict of_pool;
-    of_pool["all"] = to_dict(counter.all());
-    of_pool["small_pool"] = to_dict(counter.of(memory::SizeClass::kSmall));
-    of_pool["large_pool"] = to_dict(counter.of(memory::SizeClass::kLarge));
+    of_pool["all"] = stat_dict(counter.all());
+    of_pool["small_pool"] = stat_dict(counter.of(memory::SizeClass::kSmall));
+    of_pool["large_pool"] = stat_dict(counter.of(memory::SizeClass::kLarge));
     result[nb::cast(pool)] = of_pool;
   }
   return result;
