@@ -21,20 +21,12 @@ namespace {
 
 using openreg::testing::Blocker;
 using openreg::testing::empty_kernel;
+using openreg::testing::error_of;
 using openreg::testing::OwnStream;
 using openreg::testing::submit;
 
 std::byte* aperture(void* address) {
   return static_cast<std::byte*>(AddressSpace::get().aperture(address));
-}
-
-std::string message_of(auto f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
 }
 
 class DebuggerTest : public ::testing::Test {
@@ -59,9 +51,9 @@ class DebuggerTest : public ::testing::Test {
   void write(void* address, Stream& on) {
     submit(on, [to = aperture(address)] { *to = std::byte{1}; });
   }
-  // What the next synchronisation raises; empty if nothing.
+  // What the next synchronisation raises.
   static std::string failure(Stream& of) {
-    return message_of([&] { of.synchronize(); });
+    return error_of([&] { of.synchronize(); });
   }
 
   DeviceHeap heap{0};  // memory of its own: what others have freed is not used again here
@@ -77,7 +69,7 @@ TEST_F(DebuggerTest, FreshMemoryIsNotANumber) {
     EXPECT_TRUE(std::ranges::all_of(floats, [](float f) { return std::isnan(f); }));
     write(address, stream);
     free(address);
-    EXPECT_EQ(failure(stream), "");
+    EXPECT_EQ(failure(stream), "nothing");
   }
 }
 
@@ -108,19 +100,19 @@ TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAtTheFree) {
   EXPECT_NE(error.find("written behind the end of a block: 101 bytes"), std::string::npos) << error;
   EXPECT_NE(error.find("here it began"), std::string::npos) << error;
   EXPECT_NE(error.find("there it ended"), std::string::npos) << error;
-  EXPECT_EQ(failure(stream), "");
+  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AWriteInFrontIsFoundBySynchronising) {
   void* const address = allocate(1000, stream);
   write(static_cast<std::byte*>(address) - 1, stream);
   stream.synchronize();
-  const std::string error = message_of([] { Debugger::get()->check_guards(0); });
+  const std::string error = error_of([] { Debugger::get()->check_guards(0); });
   EXPECT_NE(error.find("written in front of a block: 1000 bytes"), std::string::npos) << error;
-  EXPECT_EQ(message_of([] { Debugger::get()->check_guards(0); }), "") << "said once";
-  EXPECT_EQ(message_of([] { Debugger::get()->check_guards(1); }), "");
+  EXPECT_EQ(error_of([] { Debugger::get()->check_guards(0); }), "nothing") << "said once";
+  EXPECT_EQ(error_of([] { Debugger::get()->check_guards(1); }), "nothing");
   free(address);
-  EXPECT_EQ(failure(stream), "");
+  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AWriteAfterTheFreeIsFoundWhenTheMemoryIsUsedAgain) {
@@ -128,7 +120,7 @@ TEST_F(DebuggerTest, AWriteAfterTheFreeIsFoundWhenTheMemoryIsUsedAgain) {
   free(address);
   write(static_cast<std::byte*>(address) + 3000, stream);
   void* const other = allocate(200, stream);
-  EXPECT_EQ(failure(stream), "") << "the part that is used again is intact";
+  EXPECT_EQ(failure(stream), "nothing") << "the part that is used again is intact";
   void* const third = allocate(800, stream);
   const std::string error = failure(stream);
   EXPECT_NE(error.find("written after it was freed: 4000 bytes"), std::string::npos) << error;
@@ -169,19 +161,19 @@ TEST_F(DebuggerTest, AFreeAfterTheOtherStreamIsDoneIsRight) {
     free(waited_for);
     free(recorded);
   }
-  EXPECT_EQ(failure(stream), "");
-  EXPECT_EQ(failure(*other), "");
+  EXPECT_EQ(failure(stream), "nothing");
+  EXPECT_EQ(failure(*other), "nothing");
 }
 
 TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
   void* const address = allocate(1000, stream, "the owner");
   free(address, "the end");
-  const std::string error = message_of([&] { use(address, stream); });
+  const std::string error = error_of([&] { use(address, stream); });
   EXPECT_NE(error.find("test_nothing was called with memory that has been freed"),
             std::string::npos)
       << error;
   EXPECT_NE(error.find("the end"), std::string::npos) << error;
-  EXPECT_EQ(failure(stream), "");
+  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, WhatAPoisonedStreamSkippedIsNoError) {
@@ -191,10 +183,10 @@ TEST_F(DebuggerTest, WhatAPoisonedStreamSkippedIsNoError) {
   void* const after = allocate(1000, stream);
   free(before);
   EXPECT_NE(failure(stream).find("test_function"), std::string::npos);
-  EXPECT_EQ(message_of([] { Debugger::get()->check_guards(0); }), "");
+  EXPECT_EQ(error_of([] { Debugger::get()->check_guards(0); }), "nothing");
   free(after);
   free(allocate(1000, stream));
-  EXPECT_EQ(failure(stream), "");
+  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, MemoryThatWentBackToTheDeviceIsNoError) {
@@ -205,19 +197,19 @@ TEST_F(DebuggerTest, MemoryThatWentBackToTheDeviceIsNoError) {
     if (round == 1) heap.empty_cache();
     free(small);
     heap.empty_cache();
-    EXPECT_EQ(failure(stream), "");
+    EXPECT_EQ(failure(stream), "nothing");
   }
 }
 
 TEST_F(DebuggerTest, FreeingTwiceAndForeignPointersAreRefused) {
   void* const address = allocate(1000, stream);
   free(address);
-  EXPECT_NE(message_of([&] { free(address); }).find("no block that is in use begins"),
+  EXPECT_NE(error_of([&] { free(address); }).find("no block that is in use begins"),
             std::string::npos);
   int foreign = 0;
-  EXPECT_NE(message_of([&] { free(&foreign); }).find("no block that is in use begins"),
+  EXPECT_NE(error_of([&] { free(&foreign); }).find("no block that is in use begins"),
             std::string::npos);
-  EXPECT_EQ(failure(stream), "");
+  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, BlocksThatAreHeldAreLeaksUnlessForgotten) {
