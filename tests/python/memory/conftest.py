@@ -33,6 +33,22 @@ def run_alone(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Ca
     return run
 
 
+def the_first_use_fails() -> None:
+    assert torch.ones(2).sum() == 2
+    for _ in range(2):
+        try:
+            torch.empty(1, device="openreg")
+            raise AssertionError("it was accepted")
+        except RuntimeError as e:
+            print(str(e).splitlines()[0])
+
+
+@pytest.fixture
+def first_use_errors(run_alone: Callable[..., str]) -> Callable[..., list[str]]:
+    """The first lines of what the first two uses of the device raise, under malformed settings."""
+    return lambda **variables: run_alone(the_first_use_fails, **variables).splitlines()
+
+
 @pytest.fixture
 def stream_at_work() -> torch.Stream:
     """A stream of device 0 that is busy for some tenths of a second."""

@@ -134,16 +134,6 @@ def test_keys_that_are_served_are_not_warned_of(run_alone):
     )
 
 
-def the_first_use_fails():
-    assert torch.ones(2).sum() == 2
-    for _ in range(2):
-        try:
-            torch.empty(1, device="openreg")
-            raise AssertionError("it was accepted")
-        except RuntimeError as e:
-            print(str(e).splitlines()[0])
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -154,8 +144,8 @@ def the_first_use_fails():
         ("max_split_size_mb", ""),
     ],
 )
-def test_a_malformed_value_is_an_error_at_the_first_use_and_not_before(run_alone, settings, reason):
-    first, second = run_alone(the_first_use_fails, PYTORCH_ALLOC_CONF=settings).splitlines()
+def test_a_malformed_value_is_an_error_at_the_first_use_and_not_before(first_use_errors, settings, reason):
+    first, second = first_use_errors(PYTORCH_ALLOC_CONF=settings)
     assert first.startswith(f"openreg: PYTORCH_ALLOC_CONF is malformed (got {settings}, expected key:value,")
     assert reason in first and first == second
 

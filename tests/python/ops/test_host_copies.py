@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -30,17 +31,19 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("piece", PIECES)
-def test_pinned_memory_that_is_read_by_a_queued_copy_is_not_reused(piece, dtype):
+def new_memory_beside_a_queued_copy(
+    piece: str, dtype: torch.dtype, copy: Callable
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queues `copy(host, device)`, frees the pinned memory and takes new memory, which must not be the same before the
+    copy is done. Returns the new memory, filled with twos, and the device's tensor, of threes before the copy."""
     stream = torch.openreg.Stream()
     host = PIECES[piece](torch.ones(ELEMENTS, pin_memory=True))
     base = host.untyped_storage().data_ptr() & -4096  # of the block: pages
-    target = torch.zeros(host.shape, dtype=dtype, device="openreg")
+    device = torch.full(host.shape, 3, dtype=dtype, device="openreg")
     torch.accelerator.synchronize()
     occupy(stream)
     with stream, waits.no_waits():
-        target.copy_(host, non_blocking=True)
+        copy(host, device)
     del host
     other = torch.empty(ELEMENTS, pin_memory=True)
     assert not stream.query()
@@ -48,30 +51,28 @@ def test_pinned_memory_that_is_read_by_a_queued_copy_is_not_reused(piece, dtype)
     other.fill_(2)
     assert not stream.query()
     stream.synchronize()
-    assert target.eq(1).all()
     assert torch.empty(ELEMENTS, pin_memory=True).data_ptr() == base  # now it is
+    return other, device
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("piece", PIECES)
+def test_pinned_memory_that_is_read_by_a_queued_copy_is_not_reused(piece, dtype):
+    def read(host, device):
+        device.copy_(host, non_blocking=True)
+
+    _, target = new_memory_beside_a_queued_copy(piece, dtype, read)
+    assert target.eq(1).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("piece", PIECES)
 def test_pinned_memory_that_is_written_by_a_queued_copy_is_not_reused(piece, dtype):
-    stream = torch.openreg.Stream()
-    host = PIECES[piece](torch.ones(ELEMENTS, pin_memory=True))
-    base = host.untyped_storage().data_ptr() & -4096
-    source = torch.full(host.shape, 3, dtype=dtype, device="openreg")
-    torch.accelerator.synchronize()
-    occupy(stream)
-    with stream, waits.no_waits():
-        host.copy_(source, non_blocking=True)
-    del host
-    other = torch.empty(ELEMENTS, pin_memory=True)
-    assert not stream.query()
-    assert other.data_ptr() != base
-    other.fill_(2)
-    assert not stream.query()
-    stream.synchronize()
+    def write(host, device):
+        host.copy_(device, non_blocking=True)
+
+    other, _ = new_memory_beside_a_queued_copy(piece, dtype, write)
     assert other.eq(2).all()
-    assert torch.empty(ELEMENTS, pin_memory=True).data_ptr() == base
 
 
 def test_a_pinned_block_that_two_streams_copy_is_kept_for_both():
