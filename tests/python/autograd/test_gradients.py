@@ -7,12 +7,12 @@ name, is checked each time; all of them with ``-m ""``.
 from __future__ import annotations
 
 import warnings
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from slices import one_in, passes_where_the_cpu_does
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
@@ -35,8 +35,7 @@ def differentiable() -> list[Any]:
             continue
         if op.name.startswith("nn.functional.max_unpool") and not op.variant_test_name:
             continue  # its samples name places twice, where there is no derivative; those of the variant "grad" do not
-        marks = () if zlib.crc32(op.full_name.encode()) % 12 == 0 else (pytest.mark.full,)
-        chosen.append(pytest.param(op, id=op.full_name, marks=marks))
+        chosen.append(one_in(12, op.full_name, op))
     return chosen
 
 
@@ -94,26 +93,16 @@ def check_second(op: Any, device: str) -> int:
     return len(made)
 
 
-def passes_where_the_cpu_does(check: Callable[[Any, str], int], op: Any) -> None:
-    try:
-        checked = check(op, "openreg")
-    except Exception as error:
-        try:
-            check(op, "cpu")
-        except Exception:
-            pytest.skip("fails on the CPU as well")
-        raise error
-    if checked == 0:
-        pytest.skip("has no small sample with gradients")
+NOTHING = "has no small sample with gradients"
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("op", differentiable())
 def test_first_derivatives_are_right(op):
-    passes_where_the_cpu_does(check_first, op)
+    passes_where_the_cpu_does(check_first, op, NOTHING)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("op", [param for param in differentiable() if param.values[0].supports_gradgrad])
 def test_second_derivatives_are_right(op):
-    passes_where_the_cpu_does(check_second, op)
+    passes_where_the_cpu_does(check_second, op, NOTHING)

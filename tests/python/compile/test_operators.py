@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 import warnings
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from slices import one_in, passes_where_the_cpu_does
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.testing import assert_close
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -29,13 +29,7 @@ Operation = Callable[..., Any]
 
 def operators(share: int) -> list[Any]:
     """One of `share` is run each time."""
-    chosen = []
-    for op in op_db:
-        if torch.float32 not in op.dtypes:
-            continue
-        marks = () if zlib.crc32(op.full_name.encode()) % share == 0 else (pytest.mark.full,)
-        chosen.append(pytest.param(op, id=op.full_name, marks=marks))
-    return chosen
+    return [one_in(share, op.full_name, op) for op in op_db if torch.float32 in op.dtypes]
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
@@ -138,13 +132,4 @@ def compiled_equals_eager(op: Any, device: str) -> bool:
 
 @pytest.mark.parametrize("op", operators(60))
 def test_a_compiled_operator_and_its_gradient_are_those_of_eager_mode(op):
-    try:
-        compared = compiled_equals_eager(op, "openreg")
-    except Exception as error:
-        try:
-            compiled_equals_eager(op, "cpu")
-        except Exception:
-            pytest.skip("fails on the CPU as well")
-        raise error
-    if not compared:
-        pytest.skip("has no sample with elements")
+    passes_where_the_cpu_does(compiled_equals_eager, op, "has no sample with elements")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import io
 import itertools
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from slices import one_in
 
 pytest.importorskip("expecttest", reason="torch's own test utilities need expecttest")
 
@@ -167,10 +167,7 @@ def slices() -> list[Any]:
     """Each operator with sparse samples and each layout: one pair in four in each run, the others behind `full`."""
     pairs = [(op, name) for op in op_db for name, layout in LAYOUTS.items() if op.supports_sparse_layout(layout)]
     labels = [f"{op.full_name}-{name}" for op, name in pairs]
-    return [
-        pytest.param(op, LAYOUTS[name], id=label, marks=[pytest.mark.full] if zlib.crc32(label.encode()) % 4 else [])
-        for (op, name), label in zip(pairs, labels, strict=True)
-    ]
+    return [one_in(4, label, op, LAYOUTS[name]) for (op, name), label in zip(pairs, labels, strict=True)]
 
 
 def samples(op: Any, layout: torch.layout, dtype: torch.dtype, requires_grad: bool) -> list[SampleInput]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import copy
 import warnings
-import zlib
 from typing import Any
 
 import pytest
 import torch
+from slices import one_in
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -25,11 +25,7 @@ RANDOM = ("Dropout", "RReLU", "FractionalMaxPool")
 
 
 def sliced(entries: Any, name: Any) -> list[Any]:
-    chosen = []
-    for entry in entries:
-        marks = () if zlib.crc32(name(entry).encode()) % 4 == 0 else (pytest.mark.full,)
-        chosen.append(pytest.param(entry, id=name(entry), marks=marks))
-    return chosen
+    return [one_in(4, name(entry), entry) for entry in entries]
 
 
 def moved(value: Any, device: str) -> Any:
