@@ -31,7 +31,7 @@ def differentiable() -> list[Any]:
     for op in op_db:
         if not op.supports_autograd or torch.float64 not in op.supported_backward_dtypes("cpu"):
             continue
-        if "sparse" in op.name:  # their samples or results are sparse tensors, which the device does not have
+        if "sparse" in op.name:  # their samples or results are sparse tensors: ../layouts has their gradients
             continue
         if op.name.startswith("nn.functional.max_unpool") and not op.variant_test_name:
             continue  # its samples name places twice, where there is no derivative; those of the variant "grad" do not
