@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes cpp/ops/structured/*.cpp: one line for each structured operator of the installed torch.
+"""Writes cpp/ops/tiers/structured/*.cpp: one line for each structured operator of the installed torch.
 
 The files are committed; a test runs this program and compares. Needs PyYAML, which torchgen reads the schema with.
 
@@ -21,7 +21,8 @@ RESTRIDED = {"reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d
 
 HEADER = """\
 // Written by tools/generate_structured.py from the schema that ships with torch {version}. Do not edit.
-#include "ops/structured.h"
+#include "backend/library.h"
+#include "ops/tiers/structured.h"
 
 {includes}
 
@@ -31,7 +32,7 @@ namespace openreg::ops {{
   Structured<at::meta::structured_##META, at::_ops::FUNCTIONAL, at::_ops::OUT, &at::cpu::KERNEL>, \\
       at::_ops::FUNCTIONAL, at::_ops::OUT
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {{
+OPENREG_LIBRARY_IMPL(aten, m) {{
 {lines}
 }}
 
@@ -113,7 +114,7 @@ def generate() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = Path(__file__).resolve().parent.parent / "cpp" / "ops" / "structured"
+    default = Path(__file__).resolve().parent.parent / "cpp" / "ops" / "tiers" / "structured"
     parser.add_argument("--output", type=Path, default=default)
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)

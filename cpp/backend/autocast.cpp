@@ -2,7 +2,8 @@
 // float32. The lists and the casting are PyTorch's, the same as for CUDA; a backend says that it
 // wants them.
 #include <ATen/autocast_mode.h>
-#include <torch/library.h>
+
+#include "backend/library.h"
 
 // The macros below are written for this namespace.
 namespace at::autocast {
@@ -23,9 +24,9 @@ Tensor binary_cross_entropy_banned(const Tensor&, const Tensor&, const std::opti
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+OPENREG_LIBRARY_IMPL_FOR(Autocast, _, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+OPENREG_LIBRARY_IMPL_FOR(Autocast, aten, m) {
 #define OPENREG_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
   AT_FORALL_LOWER_PRECISION_FP(OPENREG_LOWER_PRECISION)
 #define OPENREG_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)

@@ -2,9 +2,9 @@
 
 #include <c10/core/Device.h>
 
-namespace openreg::backend {
+#include "backend/device_type.h"
 
-inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
+namespace openreg::backend {
 
 /// The calling thread's current device, 0 until it is set.
 c10::DeviceIndex current_device() noexcept;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "backend/device_type.h"
 #include "backend/thread_current.h"
 
 namespace openreg::backend {
@@ -35,7 +36,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
 
   explicit PhiloxGenerator(c10::DeviceIndex device,
                            std::shared_ptr<SharedState> state = std::make_shared<SharedState>())
-      : GeneratorImpl({kDeviceType, device}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      : GeneratorImpl({kDeviceType, device}, c10::DispatchKeySet(backend::kDispatchKey)),
         state_(std::move(state)) {}
 
   static c10::DeviceType device_type() { return kDeviceType; }

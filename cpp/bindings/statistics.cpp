@@ -1,7 +1,7 @@
-#include "ops/statistics.h"
+#include "ops/launch/statistics.h"
 
 #include "bindings/bindings.h"
-#include "ops/sync_debug.h"
+#include "ops/launch/sync_debug.h"
 #include "runtime/stream.h"
 
 namespace openreg::bindings {

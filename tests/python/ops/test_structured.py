@@ -26,7 +26,7 @@ def load_generator():
 def test_committed_tables_are_what_the_generator_writes():
     pytest.importorskip("yaml", reason="torchgen reads the schema with PyYAML")
     for name, text in load_generator().generate().items():
-        assert (ROOT / "cpp" / "ops" / "structured" / name).read_text() == text, name
+        assert (ROOT / "cpp" / "ops" / "tiers" / "structured" / name).read_text() == text, name
 
 
 def test_every_structured_operator_has_a_kernel_in_each_form():

@@ -1,0 +1,165 @@
+// Layer normalisation, forward. ATen's kernel can only be reached through the functional operator
+// of the CPU, whose result would have to be copied: that takes longer than to compute it.
+#include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/cpu/mixed_data_type.h>
+#include <ATen/native/layer_norm.h>
+#include <ATen/ops/empty_like.h>
+
+#include <cmath>
+#include <optional>
+#include <tuple>
+
+#include "backend/library.h"
+#include "ops/families/rows.h"
+#include "ops/launch/function_kernel.h"
+#include "ops/launch/vector_clones.h"
+#include "ops/tensors/checks.h"
+#include "ops/tensors/factories.h"
+
+namespace openreg::ops {
+
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// One row of elements T with parameters P (null: 1 and 0).
+template <class T, class P>
+struct Row {
+  using Real = at::opmath_type<T>;
+
+  const T* input;
+  const P* weight;
+  const P* bias;
+  std::int64_t size;
+  Real eps;
+  T* output;
+  P* mean;
+  P* rstd;
+
+  [[gnu::always_inline]] void normalize() const {
+    const auto n = static_cast<Real>(size);
+    const auto x = [&](std::int64_t i) { return static_cast<Real>(input[i]); };
+    const Real center = sum_of<Real>(size, x) / n;
+    const Real variance =
+        sum_of<Real>(size, [&](std::int64_t i) { return (x(i) - center) * (x(i) - center); }) / n;
+    const Real scale = 1 / std::sqrt(variance + eps);
+    const auto weigh = [&](auto&& weight_of, auto&& bias_of) {
+      for (std::int64_t i = 0; i < size; ++i)
+        output[i] = static_cast<T>((x(i) - center) * scale * weight_of(i) + bias_of(i));
+    };
+    const auto given_weight = [&](std::int64_t i) { return static_cast<Real>(weight[i]); };
+    const auto given_bias = [&](std::int64_t i) { return static_cast<Real>(bias[i]); };
+    const auto one = [](std::int64_t) { return Real(1); };
+    const auto zero = [](std::int64_t) { return Real(0); };
+    if (weight && bias) {
+      weigh(given_weight, given_bias);
+    } else if (weight) {
+      weigh(given_weight, zero);
+    } else if (bias) {
+      weigh(one, given_bias);
+    } else {
+      weigh(one, zero);
+    }
+    *mean = static_cast<P>(center);
+    *rstd = static_cast<P>(scale);
+  }
+};
+
+template <class T, class P>
+void normalize_row(const Row<T, P>& row) {
+  row.normalize();
+}
+OPENREG_VECTOR_CLONES
+void normalize_row(const Row<float, float>& row) { row.normalize(); }
+OPENREG_VECTOR_CLONES
+void normalize_row(const Row<at::BFloat16, at::BFloat16>& row) { row.normalize(); }
+OPENREG_VECTOR_CLONES
+void normalize_row(const Row<at::BFloat16, float>& row) { row.normalize(); }
+
+template <class T, class P>
+void normalize_rows(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                    double eps, at::Tensor& output, at::Tensor& mean, at::Tensor& rstd) {
+  const auto rows = mean.numel();
+  const auto size = rows == 0 ? 0 : input.numel() / rows;
+  const auto parameters = [](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.const_data_ptr<P>() : nullptr;
+  };
+  const Row<T, P> first{input.const_data_ptr<T>(),
+                        parameters(weight),
+                        parameters(bias),
+                        size,
+                        static_cast<at::opmath_type<T>>(eps),
+                        output.mutable_data_ptr<T>(),
+                        mean.mutable_data_ptr<P>(),
+                        rstd.mutable_data_ptr<P>()};
+  for_each_row(rows, size, [&](std::int64_t i) {
+    auto row = first;
+    row.input += i * size;
+    row.output += i * size;
+    row.mean += i;
+    row.rstd += i;
+    normalize_row(row);
+  });
+}
+
+void normalize(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+               double eps, at::Tensor& out, at::Tensor& mean, at::Tensor& rstd) {
+  if (input.scalar_type() == at::kHalf) {
+    // Converted one by one they take most of the time; ATen converts whole tensors in vectors.
+    const auto real = [](const OptionalTensor& tensor) {
+      return given(tensor) ? tensor->to(at::kFloat) : at::Tensor();
+    };
+    const auto room = [](const at::Tensor& tensor) {
+      return at::empty_like(tensor, tensor.options().dtype(at::kFloat));
+    };
+    auto real_out = room(out);
+    auto real_mean = room(mean);
+    auto real_rstd = room(rstd);
+    normalize(input.to(at::kFloat), real(weight), real(bias), eps, real_out, real_mean, real_rstd);
+    out.copy_(real_out);
+    mean.copy_(real_mean);
+    rstd.copy_(real_rstd);
+    return;
+  }
+  const auto x = input.contiguous();
+  const auto gamma = contiguous(weight);
+  const auto beta = contiguous(bias);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, input.scalar_type(), "LayerNormKernelImpl", [&] {
+    if (mean.scalar_type() == input.scalar_type())
+      return normalize_rows<scalar_t, scalar_t>(x, gamma, beta, eps, out, mean, rstd);
+    normalize_rows<scalar_t, float>(x, gamma, beta, eps, out, mean, rstd);
+  });
+}
+
+const FunctionKernel<&normalize> normalize_kernel{"aten::native_layer_norm"};
+
+/// \param input [*, *normalized_shape]. \param weight, bias of normalized_shape, or none.
+/// \return the result, contiguous, of input's shape; mean and 1 / deviation, which have 1 for each
+/// normalised dimension.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm(const at::Tensor& input,
+                                                                 at::IntArrayRef normalized_shape,
+                                                                 const OptionalTensor& weight,
+                                                                 const OptionalTensor& bias,
+                                                                 double eps) {
+  const auto gamma = weight.value_or(at::Tensor());
+  const auto beta = bias.value_or(at::Tensor());
+  const bool mixed = at::native::is_mixed_type(input, gamma, beta);
+  if (mixed) at::native::check_mixed_data_type(input, gamma, beta);
+  at::native::_check_layer_norm_inputs(input, normalized_shape, gamma, beta);
+  auto statistics_shape = input.sizes().vec();
+  std::fill(statistics_shape.end() - std::ssize(normalized_shape), statistics_shape.end(), 1);
+  const auto dtype = at::native::param_scalar_type(input, mixed);
+  auto out = at::empty_like(input, at::MemoryFormat::Contiguous);
+  auto mean = empty_on(input.device(), statistics_shape, dtype);
+  auto rstd = empty_on(input.device(), statistics_shape, dtype);
+  normalize_kernel.launch(input.device(), input, weight, bias, eps, out, mean, rstd);
+  return {out, mean, rstd};
+}
+
+}  // namespace
+
+OPENREG_LIBRARY_IMPL(aten, m) { m.impl("native_layer_norm", TORCH_FN(native_layer_norm)); }
+
+}  // namespace openreg::ops

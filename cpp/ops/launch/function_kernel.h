@@ -1,0 +1,46 @@
+#pragma once
+
+#include <type_traits>
+
+#include "ops/launch/launch.h"
+#include "ops/wire/typed_arguments.h"
+
+namespace openreg::ops {
+
+/// A function of CPU tensors and values as a kernel. Its parameters are the arguments of the
+/// command, in their order; those of type at::Tensor& are written, and their shapes are settled
+/// before.
+template <auto kFunction>
+class FunctionKernel;
+template <class... A, void (*kFunction)(A...)>
+class FunctionKernel<kFunction> {
+ public:
+  explicit FunctionKernel(const char* name, Arguments known = Arguments::kUnknown)
+      : kernel_(name, &run), known_(known) {}
+
+  /// With tensors of `device`.
+  void launch(c10::Device device, const std::remove_cvref_t<A>&... arguments) const {
+    ArgumentWriter writer(kernel_.name(), device);
+    (write<A>(writer, arguments), ...);
+    ops::launch(kernel_, writer, Tier::kStructured, known_);
+  }
+
+ private:
+  static void run(std::span<const std::byte> command) {
+    KernelCall<void(A...)>::run(command, kFunction);
+  }
+
+  template <class T, class V>
+  static void write(ArgumentWriter& writer, const V& value) {
+    if constexpr (std::is_same_v<T, at::Tensor&>) {
+      writer.tensor(value, Access::kWrite);
+    } else {
+      ArgumentOf<T>::write(writer, value);
+    }
+  }
+
+  const Kernel kernel_;
+  const Arguments known_;
+};
+
+}  // namespace openreg::ops

@@ -1,0 +1,34 @@
+#include "ops/launch/sync_debug.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+
+namespace openreg::ops {
+
+namespace {
+
+constexpr const char* kSentence = "called a synchronizing openreg operation";
+std::atomic<SyncDebugMode> g_mode{SyncDebugMode::kDefault};
+
+}  // namespace
+
+void set_sync_debug_mode(SyncDebugMode mode) noexcept {
+  g_mode.store(mode, std::memory_order_relaxed);
+}
+
+SyncDebugMode sync_debug_mode() noexcept { return g_mode.load(std::memory_order_relaxed); }
+
+void announce_host_wait() {
+  switch (sync_debug_mode()) {
+    case SyncDebugMode::kDefault:
+      return;
+    case SyncDebugMode::kWarn:
+      TORCH_WARN(kSentence);
+      return;
+    case SyncDebugMode::kError:
+      TORCH_CHECK(false, kSentence);
+  }
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,27 @@
+#include "ops/launch/told_warnings.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace openreg::ops {
+
+void ToldWarningFilter::process(const c10::Warning& warning) {
+  static constexpr std::array<std::string_view, 4> kOfTheHost{
+      // Outputs were sized at the call; a kernel may bring one to another shape and back (mse_loss
+      // does).
+      "An output with one or more elements was resized",
+      // Of meta functions, which kernels call again.
+      "indexing with dtype torch.uint8 is now deprecated",
+      "The reduce argument of torch.scatter with Tensor src is deprecated",
+      // Of factories.
+      "ComplexHalf support is experimental",
+  };
+  const std::string_view message = warning.msg();
+  const bool told = std::any_of(kOfTheHost.begin(), kOfTheHost.end(), [&](std::string_view start) {
+    return message.substr(0, start.size()) == start;
+  });
+  if (!drops_all_ && !told) next_->process(warning);
+}
+
+}  // namespace openreg::ops

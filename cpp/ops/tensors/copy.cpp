@@ -1,0 +1,244 @@
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/zero_ops.h>
+#include <ATen/quantized/QTensorImpl.h>
+#include <ATen/quantized/Quantizer.h>
+
+#include <cstring>
+
+#include "backend/device_type.h"
+#include "backend/exception.h"
+#include "backend/library.h"
+#include "backend/stream.h"
+#include "ops/launch/launch.h"
+#include "ops/tensors/cpu_alias.h"
+#include "ops/tensors/storage.h"
+#include "runtime/event.h"
+
+namespace openreg::ops {
+
+// Note [Copies]
+//
+// - Within a device: a command.
+// - Between devices: a command of the source's stream. The destination's stream has to be ready
+//   before it, since queued work may still use the memory, and waits for it afterwards.
+// - From the CPU, small: a command that carries the elements with it.
+// - From the CPU, pinned and non_blocking: a command. The pinned block is not reused before it ran.
+// - From the CPU else: waits for the stream, then the calling thread copies, as with CUDA.
+// - To the CPU, pinned and non_blocking: a command; else as above.
+//
+// Long commands between two memories are for the copy engine: they overlap with kernels.
+//
+// The copying itself is ATen's, with all conversions of dtype, strides, conj and neg bits, and
+// broadcasting.
+namespace {
+
+void run_copy(std::span<const std::byte> command) {
+  ArgumentReader reader(command);
+  auto& destination = reader.tensor();
+  at::native::copy_(destination, reader.tensor(), /*non_blocking=*/false);
+}
+const Kernel copy_kernel{"aten::copy_", &run_copy};
+const Kernel transfer_kernel{"aten::_copy_from", &run_copy, {.engine = EngineKind::kCopy}};
+
+/// The kernel for a copy from one memory to another. Long ones are the copy engine's; handing a
+/// stream over to it and back costs some 40 us, a tenth of the time of this many bytes.
+const Kernel& kernel_between_memories(const at::Tensor& destination) {
+  constexpr std::size_t kLong = std::size_t{4} << 20;
+  return destination.nbytes() >= kLong ? transfer_kernel : copy_kernel;
+}
+
+/// Storages can be resized below the tensors on them (FSDP frees memory that way). Neither ATen nor
+/// the device looks at that when it copies.
+void check_has_memory(const at::Tensor& tensor) {
+  if (tensor.numel() == 0 || tensor._is_zerotensor()) return;
+  const auto needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
+                                                       tensor.itemsize(), tensor.storage_offset());
+  TORCH_CHECK(
+      tensor.storage().nbytes() >= needed,
+      "openreg: a tensor whose storage has been resized cannot be copied (got a storage of ",
+      tensor.storage().nbytes(), " bytes, expected ", needed, " or more)");
+}
+
+/// What ATen checks of a copy before it copies, with its sentences.
+void check_copy(const at::Tensor& source, const at::Tensor& destination) {
+  if (source.sizes() != destination.sizes() &&
+      !at::is_expandable_to(source.sizes(), destination.sizes())) {
+    at::TensorIteratorConfig()
+        .add_output(destination)
+        .add_const_input(source)
+        .resize_outputs(false)
+        .check_all_same_dtype(false)
+        .check_all_same_device(false)
+        .build();
+  }
+  check_has_memory(source);
+  check_has_memory(destination);
+  at::assert_no_internal_overlap(destination);
+  if (source.device() == destination.device()) at::assert_no_partial_overlap(destination, source);
+}
+
+bool is_async_with(const at::Tensor& cpu_tensor, bool non_blocking) {
+  return non_blocking && cpu_tensor.is_pinned();
+}
+
+/// Tells the pinned allocator that work of the current stream uses the tensor's memory.
+void record_pinned_use(const at::Tensor& cpu_tensor, c10::Device device) {
+  const auto& data = cpu_tensor.storage().data_ptr();
+  at::getHostAllocator(backend::kDeviceType)
+      ->record_event(data.get(), data.get_context(),
+                     backend::to_torch(backend::current_stream(device.index())));
+}
+
+void copy_within_device(const at::Tensor& source, const at::Tensor& destination) {
+  ArgumentWriter writer(copy_kernel.name(), destination.device());
+  writer.tensor(destination, Access::kWrite);
+  writer.tensor(source);
+  launch(copy_kernel, writer);
+}
+
+void copy_between_devices(const at::Tensor& source, const at::Tensor& destination) {
+  auto& from = backend::current_stream(source.device().index());
+  auto& to = backend::current_stream(destination.device().index());
+  const Kernel& kernel = kernel_between_memories(destination);
+  ArgumentWriter writer(kernel.name(), source.device());
+  writer.tensor_of_any_device(destination, Access::kWrite);  // may queue work of the destination
+  writer.tensor(source);
+  backend::translate_errors([&] {
+    Event destination_ready;  // work queued on the destination may still use its memory
+    destination_ready.record(to);
+    destination_ready.wait(from);
+  });
+  launch(kernel, writer);
+  backend::translate_errors([&] {
+    Event copied;
+    copied.record(from);
+    copied.wait(to);
+  });
+}
+
+void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+  const auto device = destination.device();
+  if (is_async_with(source, non_blocking)) {
+    const Kernel& kernel = kernel_between_memories(destination);
+    ArgumentWriter writer(kernel.name(), device);
+    writer.tensor(destination, Access::kWrite);
+    writer.pinned_tensor(source, Access::kRead);
+    launch(kernel, writer);
+    record_pinned_use(source, device);
+  } else if (source.nbytes() <= ArgumentWriter::kMaxInlineBytes) {
+    ArgumentWriter writer(copy_kernel.name(), device);
+    writer.tensor(destination, Access::kWrite);
+    writer.inline_tensor(writer.hold(source.contiguous()));
+    launch(copy_kernel, writer);
+  } else {
+    wait_for_device(device);
+    CpuAliases aliases(device);
+    const BelowAutograd below_autograd;
+    auto memory = aliases.alias(destination);
+    at::native::copy_(memory, source, /*non_blocking=*/false);
+  }
+}
+
+void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+  const auto device = source.device();
+  if (is_async_with(destination, non_blocking)) {
+    const Kernel& kernel = kernel_between_memories(destination);
+    ArgumentWriter writer(kernel.name(), device);
+    writer.pinned_tensor(destination, Access::kWrite);
+    writer.tensor(source);
+    launch(kernel, writer);
+    record_pinned_use(destination, device);
+    return;
+  }
+  wait_for_device(device);
+  CpuAliases aliases(device);
+  const BelowAutograd below_autograd;
+  auto out = destination;
+  at::native::copy_(out, aliases.alias(source), /*non_blocking=*/false);
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+  if (source.is_same(destination)) return destination;
+  check_copy(source, destination);
+  if (destination.numel() == 0) return destination;
+  if (source._is_zerotensor()) {  // has no memory to copy
+    at::_ops::zero_::call(const_cast<at::Tensor&>(destination));
+  } else if (source.device() == destination.device()) {
+    copy_within_device(source, destination);
+  } else if (source.is_cpu()) {
+    copy_from_cpu(source, destination, non_blocking);
+  } else if (destination.is_cpu()) {
+    copy_to_cpu(source, destination, non_blocking);
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(backend::is_openreg(source) && backend::is_openreg(destination),
+                                "openreg: cannot copy from ", source.device(), " to ",
+                                destination.device(), "; copy through the CPU");
+    copy_between_devices(source, destination);
+  }
+  return destination;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& destination) {
+  destination.resize_(source.sizes());
+  return copy_from(source, destination, /*non_blocking=*/false);
+}
+
+bool is_packed(at::ScalarType dtype) { return dtype == at::kQUInt4x2 || dtype == at::kQUInt2x4; }
+
+/// Of CPU tensors whose integers are shorter than a byte: ATen copies single elements only.
+void copy_packed(const at::Tensor& source, const at::Tensor& destination) {
+  TORCH_CHECK(source.scalar_type() == destination.scalar_type() &&
+                  source.sizes() == destination.sizes() &&
+                  source.storage().nbytes() == destination.storage().nbytes() &&
+                  source.is_contiguous() && destination.is_contiguous(),
+              "openreg: a tensor of ", source.scalar_type(),
+              " is copied as a whole into one of its dtype, shape and strides");
+  at::get_qtensorimpl(destination)->set_quantizer_(at::get_qtensorimpl(source)->quantizer());
+  std::memcpy(destination.mutable_data_ptr(), source.const_data_ptr(), source.storage().nbytes());
+}
+
+/// ATen's rules for tensors of which one or both are quantized, on the calling thread.
+at::Tensor copy_quantized(const at::Tensor& source, const at::Tensor& destination, bool) {
+  const auto wait = [](c10::Device device) {
+    if (backend::is_openreg(device)) wait_for_device(device);
+  };
+  wait(source.device());
+  if (destination.device() != source.device()) wait(destination.device());
+  CpuAliases sources(source.device());
+  CpuAliases destinations(destination.device());
+  const BelowAutograd below_autograd;
+  auto to = destination.is_cpu() ? destination : destinations.alias(destination);
+  const auto from = source.is_cpu() ? source : sources.alias(source);
+  if (is_packed(from.scalar_type())) {
+    copy_packed(from, to);
+  } else {
+    at::native::copy_(to, from, /*non_blocking=*/false);
+  }
+  destinations.take_over_changes();
+  return destination;
+}
+
+}  // namespace
+
+OPENREG_LIBRARY_IMPL(aten, m) {
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+}
+
+OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) { m.impl("_copy_from", TORCH_FN(copy_quantized)); }
+
+// The copy takes conj and neg bits along. Without this, resolving the bit of a device tensor is
+// itself a copy, which would be resolved by a copy, without end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,28 @@
+#include <ATen/Dispatch_v2.h>
+#include <ATen/core/Tensor.h>
+
+#include "backend/library.h"
+#include "ops/launch/launch.h"
+#include "runtime/address_space.h"
+
+namespace openreg::ops {
+
+namespace {
+
+/// item(): waits for the current stream, then the host reads the element.
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  wait_for_device(self.device());
+  const void* element = AddressSpace::get().aperture(self.const_data_ptr());
+  at::Scalar scalar;
+  AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense_cpu",
+                 AT_WRAP([&] { scalar = *static_cast<const scalar_t*>(element); }),
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), at::kComplexHalf, at::kHalf, at::kBool,
+                 at::kBFloat16, AT_EXPAND(AT_FLOAT8_TYPES), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
+  return scalar;
+}
+
+}  // namespace
+
+OPENREG_LIBRARY_IMPL(aten, m) { m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense)); }
+
+}  // namespace openreg::ops

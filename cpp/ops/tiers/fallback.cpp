@@ -1,0 +1,230 @@
+#include "ops/tiers/fallback.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/List.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+#include "backend/device.h"
+#include "backend/device_type.h"
+#include "backend/generator.h"
+#include "backend/library.h"
+#include "ops/launch/launch.h"
+#include "ops/tensors/cpu_alias.h"
+#include "ops/tiers/boxed.h"
+#include "ops/wire/ivalue_arguments.h"
+#include "ops/wire/same_device.h"
+
+namespace openreg::ops {
+
+// Note [Tier 3]
+//
+// The thread that launches runs the kernel itself, once the stream is idle. That keeps the order of
+// the stream for this thread, lets the kernel raise where it was called, and lets kernels written
+// in Python run where Python expects them. The price is that the host waits; launch_stats() counts
+// it.
+namespace {
+
+/// Arguments that may be CPU tensors although the others are on a device, as with CUDA.
+bool takes_cpu_tensors(const c10::OperatorHandle& op, const std::string& argument) {
+  static const std::unordered_set<std::string> arguments{
+      "aten::_index_put_impl_ indices",        //
+      "aten::_pack_padded_sequence lengths",   //
+      "aten::_ctc_loss.Tensor input_lengths",  //
+      "aten::_ctc_loss.Tensor target_lengths", "aten::_nested_from_padded cpu_nested_shape_example",
+  };
+  const auto& name = op.operator_name();
+  static const std::unordered_set<std::string> pytorchs{"aten", "quantized", "_quantized",
+                                                        "sparse"};
+  const auto space = name.getNamespace();  // a custom operator knows what it takes
+  if (!space || pytorchs.count(std::string(*space)) == 0) return true;
+  return arguments.count(c10::toString(name) + " " + argument) != 0;
+}
+
+/// Finds the device of a call and refuses mixed ones with CPU's sentence.
+class CallDevice {
+ public:
+  explicit CallDevice(const c10::OperatorHandle& op) : op_(op) {}
+
+  void see(const at::Tensor& tensor, const c10::Argument& argument) {
+    if (!tensor.defined()) return;
+    if (backend::is_openreg(tensor)) {
+      see(tensor.device());
+      return;
+    }
+    // A number; but no copy of its value can stand for what the operator changes.
+    const bool number = tensor.dim() == 0 && !is_written(argument.alias_info());
+    if (!number && !cpu_tensor_ && !takes_cpu_tensors(op_, argument.name())) {
+      cpu_tensor_ = tensor.device();
+    }
+  }
+  void see(c10::Device device) {
+    if (!backend::is_openreg(device)) return;
+    device = c10::Device(device.type(), backend::resolve_device(device.index()));
+    if (device_ && *device_ != device) refuse(*device_, device);
+    device_ = device;
+  }
+  c10::Device get() const {
+    if (device_ && cpu_tensor_) refuse(*device_, *cpu_tensor_);
+    return device_.value_or(c10::Device(backend::kDeviceType, backend::current_device()));
+  }
+
+ private:
+  [[noreturn]] void refuse(c10::Device a, c10::Device b) const {
+    refuse_mixed_devices(c10::toString(op_.operator_name()), a, b);
+  }
+
+  const c10::OperatorHandle& op_;
+  std::optional<c10::Device> device_;
+  std::optional<c10::Device> cpu_tensor_;
+};
+
+/// Calls `f` on each tensor in an argument or result, and puts back what it returns.
+template <class F>
+void map_tensors(c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    value = f(value.toTensor());
+  } else if (value.isTensorList()) {
+    auto list = value.toTensorList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) list.set(i, f(list.get(i)));
+    value = list;
+  } else if (value.isOptionalTensorList()) {
+    auto list = value.toOptionalTensorList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (const std::optional<at::Tensor> tensor = list.get(i)) list.set(i, f(*tensor));
+    }
+    value = list;
+  } else if (value.isGenericDict()) {  // of a custom operator, as are lists of lists
+    auto dict = value.toGenericDict().copy();
+    for (const auto& entry : dict) {
+      auto element = entry.value();
+      map_tensors(element, f);
+      entry.setValue(element);
+    }
+    value = dict;
+  } else if (value.isList() && holds_tensors(*value.type())) {
+    auto list = value.toList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      auto element = list.get(i);
+      map_tensors(element, f);
+      list.set(i, element);
+    }
+    value = list;
+  }
+}
+
+/// With `cpu_op`'s arguments on the stack.
+c10::Device device_of_call(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                           const torch::jit::Stack& stack) {
+  const auto& schema = cpu_op.schema();
+  const auto arguments = torch::jit::last(stack, schema.arguments().size());
+  CallDevice device(op);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isDevice()) device.see(arguments[i].toDevice());
+    TORCH_CHECK(!(arguments[i].isBool() && arguments[i].toBool() &&
+                  schema.arguments()[i].name() == "pin_memory"),
+                "Only dense CPU tensors can be pinned");
+    auto copy = arguments[i];
+    map_tensors(copy, [&](const at::Tensor& tensor) {
+      device.see(tensor, schema.arguments()[i]);
+      return tensor;
+    });
+  }
+  return device.get();
+}
+
+bool is_generator(const c10::Argument& argument) {
+  const auto& type = argument.type();
+  if (type->kind() == c10::TypeKind::GeneratorType) return true;
+  const auto optional = type->cast<c10::OptionalType>();
+  return optional && optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+}
+
+/// A CPU generator seeded from the device's, or from the one that was given: the same device seed
+/// gives the same numbers, and CPU's own random state is left alone.
+at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
+  constexpr std::uint64_t kNumbersPerCall = 4;
+  const auto generator = given.isNone() ? std::nullopt : std::optional(given.toGenerator());
+  const auto philox = backend::reserve_philox(generator, device.index(), kNumbersPerCall);
+  // CPU's generator takes 32 bits of its seed: the upper half of a product has something of all.
+  const auto mixed = (philox.seed ^ (philox.offset * 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9;
+  return at::detail::createCPUGenerator(mixed >> 32);
+}
+
+void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                       c10::DispatchKey key) {
+  TORCH_CHECK_NOT_IMPLEMENTED(cpu_op.hasComputedKernelForDispatchKey(key),
+                              "openreg: ", op.operator_name(),
+                              " has no kernel for openreg, and none for the CPU to run instead");
+}
+
+/// Waits for the device and runs the CPU's kernel for `key` on the calling thread.
+void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c10::DispatchKey key,
+                        torch::jit::Stack* stack) {
+  const auto& schema = cpu_op.schema();
+  const auto arguments_count = schema.arguments().size();
+  wait_for_device(device);
+
+  CpuAliases aliases(device);
+  c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments
+  bool wants_cpu = false;                  // it is a copy to the CPU
+  for (std::size_t i = 0; i < arguments_count; ++i) {
+    auto& argument = (*stack)[stack->size() - arguments_count + i];
+    if (argument.isDevice()) {
+      const auto wanted = argument.toDevice();
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          wanted.is_cpu() || backend::is_openreg(wanted), "openreg: ", cpu_op.operator_name(),
+          " cannot make a tensor on another kind of device (got ", wanted, ")");
+      wants_cpu = wanted.is_cpu();
+      argument = c10::Device(c10::kCPU);
+    } else if (is_generator(schema.arguments()[i])) {
+      argument = cpu_generator(argument, device);
+    } else {
+      map_tensors(argument, [&](const at::Tensor& tensor) {
+        if (tensor.defined() && backend::is_openreg(tensor)) return aliases.alias(tensor);
+        if (tensor.defined()) on_cpu.push_back(tensor);
+        return tensor;
+      });
+    }
+  }
+
+  count_launch(Tier::kSynchronous);
+  {
+    const BelowAutograd below_autograd;
+    cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+    aliases.take_over_changes();
+  }
+  for (auto i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
+    map_tensors((*stack)[i], [&](const at::Tensor& result) {
+      const bool argument = std::any_of(on_cpu.begin(), on_cpu.end(),
+                                        [&](const at::Tensor& t) { return t.is_same(result); });
+      return argument || wants_cpu ? result : aliases.to_device(result);
+    });
+  }
+}
+
+}  // namespace
+
+void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                    torch::jit::Stack* stack) {
+  constexpr auto kKey = c10::DispatchKey::CPU;
+  expect_cpu_kernel(op, cpu_op, kKey);
+  const auto device = device_of_call(op, cpu_op, *stack);
+  if (!launch_boxed(cpu_op, device, stack)) run_on_this_thread(cpu_op, device, kKey, stack);
+}
+
+void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
+                        torch::jit::Stack* stack) {
+  expect_cpu_kernel(op, op, cpu_key);
+  run_on_this_thread(op, device_of_call(op, op, *stack), cpu_key, stack);
+}
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  run_cpu_kernel(op, op, stack);
+}
+
+OPENREG_LIBRARY_IMPL(_, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+
+}  // namespace openreg::ops

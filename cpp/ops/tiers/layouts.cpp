@@ -1,0 +1,124 @@
+// Sparse, quantized and nested tensors: each kind has a dispatch key of its own beside that of
+// strided tensors, and a table of kernels for it.
+#include <c10/core/DeviceGuard.h>
+
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <unordered_set>
+
+#include "backend/device_type.h"
+#include "backend/library.h"
+#include "ops/tiers/fallback.h"
+
+namespace openreg::ops {
+
+// Note [Other layouts]
+//
+// What the CPU does with these tensors is done on the calling thread (tier 3), on aliases of their
+// parts (tensor_parts.h). What reads no elements, but only asks for sizes, makes a view, or is made
+// of other operators, needs no alias: there the CPU's kernel is given the device's tensors
+// themselves, and the operators that it calls find the device's kernels. That is how CUDA shares
+// these functions with the CPU, and it neither waits nor copies.
+//
+// All operators that have a kernel under the CPU's key are registered by name, but the one that
+// pins memory. A fallback would not do: it is not asked where an operator has a composite kernel,
+// meant for strided tensors.
+namespace {
+
+using c10::DispatchKey;
+
+std::optional<c10::Device> device_of(const c10::IValue& argument) {
+  if (argument.isDevice()) return argument.toDevice();
+  if (argument.isTensor() && argument.toTensor().defined()) return argument.toTensor().device();
+  if (argument.isTensorList() && !argument.toTensorList().empty())
+    return argument.toTensorList().get(0).device();
+  return std::nullopt;
+}
+
+/// The CPU's kernel, given the device's tensors.
+template <DispatchKey kCpuKey>
+void run_with_device_tensors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::OptionalDeviceGuard guard;
+  for (const auto& argument : torch::jit::last(*stack, op.schema().arguments().size())) {
+    const auto device = device_of(argument);
+    if (!device || !backend::is_openreg(*device)) continue;
+    guard.reset_device(*device);
+    break;
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(kCpuKey), stack);
+}
+
+template <DispatchKey kCpuKey>
+void run_with_aliases(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  run_on_this_thread(op, kCpuKey, stack);
+}
+
+/// Registers all operators of `name_space` that have a kernel under the CPU's key.
+template <DispatchKey kCpuKey>
+void register_kernels(torch::Library& m, const char* name_space,
+                      const char* with_device_tensors = "") {
+  std::istringstream names(with_device_tensors);
+  std::unordered_set<std::string> generic{std::istream_iterator<std::string>(names), {}};
+  for (const auto& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(kCpuKey)) {
+    if (op.getNamespace() != name_space || op.name == "aten::_pin_memory") continue;
+    const auto name = c10::toString(op).substr(std::strlen(name_space) + 2);
+    m.impl(name.c_str(),
+           generic.erase(name) != 0
+               ? torch::CppFunction::makeFromBoxedFunction<&run_with_device_tensors<kCpuKey>>()
+               : torch::CppFunction::makeFromBoxedFunction<&run_with_aliases<kCpuKey>>());
+  }
+  TORCH_INTERNAL_ASSERT(generic.empty(), "the CPU has no kernel for ", *generic.begin());
+}
+
+constexpr const char* kSparseGeneric =
+    "_nnz sparse_dim _dimI dense_dim _dimV is_coalesced _coalesced_ _indices _values indices "
+    "values copy_ copy_sparse_to_sparse_ clone empty.memory_format empty_like zero_ "
+    "zeros.out sparse_resize_ sparse_resize_and_clear_ resize_as_sparse_ "
+    "_sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors";
+constexpr const char* kSparseCsrGeneric =
+    "_nnz sparse_dim dense_dim values crow_indices col_indices ccol_indices row_indices "
+    "copy_ clone empty.memory_format empty_like zero_ normal_ resize_ resize_as_sparse_";
+constexpr const char* kQuantizedGeneric =
+    "empty.memory_format empty_strided empty_like empty_quantized _empty_affine_quantized "
+    "_empty_per_channel_affine_quantized clone qscheme q_scale q_zero_point "
+    "q_per_channel_scales q_per_channel_zero_points q_per_channel_axis as_strided view "
+    "_reshape_alias squeeze squeeze.dim squeeze.dims unsqueeze unfold "
+    "set_.source_Storage_storage_offset";
+constexpr const char* kNestedGeneric =
+    "_nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets is_same_size "
+    "detach alias values view transpose.int squeeze squeeze.dim squeeze.dims unsqueeze "
+    "select.int narrow split_with_sizes chunk unbind.int copy_ _to_copy clone empty_like "
+    "zero_ normal_ native_dropout";
+
+}  // namespace
+
+OPENREG_LIBRARY_IMPL_FOR(Sparse, aten, m) {
+  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric);
+}
+OPENREG_LIBRARY_IMPL_FOR(SparseCsr, aten, m) {
+  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric);
+}
+OPENREG_LIBRARY_IMPL_FOR(NestedTensor, aten, m) {
+  register_kernels<DispatchKey::NestedTensorCPU>(m, "aten", kNestedGeneric);
+}
+OPENREG_LIBRARY_IMPL(aten, m) {  // its buffer is a strided tensor
+  m.impl("_nested_view_from_buffer",
+         torch::CppFunction::makeFromBoxedFunction<&run_with_device_tensors<DispatchKey::CPU>>());
+}
+OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) {
+  register_kernels<DispatchKey::QuantizedCPU>(m, "aten", kQuantizedGeneric);
+}
+OPENREG_LIBRARY_IMPL_FOR(Quantized, quantized, m) {
+  register_kernels<DispatchKey::QuantizedCPU>(m, "quantized");
+}
+OPENREG_LIBRARY_IMPL_FOR(Quantized, _quantized, m) {
+  register_kernels<DispatchKey::QuantizedCPU>(m, "_quantized");
+}
+OPENREG_LIBRARY_IMPL_FOR(Quantized, sparse, m) {
+  register_kernels<DispatchKey::QuantizedCPU>(m, "sparse");
+}
+
+}  // namespace openreg::ops

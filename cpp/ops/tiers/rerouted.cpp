@@ -1,0 +1,51 @@
+// Operators that PyTorch routes to a backend's own kernel, or to a composite one, before the
+// fallback is asked. They run the CPU's operator of the same meaning (fallback.h).
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/relu_native.h>
+
+#include "backend/library.h"
+#include "ops/tiers/fallback.h"
+
+namespace openreg::ops {
+
+namespace {
+
+void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static const auto cpu_op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
+  run_cpu_kernel(op, cpu_op, stack);
+}
+
+/// convolution_backward takes the sizes of the bias beside, behind the third argument of ten.
+void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static const auto cpu_op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
+  const auto begin = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  const auto channels = begin->toTensor().size(1);
+  stack->insert(begin + 3, c10::IValue(std::vector<std::int64_t>{channels}));
+  run_cpu_kernel(op, cpu_op, stack);
+}
+
+}  // namespace
+
+OPENREG_LIBRARY_IMPL(aten, m) {
+  m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  m.impl("convolution_backward_overrideable",
+         torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
+
+  // Composite on other devices, with other roundings, strides or checks than the CPU's own kernels.
+  for (const auto* name :
+       {"native_group_norm", "addr", "addr.out", "mish_backward", "native_channel_shuffle",
+        "reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d",
+        "pixel_shuffle", "pixel_unshuffle", "narrow_copy", "narrow_copy.out", "linalg__powsum"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  }
+  // Composite, but for the devices that it names.
+  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+
+  // Written by ATen in terms of other operators, for any device.
+  m.impl("relu", TORCH_FN(at::native::relu));
+  m.impl("relu_", TORCH_FN(at::native::relu_));
+}
+
+}  // namespace openreg::ops

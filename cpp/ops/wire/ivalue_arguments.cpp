@@ -1,0 +1,205 @@
+#include "ops/wire/ivalue_arguments.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <string_view>
+
+namespace openreg::ops {
+
+namespace {
+
+enum class Tag : std::uint8_t {
+  kNone,
+  kTensor,
+  kInt,
+  kDouble,
+  kBool,
+  kComplex,
+  kString,
+  kDevice,
+  kIntList,
+  kDoubleList,
+  kBoolList,
+  kTensorList,
+  kOptionalTensorList,
+};
+
+bool is_number(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>())
+    return is_number(*optional->getElementType());
+  return type.kind() == c10::TypeKind::NumberType || type.kind() == c10::TypeKind::FloatType;
+}
+
+template <class List>
+void write_list(ArgumentWriter& writer, Tag tag, const List& list) {
+  writer.value(tag);
+  writer.value<std::uint64_t>(list.size());
+  writer.sign(list.size());
+}
+
+void write_index(ArgumentWriter& writer, const std::optional<at::Tensor>& index) {
+  if (!index || !index->defined()) {
+    writer.tensor(at::Tensor());
+  } else {
+    writer.tensor(index->is_cpu() && index->dim() > 0 ? writer.hold(index->to(writer.device()))
+                                                      : *index);
+  }
+}
+
+}  // namespace
+
+bool holds_tensors(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  const auto contained = type.containedTypes();
+  return std::any_of(contained.begin(), contained.end(),
+                     [](const auto& each) { return holds_tensors(*each); });
+}
+
+bool is_written(const c10::AliasInfo* alias) {
+  if (alias == nullptr) return false;
+  const auto& contained = alias->containedTypes();
+  return alias->isWrite() || std::any_of(contained.begin(), contained.end(),
+                                         [](const auto& each) { return is_written(&each); });
+}
+
+bool travels(const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::DeviceObjType:
+    case c10::TypeKind::ScalarTypeType:
+    case c10::TypeKind::LayoutType:
+    case c10::TypeKind::MemoryFormatType:
+      return true;
+    case c10::TypeKind::OptionalType:
+      return travels(*type.expectRef<c10::OptionalType>().getElementType());
+    case c10::TypeKind::ListType: {
+      const auto& element = *type.expectRef<c10::ListType>().getElementType();
+      switch (element.kind()) {
+        case c10::TypeKind::TensorType:
+        case c10::TypeKind::IntType:
+        case c10::TypeKind::SymIntType:
+        case c10::TypeKind::FloatType:
+        case c10::TypeKind::BoolType:
+          return true;
+        case c10::TypeKind::OptionalType:
+          return element.expectRef<c10::OptionalType>().getElementType()->kind() ==
+                 c10::TypeKind::TensorType;
+        default:
+          return false;
+      }
+    }
+    default:
+      return false;
+  }
+}
+
+bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::Type& type,
+                  Access access, bool numbers_count) {
+  const bool sign_number = numbers_count || !is_number(type);
+  if (value.isNone()) {
+    writer.value(Tag::kNone);
+  } else if (value.isTensor()) {
+    writer.value(Tag::kTensor);
+    writer.tensor(value.toTensor(), access);
+  } else if (value.isInt()) {
+    writer.value(Tag::kInt);
+    writer.value(value.toInt());
+    if (sign_number) writer.sign(static_cast<std::uint64_t>(value.toInt()));
+  } else if (value.isBool()) {
+    writer.value(Tag::kBool);
+    writer.value(value.toBool());
+  } else if (value.isDouble()) {
+    writer.value(Tag::kDouble);
+    writer.value(value.toDouble());
+    if (sign_number) writer.sign(std::bit_cast<std::uint64_t>(value.toDouble()));
+  } else if (value.isComplexDouble()) {
+    writer.value(Tag::kComplex);
+    writer.value(value.toComplexDouble());
+  } else if (value.isString()) {
+    const std::string_view text = value.toStringRef();
+    writer.value(Tag::kString);
+    writer.array(text.data(), text.size());
+  } else if (value.isDevice()) {
+    writer.value(Tag::kDevice);
+  } else if (value.isIntList()) {
+    const auto list = value.toIntVector();
+    write_list(writer, Tag::kIntList, list);
+    for (const auto element : list) {
+      writer.value(element);
+      writer.sign(static_cast<std::uint64_t>(element));
+    }
+  } else if (value.isDoubleList()) {
+    const auto list = value.toDoubleVector();
+    write_list(writer, Tag::kDoubleList, list);
+    for (const auto element : list) {
+      writer.value(element);
+      writer.sign(std::bit_cast<std::uint64_t>(element));
+    }
+  } else if (value.isBoolList()) {
+    const auto list = value.toBoolList();
+    write_list(writer, Tag::kBoolList, list);
+    for (std::size_t i = 0; i < list.size(); ++i) writer.value<bool>(list.get(i));
+  } else if (value.isTensorList()) {
+    const auto list = value.toTensorList();
+    write_list(writer, Tag::kTensorList, list);
+    for (const at::Tensor& element : list) writer.tensor(element, access);
+  } else if (value.isOptionalTensorList()) {
+    const auto list = value.toOptionalTensorList();
+    write_list(writer, Tag::kOptionalTensorList, list);
+    for (const std::optional<at::Tensor>& element : list) write_index(writer, element);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+c10::IValue read_ivalue(ArgumentReader& reader) {
+  const auto tag = reader.value<Tag>();
+  const auto read_list = [&reader](auto list, auto read) {
+    for (auto left = reader.value<std::uint64_t>(); left > 0; --left) list.push_back(read());
+    return c10::IValue(std::move(list));
+  };
+  switch (tag) {
+    case Tag::kNone:
+      return {};
+    case Tag::kTensor:
+      return reader.tensor();
+    case Tag::kInt:
+      return reader.value<std::int64_t>();
+    case Tag::kDouble:
+      return reader.value<double>();
+    case Tag::kBool:
+      return reader.value<bool>();
+    case Tag::kComplex:
+      return reader.value<c10::complex<double>>();
+    case Tag::kString: {
+      const auto text = reader.array<char>();
+      return std::string(text.data(), text.size());
+    }
+    case Tag::kDevice:
+      return c10::Device(c10::kCPU);
+    case Tag::kIntList:
+      return read_list(c10::List<std::int64_t>(), [&] { return reader.value<std::int64_t>(); });
+    case Tag::kDoubleList:
+      return read_list(c10::List<double>(), [&] { return reader.value<double>(); });
+    case Tag::kBoolList:
+      return read_list(c10::List<bool>(), [&] { return reader.value<bool>(); });
+    case Tag::kTensorList:
+      return read_list(c10::List<at::Tensor>(), [&] { return reader.tensor(); });
+    case Tag::kOptionalTensorList:
+      return read_list(c10::List<std::optional<at::Tensor>>(), [&] {
+        const auto& tensor = reader.tensor();
+        return tensor.defined() ? std::optional(tensor) : std::nullopt;
+      });
+  }
+  TORCH_INTERNAL_ASSERT(false, "not an argument's tag");
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,277 @@
+#include "ops/wire/arguments.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/imag.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/TensorOptions.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "backend/device.h"
+#include "ops/tensors/factories.h"
+#include "ops/wire/typed_arguments.h"
+#include "runtime/address_space.h"
+#include "runtime/command.h"
+
+namespace openreg::ops {
+namespace {
+
+const c10::Device kDevice(backend::kDeviceType, 0);
+
+/// The command as another process would get it: through encode and decode.
+Command sent(const Kernel& kernel, ArgumentWriter& writer) {
+  return decode(encode(kernel, writer.finish()));
+}
+
+const Kernel kernel{"openreg_test::arguments", [](std::span<const std::byte>) {}};
+
+TEST(Arguments, ValuesComeBackInOrder) {
+  ArgumentWriter writer(kernel.name(), kDevice);
+  Argument<at::Scalar>::write(writer, at::Scalar(2.5));
+  Argument<at::Scalar>::write(writer, at::Scalar(true));
+  Argument<at::Scalar>::write(writer, at::Scalar(c10::complex<double>(1, -2)));
+  Argument<std::optional<at::Scalar>>::write(writer, std::nullopt);
+  Argument<at::IntArrayRef>::write(writer, {3, 4, 5});
+  Argument<at::OptionalIntArrayRef>::write(writer, std::nullopt);
+  Argument<c10::SymInt>::write(writer, c10::SymInt(7));
+  Argument<std::string_view>::write(writer, "linear");
+  Argument<std::optional<std::string_view>>::write(writer, "floor");
+  Argument<std::optional<at::ScalarType>>::write(writer, at::kHalf);
+  Argument<bool>::write(writer, true);
+  const auto command = sent(kernel, writer);
+  EXPECT_EQ(command.kernel, &kernel);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_EQ(Argument<at::Scalar>::read(reader).toDouble(), 2.5);
+  const auto boolean = Argument<at::Scalar>::read(reader);
+  EXPECT_TRUE(boolean.isBoolean() && boolean.toBool());
+  EXPECT_EQ(Argument<at::Scalar>::read(reader).toComplexDouble(), c10::complex<double>(1, -2));
+  EXPECT_FALSE(Argument<std::optional<at::Scalar>>::read(reader).has_value());
+  EXPECT_EQ(Argument<at::IntArrayRef>::read(reader), at::IntArrayRef({3, 4, 5}));
+  EXPECT_FALSE(Argument<at::OptionalIntArrayRef>::read(reader).has_value());
+  EXPECT_EQ(Argument<c10::SymInt>::read(reader), 7);
+  EXPECT_EQ(Argument<std::string_view>::read(reader), "linear");
+  EXPECT_EQ(Argument<std::optional<std::string_view>>::read(reader), "floor");
+  EXPECT_EQ(Argument<std::optional<at::ScalarType>>::read(reader), at::kHalf);
+  EXPECT_TRUE(Argument<bool>::read(reader));
+}
+
+TEST(Arguments, DeviceTensorsComeBackOverTheAperture) {
+  const auto tensor = empty_on(kDevice, {4, 6}, at::kFloat).t();
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(tensor);
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  const auto& alias = reader.tensor();
+  EXPECT_TRUE(alias.is_cpu());
+  EXPECT_EQ(alias.data_ptr(), AddressSpace::get().aperture(tensor.data_ptr()));
+  EXPECT_EQ(alias.sizes(), tensor.sizes());
+  EXPECT_EQ(alias.strides(), tensor.strides());
+  EXPECT_EQ(alias.scalar_type(), at::kFloat);
+}
+
+TEST(Arguments, IdentityAndStorageAreShared) {
+  const auto tensor = empty_on(kDevice, {4}, at::kFloat);
+  const auto view = tensor.view({2, 2});
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(tensor);
+  writer.tensor(view);
+  writer.tensor(tensor, Access::kWrite);
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  const auto first = reader.tensor();
+  const auto second = reader.tensor();
+  const auto third = reader.tensor();
+  EXPECT_TRUE(first.is_same(third));
+  EXPECT_FALSE(first.is_same(second));
+  EXPECT_TRUE(first.storage().is_alias_of(second.storage()));
+}
+
+TEST(Arguments, ValuesOfCpuTensorsTravelWithTheCommand) {
+  const auto scalar = at::full({}, 3.0, at::kDouble);
+  const auto small = at::arange(5, at::kInt);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(scalar);
+  writer.inline_tensor(small);
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_EQ(reader.tensor().item<double>(), 3.0);
+  EXPECT_TRUE(at::equal(reader.tensor(), small));
+}
+
+TEST(Arguments, MarksTravel) {
+  auto wrapped = at::ones({}, at::kDouble);
+  wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
+  const auto complex = empty_on(kDevice, {2}, at::kComplexFloat);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(wrapped);
+  writer.tensor(complex.conj());
+  writer.tensor(at::imag(complex.conj()));
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_TRUE(reader.tensor().unsafeGetTensorImpl()->is_wrapped_number());
+  EXPECT_TRUE(reader.tensor().is_conj());
+  EXPECT_TRUE(reader.tensor().is_neg());
+}
+
+TEST(Arguments, UndefinedTensorsAndLists) {
+  const auto tensor = empty_on(kDevice, {3}, at::kFloat);
+  const std::vector<at::Tensor> list{tensor, tensor};
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(at::Tensor());
+  Argument<std::optional<at::Tensor>>::write(writer, std::nullopt);
+  Argument<at::ITensorListRef>::write(writer, at::ITensorListRef(list));
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_FALSE(reader.tensor().defined());
+  EXPECT_FALSE(Argument<std::optional<at::Tensor>>::read(reader).has_value());
+  EXPECT_EQ(Argument<at::ITensorListRef>::read(reader).size(), 2);
+}
+
+TEST(Arguments, ACommandTellsWhatItReadsAndWrites) {
+  const auto in = empty_on(kDevice, {8}, at::kFloat);
+  const auto out = empty_on(kDevice, {8}, at::kDouble);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(in);
+  writer.tensor(at::ones({}));
+  writer.tensor(out, Access::kWrite);
+
+  const auto views = tensors_of_command(writer.finish());
+  ASSERT_EQ(views.size(), 2);
+  EXPECT_EQ(views[0].data, in.storage().data());
+  EXPECT_FALSE(views[0].written);
+  EXPECT_EQ(views[1].data, out.storage().data());
+  EXPECT_EQ(views[1].nbytes, 64);
+  EXPECT_EQ(views[1].dtype, at::kDouble);
+  EXPECT_TRUE(views[1].written);
+}
+
+TEST(Arguments, TensorsOfOtherDevicesAreRefused) {
+  ArgumentWriter writer("aten::mm", kDevice);
+  const auto other = empty_on(c10::Device(backend::kDeviceType, 1), {2}, at::kFloat);
+  EXPECT_THROW(writer.tensor(other), c10::Error);
+  EXPECT_THROW(writer.tensor(at::ones({2})), c10::Error);
+  EXPECT_THROW(writer.tensor(at::ones({}), Access::kWrite), c10::Error);
+}
+
+std::uint64_t signature(Detail detail, const at::Tensor& a, const at::Tensor& b) {
+  ArgumentWriter writer(kernel.name(), kDevice, detail);
+  writer.tensor(a);
+  writer.tensor(b);
+  return writer.signature();
+}
+
+TEST(Arguments, TheSignatureTellsShapesWhereItIsAskedTo) {
+  const auto a = empty_on(kDevice, {4, 6}, at::kFloat);
+  const auto b = empty_on(kDevice, {4, 6}, at::kFloat);
+  const auto longer = empty_on(kDevice, {5, 6}, at::kFloat);
+  const auto transposed = empty_on(kDevice, {6, 4}, at::kFloat).t();
+  const auto integers = empty_on(kDevice, {4, 6}, at::kLong);
+  for (const auto detail : {Detail::kDtypes, Detail::kShapes}) {
+    EXPECT_EQ(signature(detail, a, b), signature(detail, b, a));
+    EXPECT_NE(signature(detail, a, b), signature(detail, a, integers));
+    EXPECT_NE(signature(detail, a, b), signature(detail, a, a));
+  }
+  EXPECT_EQ(signature(Detail::kDtypes, a, b), signature(Detail::kDtypes, a, longer));
+  EXPECT_NE(signature(Detail::kShapes, a, b), signature(Detail::kShapes, a, longer));
+  EXPECT_NE(signature(Detail::kShapes, a, b), signature(Detail::kShapes, a, transposed));
+}
+
+TEST(Arguments, SharingIsSeenWhereOneIsWritten) {
+  const auto tensor = empty_on(kDevice, {4}, at::kFloat);
+  const auto front = tensor.narrow(0, 0, 2);
+  const auto back = tensor.narrow(0, 2, 2);
+  ArgumentWriter reading(kernel.name(), kDevice);
+  reading.tensor(front);
+  reading.tensor(back);
+  EXPECT_FALSE(reading.shares_written_memory());
+  for (const bool first : {true, false}) {
+    ArgumentWriter writer(kernel.name(), kDevice);
+    writer.tensor(front, first ? Access::kWrite : Access::kRead);
+    writer.tensor(back, first ? Access::kRead : Access::kWrite);
+    EXPECT_TRUE(writer.shares_written_memory());
+  }
+}
+
+TEST(Arguments, SignatureTellsWhichSizesAreEqual) {
+  const auto signature = [](at::IntArrayRef first, at::IntArrayRef second) {
+    ArgumentWriter writer(kernel.name(), kDevice, Detail::kEqualSizes);
+    const auto a = empty_on(kDevice, first, at::kFloat);
+    const auto b = empty_on(kDevice, second, at::kFloat);
+    writer.tensor(a);
+    writer.tensor(b);
+    return writer.signature();
+  };
+  EXPECT_EQ(signature({2, 3}, {3, 4}), signature({7, 5}, {5, 9}));
+  EXPECT_NE(signature({2, 3}, {3, 4}), signature({2, 3}, {2, 4}));
+  EXPECT_NE(signature({2, 3}, {3, 4}), signature({2, 3}, {3, 1}));
+  EXPECT_NE(signature({2, 3}, {3, 0}), signature({2, 3}, {3, 1}));
+}
+
+TEST(Arguments, WrittenMemoryThatOverlapsIsFound) {
+  const auto overlaps = [](const at::Tensor& written, const at::Tensor& read) {
+    ArgumentWriter writer(kernel.name(), kDevice);
+    writer.tensor(read);
+    writer.tensor(written, Access::kWrite);
+    return writer.written_memory_overlaps();
+  };
+  const auto x = empty_on(kDevice, {4, 4}, at::kFloat);
+  EXPECT_FALSE(overlaps(x.select(0, 0), x.select(0, 1)));
+  EXPECT_FALSE(overlaps(x, x));  // the same tensor: what operators in place do
+  EXPECT_TRUE(overlaps(x.narrow(0, 0, 2), x.narrow(0, 1, 2)));
+  EXPECT_TRUE(overlaps(x, x.view({16})));
+  EXPECT_TRUE(overlaps(x.select(0, 0).expand({3, 4}), empty_on(kDevice, {4}, at::kFloat)));
+}
+
+TEST(CommandOnHost, OnesAreForIntegersOnly) {
+  ArgumentWriter writer(kernel.name(), kDevice);
+  const auto integers = empty_on(kDevice, {3}, at::kShort);
+  const auto reals = empty_on(kDevice, {3}, at::kFloat);
+  writer.tensor(integers);
+  writer.tensor(reals);
+  const CommandOnHost ones(writer.finish(), /*shrunk=*/false, /*ones=*/true);
+  ArgumentReader reader(ones.command());
+  EXPECT_TRUE(at::equal(reader.tensor(), at::ones({3}, at::kShort)));
+  EXPECT_TRUE(at::equal(reader.tensor(), at::zeros({3})));
+}
+
+TEST(CommandOnHost, KeepsWhichSizesAreEqualAndWhichAreGreater) {
+  const auto a = empty_on(kDevice, {100, 1, 7}, at::kFloat);
+  const auto b = empty_on(kDevice, {7, 100, 0}, at::kFloat);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(a);
+  writer.tensor(b);
+  const CommandOnHost shrunk(writer.finish(), /*shrunk=*/true);
+  ArgumentReader reader(shrunk.command());
+  EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({3, 1, 2}));
+  EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({2, 3, 0}));
+}
+
+TEST(CommandOnHost, ViewsOfOneStorageStayIt) {
+  const auto tensor = empty_on(kDevice, {4, 4}, at::kFloat);
+  const auto second = tensor.select(0, 1);
+  const auto third = tensor.select(0, 2);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(second, Access::kWrite);
+  writer.tensor(third);
+  const CommandOnHost zeros(writer.finish(), /*shrunk=*/false);
+  ArgumentReader reader(zeros.command());
+  const auto a = reader.tensor();
+  const auto b = reader.tensor();
+  EXPECT_TRUE(a.storage().is_alias_of(b.storage()));
+  EXPECT_EQ(b.storage_offset() - a.storage_offset(), 4);
+  EXPECT_EQ(a.storage().nbytes(), tensor.storage().nbytes());
+  EXPECT_TRUE(at::equal(b, at::zeros({4})));
+}
+
+}  // namespace
+}  // namespace openreg::ops

@@ -1,0 +1,134 @@
+"""The examples train, as on the CPU, and define operators."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def load(name):
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def train_digits():
+    pytest.importorskip("sklearn")
+    pytest.importorskip("tqdm")
+    return load("train_digits")
+
+
+@pytest.fixture
+def resnet50():
+    return load("resnet50")
+
+
+def test_the_loss_curve_is_the_cpus(train_digits):
+    def curve(device):
+        images, labels, _, _ = train_digits.load_data(seed=0)
+        model = train_digits.make_model(seed=0).to(device)
+        return train_digits.train(model, images, labels, epochs=1, seed=0, progress=False)[:20]
+
+    assert curve("openreg") == pytest.approx(curve("cpu"), abs=1e-3)
+
+
+@pytest.mark.usefixtures("train_digits")
+@pytest.mark.parametrize("device", ["openreg", "cpu"])
+def test_it_learns_and_reports_as_json(tmp_path, device):
+    log = tmp_path / "losses"
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "train_digits.py", "--device", device, "--loss-log", log],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert set(report) == {"accuracy", "seconds", "peak_bytes", "device"}
+    assert report["accuracy"] >= 0.98
+    assert report["device"] == device
+    assert (report["peak_bytes"] > 0) == (device == "openreg")
+    assert "100%" in result.stderr  # the progress bar
+    losses = [float(line) for line in log.read_text().splitlines()]
+    assert losses[-1] < 0.1 * losses[0]
+
+
+# Relative differences by norm. Outputs and loss differ by rounding. So do gradients, but there rounding also decides
+# which of some million activations that are nearly zero a ReLU lets through: on the CPU alone, one thread and two
+# differ by some thousandths in float32. A wrong formula differs by about 1. In float64 nothing comes so near to zero,
+# and the gradients have to be the same.
+@pytest.mark.parametrize(
+    ("dtype", "size", "tolerance", "gradient_tolerance"),
+    [(torch.float32, 224, 1e-5, 0.05), (torch.float64, 64, 1e-12, 1e-9)],
+    ids=["float32", "float64"],
+)
+def test_resnet50_evaluates_and_trains_as_on_the_cpu(resnet50, dtype, size, tolerance, gradient_tolerance):
+    model = resnet50.make_model(seed=0).to(dtype)
+    images, labels = resnet50.make_batch(8, size, seed=0)
+    images = images.to(dtype)
+    expected = resnet50.evaluate_and_train(copy.deepcopy(model), images, labels)
+    got = resnet50.evaluate_and_train(model.to("openreg"), images, labels)
+
+    assert len(expected["gradients"]) == 161  # 53 convolutions, two for each of their normalisations, two of the head
+    assert all(gradient.count_nonzero() for gradient in expected["gradients"].values())
+    differences = {kind: resnet50.largest_difference(got[kind], expected[kind])[0] for kind in expected}
+    assert differences["outputs"] < tolerance, differences
+    assert differences["loss"] < tolerance, differences
+    assert differences["gradients"] < gradient_tolerance, differences
+    assert differences["weights"] < gradient_tolerance, differences  # some start at zero: they are gradients
+
+
+def test_resnet50_has_the_known_number_of_weights(resnet50):
+    assert sum(p.numel() for p in resnet50.make_model(seed=0).parameters()) == 25_557_032
+
+
+def test_resnet50_reports_as_json(resnet50, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["resnet50.py", "--batch", "2", "--size", "64"])
+    resnet50.main()
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(report) == {"outputs", "loss", "gradients", "weights", "seconds", "device"}
+    assert report["device"] == "openreg"
+    assert report["outputs"] < 1e-5 and report["loss"] < 1e-5
+
+
+OPERATOR_REPORT = {
+    "opcheck": ["test_aot_dispatch_dynamic", "test_autograd_registration", "test_faketensor", "test_schema"],
+    "gradcheck": True,
+    "gradgradcheck": True,
+    **dict.fromkeys(("forward", "vmap", "compile", "export"), pytest.approx(0, abs=1e-12)),
+    "device": "openreg:0",
+}
+
+
+def test_the_operator_in_python_works_with_all_of_pytorch():
+    example = load("custom_operator")
+    operator = example.define_in_python()
+    assert example.check(operator, "openreg") == OPERATOR_REPORT
+    with pytest.raises(RuntimeError, match="the shapes differ"):
+        operator(torch.ones(2, device="openreg"), torch.ones(3, device="openreg"))
+
+
+@pytest.mark.full
+def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "custom_operator.py", "--cpp", "--build-directory", tmp_path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == OPERATOR_REPORT

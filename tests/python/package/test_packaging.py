@@ -1,0 +1,239 @@
+"""The package as a package: what is in it, what it is bound to, and that it comes and goes without a trace."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[3]
+TORCH = Path(torch.__file__).parent
+PYPROJECT = (ROOT / "pyproject.toml").read_text()
+PINNED = "2.13.0"
+# The tools that pip has installed beside the interpreter come first, as builds find them.
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+USE_DEVICE = "import torch; assert torch.ones(2, device='openreg').sum().item() == 2"
+
+
+def run(*command: str | Path, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": PATH, **variables}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd="/")
+    if check:
+        assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+def rpaths(library: Path) -> list[str]:
+    """The directories that a library looks into for others."""
+    dynamic = run("readelf", "-d", library).stdout
+    found = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic)
+    return [path for entry in found for path in entry.split(":")]
+
+
+def assert_no_absolute_rpath(directory: Path, least: int = 2) -> None:
+    libraries = [path for path in directory.rglob("*.so*") if path.is_file()]
+    assert len(libraries) >= least
+    for library in libraries:
+        assert [path for path in rpaths(library) if not path.startswith("$ORIGIN")] == [], library
+
+
+def partial_torch(site: Path, version: str, *, init: str = "") -> Path:
+    """A directory for PYTHONPATH with a torch that has the real headers and libraries but no share/cmake."""
+    package = site / "torch"
+    package.mkdir(parents=True)
+    for name in ("include", "lib"):
+        (package / name).symlink_to(TORCH / name)
+    (package / "version.py").write_text(f"__version__ = '{version}'\n")
+    (package / "__init__.py").write_text(init)
+    return site
+
+
+def configure(build: Path, *options: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+    """CMake's configure step for the interpreter that runs the tests."""
+    cmake = shutil.which("cmake", path=PATH)
+    assert cmake is not None, "cmake is needed"
+    command = [cmake, "-G", "Ninja", "-S", ROOT, "-B", build, f"-DPython_EXECUTABLE={sys.executable}", *options]
+    return run(*command, check=check, **variables)
+
+
+def one_line(text: str) -> str:
+    """CMake wraps its messages."""
+    return " ".join(text.split())
+
+
+def test_version_is_the_packages() -> None:
+    import torch_openreg
+
+    version = importlib.metadata.version("torch_openreg")
+    assert torch_openreg.__version__ == version
+    assert f'version = "{version}"' in PYPROJECT
+
+
+def test_torch_is_pinned_to_one_version_everywhere() -> None:
+    assert re.findall(r'"torch([=<>~!][^"]*)"', PYPROJECT) == [f"=={PINNED}"] * 2  # to build with, and to run with
+    assert importlib.metadata.requires("torch_openreg")[0] == f"torch=={PINNED}"
+
+
+def test_installed_libraries_have_no_absolute_rpath() -> None:
+    files = importlib.metadata.files("torch_openreg")
+    libraries = [Path(str(file.locate())) for file in files if ".so" in file.name]
+    assert {library.name.partition(".")[0] for library in libraries} >= {"_C", "libtorch_openreg"}
+    for library in libraries:
+        assert [path for path in rpaths(library) if not path.startswith("$ORIGIN")] == [], library
+
+
+def test_configures_without_torchs_own_cmake_package(tmp_path: Path) -> None:
+    site = partial_torch(tmp_path / "site", PINNED)
+    output = configure(tmp_path / "build", PYTHONPATH=str(site)).stdout
+    assert f"Found torch {PINNED}: {site}/torch" in output
+
+
+def test_reads_nothing_of_torchs_own_cmake_package(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    configure(tmp_path / "build", "--trace", f"--trace-redirect={trace}")
+    text = trace.read_text()
+    assert "cmake/Torch.cmake" in text
+    assert "share/cmake" not in re.sub(r"/share/cmake-\d", "", text)
+
+
+def test_configuring_against_another_torch_says_which_is_needed(tmp_path: Path) -> None:
+    site = partial_torch(tmp_path / "site", "9.8.7+cpu")
+    result = configure(tmp_path / "build", check=False, PYTHONPATH=str(site))
+    assert result.returncode != 0
+    expected = (
+        f"torch_openreg is built against torch {PINNED} (got 9.8.7 in {site}/torch): pip install torch=={PINNED}."
+    )
+    assert expected in one_line(result.stderr)
+
+
+@pytest.mark.parametrize(("system", "processor"), [("FreeBSD", "x86_64"), ("Linux", "riscv64")])
+def test_an_unsupported_system_is_one_clear_error(tmp_path: Path, system: str, processor: str) -> None:
+    options = [f"-DCMAKE_SYSTEM_NAME={system}", f"-DCMAKE_SYSTEM_PROCESSOR={processor}"]
+    result = configure(tmp_path / "build", *options, check=False)
+    assert result.returncode != 0
+    expected = f"torch_openreg supports Linux with glibc on x86-64 (got {system} on {processor})"
+    assert expected in one_line(result.stderr)
+
+
+def test_another_torch_at_import_is_one_sentence_before_the_library_is_loaded(tmp_path: Path) -> None:
+    site = partial_torch(tmp_path / "site", "9.8.7", init="from .version import __version__")
+    code = """
+try:
+    import torch_openreg
+except ImportError as error:
+    print(error)
+print("loaded" if "libtorch_openreg" in open("/proc/self/maps").read() else "not loaded")
+"""
+    output = run(sys.executable, "-c", code, PYTHONPATH=str(site)).stdout.splitlines()
+    assert len(output) == 2, output
+    sentence, library = output
+    version = importlib.metadata.version("torch_openreg")
+    for part in (
+        f"torch_openreg {version}",
+        f"torch {PINNED}",
+        "torch 9.8.7",
+        "`pip uninstall torch_openreg`",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0",
+    ):
+        assert part in sentence
+    assert library == "not loaded"
+
+
+# The builds of the package. Each has an environment of its own, which sees the packages of the one that runs the tests.
+
+
+class Environment:
+    """A throw-away virtual environment that has whatever the current one has, but not torch_openreg."""
+
+    def __init__(self, path: Path) -> None:
+        venv.create(path, with_pip=True)
+        self.python = path / "bin/python"
+        site = run(self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
+        self.prefix = path
+        self.site = Path(site)
+        # Links and not a .pth file: a package that is linked is found, one that is not (ours) is absent.
+        for source in {Path(entry) for entry in sys.path if entry.endswith("site-packages")}:
+            for item in source.iterdir():
+                ours = "openreg" in item.name
+                if not ours and not (self.site / item.name).exists() and item.suffix != ".pth":
+                    (self.site / item.name).symlink_to(item)
+
+    def pip(self, *arguments: str | Path) -> None:
+        run(self.python, "-m", "pip", *arguments)
+
+    def files(self) -> set[str]:
+        """All of it, but for what Python has compiled of other packages."""
+        found = (str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*"))
+        return {path for path in found if "__pycache__" not in path or "openreg" in path}
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[Environment]:
+    yield Environment(tmp_path / "environment")
+    shutil.rmtree(tmp_path, ignore_errors=True)  # an isolated build leaves gigabytes
+
+
+@pytest.fixture(scope="session")
+def build_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One tree for all builds, as for a user: what the first compiled serves the next where the torch is the same."""
+    return tmp_path_factory.mktemp("build")
+
+
+ISOLATION = [pytest.param([], id="isolated"), pytest.param(["--no-build-isolation"], id="not-isolated")]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("isolation", ISOLATION)
+@pytest.mark.parametrize("how", ["install", "editable"])
+def test_installs_works_and_uninstalls_without_a_trace(
+    environment: Environment, build_tree: Path, isolation: list[str], how: str
+) -> None:
+    before = environment.files()
+    source = [ROOT] if how == "install" else ["-e", ROOT]
+    environment.pip("install", "--no-deps", *isolation, f"--config-settings=build-dir={build_tree}", *source)
+    run(environment.python, "-c", USE_DEVICE)
+    assert_no_absolute_rpath(environment.site / "torch_openreg")
+
+    environment.pip("uninstall", "-y", "torch_openreg")
+    assert environment.files() - before == set()
+    assert before - environment.files() == set()
+    left = run(environment.python, "-c", "import torch; print(hasattr(torch, 'openreg'))").stdout.strip()
+    assert left == "False"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("isolation", ISOLATION)
+def test_wheel_is_complete_and_relocatable(
+    environment: Environment, build_tree: Path, tmp_path: Path, isolation: list[str]
+) -> None:
+    wheels = tmp_path / "wheels"
+    environment.pip("wheel", "--no-deps", *isolation, f"--config-settings=build-dir={build_tree}", "-w", wheels, ROOT)
+    (wheel,) = wheels.glob("torch_openreg-*.whl")
+    environment.pip("install", "--no-deps", "--no-index", wheel)
+    assert_no_absolute_rpath(environment.site / "torch_openreg")
+    assert (environment.site / "torch_openreg/py.typed").exists()
+    run(environment.python, "-c", USE_DEVICE)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_one_build_tree_serves_the_wheel_and_the_cpp_tests(environment: Environment, build_tree: Path) -> None:
+    settings = [
+        f"--config-settings={each}" for each in (f"build-dir={build_tree}", "cmake.define.OPENREG_BUILD_TESTS=ON")
+    ]
+    environment.pip("install", "--no-deps", "--no-build-isolation", *settings, ROOT)
+    listing = run("ctest", "--test-dir", build_tree, "-N").stdout
+    assert int(re.search(r"Total Tests: (\d+)", listing)[1]) > 0
+    assert not list(environment.site.rglob("*_test")), "the tests must not be in the wheel"
