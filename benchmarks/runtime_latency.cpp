@@ -19,12 +19,12 @@ namespace {
 constexpr std::array<std::byte, 96> kArguments{};
 
 const Kernel& empty_kernel() {
-  static const Kernel kernel("benchmark_nothing", [](std::span<const std::byte>) {});
+  static const Kernel kernel("benchmark_nothing", [](const Kernel&, std::span<const std::byte>) {});
   return kernel;
 }
 
 const Kernel& spin_kernel() {
-  static const Kernel kernel("benchmark_spin", [](std::span<const std::byte> arguments) {
+  static const Kernel kernel("benchmark_spin", [](const Kernel&, std::span<const std::byte> arguments) {
     std::chrono::nanoseconds time;
     std::memcpy(&time, arguments.data(), sizeof time);
     const auto end = std::chrono::steady_clock::now() + time;

@@ -28,7 +28,7 @@ struct CopyArguments {
   std::size_t bytes;
 };
 
-const Kernel kCopyKernel("copy_bytes", [](std::span<const std::byte> bytes) {
+const Kernel kCopyKernel("copy_bytes", [](const Kernel&, std::span<const std::byte> bytes) {
   CopyArguments arguments;
   std::memcpy(&arguments, bytes.data(), sizeof arguments);
   const auto& space = AddressSpace::get();

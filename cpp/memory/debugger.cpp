@@ -138,7 +138,7 @@ Debugger::Record Debugger::record_of(std::uint64_t id) {
   return records_.at(id);
 }
 
-void Debugger::run_prepare(std::span<const std::byte> bytes) {
+void Debugger::run_prepare(const Kernel&, std::span<const std::byte> bytes) {
   auto& self = *get();
   const Arguments arguments(bytes);
   const auto record = self.record_of(arguments.id);
@@ -149,7 +149,7 @@ void Debugger::run_prepare(std::span<const std::byte> bytes) {
   self.records_.at(arguments.id).guarded = true;
 }
 
-void Debugger::run_release(std::span<const std::byte> bytes) {
+void Debugger::run_release(const Kernel&, std::span<const std::byte> bytes) {
   auto& self = *get();
   const Arguments arguments(bytes);
   const auto record = self.record_of(arguments.id);
@@ -171,7 +171,7 @@ void Debugger::run_release(std::span<const std::byte> bytes) {
   if (!error.empty()) throw Error(error);
 }
 
-void Debugger::run_check_freed(std::span<const std::byte> bytes) {
+void Debugger::run_check_freed(const Kernel&, std::span<const std::byte> bytes) {
   auto& self = *get();
   const Arguments arguments(bytes);
   const auto record = self.record_of(arguments.id);

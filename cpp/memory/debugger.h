@@ -82,9 +82,9 @@ class Debugger {
   };
   struct Arguments;  // of the commands below
 
-  static void run_prepare(std::span<const std::byte> arguments);
-  static void run_release(std::span<const std::byte> arguments);
-  static void run_check_freed(std::span<const std::byte> arguments);
+  static void run_prepare(const Kernel&, std::span<const std::byte> arguments);
+  static void run_release(const Kernel&, std::span<const std::byte> arguments);
+  static void run_check_freed(const Kernel&, std::span<const std::byte> arguments);
   static const Kernel& prepare_kernel();
   static const Kernel& release_kernel();
   static const Kernel& check_freed_kernel();

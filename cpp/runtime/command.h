@@ -24,9 +24,9 @@ struct KernelTraits {
 /// elsewhere.
 class Kernel {
  public:
-  /// Runs on whoever owns the stream, with the aperture's view of the arguments; throws to fail the
-  /// command.
-  using Run = void (*)(std::span<const std::byte> arguments);
+  /// Runs on the thread that owns the stream, with the kernel itself and the command's arguments;
+  /// throws to fail the command.
+  using Run = void (*)(const Kernel& kernel, std::span<const std::byte> arguments);
 
   Kernel(const char* name, Run run, KernelTraits traits = {});
   Kernel(const Kernel&) = delete;
@@ -34,7 +34,7 @@ class Kernel {
 
   const char* name() const noexcept { return name_; }
   std::uint64_t id() const noexcept { return id_; }
-  Run run() const noexcept { return run_; }
+  void run(std::span<const std::byte> arguments) const { run_(*this, arguments); }
   const KernelTraits& traits() const noexcept { return traits_; }
 
   /// The registered kernel with this id, or nullptr.
@@ -46,6 +46,9 @@ class Kernel {
   std::uint64_t id_;
   KernelTraits traits_;
 };
+
+/// What one thread is expected to take for a command, in microseconds. 0: little.
+using Work = std::uint32_t;
 
 /// The calling thread is running a command.
 bool in_command() noexcept;

@@ -34,7 +34,7 @@ void SpareChunk::give(Chunk* chunk) noexcept {
   if (chunk) Chunk::destroy(chunk);
 }
 
-void QueueWriter::push(Record::Kind kind, void* target, std::span<const std::byte> arguments,
+void QueueWriter::push(const Record& record, std::span<const std::byte> arguments,
                        SpareChunk& spare) {
   const std::size_t bytes = record_bytes(arguments.size());
   // Every chunk keeps room for the jump out of it.
@@ -49,12 +49,8 @@ void QueueWriter::push(Record::Kind kind, void* target, std::span<const std::byt
     offset_ = 0;
   }
   std::byte* const place = chunk_->data() + offset_;
-  new (place) Record{.target = target,
-                     .kind = kind,
-                     .bytes = arguments.size(),
-                     .correlation = 0,
-                     .begin_ns = 0,
-                     .end_ns = 0};
+  new (place) Record(record);
+  reinterpret_cast<Record*>(place)->bytes = arguments.size();
   if (!arguments.empty()) std::memcpy(place + sizeof(Record), arguments.data(), arguments.size());
   offset_ += bytes;
 }

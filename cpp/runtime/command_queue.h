@@ -5,19 +5,27 @@
 #include <cstdint>
 #include <span>
 
+#include "runtime/command.h"
+
 namespace openreg {
+
+class Fence;
 
 /// The header of a command in a queue; its arguments follow.
 struct alignas(16) Record {
   enum Kind : std::uint32_t { kRun, kRecord, kWait, kJump };
 
-  void* target;  // kRun: const Kernel; kRecord, kWait: Fence (owns a reference); kJump: next Chunk
-  Kind kind;
-  std::size_t bytes;  // of the arguments; a jump ends before
+  void* target =
+      nullptr;  // kRun: const Kernel; kRecord, kWait: Fence (owns a reference); kJump: next Chunk
+  Kind kind = kRun;
+  Work work = 0;  // kRun
+  Fence* fence =
+      nullptr;  // kRun: of the caller that waits for this command (owns a reference), or null
+  std::size_t bytes = 0;  // of the arguments; a jump ends before
   // For tracing:
-  std::uint64_t correlation;
-  std::int64_t begin_ns;
-  std::int64_t end_ns;
+  std::uint64_t correlation = 0;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
 
   std::span<const std::byte> arguments() const noexcept {
     return {reinterpret_cast<const std::byte*>(this + 1), bytes};
@@ -51,10 +59,9 @@ class QueueWriter {
  public:
   explicit QueueWriter(Chunk* first) noexcept : chunk_(first) {}
 
-  /// Appends a record with a copy of `arguments`. Throws std::bad_alloc; then the queue is
-  /// unchanged.
-  void push(Record::Kind kind, void* target, std::span<const std::byte> arguments,
-            SpareChunk& spare);
+  /// Appends a copy of `record`, and of `arguments` behind it. Throws std::bad_alloc; then the
+  /// queue is unchanged.
+  void push(const Record& record, std::span<const std::byte> arguments, SpareChunk& spare);
 
  private:
   Chunk* chunk_;

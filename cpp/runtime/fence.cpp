@@ -10,6 +10,8 @@ void Fence::complete(FailurePtr failure) noexcept {
   if (timed_) time_ = Clock::now();
 }
 
+void Fence::complete(std::exception_ptr error) noexcept { error_ = std::move(error); }
+
 Fence::Strands Fence::close() noexcept {
   fired_.store(true, std::memory_order_release);
   while (Waiter* waiter = waiters_.pop_front()) {

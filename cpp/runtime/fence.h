@@ -46,6 +46,8 @@ class Fence {
   }
   /// Source's runner, before its head moves: from then on readers may look.
   void complete(FailurePtr failure) noexcept;
+  /// The same, of a command that the fence belongs to and that threw `error`.
+  void complete(std::exception_ptr error) noexcept;
   /// Wakes all who wait. After the source's head has moved; by the source's runner.
   void fire() noexcept;
   /// For a fence without source: completes it, the first time.
@@ -53,6 +55,8 @@ class Fence {
 
   // Once it is done:
   bool failed() const noexcept { return failure_ || error_; }
+  /// What the fence's own command threw, or what was signalled from outside.
+  const std::exception_ptr& error() const noexcept { return error_; }
   /// The source's failure; null if it has none.
   const Failure* failure() const noexcept { return failure_.get(); }
   /// What it hands on to a stream that waits for it; null: nothing.
@@ -84,7 +88,7 @@ class Fence {
   std::atomic<bool> fired_{false};
   std::atomic<std::uint64_t> position_{kUnpublished};
   FailurePtr failure_;        // of the source
-  std::exception_ptr error_;  // from outside
+  std::exception_ptr error_;  // of its own command, or from outside
   Clock::time_point time_{};
 
   std::mutex mutex_;

@@ -9,6 +9,8 @@ namespace {
 struct Installed {
   std::atomic<decltype(Hooks::enter_commands)> enter_commands{nullptr};
   std::atomic<decltype(Hooks::leave_commands)> leave_commands{nullptr};
+  std::atomic<decltype(Hooks::begin_work)> begin_work{nullptr};
+  std::atomic<decltype(Hooks::end_work)> end_work{nullptr};
   std::atomic<decltype(Hooks::begin_wait)> begin_wait{nullptr};
   std::atomic<decltype(Hooks::end_wait)> end_wait{nullptr};
   std::atomic<decltype(Hooks::check_interrupt)> check_interrupt{nullptr};
@@ -26,6 +28,8 @@ void install_hooks(const Hooks& hooks) {
   // The second of a pair first: who sees the first sees the second.
   replace(g_hooks.leave_commands, hooks.leave_commands);
   replace(g_hooks.enter_commands, hooks.enter_commands);
+  replace(g_hooks.end_work, hooks.end_work);
+  replace(g_hooks.begin_work, hooks.begin_work);
   replace(g_hooks.end_wait, hooks.end_wait);
   replace(g_hooks.begin_wait, hooks.begin_wait);
   replace(g_hooks.check_interrupt, hooks.check_interrupt);
@@ -37,6 +41,8 @@ Hooks current_hooks() noexcept {
   if (hooks.enter_commands) {
     hooks.leave_commands = g_hooks.leave_commands.load(std::memory_order_acquire);
   }
+  hooks.begin_work = g_hooks.begin_work.load(std::memory_order_acquire);
+  if (hooks.begin_work) hooks.end_work = g_hooks.end_work.load(std::memory_order_acquire);
   hooks.begin_wait = g_hooks.begin_wait.load(std::memory_order_acquire);
   if (hooks.begin_wait) hooks.end_wait = g_hooks.end_wait.load(std::memory_order_acquire);
   hooks.check_interrupt = g_hooks.check_interrupt.load(std::memory_order_acquire);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 namespace openreg {
 
 /// What the layers above lend to the runtime. Installed once, before first use; each may be null.
@@ -10,6 +12,11 @@ struct Hooks {
   /// owner.
   void* (*enter_commands)(bool engine) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
+
+  /// Around a command that an engine runs and that is expected to take one thread `work`
+  /// microseconds, more than 0. What the first returns is given to the second. They must not throw.
+  int (*begin_work)(std::uint32_t work) = nullptr;
+  void (*end_work)(int state) noexcept = nullptr;
 
   /// Around a wait that does not return at once, also one that a command makes (bindings: releases
   /// the GIL if held).

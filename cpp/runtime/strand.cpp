@@ -16,24 +16,31 @@ Strand::Strand(int device, std::int64_t id, Priority priority)
 Strand::Strand(int device, std::int64_t id, Priority priority, Chunk* first)
     : writer(first), reader(first), level(priority), device_index(device), number(id) {}
 
-void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments) {
+void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
+                         const FenceRef& fence) {
+  FenceRef reference = fence;
   // The queue only reads the kernel; the target of other records is not constant.
-  enqueue(Record::kRun, const_cast<Kernel*>(&kernel), arguments, Bound::kObeyed);
+  const Record record{.target = const_cast<Kernel*>(&kernel),
+                      .kind = Record::kRun,
+                      .work = work,
+                      .fence = fence.get()};
+  enqueue(record, arguments, fence.get(), Bound::kObeyed);
+  reference.detach();
 }
 
 void Strand::enqueue_record(const FenceRef& fence, Bound bound) {
   FenceRef reference = fence;
-  enqueue(Record::kRecord, reference.get(), {}, bound);
+  enqueue({.target = reference.get(), .kind = Record::kRecord}, {}, reference.get(), bound);
   reference.detach();
 }
 
 void Strand::enqueue_wait(const FenceRef& fence) {
   FenceRef reference = fence;
-  enqueue(Record::kWait, reference.get(), {}, Bound::kObeyed);
+  enqueue({.target = reference.get(), .kind = Record::kWait}, {}, nullptr, Bound::kObeyed);
   reference.detach();
 }
 
-void Strand::enqueue(Record::Kind kind, void* target, std::span<const std::byte> arguments,
+void Strand::enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
                      Bound bound) {
   {
     std::unique_lock lock(submit_mutex);
@@ -45,8 +52,8 @@ void Strand::enqueue(Record::Kind kind, void* target, std::span<const std::byte>
       }
     }
     const auto position = tail.load(std::memory_order_relaxed);
-    writer.push(kind, target, arguments, spare);
-    if (kind == Record::kRecord) static_cast<Fence*>(target)->set_position(position);
+    writer.push(record, arguments, spare);
+    if (completes) completes->set_position(position);
     tail.store(position + 1, std::memory_order_seq_cst);
   }
   // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.

@@ -41,7 +41,10 @@ struct Strand final : Stream {
 
   /// The three ways to submit. They throw Error for a destroyed stream (a marker does not),
   /// what wait_for() throws while there is no room, and std::bad_alloc; then nothing was submitted.
-  void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments);
+  /// A command with a fence completes it; its failure is the fence's and does not poison the
+  /// stream.
+  void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
+                   const FenceRef& fence);
   void enqueue_record(const FenceRef& fence, Bound bound);
   void enqueue_wait(const FenceRef& fence);
 
@@ -97,7 +100,8 @@ struct Strand final : Stream {
  private:
   Strand(int device, std::int64_t id, Priority priority, Chunk* first);
 
-  void enqueue(Record::Kind kind, void* target, std::span<const std::byte> arguments, Bound bound);
+  void enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
+               Bound bound);
   bool has_room() noexcept;
   void wait_for_room(std::unique_lock<std::mutex>& lock);
 

@@ -16,9 +16,24 @@ int Stream::device() const noexcept { return Strand::of(*this).device_index; }
 std::int64_t Stream::id() const noexcept { return Strand::of(*this).number; }
 Priority Stream::priority() const noexcept { return Strand::of(*this).level; }
 
-void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments) {
+void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work) {
   check_usable();
-  Strand::of(*this).enqueue_run(kernel, arguments);
+  Strand::of(*this).enqueue_run(kernel, arguments, work, FenceRef());
+}
+
+void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments) {
+  check_usable();
+  Strand& strand = Strand::of(*this);
+  if (runs_here(strand)) throw_self_wait();
+  // Shared with the queue: a wait that is interrupted leaves it there.
+  const FenceRef done(new Fence(&strand));
+  strand.enqueue_run(kernel, arguments, 0, done);
+  wait_for(Goal::fence(done));
+  if (done->error()) std::rethrow_exception(done->error());
+  if (const FailurePtr earlier = done->failure_for(strand)) {
+    strand.take_failure(earlier.get());
+    earlier->raise();
+  }
 }
 
 bool Stream::query() const noexcept { return in_bad_fork() || Strand::of(*this).drained(); }

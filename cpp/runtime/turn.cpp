@@ -18,6 +18,23 @@ namespace {
 
 constinit thread_local bool t_running = false;
 
+// Around a command that an engine expects to be long; `hooks` is null for others.
+class WorkScope {
+ public:
+  WorkScope(const Hooks* hooks, Work work) : hooks_(hooks && hooks->begin_work ? hooks : nullptr) {
+    if (hooks_) state_ = hooks_->begin_work(work);
+  }
+  ~WorkScope() {
+    if (hooks_ && hooks_->end_work) hooks_->end_work(state_);
+  }
+  WorkScope(const WorkScope&) = delete;
+  WorkScope& operator=(const WorkScope&) = delete;
+
+ private:
+  const Hooks* const hooks_;
+  int state_ = 0;
+};
+
 void set_running(bool running) noexcept {
   if (running == t_running) return;
   t_running = running;
@@ -61,7 +78,8 @@ bool Turn::step() {
   FenceRef recorded;
   switch (record.kind) {
     case Record::kRun:
-      run(record);
+      recorded = FenceRef::attach(record.fence);
+      run(record, record.fence);
       break;
     case Record::kRecord:
       recorded = FenceRef::attach(static_cast<Fence*>(record.target));
@@ -87,16 +105,30 @@ bool Turn::step() {
   return true;
 }
 
-void Turn::run(const Record& record) {
-  if (strand_.poisoned.load(std::memory_order_relaxed)) return;
+// `fence`: of the caller that waits for the command, whose failure is that caller's.
+void Turn::run(const Record& record, Fence* fence) {
+  if (strand_.poisoned.load(std::memory_order_relaxed)) {
+    if (!fence) return;
+    // Collected meanwhile: then the stream is usable again, and the caller gets its command.
+    if (FailurePtr earlier = strand_.failure()) {
+      fence->complete(std::move(earlier));
+      return;
+    }
+  }
   const auto& kernel = *static_cast<const Kernel*>(record.target);
   ++commands_;
   try {
     const RunningMark mark(!kernel.traits().may_block);
-    kernel.run()(record.arguments());
+    const WorkScope team(record.work != 0 && runner_ == Runner::kEngine ? &hooks_ : nullptr,
+                         record.work);
+    kernel.run(record.arguments());
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does it at exit); this is no error
   } catch (...) {
+    if (fence) {
+      fence->complete(std::current_exception());
+      return;
+    }
     strand_.poison(std::make_shared<Failure>(kernel.name(), strand_.device_index, strand_.number,
                                              std::current_exception()));
   }

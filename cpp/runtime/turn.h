@@ -49,7 +49,7 @@ class Turn {
   friend bool runs_device_here(int device) noexcept;
   friend bool in_command() noexcept;
 
-  void run(const Record& record);
+  void run(const Record& record, Fence* fence);
 
   Strand& strand_;
   const Runner runner_;

@@ -12,7 +12,7 @@ namespace openreg::ops {
 
 namespace {
 
-void run_index_select(std::span<const std::byte> command) {
+void run_index_select(const Kernel&, std::span<const std::byte> command) {
   KernelCall<at::Tensor&(const at::Tensor&, std::int64_t, const at::Tensor&, at::Tensor&)>::run(
       command, &at::native::index_select_out_cpu_);
 }

@@ -104,7 +104,7 @@ bool takes_arguments(const Kernel& kernel, ArgumentWriter& arguments) {
     }
   }
   const auto runs = [&](std::span<const std::byte> zeros) {
-    kernel.run()(zeros);
+    kernel.run(zeros);
     return true;
   };
   if (!passes_on_zeros(arguments, /*shrunk=*/true, runs) &&

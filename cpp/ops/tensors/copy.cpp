@@ -37,7 +37,7 @@ namespace openreg::ops {
 // broadcasting.
 namespace {
 
-void run_copy(std::span<const std::byte> command) {
+void run_copy(const Kernel&, std::span<const std::byte> command) {
   ArgumentReader reader(command);
   auto& destination = reader.tensor();
   at::native::copy_(destination, reader.tensor(), /*non_blocking=*/false);

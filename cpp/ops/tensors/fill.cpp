@@ -13,21 +13,21 @@ namespace openreg::ops {
 
 namespace {
 
-void run_fill(std::span<const std::byte> command) {
+void run_fill(const Kernel&, std::span<const std::byte> command) {
   ArgumentReader reader(command);
   auto& self = reader.tensor();
   at::native::fill_(self, ArgumentOf<at::Scalar>::read(reader));
 }
 const Kernel fill_kernel{"aten::fill_.Scalar", &run_fill};
 
-void run_fill_tensor(std::span<const std::byte> command) {
+void run_fill_tensor(const Kernel&, std::span<const std::byte> command) {
   ArgumentReader reader(command);
   auto& self = reader.tensor();
   at::native::fill_(self, reader.tensor());
 }
 const Kernel fill_tensor_kernel{"aten::fill_.Tensor", &run_fill_tensor};
 
-void run_zero(std::span<const std::byte> command) {
+void run_zero(const Kernel&, std::span<const std::byte> command) {
   ArgumentReader reader(command);
   at::native::zero_(reader.tensor());
 }

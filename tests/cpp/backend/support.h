@@ -15,7 +15,7 @@ namespace openreg::backend::testing {
 /// Runs `work` as a command of `stream`. What it throws fails the command, whose kernel is called
 /// "test::work".
 inline void submit(openreg::Stream& stream, std::function<void()> work) {
-  static const Kernel kernel("test::work", [](std::span<const std::byte> arguments) {
+  static const Kernel kernel("test::work", [](const Kernel&, std::span<const std::byte> arguments) {
     std::function<void()>* queued = nullptr;
     std::memcpy(&queued, arguments.data(), sizeof queued);
     const std::unique_ptr<std::function<void()>> owner(queued);

@@ -21,11 +21,12 @@ struct AddArguments {
 
 double g_sum = 0;
 const Kernel& add_kernel() {
-  static const Kernel kernel("command_test_add", [](std::span<const std::byte> bytes) {
-    AddArguments arguments;
-    std::memcpy(&arguments, bytes.data(), sizeof arguments);
-    g_sum += arguments.value * static_cast<double>(arguments.sizes[0] * arguments.sizes[1]);
-  });
+  static const Kernel kernel(
+      "command_test_add", [](const Kernel&, std::span<const std::byte> bytes) {
+        AddArguments arguments;
+        std::memcpy(&arguments, bytes.data(), sizeof arguments);
+        g_sum += arguments.value * static_cast<double>(arguments.sizes[0] * arguments.sizes[1]);
+      });
   return kernel;
 }
 

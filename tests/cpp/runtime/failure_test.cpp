@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -196,6 +197,64 @@ TEST(Failure, WaitingForRoomDoesNotRaiseIt) {
   submit_failure(*stream, "broken");
   for (int i = 0; i < 5000; ++i) submit_nothing(*stream);
   EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "broken"));
+}
+
+void call(Stream& stream, testing::Function function) {
+  testing::Function* const key = testing::Functions::get().put(std::move(function));
+  stream.submit_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)));
+}
+
+void call_failure(Stream& stream, const char* sentence) {
+  call(stream, [sentence] { throw std::runtime_error(sentence); });
+}
+
+TEST(Failure, OfACommandThatItsCallerWaitsForIsTheCallersAsItWasThrown) {
+  const OwnStream stream;
+  EXPECT_EQ(error_of([&] { call_failure(*stream, "bad dtype"); }), "bad dtype");
+  bool ran = false;
+  submit(*stream, [&ran] { ran = true; });
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+  EXPECT_TRUE(ran);
+}
+
+TEST(Failure, OfAnEarlierCommandIsRaisedByACallThatItMadeTheStreamSkip) {
+  const OwnStream stream;
+  bool ran = false;
+  submit_failure(*stream, "earlier");
+  EXPECT_TRUE(contains(error_of([&] { call(*stream, [&ran] { ran = true; }); }), "earlier"));
+  EXPECT_FALSE(ran);
+  call(*stream, [&ran] { ran = true; });
+  EXPECT_TRUE(ran);
+}
+
+TEST(Failure, OfACommandThatItsCallerWaitsForIsNobodyElses) {
+  const OwnStream stream;
+  constexpr int kCalls = 500;
+  std::atomic<bool> done{false};
+  std::atomic<int> innocent_errors{0};
+  std::thread innocent([&] {
+    while (!done) {
+      if (error_of([&] { stream->synchronize(); }) != "nothing") ++innocent_errors;
+    }
+  });
+  int caught = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    submit_nothing(*stream);
+    if (error_of([&] { call_failure(*stream, "mine"); }) == "mine") ++caught;
+  }
+  done = true;
+  innocent.join();
+  EXPECT_EQ(caught, kCalls);
+  EXPECT_EQ(innocent_errors, 0);
+}
+
+TEST(Failure, ACallFromACommandOfItsStreamIsRefused) {
+  const OwnStream stream;
+  std::string error;
+  submit(*stream,
+         [&] { error = error_of([&] { stream->submit_and_wait(testing::empty_kernel(), {}); }); });
+  stream->synchronize();
+  EXPECT_EQ(error, "openreg: a command must not wait for its own stream");
 }
 
 }  // namespace

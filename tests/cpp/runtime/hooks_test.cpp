@@ -336,5 +336,29 @@ TEST_F(HooksTest, InstallingNothingReplacesNothing) {
   EXPECT_EQ(before.check_interrupt, after.check_interrupt);
 }
 
+std::atomic<int> g_work_begun{0};
+std::atomic<int> g_work_ended{0};
+
+TEST_F(HooksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
+  Hooks hooks;
+  hooks.begin_work = [](std::uint32_t work) -> int {
+    g_work_begun += static_cast<int>(work);
+    return 7;
+  };
+  hooks.end_work = [](int state) noexcept { g_work_ended += state; };
+  install_hooks(hooks);
+  const OwnStream stream;
+  Gate ran;
+  testing::Function* const key = testing::Functions::get().put([&] { ran.open(); });
+  stream->submit(testing::function_kernel(), std::as_bytes(std::span(&key, 1)), /*work=*/5000);
+  ran.wait();  // by an engine: this thread has not waited for the stream
+  stream->synchronize();
+  EXPECT_EQ(g_work_begun, 5000);
+  EXPECT_EQ(g_work_ended, 7);
+  submit_nothing(*stream);
+  stream->synchronize();
+  EXPECT_EQ(g_work_begun, 5000);
+}
+
 }  // namespace
 }  // namespace openreg

@@ -59,7 +59,7 @@ class Functions {
   std::unordered_map<Function*, std::unique_ptr<Function>> functions_;
 };
 
-inline void call_function(std::span<const std::byte> arguments) {
+inline void call_function(const Kernel&, std::span<const std::byte> arguments) {
   Function* key = nullptr;
   std::memcpy(&key, arguments.data(), sizeof key);
   (*Functions::get().take(key))();
@@ -92,7 +92,7 @@ inline void submit(Stream& stream, Function function, const Kernel& kernel = fun
 }
 
 inline const Kernel& empty_kernel() {
-  static const Kernel kernel("test_nothing", [](std::span<const std::byte>) {});
+  static const Kernel kernel("test_nothing", [](const Kernel&, std::span<const std::byte>) {});
   return kernel;
 }
 inline void submit_nothing(Stream& stream) { stream.submit(empty_kernel(), {}); }

@@ -40,10 +40,11 @@ TEST(Stream, CommandsRunInTheOrderOfSubmission) {
 TEST(Stream, ACommandSeesItsArgumentsAlignedAndUnchanged) {
   static std::vector<std::byte> seen;
   static bool aligned;
-  static const Kernel kernel("stream_test_arguments", [](std::span<const std::byte> arguments) {
-    seen.assign(arguments.begin(), arguments.end());
-    aligned = reinterpret_cast<std::uintptr_t>(arguments.data()) % 16 == 0;
-  });
+  static const Kernel kernel(
+      "stream_test_arguments", [](const Kernel&, std::span<const std::byte> arguments) {
+        seen.assign(arguments.begin(), arguments.end());
+        aligned = reinterpret_cast<std::uintptr_t>(arguments.data()) % 16 == 0;
+      });
   const OwnStream stream;
   for (const std::size_t size : {0, 1, 15, 16, 17, 1000, 16'000, 1'000'000}) {
     std::vector<std::byte> arguments(size);
@@ -59,10 +60,11 @@ TEST(Stream, ACommandSeesItsArgumentsAlignedAndUnchanged) {
 
 TEST(Stream, CommandsOfAllSizesShareAQueue) {
   static int wrong;
-  static const Kernel kernel("stream_test_sizes", [](std::span<const std::byte> arguments) {
-    for (const std::byte byte : arguments)
-      wrong += byte != static_cast<std::byte>(arguments.size());
-  });
+  static const Kernel kernel("stream_test_sizes",
+                             [](const Kernel&, std::span<const std::byte> arguments) {
+                               for (const std::byte byte : arguments)
+                                 wrong += byte != static_cast<std::byte>(arguments.size());
+                             });
   wrong = 0;
   const OwnStream stream;
   std::size_t size = 1;

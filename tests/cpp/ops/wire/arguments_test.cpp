@@ -27,7 +27,7 @@ Command sent(const Kernel& kernel, ArgumentWriter& writer) {
   return decode(encode(kernel, writer.finish()));
 }
 
-const Kernel kernel{"openreg_test::arguments", [](std::span<const std::byte>) {}};
+const Kernel kernel{"openreg_test::arguments", [](const Kernel&, std::span<const std::byte>) {}};
 
 TEST(Arguments, ValuesComeBackInOrder) {
   ArgumentWriter writer(kernel.name(), kDevice);
