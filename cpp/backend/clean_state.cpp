@@ -15,6 +15,7 @@
 
 #include "backend/compute_threads.h"
 #include "backend/denormals.h"
+#include "backend/exception.h"
 #include "backend/kernel_warnings.h"
 #include "backend/thread_current.h"
 #include "runtime/hooks.h"
@@ -154,6 +155,7 @@ void install_clean_state() {
     return turn.release();
   };
   hooks.leave_commands = [](void* turn) noexcept { delete static_cast<Turn*>(turn); };
+  hooks.describe = &sentence_of;
   install_hooks(hooks);
 }
 

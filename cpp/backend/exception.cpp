@@ -5,7 +5,6 @@
 #include <string>
 
 #include "runtime/error.h"
-#include "runtime/settings.h"
 
 namespace openreg::backend {
 
@@ -14,7 +13,10 @@ namespace {
 // AcceleratorError carries a driver's error number. We have one reason to fail: a command threw.
 constexpr std::int32_t kCommandFailed = 1;
 
-// c10::Error::what() ends with a C++ backtrace, which does not belong into a sentence.
+}  // namespace
+
+// c10::Error::what() ends with a C++ backtrace, which does not belong into a sentence, and which
+// takes milliseconds to make.
 std::string sentence_of(const std::exception_ptr& cause) {
   try {
     std::rethrow_exception(cause);
@@ -27,6 +29,8 @@ std::string sentence_of(const std::exception_ptr& cause) {
   }
 }
 
+namespace {
+
 c10::SourceLocation here() { return {"rethrow_as_torch_error", __FILE__, __LINE__}; }
 
 }  // namespace
@@ -35,12 +39,7 @@ void rethrow_as_torch_error() {
   try {
     throw;
   } catch (const CommandError& e) {
-    // The failed command was the caller's own, which has just waited for it: what it raised is what
-    // CPU raises.
-    if (settings().launch_blocking) std::rethrow_exception(e.cause());
-    throw c10::AcceleratorError(
-        here(), kCommandFailed,
-        CommandError::message(e.kernel(), e.device(), e.stream(), sentence_of(e.cause())));
+    throw c10::AcceleratorError(here(), kCommandFailed, e.what());
   } catch (const Error& e) {
     throw c10::Error(here(), e.what());
   }

@@ -4,7 +4,6 @@
 #include <c10/core/StorageImpl.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -12,11 +11,10 @@
 #include "backend/allocator.h"
 #include "backend/exception.h"
 #include "backend/stream.h"
-#include "memory/debugger.h"
+#include "backend/submit.h"
 #include "runtime/address_space.h"
 #include "runtime/command.h"
 #include "runtime/event.h"
-#include "runtime/settings.h"
 
 namespace openreg::backend {
 
@@ -55,16 +53,13 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
     auto& source = stream_of(from);
     const CopyArguments arguments{to, from, bytes};
     if (&source != &stream) order(source, stream);
-    const auto bytes_of_arguments = std::as_bytes(std::span(&arguments, 1));
-    if (auto* debugger = memory::Debugger::get()) {
-      const std::array<const void*, 2> memory{to, from};
-      debugger->submit(stream, kCopyKernel, bytes_of_arguments, memory);
-    } else {
-      stream.submit(kCopyKernel, bytes_of_arguments);
-    }
+    submit(stream, kCopyKernel, std::as_bytes(std::span(&arguments, 1)),
+           [&] {
+             return MemoryOfCommand{to, from};
+           },
+           {.counted_as = LaunchCounter::kCopies});
     if (&source != &stream)
       order(stream, source);  // memory freed there is not reused before it has been read
-    if (settings().launch_blocking) stream.synchronize();
   });
 }
 

@@ -1,4 +1,4 @@
-#include "ops/launch/statistics.h"
+#include "backend/launch_statistics.h"
 
 #include "bindings/bindings.h"
 #include "ops/launch/sync_debug.h"
@@ -9,12 +9,19 @@ namespace openreg::bindings {
 namespace {
 
 nb::dict launches() {
-  const ops::LaunchStats stats = ops::launch_stats();
+  using backend::counted;
+  using backend::LaunchCounter;
   nb::dict result;
-  result["structured"] = stats.structured;
-  result["boxed"] = stats.boxed;
-  result["synchronous"] = stats.synchronous;
-  result["host_waits"] = stats.host_waits;
+  result["typed"] = counted(LaunchCounter::kTyped);
+  result["boxed"] = counted(LaunchCounter::kBoxed);
+  result["synchronous"] = counted(LaunchCounter::kSynchronous);
+  result["copies"] = counted(LaunchCounter::kCopies);
+  result["host_waits"] = counted(LaunchCounter::kHostWaits);
+  result["plan_hits"] = counted(LaunchCounter::kPlanHits);
+  result["plans_made"] = counted(LaunchCounter::kPlansMade);
+  result["probes"] = counted(LaunchCounter::kProbes);
+  result["probe_ns"] = counted(LaunchCounter::kProbeNanoseconds);
+  result["probe_bytes"] = counted(LaunchCounter::kProbeBytes);
   return result;
 }
 
@@ -36,7 +43,7 @@ nb::dict scheduler() {
 
 void init_statistics(nb::module_& m) {
   m.def("launch_stats", &launches, "How operators reached the device so far.");
-  m.def("reset_launch_stats", &ops::reset_launch_stats);
+  m.def("reset_launch_stats", &backend::reset_launch_counters);
   m.def("set_sync_debug_mode",
         [](int mode) { ops::set_sync_debug_mode(static_cast<ops::SyncDebugMode>(mode)); });
   m.def("get_sync_debug_mode", [] { return static_cast<int>(ops::sync_debug_mode()); });

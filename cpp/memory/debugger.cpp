@@ -306,8 +306,8 @@ void Debugger::record_stream(DeviceHeap& heap, void* address, Stream& stream) {
   heap.record_stream(block, stream);
 }
 
-void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
-                      std::span<const void* const> memory) {
+void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
+                      const std::function<void()>& enqueue) {
   std::vector<std::uint64_t> foreign;
   {
     const std::lock_guard lock(mutex_);
@@ -326,7 +326,7 @@ void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const std:
                   " was called with memory that has been freed: " + records_.at(id).describe());
     }
   }
-  stream.submit(kernel, arguments);
+  enqueue();
   if (foreign.empty()) return;
   const auto done = std::make_shared<Event>();
   done->record(stream);

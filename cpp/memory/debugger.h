@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,10 +36,11 @@ class Debugger {
                          const Context& context = {});
   void record_stream(DeviceHeap& heap, void* address, Stream& stream);
 
-  /// Submits a command that uses `memory`, which begins where blocks do; what is not of this
-  /// device's blocks is ignored. Throws Error, and submits nothing, if it has been freed.
-  void submit(Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
-              std::span<const void* const> memory);
+  /// Around the submission of a command that uses `memory`, which begins where blocks do; what is
+  /// not of this device's blocks is ignored. Throws Error, and submits nothing, if it has been
+  /// freed. `enqueue` submits the command to `stream`.
+  void submit(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
+              const std::function<void()>& enqueue);
 
   /// Throws Error if something was written beyond one of the device's blocks. The device should be
   /// idle: what runs now may go unnoticed.

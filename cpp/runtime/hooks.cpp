@@ -9,6 +9,7 @@ namespace {
 struct Installed {
   std::atomic<decltype(Hooks::enter_commands)> enter_commands{nullptr};
   std::atomic<decltype(Hooks::leave_commands)> leave_commands{nullptr};
+  std::atomic<decltype(Hooks::describe)> describe{nullptr};
   std::atomic<decltype(Hooks::begin_work)> begin_work{nullptr};
   std::atomic<decltype(Hooks::end_work)> end_work{nullptr};
   std::atomic<decltype(Hooks::begin_wait)> begin_wait{nullptr};
@@ -28,6 +29,7 @@ void install_hooks(const Hooks& hooks) {
   // The second of a pair first: who sees the first sees the second.
   replace(g_hooks.leave_commands, hooks.leave_commands);
   replace(g_hooks.enter_commands, hooks.enter_commands);
+  replace(g_hooks.describe, hooks.describe);
   replace(g_hooks.end_work, hooks.end_work);
   replace(g_hooks.begin_work, hooks.begin_work);
   replace(g_hooks.end_wait, hooks.end_wait);
@@ -41,6 +43,7 @@ Hooks current_hooks() noexcept {
   if (hooks.enter_commands) {
     hooks.leave_commands = g_hooks.leave_commands.load(std::memory_order_acquire);
   }
+  hooks.describe = g_hooks.describe.load(std::memory_order_acquire);
   hooks.begin_work = g_hooks.begin_work.load(std::memory_order_acquire);
   if (hooks.begin_work) hooks.end_work = g_hooks.end_work.load(std::memory_order_acquire);
   hooks.begin_wait = g_hooks.begin_wait.load(std::memory_order_acquire);

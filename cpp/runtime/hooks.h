@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <string>
 
 namespace openreg {
 
@@ -12,6 +14,9 @@ struct Hooks {
   /// owner.
   void* (*enter_commands)(bool engine) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
+
+  /// The sentence of an exception; null: what() of those that have one.
+  std::string (*describe)(const std::exception_ptr& error) = nullptr;
 
   /// Around a command that an engine runs and that is expected to take one thread `work`
   /// microseconds, more than 0. What the first returns is given to the second. They must not throw.

@@ -4,7 +4,7 @@
 #include <ATen/ops/index_select_native.h>
 
 #include "backend/library.h"
-#include "ops/launch/launch.h"
+#include "ops/launch/submit.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/typed_arguments.h"
 
@@ -12,11 +12,11 @@ namespace openreg::ops {
 
 namespace {
 
-void run_index_select(const Kernel&, std::span<const std::byte> command) {
+void run_index_select(const OpKernel&, ArgumentReader& reader) {
   KernelCall<at::Tensor&(const at::Tensor&, std::int64_t, const at::Tensor&, at::Tensor&)>::run(
-      command, &at::native::index_select_out_cpu_);
+      reader, &at::native::index_select_out_cpu_);
 }
-const Kernel index_select_kernel{"aten::index_select", &run_index_select};
+const OpKernel index_select_kernel{"aten::index_select", &run_index_select};
 
 /// Checks what needs no data, with CPU's sentences, and returns the result's sizes. An index out of
 /// range is found by the kernel, so it is an error of the stream.

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "ops/launch/launch.h"
+#include "ops/launch/submit.h"
 #include "ops/wire/typed_arguments.h"
 
 namespace openreg::ops {
@@ -15,19 +15,19 @@ class FunctionKernel;
 template <class... A, void (*kFunction)(A...)>
 class FunctionKernel<kFunction> {
  public:
-  explicit FunctionKernel(const char* name, Arguments known = Arguments::kUnknown)
-      : kernel_(name, &run), known_(known) {}
+  explicit FunctionKernel(const char* name, Takes takes = Takes::kMaybe)
+      : kernel_(name, &run), takes_(takes) {}
 
   /// With tensors of `device`.
   void launch(c10::Device device, const std::remove_cvref_t<A>&... arguments) const {
     ArgumentWriter writer(kernel_.name(), device);
     (write<A>(writer, arguments), ...);
-    ops::launch(kernel_, writer, Tier::kStructured, known_);
+    ops::launch(kernel_, writer, takes_);
   }
 
  private:
-  static void run(std::span<const std::byte> command) {
-    KernelCall<void(A...)>::run(command, kFunction);
+  static void run(const OpKernel&, ArgumentReader& reader) {
+    KernelCall<void(A...)>::run(reader, kFunction);
   }
 
   template <class T, class V>
@@ -39,8 +39,8 @@ class FunctionKernel<kFunction> {
     }
   }
 
-  const Kernel kernel_;
-  const Arguments known_;
+  const OpKernel kernel_;
+  const Takes takes_;
 };
 
 }  // namespace openreg::ops

@@ -4,6 +4,8 @@
 
 #include <atomic>
 
+#include "backend/launch_statistics.h"
+
 namespace openreg::ops {
 
 namespace {
@@ -20,6 +22,7 @@ void set_sync_debug_mode(SyncDebugMode mode) noexcept {
 SyncDebugMode sync_debug_mode() noexcept { return g_mode.load(std::memory_order_relaxed); }
 
 void announce_host_wait() {
+  backend::count(backend::LaunchCounter::kHostWaits);
   switch (sync_debug_mode()) {
     case SyncDebugMode::kDefault:
       return;

@@ -117,9 +117,9 @@ void with_replacement(backend::PhiloxState philox, const at::Tensor& probabiliti
 
 // Zeros, which a trial has, are no distribution; the dtypes are checked at the call.
 const FunctionKernel<&without_replacement> without_replacement_kernel{"aten::multinomial",
-                                                                      Arguments::kKnown};
+                                                                      Takes::kAll};
 const FunctionKernel<&with_replacement> with_replacement_kernel{
-    "aten::multinomial_with_replacement", Arguments::kKnown};
+    "aten::multinomial_with_replacement", Takes::kAll};
 
 /// \param self [categories] or [distributions, categories], floating; rows need not sum to 1.
 /// \return int64 [samples] or [distributions, samples].

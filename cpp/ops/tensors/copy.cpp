@@ -14,7 +14,7 @@
 #include "backend/exception.h"
 #include "backend/library.h"
 #include "backend/stream.h"
-#include "ops/launch/launch.h"
+#include "ops/launch/submit.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/tensors/storage.h"
 #include "runtime/event.h"
@@ -37,17 +37,16 @@ namespace openreg::ops {
 // broadcasting.
 namespace {
 
-void run_copy(const Kernel&, std::span<const std::byte> command) {
-  ArgumentReader reader(command);
+void run_copy(const OpKernel&, ArgumentReader& reader) {
   auto& destination = reader.tensor();
   at::native::copy_(destination, reader.tensor(), /*non_blocking=*/false);
 }
-const Kernel copy_kernel{"aten::copy_", &run_copy};
-const Kernel transfer_kernel{"aten::_copy_from", &run_copy, {.engine = EngineKind::kCopy}};
+const OpKernel copy_kernel{"aten::copy_", &run_copy};
+const OpKernel transfer_kernel{"aten::_copy_from", &run_copy, {.engine = EngineKind::kCopy}};
 
 /// The kernel for a copy from one memory to another. Long ones are the copy engine's; handing a
 /// stream over to it and back costs some 40 us, a tenth of the time of this many bytes.
-const Kernel& kernel_between_memories(const at::Tensor& destination) {
+const OpKernel& kernel_between_memories(const at::Tensor& destination) {
   constexpr std::size_t kLong = std::size_t{4} << 20;
   return destination.nbytes() >= kLong ? transfer_kernel : copy_kernel;
 }
@@ -104,7 +103,7 @@ void copy_within_device(const at::Tensor& source, const at::Tensor& destination)
 void copy_between_devices(const at::Tensor& source, const at::Tensor& destination) {
   auto& from = backend::current_stream(source.device().index());
   auto& to = backend::current_stream(destination.device().index());
-  const Kernel& kernel = kernel_between_memories(destination);
+  const OpKernel& kernel = kernel_between_memories(destination);
   ArgumentWriter writer(kernel.name(), source.device());
   writer.tensor_of_any_device(destination, Access::kWrite);  // may queue work of the destination
   writer.tensor(source);
@@ -124,7 +123,7 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& destinatio
 void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   const auto device = destination.device();
   if (is_async_with(source, non_blocking)) {
-    const Kernel& kernel = kernel_between_memories(destination);
+    const OpKernel& kernel = kernel_between_memories(destination);
     ArgumentWriter writer(kernel.name(), device);
     writer.tensor(destination, Access::kWrite);
     writer.pinned_tensor(source, Access::kRead);
@@ -147,7 +146,7 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
 void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   const auto device = source.device();
   if (is_async_with(destination, non_blocking)) {
-    const Kernel& kernel = kernel_between_memories(destination);
+    const OpKernel& kernel = kernel_between_memories(destination);
     ArgumentWriter writer(kernel.name(), device);
     writer.pinned_tensor(destination, Access::kWrite);
     writer.tensor(source);

@@ -1,17 +1,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
-namespace openreg::ops {
+#include "ops/launch/below_autograd.h"
 
-/// For code that runs CPU kernels on the calling thread: autograd and autocast have been dealt with
-/// above the backend.
-class BelowAutograd {
-  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-                                            c10::autocast_dispatch_keyset};
-};
+namespace openreg::ops {
 
 /// Device tensors as CPU tensors over the same memory, for a kernel that the calling thread runs
 /// itself once the stream is idle, and the way back for what the kernel made and changed. One alias

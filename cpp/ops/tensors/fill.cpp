@@ -6,35 +6,30 @@
 #include <cstdint>
 
 #include "backend/library.h"
-#include "ops/launch/launch.h"
+#include "ops/launch/submit.h"
 #include "ops/wire/typed_arguments.h"
 
 namespace openreg::ops {
 
 namespace {
 
-void run_fill(const Kernel&, std::span<const std::byte> command) {
-  ArgumentReader reader(command);
+void run_fill(const OpKernel&, ArgumentReader& reader) {
   auto& self = reader.tensor();
   at::native::fill_(self, ArgumentOf<at::Scalar>::read(reader));
 }
-const Kernel fill_kernel{"aten::fill_.Scalar", &run_fill};
+const OpKernel fill_kernel{"aten::fill_.Scalar", &run_fill};
 
-void run_fill_tensor(const Kernel&, std::span<const std::byte> command) {
-  ArgumentReader reader(command);
+void run_fill_tensor(const OpKernel&, ArgumentReader& reader) {
   auto& self = reader.tensor();
   at::native::fill_(self, reader.tensor());
 }
-const Kernel fill_tensor_kernel{"aten::fill_.Tensor", &run_fill_tensor};
+const OpKernel fill_tensor_kernel{"aten::fill_.Tensor", &run_fill_tensor};
 
-void run_zero(const Kernel&, std::span<const std::byte> command) {
-  ArgumentReader reader(command);
-  at::native::zero_(reader.tensor());
-}
-const Kernel zero_kernel{"aten::zero_", &run_zero};
+void run_zero(const OpKernel&, ArgumentReader& reader) { at::native::zero_(reader.tensor()); }
+const OpKernel zero_kernel{"aten::zero_", &run_zero};
 
 // Memory that several elements share may be filled, as on the CPU: they all get the same value.
-ArgumentWriter writer_for(const Kernel& kernel, const at::Tensor& self) {
+ArgumentWriter writer_for(const OpKernel& kernel, const at::Tensor& self) {
   ArgumentWriter writer(kernel.name(), self.device());
   writer.tensor(self, Access::kWrite);
   return writer;

@@ -2,7 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "backend/library.h"
-#include "ops/launch/launch.h"
+#include "ops/launch/submit.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {

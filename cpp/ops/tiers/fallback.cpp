@@ -5,15 +5,15 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_set>
 
 #include "backend/device.h"
 #include "backend/device_type.h"
 #include "backend/generator.h"
 #include "backend/library.h"
-#include "ops/launch/launch.h"
+#include "ops/launch/submit.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/tiers/boxed.h"
+#include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/same_device.h"
 
@@ -26,22 +26,6 @@ namespace openreg::ops {
 // in Python run where Python expects them. The price is that the host waits; launch_stats() counts
 // it.
 namespace {
-
-/// Arguments that may be CPU tensors although the others are on a device, as with CUDA.
-bool takes_cpu_tensors(const c10::OperatorHandle& op, const std::string& argument) {
-  static const std::unordered_set<std::string> arguments{
-      "aten::_index_put_impl_ indices",        //
-      "aten::_pack_padded_sequence lengths",   //
-      "aten::_ctc_loss.Tensor input_lengths",  //
-      "aten::_ctc_loss.Tensor target_lengths", "aten::_nested_from_padded cpu_nested_shape_example",
-  };
-  const auto& name = op.operator_name();
-  static const std::unordered_set<std::string> pytorchs{"aten", "quantized", "_quantized",
-                                                        "sparse"};
-  const auto space = name.getNamespace();  // a custom operator knows what it takes
-  if (!space || pytorchs.count(std::string(*space)) == 0) return true;
-  return arguments.count(c10::toString(name) + " " + argument) != 0;
-}
 
 /// Finds the device of a call and refuses mixed ones with CPU's sentence.
 class CallDevice {
@@ -56,7 +40,8 @@ class CallDevice {
     }
     // A number; but no copy of its value can stand for what the operator changes.
     const bool number = tensor.dim() == 0 && !is_written(argument.alias_info());
-    if (!number && !cpu_tensor_ && !takes_cpu_tensors(op_, argument.name())) {
+    if (!number && !cpu_tensor_ &&
+        !takes_cpu_tensors(c10::toString(op_.operator_name()).c_str(), argument.name().c_str())) {
       cpu_tensor_ = tensor.device();
     }
   }
@@ -190,7 +175,7 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
     }
   }
 
-  count_launch(Tier::kSynchronous);
+  backend::count(LaunchCounter::kSynchronous);
   {
     const BelowAutograd below_autograd;
     cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);

@@ -11,7 +11,8 @@
 #include <tuple>
 #include <type_traits>
 
-#include "ops/launch/launch.h"
+#include "ops/launch/submit.h"
+#include "ops/tiers/structured_call.h"
 #include "ops/tiers/structured_outputs.h"
 #include "ops/wire/same_device.h"
 #include "ops/wire/typed_arguments.h"
@@ -92,47 +93,78 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
   // see to the devices.
   static constexpr bool kTakesNumbers = std::is_base_of_v<at::TensorIteratorBase, Meta>;
 
+  using Outputs = std::array<at::Tensor, kOutputs>;
+
   static R functional(A... args) {
-    Call call(Form::kFunctional);
-    submit(call, args...);
-    return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return R(std::move(call.output(I))...);
-    }
+    Outputs outputs;
+    call(Form::kFunctional, outputs, args...);
+    return [&]<std::size_t... I>(std::index_sequence<I...>) { return R(std::move(outputs[I])...); }
     (std::make_index_sequence<kOutputs>());
   }
 
-  static void out(const std::array<at::Tensor, kOutputs>& outs, A... args) {
-    Call call(Form::kOut);
-    for (std::size_t i = 0; i < kOutputs; ++i) call.output(i) = outs[i];
-    submit(call, args...);
-  }
+  static void out(Outputs outputs, A... args) { call(Form::kOut, outputs, args...); }
 
   static void inplace(A... args) {
-    Call call(Form::kInplace);
-    call.output(0) = std::get<0>(std::forward_as_tuple(args...));
-    submit(call, args...);
+    Outputs outputs{std::get<0>(std::forward_as_tuple(args...))};
+    call(Form::kInplace, outputs, args...);
   }
 
  private:
-  static void run(std::span<const std::byte> command) {
-    KernelCall<typename Out::schema>::run(command, kKernel);
+  static void run(const OpKernel&, ArgumentReader& reader) {
+    KernelCall<typename Out::schema>::run(reader, kKernel);
   }
-  static inline const Kernel kernel_{operator_name(Functional::name, Functional::overload_name),
-                                     &run};
+  static inline const OpKernel kernel_{operator_name(Functional::name, Functional::overload_name),
+                                       &run};
 
-  static void submit(Call& call, A... args) {
+  static void call(Form form, Outputs& outputs, A... args) {
+    StructuredCall tensors(kTakesNumbers);
+    (tensors.see(args), ...);
+    const auto device = tensors.device();
+    if (!device) return plan(form, outputs, nullptr, args...);
+    ArgumentWriter writer(kernel_.name(), *device);
+    (ArgumentOf<A>::write(writer, args), ...);
+    writer.sign_value(form);
+    if (form != Form::kFunctional) write_outputs(writer, outputs);
+    const auto signature = writer.signature(&kernel_);
+    const auto known = PlanCache::find(signature);
+    if (known == nullptr) return plan(form, outputs, &signature, args...);
+    if (form == Form::kFunctional) {
+      for (std::size_t i = 0; i < kOutputs; ++i)
+        outputs[i] = make_result(*device, known->results[i]);
+      write_outputs(writer, outputs);
+    }
+    submit(kernel_, writer, *known);
+  }
+
+  static void write_outputs(ArgumentWriter& writer, const Outputs& outputs) {
+    for (const auto& output : outputs) writer.tensor(output, Access::kWrite);
+  }
+
+  /// Asks the meta function, makes the call, and keeps the plan for those with the same signature,
+  /// which is null where calls cannot be told apart by one.
+  static void plan(Form form, Outputs& outputs, const SignatureView* signature, A... args) {
     if constexpr (!kTakesNumbers) {
       SameDevice devices(kernel_.name());
       (check_device(devices, args), ...);
     }
-    call.meta(ArgumentOf<A>::meta(args)...);
-    // Other meta functions leave it to kernels whether some sizes fit (the bias of addmm).
-    ArgumentWriter writer(kernel_.name(), call.output(0).device(),
-                          kTakesNumbers ? Detail::kDtypes : Detail::kEqualSizes);
-    const auto dtype = all_take_default_dtype(args...) ? call.floating_computation() : std::nullopt;
+    Call meta_call(form);
+    for (std::size_t i = 0; i < kOutputs; ++i) meta_call.output(i) = outputs[i];
+    const OutputSizes given(outputs);
+    meta_call.meta(ArgumentOf<A>::meta(args)...);
+    for (std::size_t i = 0; i < kOutputs; ++i) outputs[i] = meta_call.output(i);
+    ArgumentWriter writer(kernel_.name(), outputs[0].device());
+    const auto dtype =
+        all_take_default_dtype(args...) ? meta_call.floating_computation() : std::nullopt;
     (write(writer, args, dtype), ...);
-    for (std::size_t i = 0; i < kOutputs; ++i) writer.tensor(call.output(i), Access::kWrite);
-    launch(kernel_, writer, Tier::kStructured);
+    write_outputs(writer, outputs);
+    auto made = plan_structured(kernel_, writer, kTakesNumbers);
+    if (signature == nullptr || dtype || (form == Form::kOut && !given.are_of(outputs))) {
+      return submit_unplanned(kernel_, writer, made);
+    }
+    if (form == Form::kFunctional) {
+      for (const auto& output : outputs) made.results.push_back(Geometry::of(output));
+    }
+    submit(kernel_, writer, *PlanCache::insert(*signature, std::move(made)));
   }
 
   template <class T>

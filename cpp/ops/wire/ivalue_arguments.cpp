@@ -1,7 +1,6 @@
 #include "ops/wire/ivalue_arguments.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <string_view>
 
@@ -34,7 +33,7 @@ bool is_number(const c10::Type& type) {
 template <class List>
 void write_list(ArgumentWriter& writer, Tag tag, const List& list) {
   writer.value(tag);
-  writer.value<std::uint64_t>(list.size());
+  writer.carry<std::uint64_t>(list.size());
   writer.sign(list.size());
 }
 
@@ -101,27 +100,31 @@ bool travels(const c10::Type& type) {
 }
 
 bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::Type& type,
-                  Access access, bool numbers_count) {
-  const bool sign_number = numbers_count || !is_number(type);
+                  Access access, Numbers numbers) {
+  const bool scales = numbers == Numbers::kScale && is_number(type);
+  const auto write_number = [&](Tag tag, const auto& number) {
+    writer.value(tag);
+    writer.carry(number);
+    scales ? writer.sign_number(number) : writer.sign_value(number);
+  };
   if (value.isNone()) {
     writer.value(Tag::kNone);
   } else if (value.isTensor()) {
     writer.value(Tag::kTensor);
     writer.tensor(value.toTensor(), access);
   } else if (value.isInt()) {
-    writer.value(Tag::kInt);
-    writer.value(value.toInt());
-    if (sign_number) writer.sign(static_cast<std::uint64_t>(value.toInt()));
+    write_number(Tag::kInt, value.toInt());
   } else if (value.isBool()) {
     writer.value(Tag::kBool);
     writer.value(value.toBool());
   } else if (value.isDouble()) {
-    writer.value(Tag::kDouble);
-    writer.value(value.toDouble());
-    if (sign_number) writer.sign(std::bit_cast<std::uint64_t>(value.toDouble()));
+    write_number(Tag::kDouble, value.toDouble());
   } else if (value.isComplexDouble()) {
+    const auto number = value.toComplexDouble();
     writer.value(Tag::kComplex);
-    writer.value(value.toComplexDouble());
+    writer.carry(number);
+    writer.sign_value(number.real());
+    writer.sign_value(number.imag());
   } else if (value.isString()) {
     const std::string_view text = value.toStringRef();
     writer.value(Tag::kString);
@@ -131,17 +134,11 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
   } else if (value.isIntList()) {
     const auto list = value.toIntVector();
     write_list(writer, Tag::kIntList, list);
-    for (const auto element : list) {
-      writer.value(element);
-      writer.sign(static_cast<std::uint64_t>(element));
-    }
+    for (const auto element : list) writer.value(element);
   } else if (value.isDoubleList()) {
     const auto list = value.toDoubleVector();
     write_list(writer, Tag::kDoubleList, list);
-    for (const auto element : list) {
-      writer.value(element);
-      writer.sign(std::bit_cast<std::uint64_t>(element));
-    }
+    for (const auto element : list) writer.value(element);
   } else if (value.isBoolList()) {
     const auto list = value.toBoolList();
     write_list(writer, Tag::kBoolList, list);

@@ -4,7 +4,8 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
-#include "ops/wire/arguments.h"
+#include "ops/wire/argument_reader.h"
+#include "ops/wire/argument_writer.h"
 
 namespace openreg::ops {
 
@@ -17,11 +18,14 @@ bool is_written(const c10::AliasInfo* alias);
 /// streams, storages, dictionaries and the like cannot.
 bool travels(const c10::Type& type);
 
+/// What is known of an operator's floating-point numbers and Scalars: they may decide how a call
+/// ends, or they only scale, and their kind decides (number.h).
+enum class Numbers : bool { kDecide, kScale };
+
 /// Writes one argument. Tensors of the list type that indexing takes may be on the CPU: they are
-/// copied to the device first. `numbers_count`: floating-point numbers and Scalars are part of the
-/// signature too. False: this value cannot travel (a symbolic integer).
+/// copied to the device first. False: this value cannot travel (a symbolic integer).
 bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::Type& type,
-                  Access access, bool numbers_count);
+                  Access access, Numbers numbers);
 
 /// Reads it back; a device has become the CPU.
 c10::IValue read_ivalue(ArgumentReader& reader);

@@ -13,7 +13,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "ops/wire/arguments.h"
+#include "ops/wire/argument_reader.h"
+#include "ops/wire/argument_writer.h"
 
 namespace openreg::ops {
 
@@ -63,18 +64,7 @@ struct Argument<std::optional<at::Tensor>> {
 template <>
 struct Argument<at::Scalar> {
   using Held = at::Scalar;
-  static void write(ArgumentWriter& writer, const at::Scalar& value) {
-    writer.value(value.type());
-    if (value.isComplex()) {
-      writer.value(value.toComplexDouble());
-    } else if (value.isFloatingPoint()) {
-      writer.value(value.toDouble());
-    } else if (value.type() == at::kUInt64) {
-      writer.value(value.toUInt64());
-    } else {
-      writer.value(value.toLong());
-    }
-  }
+  static void write(ArgumentWriter& writer, const at::Scalar& value) { writer.number(value); }
   static Held read(ArgumentReader& reader) {
     const auto type = reader.value<at::ScalarType>();
     if (at::isComplexType(type)) return reader.value<c10::complex<double>>();
@@ -192,7 +182,8 @@ template <>
 struct Argument<at::ITensorListRef> {
   using Held = std::vector<at::Tensor>;
   static void write(ArgumentWriter& writer, const at::ITensorListRef& value) {
-    writer.value<std::uint64_t>(value.size());
+    writer.carry<std::uint64_t>(value.size());
+    writer.sign(value.size());
     for (const auto& tensor : value) writer.tensor(tensor);
   }
   static Held read(ArgumentReader& reader) {
@@ -211,7 +202,8 @@ struct Argument<c10::List<std::optional<at::Tensor>>> {
   using List = c10::List<std::optional<at::Tensor>>;
   using Held = List;
   static void write(ArgumentWriter& writer, const List& value) {
-    writer.value<std::uint64_t>(value.size());
+    writer.carry<std::uint64_t>(value.size());
+    writer.sign(value.size());
     for (const auto& element : value) {
       const std::optional<at::Tensor> index = element;
       const auto tensor = index ? *index : at::Tensor();
@@ -261,18 +253,16 @@ struct KernelSignature<R(A...)> {
   using Type = R(typename KernelParameter<A>::Type...);
 };
 
-/// Reads the arguments of a command and calls a CPU kernel with them.
+/// Reads a command's arguments and calls a CPU kernel with them.
 template <class Schema>
 struct KernelCall;
 template <class R, class... A>
 struct KernelCall<R(A...)> {
   template <class Function>
-  static void run(std::span<const std::byte> command, Function* kernel) {
-    ArgumentReader reader(command);
+  static void run(ArgumentReader& reader, Function* kernel) {
     std::tuple<typename ArgumentOf<A>::Held...> held{
         ArgumentOf<A>::read(reader)...};  // braces: in order
     std::apply([&](auto&... each) { kernel(ArgumentOf<A>::pass(each)...); }, held);
-    reader.settle_outputs();
   }
 };
 

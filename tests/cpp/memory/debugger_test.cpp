@@ -46,7 +46,7 @@ class DebuggerTest : public ::testing::Test {
   }
   void use(void* address, Stream& on) {
     const void* const memory[] = {address};
-    Debugger::get()->submit(on, empty_kernel(), {}, memory);
+    Debugger::get()->submit(on, empty_kernel(), memory, [&] { submit_nothing(on); });
   }
   void write(void* address, Stream& on) {
     submit(on, [to = aperture(address)] { *to = std::byte{1}; });

@@ -1,4 +1,4 @@
-#include "ops/wire/arguments.h"
+#include "ops/wire/argument_writer.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

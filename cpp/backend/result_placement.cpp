@@ -1,0 +1,69 @@
+#include "backend/result_placement.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace openreg::backend {
+
+namespace {
+
+constinit thread_local AllocationLog* t_log = nullptr;
+constinit thread_local ResultPlacement* t_placement = nullptr;
+
+void keep(void*) {}  // the memory is the device's
+
+}  // namespace
+
+/// PyTorch's CPU allocator, but for threads that run such a kernel.
+class ServingAllocator final : public c10::Allocator {
+ public:
+  explicit ServingAllocator(c10::Allocator& beneath) : beneath_(beneath) {}
+
+  /// Takes the place of the CPU's allocator, when it is needed first.
+  static void install() {
+    static const bool installed = [] {
+      c10::SetCPUAllocator(new ServingAllocator(*c10::GetCPUAllocator()));
+      return true;
+    }();
+    static_cast<void>(installed);
+  }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (t_placement != nullptr) {
+      const auto number = t_placement->next_++;
+      for (const auto& place : t_placement->places_) {
+        // No context: who wants raw memory, to free it by the address, is refused it by PyTorch.
+        if (place.allocation == number && place.bytes == bytes)
+          return {place.memory, nullptr, &keep, c10::Device(c10::kCPU)};
+      }
+    }
+    auto memory = beneath_.allocate(bytes);
+    if (t_log != nullptr) t_log->addresses_.push_back(memory.get());
+    return memory;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return beneath_.raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    beneath_.copy_data(to, from, bytes);
+  }
+
+ private:
+  c10::Allocator& beneath_;
+};
+
+AllocationLog::AllocationLog() : outer_(std::exchange(t_log, this)) { ServingAllocator::install(); }
+AllocationLog::~AllocationLog() { t_log = outer_; }
+
+std::int32_t AllocationLog::number_of(const void* address) const {
+  const auto found = std::find(addresses_.rbegin(), addresses_.rend(), address);
+  if (found == addresses_.rend()) return kNone;
+  return static_cast<std::int32_t>(addresses_.rend() - found) - 1;
+}
+
+ResultPlacement::ResultPlacement(std::span<const Placement> places)
+    : places_(places), outer_(std::exchange(t_placement, this)) {}
+ResultPlacement::~ResultPlacement() { t_placement = outer_; }
+
+}  // namespace openreg::backend

@@ -1,0 +1,29 @@
+#include "backend/submit.h"
+
+#include "backend/exception.h"
+#include "memory/debugger.h"
+#include "runtime/settings.h"
+
+namespace openreg::backend {
+
+void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
+            c10::function_ref<MemoryOfCommand()> memory, const Submission& how) {
+  translate_errors([&] {
+    const auto enqueue = [&] {
+      if (how.waits || settings().launch_blocking) {
+        stream.submit_and_wait(kernel, arguments);
+      } else {
+        stream.submit(kernel, arguments, how.work);
+      }
+    };
+    if (auto* debugger = memory::Debugger::get()) {
+      const auto used = memory();
+      debugger->submit(stream, kernel, {used.data(), used.size()}, enqueue);
+    } else {
+      enqueue();
+    }
+  });
+  count(how.counted_as);
+}
+
+}  // namespace openreg::backend

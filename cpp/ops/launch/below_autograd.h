@@ -1,0 +1,14 @@
+#pragma once
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace openreg::ops {
+
+/// For code that runs CPU kernels on the calling thread: autograd and autocast have been dealt with
+/// above the backend.
+class BelowAutograd {
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                                            c10::autocast_dispatch_keyset};
+};
+
+}  // namespace openreg::ops

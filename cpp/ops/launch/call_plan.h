@@ -1,0 +1,66 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ops/wire/signature.h"
+#include "runtime/command.h"
+
+namespace openreg::ops {
+
+/// How a result looks; `defined` is false for an undefined tensor.
+struct Geometry {
+  bool defined = false;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  c10::SmallVector<std::int64_t, 5> sizes;
+  c10::SmallVector<std::int64_t, 5> strides;
+
+  template <class Tensor>
+  static Geometry of(const Tensor& tensor) {
+    if (!tensor.defined()) return {};
+    return {true,
+            tensor.scalar_type(),
+            {tensor.sizes().begin(), tensor.sizes().end()},
+            {tensor.strides().begin(), tensor.strides().end()}};
+  }
+};
+
+/// What a call will do, decided once for all calls of one signature.
+struct CallPlan {
+  /// False: the calling thread runs the CPU's kernel itself, once the stream is idle.
+  bool asynchronous = true;
+  /// The call waits for its command: only the kernel knows whether it takes such arguments.
+  bool waits = false;
+  /// Tensors of its commands may look different: outputs that are given.
+  bool varies = false;
+  /// The command must not report warnings: the call has.
+  bool drops_warnings = false;
+  /// Of new results, then of out arguments.
+  c10::SmallVector<Geometry, 3> results{};
+  /// Which of its allocations each new result comes from (backend/result_placement.h).
+  c10::SmallVector<std::int32_t, 3> allocations{};
+  /// What every call of this signature warns of.
+  std::vector<c10::Warning> warnings{};
+  Work work = 0;
+};
+
+/// A plan in the cache.
+struct KeptPlan : CallPlan {
+  KeptPlan(const SignatureView& of, CallPlan plan, std::uint64_t number)
+      : CallPlan(std::move(plan)), signature(of), id(number) {}
+
+  const Signature signature;
+  const std::uint64_t id;  ///< not 0; see CommandHeader
+  mutable std::atomic<std::uint64_t> last_used{0};
+};
+using PlanPtr = std::shared_ptr<const KeptPlan>;
+
+}  // namespace openreg::ops

@@ -1,0 +1,130 @@
+#include "ops/launch/probe.h"
+
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "backend/compute_threads.h"
+#include "backend/denormals.h"
+#include "backend/launch_statistics.h"
+#include "ops/launch/below_autograd.h"
+#include "ops/launch/plan_cache.h"
+#include "ops/wire/stand_in.h"
+
+namespace openreg::ops {
+
+// Note [Probes]
+//
+// CPU kernels find out about dtypes they do not take ("bitwise_and_cpu" not implemented for
+// 'Float') when they run. On the device that is after the call, and would be an error of the
+// stream; a GPU's kernels are chosen on the host, so there it is an error of the call. To be that
+// here too, the first call with new dtypes, dimensions, flags or strings, and where meta functions
+// do not see to them with new integers and new sizes that are equal, tries the kernel on the
+// calling thread, on tensors of zeros: small ones, which costs next to nothing, and where a kernel
+// does not take such shapes, in full size. Zeros are indices in range, so errors that depend on
+// data stay errors of the stream; integers that may not be zero (divisors, pivots) are tried as
+// ones after that. A probe that fails proves nothing (zeros are a singular matrix): then the call
+// waits for the real command, as it does where written memory overlaps, which kernels may refuse.
+// Numbers that come with the call are tried as they are; those of which only the kind counts
+// (number.h) stand for all of their kind.
+//
+// Warnings of a probe that passes are those of the call. ATen gives many of them once in a process,
+// others each time: a second probe tells which.
+namespace {
+
+class Collected : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { warnings.push_back(warning); }
+
+  std::vector<c10::Warning> warnings;
+};
+
+using Attempt = c10::function_ref<bool(std::span<const std::byte>)>;
+
+void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes) {
+  using backend::LaunchCounter;
+  const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - begin;
+  backend::count(LaunchCounter::kProbes);
+  backend::count(LaunchCounter::kProbeNanoseconds, static_cast<std::uint64_t>(time.count()));
+  backend::count(LaunchCounter::kProbeBytes, bytes);
+}
+
+bool try_on(std::span<const std::byte> command, bool shrunk, Elements elements, Attempt attempt,
+            Collected& collected) {
+  const c10::WarningUtils::WarningHandlerGuard warnings(&collected);
+  const BelowAutograd below_autograd;
+  const bool flushes_denormals = backend::flush_denormals();
+  const auto begin = std::chrono::steady_clock::now();
+  std::size_t bytes = 0;
+  bool passes = false;
+  try {
+    const StandIn stand_in(command, shrunk, elements);
+    bytes = stand_in.bytes();
+    passes = attempt(stand_in.command());
+  } catch (const std::exception&) {  // that is the answer
+    passes = false;
+  }
+  count_probe(begin, bytes);
+  backend::set_flush_denormals(flushes_denormals);
+  // Autograd's thread launches, and does not wait: a team of its own would stay for this one time,
+  // and slow down that of the threads that compute (docs/architecture.md, "Streams"). One thread
+  // for the probe would not do: kernels choose algorithms, and layouts of results, by the number.
+  if (torch::autograd::get_current_graph_task_id() != -1) backend::release_team();
+  return passes;
+}
+
+bool has_integers(std::span<const std::byte> command) {
+  const auto tensors = tensors_of_command(command);
+  return std::any_of(tensors.begin(), tensors.end(), [](const TensorView& tensor) {
+    return c10::isIntegralType(tensor.dtype, /*includeBool=*/false);
+  });
+}
+
+}  // namespace
+
+Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
+  const auto command = arguments.finish();
+  Collected collected;
+  auto elements = Elements::kZeros;
+  if (!try_on(command, shrunk, elements, attempt, collected)) {
+    collected.warnings.clear();
+    elements = Elements::kOnes;
+    if (!has_integers(command) || !try_on(command, shrunk, elements, attempt, collected)) return {};
+  }
+  Findings findings{.passes = true, .warned = !collected.warnings.empty()};
+  if (findings.warned) {
+    Collected again;
+    try_on(command, shrunk, elements, attempt, again);
+    findings.warnings = again.warnings;
+    for (const auto& warning : collected.warnings) {
+      const bool every_time =
+          std::any_of(again.warnings.begin(), again.warnings.end(),
+                      [&](const c10::Warning& other) { return other.msg() == warning.msg(); });
+      if (!every_time) c10::warn(warning);  // the others are reported by each call, this one too
+    }
+  }
+  return findings;
+}
+
+Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail) {
+  c10::SmallVector<std::uint64_t, 64> words;
+  // Not the kernel's own address: that stands for whole calls.
+  const auto alike = arguments.signature(reinterpret_cast<const char*>(&kernel) + 1, detail, words);
+  if (const auto known = PlanCache::find(alike)) {
+    return {.passes = !known->waits, .warned = known->drops_warnings, .warnings = known->warnings};
+  }
+  const auto runs = [&](std::span<const std::byte> stand_in) {
+    kernel.run(stand_in);
+    return true;
+  };
+  auto findings = probe(arguments, /*shrunk=*/true, runs);
+  if (!findings.passes) findings = probe(arguments, /*shrunk=*/false, runs);
+  if (findings.passes) {
+    PlanCache::insert(alike, {.drops_warnings = findings.warned, .warnings = findings.warnings});
+  }
+  return findings;
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,71 @@
+#include "ops/launch/submit.h"
+
+#include "backend/exception.h"
+#include "backend/kernel_warnings.h"
+#include "backend/stream.h"
+#include "ops/launch/probe.h"
+#include "ops/launch/sync_debug.h"
+#include "ops/launch/work.h"
+
+namespace openreg::ops {
+
+namespace {
+
+backend::MemoryOfCommand memory_of(std::span<const std::byte> command) {
+  backend::MemoryOfCommand memory;
+  for (const auto& tensor : tensors_of_command(command)) memory.push_back(tensor.data);
+  return memory;
+}
+
+void submit(const OpKernel& kernel, ArgumentWriter& arguments, const backend::Submission& how,
+            std::uint64_t plan) {
+  if (how.waits) announce_host_wait();
+  const auto command = arguments.finish(plan);
+  backend::submit(
+      backend::current_stream(arguments.device().index()), kernel, command,
+      [&] { return memory_of(command); }, how);
+}
+
+}  // namespace
+
+void submit(const OpKernel& kernel, ArgumentWriter& arguments, const KeptPlan& plan,
+            LaunchCounter counted_as) {
+  for (const auto& warning : plan.warnings) c10::warn(warning);
+  if (plan.drops_warnings) arguments.drop_warnings();
+  submit(kernel, arguments,
+         backend::Submission{.counted_as = counted_as, .waits = plan.waits, .work = plan.work},
+         plan.varies ? 0 : plan.id);
+}
+
+void submit(const OpKernel& kernel, ArgumentWriter& arguments, const backend::Submission& how) {
+  submit(kernel, arguments, how, /*plan=*/0);
+}
+
+void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes) {
+  const auto signature = arguments.signature(&kernel);
+  auto plan = PlanCache::find(signature);
+  if (plan == nullptr) {
+    CallPlan made;
+    made.work = work_of(kernel.name(), arguments);
+    if (takes == Takes::kMaybe) {
+      const auto findings = probe_kernel(kernel, arguments, Detail::kDtypes);
+      made.waits = !findings.passes || arguments.written_memory_overlaps();
+      made.warnings = findings.warnings;
+      made.drops_warnings = findings.warned;
+    }
+    plan = PlanCache::insert(signature, std::move(made));
+  }
+  submit(kernel, arguments, *plan);
+}
+
+void wait_for_device(c10::Device device) {
+  announce_host_wait();
+  wait_for_device_again(device);
+}
+
+void wait_for_device_again(c10::Device device) {
+  backend::translate_errors([&] { backend::current_stream(device.index()).synchronize(); });
+  backend::KernelWarnings::raise_kept();
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "backend/submit.h"
+#include "ops/launch/op_kernel.h"
+#include "ops/launch/plan_cache.h"
+#include "ops/wire/argument_writer.h"
+
+namespace openreg::ops {
+
+using backend::LaunchCounter;
+
+/// Enqueues `kernel` with the arguments written, as the plan says, on the current stream of the
+/// writer's device. Decides nothing. Throws what backend::submit() throws.
+void submit(const OpKernel& kernel, ArgumentWriter& arguments, const KeptPlan& plan,
+            LaunchCounter counted_as = LaunchCounter::kTyped);
+/// The same for a call that has no plan.
+void submit(const OpKernel& kernel, ArgumentWriter& arguments, const backend::Submission& how);
+
+/// For operators that check their arguments and make their results themselves: plans what remains,
+/// whether the kernel takes such arguments at all (probe.h), and submits. With Takes::kAll the
+/// kernel takes all that the operator lets through.
+enum class Takes : bool { kMaybe, kAll };
+void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes = Takes::kMaybe);
+
+/// Waits until the current stream of `device` is idle, working meanwhile: for operators whose
+/// result the host needs. Counted, and announced to whoever looks for such waits (sync_debug.h).
+/// Throws what failed on the stream before.
+void wait_for_device(c10::Device device);
+
+/// The same within an operator that has waited already, for what it has queued itself since.
+void wait_for_device_again(c10::Device device);
+
+}  // namespace openreg::ops

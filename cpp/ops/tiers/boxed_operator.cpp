@@ -1,0 +1,196 @@
+#include "ops/tiers/boxed_operator.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/copy_native.h>
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+
+#include "backend/result_placement.h"
+
+#include "ops/tiers/quirks.h"
+#include "ops/tiers/structured_outputs.h"
+
+namespace openreg::ops {
+
+namespace {
+
+const char* name_of(const c10::OperatorHandle& op) {
+  return operator_name(op.schema().name().c_str(), op.schema().overload_name().c_str());
+}
+
+bool is_left_to_tier_3(const c10::OperatorHandle& op, const char* name) {
+  const bool is_random =  // draws from the generator that only tier 3 provides
+      op.hasTag(at::Tag::nondeterministic_seeded) && !has_quirk(name, Quirk::kNotRandom);
+  return is_random || op.hasTag(at::Tag::dynamic_output_shape) ||
+         op.hasTag(at::Tag::data_dependent_output) || has_quirk(name, Quirk::kNeedsElements) ||
+         has_quirk(name, Quirk::kChangesStorage);
+}
+
+constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
+
+}  // namespace
+
+/// The kernel knows its operator.
+class BoxedOperator::CpuKernel final : public OpKernel {
+ public:
+  CpuKernel(const char* name, const BoxedOperator& op)
+      : OpKernel(name,
+                 [](const OpKernel& kernel, ArgumentReader& reader) {
+                   static_cast<const CpuKernel&>(kernel).op_.run(reader);
+                 }),
+        op_(op) {}
+
+ private:
+  const BoxedOperator& op_;
+};
+
+std::size_t input_that_is(BoxedOperator::Arguments arguments, std::size_t out) {
+  for (std::size_t i = 0; i < out; ++i) {
+    if (arguments[i].isTensor() && arguments[i].toTensor().is_same(arguments[out].toTensor()))
+      return i;
+  }
+  return out;
+}
+
+bool is_fresh(const at::Tensor& out) {
+  return out.dim() == 1 && out.size(0) == 0 && out.stride(0) == 1;
+}
+
+const BoxedOperator* BoxedOperator::find(const c10::OperatorHandle& op) {
+  // Leaked: launches may come during static destruction.
+  struct Operators {
+    std::shared_mutex mutex;
+    std::unordered_map<c10::OperatorHandle, std::unique_ptr<const BoxedOperator>> by_handle;
+  };
+  static auto& operators = *new Operators;
+  const auto usable = [](const BoxedOperator& found) { return found.kernel_ ? &found : nullptr; };
+  {
+    const std::shared_lock lock(operators.mutex);
+    const auto found = operators.by_handle.find(op);
+    if (found != operators.by_handle.end()) return usable(*found->second);
+  }
+  const std::unique_lock lock(operators.mutex);
+  auto& entry = operators.by_handle[op];
+  if (!entry) entry.reset(new BoxedOperator(op));
+  return usable(*entry);
+}
+
+BoxedOperator::BoxedOperator(const c10::OperatorHandle& op) : op_(op) {
+  const auto* const name = name_of(op);
+  if (is_left_to_tier_3(op, name) || !read_schema()) return;
+  if (has_quirk(name, Quirk::kNumbersScale)) numbers_ = Numbers::kScale;
+  kernel_ = std::make_unique<CpuKernel>(name, *this);
+}
+
+/// False: it cannot be a command.
+bool BoxedOperator::read_schema() {
+  const auto& schema = op_.schema();
+  if (schema.is_vararg() || schema.is_varret()) return false;
+  for (const auto& argument : schema.arguments()) {
+    if (!travels(*argument.type())) return false;
+    const auto* alias = argument.alias_info();
+    // Views and the like; what is written is told apart below.
+    if (alias != nullptr && !is_written(alias)) return false;
+    roles_.push_back(argument.is_out()   ? Role::kOut
+                     : is_written(alias) ? Role::kWritten
+                                         : Role::kInput);
+    if (argument.is_out()) {
+      if (argument.type()->kind() != c10::TypeKind::TensorType) return false;
+      ++outs_;
+    } else if (holds_tensors(*argument.type())) {
+      takes_lists_ |= argument.type()->kind() == c10::TypeKind::ListType;
+    }
+  }
+  for (const auto& result : schema.returns()) {
+    int argument = kNew;
+    if (result.alias_info() != nullptr) {
+      for (std::size_t i = 0; i < roles_.size(); ++i) {
+        const auto* alias = schema.arguments()[i].alias_info();
+        if (alias != nullptr && alias->beforeSets() == result.alias_info()->beforeSets())
+          argument = static_cast<int>(i);
+      }
+      if (argument == kNew) return false;
+    } else if (result.type()->kind() != c10::TypeKind::TensorType) {
+      return false;
+    } else {
+      ++new_results_;
+    }
+    results_.push_back(argument);
+  }
+  return true;
+}
+
+bool BoxedOperator::write_arguments(ArgumentWriter& writer, Arguments arguments) const {
+  // Kernels choose algorithms, and strides of results, by the number of threads.
+  writer.sign(static_cast<std::uint64_t>(at::get_num_threads()));
+  for (std::size_t i = 0; i < roles_.size(); ++i) {
+    if (roles_[i] == Role::kOut) {
+      const auto& out = arguments[i].toTensor();
+      writer.sign(static_cast<std::uint64_t>(out.scalar_type()));
+      writer.sign(input_that_is(arguments, i));
+      if (out.numel() == 0 && !is_fresh(out)) {  // kernels may give these other strides
+        for (const auto size : out.sizes()) writer.sign(static_cast<std::uint64_t>(size));
+        for (const auto stride : out.strides()) writer.sign(static_cast<std::uint64_t>(stride));
+      }
+      continue;
+    }
+    const auto access = roles_[i] == Role::kWritten ? Access::kWrite : Access::kRead;
+    const auto& type = *op_.schema().arguments()[i].type();
+    if (!write_ivalue(writer, arguments[i], type, access, numbers_)) return false;
+  }
+  return true;
+}
+
+torch::jit::Stack BoxedOperator::read_arguments(ArgumentReader& reader) const {
+  torch::jit::Stack stack;
+  stack.reserve(roles_.size() + new_results_);
+  for (const auto role : roles_)
+    stack.push_back(role == Role::kOut ? c10::IValue() : read_ivalue(reader));
+  return stack;
+}
+
+void BoxedOperator::run_cpu_kernel(torch::jit::Stack& stack) const {
+  op_.redispatchBoxed(kCpu, &stack);
+}
+
+// Behind the arguments: new results, each with the allocation that it comes from, and out
+// arguments.
+void BoxedOperator::run(ArgumentReader& reader) const {
+  auto stack = read_arguments(reader);
+  c10::SmallVector<at::Tensor, 3> made;
+  c10::SmallVector<backend::Placement, 3> places;
+  for (std::size_t i = 0; i < new_results_; ++i) {
+    const auto allocation = reader.value<std::int32_t>();
+    made.push_back(reader.tensor());
+    if (allocation != backend::AllocationLog::kNone)
+      places.push_back({allocation, made.back().mutable_data_ptr(), made.back().nbytes()});
+  }
+  for (std::size_t i = 0; i < roles_.size(); ++i) {
+    if (roles_[i] == Role::kOut) stack[i] = reader.tensor();
+  }
+  {
+    const backend::ResultPlacement placement({places.data(), places.size()});
+    run_cpu_kernel(stack);
+  }
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    if (results_[i] == kNew) settle(stack[i].toTensor(), made[next++]);
+  }
+}
+
+// Brings a kernel's result to where it belongs, if it is not there already.
+void BoxedOperator::settle(const at::Tensor& from, at::Tensor& to) {
+  TORCH_CHECK(from.defined() == to.defined() && (!to.defined() || from.sizes() == to.sizes()),
+              "openreg: the shape of a result depends on elements");
+  if (!to.defined() || to.numel() == 0) return;
+  const bool placed = from.const_data_ptr() == to.const_data_ptr();
+  if (placed && from.strides() == to.strides()) return;
+  at::native::copy_(to, placed ? from.clone() : from, /*non_blocking=*/false);
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,158 @@
+#include "ops/tiers/boxed_plan.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <optional>
+
+#include "backend/result_placement.h"
+#include "ops/launch/plan_cache.h"
+#include "ops/launch/probe.h"
+#include "ops/launch/work.h"
+#include "ops/tiers/shape_rules.h"
+
+namespace openreg::ops {
+
+// Note [Tier 2]
+//
+// An asynchronous launch needs memory for the results before the kernel has run, so it has to know
+// their shapes; and what is wrong with the arguments has to raise at the call. Structured operators
+// have a meta function that tells both. For all others the kernel itself is asked, once for each
+// signature: it runs on the calling thread, on tensors of zeros (Note [Probes]), and what it
+// returns is the plan. Operators whose results' shapes depend on elements cannot be asked that way;
+// PyTorch tags them, and they are left to tier 3, as are results that are views, sparse, or share
+// memory, and calls whose probe fails: either there is an error to raise, or zeros are not in the
+// kernel's domain.
+//
+// The command runs the functional kernel, and its results are to lie in the device's memory: the
+// probe tells which allocations of the kernel they come from, and the command serves those
+// (backend/result_placement.h). A result that comes from none is copied.
+namespace {
+
+using Arguments = BoxedOperator::Arguments;
+using Role = BoxedOperator::Role;
+
+/// A device tensor can take its place: strided, dense, without bits.
+bool is_plain(const at::Tensor& result) {
+  return !result.defined() || (result.is_cpu() && result.layout() == at::kStrided &&
+                               !result.is_nested() && !result.is_quantized() && !result.is_conj() &&
+                               !result.is_neg() && result.is_non_overlapping_and_dense());
+}
+
+/// An output as the call gives it, but on the CPU.
+at::Tensor stand_in_for(const at::Tensor& out) {
+  const auto options = out.options().device(c10::kCPU);
+  if (out.numel() == 0) return at::empty_strided(out.sizes(), out.strides(), options);
+  return at::empty({0}, options);
+}
+
+/// Runs the kernel on stand-ins and notes how its results look.
+class Probing {
+ public:
+  Probing(const BoxedOperator& op, Arguments arguments) : op_(op), arguments_(arguments) {}
+
+  /// False: it is not for a command.
+  bool run(std::span<const std::byte> stand_in) {
+    ArgumentReader reader(stand_in);
+    auto stack = op_.read_arguments(reader);
+    const auto outs = put_outs(stack);
+    const auto given = stack;
+    const backend::AllocationLog log;
+    op_.run_cpu_kernel(stack);
+    results_.clear();
+    allocations_.clear();
+    storages_.clear();
+    for (const auto& each : given) {
+      if (each.isTensor() && each.toTensor().defined())
+        storages_.push_back(each.toTensor().storage());
+    }
+    for (std::size_t i = 0; i < op_.results().size(); ++i) {
+      if (op_.results()[i] == BoxedOperator::kNew && !note(stack[i].toTensor(), log)) return false;
+    }
+    for (const auto& out : outs) {
+      if (out.is_conj() || out.is_neg()) return false;
+      results_.push_back(Geometry::of(out));
+    }
+    reader.settle_outputs();
+    return true;
+  }
+
+  const c10::SmallVector<Geometry, 3>& results() const { return results_; }
+  const c10::SmallVector<std::int32_t, 3>& allocations() const { return allocations_; }
+
+ private:
+  c10::SmallVector<at::Tensor, 3> put_outs(torch::jit::Stack& stack) const {
+    c10::SmallVector<at::Tensor, 3> outs;
+    for (std::size_t i = 0; i < op_.roles().size(); ++i) {
+      if (op_.roles()[i] != Role::kOut) continue;
+      const auto input = input_that_is(arguments_, i);
+      outs.push_back(input < i ? stack[input].toTensor() : stand_in_for(arguments_[i].toTensor()));
+      stack[i] = outs.back();
+    }
+    return outs;
+  }
+
+  // No two results, and no argument and result, may share a storage.
+  bool note(const at::Tensor& result, const backend::AllocationLog& log) {
+    if (!is_plain(result)) return false;
+    results_.push_back(Geometry::of(result));
+    const bool whole = result.defined() && result.numel() > 0 && result.storage_offset() == 0;
+    allocations_.push_back(whole ? log.number_of(result.const_data_ptr())
+                                 : backend::AllocationLog::kNone);
+    if (!result.defined()) return true;
+    for (const auto& storage : storages_) {
+      if (storage.is_alias_of(result.storage())) return false;
+    }
+    storages_.push_back(result.storage());
+    return true;
+  }
+
+  const BoxedOperator& op_;
+  const Arguments arguments_;
+  c10::SmallVector<Geometry, 3> results_;
+  c10::SmallVector<std::int32_t, 3> allocations_;  // of new results
+  c10::SmallVector<c10::Storage, 4> storages_;
+};
+
+CallPlan plan_by_probing(const BoxedOperator& op, ArgumentWriter& writer, Arguments arguments) {
+  CallPlan plan;
+  plan.varies = op.outs() > 0;
+  Probing probing(op, arguments);
+  const auto run = [&](std::span<const std::byte> stand_in) { return probing.run(stand_in); };
+  Findings findings;
+  if (op.knows_sizes() && !writer.shares_written_memory())
+    findings = probe(writer, /*shrunk=*/true, run);
+  if (!findings.passes) findings = probe(writer, /*shrunk=*/false, run);
+  plan.asynchronous = findings.passes;
+  plan.drops_warnings = findings.warned;
+  plan.warnings = findings.warnings;
+  plan.results = probing.results();
+  plan.allocations = probing.allocations();
+  return plan;
+}
+
+/// The plan of a smaller call that is like this one, for these sizes.
+std::optional<CallPlan> plan_by_smaller_call(const BoxedOperator& op, Arguments arguments) {
+  const auto call = SmallerCall::of(op, arguments);
+  if (!call) return std::nullopt;
+  const Arguments smaller(call->arguments());
+  ArgumentWriter writer(op.kernel().name(), c10::Device(c10::kCPU));
+  if (!op.write_arguments(writer, smaller)) return std::nullopt;
+  const auto signature = writer.signature(&op);
+  auto known = PlanCache::find(signature);
+  if (known == nullptr) known = PlanCache::insert(signature, plan_by_probing(op, writer, smaller));
+  CallPlan plan = *known;
+  if (!plan.asynchronous || !call->scale(plan.results)) return std::nullopt;
+  return plan;
+}
+
+}  // namespace
+
+CallPlan plan_boxed(const BoxedOperator& op, ArgumentWriter& writer, Arguments arguments) {
+  auto plan = plan_by_smaller_call(op, arguments);
+  if (!plan) plan = plan_by_probing(op, writer, arguments);
+  plan->work = work_of(op.kernel().name(), writer);
+  return std::move(*plan);
+}
+
+}  // namespace openreg::ops

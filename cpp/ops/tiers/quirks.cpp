@@ -1,0 +1,75 @@
+#include "ops/tiers/quirks.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace openreg::ops {
+
+namespace {
+
+struct Entry {
+  std::string_view op;  // with '*' at the end: all that begin so
+  Quirk quirk;
+  std::string_view reason;
+};
+
+constexpr auto kTable = std::to_array<Entry>({
+    {"aten::_pack_padded_sequence", Quirk::kNeedsElements, "as many rows as the lengths say"},
+    {"aten::_ctc_loss", Quirk::kNeedsElements, "the greatest length is a size of the result"},
+    {"aten::_ctc_loss.Tensor", Quirk::kNeedsElements, "the same, with lengths as tensors"},
+    {"aten::linalg_lstsq.out", Quirk::kNeedsElements, "residuals only where the rank is full"},
+    {"aten::_nested_from_padded", Quirk::kNeedsElements, "sizes are elements of a CPU tensor"},
+    {"aten::_assert_async", Quirk::kNeedsElements, "what it checks is an element"},
+    {"aten::_assert_async.msg", Quirk::kNeedsElements, "the same"},
+    {"aten::_resize_output_", Quirk::kChangesStorage, "grows the storage"},
+    {"aten::resize_as_sparse_", Quirk::kChangesStorage, "the same"},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", Quirk::kNotRandom,
+     "the CPU's takes no dropout"},
+    {"aten::upsample_*", Quirk::kIntegersAreSizes, "output_size and input_size"},
+    {"aten::_upsample_*", Quirk::kIntegersAreSizes, "the same"},
+    {"aten::adaptive_max_pool2d", Quirk::kIntegersAreSizes, "output_size"},
+    {"aten::adaptive_max_pool3d", Quirk::kIntegersAreSizes, "output_size"},
+    {"aten::_fused_adam_*", Quirk::kNumbersScale, "the learning rate is scheduled"},
+    {"aten::_fused_adamw_*", Quirk::kNumbersScale, "the same"},
+    {"aten::_fused_sgd_*", Quirk::kNumbersScale, "the same"},
+    {"aten::_fused_adagrad_*", Quirk::kNumbersScale, "the same"},
+    {"aten::masked_fill*", Quirk::kNumbersScale, "any number that the dtype holds"},
+    {"aten::index_fill*", Quirk::kNumbersScale, "the same"},
+});
+
+bool names(std::string_view pattern, std::string_view op) {
+  if (!pattern.ends_with('*')) return pattern == op;
+  pattern.remove_suffix(1);
+  return op.starts_with(pattern);
+}
+
+}  // namespace
+
+bool has_quirk(const char* op, Quirk quirk) {
+  return std::any_of(kTable.begin(), kTable.end(), [&](const Entry& entry) {
+    return entry.quirk == quirk && names(entry.op, op);
+  });
+}
+
+bool takes_cpu_tensors(const char* op, const char* argument) {
+  static constexpr auto kArguments = std::to_array<std::array<std::string_view, 2>>({
+      {"aten::_index_put_impl_", "indices"},
+      {"aten::_pack_padded_sequence", "lengths"},
+      {"aten::_ctc_loss.Tensor", "input_lengths"},
+      {"aten::_ctc_loss.Tensor", "target_lengths"},
+      {"aten::_nested_from_padded", "cpu_nested_shape_example"},
+  });
+  const std::string_view name = op;
+  static constexpr auto kPyTorchs =
+      std::to_array<std::string_view>({"aten::", "quantized::", "_quantized::", "sparse::"});
+  const bool pytorchs = std::any_of(kPyTorchs.begin(), kPyTorchs.end(),
+                                    [&](auto space) { return name.starts_with(space); });
+  if (!pytorchs) return true;
+  return std::any_of(kArguments.begin(), kArguments.end(),
+                     [&](const auto& each) { return each[0] == name && each[1] == argument; });
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,54 @@
+#include "ops/tiers/structured_call.h"
+
+#include "ops/launch/probe.h"
+#include "ops/launch/work.h"
+#include "ops/tensors/factories.h"
+#include "ops/tiers/quirks.h"
+
+namespace openreg::ops {
+
+// Masks become indices, as many as they have true elements. Indices on the CPU are copied first.
+void StructuredCall::see(const c10::List<std::optional<at::Tensor>>& indices) {
+  for (const std::optional<at::Tensor>& index : indices) {
+    if (!index || !index->defined()) continue;
+    const auto dtype = index->scalar_type();
+    if (!backend::is_openreg(*index) || dtype == at::kBool || dtype == at::kByte)
+      plannable_ = false;
+    else
+      see(*index);
+  }
+}
+
+bool OutputSizes::is_as(const at::Tensor& output, const Geometry& before) {
+  return output.sizes() == at::IntArrayRef(before.sizes) &&
+         output.strides() == at::IntArrayRef(before.strides);
+}
+
+at::Tensor make_result(c10::Device device, const Geometry& as) {
+  if (!as.defined) return {};
+  return empty_strided_on(device, as.sizes, as.strides, as.dtype);
+}
+
+CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked) {
+  CallPlan plan;
+  // Other meta functions leave it to kernels whether some sizes fit (the bias of addmm).
+  const auto detail = has_quirk(kernel.name(), Quirk::kIntegersAreSizes) ? Detail::kDtypes
+                      : checked                                          ? Detail::kIntegers
+                                                                         : Detail::kEqualSizes;
+  const auto findings = probe_kernel(kernel, writer, detail);
+  plan.waits = !findings.passes || writer.written_memory_overlaps();
+  plan.warnings = findings.warnings;
+  plan.drops_warnings = findings.warned;
+  plan.work = work_of(kernel.name(), writer);
+  return plan;
+}
+
+void submit_unplanned(const OpKernel& kernel, ArgumentWriter& writer, const CallPlan& plan) {
+  for (const auto& warning : plan.warnings) c10::warn(warning);
+  if (plan.drops_warnings) writer.drop_warnings();
+  submit(kernel, writer,
+         backend::Submission{
+             .counted_as = LaunchCounter::kTyped, .waits = plan.waits, .work = plan.work});
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <array>
+#include <optional>
+
+#include "backend/device_type.h"
+#include "ops/launch/call_plan.h"
+#include "ops/launch/submit.h"
+
+namespace openreg::ops {
+
+/// Sees the arguments of a structured operator, before its meta function does: whether its calls
+/// can be told apart by a signature.
+class StructuredCall {
+ public:
+  /// `takes_numbers`: 0-dim CPU tensors may stand beside the device's.
+  explicit StructuredCall(bool takes_numbers) : takes_numbers_(takes_numbers) {}
+
+  void see(const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const auto device = tensor.device();
+    if (backend::is_openreg(device)) {
+      if (seen_ && device_ != device) plannable_ = false;
+      seen_ = true;
+      device_ = device;
+    } else if (!takes_numbers_ || !device.is_cpu() || tensor.dim() != 0) {
+      plannable_ = false;
+    }
+  }
+  void see(const std::optional<at::Tensor>& tensor) {
+    if (tensor) see(*tensor);
+  }
+  void see(const at::ITensorListRef& tensors) {
+    for (const auto& tensor : tensors) see(tensor);
+  }
+  void see(const c10::List<std::optional<at::Tensor>>& indices);
+  template <class T>
+  void see(const T&) {}
+
+  /// The call's; none where the arguments have to be looked at one by one.
+  std::optional<c10::Device> device() const {
+    return plannable_ && seen_ ? std::optional(device_) : std::nullopt;
+  }
+
+ private:
+  bool takes_numbers_;
+  bool plannable_ = true;
+  bool seen_ = false;  // a tensor on device_
+  c10::Device device_ = c10::kCPU;
+};
+
+/// The sizes and strides of given outputs, as they were before the meta function.
+class OutputSizes {
+ public:
+  template <std::size_t n>
+  explicit OutputSizes(const std::array<at::Tensor, n>& outputs) {
+    for (const auto& output : outputs) before_.push_back(Geometry::of(output));
+  }
+  template <std::size_t n>
+  bool are_of(const std::array<at::Tensor, n>& outputs) const {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (!is_as(outputs[i], before_[i])) return false;
+    }
+    return true;
+  }
+
+ private:
+  static bool is_as(const at::Tensor& output, const Geometry& before);
+  c10::SmallVector<Geometry, 2> before_;
+};
+
+/// A new device tensor.
+at::Tensor make_result(c10::Device device, const Geometry& as);
+
+/// What else there is to know once the meta function has accepted the call and the outputs are
+/// written. `checked`: that function checks whether sizes fit; others leave some to the kernel.
+CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked);
+
+/// Submits a call of which nothing is kept.
+void submit_unplanned(const OpKernel& kernel, ArgumentWriter& writer, const CallPlan& plan);
+
+}  // namespace openreg::ops

@@ -1,0 +1,113 @@
+#include "ops/wire/argument_reader.h"
+
+#include <ATen/ops/conj_physical_ops.h>
+#include <ATen/ops/neg_ops.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "ops/wire/command_layout.h"
+#include "ops/wire/kept_tensors.h"
+#include "runtime/address_space.h"
+
+namespace openreg::ops {
+
+namespace {
+
+constexpr std::int32_t kUndefined = -1;
+
+void* address_of(const CommandView& command, const TensorShape& shape,
+                 const StorageRecord& storage) {
+  if (shape.flags & kPayload) return const_cast<std::byte*>(command.payload() + storage.pointer);
+  if (shape.flags & kPinned) return reinterpret_cast<void*>(storage.pointer);
+  return AddressSpace::get().aperture(reinterpret_cast<const void*>(storage.pointer));
+}
+
+at::Tensor make_cpu_tensor(const c10::Storage& storage, const CommandView& command,
+                           const TensorRecord& record) {
+  const auto& shape = command.shape(record);
+  auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(shape.type()));
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides({command.sizes(record), shape.dim},
+                              {command.strides(record), shape.dim}, record.storage_offset);
+  if (shape.flags & kConj) impl->_set_conj(true);
+  if (shape.flags & kNeg) impl->_set_neg(true);
+  if (shape.flags & kWrappedNumber) impl->set_wrapped_number(true);
+  return at::Tensor(std::move(tensor));
+}
+
+CommandTensors make_tensors(const CommandView& command) {
+  CommandTensors made;
+  made.storages.resize(command.header().storages);
+  for (const auto& record : command.tensors()) {
+    auto& storage = made.storages[record.storage];
+    if (!storage) {
+      const auto& from = command.storage(record);
+      void* const data = address_of(command, command.shape(record), from);
+      storage = c10::Storage(c10::Storage::use_byte_size_t(), from.nbytes,
+                             c10::DataPtr(data, c10::Device(c10::kCPU)), /*allocator=*/nullptr,
+                             /*resizable=*/false);
+    }
+    made.tensors.push_back(make_cpu_tensor(storage, command, record));
+  }
+  return made;
+}
+
+/// Lets tensors that an earlier command of the same plan has used stand for those of this one.
+void point_to(CommandTensors& kept, const CommandView& command) {
+  for (std::size_t i = 0; const auto& record : command.tensors()) {
+    const auto& from = command.storage(record);
+    auto& storage = *kept.storages[record.storage].unsafeGetStorageImpl();
+    storage.set_data_ptr_noswap(
+        c10::DataPtr(address_of(command, command.shape(record), from), c10::Device(c10::kCPU)));
+    storage.unsafe_set_nbytes(from.nbytes);
+    auto* const impl = kept.tensors[i++].unsafeGetTensorImpl();
+    impl->set_storage_offset(record.storage_offset);
+  }
+}
+
+}  // namespace
+
+ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
+  const CommandView view(command);
+  next_ = view.values();
+  if (KeptTensors::take(view.header().plan, made_)) {
+    point_to(made_, view);
+  } else {
+    made_ = make_tensors(view);
+  }
+}
+
+ArgumentReader::~ArgumentReader() { KeptTensors::put(CommandView(command_), std::move(made_)); }
+
+at::Tensor& ArgumentReader::tensor() {
+  const auto index = value<std::int32_t>();
+  return index == kUndefined ? undefined_ : made_.tensors[index];
+}
+
+void ArgumentReader::settle_outputs() {
+  const CommandView view(command_);
+  for (std::size_t i = 0; const auto& record : view.tensors()) {
+    auto& tensor = made_.tensors[i++];
+    const auto& shape = view.shape(record);
+    if (!(shape.flags & kWritten)) continue;
+    const at::IntArrayRef sizes(view.sizes(record), shape.dim);
+    TORCH_CHECK(tensor.sizes() == sizes, "openreg: a kernel resized its output (got ",
+                tensor.sizes(), ", expected ", sizes, ")");
+    auto* impl = tensor.unsafeGetTensorImpl();
+    if (const bool conj = (shape.flags & kConj) != 0; tensor.is_conj() != conj) {
+      impl->_set_conj(conj);
+      at::_ops::conj_physical_::call(tensor);
+    }
+    if (const bool neg = (shape.flags & kNeg) != 0; tensor.is_neg() != neg) {
+      impl->_set_neg(neg);
+      at::_ops::neg_::call(tensor);
+    }
+  }
+}
+
+}  // namespace openreg::ops

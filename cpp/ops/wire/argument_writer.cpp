@@ -1,0 +1,325 @@
+#include "ops/wire/argument_writer.h"
+
+#include <ATen/Context.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/TensorBase.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "backend/denormals.h"
+#include "ops/wire/same_device.h"
+
+namespace openreg::ops {
+
+namespace {
+
+constexpr std::int32_t kUndefined = -1;
+
+constexpr std::size_t align_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+
+constexpr std::uint16_t written_flag(Access access) {
+  return access == Access::kWrite ? std::uint16_t{kWritten} : std::uint16_t{0};
+}
+
+/// Where a storage's data lies. One that shares its memory until it is written (a lazy clone) gets
+/// its own here, copied in the order of the stream, before the command that writes.
+const void* memory_of(const c10::Storage& storage, Access access) {
+  return access == Access::kWrite ? storage.mutable_data() : storage.data();
+}
+
+template <class Buffer>
+std::size_t append(Buffer& buffer, const void* data, std::size_t count, std::size_t alignment = 8) {
+  const auto at = align_up(buffer.size(), alignment);
+  buffer.resize_for_overwrite(at + count);
+  if (count != 0) std::memcpy(buffer.data() + at, data, count);
+  return at;
+}
+
+/// The settings of process and thread that decide what a call does: results' dtypes, which
+/// algorithm, whether it is refused.
+std::uint64_t environment() {
+  const auto& context = at::globalContext();
+  return static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()) |
+         static_cast<std::uint64_t>(context.deterministicAlgorithms()) << 8 |
+         static_cast<std::uint64_t>(context.deterministicAlgorithmsWarnOnly()) << 9 |
+         static_cast<std::uint64_t>(context.userEnabledMkldnn()) << 10;
+}
+
+}  // namespace
+
+void ArgumentWriter::bytes(const void* data, std::size_t count) { append(values_, data, count); }
+
+bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
+  if (!tensor.defined()) {
+    carry<std::int32_t>(kUndefined);
+    sign(0);
+    return true;
+  }
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].identity != tensor.unsafeGetTensorImpl()) continue;
+    sign(~i);
+    if (access == Access::kWrite) {
+      overlaps_itself_ |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+      auto& known = shape(tensors_[i]);
+      known.flags |= kWritten;
+      auto& storage = storages_[known.storage];
+      storage.record.pointer = reinterpret_cast<std::uint64_t>(memory_of(tensor.storage(), access));
+      storage.written = true;
+    }
+    carry(static_cast<std::int32_t>(i));
+    return true;
+  }
+  return false;
+}
+
+std::uint32_t ArgumentWriter::add_storage(const c10::Storage& storage, Access access) {
+  const void* const identity = storage.unsafeGetStorageImpl();
+  const auto pointer = reinterpret_cast<std::uint64_t>(memory_of(storage, access));
+  const bool written = access == Access::kWrite;
+  for (std::size_t i = 0; i < storages_.size(); ++i) {
+    auto& known = storages_[i];
+    if (known.identity != identity) continue;
+    known.record.pointer = pointer;
+    known.written |= written;
+    shares_written_memory_ |= known.written;
+    return static_cast<std::uint32_t>(i);
+  }
+  storages_.push_back({identity, {pointer, storage.nbytes()}, written});
+  return static_cast<std::uint32_t>(storages_.size() - 1);
+}
+
+void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t storage,
+                                std::uint16_t flags) {
+  auto* const impl = tensor.unsafeGetTensorImpl();
+  const auto keys = impl->key_set();
+  if (keys.has(c10::DispatchKey::Conjugate)) flags |= kConj;
+  if (keys.has(c10::DispatchKey::Negative)) flags |= kNeg;
+  if (impl->is_wrapped_number()) flags |= kWrappedNumber;
+  if ((flags & kWritten) && !impl->is_non_overlapping_and_dense())
+    overlaps_itself_ |= at::has_internal_overlap(impl) == at::MemOverlap::Yes;
+  const auto sizes = impl->sizes();
+  const auto strides = impl->strides();
+  const auto dim = sizes.size();
+  TORCH_CHECK(dim <= UINT8_MAX, "openreg: a tensor has too many dimensions (got ", dim,
+              ", expected 255 or fewer)");
+  const auto at = words_.size();
+  words_.resize_for_overwrite(at + 1 + 2 * dim);
+  const TensorShape shape{static_cast<std::uint8_t>(c10::typeMetaToScalarType(impl->dtype())),
+                          static_cast<std::uint8_t>(dim), flags, storage};
+  std::memcpy(&words_[at], &shape, sizeof(shape));
+  auto* const geometry = words_.data() + at + 1;
+  for (std::size_t i = 0; i < dim; ++i) {
+    geometry[i] = static_cast<std::uint64_t>(sizes[i]);
+    geometry[dim + i] = static_cast<std::uint64_t>(strides[i]);
+  }
+  bytes_touched_ += static_cast<std::size_t>(impl->numel()) * impl->itemsize();
+  const std::int64_t offset = (flags & kPayload) ? 0 : impl->storage_offset();
+  tensors_.push_back({impl, {offset, storage, static_cast<std::uint32_t>(at)}});
+  carry(static_cast<std::int32_t>(tensors_.size() - 1));
+}
+
+void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
+  const std::size_t nbytes = cpu_tensor.nbytes();
+  const auto at = append(payload_, nbytes ? cpu_tensor.const_data_ptr() : nullptr, nbytes, 16);
+  // The identity of the place in the payload: its number, which no address of a StorageImpl equals.
+  storages_.push_back({reinterpret_cast<const void*>(storages_.size() + 1), {at, nbytes}, false});
+  add_tensor(cpu_tensor, static_cast<std::uint32_t>(storages_.size() - 1), kPayload);
+}
+
+// A 0-dim tensor is a number: those that a kernel refuses, it refuses at the call.
+void ArgumentWriter::sign_number_of(const at::TensorBase& cpu_tensor) {
+  const void* const data = cpu_tensor.const_data_ptr();
+  switch (cpu_tensor.scalar_type()) {
+    case at::kDouble:
+      numbers_.emplace_back(*static_cast<const double*>(data));
+      return;
+    case at::kFloat:
+      numbers_.emplace_back(*static_cast<const float*>(data));
+      return;
+    case at::kLong:
+      numbers_.emplace_back(*static_cast<const std::int64_t*>(data));
+      return;
+    case at::kInt:
+      numbers_.emplace_back(*static_cast<const std::int32_t*>(data));
+      return;
+    default: {
+      std::uint64_t bits[2] = {};
+      std::memcpy(bits, data, std::min(cpu_tensor.itemsize(), sizeof(bits)));
+      for (const auto word : bits) sign(word);
+    }
+  }
+}
+
+void ArgumentWriter::tensor(const at::TensorBase& tensor, Access access) {
+  if (write_known(tensor, access)) return;
+  if (tensor.device() == device_) {
+    add_tensor(tensor, add_storage(tensor.storage(), access), written_flag(access));
+  } else if (access == Access::kRead && tensor.is_cpu() && tensor.dim() == 0) {
+    add_payload_tensor(tensor);
+    sign_number_of(tensor);
+  } else {
+    refuse_mixed_devices(op_, device_, tensor.device());
+  }
+}
+
+void ArgumentWriter::tensor_of_any_device(const at::TensorBase& tensor, Access access) {
+  if (write_known(tensor, access)) return;
+  add_tensor(tensor, add_storage(tensor.storage(), access), written_flag(access));
+}
+
+void ArgumentWriter::inline_tensor(const at::TensorBase& cpu_tensor) {
+  TORCH_INTERNAL_ASSERT(cpu_tensor.is_contiguous() && cpu_tensor.nbytes() <= kMaxInlineBytes);
+  add_payload_tensor(cpu_tensor);
+}
+
+void ArgumentWriter::pinned_tensor(const at::TensorBase& cpu_tensor, Access access) {
+  add_tensor(cpu_tensor, add_storage(cpu_tensor.storage(), access), kPinned | written_flag(access));
+}
+
+void ArgumentWriter::number(const c10::Scalar& v) {
+  sign(static_cast<std::uint64_t>(v.type()));
+  carry(v.type());
+  if (v.isComplex()) {
+    carry(v.toComplexDouble());
+  } else if (v.isFloatingPoint()) {
+    carry(v.toDouble());
+  } else if (v.type() == at::kUInt64) {
+    carry(v.toUInt64());
+  } else {
+    carry(v.toLong());
+  }
+  sign_number(v);
+}
+
+// Once, at the end: all dtypes of the call have been seen then.
+void ArgumentWriter::sign_numbers() {
+  if (signed_) return;
+  signed_ = true;
+  sign(environment());
+  if (numbers_.empty()) return;
+  auto greatest = Number::greatest(c10::get_default_dtype_as_scalartype());
+  for (const auto& tensor : tensors_) {
+    const auto& known = shape(tensor);
+    if (!(known.flags & kPayload)) greatest = std::min(greatest, Number::greatest(known.type()));
+  }
+  for (const auto& number : numbers_)
+    number.sign(greatest, [this](std::uint64_t word) { sign(word); });
+}
+
+SignatureView ArgumentWriter::signature(const void* whom) {
+  if (!signed_) {
+    sign_numbers();
+    // Then it counts which elements are the same.
+    if (shares_written_memory_) {
+      for (const auto& tensor : tensors_)
+        sign(static_cast<std::uint64_t>(tensor.record.storage_offset));
+    }
+  }
+  return make_signature(whom, {words_.data(), words_.size()}, {integers_.data(), integers_.size()});
+}
+
+// The words without sizes and strides.
+SignatureView ArgumentWriter::signature(const void* whom, Detail detail,
+                                        c10::SmallVectorImpl<std::uint64_t>& words) {
+  sign_numbers();
+  c10::SmallVector<std::uint64_t, 16> sizes;  // those that have been signed, each once
+  auto next = tensors_.begin();
+  for (std::size_t i = 0; i < words_.size();) {
+    if (next == tensors_.end() || next->record.word != i) {
+      words.push_back(words_[i++]);
+      continue;
+    }
+    TensorShape known = shape(*next);
+    known.storage = 0;
+    known.flags &= static_cast<std::uint16_t>(~kWritten);
+    words.push_back(std::bit_cast<std::uint64_t>(known));
+    for (std::size_t k = 1; detail == Detail::kEqualSizes && k <= known.dim; ++k) {
+      const auto size = words_[i + k];
+      if (size <= 1) {
+        words.push_back(size);
+        continue;
+      }
+      // The number of the first that is equal.
+      const auto* const found = std::find(sizes.begin(), sizes.end(), size);
+      words.push_back(static_cast<std::uint64_t>(2 + (found - sizes.begin())));
+      if (found == sizes.end()) sizes.push_back(size);
+    }
+    i += 1 + 2 * std::size_t{known.dim};
+    ++next;
+  }
+  std::span<const std::uint64_t> integers;
+  if (detail != Detail::kDtypes) integers = {integers_.data(), integers_.size()};
+  return make_signature(whom, {words.data(), words.size()}, integers);
+}
+
+std::span<const std::byte> ArgumentWriter::finish(std::uint64_t plan) {
+  const auto tensors_at = sizeof(CommandHeader) + storages_.size() * sizeof(StorageRecord);
+  const auto words_at = tensors_at + tensors_.size() * sizeof(TensorRecord);
+  const auto values_at = words_at + words_.size() * sizeof(std::uint64_t);
+  const auto values_end = align_up(values_at + values_.size(), 8);
+  const auto payload_at = payload_.empty() ? values_end : align_up(values_end, 16);
+  command_.resize_for_overwrite(payload_at + payload_.size());
+  auto* const begin = command_.data();
+  const CommandHeader header{.storages = static_cast<std::uint32_t>(storages_.size()),
+                             .tensors = static_cast<std::uint32_t>(tensors_.size()),
+                             .words_at = static_cast<std::uint32_t>(words_at),
+                             .values_at = static_cast<std::uint32_t>(values_at),
+                             .payload_at = static_cast<std::uint32_t>(payload_at),
+                             .flush_denormals = backend::flush_denormals(),
+                             .drops_warnings = drops_warnings_,
+                             .reserved = 0,
+                             .plan = plan};
+  std::memcpy(begin, &header, sizeof(header));
+  auto* storage = begin + sizeof(header);
+  for (const auto& each : storages_) {
+    std::memcpy(storage, &each.record, sizeof(StorageRecord));
+    storage += sizeof(StorageRecord);
+  }
+  auto* tensor = begin + tensors_at;
+  for (const auto& each : tensors_) {
+    std::memcpy(tensor, &each.record, sizeof(TensorRecord));
+    tensor += sizeof(TensorRecord);
+  }
+  std::memcpy(begin + words_at, words_.data(), words_.size() * sizeof(std::uint64_t));
+  if (!values_.empty()) std::memcpy(begin + values_at, values_.data(), values_.size());
+  if (!payload_.empty()) std::memcpy(begin + payload_at, payload_.data(), payload_.size());
+  return {begin, command_.size()};
+}
+
+void ArgumentWriter::drop_warnings() noexcept {
+  drops_warnings_ = true;
+  if (!command_.empty()) reinterpret_cast<CommandHeader*>(command_.data())->drops_warnings = true;
+}
+
+bool ArgumentWriter::written_memory_overlaps() const {
+  if (overlaps_itself_) return true;
+  if (!shares_written_memory_) return false;
+  for (const auto& written : tensors_) {
+    if (!(shape(written).flags & kWritten)) continue;
+    for (const auto& other : tensors_) {
+      if (&other == &written || other.record.storage != written.record.storage) continue;
+      const auto status = at::get_overlap_status(written.identity, other.identity);
+      if (status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial)
+        return true;
+    }
+  }
+  return false;
+}
+
+c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command) {
+  const CommandView view(command);
+  c10::SmallVector<TensorView, 6> tensors;
+  for (const auto& tensor : view.tensors()) {
+    const auto& shape = view.shape(tensor);
+    if (shape.flags & kPayload) continue;
+    const auto& storage = view.storage(tensor);
+    tensors.push_back({reinterpret_cast<const void*>(storage.pointer), storage.nbytes, shape.type(),
+                       (shape.flags & kWritten) != 0});
+  }
+  return tensors;
+}
+
+}  // namespace openreg::ops

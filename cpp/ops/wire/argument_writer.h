@@ -1,0 +1,179 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/util/SmallVector.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+#include "ops/wire/command_layout.h"
+#include "ops/wire/number.h"
+#include "ops/wire/signature.h"
+
+namespace openreg::ops {
+
+enum class Access : std::uint8_t { kRead, kWrite };
+
+/// Which calls are alike: those of the same dtypes, dimensions and flags; also with sizes that are
+/// equal where theirs are, and the same integers.
+enum class Detail : std::uint8_t { kDtypes, kIntegers, kEqualSizes };
+
+/// Writes a command's arguments as flat bytes, in the order of the calls, and what they are
+/// compared by. See Note [Arguments on the wire] in command_layout.h. Tensors travel as metadata,
+/// never as owners: what is written holds device pointers, sizes and values only, so that a command
+/// can be encoded, shown, and run elsewhere.
+class ArgumentWriter {
+ public:
+  /// `op` names the operator in errors. Tensors on another device than `device` are refused with
+  /// CPU's sentence, but 0-dim CPU tensors, whose value is copied in.
+  ArgumentWriter(const char* op, c10::Device device) : op_(op), device_(device) {}
+
+  /// Writes a device tensor, a 0-dim CPU tensor (its value), or an undefined one.
+  void tensor(const at::TensorBase& tensor, Access access = Access::kRead);
+  /// Also takes tensors of other openreg devices, for copies between devices.
+  void tensor_of_any_device(const at::TensorBase& tensor, Access access);
+  /// Writes a CPU tensor's elements themselves, contiguous, at most kMaxInlineBytes.
+  void inline_tensor(const at::TensorBase& cpu_tensor);
+  /// Writes a CPU tensor in pinned memory: the one host pointer a command may hold. The caller
+  /// keeps it alive.
+  void pinned_tensor(const at::TensorBase& cpu_tensor, Access access);
+
+  /// Flags, enumerations, integers and plain floating-point numbers decide about a call, and so do
+  /// optionals of them; other types are only carried.
+  template <class T>
+  void value(const T& v) {
+    carry(v);
+    sign_value(v);
+  }
+  /// A number of which only its kind decides (number.h).
+  void number(const c10::Scalar& v);
+  /// The same, without carrying it.
+  void sign_number(const c10::Scalar& v) { numbers_.emplace_back(v); }
+  template <class T>
+  void array(const T* data, std::size_t count) {
+    carry_array(data, count);
+    sign(count);
+    for (std::size_t i = 0; i < count; ++i) sign_value(data[i]);
+  }
+  /// What only the kernel is to know.
+  template <class T>
+  void carry(const T& v) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    bytes(&v, sizeof(T));
+  }
+  /// What only decides.
+  void sign(std::uint64_t word) { words_.push_back(word); }
+  template <class T>
+  void sign_value(const T& v) {
+    if constexpr (std::is_same_v<T, bool> || std::is_enum_v<T> || std::is_same_v<T, char>) {
+      sign(static_cast<std::uint64_t>(v));
+    } else if constexpr (std::is_integral_v<T>) {
+      integers_.push_back(static_cast<std::uint64_t>(v));
+    } else if constexpr (std::is_floating_point_v<T>) {
+      integers_.push_back(std::bit_cast<std::uint64_t>(static_cast<double>(v)));
+    }
+  }
+  template <class T>
+  void sign_value(const std::optional<T>& v) {
+    sign(v.has_value() ? 1 : 0);
+    if (v) sign_value(*v);
+  }
+
+  /// Keeps a temporary alive until after the launch, so that no other temporary of the same call
+  /// gets its memory (or its address, by which tensors are told apart).
+  const at::Tensor& hold(at::Tensor temporary) {
+    held_.push_back(std::move(temporary));
+    return held_.back();
+  }
+
+  /// What the call is compared by: all that decides how it ends and how its results look, of what
+  /// has been written so far. `whom`: the kernel. Valid as long as nothing else is written.
+  SignatureView signature(const void* whom);
+  /// The same for calls that are alike; `words` is where its words go. After signature() or not.
+  SignatureView signature(const void* whom, Detail detail,
+                          c10::SmallVectorImpl<std::uint64_t>& words);
+
+  /// The whole command, valid as long as the writer. `plan`: see CommandHeader.
+  std::span<const std::byte> finish(std::uint64_t plan = 0);
+
+  /// Says in the command, also in one that is finished, that its kernel's warnings have been
+  /// reported.
+  void drop_warnings() noexcept;
+
+  c10::Device device() const noexcept { return device_; }
+  /// Bytes of all tensors' elements that the command touches, at the most.
+  std::size_t bytes_touched() const noexcept { return bytes_touched_; }
+
+  /// Two tensors of the call, one of them written, are views of one storage.
+  bool shares_written_memory() const noexcept { return shares_written_memory_; }
+  /// A tensor that is written has elements that share memory, with each other or with those of
+  /// another tensor of the call: kernels may refuse that.
+  bool written_memory_overlaps() const;
+
+  static constexpr std::size_t kMaxInlineBytes = 32 * 1024;
+
+ private:
+  struct StorageEntry {
+    const void* identity;  // the StorageImpl, so that tensors that share it do so on the device
+    StorageRecord record;
+    bool written;
+  };
+  struct TensorEntry {
+    c10::TensorImpl* identity;
+    TensorRecord record;
+  };
+
+  void bytes(const void* data, std::size_t count);
+  template <class T>
+  void carry_array(const T* data, std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    carry<std::uint64_t>(count);
+    bytes(data, count * sizeof(T));
+  }
+  bool write_known(const at::TensorBase& tensor, Access access);
+  void add_tensor(const at::TensorBase& tensor, std::uint32_t storage, std::uint16_t flags);
+  std::uint32_t add_storage(const c10::Storage& storage, Access access);
+  void add_payload_tensor(const at::TensorBase& cpu_tensor);
+  void sign_number_of(const at::TensorBase& cpu_tensor);
+  void sign_numbers();
+  TensorShape& shape(const TensorEntry& tensor) {
+    return reinterpret_cast<TensorShape&>(words_[tensor.record.word]);
+  }
+  const TensorShape& shape(const TensorEntry& tensor) const {
+    return reinterpret_cast<const TensorShape&>(words_[tensor.record.word]);
+  }
+
+  const char* op_;
+  c10::Device device_;
+  bool shares_written_memory_ = false;
+  bool overlaps_itself_ = false;
+  bool drops_warnings_ = false;
+  bool signed_ = false;
+  std::size_t bytes_touched_ = 0;
+  c10::SmallVector<StorageEntry, 5> storages_;
+  c10::SmallVector<TensorEntry, 5> tensors_;
+  c10::SmallVector<std::uint64_t, 64> words_;     // shapes of tensors, and flags
+  c10::SmallVector<std::uint64_t, 16> integers_;  // and numbers that count by their value
+  c10::SmallVector<Number, 3> numbers_;
+  c10::SmallVector<std::byte, 192> values_;  // values and references to tensors, in order
+  c10::SmallVector<std::byte, 32> payload_;  // elements of CPU tensors
+  c10::SmallVector<at::Tensor, 1> held_;
+  c10::SmallVector<std::byte, 1024> command_;
+};
+
+/// One tensor of an encoded command, for those who look at commands from outside (tests, tracing).
+struct TensorView {
+  const void* data;  ///< device pointer of the storage, or a pinned host pointer
+  std::size_t nbytes;
+  c10::ScalarType dtype;
+  bool written;
+};
+c10::SmallVector<TensorView, 6> tensors_of_command(std::span<const std::byte> command);
+
+}  // namespace openreg::ops

@@ -1,0 +1,109 @@
+#include "ops/wire/stand_in.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <new>
+#include <set>
+
+#include "ops/wire/command_layout.h"
+
+namespace openreg::ops {
+
+namespace {
+
+constexpr std::size_t kLargestElement = 16;
+
+/// How many elements of its storage a tensor reaches into, without the offset; 0: it has none.
+std::int64_t extent(const CommandView& view, const TensorRecord& tensor) {
+  const auto dim = view.shape(tensor).dim;
+  const auto* sizes = view.sizes(tensor);
+  const auto* strides = view.strides(tensor);
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < dim; ++i) {
+    if (sizes[i] == 0) return 0;
+    last += (sizes[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
+/// The copy is ours to change.
+template <class T>
+T& own(const T& part) {
+  return const_cast<T&>(part);
+}
+
+}  // namespace
+
+StandIn::StandIn(std::span<const std::byte> command, bool shrunk, Elements elements)
+    : command_(command.begin(), command.end()) {
+  own(CommandView(command_).header()).plan = 0;  // its shapes are others
+  if (shrunk) shrink();
+  give_memory();
+  if (elements == Elements::kOnes) fill_with_ones();
+}
+
+void StandIn::shrink() {
+  const CommandView view(command_);
+  std::set<std::int64_t> large;  // the sizes above 1; the least becomes 2, the next one 3
+  for (const auto& tensor : view.tensors()) {
+    // ATen has few kernels for these, and takes them by size.
+    if (c10::isFloat8Type(view.shape(tensor).type())) return;
+    const auto* sizes = view.sizes(tensor);
+    std::copy_if(sizes, sizes + view.shape(tensor).dim, std::inserter(large, large.end()),
+                 [](std::int64_t size) { return size > 1; });
+  }
+  for (const auto& tensor : view.tensors()) {
+    if (view.shape(tensor).flags & kPayload) continue;
+    own(tensor).storage_offset = 0;
+    auto* sizes = const_cast<std::int64_t*>(view.sizes(tensor));
+    for (std::size_t i = 0; i < view.shape(tensor).dim; ++i) {
+      if (sizes[i] > 1) sizes[i] = 2 + std::distance(large.begin(), large.find(sizes[i]));
+    }
+  }
+}
+
+// What is never touched costs nothing, so storages keep their length: kernels may look at it. But
+// a shrunken view of a large storage must not reserve what it cannot reach.
+void StandIn::give_memory() {
+  const CommandView view(command_);
+  std::vector<std::size_t> reach(view.header().storages);
+  for (const auto& tensor : view.tensors()) {
+    const auto& shape = view.shape(tensor);
+    if (shape.flags & kPayload) continue;
+    own(shape).flags |= kPinned;
+    const auto elements = extent(view, tensor);
+    if (elements == 0) continue;
+    const auto end =
+        static_cast<std::size_t>(tensor.storage_offset + elements) * c10::elementSize(shape.type());
+    reach[tensor.storage] = std::max(reach[tensor.storage], end);
+  }
+  std::vector<bool> made(view.header().storages);
+  for (const auto& tensor : view.tensors()) {
+    if (view.shape(tensor).flags & kPayload || made[tensor.storage]) continue;
+    auto& storage = own(view.storage(tensor));
+    if (storage.nbytes == 0) continue;
+    made[tensor.storage] = true;
+    storage.nbytes = std::max(reach[tensor.storage], kLargestElement);
+    auto* memory = std::calloc(storage.nbytes, 1);
+    if (memory == nullptr) throw std::bad_alloc();
+    memory_.emplace_back(memory, &std::free);
+    bytes_ += storage.nbytes;
+    storage.pointer = reinterpret_cast<std::uint64_t>(memory);
+  }
+}
+
+void StandIn::fill_with_ones() {
+  const CommandView view(command_);
+  for (const auto& tensor : view.tensors()) {
+    const auto& shape = view.shape(tensor);
+    if ((shape.flags & kPayload) || view.storage(tensor).nbytes == 0) continue;
+    if (!c10::isIntegralType(shape.type(), /*includeBool=*/false)) continue;
+    const auto end = tensor.storage_offset + extent(view, tensor);
+    auto* memory = reinterpret_cast<unsigned char*>(view.storage(tensor).pointer);
+    const auto item = c10::elementSize(shape.type());
+    for (std::int64_t i = 0; i < end; ++i) memory[static_cast<std::size_t>(i) * item] = 1;
+  }
+}
+
+}  // namespace openreg::ops
