@@ -92,7 +92,7 @@ def trainer(
 ) -> Callable[[torch.Tensor, torch.Tensor], None]:
     """Moves the model to the device; the function does one training step with inputs and labels that are there."""
     model.to(device)
-    optimizer = optimizer_class(model.parameters(), **options)  # type: ignore[call-arg]
+    optimizer = optimizer_class(model.parameters(), **options)
     loss_function = nn.CrossEntropyLoss()
 
     def train(inputs: torch.Tensor, labels: torch.Tensor) -> None:

@@ -16,7 +16,7 @@ from typing import cast
 from rounds import Report
 
 WIDTH, LEFT, RIGHT = 800, 268, 56
-ROW, GROUP_GAP, TOP, BOTTOM = 19, 24, 66, 40
+ROW, GROUP_GAP, TOP, BOTTOM = 19, 24, 72, 40
 FASTER, SLOWER, TEXT, FAINT, GRID = "#2a8c82", "#d98032", "#24292f", "#6e7781", "#e4e7ea"
 
 
@@ -55,7 +55,7 @@ def draw(report: Report) -> str:
         stroke = FAINT if power == 0 else GRID
         lines.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{y + 4:.1f}" stroke="{stroke}"/>')
         label = f"1/{2**-power}" if power < 0 else f"{2**power}"
-        lines.append(text(x, TOP - 6, label, "middle", FAINT))
+        lines.append(text(x, TOP - 7, label, "middle", FAINT))
     machine = report["machine"]
     footer = f"{machine['processor']}, {machine['cores']} cores, torch {report['torch']}, {report['rounds']} rounds"
     height = y + BOTTOM
@@ -65,8 +65,8 @@ def draw(report: Report) -> str:
             f'viewBox="0 0 {WIDTH} {height:.0f}" font-family="Helvetica, Arial, sans-serif" font-size="12">',
             f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>',
             text(16, 26, "Time on openreg / time on the CPU backend", style='font-size="16" font-weight="600"'),
-            text(WIDTH - RIGHT, 26, "faster", "end", FASTER, 'font-weight="600"'),
-            text(WIDTH - 16, 26, "slower", "end", SLOWER, 'font-weight="600"'),
+            text(x_of(1) - 6, 46, "faster", "end", FASTER, 'font-weight="600"'),
+            text(x_of(1) + 6, 46, "slower", "start", SLOWER, 'font-weight="600"'),
             *lines,
             *rows,
             text(16, height - 14, footer, colour=FAINT),

@@ -71,7 +71,8 @@ def timed(device: str, seconds: float, step: Step, calls: int) -> tuple[float, f
     for _ in range(3):
         step()
     synchronize(device)
-    whole, launching = [], []
+    whole: list[float] = []
+    launching: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(whole) < REPEATS:
         begin = time.perf_counter()
@@ -151,7 +152,7 @@ def measure(device: str, cases: list[Case], seconds: float) -> None:
     """In the process of one device, group and round: writes the results to stdout."""
     import torch
 
-    found = {}
+    found: dict[str, float] = {}
     for case in cases:
         torch.manual_seed(0)
         found.update(zip(case.results, case.measure(device, seconds), strict=True))

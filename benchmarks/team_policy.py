@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 from collections import deque
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,7 +49,7 @@ class Machine:
     cores: int
     efficiency: float = 0.8  # of each thread of a team
     grain: float = 20.0  # the work that a further thread must have to be used, as in at::parallel_for
-    launch: float = 2.0  # what a launch costs the host more than calling the CPU's operator
+    launch: float = 2.0  # what a launch costs the host, beside the program's own time
 
     @property
     def engines(self) -> int:
@@ -159,27 +160,23 @@ def cpu_backend(program: Program, machine: Machine) -> float:
 
 
 def print_table(programs: dict[str, Program], machines: list[Machine], policies: list[Policy]) -> None:
-    """A row for each program and machine, a column for each policy."""
-    columns = [f"{policy.threshold:.0f}" if math.isfinite(policy.threshold) else "never" for policy in policies]
-    print(f"{'ratio to the CPU; team of an engine from (us)':46} cores " + " ".join(f"{name:>6}" for name in columns))
-    for name, program in programs.items():
-        for machine in machines:
-            cpu = cpu_backend(program, machine)
-            ratios = [Simulation(program, machine, policy).run() / cpu for policy in policies]
-            cells = " ".join(f"{ratio:6.2f}" for ratio in ratios)
-            print(f"{name:46} {machine.cores:5} {cells}")
+    """For each machine a row for each program and a column for each policy, then the means and the worst."""
     for machine in machines:
-        print(f"{'geometric mean; worst':46} {machine.cores:5} ", end="")
-        means, worst = [], []
-        for policy in policies:
-            ratios = [
-                Simulation(program, machine, policy).run() / cpu_backend(program, machine)
-                for program in programs.values()
-            ]
-            means.append(math.exp(sum(map(math.log, ratios)) / len(ratios)))
-            worst.append(max(ratios))
-        print(" ".join(f"{mean:6.2f}" for mean in means))
-        print(f"{'':53}" + " ".join(f"{each:6.2f}" for each in worst))
+        columns = [f"{policy.threshold:.0f}" if math.isfinite(policy.threshold) else "never" for policy in policies]
+        print_row(f"{machine.cores} cores; teams from (us)", columns)
+        table = []
+        for name, program in programs.items():
+            cpu = cpu_backend(program, machine)
+            table.append([Simulation(program, machine, policy).run() / cpu for policy in policies])
+            print_row(name, [f"{ratio:.2f}" for ratio in table[-1]])
+        by_policy = list(zip(*table, strict=True))
+        print_row("geometric mean", [f"{statistics.geometric_mean(ratios):.2f}" for ratios in by_policy])
+        print_row("worst", [f"{max(ratios):.2f}" for ratios in by_policy])
+        print()
+
+
+def print_row(name: str, cells: list[str]) -> None:
+    print(f"{name:34}" + "".join(f"{cell:>7}" for cell in cells))
 
 
 def main() -> None:
@@ -190,7 +187,7 @@ def main() -> None:
     parser.add_argument("--start", type=float, default=Policy.start, help="cost of an engine's team (us)")
     parser.add_argument("--leave", type=int, default=Policy.leave, help="cores that an engine's team leaves free")
     parser.add_argument("--efficiency", type=float, default=Machine.efficiency, help="of a thread in a team")
-    parser.add_argument("--launch", type=float, default=Machine.launch, help="extra host time of a launch (us)")
+    parser.add_argument("--launch", type=float, default=Machine.launch, help="what a launch costs the host (us)")
     options = parser.parse_args()
     if options.record:
         from record_programs import record
