@@ -4,7 +4,7 @@
     python benchmarks/many_cores.py [--rounds 5] [--case REGEX] [--json FILE] [--anyway]
 
 The aim is a ratio of at most 1.1. On fewer than eight cores, and on a machine that is busy with something else, it
-refuses (exit status 3); with more cases above the aim than none it ends with exit status 1.
+refuses (exit status 3). If a case misses the aim, the exit status is 1.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def compare(groups: Groups, options: argparse.Namespace) -> Report | None:
     for number in range(options.rounds):
         for group in groups:
             for device in DEVICES:
-                # After one look at the start, or else 15 groups in a few rounds are ten times as long for nothing.
+                # The median of all looks so far: a run on a busy machine ends soon, one short disturbance does not end it.
                 loads.append(load_of_others(0.3))
                 if too_busy(loads, limit, options.anyway):
                     return None

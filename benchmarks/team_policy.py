@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Simulates who computes with how many threads, over recorded programs: which threshold should an engine have?
 
-    python benchmarks/team_policy.py [--cores 2 16 64] [--thresholds 0 100 ...] [--start 100] [--leave 0]
+    python benchmarks/team_policy.py [--cores 2 16 64] [--thresholds 0 100 ...] [--start 100] [--leave 0] [--host-fits]
     python benchmarks/team_policy.py --record
 
 A program is a list of commands: stream, host time until the launch, and work, the time that one thread takes
@@ -42,6 +42,7 @@ class Policy:
     threshold: float  # work from which a command gets a team; infinity: never
     start: float = 100.0  # what the start of an engine's team costs
     leave: int = 0  # cores that a team leaves free for the host
+    host_fits: bool = False  # whether the team of a waiting host takes free cores only, instead of as many as there are
 
 
 @dataclass(frozen=True)
@@ -122,19 +123,25 @@ class Simulation:
         running = {activity.stream for activity in self.activities}
         return [stream for stream, queue in self.queues.items() if queue and stream not in running]
 
+    def computing(self) -> int:
+        """Threads that compute in commands."""
+        return sum(activity.threads for activity in self.activities if activity.stream is not None)
+
     def host_helps(self) -> None:
         for stream in self.ready()[:1]:
             work = self.queues[stream].popleft()
-            time = team_time(work, self.machine.cores, self.machine)
-            threads = 1 if time == work else self.machine.cores
+            threads = self.machine.cores
+            if self.policy.host_fits:
+                threads = max(1, threads - self.computing())
+            time = team_time(work, threads, self.machine)
+            threads = 1 if time == work else threads
             self.activities.append(Activity(time, threads, stream, True))
 
     def engines_begin(self) -> None:
         busy = sum(not activity.by_host for activity in self.activities)
         for stream in self.ready()[: self.machine.engines - busy]:
             work = self.queues[stream].popleft()
-            computing = sum(activity.threads for activity in self.activities if activity.stream is not None)
-            threads = engine_threads(work, computing, self.machine, self.policy)
+            threads = engine_threads(work, self.computing(), self.machine, self.policy)
             time = engine_time(work, threads, self.machine, self.policy)
             self.activities.append(Activity(time, threads, stream, False))
 
@@ -186,6 +193,7 @@ def main() -> None:
     parser.add_argument("--thresholds", type=float, nargs="+", default=[0, 100, 200, 500, 1000, 2000, 5000, 20000])
     parser.add_argument("--start", type=float, default=Policy.start, help="cost of an engine's team (us)")
     parser.add_argument("--leave", type=int, default=Policy.leave, help="cores that an engine's team leaves free")
+    parser.add_argument("--host-fits", action="store_true", help="a waiting host's team takes free cores only")
     parser.add_argument("--efficiency", type=float, default=Machine.efficiency, help="of a thread in a team")
     parser.add_argument("--launch", type=float, default=Machine.launch, help="what a launch costs the host (us)")
     options = parser.parse_args()
@@ -196,7 +204,7 @@ def main() -> None:
         RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         return
     programs: dict[str, Program] = json.loads(RECORDED.read_text())
-    policy = Policy(math.inf, options.start, options.leave)
+    policy = Policy(math.inf, options.start, options.leave, options.host_fits)
     machines = [Machine(cores, options.efficiency, launch=options.launch) for cores in options.cores]
     policies = [replace(policy, threshold=each) for each in options.thresholds] + [policy]
     print_table(programs, machines, policies)
