@@ -177,7 +177,7 @@ def compare(groups: Groups, options: argparse.Namespace) -> Report | None:
     for number in range(options.rounds):
         for group in groups:
             for device in DEVICES:
-                # The median of all looks so far: a run on a busy machine ends soon, one short disturbance does not end it.
+                # The median so far: on a busy machine this ends soon, and one short disturbance does not end it.
                 loads.append(load_of_others(0.3))
                 if too_busy(loads, limit, options.anyway):
                     return None
@@ -189,7 +189,7 @@ def compare(groups: Groups, options: argparse.Namespace) -> Report | None:
         print("\r\033[K", end="", file=sys.stderr)
     group_of = {name: group for group, cases in groups.items() for case in cases for name in case.results}
     return {
-        "machine": {"processor": processor(), "cores": cores(), "system": platform.platform()},
+        "machine": {"processor": processor(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"},
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "rounds": options.rounds,
@@ -247,8 +247,7 @@ def run(groups: Groups, options: argparse.Namespace) -> Report | None:
     """What a script does with its cases, in the parent and in the processes it starts: measure, print, write."""
     groups = chosen(groups, options.case)
     if not groups:
-        print(f"no case matches {options.case!r}", file=sys.stderr)
-        return None
+        sys.exit(f"no case matches {options.case!r}")
     if options.measure:
         device, group = options.measure
         measure(device, groups[group], options.seconds)
