@@ -1,0 +1,155 @@
+"""What compare.py measures again and again with the same shapes; first_time.py has what it measures once."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from models import Decoder, cnn_step, mlp_adamw_step, mlp_step, transformer_step
+from rounds import Groups, Step, steady, steady_and_host, synchronize
+from torch import nn
+
+
+def adds(device: str, numel: int, count: int) -> Step:
+    a, b = torch.ones(numel, device=device), torch.ones(numel, device=device)
+
+    def step() -> None:
+        c = a
+        for _ in range(count):
+            c = c + b
+
+    return step
+
+
+def product(device: str, n: int) -> Step:
+    a, b = torch.randn(n, n).to(device), torch.randn(n, n).to(device)
+    return lambda: a @ b
+
+
+def product_before(device: str, n: int, milliseconds: float) -> Step:
+    """A product that is launched, so much work in Python that has nothing to do with it, and the wait."""
+    multiply = product(device, n)
+
+    def step() -> None:
+        multiply()
+        end = time.perf_counter() + milliseconds / 1e3
+        while time.perf_counter() < end:
+            pass
+        synchronize(device)
+
+    return step
+
+
+def conv2d(device: str) -> Step:
+    layer = nn.Conv2d(32, 64, 3, padding=1).to(device).requires_grad_(False)
+    x = torch.randn(16, 32, 56, 56).to(device)
+    return lambda: layer(x)
+
+
+def layer_norm(device: str) -> Step:
+    layer = nn.LayerNorm(1024).to(device).requires_grad_(False)
+    x = torch.randn(4096, 1024).to(device)
+    return lambda: layer(x)
+
+
+def softmax(device: str) -> Step:
+    x = torch.randn(4096, 4096).to(device)
+    return lambda: torch.softmax(x, -1)
+
+
+def attention(device: str) -> Step:
+    q, k, v = (torch.randn(4, 8, 256, 64).to(device) for _ in range(3))
+    return lambda: nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def item(device: str) -> Step:
+    x = torch.ones((), device=device)
+    return lambda: x.item()
+
+
+def empty_and_free(device: str) -> Step:
+    return lambda: torch.empty(256, device=device)
+
+
+def randn(device: str) -> Step:
+    return lambda: torch.randn(1 << 20, device=device)
+
+
+def randperm(device: str) -> Step:
+    return lambda: torch.randperm(1 << 20, device=device)
+
+
+def multinomial(device: str) -> Step:
+    weights = torch.rand(1000).to(device)
+    return lambda: torch.multinomial(weights, 1 << 20, replacement=True)
+
+
+def copy(source: str, target: str) -> Step:
+    a, b = torch.ones(16 << 20, device=source), torch.empty(16 << 20, device=target)
+    return lambda: b.copy_(a)
+
+
+def inference(device: str) -> Step:
+    """One sample through eight small layers; the host waits for the answer."""
+    layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    model = nn.Sequential(*layers).to(device)
+    x = torch.randn(1, 64).to(device)
+
+    def step() -> None:
+        with torch.no_grad():
+            model(x)
+
+    return step
+
+
+def generation(device: str) -> Step:
+    model = Decoder().to(device)
+    return lambda: model.generate(200)
+
+
+def groups() -> Groups:
+    return {
+        "element-wise": [
+            steady_and_host("chain of 200 adds of 16", lambda device: adds(device, 16, 200), 200),
+            steady("add of 16k", lambda device: adds(device, 16 << 10, 200), operations=200),
+            steady("add of 256k", lambda device: adds(device, 256 << 10, 50), operations=50),
+            steady("add of 16M", lambda device: adds(device, 16 << 20, 10), operations=10),
+        ],
+        "products": [
+            steady("product of 32x32", lambda device: product(device, 32), 100),
+            steady("product of 1024x1024", lambda device: product(device, 1024), 2),
+            steady("product of 2048x2048", lambda device: product(device, 2048)),
+        ],
+        "layers": [
+            steady("conv2d 16x32x56x56", conv2d, 2),
+            steady("layer_norm 4096x1024", layer_norm, 2),
+            steady("softmax 4096x4096", softmax),
+            steady("attention 4x8x256x64, causal", attention, 5),
+        ],
+        "memory": [
+            steady("item", item, 1000),
+            steady("empty and free of 1 KB", empty_and_free, 1000),
+            steady("copy of 64 MB", lambda device: copy(device, device), 2),
+            steady("copy of 64 MB to the host", lambda device: copy(device, "cpu")),
+            steady("copy of 64 MB from the host", lambda device: copy("cpu", device)),
+        ],
+        "random numbers": [
+            steady("randn of 1M", randn, 5),
+            steady("randperm of 1M", randperm, 2),
+            steady("multinomial, 1M draws", multinomial, 2),
+        ],
+        "training step": [
+            steady("MLP, batch 32, SGD", mlp_step, 10),
+            steady("MLP, batch 256, AdamW", mlp_adamw_step, 5),
+            steady("CNN, batch 32, SGD", cnn_step, 2),
+            steady("transformer, 2 layers, AdamW", transformer_step),
+        ],
+        "inference": [
+            steady("8 small layers, batch 1", inference),
+            steady("200 tokens, warm", generation),
+        ],
+        "begun before the wait": [
+            steady("product of 2048, 5 ms of Python", lambda device: product_before(device, 2048, 5)),
+            steady("product of 2048, 20 ms of Python", lambda device: product_before(device, 2048, 20)),
+        ],
+    }
