@@ -1,0 +1,115 @@
+"""Threads that make bad calls, beside threads that make good ones and shall see nothing of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import torch
+from as_cpu import sentence
+
+BadCall = Callable[[str], Any]  # on a device
+
+
+def booleans(device: str) -> torch.Tensor:
+    return torch.ones(2, 2, dtype=torch.bool, device=device)
+
+
+def complexes(device: str) -> torch.Tensor:
+    return torch.ones(2, 2, dtype=torch.complex64, device=device)
+
+
+BAD: dict[str, BadCall] = {
+    "mm": lambda device: torch.mm(booleans(device), booleans(device)),
+    "argmax": lambda device: torch.argmax(complexes(device)),
+    "lgamma": lambda device: torch.lgamma(complexes(device)),
+    "renorm": lambda device: torch.renorm(torch.ones(2, 3, device=device), 2, 5, 1.0),
+    "remainder": lambda device: torch.arange(6, device=device) % 0,
+    "add": lambda device: torch.add(torch.ones(2, 3, device=device), torch.ones(4, device=device)),
+}
+
+
+def item(x: torch.Tensor) -> bool:
+    return x[1].item() == 2.0
+
+
+def synchronize(x: torch.Tensor) -> bool:
+    torch.accelerator.synchronize()
+    return True
+
+
+def synchronize_stream(x: torch.Tensor) -> bool:
+    torch.openreg.current_stream().synchronize()
+    return True
+
+
+def arithmetic(x: torch.Tensor) -> bool:
+    return (x * 2 + 1).sum().item() == 15.0
+
+
+def copy(x: torch.Tensor) -> bool:
+    return x.cpu().tolist() == [1.0, 2.0, 3.0]
+
+
+INNOCENT = {f.__name__: f for f in (item, synchronize, synchronize_stream, arithmetic, copy)}
+
+
+def errors_gone_astray(bad: list[str], innocent: list[str], calls: int, streams_apart: bool) -> list[str]:
+    """One thread for each name in `bad`, which makes as many calls, and one for each in `innocent`, until those are
+    done. What is not as it should be: bad calls that do not raise what the CPU does, and errors and wrong values in
+    innocent threads."""
+    torch.accelerator.synchronize()
+    start = threading.Barrier(len(bad) + len(innocent))
+    all_done = threading.Event()
+
+    def begin() -> None:
+        if streams_apart:
+            torch.openreg.set_stream(torch.openreg.Stream())
+        start.wait()
+
+    def call_badly(name: str) -> list[str]:
+        with_error = error_of(BAD[name], "cpu")
+        assert with_error is not None
+        astray = []
+        begin()
+        for number in range(calls):
+            got = error_of(BAD[name], "openreg")
+            if type(got) is not type(with_error) or sentence(got) != sentence(with_error):
+                astray.append(f"call {number} of {name}: {got!r}; the CPU raises {with_error!r}")
+        return astray
+
+    def work(name: str) -> list[str]:
+        x = torch.tensor([1.0, 2.0, 3.0]).to("openreg")
+        torch.openreg.current_stream().synchronize()  # the stream that it has there may be another
+        astray = []
+        begin()
+        while not all_done.is_set():
+            try:
+                if not INNOCENT[name](x):
+                    astray.append(f"{name}: wrong values")
+            except Exception as error:
+                astray.append(f"{name}: {error!r}")
+        return astray
+
+    with ThreadPoolExecutor(len(bad) + len(innocent)) as pool:
+        guilty = [pool.submit(call_badly, name) for name in bad]
+        others = [pool.submit(work, name) for name in innocent]
+        wait(guilty)
+        all_done.set()
+        return [text for thread in (*guilty, *others) for text in thread.result()]
+
+
+def error_of(call: BadCall, device: str) -> Exception | None:
+    try:
+        call(device)
+    except Exception as error:
+        return error
+    return None
+
+
+def assert_errors_stay(bad: list[str], innocent: list[str], calls: int, streams_apart: bool) -> None:
+    astray = errors_gone_astray(bad, innocent, calls, streams_apart)
+    assert not astray, "\n".join([f"{len(astray)} went astray:", *astray[:5], "...", *astray[-5:]])
+    torch.accelerator.synchronize()
