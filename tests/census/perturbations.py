@@ -1,4 +1,4 @@
-"""Calls of operators with one argument changed: a number, a flag, a word, a dtype."""
+"""Calls of operators with one argument changed: a number, a flag, a word, a dtype, a shape."""
 
 from __future__ import annotations
 
@@ -23,8 +23,18 @@ class Perturbed(NamedTuple):
     call: Call
 
 
-def others(leaf: Any) -> list[Any]:
-    """What goes in the place of an argument. Of a tensor, only the dtype changes."""
+def other_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Of other dtypes, with one dimension more, with one element less in the last."""
+    tensor = tensor.detach()
+    changed = [tensor.to(dtype) for dtype in DTYPES if dtype != tensor.dtype]
+    changed.append(tensor.unsqueeze(0))
+    if tensor.dim() and tensor.shape[-1] > 1:
+        changed.append(tensor.narrow(-1, 0, tensor.shape[-1] - 1))
+    return changed
+
+
+def others(leaf: Any, is_input: bool) -> list[Any]:
+    """What goes in the place of an argument."""
     if isinstance(leaf, bool):
         return [not leaf]
     if isinstance(leaf, int):
@@ -38,7 +48,7 @@ def others(leaf: Any) -> list[Any]:
     if isinstance(leaf, torch.dtype):
         return [dtype for dtype in DTYPES if dtype != leaf]
     if isinstance(leaf, torch.Tensor) and is_plain(leaf):
-        return [leaf.detach().to(dtype) for dtype in DTYPES if dtype != leaf.dtype]
+        return [*other_tensors(leaf), *(() if is_input else (0, 300))]
     return []
 
 
@@ -49,14 +59,14 @@ def place(path: Any) -> str:
 
 
 def told(leaf: Any) -> str:
-    return str(leaf.dtype) if isinstance(leaf, torch.Tensor) else repr(leaf)
+    return f"{leaf.dtype} {list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
 def perturbed(call: Call) -> Iterator[Perturbed]:
     """The call with each of its arguments changed in turn; the rest are the same objects."""
     leaves, spec = tree_flatten_with_path((call.input, call.args, call.kwargs))
     values = [leaf for _, leaf in leaves]
-    changes = [(i, other) for i, leaf in enumerate(values) for other in others(leaf)]
+    changes = [(i, other) for i, leaf in enumerate(values) for other in others(leaf, is_input=i == 0)]
     for i, other in changes[:PER_SAMPLE]:
         input_, args, kwargs = tree_unflatten([*values[:i], other, *values[i + 1 :]], spec)
         change = f"{place(leaves[i][0])}: {told(values[i])} -> {told(other)}"

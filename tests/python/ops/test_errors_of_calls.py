@@ -73,7 +73,9 @@ def test_an_error_is_raised_in_the_thread_that_called(bad, innocent, streams_apa
 
 @pytest.mark.parametrize("streams_apart", [False, True], ids=["one stream", "streams apart"])
 def test_errors_of_four_threads_stay_away_from_four_others(streams_apart):
-    assert_errors_stay(["mm", "argmax", "renorm", "add"], ["item", "synchronize", "arithmetic", "copy"], 50, streams_apart)
+    assert_errors_stay(
+        ["mm", "argmax", "renorm", "add"], ["item", "synchronize", "arithmetic", "copy"], 50, streams_apart
+    )
     assert_errors_stay(["mm", "mm", "lgamma", "remainder"], ["synchronize", "item"] * 2, 50, streams_apart)
 
 
