@@ -3,10 +3,10 @@
 
     python tests/census/perturbed.py [--slice] [--only REGEX] [--json FILE]
 
-For each sample: the call as it is meant, so that the device knows it; then each changed call (`perturbations.py`), twice.
-The outcome has to be the CPU's: the same type of error, raised at the call, or the same values. An error that comes when
-the host waits is in order only where elements decide: where the CPU takes the call with other elements. Random operators are compared by success. Exit status 1 if
-something differs and is not listed.
+For each sample: the call as it is meant, so that the device knows it; then each changed call (`perturbations.py`),
+twice. The outcome has to be the CPU's: the same type of error, raised at the call, or the same values. An error that
+comes when the host waits is in order only where elements decide: where the CPU takes the call with other elements.
+Random operators are compared by success. Exit status 1 if something differs.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ CPU_SECONDS, SECONDS = 3.0, 30.0
 CPU_MEMORY = 1 << 30  # what takes more, or longer, is not judged
 NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|std::bad_alloc|Storage size calculation overflowed")
 
-LATE_ERROR = "late error:"
-
 # Entries in which a sequence of numbers becomes a tensor on the device, whose elements decide; with the changes, as a
 # regular expression.
-ELEMENTS_FROM_NUMBERS = {"__getitem__": r"args\[0\]\[\d\]: ", "unravel_index": r"args\[0\]\[\d\]: "}
+ELEMENTS_FROM_NUMBERS = {"__getitem__": r"input: |args\[0\]\[\d\]: ", "unravel_index": r"args\[0\]\[\d\]: "}
 # Changes with which the CPU returns memory that it has not written.
 UNWRITTEN = {"grid_sampler_3d": r"args\[1\]: "}  # no such interpolation
 
@@ -53,7 +51,7 @@ class Late(Exception):
     """An error that came when the host waited, and what was at the call."""
 
     def __init__(self, error: Exception, at_call: Any) -> None:
-        super().__init__(f"{LATE_ERROR} {said(error)} (at the call: {said(at_call)})")
+        super().__init__(f"late error: {said(error)} (at the call: {said(at_call)})")
         self.in_order = isinstance(error, torch.AcceleratorError) and not isinstance(at_call, Exception)
         self.text = str(error)
 

@@ -1,8 +1,8 @@
-"""For every operator: the n-th call gives the same error at the same place as the first and as the CPU's, whatever other
-threads and streams do. Only what elements decide may be late.
+"""For every operator: the n-th call gives the same error at the same place as the first and as the CPU's, whatever
+other threads and streams do. Only what elements decide may be late.
 
-Calls that numbers make bad are listed in `bad_numbers.py`; calls in threads are made by `bad_calls_of_threads.py`. All of
-PyTorch's operator database with one argument changed at a time: `tests/census/perturbed.py`, here by a slice.
+Calls that numbers make bad are listed in `bad_numbers.py`; calls in threads are made by `bad_calls_of_threads.py`. All
+of PyTorch's operator database with one argument changed at a time: `tests/census/perturbed.py`, here by a slice.
 """
 
 from __future__ import annotations
