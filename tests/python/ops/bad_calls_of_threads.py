@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -56,6 +58,17 @@ def copy(x: torch.Tensor) -> bool:
 INNOCENT = {f.__name__: f for f in (item, synchronize, synchronize_stream, arithmetic, copy)}
 
 
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Python gives another thread a turn a hundred times as often as usual."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(usual / 100)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
 def errors_gone_astray(bad: list[str], innocent: list[str], calls: int, streams_apart: bool) -> list[str]:
     """One thread for each name in `bad`, which makes as many calls, and one for each in `innocent`, until those are
     done. What is not as it should be: bad calls that do not raise what the CPU does, and errors and wrong values in
@@ -93,7 +106,7 @@ def errors_gone_astray(bad: list[str], innocent: list[str], calls: int, streams_
                 astray.append(f"{name}: {error!r}")
         return astray
 
-    with ThreadPoolExecutor(len(bad) + len(innocent)) as pool:
+    with switching_often(), ThreadPoolExecutor(len(bad) + len(innocent)) as pool:
         guilty = [pool.submit(call_badly, name) for name in bad]
         others = [pool.submit(work, name) for name in innocent]
         wait(guilty)

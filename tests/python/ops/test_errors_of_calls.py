@@ -25,7 +25,7 @@ from bad_numbers import CASES, check, late_error
 
 HERE = Path(__file__).resolve().parent
 CENSUS = HERE.parents[1] / "census"
-CALLS = 200  # in each thread
+CALLS = 100  # in each thread
 
 
 @pytest.fixture(autouse=True)
