@@ -12,25 +12,32 @@ from typing import Any
 import torch
 from as_cpu import sentence
 
-BadCall = Callable[[str], Any]  # on a device
+BOOLS, COMPLEXES = torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 2, dtype=torch.complex64)
 
-
-def booleans(device: str) -> torch.Tensor:
-    return torch.ones(2, 2, dtype=torch.bool, device=device)
-
-
-def complexes(device: str) -> torch.Tensor:
-    return torch.ones(2, 2, dtype=torch.complex64, device=device)
-
-
-BAD: dict[str, BadCall] = {
-    "mm": lambda device: torch.mm(booleans(device), booleans(device)),
-    "argmax": lambda device: torch.argmax(complexes(device)),
-    "lgamma": lambda device: torch.lgamma(complexes(device)),
-    "renorm": lambda device: torch.renorm(torch.ones(2, 3, device=device), 2, 5, 1.0),
-    "remainder": lambda device: torch.arange(6, device=device) % 0,
-    "add": lambda device: torch.add(torch.ones(2, 3, device=device), torch.ones(4, device=device)),
+# What to call, and its tensors.
+BAD: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "mm": (torch.mm, (BOOLS, BOOLS)),
+    "argmax": (torch.argmax, (COMPLEXES,)),
+    "lgamma": (torch.lgamma, (COMPLEXES,)),
+    "renorm": (lambda x: torch.renorm(x, 2, 5, 1.0), (torch.ones(2, 3),)),
+    "remainder": (lambda x: x % 0, (torch.arange(6),)),
+    "add": (torch.add, (torch.ones(2, 3), torch.ones(4))),
 }
+
+
+class BadCall:
+    """A call that raises, with its tensors on a device."""
+
+    def __init__(self, name: str, device: str) -> None:
+        self.function, tensors = BAD[name]
+        self.tensors = [tensor.to(device) for tensor in tensors]
+
+    def error(self) -> Exception | None:
+        try:
+            self.function(*self.tensors)
+        except Exception as error:
+            return error
+        return None
 
 
 def item(x: torch.Tensor) -> bool:
@@ -83,19 +90,21 @@ def errors_gone_astray(bad: list[str], innocent: list[str], calls: int, streams_
         start.wait()
 
     def call_badly(name: str) -> list[str]:
-        with_error = error_of(BAD[name], "cpu")
-        assert with_error is not None
+        expected = BadCall(name, "cpu").error()
+        assert expected is not None
+        call = BadCall(name, "openreg")
+        torch.openreg.current_stream().synchronize()  # after `begin`, it may be another stream
         astray = []
         begin()
         for number in range(calls):
-            got = error_of(BAD[name], "openreg")
-            if type(got) is not type(with_error) or sentence(got) != sentence(with_error):
-                astray.append(f"call {number} of {name}: {got!r}; the CPU raises {with_error!r}")
+            got = call.error()
+            if type(got) is not type(expected) or sentence(got) != sentence(expected):
+                astray.append(f"call {number} of {name}: {got!r}; the CPU raises {expected!r}")
         return astray
 
     def work(name: str) -> list[str]:
         x = torch.tensor([1.0, 2.0, 3.0]).to("openreg")
-        torch.openreg.current_stream().synchronize()  # the stream that it has there may be another
+        torch.openreg.current_stream().synchronize()
         astray = []
         begin()
         while not all_done.is_set():
@@ -112,14 +121,6 @@ def errors_gone_astray(bad: list[str], innocent: list[str], calls: int, streams_
         wait(guilty)
         all_done.set()
         return [text for thread in (*guilty, *others) for text in thread.result()]
-
-
-def error_of(call: BadCall, device: str) -> Exception | None:
-    try:
-        call(device)
-    except Exception as error:
-        return error
-    return None
 
 
 def assert_errors_stay(bad: list[str], innocent: list[str], calls: int, streams_apart: bool) -> None:

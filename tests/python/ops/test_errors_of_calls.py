@@ -20,12 +20,12 @@ import pytest
 import torch
 import waits
 from as_cpu import sentence
-from bad_calls_of_threads import BAD, INNOCENT, assert_errors_stay, error_of
+from bad_calls_of_threads import BAD, INNOCENT, BadCall, assert_errors_stay
 from bad_numbers import CASES, check, late_error
 
 HERE = Path(__file__).resolve().parent
 CENSUS = HERE.parents[1] / "census"
-CALLS = 100  # in each thread
+CALLS = 50  # in each thread
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ for name, case in CASES.items():
 
 @pytest.mark.parametrize("streams_apart", [False, True], ids=["one stream", "streams apart"])
 @pytest.mark.parametrize("innocent", INNOCENT)
-@pytest.mark.parametrize("bad", ["mm", "renorm", "remainder"])
+@pytest.mark.parametrize("bad", ["mm", "renorm"])
 def test_an_error_is_raised_in_the_thread_that_called(bad, innocent, streams_apart):
     assert_errors_stay([bad], [innocent], CALLS, streams_apart)
 
@@ -76,20 +76,20 @@ def test_errors_of_four_threads_stay_away_from_four_others(streams_apart):
     assert_errors_stay(
         ["mm", "argmax", "renorm", "add"], ["item", "synchronize", "arithmetic", "copy"], 50, streams_apart
     )
-    assert_errors_stay(["mm", "mm", "lgamma", "remainder"], ["synchronize", "item"] * 2, 50, streams_apart)
+    assert_errors_stay(["mm", "mm", "lgamma", "remainder"], ["synchronize", "item"] * 2, CALLS, streams_apart)
 
 
 @pytest.mark.parametrize("streams_apart", [False, True], ids=["one stream", "streams apart"])
 def test_errors_are_raised_in_the_thread_that_called_where_launches_block(run_python, streams_apart):
     result = run_python(
         f"""
-from bad_calls_of_threads import BAD, errors_gone_astray
-for bad in BAD:
+from bad_calls_of_threads import errors_gone_astray
+for bad in ("mm", "renorm", "add"):
     for innocent in ("item", "synchronize", "arithmetic"):
         astray = errors_gone_astray([bad], [innocent], {CALLS}, {streams_apart})
         if astray:
             print(bad, innocent, len(astray), *astray[:2])
-astray = errors_gone_astray(["mm", "argmax", "renorm", "add"], ["item", "synchronize"] * 2, 50, {streams_apart})
+astray = errors_gone_astray(["mm", "argmax", "renorm", "add"], ["item", "synchronize"] * 2, {CALLS}, {streams_apart})
 print(*astray[:5], sep="\\n", end="")
 """,
         path=[HERE],
@@ -100,11 +100,12 @@ print(*astray[:5], sep="\\n", end="")
 
 @pytest.mark.parametrize("bad", BAD)
 def test_what_raises_at_the_call_does_not_wait_for_the_stream(bad):
-    expected = error_of(BAD[bad], "cpu")
+    expected = BadCall(bad, "cpu").error()
+    call = BadCall(bad, "openreg")
     for _ in range(3):
         torch.accelerator.synchronize()
         with waits.no_waits():
-            got = error_of(BAD[bad], "openreg")
+            got = call.error()
         assert type(got) is type(expected) and sentence(got) == sentence(expected), repr(got)
 
 
