@@ -1,5 +1,6 @@
 #include <ATen/Dispatch.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/div.h>
@@ -8,6 +9,7 @@
 #include <ATen/ops/topk.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -17,6 +19,7 @@
 
 #include "backend/library.h"
 #include "ops/launch/function_kernel.h"
+#include "ops/launch/vector_clones.h"
 #include "ops/random/random_kernels.h"
 #include "ops/tensors/factories.h"
 
@@ -44,15 +47,6 @@ void without_replacement(backend::PhiloxState philox, const at::Tensor& probabil
   }
 }
 
-/// The category whose part `at` is in; never one of probability 0.
-template <class T>
-std::int64_t find_category(std::span<const T> ends, std::span<const T> probabilities, T at) {
-  auto found = std::lower_bound(ends.begin(), ends.end(), at) - ends.begin();
-  found = std::min(found, std::ssize(ends) - 1);
-  while (found > 0 && probabilities[static_cast<std::size_t>(found)] == 0) --found;
-  return found;
-}
-
 // CUDA's grid: blocks of 128 threads, one thread for each sample, and a row of them for each
 // distribution as far as there are rows. Each sample takes the first number of a call.
 constexpr std::int64_t kThreadsPerBlock = 128;
@@ -64,22 +58,78 @@ constexpr std::int64_t calls_per_thread(std::int64_t distributions) {
   return (distributions - 1) / rows_of_grid(distributions) + 1;
 }
 
+constexpr std::int64_t kLeastWork = 4096;  // samples or categories for a thread
+
+OPENREG_VECTOR_CLONES
+void divide(std::span<float> values, float by) {
+  for (auto& value : values) value /= by;
+}
+OPENREG_VECTOR_CLONES
+void divide(std::span<double> values, double by) {
+  for (auto& value : values) value /= by;
+}
+
+using Categories = std::array<std::int32_t, kLanes>;
+
+/// The category whose part each number is in: the first one whose end is not below it, so never one
+/// of probability 0. The searches of a block go step by step together, none of them depends on a
+/// branch.
+template <class T>
+[[gnu::always_inline]] inline void search_together(std::span<const T> ends,
+                                                   const std::uint32_t* numbers, std::size_t count,
+                                                   Categories& found) {
+  std::array<T, kLanes> at;
+  for (std::size_t i = 0; i < count; ++i) at[i] = static_cast<T>(unit_of<float>(numbers[i]));
+  std::fill_n(found.begin(), count, 0);
+  for (auto left = static_cast<std::int32_t>(ends.size()); left > 1;) {
+    const auto half = left / 2;
+    const T* const last = ends.data() + half - 1;
+    for (std::size_t i = 0; i < count; ++i) found[i] += last[found[i]] < at[i] ? half : 0;
+    left -= half;
+  }
+}
+OPENREG_VECTOR_CLONES
+void find_categories(std::span<const float> ends, const std::uint32_t* numbers, std::size_t count,
+                     Categories& found) {
+  search_together(ends, numbers, count, found);
+}
+OPENREG_VECTOR_CLONES
+void find_categories(std::span<const double> ends, const std::uint32_t* numbers, std::size_t count,
+                     Categories& found) {
+  search_together(ends, numbers, count, found);
+}
+
 /// Where the categories' parts of [0, 1] end.
 template <class T>
-std::vector<T> ends_of(std::span<const T> probabilities) {
-  std::vector<T> ends;
-  ends.reserve(probabilities.size());
+void find_ends(std::span<const T> probabilities, std::span<T> ends) {
   T sum = 0;
-  for (const T p : probabilities) {
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const T p = probabilities[i];
     TORCH_CHECK(p >= 0, "invalid multinomial distribution (encountering probability entry < 0)");
     TORCH_CHECK(
         std::isfinite(p),
         "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
-    ends.push_back(sum += p);
+    ends[i] = sum += p;
   }
   TORCH_CHECK(sum > 0, "invalid multinomial distribution (sum of probabilities <= 0)");
-  for (T& end : ends) end /= sum;
-  return ends;
+  divide(ends, sum);
+}
+
+/// The samples from number `first` on of a distribution.
+/// \param thread that draws sample 0.
+template <class T>
+void draw_samples(backend::PhiloxState philox, std::int64_t thread, std::span<const T> ends,
+                  std::int64_t first, std::span<std::int64_t> samples) {
+  Raw raw;
+  Categories found;
+  for (std::size_t done = 0; done < samples.size();) {
+    const auto block = samples.subspan(done, std::min<std::size_t>(kLanes, samples.size() - done));
+    const auto from = static_cast<std::uint64_t>(thread + first) + done;
+    draw_subsequences(philox.seed, philox.offset, from, std::ssize(block), raw);
+    find_categories(ends, raw[0].data(), block.size(), found);
+    std::copy_n(found.begin(), block.size(), block.begin());
+    done += block.size();
+  }
 }
 
 template <class T>
@@ -89,20 +139,27 @@ void sample_with_replacement(backend::PhiloxState philox, const at::Tensor& rows
   const auto samples = out.size(-1);
   const auto grid_rows = rows_of_grid(distributions);
   const auto row_threads = (samples + kThreadsPerBlock - 1) / kThreadsPerBlock * kThreadsPerBlock;
-  const auto drawn = at::empty(out.sizes(), at::kLong);
-  auto* next = drawn.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t d = 0; d < distributions; ++d) {
-    const std::span row(static_cast<const T*>(rows.const_data_ptr()) + d * categories,
-                        static_cast<std::size_t>(categories));
-    const auto ends = ends_of(row);
-    const auto call = philox.offset / 4 + static_cast<std::uint64_t>(d / grid_rows);
-    for (std::int64_t i = 0; i < samples; ++i) {
-      const auto thread = static_cast<std::uint64_t>(d % grid_rows * row_threads + i);
-      const auto number = philox_4x32_10(philox.seed, call, thread)[0];
-      *next++ = find_category<T>(ends, row, static_cast<T>(unit_of<float>(number)));
+  const auto drawn = out.is_contiguous() ? out : at::empty(out.sizes(), at::kLong);
+  const auto* probabilities = static_cast<const T*>(rows.const_data_ptr());
+  auto* const to = drawn.mutable_data_ptr<std::int64_t>();
+
+  const auto sample_rows = [&](std::int64_t begin, std::int64_t end) {
+    std::vector<T> ends(static_cast<std::size_t>(categories));
+    for (auto d = begin; d < end; ++d) {
+      find_ends<T>({probabilities + d * categories, ends.size()}, ends);
+      const backend::PhiloxState call{
+          philox.seed, philox.offset + 4 * static_cast<std::uint64_t>(d / grid_rows)};
+      at::parallel_for(0, samples, kLeastWork, [&](std::int64_t first, std::int64_t last) {
+        draw_samples<T>(call, d % grid_rows * row_threads, ends, first,
+                        {to + d * samples + first, to + d * samples + last});
+      });
     }
-  }
-  out.copy_(drawn);
+  };
+  // Threads share the rows, or where there are too few of them the samples of each.
+  const bool few = distributions < at::get_num_threads();
+  const auto rows_per_thread = std::max<std::int64_t>(1, kLeastWork / (categories + samples));
+  at::parallel_for(0, distributions, few ? distributions : rows_per_thread, sample_rows);
+  if (!drawn.is_same(out)) out.copy_(drawn);
 }
 
 void with_replacement(backend::PhiloxState philox, const at::Tensor& probabilities,

@@ -130,7 +130,7 @@ void fill_with_integers(const at::Tensor& self, backend::PhiloxState philox, Num
           if constexpr (kUnroll<Bits> == 4) {
             out[at] = number(raw[k][i]);
           } else {
-            out[at] = number(static_cast<std::uint64_t>(raw[2 * k][i]) << 32 | raw[2 * k + 1][i]);
+            out[at] = number(bits_of(raw, k, i));
           }
         }
       }

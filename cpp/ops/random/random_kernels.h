@@ -65,6 +65,11 @@ T uniform_of(const Raw& raw, int k, std::int64_t i) {
   }
 }
 
+/// The 64 bits that element k of a call is made of.
+inline std::uint64_t bits_of(const Raw& raw, int k, std::int64_t i) {
+  return static_cast<std::uint64_t>(raw[2 * k][i]) << 32 | raw[2 * k + 1][i];
+}
+
 /// Elements k and k + 1 of n calls, standard normal.
 template <class T>
 using Row = std::array<T, kLanes>;

@@ -164,8 +164,10 @@ def test_the_order_is_that_of_memory_as_on_cuda():
         lambda x: torch.dropout(x.fill_(1), 0.5, True),
         lambda x: torch.poisson(x.fill_(3)),
         lambda x: torch.randperm(x.numel(), device=x.device),
+        lambda x: torch.multinomial(x[:50].fill_(1), x.numel(), replacement=True),
+        lambda x: torch.multinomial(x.fill_(1).view(7000, 100), 9, replacement=True),
     ],
-    ids=["normal", "random", "dropout", "poisson", "randperm"],
+    ids=["normal", "random", "dropout", "poisson", "randperm", "multinomial", "multinomial of rows"],
 )
 def test_the_numbers_do_not_depend_on_who_computes_them(draw):
     numbers = []

@@ -21,9 +21,24 @@ def unit(bits: torch.Tensor) -> torch.Tensor:
     return bits.to(torch.float32) * step + step / 2
 
 
-def signed_keys(numbers: torch.Tensor) -> torch.Tensor:
-    """int64 keys of the four numbers of each call, two of each, in the order of the layout."""
-    return torch.cat([(numbers[:, 2 * k] << 32) | numbers[:, 2 * k + 1] for k in (0, 1)])
+def bits_of_keys(n: int) -> int:
+    return math.ceil(math.log2(n - (6 * n * n + 1) / (12 * math.log(0.9))))
+
+
+def keys_of(numbers: torch.Tensor, n: int, seed: int) -> torch.Tensor:
+    """The keys by which randperm(n) sorts these numbers, counted from 0, so that int64 holds them."""
+    bits = bits_of_keys(n)
+    threads = min(256 * math.ceil(n / 256), GRID_THREADS)
+    slot, thread = numbers // threads, numbers % threads
+    keys = torch.empty_like(numbers)
+    for r in (slot // 2).unique().tolist():
+        mine = slot // 2 == r
+        four = philox(seed, 4 * r, thread[mine])
+        second = slot[mine] % 2 == 1
+        high, low = torch.where(second, four[:, 2], four[:, 0]), torch.where(second, four[:, 3], four[:, 1])
+        # The range of 32-bit keys wants 64 bits of each: they are taken modulo 2^32 - 1, where 2^32 is 1.
+        keys[mine] = (high + low) % (2**32 - 1) if bits <= 32 else high << 32 | low
+    return keys & ((1 << bits) - 1)
 
 
 # --- randperm
@@ -36,20 +51,33 @@ def test_randperm_is_a_permutation(n):
     assert torch.equal(x, torch.randperm(n, device="openreg", generator=seeded(3)))
 
 
-@pytest.mark.parametrize(("n", "bits"), [(200, 18), (25_000, 32)])
-def test_randperm_sorts_by_cudas_keys(n, bits):
-    assert bits == math.ceil(math.log2(n - (6 * n * n + 1) / (12 * math.log(0.9))))
-    threads = 256 * math.ceil(n / 256)
-    keys = signed_keys(philox(5, 0, torch.arange(threads)))[:n]
-    # The range of 32-bit keys wants 64 bits of each: they are taken modulo 2^32 - 1, from -2^31 on.
-    keys = torch.tensor([(int(k) & (2**64 - 1)) % (2**32 - 1) - 2**31 for k in keys])
-    if bits < 32:
-        keys = keys & ((1 << bits) - 1)  # else they are sorted as signed numbers
-    generator = seeded(5)
-    numbers = torch.randperm(n, device="openreg", generator=generator).cpu()
-    assert (keys[numbers].diff() >= 0).all()
-    assert keys.unique().numel() > n - 5
-    assert generator.get_offset() == 4 + n
+# With equal keys, below 32 bits, of 32 and above; in one part and in several; with more than one round of the grid.
+@pytest.mark.parametrize(
+    ("n", "seed", "equal"),
+    [(200, 5, 0), (200, 22, 1), (2048, 13, 1), (2049, 57, 1), (5000, 35, 2), (25_000, 5, 0), (600_000, 5, 0)],
+)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_randperm_sorts_by_cudas_keys_and_shuffles_equal_ones(n, seed, equal, dtype):
+    keys = keys_of(torch.arange(n), n, seed)
+    assert n - keys.unique().numel() == equal
+    keys, expected = keys.sort(stable=True)
+    offset = 4 * math.ceil(n / (2 * GRID_THREADS))
+    for place in (keys.diff() == 0).nonzero().flatten().tolist():  # pairs: one number decides
+        if philox(seed, offset, torch.tensor([place]))[0, 0] % 2 == 0:
+            expected[[place, place + 1]] = expected[[place + 1, place]]
+    generator = seeded(seed)
+    numbers = torch.randperm(n, dtype=dtype, device="openreg", generator=generator)
+    assert torch.equal(numbers.cpu(), expected.to(dtype))
+    assert generator.get_offset() == offset + 4 * math.ceil(n / 4)
+
+
+def test_randperm_of_numbers_that_share_no_word_of_64_bits_with_their_keys():
+    n = 22_000_000
+    assert bits_of_keys(n) - 12 + 25 > 64
+    numbers = torch.randperm(n, device="openreg", generator=seeded(5)).cpu()
+    assert torch.zeros(n, dtype=torch.bool).index_fill_(0, numbers, True).all()
+    for place in (0, n // 2, n - 10_000):
+        assert (keys_of(numbers[place : place + 10_000], n, 5).diff() > 0).all()
 
 
 def test_randperm_has_every_permutation():
@@ -102,10 +130,30 @@ def test_multinomial_with_replacement_takes_cudas_numbers():
     assert generator.get_offset() == 4
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("rows", "categories", "samples"),
+    [(1, 1, 2), (1, 1000, 1024), (1, 1000, 1025), (1, 3, 10_000), (3, 4097, 5000), (600, 7, 20), (65_540, 2, 3)],
+)
+def test_multinomial_with_replacement_by_blocks_of_samples_and_rows(rows, categories, samples, dtype):
+    weights = torch.randint(0, 5, (rows, categories), generator=torch.Generator().manual_seed(1))
+    weights[:, categories // 2] += (1 << 15) - weights.sum(1)  # sums and quotients are exact
+    drawn = torch.multinomial(weights.to("openreg", dtype), samples, replacement=True, generator=seeded(9)).cpu()
+    threads = 128 * math.ceil(samples / 128)
+    for row in {0, rows // 2, rows - 1}:
+        first = threads * (row % 65535)
+        numbers = unit(philox(9, 4 * (row // 65535), torch.arange(first, first + samples))[:, 0])
+        assert torch.equal(drawn[row], torch.searchsorted(weights[row].cumsum(0) / (1 << 15), numbers))
+
+
 def test_multinomial_into_a_given_tensor():
     out = torch.empty(0, dtype=torch.long, device="openreg")
     result = torch.multinomial(torch.ones(5, device="openreg"), 3, out=out)
     assert result is out and out.shape == (3,)
+    weights = torch.rand(2, 50, device="openreg")
+    gaps = torch.zeros(3000, 2, dtype=torch.long, device="openreg").t()
+    torch.multinomial(weights, 3000, replacement=True, generator=seeded(1), out=gaps)
+    assert torch.equal(gaps, torch.multinomial(weights, 3000, replacement=True, generator=seeded(1)))
 
 
 @pytest.mark.parametrize("weights", [[-1.0, 1.0], [float("inf"), 1.0], [float("nan"), 1.0], [0.0, 0.0]])
