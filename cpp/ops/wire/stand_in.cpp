@@ -39,7 +39,7 @@ StandIn::StandIn(std::span<const std::byte> command, bool shrunk, Elements eleme
     : command_(command.begin(), command.end()) {
   own(CommandView(command_).header()).plan = 0;  // its shapes are others
   if (shrunk) shrink();
-  give_memory();
+  give_memory(shrunk);
   if (elements == Elements::kOnes) fill_with_ones();
 }
 
@@ -63,9 +63,9 @@ void StandIn::shrink() {
   }
 }
 
-// What is never touched costs nothing, so storages keep their length: kernels may look at it. But
-// a shrunken view of a large storage must not reserve what it cannot reach.
-void StandIn::give_memory() {
+// What is never touched costs nothing, so storages keep their length, which kernels may look at;
+// but those of shrunken tensors hold no more than they reach.
+void StandIn::give_memory(bool shrunk) {
   const CommandView view(command_);
   std::vector<std::size_t> reach(view.header().storages);
   for (const auto& tensor : view.tensors()) {
@@ -84,8 +84,8 @@ void StandIn::give_memory() {
     auto& storage = own(view.storage(tensor));
     if (storage.nbytes == 0) continue;
     made[tensor.storage] = true;
-    storage.nbytes = std::max(reach[tensor.storage], kLargestElement);
-    auto* memory = std::calloc(storage.nbytes, 1);
+    if (shrunk) storage.nbytes = reach[tensor.storage];
+    auto* memory = std::calloc(std::max(storage.nbytes, kLargestElement), 1);
     if (memory == nullptr) throw std::bad_alloc();
     memory_.emplace_back(memory, &std::free);
     bytes_ += storage.nbytes;

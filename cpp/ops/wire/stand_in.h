@@ -24,7 +24,7 @@ class StandIn {
 
  private:
   void shrink();
-  void give_memory();
+  void give_memory(bool shrunk);
   void fill_with_ones();
 
   std::vector<std::byte> command_;

@@ -163,29 +163,6 @@ TEST(Arguments, TensorsOfOtherDevicesAreRefused) {
   EXPECT_THROW(writer.tensor(at::ones({}), Access::kWrite), c10::Error);
 }
 
-std::uint64_t signature(Detail detail, const at::Tensor& a, const at::Tensor& b) {
-  ArgumentWriter writer(kernel.name(), kDevice, detail);
-  writer.tensor(a);
-  writer.tensor(b);
-  return writer.signature();
-}
-
-TEST(Arguments, TheSignatureTellsShapesWhereItIsAskedTo) {
-  const auto a = empty_on(kDevice, {4, 6}, at::kFloat);
-  const auto b = empty_on(kDevice, {4, 6}, at::kFloat);
-  const auto longer = empty_on(kDevice, {5, 6}, at::kFloat);
-  const auto transposed = empty_on(kDevice, {6, 4}, at::kFloat).t();
-  const auto integers = empty_on(kDevice, {4, 6}, at::kLong);
-  for (const auto detail : {Detail::kDtypes, Detail::kShapes}) {
-    EXPECT_EQ(signature(detail, a, b), signature(detail, b, a));
-    EXPECT_NE(signature(detail, a, b), signature(detail, a, integers));
-    EXPECT_NE(signature(detail, a, b), signature(detail, a, a));
-  }
-  EXPECT_EQ(signature(Detail::kDtypes, a, b), signature(Detail::kDtypes, a, longer));
-  EXPECT_NE(signature(Detail::kShapes, a, b), signature(Detail::kShapes, a, longer));
-  EXPECT_NE(signature(Detail::kShapes, a, b), signature(Detail::kShapes, a, transposed));
-}
-
 TEST(Arguments, SharingIsSeenWhereOneIsWritten) {
   const auto tensor = empty_on(kDevice, {4}, at::kFloat);
   const auto front = tensor.narrow(0, 0, 2);
@@ -202,21 +179,6 @@ TEST(Arguments, SharingIsSeenWhereOneIsWritten) {
   }
 }
 
-TEST(Arguments, SignatureTellsWhichSizesAreEqual) {
-  const auto signature = [](at::IntArrayRef first, at::IntArrayRef second) {
-    ArgumentWriter writer(kernel.name(), kDevice, Detail::kEqualSizes);
-    const auto a = empty_on(kDevice, first, at::kFloat);
-    const auto b = empty_on(kDevice, second, at::kFloat);
-    writer.tensor(a);
-    writer.tensor(b);
-    return writer.signature();
-  };
-  EXPECT_EQ(signature({2, 3}, {3, 4}), signature({7, 5}, {5, 9}));
-  EXPECT_NE(signature({2, 3}, {3, 4}), signature({2, 3}, {2, 4}));
-  EXPECT_NE(signature({2, 3}, {3, 4}), signature({2, 3}, {3, 1}));
-  EXPECT_NE(signature({2, 3}, {3, 0}), signature({2, 3}, {3, 1}));
-}
-
 TEST(Arguments, WrittenMemoryThatOverlapsIsFound) {
   const auto overlaps = [](const at::Tensor& written, const at::Tensor& read) {
     ArgumentWriter writer(kernel.name(), kDevice);
@@ -230,47 +192,6 @@ TEST(Arguments, WrittenMemoryThatOverlapsIsFound) {
   EXPECT_TRUE(overlaps(x.narrow(0, 0, 2), x.narrow(0, 1, 2)));
   EXPECT_TRUE(overlaps(x, x.view({16})));
   EXPECT_TRUE(overlaps(x.select(0, 0).expand({3, 4}), empty_on(kDevice, {4}, at::kFloat)));
-}
-
-TEST(CommandOnHost, OnesAreForIntegersOnly) {
-  ArgumentWriter writer(kernel.name(), kDevice);
-  const auto integers = empty_on(kDevice, {3}, at::kShort);
-  const auto reals = empty_on(kDevice, {3}, at::kFloat);
-  writer.tensor(integers);
-  writer.tensor(reals);
-  const CommandOnHost ones(writer.finish(), /*shrunk=*/false, /*ones=*/true);
-  ArgumentReader reader(ones.command());
-  EXPECT_TRUE(at::equal(reader.tensor(), at::ones({3}, at::kShort)));
-  EXPECT_TRUE(at::equal(reader.tensor(), at::zeros({3})));
-}
-
-TEST(CommandOnHost, KeepsWhichSizesAreEqualAndWhichAreGreater) {
-  const auto a = empty_on(kDevice, {100, 1, 7}, at::kFloat);
-  const auto b = empty_on(kDevice, {7, 100, 0}, at::kFloat);
-  ArgumentWriter writer(kernel.name(), kDevice);
-  writer.tensor(a);
-  writer.tensor(b);
-  const CommandOnHost shrunk(writer.finish(), /*shrunk=*/true);
-  ArgumentReader reader(shrunk.command());
-  EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({3, 1, 2}));
-  EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({2, 3, 0}));
-}
-
-TEST(CommandOnHost, ViewsOfOneStorageStayIt) {
-  const auto tensor = empty_on(kDevice, {4, 4}, at::kFloat);
-  const auto second = tensor.select(0, 1);
-  const auto third = tensor.select(0, 2);
-  ArgumentWriter writer(kernel.name(), kDevice);
-  writer.tensor(second, Access::kWrite);
-  writer.tensor(third);
-  const CommandOnHost zeros(writer.finish(), /*shrunk=*/false);
-  ArgumentReader reader(zeros.command());
-  const auto a = reader.tensor();
-  const auto b = reader.tensor();
-  EXPECT_TRUE(a.storage().is_alias_of(b.storage()));
-  EXPECT_EQ(b.storage_offset() - a.storage_offset(), 4);
-  EXPECT_EQ(a.storage().nbytes(), tensor.storage().nbytes());
-  EXPECT_TRUE(at::equal(b, at::zeros({4})));
 }
 
 }  // namespace

@@ -1,0 +1,102 @@
+#include "ops/launch/plan_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "backend/launch_statistics.h"
+
+namespace openreg::ops {
+namespace {
+
+const int kWhom = 0;
+
+SignatureView signature_of(const std::uint64_t& word) { return make_signature(&kWhom, {&word, 1}); }
+
+class PlanCacheTest : public ::testing::Test {
+ protected:
+  PlanCacheTest() { PlanCache::clear(); }
+  ~PlanCacheTest() override { PlanCache::clear(); }
+};
+
+TEST_F(PlanCacheTest, FindsWhatWasInserted) {
+  const std::uint64_t word = 7;
+  EXPECT_EQ(PlanCache::find(signature_of(word)), nullptr);
+  const auto made = PlanCache::insert(signature_of(word), {.waits = true});
+  const auto found = PlanCache::find(signature_of(word));
+  ASSERT_EQ(found, made);
+  EXPECT_TRUE(found->waits);
+  EXPECT_NE(found->id, 0);
+}
+
+TEST_F(PlanCacheTest, KeepsTheFirstOfTwoPlans) {
+  const std::uint64_t word = 7;
+  const auto first = PlanCache::insert(signature_of(word), {.waits = true});
+  EXPECT_EQ(PlanCache::insert(signature_of(word), {}), first);
+}
+
+TEST_F(PlanCacheTest, ACollisionOfHashesIsAnotherPlan) {
+  const std::uint64_t word = 7;
+  const std::uint64_t other = 8;
+  const auto made = PlanCache::insert(signature_of(word), {});
+  auto forged = signature_of(other);
+  forged.hash = signature_of(word).hash;
+  EXPECT_EQ(PlanCache::find(forged), nullptr);
+  EXPECT_NE(PlanCache::insert(forged, {}), made);
+  EXPECT_EQ(PlanCache::find(signature_of(word)), made);
+}
+
+TEST_F(PlanCacheTest, IsBoundedAndDropsWhatHasNotBeenUsedForLongest) {
+  const std::uint64_t used = 0;
+  PlanCache::insert(signature_of(used), {});
+  for (std::uint64_t word = 1; word <= 2 * PlanCache::kMost; ++word) {
+    PlanCache::insert(signature_of(word), {});
+    ASSERT_NE(PlanCache::find(signature_of(used)), nullptr) << "after " << word;
+    ASSERT_LE(PlanCache::size(), PlanCache::kMost);
+  }
+  const std::uint64_t unused = 1;
+  EXPECT_EQ(PlanCache::find(signature_of(unused)), nullptr);
+}
+
+TEST_F(PlanCacheTest, ClearedPlansAreForgottenByEachThread) {
+  const std::uint64_t word = 7;
+  PlanCache::insert(signature_of(word), {});
+  ASSERT_NE(PlanCache::find(signature_of(word)), nullptr);
+  std::thread([] { PlanCache::clear(); }).join();
+  EXPECT_EQ(PlanCache::find(signature_of(word)), nullptr);
+}
+
+TEST_F(PlanCacheTest, HitsAndPlansAreCounted) {
+  using backend::LaunchCounter;
+  const auto hits = backend::counted(LaunchCounter::kPlanHits);
+  const auto plans = backend::counted(LaunchCounter::kPlansMade);
+  const std::uint64_t word = 7;
+  PlanCache::find(signature_of(word));
+  PlanCache::insert(signature_of(word), {});
+  PlanCache::find(signature_of(word));
+  std::thread([&] { PlanCache::find(signature_of(word)); }).join();
+  EXPECT_EQ(backend::counted(LaunchCounter::kPlanHits) - hits, 2);
+  EXPECT_EQ(backend::counted(LaunchCounter::kPlansMade) - plans, 1);
+}
+
+TEST_F(PlanCacheTest, ThreadsAgreeOnPlansWhileOthersAreDropped) {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::uint64_t i = 0; i < 20000; ++i) {
+        const std::uint64_t word = (i * (thread + 1)) % 30000;
+        auto plan = PlanCache::find(signature_of(word));
+        if (plan == nullptr) plan = PlanCache::insert(signature_of(word), {.work = Work(word)});
+        if (plan->work != word) ++wrong;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace openreg::ops
