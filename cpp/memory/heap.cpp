@@ -190,7 +190,7 @@ inline void Heap::make_available(Block& block, const Context& context) {
 }
 
 // Makes a block that is in no list free, as one with its free neighbours.
-void Heap::merge_and_insert(Block& freed) {
+inline void Heap::merge_and_insert(Block& freed) {
   InactiveChange change;
   Block* block = &freed;
   if (auto* left = block->left; left != nullptr && left->state == Block::State::kFree) {
@@ -207,6 +207,10 @@ void Heap::merge_and_insert(Block& freed) {
   insert_free(*block);
   change.add(*block, +1);
   apply(block->segment->size_class, change);
+}
+
+void Heap::restore(const Pieces& pieces) {
+  for (auto* piece : pieces) merge_and_insert(*piece);
 }
 
 inline Block& Heap::held_block(void* address) {

@@ -275,10 +275,6 @@ void Heap::cut_out(Block& piece) {
   delete_block(piece);
 }
 
-void Heap::restore(const Pieces& pieces) {
-  for (auto* piece : pieces) merge_and_insert(*piece);
-}
-
 std::vector<SegmentInfo> Heap::segments(const PoolId* pool) const {
   std::vector<SegmentInfo> result;
   for (const auto& [address, segment] : segments_) {
