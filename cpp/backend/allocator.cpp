@@ -145,9 +145,7 @@ class Allocator final : public c10::DeviceAllocator {
  public:
   // PyTorch gives no device: whoever calls has set the current one.
   c10::DataPtr allocate(std::size_t bytes) override {
-    const auto device = torch_device(current_device());
-    void* const address = allocate_raw(bytes, current_stream(device.index()));
-    return {address, address, &delete_block, device};
+    return allocate_for(current_stream(), bytes);
   }
 
   // One function for all pointers, and the context is the address: raw_allocate() and
@@ -218,6 +216,11 @@ class Allocator final : public c10::DeviceAllocator {
 c10::DeviceAllocator& device_allocator() {
   static auto& allocator = *new Allocator;
   return allocator;
+}
+
+c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes) {
+  void* const address = allocate_raw(bytes, stream);
+  return {address, address, &delete_block, torch_device(stream.device())};
 }
 
 void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {

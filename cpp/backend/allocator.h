@@ -15,6 +15,9 @@ namespace openreg::backend {
 /// outlive static destruction.
 c10::DeviceAllocator& device_allocator();
 
+/// The same for the work of `stream`, whatever is current. Throws c10::OutOfMemoryError.
+c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes);
+
 /// Device memory without a tensor: `bytes` on the device of `stream` for its work; nullptr for no
 /// bytes. Throws c10::OutOfMemoryError.
 void* allocate_raw(std::size_t bytes, openreg::Stream& stream);

@@ -40,13 +40,14 @@ StreamPool& pool(c10::DeviceIndex device, Priority priority) {
 }  // namespace
 
 openreg::Stream& current_stream(c10::DeviceIndex device) {
-  if (device == -1) device = current_device();
+  auto& current = thread_current();
+  if (device == -1) device = current.device;
   if (const auto slot = device_slot(device); slot < kMaxDevices) {
-    if (auto* stream = thread_current().streams[slot]) return *stream;
+    if (auto* stream = current.streams[slot]) return *stream;
   }
   const auto index = resolve_device(device);
   auto& stream = translate_errors([&]() -> openreg::Stream& { return default_stream(index); });
-  thread_current().streams[device_slot(index)] = &stream;  // found at once the next time
+  current.streams[device_slot(index)] = &stream;  // found at once the next time
   return stream;
 }
 

@@ -13,6 +13,7 @@ class Stream;
 
 namespace openreg::memory {
 
+class FreeList;
 class Pool;
 struct Segment;
 
@@ -67,6 +68,7 @@ struct Segment {
   std::size_t bytes = 0;
   Stream* stream = nullptr;  ///< whose work it is for
   Pool* pool = nullptr;
+  FreeList* free_blocks = nullptr;  ///< where those of it are that nobody holds
   SizeClass size_class = SizeClass::kSmall;
   bool is_oversize = false;  ///< one block, see Policy::max_split_bytes
   Block* first = nullptr;

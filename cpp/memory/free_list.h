@@ -20,9 +20,14 @@ namespace openreg::memory {
 class FreeList {
  public:
   /// The smallest block of at least `bytes`, or nullptr. It stays in the list.
-  Block* best_fit(std::size_t bytes) const;
-  void insert(Block& block);
-  void remove(Block& block);
+  Block* best_fit(std::size_t bytes) const {
+    if (bytes <= kBinnedBytes) {
+      if (Block* block = best_fit_in_bins(bin_of(bytes))) return block;
+    }
+    return best_fit_in_tree(bytes);
+  }
+  void insert(Block& block) { is_binned(block) ? insert_into_bin(block) : insert_into_tree(block); }
+  void remove(Block& block) { is_binned(block) ? remove_from_bin(block) : remove_from_tree(block); }
 
   /// Calls f(Block&) for each block; f may not change the list.
   template <class F>
@@ -45,12 +50,61 @@ class FreeList {
   static std::size_t bin_of(std::size_t bytes) { return bytes / kBlockBytes - 1; }
   static bool is_binned(const Block& block) { return block.bytes <= kBinnedBytes; }
 
+  Block* best_fit_in_bins(std::size_t first) const;
+  Block* best_fit_in_tree(std::size_t bytes) const;
+  void insert_into_bin(Block& block);
+  void insert_into_tree(Block& block);
+  void remove_from_bin(Block& block);
+  void remove_from_tree(Block& block);
+
   using Bins = std::array<Block*, kBins>;
   std::unique_ptr<Bins> bins_;  // made with the first block that needs it
   std::array<std::uint64_t, kWordBits> occupied_{};
   std::uint64_t occupied_words_ = 0;
   std::set<Block*, BySize> tree_;
 };
+
+inline Block* FreeList::best_fit_in_bins(std::size_t first) const {
+  std::size_t word = first / kWordBits;
+  std::uint64_t bits = occupied_[word] & (~std::uint64_t{0} << (first % kWordBits));
+  if (bits == 0) {
+    // Twice, since a shift by all 64 bits is not defined.
+    const std::uint64_t words = occupied_words_ & (~std::uint64_t{0} << word << 1);
+    if (words == 0) return nullptr;
+    word = static_cast<std::size_t>(std::countr_zero(words));
+    bits = occupied_[word];
+  }
+  return (*bins_)[word * kWordBits + static_cast<std::size_t>(std::countr_zero(bits))];
+}
+
+inline void FreeList::insert_into_bin(Block& block) {
+  if (bins_ == nullptr) bins_ = std::make_unique<Bins>();
+  const std::size_t bin = bin_of(block.bytes);
+  Block*& first = (*bins_)[bin];
+  block.previous = nullptr;
+  block.next = first;
+  if (first != nullptr) {
+    first->previous = &block;
+  } else {
+    occupied_[bin / kWordBits] |= std::uint64_t{1} << (bin % kWordBits);
+    occupied_words_ |= std::uint64_t{1} << (bin / kWordBits);
+  }
+  first = &block;
+}
+
+inline void FreeList::remove_from_bin(Block& block) {
+  if (block.next != nullptr) block.next->previous = block.previous;
+  if (block.previous != nullptr) {
+    block.previous->next = block.next;
+    return;
+  }
+  const std::size_t bin = bin_of(block.bytes);
+  (*bins_)[bin] = block.next;
+  if (block.next != nullptr) return;
+  auto& word = occupied_[bin / kWordBits];
+  word &= ~(std::uint64_t{1} << (bin % kWordBits));
+  if (word == 0) occupied_words_ &= ~(std::uint64_t{1} << (bin / kWordBits));
+}
 
 template <class F>
 void FreeList::for_each(F f) const {

@@ -1,4 +1,5 @@
 #include "memory/heap.h"
+#include "memory/heap_blocks.h"
 
 #include <algorithm>
 #include <iterator>
@@ -28,6 +29,12 @@ namespace {
 
 // More cannot be rounded up to a segment, nor to a power of two.
 constexpr std::size_t kMaxBytes = std::numeric_limits<std::size_t>::max() / 4;
+
+[[noreturn]] void throw_not_held(const void* address) {
+  throw Error("openreg: no block that is in use begins at this address (got " +
+              std::to_string(reinterpret_cast<std::uintptr_t>(address)) +
+              "); it may have been freed before, or be of another allocator");
+}
 
 }  // namespace
 
@@ -61,7 +68,8 @@ void* Heap::allocate_last_resort(std::size_t bytes, Stream& stream, const Contex
   return nullptr;
 }
 
-void* Heap::take_from(Pool& pool, std::size_t bytes, Stream& stream, const Context& context) {
+inline void* Heap::take_from(Pool& pool, std::size_t bytes, Stream& stream,
+                             const Context& context) {
   const std::size_t rounded = policy_.round(bytes);
   const auto& share = pool.share(stream, class_of(rounded));
   Block* block = share.free.best_fit(rounded);
@@ -80,8 +88,8 @@ void* Heap::take_from(Pool& pool, std::size_t bytes, Stream& stream, const Conte
 }
 
 // Gives the program `rounded` bytes of a free block that is in no list; the rest stays free.
-void* Heap::hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveChange change,
-                 const Context& context) {
+inline void* Heap::hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveChange change,
+                        const Context& context) {
   const auto& segment = *block.segment;
   const auto size_class = segment.size_class;
   if (block.bytes > rounded && !segment.is_oversize && !segment.pool->no_split) {
@@ -110,31 +118,38 @@ void* Heap::hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveC
 
 std::size_t Heap::free(void* address, const Context& context) {
   auto& block = held_block(address);
-  std::vector<std::unique_ptr<Mark>> marks;  // made first: this may throw
-  if (!block.users.empty()) {
-    marks.reserve(block.users.size());
-    for (auto* user : block.users) marks.push_back(backing_.mark(*user));
-  }
-
-  held_.set(address, nullptr);
-  const auto size_class = block.segment->size_class;
+  if (!block.users.empty()) return free_later(block, context);
   const std::size_t bytes = block.bytes;
-  statistics_.allocation.remove(size_class, 1);
-  statistics_.allocated_bytes.remove(size_class, signed_bytes(bytes));
-  statistics_.requested_bytes.remove(size_class, signed_bytes(block.requested));
-  if (block.segment->is_oversize) statistics_.oversize_allocations.remove(size_class, 1);
-  if (history_.enabled()) record(Action::kFreeRequested, block, context);
-  if (marks.empty()) {
-    make_available(block, context);
-    return bytes;
-  }
+  let_go(block, context);
+  make_available(block, context);
+  return bytes;
+}
+
+// Frees a block that other streams use: it becomes available when they have done what they have.
+std::size_t Heap::free_later(Block& block, const Context& context) {
+  std::vector<std::unique_ptr<Mark>> marks;  // made first: this may throw
+  marks.reserve(block.users.size());
+  for (auto* user : block.users) marks.push_back(backing_.mark(*user));
+
+  let_go(block, context);
   block.state = Block::State::kPending;
   block.marks = static_cast<std::uint32_t>(marks.size());
   for (std::size_t i = 0; i < marks.size(); ++i) {
     pending_[block.users[i]].push_back({std::move(marks[i]), &block});
   }
   block.users.clear();
-  return bytes;
+  return block.bytes;
+}
+
+// The program does not have the block any more.
+inline void Heap::let_go(Block& block, const Context& context) {
+  held_.set(block.address, nullptr);
+  const auto size_class = block.segment->size_class;
+  statistics_.allocation.remove(size_class, 1);
+  statistics_.allocated_bytes.remove(size_class, signed_bytes(block.bytes));
+  statistics_.requested_bytes.remove(size_class, signed_bytes(block.requested));
+  if (block.segment->is_oversize) statistics_.oversize_allocations.remove(size_class, 1);
+  if (history_.enabled()) record(Action::kFreeRequested, block, context);
 }
 
 void Heap::record_stream(void* address, Stream& stream) {
@@ -164,18 +179,19 @@ std::vector<Stream*> Heap::awaited_streams() const {
 }
 
 // A block that nobody uses any more becomes free.
-void Heap::make_available(Block& block, const Context& context) {
+inline void Heap::make_available(Block& block, const Context& context) {
   const auto size_class = block.segment->size_class;
   statistics_.active.remove(size_class, 1);
   statistics_.active_bytes.remove(size_class, signed_bytes(block.bytes));
   if (history_.enabled()) record(Action::kFreeCompleted, block, context);
   block.context.reset();
   block.requested = 0;
-  merge_and_insert(block, {});
+  merge_and_insert(block);
 }
 
 // Makes a block that is in no list free, as one with its free neighbours.
-void Heap::merge_and_insert(Block& freed, InactiveChange change) {
+inline void Heap::merge_and_insert(Block& freed) {
+  InactiveChange change;
   Block* block = &freed;
   if (auto* left = block->left; left != nullptr && left->state == Block::State::kFree) {
     change.add(*left, -1);
@@ -193,77 +209,19 @@ void Heap::merge_and_insert(Block& freed, InactiveChange change) {
   apply(block->segment->size_class, change);
 }
 
-void Heap::InactiveChange::add(const Block& block, int sign) {
-  if (!block.is_part()) return;
-  blocks += sign;
-  bytes += sign * signed_bytes(block.bytes);
+void Heap::restore(const Pieces& pieces) {
+  for (auto* piece : pieces) merge_and_insert(*piece);
 }
 
-// As one change, however many blocks were joined and split: so CUDA counts.
-void Heap::apply(SizeClass size_class, InactiveChange change) {
-  if (change.blocks != 0) statistics_.inactive_split.change(size_class, change.blocks);
-  if (change.bytes != 0) statistics_.inactive_split_bytes.change(size_class, change.bytes);
-}
-
-void Heap::insert_free(Block& block) {
-  block.state = Block::State::kFree;
-  block.freed_at = allocations_;
-  block.segment->pool->list_of(block).insert(block);
-}
-
-void Heap::remove_free(Block& block) { block.segment->pool->list_of(block).remove(block); }
-
-// Shortens `block`, which is in no list, to `bytes`. Returns the rest, in no list either.
-Block& Heap::split(Block& block, std::size_t bytes) {
-  auto& rest = new_block();
-  rest.address = block.address + bytes;
-  rest.bytes = block.bytes - bytes;
-  rest.segment = block.segment;
-  rest.left = &block;
-  rest.right = block.right;
-  (rest.right != nullptr ? rest.right->left : rest.segment->last) = &rest;
-  block.right = &rest;
-  block.bytes = bytes;
-  return rest;
-}
-
-// `block` and its right neighbour, neither in a list, become one.
-void Heap::absorb_right(Block& block) {
-  auto& right = *block.right;
-  block.bytes += right.bytes;
-  block.right = right.right;
-  (block.right != nullptr ? block.right->left : block.segment->last) = &block;
-  delete_block(right);
-}
-
-Block& Heap::held_block(void* address) {
+inline Block& Heap::held_block(void* address) {
   Block* block = held_.find(address);
-  if (block == nullptr) {
-    throw Error("openreg: no block that is in use begins at this address (got " +
-                std::to_string(reinterpret_cast<std::uintptr_t>(address)) +
-                "); it may have been freed before, or be of another allocator");
-  }
+  if (block == nullptr) throw_not_held(address);
   return *block;
 }
 
 Context Heap::context_of(const void* address) const {
   const Block* block = held_.find(address);
   return block == nullptr ? nullptr : block->context;
-}
-
-// Blocks come and go with each allocation: they are kept and used again.
-Block& Heap::new_block() {
-  if (spare_ == nullptr) return blocks_.emplace_back();
-  Block& block = *spare_;
-  spare_ = block.next;
-  block.next = nullptr;
-  return block;
-}
-
-void Heap::delete_block(Block& block) {
-  block.left = block.right = block.previous = nullptr;
-  block.next = spare_;
-  spare_ = &block;
 }
 
 void Heap::out_of_memory(std::size_t bytes, std::size_t free, const Stream& stream,

@@ -119,13 +119,18 @@ class Heap {
     void add(const Block& block, int sign);
   };
 
-  Pool& route(const Stream& stream);
+  Pool& route(const Stream& stream) {
+    return routes_.empty() ? default_pool_ : newest_route(stream);
+  }
+  Pool& newest_route(const Stream& stream);
   Pool& existing(PoolId pool);
   void* take_from(Pool& pool, std::size_t bytes, Stream& stream, const Context& context);
   void* hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveChange change,
              const Context& context);
+  std::size_t free_later(Block& block, const Context& context);
+  void let_go(Block& block, const Context& context);
   void make_available(Block& block, const Context& context);
-  void merge_and_insert(Block& block, InactiveChange change);
+  void merge_and_insert(Block& block);
   void apply(SizeClass size_class, InactiveChange change);
   void insert_free(Block& block);
   void remove_free(Block& block);

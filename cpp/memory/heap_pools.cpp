@@ -8,13 +8,10 @@
 
 namespace openreg::memory {
 
-Pool& Heap::route(const Stream& stream) {
-  if (!routes_.empty()) {
-    const auto newest = std::find_if(routes_.rbegin(), routes_.rend(),
-                                     [&](const Route& route) { return route.filter(stream); });
-    if (newest != routes_.rend()) return *newest->pool;
-  }
-  return default_pool_;
+Pool& Heap::newest_route(const Stream& stream) {
+  const auto newest = std::find_if(routes_.rbegin(), routes_.rend(),
+                                   [&](const Route& route) { return route.filter(stream); });
+  return newest == routes_.rend() ? default_pool_ : *newest->pool;
 }
 
 Pool& Heap::existing(PoolId id) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "memory/heap.h"
+#include "memory/heap_blocks.h"
 
 namespace openreg::memory {
 
@@ -81,21 +82,23 @@ Block* Heap::map_segment(Pool& pool, std::size_t rounded, Stream& stream, const 
     held_.cover(begin, size);
   }
   auto& block = new_block();
+  const bool is_oversize = policy_.is_oversize(bytes);
+  auto& share = pool.share(stream, class_of(rounded));
   auto& segment = segments_[static_cast<std::byte*>(memory)];
   segment = {.address = static_cast<std::byte*>(memory),
              .bytes = bytes,
              .stream = &stream,
              .pool = &pool,
+             .free_blocks = is_oversize ? &share.oversize : &share.free,
              .size_class = class_of(rounded),
-             .is_oversize = policy_.is_oversize(bytes),
+             .is_oversize = is_oversize,
              .first = &block,
              .last = &block,
              .context = history_.options().blocks ? context : nullptr};
   block.address = segment.address;
   block.bytes = bytes;
   block.segment = &segment;
-  if (!segment.is_oversize && !pool.no_split)
-    pool.share(stream, segment.size_class).growing = &segment;
+  if (!is_oversize && !pool.no_split) share.growing = &segment;
   ++pool.segments;
   statistics_.segment.add(segment.size_class, 1);
   if (segment.is_oversize) statistics_.oversize_segments.add(segment.size_class, 1);
@@ -270,10 +273,6 @@ void Heap::cut_out(Block& piece) {
     if (was_growing) growing = &after;
   }
   delete_block(piece);
-}
-
-void Heap::restore(const Pieces& pieces) {
-  for (auto* piece : pieces) merge_and_insert(*piece, {});
 }
 
 std::vector<SegmentInfo> Heap::segments(const PoolId* pool) const {

@@ -41,12 +41,6 @@ class Pool {
     }
     return (*last_shares_)[static_cast<std::size_t>(size_class)];
   }
-  /// The list for a free block.
-  FreeList& list_of(const Block& block) {
-    const auto& segment = *block.segment;
-    auto& own = share(*segment.stream, segment.size_class);
-    return segment.is_oversize ? own.oversize : own.free;
-  }
   /// Calls f(Block&) for each free block.
   template <class F>
   void for_each_free(F f) const {

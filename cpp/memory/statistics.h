@@ -23,18 +23,20 @@ inline constexpr std::size_t kSizeClasses = 2;
 
 /// A counter over all blocks, and over the small and the large ones. Each allocation moves several
 /// of them, so only what cannot be worked out later is kept: the sum over both classes has a peak
-/// of its own, but no other number, and what was freed follows from the rest.
+/// of its own, but no other number; what was added follows from the rest; and a number is as high
+/// as it gets when it begins to fall, or is asked for, so peaks are noted then.
 class ClassCounter {
  public:
   void add(SizeClass size_class, std::int64_t amount) {
-    auto& part = parts_[index(size_class)];
-    part.current += amount;
-    part.allocated += amount;
-    part.peak = std::max(part.peak, part.current);
-    peak_ = std::max(peak_, current());
+    parts_[index(size_class)].current += amount;
   }
   void remove(SizeClass size_class, std::int64_t amount) {
-    parts_[index(size_class)].current -= amount;
+    auto& part = parts_[index(size_class)];
+    // Without a store where there is no new peak, which is nearly always.
+    if (part.current > part.peak) part.peak = part.current;
+    if (current() > peak_) peak_ = current();
+    part.current -= amount;
+    part.freed += amount;
   }
   /// One change of either sign, as CUDA counts a block that several operations made.
   void change(SizeClass size_class, std::int64_t amount) {
@@ -47,7 +49,7 @@ class ClassCounter {
     const auto& [small, large] = parts_;
     return counter({.current = current(),
                     .peak = peak_,
-                    .allocated = small.allocated + large.allocated,
+                    .freed = small.freed + large.freed,
                     .at_reset = small.at_reset + large.at_reset});
   }
 
@@ -58,7 +60,7 @@ class ClassCounter {
   void reset_accumulated() {
     for (auto& part : parts_) {
       part.at_reset = part.current;
-      part.allocated = 0;
+      part.freed = 0;
     }
   }
 
@@ -66,12 +68,12 @@ class ClassCounter {
   struct Part {
     std::int64_t current = 0;
     std::int64_t peak = 0;
-    std::int64_t allocated = 0;
-    std::int64_t at_reset = 0;  // the current number when `allocated` was set to zero
+    std::int64_t freed = 0;
+    std::int64_t at_reset = 0;  // the current number when `freed` was set to zero
   };
   static std::size_t index(SizeClass size_class) { return static_cast<std::size_t>(size_class); }
   static Counter counter(const Part& p) {
-    return {p.current, p.peak, p.allocated, p.at_reset + p.allocated - p.current};
+    return {p.current, std::max(p.peak, p.current), p.current + p.freed - p.at_reset, p.freed};
   }
 
   std::array<Part, kSizeClasses> parts_;

@@ -22,6 +22,7 @@ struct Geometry {
   c10::ScalarType dtype = c10::ScalarType::Float;
   c10::SmallVector<std::int64_t, 5> sizes;
   c10::SmallVector<std::int64_t, 5> strides;
+  std::size_t nbytes = 0;  // of its storage: some kernels need more than the sizes say
 
   template <class Tensor>
   static Geometry of(const Tensor& tensor) {
@@ -29,7 +30,8 @@ struct Geometry {
     return {true,
             tensor.scalar_type(),
             {tensor.sizes().begin(), tensor.sizes().end()},
-            {tensor.strides().begin(), tensor.strides().end()}};
+            {tensor.strides().begin(), tensor.strides().end()},
+            tensor.storage().nbytes()};
   }
 };
 

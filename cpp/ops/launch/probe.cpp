@@ -25,7 +25,8 @@ namespace openreg::ops {
 // calling thread, on tensors of zeros: small ones, which costs next to nothing, and where a kernel
 // does not take such shapes, in full size. Zeros are indices in range, so errors that depend on
 // data stay errors of the stream; integers that may not be zero (divisors, pivots) are tried as
-// ones after that. A probe that fails proves nothing (zeros are a singular matrix): then the call
+// ones after that. What a kernel has not implemented it says whatever the elements are: that is
+// raised at once. Any other failure proves nothing (zeros are a singular matrix): then the call
 // waits for the real command, as it does where written memory overlaps, which kernels may refuse.
 // Numbers that come with the call are tried as they are; those of which only the kind counts
 // (number.h) stand for all of their kind.
@@ -52,7 +53,7 @@ void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes)
 }
 
 bool try_on(std::span<const std::byte> command, bool shrunk, Elements elements, Attempt attempt,
-            Collected& collected) {
+            Collected& collected, std::exception_ptr& refusal) {
   const c10::WarningUtils::WarningHandlerGuard warnings(&collected);
   const BelowAutograd below_autograd;
   const bool flushes_denormals = backend::flush_denormals();
@@ -63,8 +64,9 @@ bool try_on(std::span<const std::byte> command, bool shrunk, Elements elements, 
     const StandIn stand_in(command, shrunk, elements);
     bytes = stand_in.bytes();
     passes = attempt(stand_in.command());
-  } catch (const std::exception&) {  // that is the answer
-    passes = false;
+  } catch (const c10::NotImplementedError&) {
+    refusal = std::current_exception();
+  } catch (const std::exception&) {  // that is the answer, and may be due to the elements
   }
   count_probe(begin, bytes);
   backend::set_flush_denormals(flushes_denormals);
@@ -88,15 +90,18 @@ Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
   const auto command = arguments.finish();
   Collected collected;
   auto elements = Elements::kZeros;
-  if (!try_on(command, shrunk, elements, attempt, collected)) {
+  std::exception_ptr refusal;
+  if (!try_on(command, shrunk, elements, attempt, collected, refusal)) {
     collected.warnings.clear();
+    if (refusal) return {.refusal = refusal};
     elements = Elements::kOnes;
-    if (!has_integers(command) || !try_on(command, shrunk, elements, attempt, collected)) return {};
+    if (!has_integers(command) || !try_on(command, shrunk, elements, attempt, collected, refusal))
+      return {.refusal = refusal};
   }
   Findings findings{.passes = true, .warned = !collected.warnings.empty()};
   if (findings.warned) {
     Collected again;
-    try_on(command, shrunk, elements, attempt, again);
+    try_on(command, shrunk, elements, attempt, again, refusal);
     findings.warnings = again.warnings;
     for (const auto& warning : collected.warnings) {
       const bool every_time =
@@ -121,6 +126,8 @@ Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail 
   };
   auto findings = probe(arguments, /*shrunk=*/true, runs);
   if (!findings.passes) findings = probe(arguments, /*shrunk=*/false, runs);
+  // What is not implemented is so for all elements: nobody has to wait to know.
+  if (findings.refusal) std::rethrow_exception(findings.refusal);
   if (findings.passes) {
     PlanCache::insert(alike, {.drops_warnings = findings.warned, .warnings = findings.warnings});
   }

@@ -4,6 +4,7 @@
 #include <c10/util/FunctionRef.h>
 
 #include <cstddef>
+#include <exception>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace openreg::ops {
 /// What probing has shown. See Note [Probes] in probe.cpp.
 struct Findings {
   bool passes = false;
+  /// What the kernel says to arguments that it takes with no elements whatever; null: nothing.
+  std::exception_ptr refusal{};
   /// The kernel has warned, and the call has reported it: the command must not.
   bool warned = false;
   /// What it warns of every time.
@@ -27,8 +30,9 @@ struct Findings {
 Findings probe(ArgumentWriter& arguments, bool shrunk,
                c10::function_ref<bool(std::span<const std::byte>)> attempt);
 
-/// Whether `kernel` takes the arguments: remembered of calls that are alike by `detail`, else it is
-/// run on stand-ins, small ones, and where it does not take such shapes, in full size.
+/// Whether `kernel` takes the arguments, or throws what it says if it never does: remembered of
+/// calls that are alike by `detail`, else it is run on stand-ins, small ones, and where it does not
+/// take such shapes, in full size.
 Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail);
 
 }  // namespace openreg::ops

@@ -3,7 +3,8 @@
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
-#include <c10/core/DeviceGuard.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
 
 #include <array>
 #include <mutex>
@@ -12,8 +13,8 @@
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/device_type.h"
-#include "backend/exception.h"
 #include "backend/library.h"
+#include "backend/stream.h"
 #include "backend/thread_current.h"
 
 namespace openreg::ops {
@@ -22,24 +23,25 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(backend::kDispatchKey);
 
-/// The allocator asks the thread's current device, so that is switched for the length of an
-/// allocation.
-class AllocationDevice {
- public:
-  explicit AllocationDevice(c10::Device device) : previous_(backend::current_device()) {
-    backend::set_device(backend::resolve_device(device.index()));
+/// What PyTorch's factories say to these arguments.
+void check_new(at::IntArrayRef sizes, at::ScalarType dtype) {
+  at::detail::check_size_nonnegative(sizes);
+  if (dtype == at::kComplexHalf) {
+    TORCH_WARN_ONCE("ComplexHalf support is experimental and many operators don't support it yet.");
   }
-  ~AllocationDevice() { backend::set_device_unchecked(previous_); }
-  AllocationDevice(const AllocationDevice&) = delete;
-  AllocationDevice& operator=(const AllocationDevice&) = delete;
+}
 
- private:
-  c10::DeviceIndex previous_;
-};
+/// A tensor over new memory, of one dimension without elements.
+at::Tensor tensor_of_bytes(openreg::Stream& stream, std::size_t nbytes, caffe2::TypeMeta dtype) {
+  return at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), nbytes, backend::allocate_for(stream, nbytes),
+          &backend::device_allocator(), /*resizable=*/true)),
+      kKeys, dtype);
+}
 
-at::Tensor filled_if_asked(at::Tensor tensor) {
+void fill_if_asked(at::Tensor& tensor) {
   if (fills_uninitialized_memory()) at::native::fill_empty_deterministic_(tensor);
-  return tensor;
 }
 
 c10::Device requested_device(std::optional<c10::Device> device) {
@@ -101,20 +103,33 @@ bool fills_uninitialized_memory() {
 
 at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType dtype,
                     std::optional<at::MemoryFormat> format) {
-  return backend::translate_errors([&] {
-    const AllocationDevice current(device);
-    return filled_if_asked(at::Tensor(
-        at::detail::empty_generic(sizes, &backend::device_allocator(), kKeys, dtype, format)));
-  });
+  auto& stream = backend::current_stream(device.index());
+  check_new(sizes, dtype);
+  const auto type = c10::scalarTypeToTypeMeta(dtype);
+  auto tensor = tensor_of_bytes(
+      stream, at::detail::computeStorageNbytesContiguous(sizes, type.itemsize()), type);
+  auto* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(sizes);
+  if (format && *format != at::MemoryFormat::Contiguous) impl->empty_tensor_restride(*format);
+  fill_if_asked(tensor);
+  return tensor;
 }
 
 at::Tensor empty_strided_on(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                             at::ScalarType dtype) {
-  return backend::translate_errors([&] {
-    const AllocationDevice current(device);
-    return filled_if_asked(at::Tensor(at::detail::empty_strided_generic(
-        sizes, strides, &backend::device_allocator(), kKeys, dtype)));
-  });
+  auto& stream = backend::current_stream(device.index());
+  check_new(sizes, dtype);
+  const auto type = c10::scalarTypeToTypeMeta(dtype);
+  return make_tensor(stream, sizes, strides, type,
+                     at::detail::computeStorageNbytes(sizes, strides, type.itemsize()));
+}
+
+at::Tensor make_tensor(openreg::Stream& stream, at::IntArrayRef sizes, at::IntArrayRef strides,
+                       caffe2::TypeMeta dtype, std::size_t nbytes) {
+  auto tensor = tensor_of_bytes(stream, nbytes, dtype);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  fill_if_asked(tensor);
+  return tensor;
 }
 
 OPENREG_LIBRARY_IMPL(aten, m) {

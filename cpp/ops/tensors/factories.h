@@ -2,7 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <optional>
+
+namespace openreg {
+class Stream;
+}
 
 namespace openreg::ops {
 
@@ -16,5 +21,10 @@ at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType dt
                     std::optional<at::MemoryFormat> format = std::nullopt);
 at::Tensor empty_strided_on(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                             at::ScalarType dtype);
+
+/// The same for the work of `stream`, on its device, of a geometry that is known to be valid:
+/// `nbytes` are what `sizes` and `strides` reach into. Nothing is checked.
+at::Tensor make_tensor(openreg::Stream& stream, at::IntArrayRef sizes, at::IntArrayRef strides,
+                       caffe2::TypeMeta dtype, std::size_t nbytes);
 
 }  // namespace openreg::ops

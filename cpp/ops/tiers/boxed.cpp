@@ -52,11 +52,12 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   const auto plan = find_plan(*op, writer, arguments);
   if (!plan->asynchronous || !outs_are_as_planned(*op, *plan, arguments)) return false;
 
+  auto& stream = backend::current_stream(device.index());
   c10::SmallVector<at::Tensor, 3> made;
   std::size_t next = 0;
   for (; next < op->new_results(); ++next) {
     writer.carry(plan->allocations[next]);
-    made.push_back(make_result(device, plan->results[next]));
+    made.push_back(make_result(stream, plan->results[next]));
     writer.tensor(made.back(), Access::kWrite);
   }
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,5 +1,6 @@
 #include "ops/tiers/shape_rules.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty_strided.h>
 
@@ -320,6 +321,8 @@ bool SmallerCall::scale(c10::SmallVectorImpl<Geometry>& results) const {
     if (!result.defined) continue;
     const auto strides = at::infer_dense_strides(result.sizes, result.strides);
     result.strides.assign(strides.begin(), strides.end());
+    result.nbytes = at::detail::computeStorageNbytes(result.sizes, result.strides,
+                                                     c10::elementSize(result.dtype));
   }
   return true;
 }

@@ -129,8 +129,9 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
     const auto known = PlanCache::find(signature);
     if (known == nullptr) return plan(form, outputs, &signature, args...);
     if (form == Form::kFunctional) {
+      auto& stream = backend::current_stream(device->index());
       for (std::size_t i = 0; i < kOutputs; ++i)
-        outputs[i] = make_result(*device, known->results[i]);
+        outputs[i] = make_result(stream, known->results[i]);
       write_outputs(writer, outputs);
     }
     submit(kernel_, writer, *known);

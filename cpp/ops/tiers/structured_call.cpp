@@ -1,5 +1,6 @@
 #include "ops/tiers/structured_call.h"
 
+#include "backend/exception.h"
 #include "ops/launch/probe.h"
 #include "ops/launch/work.h"
 #include "ops/tensors/factories.h"
@@ -24,9 +25,12 @@ bool OutputSizes::is_as(const at::Tensor& output, const Geometry& before) {
          output.strides() == at::IntArrayRef(before.strides);
 }
 
-at::Tensor make_result(c10::Device device, const Geometry& as) {
+at::Tensor make_result(openreg::Stream& stream, const Geometry& as) {
   if (!as.defined) return {};
-  return empty_strided_on(device, as.sizes, as.strides, as.dtype);
+  return backend::translate_errors([&] {
+    return make_tensor(stream, as.sizes, as.strides, c10::scalarTypeToTypeMeta(as.dtype),
+                       as.nbytes);
+  });
 }
 
 CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked) {

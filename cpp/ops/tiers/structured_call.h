@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "backend/device_type.h"
+#include "backend/stream.h"
 #include "ops/launch/call_plan.h"
 #include "ops/launch/submit.h"
 
@@ -74,8 +75,8 @@ class OutputSizes {
   c10::SmallVector<Geometry, 2> before_;
 };
 
-/// A new device tensor.
-at::Tensor make_result(c10::Device device, const Geometry& as);
+/// A new tensor for the work of `stream`, on its device.
+at::Tensor make_result(openreg::Stream& stream, const Geometry& as);
 
 /// What else there is to know once the meta function has accepted the call and the outputs are
 /// written. `checked`: that function checks whether sizes fit; others leave some to the kernel.

@@ -145,8 +145,19 @@ def test_launch_stats_count_launches():
     x = torch.ones(3, device="openreg") + 1
     assert x.tolist() == [2, 2, 2]
     after = torch.openreg.launch_stats()
-    assert set(after) == {"structured", "boxed", "synchronous", "host_waits"}
-    assert after["structured"] > before["structured"]
+    assert set(after) == {
+        "typed",
+        "boxed",
+        "synchronous",
+        "copies",
+        "host_waits",
+        "plan_hits",
+        "plans_made",
+        "probes",
+        "probe_ns",
+        "probe_bytes",
+    }
+    assert after["typed"] > before["typed"]
 
 
 def test_autocast_dtypes():

@@ -66,9 +66,9 @@ def test_forward_and_backward_are_one_command_each():
     grad = torch.randn(4, 8, device="openreg")
     torch.openreg.reset_launch_stats()
     y = F.rms_norm(x, (8,))
-    assert torch.openreg.launch_stats()["structured"] == 1
+    assert torch.openreg.launch_stats()["typed"] == 1
     y.backward(grad)
-    assert torch.openreg.launch_stats()["structured"] == 2
+    assert torch.openreg.launch_stats()["typed"] == 2
 
 
 def test_the_gradient_can_be_differentiated():

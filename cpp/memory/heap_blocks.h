@@ -1,0 +1,68 @@
+#pragma once
+
+#include "memory/heap.h"
+
+namespace openreg::memory {
+
+// Heap's steps from one block to another: each allocation and each free takes several of them, in
+// some instructions each. For the sources of Heap only.
+
+inline void Heap::InactiveChange::add(const Block& block, int sign) {
+  if (!block.is_part()) return;
+  blocks += sign;
+  bytes += sign * signed_bytes(block.bytes);
+}
+
+/// As one change, however many blocks were joined and split: so CUDA counts.
+inline void Heap::apply(SizeClass size_class, InactiveChange change) {
+  if (change.blocks != 0) statistics_.inactive_split.change(size_class, change.blocks);
+  if (change.bytes != 0) statistics_.inactive_split_bytes.change(size_class, change.bytes);
+}
+
+inline void Heap::insert_free(Block& block) {
+  block.state = Block::State::kFree;
+  block.freed_at = allocations_;
+  block.segment->free_blocks->insert(block);
+}
+
+inline void Heap::remove_free(Block& block) { block.segment->free_blocks->remove(block); }
+
+/// Blocks come and go with each allocation: they are kept and used again.
+inline Block& Heap::new_block() {
+  if (spare_ == nullptr) return blocks_.emplace_back();
+  Block& block = *spare_;
+  spare_ = block.next;
+  block.next = nullptr;
+  return block;
+}
+
+inline void Heap::delete_block(Block& block) {
+  block.left = block.right = block.previous = nullptr;
+  block.next = spare_;
+  spare_ = &block;
+}
+
+/// Shortens `block`, which is in no list, to `bytes`. Returns the rest, in no list either.
+inline Block& Heap::split(Block& block, std::size_t bytes) {
+  auto& rest = new_block();
+  rest.address = block.address + bytes;
+  rest.bytes = block.bytes - bytes;
+  rest.segment = block.segment;
+  rest.left = &block;
+  rest.right = block.right;
+  (rest.right != nullptr ? rest.right->left : rest.segment->last) = &rest;
+  block.right = &rest;
+  block.bytes = bytes;
+  return rest;
+}
+
+/// `block` and its right neighbour, neither in a list, become one.
+inline void Heap::absorb_right(Block& block) {
+  auto& right = *block.right;
+  block.bytes += right.bytes;
+  block.right = right.right;
+  (block.right != nullptr ? block.right->left : block.segment->last) = &block;
+  delete_block(right);
+}
+
+}  // namespace openreg::memory
