@@ -24,6 +24,7 @@ using openreg::testing::empty_kernel;
 using openreg::testing::error_of;
 using openreg::testing::OwnStream;
 using openreg::testing::submit;
+using openreg::testing::submit_nothing;
 
 std::byte* aperture(void* address) {
   return static_cast<std::byte*>(AddressSpace::get().aperture(address));

@@ -98,8 +98,8 @@ print(*astray[:5], sep="\\n", end="")
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_what_raises_at_the_call_does_not_wait_for_the_stream(bad):
+@pytest.mark.parametrize("bad", ["mm", "lgamma", "argmax", "add"])
+def test_what_is_refused_whatever_the_elements_are_raises_without_a_wait(bad):
     expected = BadCall(bad, "cpu").error()
     call = BadCall(bad, "openreg")
     for _ in range(3):
