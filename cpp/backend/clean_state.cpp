@@ -155,6 +155,8 @@ void install_clean_state() {
     return turn.release();
   };
   hooks.leave_commands = [](void* turn) noexcept { delete static_cast<Turn*>(turn); };
+  hooks.begin_work = [](std::uint32_t) -> int { return begin_long_work(); };
+  hooks.end_work = &end_long_work;
   hooks.describe = &sentence_of;
   install_hooks(hooks);
 }

@@ -3,9 +3,22 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <atomic>
 #include <string_view>
+#include <thread>
 
 namespace openreg::backend {
+
+// Note [Teams of engines]
+//
+// An engine computes with one thread: beside a busy host that is what there is, and short commands
+// are over before a team has started. Nobody can help a kernel that runs, though. So for a command
+// whose work outweighs a team's start many times (ops/launch/work.h) the engine takes a team of the
+// cores that no other long command has, and never more than the program computes with itself. The
+// team ends with the command: libgomp counts the threads of all teams, and where they are more than
+// the cores it lets none of them spin between parallel regions, which costs the host's small
+// operators a wake for each.
 
 namespace {
 
@@ -19,6 +32,23 @@ F* find_in_torch(const char* name) {
 
 }  // namespace
 
+namespace {
+
+/// Of the calling thread only.
+void set_threads(int threads) {
+  static const auto set_openmp = find_in_torch<void(int)>("omp_set_num_threads");
+  if (set_openmp != nullptr) set_openmp(threads);
+  // After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds
+  // without MKL. The name in small letters is another function, for Fortran: it takes a pointer.
+  static const auto set_mkl = find_in_torch<int(int)>("MKL_Set_Num_Threads_Local");
+  if (set_mkl != nullptr) set_mkl(threads);
+}
+
+std::atomic<int> g_wanted{1};
+std::atomic<int> g_taken{0};  // cores that long commands have
+
+}  // namespace
+
 void compute_with_one_thread() {
   thread_local bool done = false;
   if (done) return;
@@ -28,12 +58,7 @@ void compute_with_one_thread() {
   // first call, ours, for kernels of our own, in the second.
   at::get_num_threads();
   at::internal::lazy_init_num_threads();
-  static const auto set_openmp = find_in_torch<void(int)>("omp_set_num_threads");
-  if (set_openmp != nullptr) set_openmp(1);
-  // After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds
-  // without MKL. The name in small letters is another function, for Fortran: it takes a pointer.
-  static const auto set_mkl = find_in_torch<int(int)>("MKL_Set_Num_Threads_Local");
-  if (set_mkl != nullptr) set_mkl(1);
+  set_threads(1);
 }
 
 void release_team() {
@@ -48,6 +73,30 @@ void release_team() {
     return is_gcc ? function : nullptr;
   }();
   if (pause != nullptr) pause(kSoft);
+}
+
+void note_wanted_threads() noexcept {
+  g_wanted.store(at::get_num_threads(), std::memory_order_relaxed);
+}
+
+int begin_long_work() noexcept {
+  static const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int wanted = g_wanted.load(std::memory_order_relaxed);
+  int taken = g_taken.load(std::memory_order_relaxed);
+  int threads = 1;
+  do {
+    threads = std::max(1, std::min(wanted, cores - taken));
+  } while (!g_taken.compare_exchange_weak(taken, taken + threads, std::memory_order_relaxed));
+  if (threads > 1) set_threads(threads);
+  return threads;
+}
+
+void end_long_work(int threads) noexcept {
+  if (threads > 1) {
+    set_threads(1);
+    release_team();
+  }
+  g_taken.fetch_sub(threads, std::memory_order_relaxed);
 }
 
 }  // namespace openreg::backend

@@ -11,4 +11,14 @@ void compute_with_one_thread();
 /// next parallel region makes a new one.
 void release_team();
 
+/// The number of threads that the calling thread's program computes with (torch.get_num_threads()):
+/// as many as a long command may have from now on.
+void note_wanted_threads() noexcept;
+
+/// A team for a command that would keep one thread busy for long: gives the calling thread, an
+/// engine, the cores that no other such command has, and returns how many. They go back by
+/// end_long_work(), which leaves no team behind. See Note [Teams of engines].
+int begin_long_work() noexcept;
+void end_long_work(int threads) noexcept;
+
 }  // namespace openreg::backend

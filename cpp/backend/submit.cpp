@@ -1,5 +1,6 @@
 #include "backend/submit.h"
 
+#include "backend/compute_threads.h"
 #include "backend/exception.h"
 #include "memory/debugger.h"
 #include "runtime/settings.h"
@@ -13,6 +14,7 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
       if (how.waits || settings().launch_blocking) {
         stream.submit_and_wait(kernel, arguments);
       } else {
+        if (how.work != 0) note_wanted_threads();
         stream.submit(kernel, arguments, how.work);
       }
     };

@@ -6,6 +6,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "backend/launch_statistics.h"
 #include "runtime/per_thread.h"
@@ -83,10 +84,39 @@ class Store {
 };
 
 /// The plans that a thread used last, by the low bits of the hash.
-struct AtHand {
-  static constexpr std::size_t kSlots = 512;
-  std::uint64_t epoch = 0;
-  std::array<PlanPtr, kSlots> plans;
+class AtHand {
+ public:
+  /// The plan in the signature's place, of whatever signature; null if there is none.
+  const KeptPlan* look(const SignatureView& signature, std::uint64_t epoch) {
+    if (epoch_ != epoch) {
+      for (auto& plan : plans_) retire(plan);
+      epoch_ = epoch;
+    }
+    return plans_[signature.hash % plans_.size()].get();
+  }
+  const KeptPlan& put(PlanPtr plan) {
+    auto& place = plans_[plan->signature.hash() % plans_.size()];
+    retire(place);
+    place = std::move(plan);
+    return *place;
+  }
+
+  void begin_use() noexcept { ++uses_; }
+  void end_use() noexcept {
+    if (--uses_ == 0 && !retired_.empty()) retired_.clear();
+  }
+
+ private:
+  // While plans are in use, none goes.
+  void retire(PlanPtr& plan) {
+    if (plan != nullptr && uses_ > 0) retired_.push_back(std::move(plan));
+    plan = nullptr;
+  }
+
+  std::uint64_t epoch_ = 0;
+  int uses_ = 0;
+  std::vector<PlanPtr> retired_;
+  std::array<PlanPtr, 512> plans_;
 };
 
 void touch(const KeptPlan& plan) {
@@ -97,29 +127,32 @@ void touch(const KeptPlan& plan) {
 
 }  // namespace
 
-PlanPtr PlanCache::find(const SignatureView& signature) {
-  auto& store = Store::get();
-  auto* const hand = per_thread<AtHand>();
-  PlanPtr of_a_thread_that_ends;
-  if (hand != nullptr && hand->epoch != store.epoch()) {
-    hand->plans.fill(nullptr);
-    hand->epoch = store.epoch();
-  }
-  auto& slot =
-      hand == nullptr ? of_a_thread_that_ends : hand->plans[signature.hash % AtHand::kSlots];
-  if (slot == nullptr || !(slot->signature == signature)) {
-    auto found = store.find(signature);
-    if (found == nullptr) return nullptr;
-    slot = std::move(found);
-  }
-  touch(*slot);
-  backend::count(backend::LaunchCounter::kPlanHits);
-  return slot;
+void PlanUse::end() noexcept {
+  if (auto* const hand = per_thread<AtHand>()) hand->end_use();
 }
 
-PlanPtr PlanCache::insert(const SignatureView& signature, CallPlan plan) {
+PlanUse PlanCache::find(const SignatureView& signature) {
+  auto& store = Store::get();
+  auto* const hand = per_thread<AtHand>();
+  const KeptPlan* found = hand == nullptr ? nullptr : hand->look(signature, store.epoch());
+  if (found == nullptr || !(found->signature == signature)) {
+    auto stored = store.find(signature);
+    if (stored == nullptr) return {};
+    touch(*stored);
+    backend::count(backend::LaunchCounter::kPlanHits);
+    if (hand == nullptr) return PlanUse(std::move(stored));
+    found = &hand->put(std::move(stored));
+  } else {
+    touch(*found);
+    backend::count(backend::LaunchCounter::kPlanHits);
+  }
+  hand->begin_use();
+  return PlanUse(*found);
+}
+
+PlanUse PlanCache::insert(const SignatureView& signature, CallPlan plan) {
   backend::count(backend::LaunchCounter::kPlansMade);
-  return Store::get().insert(signature, std::move(plan));
+  return PlanUse(Store::get().insert(signature, std::move(plan)));
 }
 
 std::size_t PlanCache::size() { return Store::get().size(); }

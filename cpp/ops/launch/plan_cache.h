@@ -1,8 +1,40 @@
 #pragma once
 
+#include <utility>
+
 #include "ops/launch/call_plan.h"
 
 namespace openreg::ops {
+
+/// A plan that the calling thread uses: it stays while this is alive, whatever the thread plans
+/// meanwhile. Costs no atomic operation. Not to be given to another thread.
+class PlanUse {
+ public:
+  PlanUse() = default;
+  PlanUse(PlanUse&& other) noexcept
+      : plan_(std::exchange(other.plan_, nullptr)), owned_(std::move(other.owned_)) {}
+  PlanUse& operator=(PlanUse&& other) noexcept {
+    std::swap(plan_, other.plan_);
+    owned_.swap(other.owned_);
+    return *this;
+  }
+  ~PlanUse() {
+    if (plan_ != nullptr && owned_ == nullptr) end();
+  }
+
+  explicit operator bool() const noexcept { return plan_ != nullptr; }
+  const KeptPlan& operator*() const noexcept { return *plan_; }
+  const KeptPlan* operator->() const noexcept { return plan_; }
+
+ private:
+  friend class PlanCache;
+  explicit PlanUse(PlanPtr owned) noexcept : plan_(owned.get()), owned_(std::move(owned)) {}
+  explicit PlanUse(const KeptPlan& at_hand) noexcept : plan_(&at_hand) {}
+  static void end() noexcept;
+
+  const KeptPlan* plan_ = nullptr;
+  PlanPtr owned_;  // null: the thread has it at hand
+};
 
 /// The plans of the process. Bounded: those that have not been used for longest go. Each thread has
 /// the plans that it used last at hand, and finds them without a lock. Thread safe.
@@ -11,10 +43,10 @@ class PlanCache {
   /// Plans that are kept at the most.
   static constexpr std::size_t kMost = 16384;
 
-  /// Null if there is none.
-  static PlanPtr find(const SignatureView& signature);
+  /// Empty if there is none.
+  static PlanUse find(const SignatureView& signature);
   /// Keeps a plan; of two threads that plan the same, the first one's is kept.
-  static PlanPtr insert(const SignatureView& signature, CallPlan plan);
+  static PlanUse insert(const SignatureView& signature, CallPlan plan);
   /// How many there are.
   static std::size_t size();
   /// Forgets all, for tests.

@@ -44,7 +44,7 @@ void submit(const OpKernel& kernel, ArgumentWriter& arguments, const backend::Su
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes) {
   const auto signature = arguments.signature(&kernel);
   auto plan = PlanCache::find(signature);
-  if (plan == nullptr) {
+  if (!plan) {
     CallPlan made;
     made.work = work_of(kernel.name(), arguments);
     if (takes == Takes::kMaybe) {

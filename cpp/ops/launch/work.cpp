@@ -1,7 +1,97 @@
 #include "ops/launch/work.h"
 
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string_view>
+
 namespace openreg::ops {
 
-Work work_of(const char*, const ArgumentWriter&) { return 0; }
+// Note [Work]
+//
+// How long a call takes decides whether an engine shares it with other cores (Note [Teams of
+// engines] in backend/compute_threads.cpp). A factor of two does no harm, so it is estimated from
+// shapes: products by their multiplications and additions, all else by the bytes that are read and
+// written. The rates are those of one core of a server of 2023: half of what its vector units can
+// do in a good product of matrices, and a third of what it copies.
+namespace {
+
+constexpr double kFlopsPerMicrosecond = 50'000;
+constexpr double kBytesPerMicrosecond = 4'000;
+
+double product_of(at::IntArrayRef sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), 1.0,
+                         [](double a, std::int64_t b) { return a * static_cast<double>(b); });
+}
+
+/// The sizes of a call's tensors, its results behind them.
+class Shapes {
+ public:
+  Shapes(const ArgumentWriter& arguments, std::span<const Geometry> results) {
+    for (std::size_t i = 0; i < arguments.tensor_count(); ++i) sizes_.push_back(arguments.sizes(i));
+    for (const auto& result : results) sizes_.push_back(result.sizes);
+  }
+  std::size_t count() const { return sizes_.size(); }
+  at::IntArrayRef operator[](std::size_t i) const { return sizes_[i]; }
+  double elements(std::size_t i) const { return product_of(sizes_[i]); }
+
+ private:
+  c10::SmallVector<at::IntArrayRef, 8> sizes_;
+};
+
+// The last three tensors are the factors and the result; a factor that is both is there once.
+double matrix_product(const Shapes& shapes) {
+  const auto n = shapes.count();
+  if (n < 2 || shapes[n >= 3 ? n - 3 : 0].empty()) return 0;
+  return 2 * shapes.elements(n - 1) * static_cast<double>(shapes[n >= 3 ? n - 3 : 0].back());
+}
+
+// For each element of the result (or of its gradient) a filter of the weight.
+double filters(const Shapes& shapes, std::size_t weight, std::size_t result) {
+  if (shapes.count() <= std::max(weight, result) || shapes[weight].empty()) return 0;
+  return 2 * shapes.elements(result) * shapes.elements(weight) /
+         static_cast<double>(std::max<std::int64_t>(shapes[weight][0], 1));
+}
+double convolution(const Shapes& shapes) { return filters(shapes, 1, shapes.count() - 1); }
+double convolution_backward(const Shapes& shapes) { return 2 * filters(shapes, 2, 0); }
+
+// Each query with each key, twice.
+double queries_and_keys(const Shapes& shapes, std::size_t query) {
+  if (shapes.count() <= query + 1 || shapes[query + 1].size() < 3) return 0;
+  return 4 * shapes.elements(query) * static_cast<double>(shapes[query + 1][2]);
+}
+double attention(const Shapes& shapes) { return queries_and_keys(shapes, 0); }
+double attention_backward(const Shapes& shapes) { return 2.5 * queries_and_keys(shapes, 1); }
+
+struct Rule {
+  std::string_view kernel;
+  double (*flops)(const Shapes&);
+};
+constexpr auto kRules = std::to_array<Rule>({
+    {"aten::mm", &matrix_product},
+    {"aten::addmm", &matrix_product},
+    {"aten::_addmm_activation", &matrix_product},
+    {"aten::bmm", &matrix_product},
+    {"aten::baddbmm", &matrix_product},
+    {"aten::convolution", &convolution},
+    {"aten::convolution_backward", &convolution_backward},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", &attention},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
+});
+
+}  // namespace
+
+Work work_of(const char* kernel, const ArgumentWriter& arguments,
+             std::span<const Geometry> results) {
+  auto bytes = static_cast<double>(arguments.bytes_touched());
+  for (const auto& result : results) bytes += static_cast<double>(result.nbytes);
+  double time = bytes / kBytesPerMicrosecond;
+  const auto* const rule = std::find_if(kRules.begin(), kRules.end(),
+                                        [&](const Rule& each) { return each.kernel == kernel; });
+  if (rule != kRules.end())
+    time = std::max(time, rule->flops(Shapes(arguments, results)) / kFlopsPerMicrosecond);
+  if (time < kLeastWork) return 0;
+  return static_cast<Work>(std::min(time, 1e9));
+}
 
 }  // namespace openreg::ops

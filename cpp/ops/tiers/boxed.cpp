@@ -14,7 +14,7 @@ namespace {
 
 using Role = BoxedOperator::Role;
 
-PlanPtr find_plan(const BoxedOperator& op, ArgumentWriter& writer,
+PlanUse find_plan(const BoxedOperator& op, ArgumentWriter& writer,
                   BoxedOperator::Arguments arguments) {
   const auto signature = writer.signature(&op);
   if (auto known = PlanCache::find(signature)) return known;

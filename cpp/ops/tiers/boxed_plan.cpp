@@ -141,7 +141,7 @@ std::optional<CallPlan> plan_by_smaller_call(const BoxedOperator& op, Arguments 
   if (!op.write_arguments(writer, smaller)) return std::nullopt;
   const auto signature = writer.signature(&op);
   auto known = PlanCache::find(signature);
-  if (known == nullptr) known = PlanCache::insert(signature, plan_by_probing(op, writer, smaller));
+  if (!known) known = PlanCache::insert(signature, plan_by_probing(op, writer, smaller));
   CallPlan plan = *known;
   if (!plan.asynchronous || !call->scale(plan.results)) return std::nullopt;
   return plan;
@@ -152,7 +152,7 @@ std::optional<CallPlan> plan_by_smaller_call(const BoxedOperator& op, Arguments 
 CallPlan plan_boxed(const BoxedOperator& op, ArgumentWriter& writer, Arguments arguments) {
   auto plan = plan_by_smaller_call(op, arguments);
   if (!plan) plan = plan_by_probing(op, writer, arguments);
-  plan->work = work_of(op.kernel().name(), writer);
+  plan->work = work_of(op.kernel().name(), writer, plan->results);
   return std::move(*plan);
 }
 

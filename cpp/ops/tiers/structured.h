@@ -127,7 +127,7 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
     if (form != Form::kFunctional) write_outputs(writer, outputs);
     const auto signature = writer.signature(&kernel_);
     const auto known = PlanCache::find(signature);
-    if (known == nullptr) return plan(form, outputs, &signature, args...);
+    if (!known) return plan(form, outputs, &signature, args...);
     if (form == Form::kFunctional) {
       auto& stream = backend::current_stream(device->index());
       for (std::size_t i = 0; i < kOutputs; ++i)

@@ -20,8 +20,8 @@ constexpr std::int32_t kUndefined = -1;
 
 constexpr std::size_t align_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-constexpr std::uint16_t written_flag(Access access) {
-  return access == Access::kWrite ? std::uint16_t{kWritten} : std::uint16_t{0};
+constexpr std::uint8_t written_flag(Access access) {
+  return access == Access::kWrite ? std::uint8_t{kWritten} : std::uint8_t{0};
 }
 
 /// Where a storage's data lies. One that shares its memory until it is written (a lazy clone) gets
@@ -39,18 +39,17 @@ std::size_t append(Buffer& buffer, const void* data, std::size_t count, std::siz
 }
 
 /// The settings of process and thread that decide what a call does: results' dtypes, which
-/// algorithm, whether it is refused.
+/// algorithm, whether it is refused, how often it warns.
 std::uint64_t environment() {
   const auto& context = at::globalContext();
   return static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()) |
          static_cast<std::uint64_t>(context.deterministicAlgorithms()) << 8 |
          static_cast<std::uint64_t>(context.deterministicAlgorithmsWarnOnly()) << 9 |
-         static_cast<std::uint64_t>(context.userEnabledMkldnn()) << 10;
+         static_cast<std::uint64_t>(context.userEnabledMkldnn()) << 10 |
+         static_cast<std::uint64_t>(c10::WarningUtils::get_warnAlways()) << 11;
 }
 
 }  // namespace
-
-void ArgumentWriter::bytes(const void* data, std::size_t count) { append(values_, data, count); }
 
 bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
   if (!tensor.defined()) {
@@ -92,7 +91,7 @@ std::uint32_t ArgumentWriter::add_storage(const c10::Storage& storage, Access ac
 }
 
 void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t storage,
-                                std::uint16_t flags) {
+                                std::uint8_t flags) {
   auto* const impl = tensor.unsafeGetTensorImpl();
   const auto keys = impl->key_set();
   if (keys.has(c10::DispatchKey::Conjugate)) flags |= kConj;
@@ -103,12 +102,12 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
   const auto sizes = impl->sizes();
   const auto strides = impl->strides();
   const auto dim = sizes.size();
-  TORCH_CHECK(dim <= UINT8_MAX, "openreg: a tensor has too many dimensions (got ", dim,
-              ", expected 255 or fewer)");
+  TORCH_CHECK(dim <= UINT16_MAX, "openreg: a tensor has too many dimensions (got ", dim,
+              ", expected 65535 or fewer)");
   const auto at = words_.size();
   words_.resize_for_overwrite(at + 1 + 2 * dim);
   const TensorShape shape{static_cast<std::uint8_t>(c10::typeMetaToScalarType(impl->dtype())),
-                          static_cast<std::uint8_t>(dim), flags, storage};
+                          flags, static_cast<std::uint16_t>(dim), storage};
   std::memcpy(&words_[at], &shape, sizeof(shape));
   auto* const geometry = words_.data() + at + 1;
   for (std::size_t i = 0; i < dim; ++i) {
@@ -234,7 +233,7 @@ SignatureView ArgumentWriter::signature(const void* whom, Detail detail,
     }
     TensorShape known = shape(*next);
     known.storage = 0;
-    known.flags &= static_cast<std::uint16_t>(~kWritten);
+    known.flags &= static_cast<std::uint8_t>(~kWritten);
     words.push_back(std::bit_cast<std::uint64_t>(known));
     for (std::size_t k = 1; detail == Detail::kEqualSizes && k <= known.dim; ++k) {
       const auto size = words_[i + k];
@@ -259,7 +258,7 @@ std::span<const std::byte> ArgumentWriter::finish(std::uint64_t plan) {
   const auto tensors_at = sizeof(CommandHeader) + storages_.size() * sizeof(StorageRecord);
   const auto words_at = tensors_at + tensors_.size() * sizeof(TensorRecord);
   const auto values_at = words_at + words_.size() * sizeof(std::uint64_t);
-  const auto values_end = align_up(values_at + values_.size(), 8);
+  const auto values_end = values_at + values_.size() * sizeof(std::uint64_t);
   const auto payload_at = payload_.empty() ? values_end : align_up(values_end, 16);
   command_.resize_for_overwrite(payload_at + payload_.size());
   auto* const begin = command_.data();
@@ -284,7 +283,7 @@ std::span<const std::byte> ArgumentWriter::finish(std::uint64_t plan) {
     tensor += sizeof(TensorRecord);
   }
   std::memcpy(begin + words_at, words_.data(), words_.size() * sizeof(std::uint64_t));
-  if (!values_.empty()) std::memcpy(begin + values_at, values_.data(), values_.size());
+  std::memcpy(begin + values_at, values_.data(), values_.size() * sizeof(std::uint64_t));
   if (!payload_.empty()) std::memcpy(begin + payload_at, payload_.data(), payload_.size());
   return {begin, command_.size()};
 }

@@ -65,7 +65,10 @@ class ArgumentWriter {
   template <class T>
   void carry(const T& v) {
     static_assert(std::is_trivially_copyable_v<T>);
-    bytes(&v, sizeof(T));
+    constexpr auto kWords = (sizeof(T) + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
+    const auto at = values_.size();
+    values_.resize_for_overwrite(at + kWords);
+    std::memcpy(values_.data() + at, &v, sizeof(T));
   }
   /// What only decides.
   void sign(std::uint64_t word) { words_.push_back(word); }
@@ -107,7 +110,12 @@ class ArgumentWriter {
   void drop_warnings() noexcept;
 
   c10::Device device() const noexcept { return device_; }
-  /// Bytes of all tensors' elements that the command touches, at the most.
+  /// The sizes of the tensors written so far, each once.
+  std::size_t tensor_count() const noexcept { return tensors_.size(); }
+  at::IntArrayRef sizes(std::size_t tensor) const noexcept {
+    return tensors_[tensor].identity->sizes();
+  }
+  /// Bytes of all their elements.
   std::size_t bytes_touched() const noexcept { return bytes_touched_; }
 
   /// Two tensors of the call, one of them written, are views of one storage.
@@ -129,15 +137,17 @@ class ArgumentWriter {
     TensorRecord record;
   };
 
-  void bytes(const void* data, std::size_t count);
   template <class T>
   void carry_array(const T* data, std::size_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
     carry<std::uint64_t>(count);
-    bytes(data, count * sizeof(T));
+    const auto bytes = count * sizeof(T);
+    const auto at = values_.size();
+    values_.resize_for_overwrite(at + (bytes + 7) / 8);
+    if (bytes != 0) std::memcpy(values_.data() + at, data, bytes);
   }
   bool write_known(const at::TensorBase& tensor, Access access);
-  void add_tensor(const at::TensorBase& tensor, std::uint32_t storage, std::uint16_t flags);
+  void add_tensor(const at::TensorBase& tensor, std::uint32_t storage, std::uint8_t flags);
   std::uint32_t add_storage(const c10::Storage& storage, Access access);
   void add_payload_tensor(const at::TensorBase& cpu_tensor);
   void sign_number_of(const at::TensorBase& cpu_tensor);
@@ -161,8 +171,8 @@ class ArgumentWriter {
   c10::SmallVector<std::uint64_t, 64> words_;     // shapes of tensors, and flags
   c10::SmallVector<std::uint64_t, 16> integers_;  // and numbers that count by their value
   c10::SmallVector<Number, 3> numbers_;
-  c10::SmallVector<std::byte, 192> values_;  // values and references to tensors, in order
-  c10::SmallVector<std::byte, 32> payload_;  // elements of CPU tensors
+  c10::SmallVector<std::uint64_t, 24> values_;  // and references to tensors, in order
+  c10::SmallVector<std::byte, 32> payload_;     // elements of CPU tensors
   c10::SmallVector<at::Tensor, 1> held_;
   c10::SmallVector<std::byte, 1024> command_;
 };

@@ -44,7 +44,7 @@ struct TensorRecord {
   std::uint32_t word;  // where its shape begins: a TensorShape, then sizes, then strides
 };
 
-enum TensorFlag : std::uint16_t {
+enum TensorFlag : std::uint8_t {
   kWritten = 1,
   kConj = 2,
   kNeg = 4,
@@ -56,8 +56,8 @@ enum TensorFlag : std::uint16_t {
 /// The first word of a tensor's shape.
 struct TensorShape {
   std::uint8_t dtype;
-  std::uint8_t dim;
-  std::uint16_t flags;
+  std::uint8_t flags;
+  std::uint16_t dim;
   std::uint32_t storage;
 
   c10::ScalarType type() const noexcept { return static_cast<c10::ScalarType>(dtype); }

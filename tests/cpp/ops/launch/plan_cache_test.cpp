@@ -23,10 +23,11 @@ class PlanCacheTest : public ::testing::Test {
 
 TEST_F(PlanCacheTest, FindsWhatWasInserted) {
   const std::uint64_t word = 7;
-  EXPECT_EQ(PlanCache::find(signature_of(word)), nullptr);
+  EXPECT_FALSE(PlanCache::find(signature_of(word)));
   const auto made = PlanCache::insert(signature_of(word), {.waits = true});
   const auto found = PlanCache::find(signature_of(word));
-  ASSERT_EQ(found, made);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(&*found, &*made);
   EXPECT_TRUE(found->waits);
   EXPECT_NE(found->id, 0);
 }
@@ -34,7 +35,7 @@ TEST_F(PlanCacheTest, FindsWhatWasInserted) {
 TEST_F(PlanCacheTest, KeepsTheFirstOfTwoPlans) {
   const std::uint64_t word = 7;
   const auto first = PlanCache::insert(signature_of(word), {.waits = true});
-  EXPECT_EQ(PlanCache::insert(signature_of(word), {}), first);
+  EXPECT_EQ(&*PlanCache::insert(signature_of(word), {}), &*first);
 }
 
 TEST_F(PlanCacheTest, ACollisionOfHashesIsAnotherPlan) {
@@ -43,9 +44,9 @@ TEST_F(PlanCacheTest, ACollisionOfHashesIsAnotherPlan) {
   const auto made = PlanCache::insert(signature_of(word), {});
   auto forged = signature_of(other);
   forged.hash = signature_of(word).hash;
-  EXPECT_EQ(PlanCache::find(forged), nullptr);
-  EXPECT_NE(PlanCache::insert(forged, {}), made);
-  EXPECT_EQ(PlanCache::find(signature_of(word)), made);
+  EXPECT_FALSE(PlanCache::find(forged));
+  EXPECT_NE(&*PlanCache::insert(forged, {}), &*made);
+  EXPECT_EQ(&*PlanCache::find(signature_of(word)), &*made);
 }
 
 TEST_F(PlanCacheTest, IsBoundedAndDropsWhatHasNotBeenUsedForLongest) {
@@ -53,19 +54,32 @@ TEST_F(PlanCacheTest, IsBoundedAndDropsWhatHasNotBeenUsedForLongest) {
   PlanCache::insert(signature_of(used), {});
   for (std::uint64_t word = 1; word <= 2 * PlanCache::kMost; ++word) {
     PlanCache::insert(signature_of(word), {});
-    ASSERT_NE(PlanCache::find(signature_of(used)), nullptr) << "after " << word;
+    ASSERT_TRUE(PlanCache::find(signature_of(used))) << "after " << word;
     ASSERT_LE(PlanCache::size(), PlanCache::kMost);
   }
   const std::uint64_t unused = 1;
-  EXPECT_EQ(PlanCache::find(signature_of(unused)), nullptr);
+  EXPECT_FALSE(PlanCache::find(signature_of(unused)));
+}
+
+TEST_F(PlanCacheTest, APlanInUseStaysWhateverIsPlannedMeanwhile) {
+  const std::uint64_t word = 7;
+  PlanCache::insert(signature_of(word), {.work = 42});
+  const auto used = PlanCache::find(signature_of(word));
+  for (std::uint64_t other = 100; other < 100 + 2 * PlanCache::kMost; ++other) {
+    PlanCache::insert(signature_of(other), {});
+    PlanCache::find(signature_of(other));
+  }
+  PlanCache::clear();
+  EXPECT_FALSE(PlanCache::find(signature_of(word)));
+  EXPECT_EQ(used->work, 42);
 }
 
 TEST_F(PlanCacheTest, ClearedPlansAreForgottenByEachThread) {
   const std::uint64_t word = 7;
   PlanCache::insert(signature_of(word), {});
-  ASSERT_NE(PlanCache::find(signature_of(word)), nullptr);
+  ASSERT_TRUE(PlanCache::find(signature_of(word)));
   std::thread([] { PlanCache::clear(); }).join();
-  EXPECT_EQ(PlanCache::find(signature_of(word)), nullptr);
+  EXPECT_FALSE(PlanCache::find(signature_of(word)));
 }
 
 TEST_F(PlanCacheTest, HitsAndPlansAreCounted) {
@@ -89,7 +103,7 @@ TEST_F(PlanCacheTest, ThreadsAgreeOnPlansWhileOthersAreDropped) {
       for (std::uint64_t i = 0; i < 20000; ++i) {
         const std::uint64_t word = (i * (thread + 1)) % 30000;
         auto plan = PlanCache::find(signature_of(word));
-        if (plan == nullptr) plan = PlanCache::insert(signature_of(word), {.work = Work(word)});
+        if (!plan) plan = PlanCache::insert(signature_of(word), {.work = Work(word)});
         if (plan->work != word) ++wrong;
       }
     });
