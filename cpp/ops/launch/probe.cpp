@@ -11,6 +11,7 @@
 #include "backend/launch_statistics.h"
 #include "ops/launch/below_autograd.h"
 #include "ops/launch/plan_cache.h"
+#include "ops/launch/told_warnings.h"
 #include "ops/wire/stand_in.h"
 
 namespace openreg::ops {
@@ -31,16 +32,8 @@ namespace openreg::ops {
 // Numbers that come with the call are tried as they are; those of which only the kind counts
 // (number.h) stand for all of their kind.
 //
-// Warnings of a probe that passes are those of the call. ATen gives many of them once in a process,
-// others each time: a second probe tells which.
+// Warnings of a probe that passes are those of the call; a second probe tells which come each time.
 namespace {
-
-class Collected : public c10::WarningHandler {
- public:
-  void process(const c10::Warning& warning) override { warnings.push_back(warning); }
-
-  std::vector<c10::Warning> warnings;
-};
 
 using Attempt = c10::function_ref<bool(std::span<const std::byte>)>;
 
@@ -53,8 +46,8 @@ void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes)
 }
 
 bool try_on(std::span<const std::byte> command, bool shrunk, Elements elements, Attempt attempt,
-            Collected& collected, std::exception_ptr& refusal) {
-  const c10::WarningUtils::WarningHandlerGuard warnings(&collected);
+            std::vector<c10::Warning>& warnings, std::exception_ptr& refusal) {
+  const CollectedWarnings collected;
   const BelowAutograd below_autograd;
   const bool flushes_denormals = backend::flush_denormals();
   const auto begin = std::chrono::steady_clock::now();
@@ -68,6 +61,7 @@ bool try_on(std::span<const std::byte> command, bool shrunk, Elements elements, 
     refusal = std::current_exception();
   } catch (const std::exception&) {  // that is the answer, and may be due to the elements
   }
+  warnings = collected.get();
   count_probe(begin, bytes);
   backend::set_flush_denormals(flushes_denormals);
   // Autograd's thread launches, and does not wait: a team of its own would stay for this one time,
@@ -88,27 +82,20 @@ bool has_integers(std::span<const std::byte> command) {
 
 Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
   const auto command = arguments.finish();
-  Collected collected;
   auto elements = Elements::kZeros;
+  std::vector<c10::Warning> warnings;
   std::exception_ptr refusal;
-  if (!try_on(command, shrunk, elements, attempt, collected, refusal)) {
-    collected.warnings.clear();
+  if (!try_on(command, shrunk, elements, attempt, warnings, refusal)) {
     if (refusal) return {.refusal = refusal};
     elements = Elements::kOnes;
-    if (!has_integers(command) || !try_on(command, shrunk, elements, attempt, collected, refusal))
+    if (!has_integers(command) || !try_on(command, shrunk, elements, attempt, warnings, refusal))
       return {.refusal = refusal};
   }
-  Findings findings{.passes = true, .warned = !collected.warnings.empty()};
+  Findings findings{.passes = true, .warned = !warnings.empty()};
   if (findings.warned) {
-    Collected again;
+    std::vector<c10::Warning> again;
     try_on(command, shrunk, elements, attempt, again, refusal);
-    findings.warnings = again.warnings;
-    for (const auto& warning : collected.warnings) {
-      const bool every_time =
-          std::any_of(again.warnings.begin(), again.warnings.end(),
-                      [&](const c10::Warning& other) { return other.msg() == warning.msg(); });
-      if (!every_time) c10::warn(warning);  // the others are reported by each call, this one too
-    }
+    findings.warnings = report_once_only(warnings, again);
   }
   return findings;
 }

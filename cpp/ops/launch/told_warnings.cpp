@@ -24,4 +24,15 @@ void ToldWarningFilter::process(const c10::Warning& warning) {
   if (!drops_all_ && !told) next_->process(warning);
 }
 
+std::vector<c10::Warning> report_once_only(const std::vector<c10::Warning>& first,
+                                           const std::vector<c10::Warning>& second) {
+  for (const auto& warning : first) {
+    const bool repeated = std::any_of(second.begin(), second.end(), [&](const auto& other) {
+      return other.msg() == warning.msg();
+    });
+    if (!repeated) c10::warn(warning);
+  }
+  return second;
+}
+
 }  // namespace openreg::ops

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <vector>
+
 namespace openreg::ops {
 
 /// While a command runs: keeps warnings from coming out of its kernel that were told when the
@@ -19,5 +21,22 @@ class ToldWarningFilter final : public c10::WarningHandler {
   c10::WarningHandler* next_ = c10::WarningUtils::get_warning_handler();
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
+
+/// While alive: keeps the calling thread's warnings from being reported.
+class CollectedWarnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
+  const std::vector<c10::Warning>& get() const noexcept { return warnings_; }
+
+ private:
+  std::vector<c10::Warning> warnings_;
+  c10::WarningUtils::WarningHandlerGuard guard_{this};
+};
+
+/// ATen gives many warnings once in a process, others each time. Of those that the first of two
+/// like runs gave, reports the ones that the second did not give, and returns the others: what
+/// every call is to report.
+std::vector<c10::Warning> report_once_only(const std::vector<c10::Warning>& first,
+                                           const std::vector<c10::Warning>& second);
 
 }  // namespace openreg::ops

@@ -151,7 +151,12 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
     Call meta_call(form);
     for (std::size_t i = 0; i < kOutputs; ++i) meta_call.output(i) = outputs[i];
     const OutputSizes given(outputs);
-    meta_call.meta(ArgumentOf<A>::meta(args)...);
+    const auto warnings = warnings_of_meta([&](bool again) {
+      if (!again) return static_cast<void>(meta_call.meta(ArgumentOf<A>::meta(args)...));
+      Call repeated(form);
+      for (std::size_t i = 0; i < kOutputs; ++i) repeated.output(i) = outputs[i];
+      static_cast<void>(repeated.meta(ArgumentOf<A>::meta(args)...));
+    });
     for (std::size_t i = 0; i < kOutputs; ++i) outputs[i] = meta_call.output(i);
     ArgumentWriter writer(kernel_.name(), outputs[0].device());
     const auto dtype =
@@ -159,6 +164,7 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
     (write(writer, args, dtype), ...);
     write_outputs(writer, outputs);
     auto made = plan_structured(kernel_, writer, kTakesNumbers);
+    made.warnings.insert(made.warnings.end(), warnings.begin(), warnings.end());
     if (signature == nullptr || dtype || (form == Form::kOut && !given.are_of(outputs))) {
       return submit_unplanned(kernel_, writer, made);
     }

@@ -2,6 +2,7 @@
 
 #include "backend/exception.h"
 #include "ops/launch/probe.h"
+#include "ops/launch/told_warnings.h"
 #include "ops/launch/work.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/quirks.h"
@@ -31,6 +32,23 @@ at::Tensor make_result(openreg::Stream& stream, const Geometry& as) {
     return make_tensor(stream, as.sizes, as.strides, c10::scalarTypeToTypeMeta(as.dtype),
                        as.nbytes);
   });
+}
+
+std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta) {
+  std::vector<c10::Warning> first;
+  {
+    const CollectedWarnings collected;
+    meta(false);
+    first = collected.get();
+  }
+  if (first.empty()) return {};
+  std::vector<c10::Warning> second;
+  {
+    const CollectedWarnings collected;
+    meta(true);
+    second = collected.get();
+  }
+  return report_once_only(first, second);
 }
 
 CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked) {

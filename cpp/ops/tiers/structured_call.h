@@ -4,9 +4,11 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/util/FunctionRef.h>
 
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "backend/device_type.h"
 #include "backend/stream.h"
@@ -77,6 +79,10 @@ class OutputSizes {
 
 /// A new tensor for the work of `stream`, on its device.
 at::Tensor make_result(openreg::Stream& stream, const Geometry& as);
+
+/// Calls a meta function, and again (with true) if it warns, to see which warnings come each time:
+/// those are returned and not reported, the others are.
+std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta);
 
 /// What else there is to know once the meta function has accepted the call and the outputs are
 /// written. `checked`: that function checks whether sizes fit; others leave some to the kernel.

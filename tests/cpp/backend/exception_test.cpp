@@ -47,19 +47,6 @@ TEST(ExceptionTest, AFailedCommandIsAnAcceleratorErrorWithoutBacktrace) {
   }
 }
 
-TEST(ExceptionTest, WithBlockingLaunchesTheCauseItselfIsRaised) {
-  EXPECT_EXIT(
-      {
-        ::setenv("TORCH_OPENREG_LAUNCH_BLOCKING", "1", 1);
-        try {
-          translate_errors([] { throw CommandError("aten::gather", 1, 3, index_error()); });
-        } catch (const c10::IndexError& e) {
-          ::_exit(std::string(e.what_without_backtrace()) == "index 7 is out of bounds." ? 0 : 1);
-        }
-      },
-      ::testing::ExitedWithCode(0), "");
-}
-
 TEST(ExceptionTest, WhatIsNotOursStaysAsItIs) {
   EXPECT_THROW(translate_errors([] { throw std::out_of_range("x"); }), std::out_of_range);
   EXPECT_THROW(translate_errors([] { TORCH_CHECK_VALUE(false, "x"); }), c10::ValueError);

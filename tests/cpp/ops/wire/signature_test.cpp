@@ -102,8 +102,8 @@ TEST(SignatureTest, OffsetsCountWhereWrittenMemoryIsShared) {
   const auto x = floats({8});
   const auto call = [&](std::int64_t offset) {
     return [x, offset](ArgumentWriter& writer) {
-      writer.tensor(x.narrow(0, 0, 4), Access::kWrite);
-      writer.tensor(x.narrow(0, offset, 4));
+      writer.tensor(writer.hold(x.narrow(0, 0, 4)), Access::kWrite);
+      writer.tensor(writer.hold(x.narrow(0, offset, 4)));
     };
   };
   const auto apart = signature_of(call(4));
