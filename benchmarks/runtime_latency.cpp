@@ -24,13 +24,14 @@ const Kernel& empty_kernel() {
 }
 
 const Kernel& spin_kernel() {
-  static const Kernel kernel("benchmark_spin", [](const Kernel&, std::span<const std::byte> arguments) {
-    std::chrono::nanoseconds time;
-    std::memcpy(&time, arguments.data(), sizeof time);
-    const auto end = std::chrono::steady_clock::now() + time;
-    while (std::chrono::steady_clock::now() < end) {
-    }
-  });
+  static const Kernel kernel("benchmark_spin",
+                             [](const Kernel&, std::span<const std::byte> arguments) {
+                               std::chrono::nanoseconds time;
+                               std::memcpy(&time, arguments.data(), sizeof time);
+                               const auto end = std::chrono::steady_clock::now() + time;
+                               while (std::chrono::steady_clock::now() < end) {
+                               }
+                             });
   return kernel;
 }
 
