@@ -138,7 +138,7 @@ CleanState::~CleanState() = default;
 
 namespace {
 
-struct Turn {
+struct TurnState {
   CleanState clean;
   std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
 };
@@ -148,13 +148,13 @@ struct Turn {
 void install_clean_state() {
   Hooks hooks;
   hooks.enter_commands = [](bool engine) -> void* {
-    auto turn = std::make_unique<Turn>();
+    auto turn = std::make_unique<TurnState>();
     if (engine) compute_with_one_thread();
     if (engine || KernelWarnings::nobody_listens())
       turn->warnings.emplace(&KernelWarnings::keeper());
     return turn.release();
   };
-  hooks.leave_commands = [](void* turn) noexcept { delete static_cast<Turn*>(turn); };
+  hooks.leave_commands = [](void* turn) noexcept { delete static_cast<TurnState*>(turn); };
   hooks.begin_work = [](std::uint32_t) -> int { return begin_long_work(); };
   hooks.end_work = &end_long_work;
   hooks.describe = &sentence_of;

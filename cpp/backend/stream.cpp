@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kStreamsPerPool = 32;
 
 // Hands out its streams in turn, each made when its turn comes first.
-class StreamPool {
+class StreamRing {
  public:
   openreg::Stream& next(c10::DeviceIndex device, Priority priority) {
     const std::lock_guard lock(mutex_);
@@ -32,8 +32,8 @@ class StreamPool {
 };
 
 // Leaked: a thread that outlives static destruction may still ask for a stream.
-StreamPool& pool(c10::DeviceIndex device, Priority priority) {
-  static auto& pools = *new std::array<std::array<StreamPool, 2>, kMaxDevices>;
+StreamRing& pool(c10::DeviceIndex device, Priority priority) {
+  static auto& pools = *new std::array<std::array<StreamRing, 2>, kMaxDevices>;
   return pools[device_slot(device)][priority == Priority::kHigh ? 1 : 0];
 }
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 import waits
 from as_cpu import sentence
-from bad_calls_of_threads import BAD, INNOCENT, BadCall, assert_errors_stay
+from bad_calls_of_threads import INNOCENT, BadCall, assert_errors_stay
 from bad_numbers import CASES, check, late_error
 
 HERE = Path(__file__).resolve().parent
