@@ -7,7 +7,7 @@
 namespace openreg::ops {
 
 /// While a command runs: keeps warnings from coming out of its kernel that were told when the
-/// operator was called. Those are all, where the call has tried the kernel (Note [Trial]); and in
+/// operator was called. Those are all, if the call has tried the kernel (Note [Probes]); and in
 /// any case what ATen's functions say that run on the host as well as in the kernel. Other warnings
 /// pass.
 class ToldWarningFilter final : public c10::WarningHandler {

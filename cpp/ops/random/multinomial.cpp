@@ -172,7 +172,7 @@ void with_replacement(backend::PhiloxState philox, const at::Tensor& probabiliti
   sample_with_replacement<float>(philox, rows, out);
 }
 
-// Zeros, which a trial has, are no distribution; the dtypes are checked at the call.
+// Zeros, which a probe has, are no distribution; the dtypes are checked at the call.
 const FunctionKernel<&without_replacement> without_replacement_kernel{"aten::multinomial",
                                                                       Takes::kAll};
 const FunctionKernel<&with_replacement> with_replacement_kernel{

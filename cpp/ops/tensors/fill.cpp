@@ -35,7 +35,7 @@ ArgumentWriter writer_for(const OpKernel& kernel, const at::Tensor& self) {
   return writer;
 }
 
-/// Throws ATen's sentence if the dtype has no such number, which depends on the value: no trial of
+/// Throws ATen's sentence if the dtype has no such number, which depends on the value: no probe of
 /// another one tells. Dtypes that are not here are left to the kernel.
 void check_value(at::ScalarType dtype, const at::Scalar& value) {
   switch (dtype) {

@@ -12,8 +12,8 @@ enum class Quirk : std::uint16_t {
   kChangesStorage = 2,
   /// Tagged as random, but draws no number as it is called here.
   kNotRandom = 4,
-  /// Its integers are sizes that its meta function checks: a probe need not see them.
-  kIntegersAreSizes = 8,
+  /// Its meta function checks all sizes and integers: a probe need not see them.
+  kMetaChecksAll = 8,
   /// Its floating-point numbers only scale; they change from call to call.
   kNumbersScale = 16,
 };

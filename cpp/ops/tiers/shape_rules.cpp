@@ -36,7 +36,7 @@ class Free {
   void argument(std::size_t argument, std::int64_t dim, int name) {
     const auto size = tensor(argument).size(dim);
     if (size <= 1) return;
-    const auto [entry, added] = sizes_.try_emplace(name, Size{small_number(), size});
+    const auto [entry, added] = sizes_.try_emplace(name, Size{small_number(size), size});
     if (!added && entry->second.full != size) fits_ = false;
     in_arguments_.push_back({argument, static_cast<std::size_t>(dim), entry->second});
   }
@@ -65,8 +65,11 @@ class Free {
   const std::vector<Place>& in_results() const { return in_results_; }
 
  private:
-  // A prime for each free size: none is another one by accident.
-  std::int64_t small_number() {
+  // A prime for each free size: sizes are equal only where the full ones are.
+  std::int64_t small_number(std::int64_t full) {
+    for (const auto& [name, size] : sizes_) {
+      if (size.full == full) return size.small;
+    }
     static constexpr std::array<std::int64_t, 8> kPrimes{2, 3, 5, 7, 11, 13, 17, 19};
     fits_ &= sizes_.size() < kPrimes.size();
     return kPrimes[std::min(sizes_.size(), kPrimes.size() - 1)];
@@ -135,7 +138,9 @@ bool attention_tensor(Arguments arguments, Free& free, std::size_t i, Attention 
 }
 
 bool attention_mask(Arguments arguments, Free& free, std::size_t i) {
-  if (arguments[i].isNone()) return true;
+  const bool none =
+      arguments[i].isNone() || (arguments[i].isTensor() && !arguments[i].toTensor().defined());
+  if (none) return true;
   if (!is_tensor(arguments, i, 2)) return false;
   const auto dim = free.tensor(i).dim();
   if (dim == 4) free.argument(i, 0, kBatch);
@@ -256,8 +261,8 @@ constexpr auto kRules = std::to_array<Rule>({
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
 });
 
-/// Strides in the same order and with gaps where the others have them; empty where elements
-/// overlap.
+/// Strides in the same order, 0 and with gaps where the others are; empty where elements overlap in
+/// another way.
 std::vector<std::int64_t> strides_like(at::IntArrayRef sizes, at::IntArrayRef strides,
                                        at::IntArrayRef small) {
   std::vector<std::size_t> order(sizes.size());
@@ -269,6 +274,7 @@ std::vector<std::int64_t> strides_like(at::IntArrayRef sizes, at::IntArrayRef st
   std::int64_t dense = 1;
   std::int64_t next = 1;
   for (const auto d : order) {
+    if (sizes[d] > 1 && strides[d] == 0) continue;  // expanded: stays so
     if (sizes[d] == 0 || (sizes[d] > 1 && strides[d] < dense)) return {};
     if (sizes[d] > 1 && strides[d] > dense) next *= 2;
     result[d] = next;

@@ -54,9 +54,9 @@ std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> m
 CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked) {
   CallPlan plan;
   // Other meta functions leave it to kernels whether some sizes fit (the bias of addmm).
-  const auto detail = has_quirk(kernel.name(), Quirk::kIntegersAreSizes) ? Detail::kDtypes
-                      : checked                                          ? Detail::kIntegers
-                                                                         : Detail::kEqualSizes;
+  const auto detail = has_quirk(kernel.name(), Quirk::kMetaChecksAll) ? Detail::kDtypes
+                      : checked                                       ? Detail::kIntegers
+                                                                      : Detail::kEqualSizes;
   const auto findings = probe_kernel(kernel, writer, detail);
   plan.waits = !findings.passes || writer.written_memory_overlaps();
   plan.warnings = findings.warnings;

@@ -24,7 +24,7 @@ namespace openreg::backend {
 namespace {
 
 using c10::CachingDeviceAllocator::DeviceStats;
-using testing::Gate;
+using testing::StreamGate;
 using testing::submit;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -78,7 +78,7 @@ TEST_F(AllocatorTest, RawMemoryGoesBackByTheRawDeleter) {
 }
 
 TEST_F(AllocatorTest, FreedMemoryIsReusedWithoutWaitingForTheStreamsWork) {
-  Gate gate(current_stream(0));
+  StreamGate gate(current_stream(0));
   auto data = allocator.allocate(1000);
   void* first = data.get();
   write(data, "still queued");
@@ -99,7 +99,7 @@ TEST_F(AllocatorTest, MemoryThatAnotherStreamUsesIsNotReusedBeforeThatIsDone) {
   auto data = allocator.allocate(1000);
   void* first = data.get();
   {
-    Gate gate(other);
+    StreamGate gate(other);
     device_guard().recordDataPtrOnStream(data, to_torch(other));
     data.clear();
     EXPECT_EQ(stats().allocation[kAll].current, 0);
@@ -234,7 +234,7 @@ TEST_F(AllocatorTest, CloneCopiesInOrderOnTheCurrentStream) {
   const auto data = allocator.allocate(5);
   c10::DataPtr copy;
   {
-    Gate gate(current_stream(0));
+    StreamGate gate(current_stream(0));
     write(data, "first");
     copy = allocator.clone(data.get(), 5);
     write(data, "later");
@@ -248,7 +248,7 @@ TEST_F(AllocatorTest, CopiesBetweenDevicesKeepBothStreamsInOrder) {
   set_device(1);
   const auto to = allocator.allocate(5);
   {
-    Gate gate(current_stream(0));
+    StreamGate gate(current_stream(0));
     write(from, "first");
     allocator.copy_data(to.get(), from.get(), 5);
     write(from, "later");

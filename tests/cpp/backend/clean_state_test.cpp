@@ -21,7 +21,7 @@
 namespace openreg::backend {
 namespace {
 
-using testing::Gate;
+using testing::StreamGate;
 using testing::submit;
 
 struct Levels final : at::functorch::FuncTorchTLSBase {
@@ -146,7 +146,7 @@ TEST(CleanStateTest, AWaitingHostRunsCommandsUnderIt) {
   const auto host = std::this_thread::get_id();
   std::thread::id runner;
   {
-    Gate gate(busy);  // the one engine stands here
+    StreamGate gate(busy);  // the one engine stands here
     gate.wait_until_reached();
     submit(stream, [&] {
       runner = std::this_thread::get_id();

@@ -22,7 +22,7 @@
 namespace openreg::backend {
 namespace {
 
-using testing::Gate;
+using testing::StreamGate;
 using testing::submit;
 
 c10::Device device(int index) { return {kDeviceType, static_cast<c10::DeviceIndex>(index)}; }
@@ -164,7 +164,7 @@ TEST_F(GuardTest, AStreamThatWasNeverMadeIsRefused) {
 TEST_F(GuardTest, AStreamIsDoneWhenItsLastCommandIs) {
   const auto stream = guard.getNewStream(device(0));
   EXPECT_TRUE(guard.queryStream(stream));
-  Gate gate(to_runtime(stream));
+  StreamGate gate(to_runtime(stream));
   gate.wait_until_reached();
   EXPECT_FALSE(guard.queryStream(stream));
   gate.open();
@@ -208,7 +208,7 @@ TEST_F(GuardTest, WarningsOfAnEngineReachTheHostThatWaits) {
     std::vector<std::string> heard;
   } listener;
   const auto stream = guard.getNewStream(device(0));
-  Gate gate(to_runtime(stream));
+  StreamGate gate(to_runtime(stream));
   gate.wait_until_reached();  // the engine has the stream; nobody waits, so it keeps it
   std::binary_semaphore warned(0);
   submit(to_runtime(stream), [&] {
@@ -235,7 +235,7 @@ TEST_F(GuardTest, AnEventThatWasNeverRecordedIsDone) {
 TEST_F(GuardTest, AnEventIsDoneWhenTheWorkBeforeItIs) {
   const auto stream = guard.getNewStream(device(0));
   c10::Event event(kDeviceType);
-  Gate gate(to_runtime(stream));
+  StreamGate gate(to_runtime(stream));
   event.record(stream);
   EXPECT_NE(event.eventId(), nullptr);
   EXPECT_EQ(event.device_index(), 0);
@@ -251,7 +251,7 @@ TEST_F(GuardTest, AStreamThatIsBlockedByAnEventRunsAfterIt) {
   std::vector<int> order;
   c10::Event event(kDeviceType);
   {
-    Gate gate(to_runtime(first));
+    StreamGate gate(to_runtime(first));
     submit(to_runtime(first), [&] { order.push_back(1); });
     event.record(first);
     event.block(second);
@@ -298,7 +298,7 @@ TEST_F(GuardTest, AnEventMayBeDestroyedWhileAStreamWaitsForIt) {
   const auto second = guard.getNewStream(device(0));
   bool ran = false;
   {
-    Gate gate(to_runtime(first));
+    StreamGate gate(to_runtime(first));
     {
       c10::Event event(kDeviceType);
       event.record(first);

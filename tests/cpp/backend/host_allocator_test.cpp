@@ -14,7 +14,7 @@
 namespace openreg::backend {
 namespace {
 
-using testing::Gate;
+using testing::StreamGate;
 
 class HostAllocatorTest : public ::testing::Test {
  protected:
@@ -53,7 +53,7 @@ TEST_F(HostAllocatorTest, MemoryThatAStreamUsesIsNotReusedBeforeThatIsDone) {
   auto data = allocator.allocate(1000);
   void* first = data.get();
   {
-    Gate gate(stream);
+    StreamGate gate(stream);
     EXPECT_TRUE(allocator.record_event(data.get(), data.get_context(), to_torch(stream)));
     data.clear();
     EXPECT_NE(allocator.allocate(1000).get(), first);
@@ -68,7 +68,7 @@ TEST_F(HostAllocatorTest, APointerIntoABlockIsEnoughToKeepItFromBeingReused) {
   auto data = allocator.allocate(1000);
   void* first = data.get();
   {
-    Gate gate(stream);
+    StreamGate gate(stream);
     EXPECT_TRUE(allocator.record_event(static_cast<char*>(first) + 100, nullptr, to_torch(stream)));
     data.clear();
     EXPECT_NE(allocator.allocate(1000).get(), first);

@@ -13,8 +13,8 @@
 namespace openreg::backend::testing {
 
 /// Runs `work` as a command of `stream`. What it throws fails the command, whose kernel is called
-/// "test::work".
-inline void submit(openreg::Stream& stream, std::function<void()> work) {
+/// "test::work". `expected`: what one thread is expected to take, in microseconds.
+inline void submit(openreg::Stream& stream, std::function<void()> work, Work expected = 0) {
   static const Kernel kernel("test::work", [](const Kernel&, std::span<const std::byte> arguments) {
     std::function<void()>* queued = nullptr;
     std::memcpy(&queued, arguments.data(), sizeof queued);
@@ -23,23 +23,23 @@ inline void submit(openreg::Stream& stream, std::function<void()> work) {
   });
   auto owner = std::make_unique<std::function<void()>>(std::move(work));
   auto* queued = owner.get();
-  stream.submit(kernel, std::as_bytes(std::span(&queued, 1)));
+  stream.submit(kernel, std::as_bytes(std::span(&queued, 1)), expected);
   owner.release();
 }
 
 /// Holds a stream back: what is submitted after the gate waits until it opens. It opens when it is
 /// destroyed.
-class Gate {
+class StreamGate {
  public:
-  explicit Gate(openreg::Stream& stream) {
+  explicit StreamGate(openreg::Stream& stream) {
     submit(stream, [state = state_] {
       state->reached.release();
       state->open.acquire();
     });
   }
-  ~Gate() { open(); }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
+  ~StreamGate() { open(); }
+  StreamGate(const StreamGate&) = delete;
+  StreamGate& operator=(const StreamGate&) = delete;
 
   /// Returns when an engine stands at the gate.
   void wait_until_reached() { state_->reached.acquire(); }

@@ -102,10 +102,14 @@ TEST_F(BoxedPlanTest, ASmallerCallKeepsWhatIsNotFree) {
   EXPECT_EQ(smaller->arguments()[1].toTensor().size(0), 5);
 }
 
-TEST_F(BoxedPlanTest, ExpandedTensorsHaveNoSmallerCall) {
+TEST_F(BoxedPlanTest, ExpandedTensorsStayExpanded) {
   const auto& op = find_operator("aten::convolution");
-  EXPECT_FALSE(SmallerCall::of(
-      op, convolution(floats({1, 3, 20, 20}).expand({4, 3, 20, 20}), floats({8, 3, 3, 3}))));
+  const auto smaller = SmallerCall::of(
+      op, convolution(floats({1, 3, 20, 20}).expand({4, 3, 20, 20}), floats({8, 3, 3, 3})));
+  ASSERT_TRUE(smaller);
+  const auto& image = smaller->arguments()[0].toTensor();
+  EXPECT_EQ(image.stride(0), 0);
+  EXPECT_EQ(image.stride(3), 1);
 }
 
 TEST(ResultPlacement, ServesTheAllocationThatTheLogNamed) {

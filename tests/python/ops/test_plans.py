@@ -1,0 +1,116 @@
+"""What a call will do is planned once: what `launch_stats` counts of plans and probes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+MIB = 1 << 20
+
+
+def counted(call) -> dict[str, int]:
+    """What a call adds to the statistics."""
+    before = torch.openreg.launch_stats()
+    call()
+    after = torch.openreg.launch_stats()
+    return {name: after[name] - before[name] for name in after}
+
+
+def test_a_call_that_finds_its_plan_is_not_planned_again():
+    x = torch.randn(17, 19, device="openreg")
+    calls = [lambda: x + x, lambda: torch.softmax(x, 1), lambda: F.hardswish(x), lambda: x.clone()]
+    for call in calls:
+        call()
+    for call in calls:
+        stats = counted(call)
+        assert stats["plans_made"] == stats["probes"] == 0
+        assert stats["plan_hits"] >= 1
+
+
+def test_numbers_that_only_scale_need_no_new_plan():
+    x = torch.randn(23, device="openreg")
+    torch.add(x, x, alpha=0.5)
+    assert counted(lambda: torch.add(x, x, alpha=0.25))["plans_made"] == 0
+    assert counted(lambda: torch.add(x, x, alpha=-0.25))["plans_made"] > 0  # of another sign
+
+
+def test_a_learning_rate_that_changes_needs_no_new_plan():
+    p = torch.nn.Parameter(torch.randn(29, device="openreg"))
+    optimizer = torch.optim.SGD([p], lr=0.1, momentum=0.9, fused=True)
+    p.grad = torch.randn(29, device="openreg")
+    for _ in range(3):
+        optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.05
+    assert counted(optimizer.step)["probes"] == 0
+
+
+def network():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(8, 8, 3, stride=2),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8, 4),
+    )
+
+
+def train(model, image):
+    model.zero_grad()
+    loss = model(image).square().sum()
+    loss.backward()
+    return loss
+
+
+def test_new_image_sizes_are_not_probed_and_the_results_are_the_cpus():
+    torch.manual_seed(0)
+    on_cpu = network()
+    model = network().to("openreg")
+    model.load_state_dict(on_cpu.state_dict())
+    for size in (16, 20):
+        train(model, torch.randn(4, 3, size, size, device="openreg"))
+        train(on_cpu, torch.zeros(4, 3, size, size))
+    model.load_state_dict(on_cpu.state_dict())
+    for size in (25, 31, 48):
+        image = torch.randn(4, 3, size, size)
+        losses = []
+        stats = counted(lambda image=image, losses=losses: losses.append(train(model, image.to("openreg"))))
+        assert stats["probes"] == 0, size
+        torch.testing.assert_close(losses[0].cpu(), train(on_cpu, image), rtol=1e-4, atol=1e-5)
+        for ours, cpus in zip(model.parameters(), on_cpu.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad.cpu(), cpus.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_new_lengths_of_attention_are_not_probed():
+    def attend(length: int) -> torch.Tensor:
+        qkv = torch.randn(2, length, 3, 4, 16, device="openreg", requires_grad=True)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out.sum().backward()
+        return out
+
+    attend(10)
+    attend(11)
+    assert counted(lambda: attend(37))["probes"] == 0
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_probe_of_a_large_convolution_needs_little_memory(channels_last):
+    image = torch.empty(32, 16, 96, 96, device="openreg")
+    weight = torch.empty(24, 16, 3, 3, device="openreg")
+    if channels_last:
+        image = image.to(memory_format=torch.channels_last)
+    stats = counted(lambda: F.conv2d(image, weight, padding=1))
+    assert stats["probe_bytes"] < MIB
+    out = F.conv2d(image, weight, padding=1)
+    assert out.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+
+def test_results_that_a_kernel_makes_itself_lie_in_device_memory_with_its_values():
+    x = torch.randn(3, 5, 14, 14)
+    weight = torch.randn(7, 5, 3, 3)
+    expected = F.conv2d(x, weight)
+    got = F.conv2d(x.to("openreg"), weight.to("openreg"))
+    assert got.device.type == "openreg"
+    torch.testing.assert_close(got.cpu(), expected)
