@@ -21,8 +21,9 @@ class Keeper final : public c10::WarningHandler {
     any_.store(true, std::memory_order_relaxed);
   }
 
+  bool any() const noexcept { return any_.load(std::memory_order_relaxed); }
+
   std::vector<c10::Warning> take() {
-    if (!any_.load(std::memory_order_relaxed)) return {};
     const std::lock_guard lock(mutex_);
     any_.store(false, std::memory_order_relaxed);
     return std::exchange(kept_, {});
@@ -55,7 +56,7 @@ bool KernelWarnings::nobody_listens() {
 }
 
 void KernelWarnings::raise_kept() {
-  if (nobody_listens()) return;
+  if (!the_keeper().any() || nobody_listens()) return;
   for (const auto& warning : the_keeper().take()) c10::warn(warning);
 }
 
