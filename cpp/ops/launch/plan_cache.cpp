@@ -116,7 +116,7 @@ class AtHand {
   std::uint64_t epoch_ = 0;
   int uses_ = 0;
   std::vector<PlanPtr> retired_;
-  std::array<PlanPtr, 512> plans_;
+  std::array<PlanPtr, 4096> plans_;
 };
 
 void touch(const KeptPlan& plan) {

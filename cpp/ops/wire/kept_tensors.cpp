@@ -18,7 +18,7 @@ struct Slot {
   CommandTensors tensors;
 };
 
-using Slots = std::array<Slot, 256>;
+using Slots = std::array<Slot, 1024>;
 
 Slot* slot_of(std::uint64_t plan) {
   auto* const slots = plan == 0 ? nullptr : per_thread<Slots>();
