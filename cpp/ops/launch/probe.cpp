@@ -32,7 +32,7 @@ namespace openreg::ops {
 // Numbers that come with the call are tried as they are; those of which only the kind counts
 // (number.h) stand for all of their kind.
 //
-// Warnings of a probe that passes are those of the call; a second probe tells which come each time.
+// The warnings of a probe that passes are the call's; a second probe shows which of them recur.
 namespace {
 
 using Attempt = c10::function_ref<bool(std::span<const std::byte>)>;
@@ -113,7 +113,7 @@ Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail 
   };
   auto findings = probe(arguments, /*shrunk=*/true, runs);
   if (!findings.passes) findings = probe(arguments, /*shrunk=*/false, runs);
-  // What is not implemented is so for all elements: nobody has to wait to know.
+  // What is not implemented is not for any elements: no wait is needed to tell.
   if (findings.refusal) std::rethrow_exception(findings.refusal);
   if (findings.passes) {
     PlanCache::insert(alike, {.drops_warnings = findings.warned, .warnings = findings.warnings});

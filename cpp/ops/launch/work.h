@@ -8,7 +8,7 @@
 namespace openreg::ops {
 
 /// What one thread is expected to take for a call of `kernel` with these arguments, in
-/// microseconds; 0 where that is too little to share it (kLeast). `results`: those that are not
+/// microseconds; 0 where that is too little to share it (kLeastWork). `results`: those that are not
 /// among the arguments yet. See Note [Work] in work.cpp.
 Work work_of(const char* kernel, const ArgumentWriter& arguments,
              std::span<const Geometry> results = {});

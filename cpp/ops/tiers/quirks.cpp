@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <string_view>
-#include <unordered_map>
 
 namespace openreg::ops {
 
