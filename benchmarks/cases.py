@@ -102,9 +102,9 @@ def inference(device: str) -> Step:
     return step
 
 
-def generation(device: str) -> Step:
+def generation(device: str, each_read: bool = False) -> Step:
     model = Decoder().to(device)
-    return lambda: model.generate(200)
+    return lambda: model.generate(200, each_read=each_read)
 
 
 def groups() -> Groups:
@@ -147,6 +147,7 @@ def groups() -> Groups:
         "inference": [
             steady("8 small layers, batch 1", inference),
             steady("200 tokens, warm", generation),
+            steady("200 tokens, each read, warm", lambda device: generation(device, each_read=True)),
         ],
         "begun before the wait": [
             steady("product of 2048, 5 ms of Python", lambda device: product_before(device, 2048, 5)),

@@ -68,13 +68,14 @@ class Decoder(nn.Module):
         self.head = nn.Linear(width, tokens)
         self.cache_shape = (1, heads, width // heads)
 
-    def generate(self, count: int, before: int = 0) -> list[int]:
-        """So many tokens, each the likeliest and read by the host, after a cache of `before` tokens."""
+    def generate(self, count: int, before: int = 0, each_read: bool = False) -> list[int]:
+        """So many tokens, each the likeliest, after a cache of `before` tokens. The host reads them at the end, or each
+        before the next one is asked for."""
         batch, heads, width = self.cache_shape
         device = self.head.weight.device
         empty = torch.zeros(batch, heads, before, width, device=device)
         cache: Cache = [(empty, empty)] * len(self.blocks)
-        tokens = [0]
+        tokens: list[torch.Tensor] = []
         with torch.no_grad():
             token = torch.zeros(batch, 1, dtype=torch.int64, device=device)
             for _ in range(count):
@@ -83,8 +84,10 @@ class Decoder(nn.Module):
                     x, k, v = block(x, *cache[index])
                     cache[index] = k, v
                 token = self.head(x).argmax(-1)
-                tokens.append(int(token))
-        return tokens
+                tokens.append(token)
+                if each_read:
+                    token.item()
+        return [int(token) for token in torch.cat(tokens).flatten().tolist()]
 
 
 def trainer(

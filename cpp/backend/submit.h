@@ -24,8 +24,8 @@ struct Submission {
 using MemoryOfCommand = c10::SmallVector<const void*, 6>;
 
 /// The one way to a stream's queue for all that computes or copies. `memory` names the device
-/// memory that the command uses; it is asked only where somebody wants to know. Throws c10::Error
-/// after shutdown and in a forked child.
+/// memory that the command uses; it is asked for only while memory is being debugged. Throws
+/// c10::Error after shutdown and in a forked child.
 void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
             c10::function_ref<MemoryOfCommand()> memory, const Submission& how);
 

@@ -34,7 +34,7 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t granularity) {
   return (bytes + granularity - 1) / granularity * granularity;
 }
 
-/// A piece of a segment: one tensor's memory, or memory that nobody holds. The blocks of a segment
+/// A piece of a segment: one tensor's memory, or free. The blocks of a segment
 /// are linked in the order of their addresses and leave no gap.
 struct Block {
   enum class State : std::uint8_t {
@@ -68,7 +68,7 @@ struct Segment {
   std::size_t bytes = 0;
   Stream* stream = nullptr;  ///< whose work it is for
   Pool* pool = nullptr;
-  FreeList* free_blocks = nullptr;  ///< where those of it are that nobody holds
+  FreeList* free_blocks = nullptr;  ///< its free blocks
   SizeClass size_class = SizeClass::kSmall;
   bool is_oversize = false;  ///< one block, see Policy::max_split_bytes
   Block* first = nullptr;

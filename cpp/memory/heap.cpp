@@ -178,7 +178,7 @@ std::vector<Stream*> Heap::awaited_streams() const {
   return streams;
 }
 
-// A block that nobody uses any more becomes free.
+// A block that is no longer in use becomes free.
 inline void Heap::make_available(Block& block, const Context& context) {
   const auto size_class = block.segment->size_class;
   statistics_.active.remove(size_class, 1);

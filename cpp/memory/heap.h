@@ -18,7 +18,7 @@
 
 namespace openreg::memory {
 
-/// One device's memory: who holds which block, and the cache of those that nobody holds. See Note
+/// One device's memory: which blocks are in use, and the cache of free ones. See Note
 /// [Stream order] in heap.cpp. Bookkeeping only: never touches the memory, never waits, never looks
 /// into a stream. Not thread safe: the owner locks.
 class Heap {

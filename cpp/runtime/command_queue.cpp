@@ -1,72 +1,87 @@
 #include "runtime/command_queue.h"
 
-#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <new>
 
 namespace openreg {
 
 namespace {
 
-constexpr std::size_t kJumpBytes = offsetof(Record, bytes);
+constexpr std::size_t kMostInside = Chunk::kPlaceBytes - sizeof(Record);
+constexpr std::align_val_t kAlignment{alignof(Record)};
 
-constexpr std::size_t record_bytes(std::size_t arguments) {
-  constexpr std::size_t kAlignment = alignof(Record);
-  return sizeof(Record) + (arguments + kAlignment - 1) / kAlignment * kAlignment;
+// Where the arguments lie, or the pointer to them.
+std::byte* behind(Record& record) noexcept { return reinterpret_cast<std::byte*>(&record + 1); }
+
+std::byte* outside(const Record& record) noexcept {
+  std::byte* arguments = nullptr;
+  std::memcpy(&arguments, behind(const_cast<Record&>(record)), sizeof(arguments));
+  return arguments;
+}
+
+struct Free {
+  void operator()(std::byte* arguments) const noexcept { ::operator delete(arguments, kAlignment); }
+};
+using Arguments = std::unique_ptr<std::byte, Free>;
+
+/// Fetches a record's place, as far as most records reach, for writing: the runner's core has had
+/// these cache lines last, and the write would wait for each.
+void prefetch_for_write(const std::byte* place) noexcept {
+  constexpr std::size_t kCacheLine = 64;
+  constexpr std::size_t kBytes = 448;
+  for (std::size_t at = 0; at < kBytes; at += kCacheLine) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(place[at]));  // what the builtin is for newer CPUs only
+#else
+    __builtin_prefetch(place + at, /*rw=*/1);
+#endif
+  }
 }
 
 }  // namespace
 
-Chunk* Chunk::create(std::size_t capacity) {
-  void* const memory = ::operator new (sizeof(Chunk) + capacity, std::align_val_t{alignof(Chunk)});
-  auto* const chunk = new (memory) Chunk;
-  chunk->capacity = capacity;
-  return chunk;
-}
-
-void Chunk::destroy(Chunk* chunk) noexcept {
-  ::operator delete (chunk, std::align_val_t{alignof(Chunk)});
-}
-
-void SpareChunk::give(Chunk* chunk) noexcept {
-  // A chunk made for one large command is not worth keeping.
-  if (chunk->capacity == Chunk::kBytes) chunk = chunk_.exchange(chunk, std::memory_order_acq_rel);
-  if (chunk) Chunk::destroy(chunk);
+std::span<const std::byte> Record::arguments() const noexcept {
+  if (bytes > kMostInside) return {outside(*this), bytes};
+  return {reinterpret_cast<const std::byte*>(this + 1), bytes};
 }
 
 void QueueWriter::push(const Record& record, std::span<const std::byte> arguments,
                        SpareChunk& spare) {
-  const std::size_t bytes = record_bytes(arguments.size());
-  // Every chunk keeps room for the jump out of it.
-  if (offset_ + bytes + kJumpBytes > chunk_->capacity) {
-    const std::size_t capacity = std::max(Chunk::kBytes, bytes + kJumpBytes);
-    Chunk* next = capacity == Chunk::kBytes ? spare.take() : nullptr;
-    if (!next) next = Chunk::create(capacity);
-    auto* const jump = reinterpret_cast<Record*>(chunk_->data() + offset_);
-    jump->target = next;
-    jump->kind = Record::kJump;
+  const bool fits = arguments.size() <= kMostInside;
+  Arguments block;
+  if (!fits) block.reset(static_cast<std::byte*>(::operator new(arguments.size(), kAlignment)));
+  if (used_ == Chunk::kPlaces) {
+    Chunk* next = spare.take();
+    if (!next) next = new Chunk;
+    chunk_->next = next;
     chunk_ = next;
-    offset_ = 0;
+    used_ = 0;
   }
-  std::byte* const place = chunk_->data() + offset_;
-  new (place) Record(record);
-  reinterpret_cast<Record*>(place)->bytes = arguments.size();
-  if (!arguments.empty()) std::memcpy(place + sizeof(Record), arguments.data(), arguments.size());
-  offset_ += bytes;
+  auto& placed = *new (chunk_->place(used_)) Record(record);
+  placed.bytes = arguments.size();
+  auto* const place = fits ? behind(placed) : block.get();
+  if (!arguments.empty()) std::memcpy(place, arguments.data(), arguments.size());
+  if (!fits) {
+    std::memcpy(behind(placed), &place, sizeof(place));
+    block.release();
+  }
+  if (++used_ < Chunk::kPlaces) prefetch_for_write(chunk_->place(used_));
 }
 
 const Record& QueueReader::front(SpareChunk& spare) noexcept {
-  auto* record = reinterpret_cast<const Record*>(chunk_->data() + offset_);
-  if (record->kind == Record::kJump) {
-    auto* const next = static_cast<Chunk*>(record->target);
+  if (used_ == Chunk::kPlaces) {
+    Chunk* const next = chunk_->next;
     spare.give(chunk_);
     chunk_ = next;
-    offset_ = 0;
-    record = reinterpret_cast<const Record*>(chunk_->data());
+    used_ = 0;
   }
-  return *record;
+  return *reinterpret_cast<const Record*>(chunk_->place(used_));
 }
 
-void QueueReader::pop(const Record& front) noexcept { offset_ += record_bytes(front.bytes); }
+void QueueReader::pop(const Record& front) noexcept {
+  if (front.bytes > kMostInside) Free()(outside(front));
+  ++used_;
+}
 
 }  // namespace openreg

@@ -11,43 +11,42 @@ namespace openreg {
 
 class Fence;
 
-/// The header of a command in a queue; its arguments follow.
+/// The header of a command in a queue. Its arguments follow, or, if they are many, a pointer to
+/// them.
 struct alignas(16) Record {
-  enum Kind : std::uint32_t { kRun, kRecord, kWait, kJump };
+  enum Kind : std::uint32_t { kRun, kRecord, kWait };
 
-  void* target =
-      nullptr;  // kRun: const Kernel; kRecord, kWait: Fence (owns a reference); kJump: next Chunk
+  void* target = nullptr;  // kRun: const Kernel; kRecord, kWait: Fence (owns a reference)
   Kind kind = kRun;
   Work work = 0;  // kRun
   Fence* fence =
       nullptr;  // kRun: of the caller that waits for this command (owns a reference), or null
-  std::size_t bytes = 0;  // of the arguments; a jump ends before
-  // For tracing:
-  std::uint64_t correlation = 0;
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
+  std::size_t bytes = 0;  // of the arguments
 
-  std::span<const std::byte> arguments() const noexcept {
-    return {reinterpret_cast<const std::byte*>(this + 1), bytes};
-  }
+  std::span<const std::byte> arguments() const noexcept;
 };
 
-/// A block of records. Blocks are linked by jumps, so a queue has no end that it could run into.
+/// A block of places for records; the blocks of a queue are linked, so it has no end that it could
+/// run into. Records that follow each other do not lie side by side: the runner's core, when it
+/// reads one, also fetches the cache lines behind it, and would take those that the producer is
+/// writing.
 struct alignas(64) Chunk {
-  static constexpr std::size_t kBytes = std::size_t{16} << 10;  // two of them stay in the L2 cache
+  static constexpr std::size_t kPlaceBytes = 1024;
+  static constexpr std::size_t kPlaces = 16;  // two chunks stay in the L2 cache
 
-  static Chunk* create(std::size_t capacity);  // throws std::bad_alloc
-  static void destroy(Chunk* chunk) noexcept;
+  std::byte* place(std::size_t i) noexcept {
+    constexpr std::size_t kStride = 5;
+    return places[i * kStride % kPlaces];
+  }
 
-  std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
-
-  std::size_t capacity;
+  Chunk* next = nullptr;  // set before a record in it is published
+  alignas(64) std::byte places[kPlaces][kPlaceBytes];
 };
 
 /// Where the runner leaves a drained chunk for the producer: two chunks circulate and stay warm.
 class SpareChunk {
  public:
-  void give(Chunk* chunk) noexcept;
+  void give(Chunk* chunk) noexcept { delete chunk_.exchange(chunk, std::memory_order_acq_rel); }
   Chunk* take() noexcept { return chunk_.exchange(nullptr, std::memory_order_acquire); }
 
  private:
@@ -65,7 +64,7 @@ class QueueWriter {
 
  private:
   Chunk* chunk_;
-  std::size_t offset_ = 0;
+  std::size_t used_ = 0;  // places
 };
 
 /// The runner's end; one at a time, and only for records that were published.
@@ -78,7 +77,7 @@ class QueueReader {
 
  private:
   Chunk* chunk_;
-  std::size_t offset_ = 0;
+  std::size_t used_ = 0;
 };
 
 }  // namespace openreg

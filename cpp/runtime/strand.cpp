@@ -11,7 +11,7 @@
 namespace openreg {
 
 Strand::Strand(int device, std::int64_t id, Priority priority)
-    : Strand(device, id, priority, Chunk::create(Chunk::kBytes)) {}
+    : Strand(device, id, priority, new Chunk) {}
 
 Strand::Strand(int device, std::int64_t id, Priority priority, Chunk* first)
     : writer(first), reader(first), level(priority), device_index(device), number(id) {}

@@ -92,8 +92,6 @@ bool Turn::step() {
       if (waited->failed()) strand_.poison(waited->failure_for(strand_));
       break;
     }
-    case Record::kJump:
-      break;  // the reader has followed it
   }
   strand_.reader.pop(record);
   strand_.head.store(strand_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);

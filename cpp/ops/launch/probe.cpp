@@ -11,6 +11,7 @@
 #include "backend/launch_statistics.h"
 #include "ops/launch/below_autograd.h"
 #include "ops/launch/plan_cache.h"
+#include "ops/launch/submit.h"
 #include "ops/launch/told_warnings.h"
 #include "ops/wire/stand_in.h"
 
@@ -24,7 +25,9 @@ namespace openreg::ops {
 // here too, the first call with new dtypes, dimensions, flags or strings, and where meta functions
 // do not see to them with new integers and new sizes that are equal, tries the kernel on the
 // calling thread, on tensors of zeros: small ones, which costs next to nothing, and where a kernel
-// does not take such shapes, in full size. Zeros are indices in range, so errors that depend on
+// does not take such shapes, in full size. What would take much memory then is read where it lies,
+// once the stream is idle: a probe takes no more memory than that of the call's outputs and
+// kMostBytes. Zeros are indices in range, so errors that depend on
 // data stay errors of the stream; integers that may not be zero (divisors, pivots) are tried as
 // ones after that. What a kernel has not implemented it says whatever the elements are: that is
 // raised at once. Any other failure proves nothing (zeros are a singular matrix): then the call
@@ -37,6 +40,14 @@ namespace {
 
 using Attempt = c10::function_ref<bool(std::span<const std::byte>)>;
 
+/// Of stand-ins for what a call reads.
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
+StandIn::Kind kind_of_stand_in(const ArgumentWriter& arguments, bool shrunk) {
+  if (shrunk) return StandIn::Kind::kShrunk;
+  return arguments.bytes_touched() > kMostBytes ? StandIn::Kind::kReading : StandIn::Kind::kWhole;
+}
+
 void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes) {
   using backend::LaunchCounter;
   const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - begin;
@@ -45,8 +56,8 @@ void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes)
   backend::count(LaunchCounter::kProbeBytes, bytes);
 }
 
-bool try_on(std::span<const std::byte> command, bool shrunk, Elements elements, Attempt attempt,
-            std::vector<c10::Warning>& warnings, std::exception_ptr& refusal) {
+bool try_on(std::span<const std::byte> command, StandIn::Kind kind, Elements elements,
+            Attempt attempt, std::vector<c10::Warning>& warnings, std::exception_ptr& refusal) {
   const CollectedWarnings collected;
   const BelowAutograd below_autograd;
   const bool flushes_denormals = backend::flush_denormals();
@@ -54,7 +65,7 @@ bool try_on(std::span<const std::byte> command, bool shrunk, Elements elements, 
   std::size_t bytes = 0;
   bool passes = false;
   try {
-    const StandIn stand_in(command, shrunk, elements);
+    const StandIn stand_in(command, kind, elements);
     bytes = stand_in.bytes();
     passes = attempt(stand_in.command());
   } catch (const c10::NotImplementedError&) {
@@ -82,19 +93,21 @@ bool has_integers(std::span<const std::byte> command) {
 
 Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
   const auto command = arguments.finish();
+  const auto kind = kind_of_stand_in(arguments, shrunk);
+  if (kind == StandIn::Kind::kReading) wait_for_device(arguments.device());
   auto elements = Elements::kZeros;
   std::vector<c10::Warning> warnings;
   std::exception_ptr refusal;
-  if (!try_on(command, shrunk, elements, attempt, warnings, refusal)) {
+  if (!try_on(command, kind, elements, attempt, warnings, refusal)) {
     if (refusal) return {.refusal = refusal};
     elements = Elements::kOnes;
-    if (!has_integers(command) || !try_on(command, shrunk, elements, attempt, warnings, refusal))
+    if (!has_integers(command) || !try_on(command, kind, elements, attempt, warnings, refusal))
       return {.refusal = refusal};
   }
   Findings findings{.passes = true, .warned = !warnings.empty()};
   if (findings.warned) {
     std::vector<c10::Warning> again;
-    try_on(command, shrunk, elements, attempt, again, refusal);
+    try_on(command, kind, elements, attempt, again, refusal);
     findings.warnings = report_once_only(warnings, again);
   }
   return findings;

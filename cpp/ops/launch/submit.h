@@ -13,8 +13,9 @@ using backend::LaunchCounter;
 /// writer's device. Decides nothing. Throws what backend::submit() throws.
 void submit(const OpKernel& kernel, ArgumentWriter& arguments, const KeptPlan& plan,
             LaunchCounter counted_as = LaunchCounter::kTyped);
-/// The same for a call that has no plan.
-void submit(const OpKernel& kernel, ArgumentWriter& arguments, const backend::Submission& how);
+/// The same with a plan that is this call's only.
+void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
+            LaunchCounter counted_as = LaunchCounter::kTyped);
 
 /// For operators that check their arguments and make their results themselves: plans what remains,
 /// whether the kernel takes such arguments at all (probe.h), and submits. With Takes::kAll the
@@ -23,7 +24,7 @@ enum class Takes : bool { kMaybe, kAll };
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes = Takes::kMaybe);
 
 /// Waits until the current stream of `device` is idle, working meanwhile: for operators whose
-/// result the host needs. Counted, and announced to whoever looks for such waits (sync_debug.h).
+/// result the host needs. Counted, and reported as set_sync_debug_mode() says (sync_debug.h).
 /// Throws what failed on the stream before.
 void wait_for_device(c10::Device device);
 

@@ -58,7 +58,7 @@ constexpr std::int64_t calls_per_thread(std::int64_t distributions) {
   return (distributions - 1) / rows_of_grid(distributions) + 1;
 }
 
-constexpr std::int64_t kLeastWork = 4096;  // samples or categories for a thread
+constexpr std::int64_t kLeastPerThread = 4096;  // samples or categories for a thread
 
 OPENREG_VECTOR_CLONES
 void divide(std::span<float> values, float by) {
@@ -149,7 +149,7 @@ void sample_with_replacement(backend::PhiloxState philox, const at::Tensor& rows
       find_ends<T>({probabilities + d * categories, ends.size()}, ends);
       const backend::PhiloxState call{
           philox.seed, philox.offset + 4 * static_cast<std::uint64_t>(d / grid_rows)};
-      at::parallel_for(0, samples, kLeastWork, [&](std::int64_t first, std::int64_t last) {
+      at::parallel_for(0, samples, kLeastPerThread, [&](std::int64_t first, std::int64_t last) {
         draw_samples<T>(call, d % grid_rows * row_threads, ends, first,
                         {to + d * samples + first, to + d * samples + last});
       });
@@ -157,7 +157,7 @@ void sample_with_replacement(backend::PhiloxState philox, const at::Tensor& rows
   };
   // Threads share the rows, or where there are too few of them the samples of each.
   const bool few = distributions < at::get_num_threads();
-  const auto rows_per_thread = std::max<std::int64_t>(1, kLeastWork / (categories + samples));
+  const auto rows_per_thread = std::max<std::int64_t>(1, kLeastPerThread / (categories + samples));
   at::parallel_for(0, distributions, few ? distributions : rows_per_thread, sample_rows);
   if (!drawn.is_same(out)) out.copy_(drawn);
 }

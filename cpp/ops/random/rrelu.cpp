@@ -65,7 +65,6 @@ at::Tensor& rrelu_with_noise_out(const at::Tensor& self, at::Tensor& noise, cons
   at::native::resize_output(out, self.sizes());
   at::assert_no_internal_overlap(out);
   at::assert_no_internal_overlap(noise);
-  if (self.numel() == 0) return out;
   rrelu_kernel.launch(self.device(), take_numbers(generator, self, unroll_of_reals(self)), self,
                       from, to, noise, out);
   return out;

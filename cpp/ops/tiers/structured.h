@@ -166,7 +166,7 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
     auto made = plan_structured(kernel_, writer, kTakesNumbers);
     made.warnings.insert(made.warnings.end(), warnings.begin(), warnings.end());
     if (signature == nullptr || dtype || (form == Form::kOut && !given.are_of(outputs))) {
-      return submit_unplanned(kernel_, writer, made);
+      return submit(kernel_, writer, made);
     }
     if (form == Form::kFunctional) {
       for (const auto& output : outputs) made.results.push_back(Geometry::of(output));

@@ -1,5 +1,7 @@
 #include "ops/tiers/structured_call.h"
 
+#include <exception>
+
 #include "backend/exception.h"
 #include "ops/launch/probe.h"
 #include "ops/launch/told_warnings.h"
@@ -36,10 +38,19 @@ at::Tensor make_result(openreg::Stream& stream, const Geometry& as) {
 
 std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta) {
   std::vector<c10::Warning> first;
+  std::exception_ptr refusal;
   {
     const CollectedWarnings collected;
-    meta(false);
+    try {
+      meta(false);
+    } catch (...) {
+      refusal = std::current_exception();
+    }
     first = collected.get();
+  }
+  if (refusal) {
+    for (const auto& warning : first) c10::warn(warning);
+    std::rethrow_exception(refusal);
   }
   if (first.empty()) return {};
   std::vector<c10::Warning> second;
@@ -63,14 +74,6 @@ CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool ch
   plan.drops_warnings = findings.warned;
   plan.work = work_of(kernel.name(), writer);
   return plan;
-}
-
-void submit_unplanned(const OpKernel& kernel, ArgumentWriter& writer, const CallPlan& plan) {
-  for (const auto& warning : plan.warnings) c10::warn(warning);
-  if (plan.drops_warnings) writer.drop_warnings();
-  submit(kernel, writer,
-         backend::Submission{
-             .counted_as = LaunchCounter::kTyped, .waits = plan.waits, .work = plan.work});
 }
 
 }  // namespace openreg::ops

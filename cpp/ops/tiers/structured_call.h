@@ -88,7 +88,4 @@ std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> m
 /// written. `checked`: that function checks whether sizes fit; others leave some to the kernel.
 CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked);
 
-/// Submits a call of which nothing is kept.
-void submit_unplanned(const OpKernel& kernel, ArgumentWriter& writer, const CallPlan& plan);
-
 }  // namespace openreg::ops

@@ -16,8 +16,6 @@ namespace openreg::ops {
 
 namespace {
 
-constexpr std::int32_t kUndefined = -1;
-
 void* address_of(const CommandView& command, const TensorShape& shape,
                  const StorageRecord& storage) {
   if (shape.flags & kPayload) return const_cast<std::byte*>(command.payload() + storage.pointer);

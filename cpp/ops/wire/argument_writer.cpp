@@ -16,8 +16,6 @@ namespace openreg::ops {
 
 namespace {
 
-constexpr std::int32_t kUndefined = -1;
-
 constexpr std::size_t align_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
 constexpr std::uint8_t written_flag(Access access) {

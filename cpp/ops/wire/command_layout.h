@@ -16,8 +16,8 @@ namespace openreg::ops {
 // A tensor refers to a storage by number, and to its record, which lies among the words. The words
 // are what a call is compared by (signature.h); beside tensors' records they hold flags, which the
 // reader passes over. The value area holds, in the order of the operator's arguments, plain values,
-// arrays, and references to tensors by number (-1: undefined). Everything begins at a multiple of
-// 8, the payload (elements of small CPU tensors) at a multiple of 16. There are no owners in it:
+// arrays, and references to tensors by number (kUndefined: none). Everything begins at a multiple
+// of 8, the payload (elements of small CPU tensors) at a multiple of 16. There are no owners in it:
 // memory that the host frees after the launch may be reused by later commands of the same stream,
 // which run after this one.
 
@@ -43,6 +43,9 @@ struct TensorRecord {
   std::uint32_t storage;
   std::uint32_t word;  // where its shape begins: a TensorShape, then sizes, then strides
 };
+
+/// The number of a tensor that is not defined.
+inline constexpr std::int32_t kUndefined = -1;
 
 enum TensorFlag : std::uint8_t {
   kWritten = 1,

@@ -35,11 +35,11 @@ T& own(const T& part) {
 
 }  // namespace
 
-StandIn::StandIn(std::span<const std::byte> command, bool shrunk, Elements elements)
-    : command_(command.begin(), command.end()) {
+StandIn::StandIn(std::span<const std::byte> command, Kind kind, Elements elements)
+    : kind_(kind), command_(command.begin(), command.end()) {
   own(CommandView(command_).header()).plan = 0;  // its shapes are others
-  if (shrunk) shrink();
-  give_memory(shrunk);
+  if (kind == Kind::kShrunk) shrink();
+  give_memory();
   if (elements == Elements::kOnes) fill_with_ones();
 }
 
@@ -63,14 +63,22 @@ void StandIn::shrink() {
   }
 }
 
-// What is never touched costs nothing, so storages keep their length, which kernels may look at;
-// but those of shrunken tensors hold no more than they reach.
-void StandIn::give_memory(bool shrunk) {
+// As much as the tensors reach. The storages say that they are as long as ever, since kernels may
+// look at that.
+void StandIn::give_memory() {
   const CommandView view(command_);
+  std::vector<bool> written(view.header().storages);
+  for (const auto& tensor : view.tensors()) {
+    if (view.shape(tensor).flags & kWritten) written[tensor.storage] = true;
+  }
+  const auto stays = [&](const TensorRecord& tensor) {
+    return (view.shape(tensor).flags & kPayload) ||
+           (kind_ == Kind::kReading && !written[tensor.storage]);
+  };
   std::vector<std::size_t> reach(view.header().storages);
   for (const auto& tensor : view.tensors()) {
+    if (stays(tensor)) continue;
     const auto& shape = view.shape(tensor);
-    if (shape.flags & kPayload) continue;
     own(shape).flags |= kPinned;
     const auto elements = extent(view, tensor);
     if (elements == 0) continue;
@@ -78,17 +86,18 @@ void StandIn::give_memory(bool shrunk) {
         static_cast<std::size_t>(tensor.storage_offset + elements) * c10::elementSize(shape.type());
     reach[tensor.storage] = std::max(reach[tensor.storage], end);
   }
-  std::vector<bool> made(view.header().storages);
+  made_.resize(view.header().storages);
   for (const auto& tensor : view.tensors()) {
-    if (view.shape(tensor).flags & kPayload || made[tensor.storage]) continue;
+    if (stays(tensor) || made_[tensor.storage]) continue;
     auto& storage = own(view.storage(tensor));
     if (storage.nbytes == 0) continue;
-    made[tensor.storage] = true;
-    if (shrunk) storage.nbytes = reach[tensor.storage];
-    auto* memory = std::calloc(std::max(storage.nbytes, kLargestElement), 1);
+    made_[tensor.storage] = true;
+    const auto bytes = reach[tensor.storage];
+    if (kind_ == Kind::kShrunk) storage.nbytes = bytes;
+    auto* memory = std::calloc(std::max(bytes, kLargestElement), 1);
     if (memory == nullptr) throw std::bad_alloc();
     memory_.emplace_back(memory, &std::free);
-    bytes_ += storage.nbytes;
+    bytes_ += bytes;
     storage.pointer = reinterpret_cast<std::uint64_t>(memory);
   }
 }
@@ -97,7 +106,7 @@ void StandIn::fill_with_ones() {
   const CommandView view(command_);
   for (const auto& tensor : view.tensors()) {
     const auto& shape = view.shape(tensor);
-    if ((shape.flags & kPayload) || view.storage(tensor).nbytes == 0) continue;
+    if (!made_[tensor.storage]) continue;
     if (!c10::isIntegralType(shape.type(), /*includeBool=*/false)) continue;
     const auto end = tensor.storage_offset + extent(view, tensor);
     auto* memory = reinterpret_cast<unsigned char*>(view.storage(tensor).pointer);

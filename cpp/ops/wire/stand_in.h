@@ -14,9 +14,16 @@ enum class Elements : bool { kZeros, kOnes };
 /// arguments.
 class StandIn {
  public:
-  /// `shrunk`: sizes are small, but those that are equal, 1, or 0 stay so, and what is greater
-  /// stays greater.
-  StandIn(std::span<const std::byte> command, bool shrunk, Elements elements);
+  enum class Kind {
+    kWhole,
+    /// Sizes are small, but those that are equal, 1, or 0 stay so, and what is greater stays
+    /// greater.
+    kShrunk,
+    /// As kWhole where tensors are written; the others stay where they are. Their elements must be
+    /// there.
+    kReading,
+  };
+  StandIn(std::span<const std::byte> command, Kind kind, Elements elements);
 
   std::span<const std::byte> command() const noexcept { return command_; }
   /// Of the memory made for it.
@@ -24,11 +31,13 @@ class StandIn {
 
  private:
   void shrink();
-  void give_memory(bool shrunk);
+  void give_memory();
   void fill_with_ones();
 
+  const Kind kind_;
   std::vector<std::byte> command_;
   std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
+  std::vector<bool> made_;  // which storages lie there
   std::size_t bytes_ = 0;
 };
 

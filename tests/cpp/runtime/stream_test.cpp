@@ -46,7 +46,7 @@ TEST(Stream, ACommandSeesItsArgumentsAlignedAndUnchanged) {
         aligned = reinterpret_cast<std::uintptr_t>(arguments.data()) % 16 == 0;
       });
   const OwnStream stream;
-  for (const std::size_t size : {0, 1, 15, 16, 17, 1000, 16'000, 1'000'000}) {
+  for (const std::size_t size : {0, 1, 15, 16, 17, 991, 992, 993, 1000, 1024, 16'000, 1'000'000}) {
     std::vector<std::byte> arguments(size);
     for (std::size_t i = 0; i < size; ++i) arguments[i] = static_cast<std::byte>(i * 7);
     stream->submit(kernel, arguments);
@@ -69,7 +69,7 @@ TEST(Stream, CommandsOfAllSizesShareAQueue) {
   const OwnStream stream;
   std::size_t size = 1;
   for (int i = 0; i < 400; ++i) {
-    size = size * 7919 % 40'009;  // up to more than two chunks
+    size = size * 7919 % 40'009;  // within its place and outside
     stream->submit(kernel, std::vector<std::byte>(size, static_cast<std::byte>(size)));
   }
   stream->synchronize();

@@ -114,3 +114,14 @@ def test_results_that_a_kernel_makes_itself_lie_in_device_memory_with_its_values
     got = F.conv2d(x.to("openreg"), weight.to("openreg"))
     assert got.device.type == "openreg"
     torch.testing.assert_close(got.cpu(), expected)
+
+
+def test_a_probe_of_a_large_call_reads_what_is_there():
+    x = torch.randn(17 * MIB, device="openreg")  # 68 MiB
+    expected = torch.roll(x.cpu(), 5)
+    stats = counted(lambda: torch.roll(x, 5))
+    assert stats["probes"] == stats["host_waits"] == 1
+    assert stats["probe_bytes"] == 0
+    stats = counted(lambda: torch.roll(x, 5))
+    assert stats["probes"] == stats["host_waits"] == 0
+    assert torch.equal(torch.roll(x, 5).cpu(), expected)

@@ -1,14 +1,18 @@
 #include "ops/wire/stand_in.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "backend/device.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/argument_writer.h"
+#include "runtime/address_space.h"
 
 namespace openreg::ops {
 namespace {
@@ -21,7 +25,7 @@ TEST(StandIn, OnesAreForIntegersOnly) {
   const auto reals = empty_on(kDevice, {3}, at::kFloat);
   writer.tensor(integers);
   writer.tensor(reals);
-  const StandIn ones(writer.finish(), /*shrunk=*/false, Elements::kOnes);
+  const StandIn ones(writer.finish(), StandIn::Kind::kWhole, Elements::kOnes);
   ArgumentReader reader(ones.command());
   EXPECT_TRUE(at::equal(reader.tensor(), at::ones({3}, at::kShort)));
   EXPECT_TRUE(at::equal(reader.tensor(), at::zeros({3})));
@@ -33,7 +37,7 @@ TEST(StandIn, KeepsWhichSizesAreEqualAndWhichAreGreater) {
   ArgumentWriter writer("aten::add", kDevice);
   writer.tensor(a);
   writer.tensor(b);
-  const StandIn shrunk(writer.finish(), /*shrunk=*/true, Elements::kZeros);
+  const StandIn shrunk(writer.finish(), StandIn::Kind::kShrunk, Elements::kZeros);
   ArgumentReader reader(shrunk.command());
   EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({3, 1, 2}));
   EXPECT_EQ(reader.tensor().sizes(), at::IntArrayRef({2, 3, 0}));
@@ -46,7 +50,7 @@ TEST(StandIn, ViewsOfOneStorageStayIt) {
   ArgumentWriter writer("aten::add", kDevice);
   writer.tensor(second, Access::kWrite);
   writer.tensor(third);
-  const StandIn zeros(writer.finish(), /*shrunk=*/false, Elements::kZeros);
+  const StandIn zeros(writer.finish(), StandIn::Kind::kWhole, Elements::kZeros);
   ArgumentReader reader(zeros.command());
   const auto a = reader.tensor();
   const auto b = reader.tensor();
@@ -60,8 +64,26 @@ TEST(StandIn, ShrunkenOnesNeedLittleMemory) {
   const auto large = empty_on(kDevice, {1000, 1000}, at::kFloat);
   ArgumentWriter writer("aten::add", kDevice);
   writer.tensor(large);
-  const StandIn shrunk(writer.finish(), /*shrunk=*/true, Elements::kZeros);
+  const StandIn shrunk(writer.finish(), StandIn::Kind::kShrunk, Elements::kZeros);
   EXPECT_LT(shrunk.bytes(), 16384);
+}
+
+TEST(StandIn, ReadsWhatIsOnlyReadWhereItLies) {
+  const auto read = empty_on(kDevice, {3}, at::kInt);
+  const auto written = empty_on(kDevice, {5}, at::kInt);
+  auto* const elements = static_cast<int*>(AddressSpace::get().aperture(read.mutable_data_ptr()));
+  std::fill_n(elements, 3, 7);
+  ArgumentWriter writer("aten::add", kDevice);
+  writer.tensor(read);
+  writer.tensor(written, Access::kWrite);
+  const StandIn reading(writer.finish(), StandIn::Kind::kReading, Elements::kOnes);
+  ArgumentReader reader(reading.command());
+  const auto a = reader.tensor();
+  const auto b = reader.tensor();
+  EXPECT_EQ(a.const_data_ptr(), elements);
+  EXPECT_TRUE(at::equal(a, at::full({3}, 7, at::kInt)));
+  EXPECT_TRUE(at::equal(b, at::ones({5}, at::kInt)));
+  EXPECT_EQ(reading.bytes(), written.nbytes());
 }
 
 }  // namespace
