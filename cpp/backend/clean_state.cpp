@@ -9,6 +9,7 @@
 #include <c10/core/impl/PythonDispatcherTLS.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <optional>
 #include <utility>
@@ -157,6 +158,9 @@ void install_clean_state() {
   hooks.leave_commands = [](void* turn) noexcept { delete static_cast<TurnState*>(turn); };
   hooks.begin_work = [](std::uint32_t) -> int { return begin_long_work(); };
   hooks.end_work = &end_long_work;
+  // A team of autograd's thread would stay beside that of the program's thread, and each region of
+  // either would have to wake it.
+  hooks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };
   hooks.describe = &sentence_of;
   install_hooks(hooks);
 }

@@ -14,6 +14,7 @@ struct Installed {
   std::atomic<decltype(Hooks::end_work)> end_work{nullptr};
   std::atomic<decltype(Hooks::begin_wait)> begin_wait{nullptr};
   std::atomic<decltype(Hooks::end_wait)> end_wait{nullptr};
+  std::atomic<decltype(Hooks::works_for_room)> works_for_room{nullptr};
   std::atomic<decltype(Hooks::check_interrupt)> check_interrupt{nullptr};
 };
 constinit Installed g_hooks;
@@ -34,6 +35,7 @@ void install_hooks(const Hooks& hooks) {
   replace(g_hooks.begin_work, hooks.begin_work);
   replace(g_hooks.end_wait, hooks.end_wait);
   replace(g_hooks.begin_wait, hooks.begin_wait);
+  replace(g_hooks.works_for_room, hooks.works_for_room);
   replace(g_hooks.check_interrupt, hooks.check_interrupt);
 }
 
@@ -48,6 +50,7 @@ Hooks current_hooks() noexcept {
   if (hooks.begin_work) hooks.end_work = g_hooks.end_work.load(std::memory_order_acquire);
   hooks.begin_wait = g_hooks.begin_wait.load(std::memory_order_acquire);
   if (hooks.begin_wait) hooks.end_wait = g_hooks.end_wait.load(std::memory_order_acquire);
+  hooks.works_for_room = g_hooks.works_for_room.load(std::memory_order_acquire);
   hooks.check_interrupt = g_hooks.check_interrupt.load(std::memory_order_acquire);
   return hooks;
 }

@@ -28,6 +28,10 @@ struct Hooks {
   void* (*begin_wait)() = nullptr;
   void (*end_wait)(void* state) noexcept = nullptr;
 
+  /// Whether the calling thread, which has found a queue full, is to run commands until there is
+  /// room, or sleeps meanwhile. Null: it runs them.
+  bool (*works_for_room)() = nullptr;
+
   /// Asked in the outermost wait of a host thread between commands (every 20 ms) and on a signal or
   /// every 50 ms of sleep, with no lock held: returns to go on waiting, throws to end the wait
   /// (bindings: Python's signals). The queue stays intact.

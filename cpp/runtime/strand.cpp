@@ -5,6 +5,7 @@
 
 #include "runtime/error.h"
 #include "runtime/fence.h"
+#include "runtime/hooks.h"
 #include "runtime/scheduler.h"
 #include "runtime/wait.h"
 
@@ -71,8 +72,14 @@ void Strand::wait_for_room(std::unique_lock<std::mutex>& lock) {
   do {
     const auto published = tail.load(std::memory_order_relaxed);
     lock.unlock();
-    // Half of the queue: then the producer goes on launching for a while.
-    wait_for(Goal::position(*this, published - limit / 2));
+    if (const auto works = current_hooks().works_for_room; !works || works()) {
+      // Half of the queue: then the producer goes on launching for a while.
+      wait_for(Goal::position(*this, published - limit / 2));
+    } else {
+      const FenceRef end(new Fence(this));
+      enqueue_record(end, Bound::kExceeded);
+      sleep_until(end);
+    }
     lock.lock();
   } while (!has_room());
 }

@@ -101,13 +101,19 @@ class SleepScope {
 
 class HostWait {
  public:
-  explicit HostWait(const Goal& goal) : goal_(goal), interrupt_(scope_.hooks().check_interrupt) {}
+  enum class Meanwhile : bool { kSleeps, kWorks };
+
+  HostWait(const Goal& goal, Meanwhile meanwhile)
+      : goal_(goal), meanwhile_(meanwhile), interrupt_(scope_.hooks().check_interrupt) {}
 
   void run() {
     while (!goal_.reached()) {
       if (scheduler_.stopping()) stand_still();
       waiter_.reset();
-      const Scheduler::Claim claim = scheduler_.claim(goal_.strand(), waiter_);
+      const Scheduler::Claim claim =
+          meanwhile_ == Meanwhile::kWorks
+              ? scheduler_.claim(goal_.strand(), waiter_)
+              : Scheduler::Claim{Scheduler::Claim::kOutside, nullptr, FenceRef()};
       switch (claim.result) {
         case Scheduler::Claim::kOwned:
           help(*claim.strand, claim.hop.get());
@@ -180,6 +186,7 @@ class HostWait {
   }
 
   const Goal& goal_;
+  const Meanwhile meanwhile_;
   Scheduler& scheduler_ = Scheduler::get();
   const WaitScope scope_;
   InterruptClock interrupt_;
@@ -189,7 +196,11 @@ class HostWait {
 
 }  // namespace
 
-void wait_for(const Goal& goal) { HostWait(goal).run(); }
+void wait_for(const Goal& goal) { HostWait(goal, HostWait::Meanwhile::kWorks).run(); }
+
+void sleep_until(const FenceRef& fence) {
+  HostWait(Goal::fence(fence), HostWait::Meanwhile::kSleeps).run();
+}
 
 void wait_until_drained(Strand& strand) {
   if (strand.drained()) return;

@@ -35,6 +35,9 @@ class Goal {
 /// that a command makes for its own stream. Does not return once the device has been shut down.
 void wait_for(const Goal& goal);
 
+/// The same, asleep: others run the commands.
+void sleep_until(const FenceRef& fence);
+
 /// Waits for all that was submitted to the stream before the call.
 void wait_until_drained(Strand& strand);
 

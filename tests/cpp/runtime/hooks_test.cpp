@@ -41,6 +41,7 @@ std::atomic<int> g_engine_turns{0};
 std::atomic<int> g_turns_now{0};
 std::function<void()> g_check;  // of g_thread only
 std::atomic<bool> g_checking{false};
+std::atomic<bool> g_works_for_room{true};
 int g_state = 0;
 
 void note(const char* call) {
@@ -68,6 +69,7 @@ void install() {
   hooks.end_wait = [](void* state) noexcept {
     note(state == &g_thread ? "end wait" : "end wait with another state");
   };
+  hooks.works_for_room = []() -> bool { return g_works_for_room; };
   hooks.check_interrupt = [] {
     if (g_checking && std::this_thread::get_id() == g_thread) g_check();
   };
@@ -89,6 +91,7 @@ class HooksTest : public ::testing::Test {
   void TearDown() override {
     g_seen = nullptr;
     g_checking = false;
+    g_works_for_room = true;
   }
 
   static void check_with(std::function<void()> check) {
@@ -158,6 +161,55 @@ TEST_F(HooksTest, ANestedWaitIsAWaitOfItsOwn) {
   outer->synchronize();
   EXPECT_EQ(calls(), (Calls{"begin wait", "enter", "begin nested wait", "enter", "command", "leave",
                             "end wait", "leave", "end wait"}));
+}
+
+// Commands that ran here while this thread launched more than the queue holds.
+int commands_run_for_room(Stream& stream) {
+  constexpr int kCommands = 5000;
+  std::atomic<int> here{0};
+  std::atomic<int> all{0};
+  const SleepWatch sleep;
+  Blocker blocker(stream);
+  std::thread opener([&] {
+    EXPECT_TRUE(sleep.see());
+    blocker.open();
+  });
+  for (int i = 0; i < kCommands; ++i) {
+    submit(stream, [&] {
+      if (std::this_thread::get_id() == g_thread) ++here;
+      ++all;
+    });
+  }
+  opener.join();
+  const int run = here;
+  stream.synchronize();
+  EXPECT_EQ(all, kCommands);
+  return run;
+}
+
+TEST_F(HooksTest, AProducerWithoutRoomWorksOrSleepsAsTheHookSays) {
+  const OwnStream stream;
+  EXPECT_GT(commands_run_for_room(*stream), 0);
+  g_works_for_room = false;
+  EXPECT_EQ(commands_run_for_room(*stream), 0);
+}
+
+TEST_F(HooksTest, AnInterruptEndsASleepForRoom) {
+  const OwnStream stream;
+  Blocker blocker(*stream);
+  g_works_for_room = false;
+  check_with([] { throw Interrupted(); });
+  int submitted = 0;
+  std::atomic<int> ran{0};
+  EXPECT_THROW(
+      {
+        for (;; ++submitted) submit(*stream, [&] { ++ran; });
+      },
+      Interrupted);
+  g_checking = false;
+  blocker.open();
+  stream->synchronize();
+  EXPECT_EQ(ran, submitted);
 }
 
 TEST_F(HooksTest, AnInterruptEndsASleepAndTheQueueStaysIntact) {
