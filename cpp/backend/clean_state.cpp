@@ -19,7 +19,7 @@
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
 #include "backend/thread_current.h"
-#include "runtime/hooks.h"
+#include "runtime/callbacks.h"
 
 namespace openreg::backend {
 
@@ -32,7 +32,7 @@ namespace openreg::backend {
 // at::ThreadLocalState does the same for tasks that inherit a state. It copies everything, on entry
 // and on exit. This one is entered each time a waiting host takes a stream over, so it looks first,
 // moves where it can, and leaves alone what only counts together with a dispatch key that is
-// excluded here: autocast's dtypes and cache, saved-tensor hooks, functionalization's and the
+// excluded here: autocast's dtypes and cache, saved-tensor callbacks, functionalization's and the
 // tracer's settings.
 
 namespace {
@@ -147,22 +147,22 @@ struct TurnState {
 }  // namespace
 
 void install_clean_state() {
-  Hooks hooks;
-  hooks.enter_commands = [](bool engine) -> void* {
+  Callbacks callbacks;
+  callbacks.enter_commands = [](bool engine) -> void* {
     auto turn = std::make_unique<TurnState>();
     if (engine) compute_with_one_thread();
     if (engine || KernelWarnings::nobody_listens())
       turn->warnings.emplace(&KernelWarnings::keeper());
     return turn.release();
   };
-  hooks.leave_commands = [](void* turn) noexcept { delete static_cast<TurnState*>(turn); };
-  hooks.begin_work = [](std::uint32_t) -> int { return begin_long_work(); };
-  hooks.end_work = &end_long_work;
+  callbacks.leave_commands = [](void* turn) noexcept { delete static_cast<TurnState*>(turn); };
+  callbacks.begin_work = [](std::uint32_t) -> int { return begin_long_work(); };
+  callbacks.end_work = &end_long_work;
   // A team of autograd's thread would stay beside that of the program's thread, and each region of
   // either would have to wake it.
-  hooks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };
-  hooks.describe = &sentence_of;
-  install_hooks(hooks);
+  callbacks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };
+  callbacks.describe = &sentence_of;
+  install_callbacks(callbacks);
 }
 
 }  // namespace openreg::backend

@@ -8,13 +8,13 @@ namespace nb = nanobind;
 
 // One function per topic. Each adds its part to the extension module `_C`.
 void init_errors(nb::module_& m);
-void init_hooks(nb::module_& m);
 void init_device(nb::module_& m);
 void init_memory(nb::module_& m);
 void init_memory_snapshot(nb::module_& m);
 void init_random(nb::module_& m);
 void init_host_memory(nb::module_& m);
 void init_statistics(nb::module_& m);
+void init_waits(nb::module_& m);
 
 /// What every function that can wait or take a lock is bound with: others may use the interpreter
 /// meanwhile.

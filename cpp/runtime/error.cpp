@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "runtime/hooks.h"
+#include "runtime/callbacks.h"
 
 namespace openreg {
 
 std::string describe(const std::exception_ptr& error) {
-  if (const auto describe_it = current_hooks().describe) return describe_it(error);
+  if (const auto describe_it = current_callbacks().describe) return describe_it(error);
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {

@@ -18,7 +18,7 @@ namespace openreg {
 ///   Fence's mutex > Scheduler's mutex
 ///   Fence's mutex > Strand's failure mutex
 /// All others are leaves: nothing is locked and nobody waited for while one of them is held. No
-/// hook, no kernel, and no destructor of what a kernel threw runs under any lock.
+/// callback, no kernel, and no destructor of what a kernel threw runs under any lock.
 class Scheduler {
  public:
   static Scheduler& get();

@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/fence.h"
-#include "runtime/hooks.h"
 #include "runtime/scheduler.h"
 #include "runtime/wait.h"
 
@@ -72,7 +72,7 @@ void Strand::wait_for_room(std::unique_lock<std::mutex>& lock) {
   do {
     const auto published = tail.load(std::memory_order_relaxed);
     lock.unlock();
-    if (const auto works = current_hooks().works_for_room; !works || works()) {
+    if (const auto works = current_callbacks().works_for_room; !works || works()) {
       // Half of the queue: then the producer goes on launching for a while.
       wait_for(Goal::position(*this, published - limit / 2));
     } else {

@@ -21,8 +21,8 @@ class Stream {
   Priority priority() const noexcept;
 
   /// Enqueues a command; `arguments` are copied. Waits for room where the queue is full, working
-  /// meanwhile. Throws Error in a forked child and after shutdown, and what Hooks::check_interrupt
-  /// throws while it waits for room.
+  /// meanwhile. Throws Error in a forked child and after shutdown, and what
+  /// Callbacks::check_interrupt throws while it waits for room.
   void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = 0);
 
   /// The same, and returns when this command has run; the calling thread works meanwhile. What the

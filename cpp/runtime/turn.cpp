@@ -18,20 +18,21 @@ namespace {
 
 constinit thread_local bool t_running = false;
 
-// Around a command that an engine expects to be long; `hooks` is null for others.
+// Around a command that an engine expects to be long; `callbacks` is null for others.
 class WorkScope {
  public:
-  WorkScope(const Hooks* hooks, Work work) : hooks_(hooks && hooks->begin_work ? hooks : nullptr) {
-    if (hooks_) state_ = hooks_->begin_work(work);
+  WorkScope(const Callbacks* callbacks, Work work)
+      : callbacks_(callbacks && callbacks->begin_work ? callbacks : nullptr) {
+    if (callbacks_) state_ = callbacks_->begin_work(work);
   }
   ~WorkScope() {
-    if (hooks_ && hooks_->end_work) hooks_->end_work(state_);
+    if (callbacks_ && callbacks_->end_work) callbacks_->end_work(state_);
   }
   WorkScope(const WorkScope&) = delete;
   WorkScope& operator=(const WorkScope&) = delete;
 
  private:
-  const Hooks* const hooks_;
+  const Callbacks* const callbacks_;
   int state_ = 0;
 };
 
@@ -54,14 +55,15 @@ void stand_still() noexcept {
 constinit thread_local Turn* Turn::innermost_ = nullptr;
 
 Turn::Turn(Strand& strand, Runner runner)
-    : strand_(strand), runner_(runner), hooks_(current_hooks()), outer_(innermost_) {
-  if (hooks_.enter_commands) clean_state_ = hooks_.enter_commands(runner == Runner::kEngine);
+    : strand_(strand), runner_(runner), callbacks_(current_callbacks()), outer_(innermost_) {
+  if (callbacks_.enter_commands)
+    clean_state_ = callbacks_.enter_commands(runner == Runner::kEngine);
   innermost_ = this;
 }
 
 Turn::~Turn() {
   innermost_ = outer_;
-  if (hooks_.leave_commands) hooks_.leave_commands(clean_state_);
+  if (callbacks_.leave_commands) callbacks_.leave_commands(clean_state_);
   flush_counters();
 }
 
@@ -117,7 +119,7 @@ void Turn::run(const Record& record, Fence* fence) {
   ++commands_;
   try {
     const RunningMark mark(!kernel.traits().may_block);
-    const WorkScope team(record.work != 0 && runner_ == Runner::kEngine ? &hooks_ : nullptr,
+    const WorkScope team(record.work != 0 && runner_ == Runner::kEngine ? &callbacks_ : nullptr,
                          record.work);
     kernel.run(record.arguments());
   } catch (const abi::__forced_unwind&) {

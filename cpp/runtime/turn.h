@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/hooks.h"
+#include "runtime/callbacks.h"
 #include "runtime/strand.h"
 
 namespace openreg {
@@ -24,7 +24,7 @@ class RunningMark {
 [[noreturn]] void stand_still() noexcept;
 
 /// A stretch of running a stream's commands, on the thread that owns the stream: under the clean
-/// state of Hooks, known to that thread as its innermost frame.
+/// state of Callbacks, known to that thread as its innermost frame.
 class Turn {
  public:
   enum class Runner : bool { kHost, kEngine };
@@ -54,7 +54,7 @@ class Turn {
   Strand& strand_;
   const Runner runner_;
   const RunningMark running_{true};
-  const Hooks hooks_;
+  const Callbacks callbacks_;
   void* clean_state_ = nullptr;
   Turn* const outer_;  // of the same thread
   std::uint64_t commands_ = 0;

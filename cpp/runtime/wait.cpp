@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/callbacks.h"
 #include "runtime/counters.h"
 #include "runtime/engine.h"
-#include "runtime/hooks.h"
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
 #include "runtime/test_point.h"
@@ -67,17 +67,18 @@ class InterruptClock {
 class WaitScope {
  public:
   WaitScope()
-      : hooks_(current_hooks()), state_(hooks_.begin_wait ? hooks_.begin_wait() : nullptr) {}
+      : callbacks_(current_callbacks()),
+        state_(callbacks_.begin_wait ? callbacks_.begin_wait() : nullptr) {}
   ~WaitScope() {
-    if (hooks_.end_wait) hooks_.end_wait(state_);
+    if (callbacks_.end_wait) callbacks_.end_wait(state_);
   }
   WaitScope(const WaitScope&) = delete;
   WaitScope& operator=(const WaitScope&) = delete;
 
-  const Hooks& hooks() const noexcept { return hooks_; }
+  const Callbacks& callbacks() const noexcept { return callbacks_; }
 
  private:
-  const Hooks hooks_;
+  const Callbacks callbacks_;
   void* const state_;
 };
 
@@ -104,7 +105,7 @@ class HostWait {
   enum class Meanwhile : bool { kSleeps, kWorks };
 
   HostWait(const Goal& goal, Meanwhile meanwhile)
-      : goal_(goal), meanwhile_(meanwhile), interrupt_(scope_.hooks().check_interrupt) {}
+      : goal_(goal), meanwhile_(meanwhile), interrupt_(scope_.callbacks().check_interrupt) {}
 
   void run() {
     while (!goal_.reached()) {

@@ -31,8 +31,9 @@ class Goal {
 };
 
 /// Returns when the goal is reached; the calling thread works meanwhile. Holds no lock.
-/// Throws what Hooks::check_interrupt throws, in the outermost wait of a host, and Error for a wait
-/// that a command makes for its own stream. Does not return once the device has been shut down.
+/// Throws what Callbacks::check_interrupt throws, in the outermost wait of a host, and Error for a
+/// wait that a command makes for its own stream. Does not return once the device has been shut
+/// down.
 void wait_for(const Goal& goal);
 
 /// The same, asleep: others run the commands.

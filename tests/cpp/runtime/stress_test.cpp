@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
-#include "runtime/hooks.h"
 #include "runtime/strand.h"
 #include "stream_helpers.h"
 
@@ -242,11 +242,11 @@ class StressTest : public ::testing::Test {
     struct sigaction action = {};
     action.sa_handler = [](int) {};
     sigaction(SIGUSR1, &action, nullptr);
-    Hooks hooks;
-    hooks.check_interrupt = [] {
+    Callbacks callbacks;
+    callbacks.check_interrupt = [] {
       if (t_interruptible) throw Interrupted();
     };
-    install_hooks(hooks);
+    install_callbacks(callbacks);
   }
 };
 

@@ -1,4 +1,4 @@
-#include "runtime/hooks.h"
+#include "runtime/callbacks.h"
 
 #include <Python.h>
 #include <torch/csrc/Exceptions.h>
@@ -50,15 +50,15 @@ void check_interrupt() {
 
 }  // namespace
 
-void init_hooks(nb::module_&) {
+void init_waits(nb::module_&) {
   const auto ident = nb::module_::import_("threading").attr("main_thread")().attr("ident");
   main_thread = nb::cast<unsigned long>(ident);
 
-  Hooks hooks;
-  hooks.begin_wait = &begin_wait;
-  hooks.end_wait = &end_wait;
-  hooks.check_interrupt = &check_interrupt;
-  install_hooks(hooks);
+  Callbacks callbacks;
+  callbacks.begin_wait = &begin_wait;
+  callbacks.end_wait = &end_wait;
+  callbacks.check_interrupt = &check_interrupt;
+  install_callbacks(callbacks);
   backend::KernelWarnings::python_listens();
 }
 

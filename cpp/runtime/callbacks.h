@@ -7,7 +7,7 @@
 namespace openreg {
 
 /// What the layers above lend to the runtime. Installed once, before first use; each may be null.
-struct Hooks {
+struct Callbacks {
   /// The clean state for commands: called on the thread that is about to run commands, once per
   /// turn, and after it. `engine`: the thread is an engine (else a waiting host). The value
   /// returned is given to leave_commands. Must not throw: the stream would be left without an
@@ -39,8 +39,8 @@ struct Hooks {
 };
 
 /// Replaces the non-null members. Thread safe; meant for library initialisation and tests.
-void install_hooks(const Hooks& hooks);
-/// The hooks as they are now; the second of a pair is null where the first is.
-Hooks current_hooks() noexcept;
+void install_callbacks(const Callbacks& callbacks);
+/// The callbacks as they are now; the second of a pair is null where the first is.
+Callbacks current_callbacks() noexcept;
 
 }  // namespace openreg

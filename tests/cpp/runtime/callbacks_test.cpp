@@ -1,4 +1,4 @@
-#include "runtime/hooks.h"
+#include "runtime/callbacks.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ using testing::SleepWatch;
 using testing::submit;
 using testing::submit_nothing;
 
-// What the hooks saw, on the thread that installed the test.
+// What the callbacks saw, on the thread that installed the test.
 struct Seen {
   std::vector<std::string> calls;
 };
@@ -49,37 +49,37 @@ void note(const char* call) {
   if (seen && std::this_thread::get_id() == g_thread) seen->calls.emplace_back(call);
 }
 
-// Hooks cannot be taken away again; these do nothing until a test asks them to.
+// Callbacks cannot be taken away again; these do nothing until a test asks them to.
 void install() {
-  Hooks hooks;
-  hooks.enter_commands = [](bool engine) -> void* {
+  Callbacks callbacks;
+  callbacks.enter_commands = [](bool engine) -> void* {
     if (engine) ++g_engine_turns;
     ++g_turns_now;
     note(engine ? "enter as an engine" : "enter");
     return &g_state;
   };
-  hooks.leave_commands = [](void* state) noexcept {
+  callbacks.leave_commands = [](void* state) noexcept {
     note(state == &g_state ? "leave" : "leave with another state");
     --g_turns_now;
   };
-  hooks.begin_wait = []() -> void* {
+  callbacks.begin_wait = []() -> void* {
     note(in_command() ? "begin nested wait" : "begin wait");
     return &g_thread;
   };
-  hooks.end_wait = [](void* state) noexcept {
+  callbacks.end_wait = [](void* state) noexcept {
     note(state == &g_thread ? "end wait" : "end wait with another state");
   };
-  hooks.works_for_room = []() -> bool { return g_works_for_room; };
-  hooks.check_interrupt = [] {
+  callbacks.works_for_room = []() -> bool { return g_works_for_room; };
+  callbacks.check_interrupt = [] {
     if (g_checking && std::this_thread::get_id() == g_thread) g_check();
   };
-  install_hooks(hooks);
+  install_callbacks(callbacks);
 }
 
-class HooksTest : public ::testing::Test {
+class CallbacksTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    default_stream(0);  // an engine runs before the hooks are there
+    default_stream(0);  // an engine runs before the callbacks are there
     Blocker(default_stream(0));
     install();
     synchronize_device(0);
@@ -111,7 +111,7 @@ struct Interrupted : std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-TEST_F(HooksTest, AWaitOnAnIdleStreamCallsNone) {
+TEST_F(CallbacksTest, AWaitOnAnIdleStreamCallsNone) {
   const OwnStream stream;
   stream->synchronize();
   synchronize_device(0);
@@ -122,7 +122,7 @@ TEST_F(HooksTest, AWaitOnAnIdleStreamCallsNone) {
   EXPECT_EQ(calls(), Calls());
 }
 
-TEST_F(HooksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
+TEST_F(CallbacksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
   const BusyEngines busy;
   const OwnStream stream;
   for (int i = 0; i < 3; ++i) submit(*stream, [] { note("command"); });
@@ -131,7 +131,7 @@ TEST_F(HooksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
             (Calls{"begin wait", "enter", "command", "command", "command", "leave", "end wait"}));
 }
 
-TEST_F(HooksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
+TEST_F(CallbacksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
   const OwnStream stream;
   // An engine may still linger on the stream that had this one's core before.
   ASSERT_TRUE(happens([] { return g_turns_now == 0; }));
@@ -142,7 +142,7 @@ TEST_F(HooksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
   EXPECT_GT(during, before);
 }
 
-TEST_F(HooksTest, TheCleanStateIsLeftWhenACommandThrows) {
+TEST_F(CallbacksTest, TheCleanStateIsLeftWhenACommandThrows) {
   const BusyEngines busy;
   const OwnStream stream;
   submit(*stream, [] { throw std::runtime_error("broken"); });
@@ -150,7 +150,7 @@ TEST_F(HooksTest, TheCleanStateIsLeftWhenACommandThrows) {
   EXPECT_EQ(calls(), (Calls{"begin wait", "enter", "leave", "end wait"}));
 }
 
-TEST_F(HooksTest, ANestedWaitIsAWaitOfItsOwn) {
+TEST_F(CallbacksTest, ANestedWaitIsAWaitOfItsOwn) {
   const BusyEngines busy;
   const OwnStream outer;
   const OwnStream inner;
@@ -187,14 +187,14 @@ int commands_run_for_room(Stream& stream) {
   return run;
 }
 
-TEST_F(HooksTest, AProducerWithoutRoomWorksOrSleepsAsTheHookSays) {
+TEST_F(CallbacksTest, AProducerWithoutRoomWorksOrSleepsAsTheCallbackSays) {
   const OwnStream stream;
   EXPECT_GT(commands_run_for_room(*stream), 0);
   g_works_for_room = false;
   EXPECT_EQ(commands_run_for_room(*stream), 0);
 }
 
-TEST_F(HooksTest, AnInterruptEndsASleepForRoom) {
+TEST_F(CallbacksTest, AnInterruptEndsASleepForRoom) {
   const OwnStream stream;
   Blocker blocker(*stream);
   g_works_for_room = false;
@@ -212,7 +212,7 @@ TEST_F(HooksTest, AnInterruptEndsASleepForRoom) {
   EXPECT_EQ(ran, submitted);
 }
 
-TEST_F(HooksTest, AnInterruptEndsASleepAndTheQueueStaysIntact) {
+TEST_F(CallbacksTest, AnInterruptEndsASleepAndTheQueueStaysIntact) {
   const OwnStream stream;
   ExternalEvent external;
   external.wait(*stream);
@@ -229,7 +229,7 @@ TEST_F(HooksTest, AnInterruptEndsASleepAndTheQueueStaysIntact) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(HooksTest, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
+TEST_F(CallbacksTest, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
   const OwnStream stream;
   Blocker blocker(*stream);
   std::atomic<bool> ran{false};
@@ -252,7 +252,7 @@ TEST_F(HooksTest, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(HooksTest, AnInterruptEndsAWaitForRoom) {
+TEST_F(CallbacksTest, AnInterruptEndsAWaitForRoom) {
   const OwnStream stream;
   ExternalEvent external;
   external.wait(*stream);
@@ -274,7 +274,7 @@ TEST_F(HooksTest, AnInterruptEndsAWaitForRoom) {
   EXPECT_EQ(ran, submitted);  // the one that was interrupted was not submitted
 }
 
-TEST_F(HooksTest, AnInterruptEndsHelpingBetweenTwoCommands) {
+TEST_F(CallbacksTest, AnInterruptEndsHelpingBetweenTwoCommands) {
   BusyEngines busy;
   const OwnStream stream;
   // Longer than the time between two questions.
@@ -297,7 +297,7 @@ TEST_F(HooksTest, AnInterruptEndsHelpingBetweenTwoCommands) {
   EXPECT_NE(later, g_thread);
 }
 
-TEST_F(HooksTest, ASignalIsAskedAboutAtOnce) {
+TEST_F(CallbacksTest, ASignalIsAskedAboutAtOnce) {
   struct sigaction action = {};
   action.sa_handler = [](int) {};
   struct sigaction before;
@@ -331,7 +331,7 @@ TEST_F(HooksTest, ASignalIsAskedAboutAtOnce) {
   stream->synchronize();
 }
 
-TEST_F(HooksTest, AHandlerMayUseTheStreamThatIsWaitedFor) {
+TEST_F(CallbacksTest, AHandlerMayUseTheStreamThatIsWaitedFor) {
   const OwnStream stream;
   ExternalEvent external;
   external.wait(*stream);
@@ -348,7 +348,7 @@ TEST_F(HooksTest, AHandlerMayUseTheStreamThatIsWaitedFor) {
   EXPECT_GE(questions, 1);
 }
 
-TEST_F(HooksTest, ANestedWaitIsNotInterrupted) {
+TEST_F(CallbacksTest, ANestedWaitIsNotInterrupted) {
   BusyEngines busy;
   const OwnStream outer;
   const OwnStream inner;
@@ -380,10 +380,10 @@ TEST_F(HooksTest, ANestedWaitIsNotInterrupted) {
   EXPECT_FALSE(asked);
 }
 
-TEST_F(HooksTest, InstallingNothingReplacesNothing) {
-  const Hooks before = current_hooks();
-  install_hooks({});  // null members replace nothing
-  const Hooks after = current_hooks();
+TEST_F(CallbacksTest, InstallingNothingReplacesNothing) {
+  const Callbacks before = current_callbacks();
+  install_callbacks({});  // null members replace nothing
+  const Callbacks after = current_callbacks();
   EXPECT_EQ(before.enter_commands, after.enter_commands);
   EXPECT_EQ(before.check_interrupt, after.check_interrupt);
 }
@@ -391,14 +391,14 @@ TEST_F(HooksTest, InstallingNothingReplacesNothing) {
 std::atomic<int> g_work_begun{0};
 std::atomic<int> g_work_ended{0};
 
-TEST_F(HooksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
-  Hooks hooks;
-  hooks.begin_work = [](std::uint32_t work) -> int {
+TEST_F(CallbacksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
+  Callbacks callbacks;
+  callbacks.begin_work = [](std::uint32_t work) -> int {
     g_work_begun += static_cast<int>(work);
     return 7;
   };
-  hooks.end_work = [](int state) noexcept { g_work_ended += state; };
-  install_hooks(hooks);
+  callbacks.end_work = [](int state) noexcept { g_work_ended += state; };
+  install_callbacks(callbacks);
   const OwnStream stream;
   Gate ran;
   testing::Function* const key = testing::Functions::get().put([&] { ran.open(); });
