@@ -1,0 +1,72 @@
+"""Random programs on the device, compared with the CPU bit by bit.
+
+    python tests/fuzz/fuzz.py [--seconds 60] [--threads 3] [--seed 0] [--programs 1] [--devices 2]
+
+Programs use streams, events, views, changes in place, copies to and from the host, and both devices. Calls that the CPU
+refuses are among them, and with one thread commands that fail late (a wait for the whole device in another thread would
+collect those). A program that differs is printed; `--seed` makes it again, and `--repeat` runs it many times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+import traceback
+
+import torch
+
+from machine import Difference, Machine
+from program import Author, Program
+
+
+def differences(programs: list[Program], repeat: int) -> list[str]:
+    """Of programs that run at the same time, each in a thread of its own."""
+    found: list[str] = []
+
+    def run(program: Program) -> None:
+        for _ in range(repeat):
+            try:
+                Machine(program).run()
+            except Difference as difference:
+                found.append(f"{program}\n{difference}")
+                return
+            except Exception:
+                found.append(f"{program}\n{traceback.format_exc()}")
+                return
+
+    threads = [threading.Thread(target=run, args=(program,)) for program in programs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--programs", type=int, default=sys.maxsize, help="how many, at most")
+    parser.add_argument("--threads", type=int, default=3, help="programs at the same time")
+    parser.add_argument("--seed", type=int, default=0, help="of the first program; the others count on")
+    parser.add_argument("--repeat", type=int, default=1, help="how often each is run")
+    parser.add_argument("--devices", type=int, default=2)
+    options = parser.parse_args()
+    devices = min(options.devices, torch.accelerator.device_count())
+    end = time.monotonic() + options.seconds
+    run, steps = 0, 0
+    while run < options.programs and time.monotonic() < end:
+        count = min(options.threads, options.programs - run)
+        programs = [Author(options.seed + run + i, devices, fails=options.threads == 1).write() for i in range(count)]
+        if found := differences(programs, options.repeat):
+            print(*found, sep="\n\n")
+            return 1
+        run += count
+        steps += sum(len(program.steps) for program in programs)
+    print(f"{run} programs, {steps} steps: as on the CPU")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
