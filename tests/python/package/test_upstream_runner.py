@@ -1,0 +1,84 @@
+"""`tests/upstream/run.py`, on a folder with one small file of device-generic tests, one of each sort."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("expecttest", reason="torch's own test utilities need expecttest")
+
+RUN = Path(__file__).resolve().parents[2] / "upstream" / "run.py"
+
+TESTS = """
+import os, time
+import torch
+from torch.testing._internal.common_device_type import instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+class TestLittle(TestCase):
+    def test_passes(self, device):
+        self.assertEqual(torch.ones(2, device=device).sum().item(), 2)
+
+    def test_skips(self, device):
+        self.skipTest("for a reason")
+
+    def test_fails_everywhere(self, device):
+        self.assertEqual(1, 2)
+
+    def test_names_cuda(self, device):
+        if device != "cpu":
+            torch.ones(2, device="cuda")
+
+    def test_fails_here(self, device):
+        self.assertEqual(torch.device(device).type, "cpu")
+
+    def test_kills_the_process(self, device):
+        if device != "cpu":
+            os.abort()
+
+    def test_takes_too_long(self, device):
+        if device != "cpu":
+            time.sleep(1000)
+
+    def test_expects_the_error_at_the_call(self, device):
+        with self.assertRaises(Exception):
+            torch.ones(2, device=device).index_select(0, torch.tensor([5], device=device))
+        if device != "cpu":
+            torch.accelerator.synchronize()
+
+instantiate_device_type_tests(TestLittle, globals(), only_for=("cpu", "openreg"))
+if __name__ == "__main__":
+    run_tests()
+"""
+
+
+def test_failures_are_sorted_and_a_crash_does_not_end_the_run(tmp_path):
+    (tmp_path / "test_little.py").write_text(TESTS)
+    output = tmp_path / "results.json"
+    run = subprocess.run(
+        [sys.executable, RUN, tmp_path, "test_little", "--seconds", "6", "--json", output],
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert output.exists(), run.stderr
+    found = {
+        result["name"].split("::test_")[1].removesuffix("_openreg"): (result["outcome"], result["kind"])
+        for result in json.loads(output.read_text())
+    }
+    assert found == {
+        "passes": ("passed", ""),
+        "skips": ("skipped", ""),
+        "fails_everywhere": ("failed", "fails on the CPU too"),
+        "names_cuda": ("failed", "names a device"),
+        "fails_here": ("failed", "ours"),
+        "kills_the_process": ("crashed", "ours"),
+        "takes_too_long": ("crashed", "ours"),
+        "expects_the_error_at_the_call": ("failed", "asynchronous"),
+    }
+    assert run.returncode == 1
+    reported = Counter(line.split(": ")[1] for line in run.stdout.splitlines() if "::" in line)
+    assert reported == {"ours": 3, "asynchronous": 1}

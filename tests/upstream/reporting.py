@@ -1,0 +1,46 @@
+"""A plugin of pytest that notes each test before it begins and when it has ended, so that a crash has a name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPORT = Path(os.environ["UPSTREAM_REPORT"])
+SKIP = set(json.loads(Path(os.environ["UPSTREAM_SKIP"]).read_text()))
+ONLY = json.loads(Path(os.environ["UPSTREAM_ONLY"]).read_text())
+
+
+def write(**what: Any) -> None:
+    with REPORT.open("a") as report:
+        report.write(json.dumps(what) + "\n")
+
+
+def name_of(node: str) -> str:
+    """Class and function, without the file."""
+    return node.split("::", 1)[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    wanted = None if ONLY is None else set(ONLY)
+    names = [name_of(item.nodeid) for item in items]
+    items[:] = [
+        item for item, name in zip(items, names, strict=True) if name not in SKIP and (wanted is None or name in wanted)
+    ]
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    write(begins=name_of(nodeid))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    report = (yield).get_result()
+    # The call decides, unless the test does not get that far, or leaves something behind.
+    if report.when == "call" or not report.passed:
+        text = "" if report.passed else str(report.longrepr)
+        write(name=name_of(item.nodeid), outcome=report.outcome, text=text[-4000:])

@@ -1,0 +1,184 @@
+"""Runs the device-generic tests of PyTorch's own suite on openreg, and sorts what fails.
+
+    python tests/upstream/run.py PYTORCH/test [FILE ...] [--seconds 120] [--json FILE] [--markdown FILE]
+
+PYTORCH is a checkout of PyTorch with the tag of the installed torch; its folder `test` is enough:
+
+    git clone --depth 1 --filter=blob:none --sparse --branch v2.13.0 https://github.com/pytorch/pytorch
+    git -C pytorch sparse-checkout set test
+
+Each file has a process of its own, which is replaced where a test kills it or takes too long. Each failure is run again
+as the CPU's variant of the test, and with TORCH_OPENREG_LAUNCH_BLOCKING=1. What may fail, and why, is in `expected.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from expected import EXPECTED
+
+HERE = Path(__file__).resolve().parent
+FILES = """test_torch test_nn test_autograd test_ops test_view_ops test_indexing test_scatter_gather_ops
+test_tensor_creation_ops test_sparse test_linalg test_dlpack test_foreach test_optim test_modules test_dataloader
+test_serialization test_nestedtensor test_transformers test_accelerator""".split()
+NAMES_CUDA = re.compile(r"not compiled with CUDA|NVIDIA driver|Invalid device string|torch\.cuda|device(_type)?='?cuda")
+
+
+@dataclass
+class Result:
+    file: str
+    name: str
+    outcome: str  # of pytest, or "crashed"
+    text: str = ""
+    kind: str = ""  # of a failure
+
+
+def on_cpu(name: str) -> str:
+    """The same test for the CPU: TestTorchDeviceTypePRIVATEUSE1::test_add_openreg_float32."""
+    class_name, function = name.split("::", 1)
+    return f"{class_name.removesuffix('PRIVATEUSE1')}CPU::{re.sub('_openreg(?=_|$)', '_cpu', function)}"
+
+
+def run_file(
+    file: Path, seconds: int, device: str = "openreg", only: list[str] | None = None, **variables: str
+) -> list[Result]:
+    """The results of a file's tests; of all, or of some of them."""
+    results: dict[str, Result] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        report, skip, chosen = (Path(folder) / name for name in ("report", "skip", "only"))
+        chosen.write_text(json.dumps(only))
+        while True:
+            report.write_text("")
+            skip.write_text(json.dumps(list(results)))
+            status = run_process(
+                file,
+                seconds,
+                PYTORCH_TESTING_DEVICE_ONLY_FOR=device,
+                UPSTREAM_REPORT=str(report),
+                UPSTREAM_SKIP=str(skip),
+                UPSTREAM_ONLY=str(chosen),
+                **variables,
+            )
+            unfinished = read_report(report, file.name, results)
+            if unfinished is None:
+                if not results and status not in (0, 5):  # 5: no tests
+                    results["(the file)"] = Result(file.name, "(the file)", "crashed", f"exit status {status}")
+                return list(results.values())
+            results[unfinished] = Result(file.name, unfinished, "crashed", f"exit status {status}")
+
+
+def run_process(file: Path, seconds: int, **variables: str) -> int:
+    """The exit status; negative for a signal."""
+    paths = [str(HERE), str(file.parent), os.environ.get("PYTHONPATH", "")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "reporting", "-p", "no:cacheprovider", "--noconftest"]
+    command += [f"--timeout={seconds}", "--timeout-method=thread", "-c", os.devnull, "--rootdir", str(file.parent)]
+    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    return subprocess.run([*command, file], env=environment, cwd=file.parent, capture_output=True).returncode
+
+
+def read_report(report: Path, file: str, results: dict[str, Result]) -> str | None:
+    """Adds to the results. Returns the test that began and did not end, if there is one."""
+    begun = None
+    for line in report.read_text().splitlines():
+        entry = json.loads(line)
+        if "begins" in entry:
+            begun = entry["begins"]
+            continue
+        known = results.get(entry["name"])
+        if known is None or entry["outcome"] == "failed":
+            results[entry["name"]] = Result(file, entry["name"], entry["outcome"], entry["text"])
+    return begun if begun not in results else None
+
+
+def sort_failures(file: Path, seconds: int, results: list[Result]) -> None:
+    """Why each fails: which of its two other runs fails as well, and what it says."""
+    failures = [result for result in results if result.outcome in ("failed", "crashed") and "::" in result.name]
+    if not failures:
+        return
+    cpu = passed(run_file(file, seconds, "cpu", [on_cpu(failure.name) for failure in failures]))
+    raised = [failure.name for failure in failures if failure.outcome == "failed"]
+    blocking = passed(run_file(file, seconds, only=raised, TORCH_OPENREG_LAUNCH_BLOCKING="1"))
+    for failure in failures:
+        if on_cpu(failure.name) not in cpu:
+            failure.kind = "fails on the CPU too"
+        elif failure.outcome == "crashed":
+            failure.kind = "ours"
+        elif NAMES_CUDA.search(failure.text):
+            failure.kind = "names a device"
+        elif failure.name in blocking:
+            failure.kind = "asynchronous"
+        else:
+            failure.kind = "ours"
+
+
+def passed(results: list[Result]) -> set[str]:
+    return {result.name for result in results if result.outcome == "passed"}
+
+
+def unexpected(results: list[Result]) -> list[str]:
+    """Failures that are ours or asynchronous and not listed, and what is listed in vain."""
+    found: list[str] = []
+    used: set[tuple[str, str]] = set()
+    for result in results:
+        reasons = [test for test in EXPECTED.get(result.file, {}) if re.search(test, result.name)]
+        failed = result.kind in ("ours", "asynchronous") or (result.outcome == "crashed" and not result.kind)
+        if failed and not reasons:
+            found.append(f"{result.file}::{result.name}: {result.kind or result.outcome}: {last_line(result.text)}")
+        elif failed:
+            used.update((result.file, test) for test in reasons)
+    files = {result.file for result in results}
+    listed = {(file, test) for file in files for test in EXPECTED.get(file, {})}
+    return found + [f"{file}: {test} is listed and does not fail" for file, test in sorted(listed - used)]
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip()[:200] if lines else ""
+
+
+def table(results: list[Result]) -> str:
+    kinds = ("fails on the CPU too", "names a device", "asynchronous", "ours")
+    columns = ("passed", "skipped", "crashed", *kinds)
+    lines = [f"| file | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    for file in dict.fromkeys(result.file for result in results):
+        of_file = [result for result in results if result.file == file]
+        counts = Counter(result.outcome for result in of_file) + Counter(result.kind for result in of_file)
+        lines.append(f"| {file} | {' | '.join(str(counts[column]) for column in columns)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="PyTorch's folder of tests")
+    parser.add_argument("files", nargs="*", default=FILES, help="without .py; those below by default")
+    parser.add_argument("--seconds", type=int, default=120, help="for a test")
+    parser.add_argument("--json", type=Path, help="write all results there")
+    parser.add_argument("--markdown", type=Path, help="write the table there")
+    options = parser.parse_args()
+    results: list[Result] = []
+    for name in options.files:
+        file = (options.folder / f"{name}.py").resolve()
+        of_file = run_file(file, options.seconds)
+        sort_failures(file, options.seconds, of_file)
+        results += of_file
+        print(table(of_file).splitlines()[-1], flush=True)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
+    if options.markdown:
+        options.markdown.write_text(table(results) + "\n")
+    found = unexpected(results)
+    print(*found, sep="\n")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
