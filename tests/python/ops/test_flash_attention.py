@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from torch.nn.attention.varlen import AuxRequest, varlen_attn, varlen_attn_out
-from torch.testing import assert_close
+from waits import assert_close_to, waits_allowed
 
 HEADS = 4
 SIZE = 16
@@ -20,8 +20,7 @@ pytestmark = pytest.mark.usefixtures("seeded")
 
 
 def compare(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype = torch.float32) -> None:
-    torch.openreg.set_sync_debug_mode("default")
-    assert_close(got.cpu().double(), expected.double(), rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+    assert_close_to(got, expected, TOLERANCES[dtype])
 
 
 def ends(lengths: list[int]) -> torch.Tensor:
@@ -96,7 +95,8 @@ def test_sequences_do_not_see_each_other(name, heads_of_keys, no_waits):
     assert lse.dtype == torch.float32
     compare(out, expected)
     compare(lse, sums)
-    assert torch.equal(given, out)
+    with waits_allowed():
+        assert torch.equal(given, out)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

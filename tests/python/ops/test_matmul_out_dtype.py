@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.testing import assert_close
+from waits import assert_close_to
 
 pytestmark = pytest.mark.usefixtures("seeded")
-
-
-def compare(got: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.openreg.set_sync_debug_mode("default")
-    assert_close(got.cpu(), expected)
 
 
 SHAPES = {
@@ -38,8 +33,8 @@ def test_products_have_the_digits_of_float32(name, dtype, no_waits):
     assert product.dtype == torch.float32
     out = torch.empty(0, device="openreg")
     assert getattr(torch, name)(*operands, out_dtype=torch.float32, out=out, **scalars) is out
-    compare(product, expected)
-    compare(out, expected)
+    assert_close_to(product, expected)
+    assert_close_to(out, expected)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -53,17 +48,17 @@ def test_what_is_added_may_be_of_float32_and_broadcast():
     a, b = (torch.randn(4, 4).half() for _ in range(2))
     row = torch.randn(4)
     expected = exact("addmm", row, a, b)
-    compare(torch.addmm(row.to("openreg"), a.to("openreg"), b.to("openreg"), out_dtype=torch.float32), expected)
+    assert_close_to(torch.addmm(row.to("openreg"), a.to("openreg"), b.to("openreg"), out_dtype=torch.float32), expected)
     batch = torch.baddbmm(row.to("openreg"), a.to("openreg")[None], b.to("openreg")[None], out_dtype=torch.float32)
-    compare(batch, expected[None])
+    assert_close_to(batch, expected[None])
 
 
 def test_factors_and_outputs_may_be_strided():
     a, b = torch.randn(6, 4).half()[::2].t(), torch.randn(5, 3).half().t()
     out = torch.full((8, 5), 7.0, device="openreg")
     torch.mm(a.to("openreg"), b.to("openreg"), out_dtype=torch.float32, out=out[::2])
-    compare(out[::2], exact("mm", a, b))
-    compare(out[1::2], torch.full((4, 5), 7.0))
+    assert_close_to(out[::2], exact("mm", a, b))
+    assert_close_to(out[1::2], torch.full((4, 5), 7.0))
 
 
 def test_out_of_added_values_may_be_what_is_added():
@@ -71,14 +66,14 @@ def test_out_of_added_values_may_be_what_is_added():
     c = torch.randn(4, 4)
     device_c = c.to("openreg")
     torch.addmm(device_c, a.to("openreg"), b.to("openreg"), out_dtype=torch.float32, out=device_c)
-    compare(device_c, exact("addmm", c, a, b))
+    assert_close_to(device_c, exact("addmm", c, a, b))
 
 
 @pytest.mark.parametrize("shapes", [((0, 3), (3, 2)), ((2, 3), (3, 0)), ((2, 0), (0, 3))])
 def test_empty_products(shapes):
     operands = [torch.randn(shape).half() for shape in shapes]
     product = torch.mm(*(t.to("openreg") for t in operands), out_dtype=torch.float32)
-    compare(product, exact("mm", *operands))
+    assert_close_to(product, exact("mm", *operands))
 
 
 def half(*shape: int) -> torch.Tensor:
