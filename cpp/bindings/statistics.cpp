@@ -44,8 +44,10 @@ nb::dict scheduler() {
 void init_statistics(nb::module_& m) {
   m.def("launch_stats", &launches, "How operators reached the device so far.");
   m.def("reset_launch_stats", &backend::reset_launch_counters);
-  m.def("set_sync_debug_mode",
-        [](int mode) { ops::set_sync_debug_mode(static_cast<ops::SyncDebugMode>(mode)); });
+  m.def(
+      "set_sync_debug_mode",
+      [](int mode) { ops::set_sync_debug_mode(static_cast<ops::SyncDebugMode>(mode)); },
+      nb::arg("mode"));
   m.def("get_sync_debug_mode", [] { return static_cast<int>(ops::sync_debug_mode()); });
   m.def("scheduler_counters", &scheduler, "What the scheduler has done so far in this process.");
 }

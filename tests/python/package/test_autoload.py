@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from children import write_metadata
+from nanobind import stubgen
 
 import torch_openreg
 
@@ -212,7 +215,38 @@ def test_version_is_the_installed_package_version():
     assert torch_openreg.__version__ == importlib.metadata.version("torch_openreg")
 
 
-def test_the_stub_lists_what_the_extension_has():
-    stub = (Path(torch_openreg.__file__).parent / "_C.pyi").read_text()
-    declared = set(re.findall(r"^(?:def|class) (\w+)", stub, re.MULTILINE))
-    assert declared == {name for name in dir(torch_openreg._C) if not name.startswith("__")}
+def signatures(stub: str) -> dict[str, Any]:
+    """Of functions the parameters and the result, without what is in brackets; of classes those of their members."""
+
+    def plain(annotation: ast.expr | None) -> set[str]:
+        if annotation is None:
+            return set()
+        if isinstance(annotation, ast.BinOp):
+            return plain(annotation.left) | plain(annotation.right)
+        if isinstance(annotation, ast.Subscript):
+            annotation = annotation.value
+        return {ast.unparse(annotation).replace("Sequence", "list")}
+
+    def signature(function: ast.FunctionDef) -> Any:
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        return [(each.arg, plain(each.annotation)) for each in arguments], plain(function.returns)
+
+    found: dict[str, Any] = {}
+    for node in ast.parse(stub).body:
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = signature(node)
+        elif isinstance(node, ast.ClassDef):
+            found[node.name] = {each.name: signature(each) for each in node.body if isinstance(each, ast.FunctionDef)}
+    return found
+
+
+def test_the_stub_says_what_the_extension_has():
+    generator = stubgen.StubGen(torch_openreg._C, include_private=True, include_docstrings=False)
+    generator.put(torch_openreg._C)
+    found = signatures(generator.get())
+    declared = signatures((Path(torch_openreg.__file__).parent / "_C.pyi").read_text())
+    assert declared.keys() == found.keys()
+    # PyTorch's own classes are unknown to the extension.
+    declared["default_generator"][1].remove("torch.Generator")
+    found["default_generator"][1].remove("object")
+    assert declared == found
