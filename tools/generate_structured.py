@@ -16,8 +16,15 @@ from pathlib import Path
 
 FILES = 6
 
-# Their kernels give the result the strides of the input's memory format, of which their meta functions know nothing.
-RESTRIDED = {"reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d"}
+# Their kernels give the result other strides, those of the input's memory format, or another shape than their meta
+# functions ask for.
+RESHAPED_BY_KERNELS = {
+    "isin_Scalar_Tensor",
+    "reflection_pad3d",
+    "reflection_pad3d_backward",
+    "replication_pad2d",
+    "replication_pad3d",
+}
 
 HEADER = """\
 // Written by tools/generate_structured.py from the schema that ships with torch {version}. Do not edit.
@@ -73,13 +80,14 @@ def structured_groups() -> list[Group]:
     for group in get_grouped_native_functions(parsed.native_functions):
         if not isinstance(group, NativeFunctionsGroup) or not group.structured:
             continue
-        if group.out.root_name in RESTRIDED:
+        functional = group.functional.func.name.unambiguous_name()
+        if functional in RESHAPED_BY_KERNELS:
             continue
         groups.append(
             Group(
                 root=group.out.root_name,
                 meta=meta.name(group),
-                functional=group.functional.func.name.unambiguous_name(),
+                functional=functional,
                 out=group.out.func.name.unambiguous_name(),
                 inplace=group.inplace.func.name.unambiguous_name() if group.inplace else None,
             )

@@ -38,16 +38,33 @@ struct Row {
   P* mean;
   P* rstd;
 
-  [[gnu::always_inline]] void normalize() const {
+  [[gnu::always_inline]] Real x(std::int64_t i) const { return static_cast<Real>(input[i]); }
+
+  /// The mean, up to the error of a long sum; 0 of no elements, as the CPU has it.
+  [[gnu::always_inline]] Real rough_mean() const {
+    if (size == 0) return 0;
     const auto n = static_cast<Real>(size);
-    const auto x = [&](std::int64_t i) { return static_cast<Real>(input[i]); };
-    const Real center = sum_of<Real>(size, x) / n;
-    const Real variance =
-        sum_of<Real>(size, [&](std::int64_t i) { return (x(i) - center) * (x(i) - center); }) / n;
-    const Real scale = 1 / std::sqrt(variance + eps);
+    const Real mean_of_row = sum_of<Real>(size, [&](std::int64_t i) { return x(i); }) / n;
+    if (std::isfinite(mean_of_row)) return mean_of_row;
+    // The sum may be too large for a Real; the mean is not.
+    return sum_of<Real>(size, [&](std::int64_t i) { return x(i) / n; });
+  }
+
+  [[gnu::always_inline]] void normalize() const {
+    const Real center = rough_mean();
+    const auto [sum, squares] = sums_of<Real, 2>(size, [&](std::int64_t i) {
+      const Real distance = x(i) - center;
+      return Sums<Real, 2>{distance, distance * distance};
+    });
+    const auto n = static_cast<Real>(size);
+    // The mean lies at center + rest; of no elements, and where the sum is too large, at center.
+    const Real rest = size != 0 && std::isfinite(sum) ? sum / n : 0;
+    const Real variance = squares / n - rest * rest;
+    const Real scale = 1 / std::sqrt((variance < 0 ? 0 : variance) + eps);
+    const Real shift = -rest * scale;
     const auto weigh = [&](auto&& weight_of, auto&& bias_of) {
       for (std::int64_t i = 0; i < size; ++i)
-        output[i] = static_cast<T>((x(i) - center) * scale * weight_of(i) + bias_of(i));
+        output[i] = static_cast<T>(((x(i) - center) * scale + shift) * weight_of(i) + bias_of(i));
     };
     const auto given_weight = [&](std::int64_t i) { return static_cast<Real>(weight[i]); };
     const auto given_bias = [&](std::int64_t i) { return static_cast<Real>(bias[i]); };
@@ -62,7 +79,7 @@ struct Row {
     } else {
       weigh(one, zero);
     }
-    *mean = static_cast<P>(center);
+    *mean = static_cast<P>(center + rest);
     *rstd = static_cast<P>(scale);
   }
 };

@@ -1,6 +1,6 @@
 // put_, which CPU's take differentiates by. ATen's kernel asks whether only deterministic
 // algorithms are allowed; that is for the call to answer, since it may be otherwise when the kernel
-// runs. So this one is made of others.
+// runs. So this one is made of others: sums are taken one by one, and always deterministic.
 #include <ATen/Context.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/aminmax.h>
@@ -22,14 +22,18 @@ void run_put(const at::Tensor& index, const at::Tensor& source, bool accumulate,
                       self.numel(), " elements.");
   }
   auto flat = self.reshape(-1);
-  at::index_put_(flat, {index.reshape(-1)}, source.reshape(-1), accumulate);
+  if (accumulate) {
+    flat.index_add_(0, index.reshape(-1).remainder(self.numel()), source.reshape(-1));
+  } else {
+    at::index_put_(flat, {index.reshape(-1)}, source.reshape(-1));
+  }
   if (!flat.is_alias_of(self)) self.copy_(flat.view(self.sizes()));
 }
 const FunctionKernel<&run_put> put_kernel{"aten::put_"};
 
 at::Tensor& put(at::Tensor& self, const at::Tensor& index, const at::Tensor& source,
                 bool accumulate) {
-  at::globalContext().alertNotDeterministic("put_");
+  if (!accumulate) at::globalContext().alertNotDeterministic("put_");
   TORCH_CHECK(index.scalar_type() == at::kLong,
               "put_(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),

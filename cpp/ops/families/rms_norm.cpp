@@ -8,6 +8,7 @@
 #include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
@@ -175,8 +176,12 @@ void check(const at::Tensor& input, at::IntArrayRef normalized_shape,
            const OptionalTensor& weight) {
   expect_floating("rms_norm", input);
   at::native::_check_layer_norm_inputs(input, normalized_shape, weight.value_or(at::Tensor()), {});
-  TORCH_CHECK(!given(weight) || weight->scalar_type() == input.scalar_type(),
-              "expected scalar type ", input.scalar_type(), " but found ", weight->scalar_type());
+}
+
+/// Where the dtypes of input and weight differ: one that holds both, to compute in.
+std::optional<at::ScalarType> common_dtype(const at::Tensor& input, const OptionalTensor& weight) {
+  if (!given(weight) || weight->scalar_type() == input.scalar_type()) return std::nullopt;
+  return c10::promoteTypes(input.scalar_type(), weight->scalar_type());
 }
 
 /// What CUDA and the composite form take where none is given.
@@ -196,12 +201,18 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm(const at::Tensor& input,
   if (input.numel() == 0) {  // its strides are those of the steps
     return at::compositeimplicitautograd::_fused_rms_norm(input, normalized_shape, weight, eps);
   }
+  const auto real_eps = eps.value_or(default_eps(input.scalar_type()));
+  if (const auto common = common_dtype(input, weight)) {
+    const auto [out, rstd] =
+        fused_rms_norm(input.to(*common), normalized_shape, weight->to(*common), real_eps);
+    return {out.to(input.scalar_type()), rstd.to(at::toOpMathType(input.scalar_type()))};
+  }
   auto statistics_shape = input.sizes().vec();
   std::fill(statistics_shape.end() - std::ssize(normalized_shape), statistics_shape.end(), 1);
   auto out = at::empty_like(input, at::MemoryFormat::Contiguous);
   auto rstd = empty_on(input.device(), statistics_shape, at::toOpMathType(input.scalar_type()));
-  normalize_kernel.launch(input.device(), input, std::ssize(normalized_shape), weight,
-                          eps.value_or(default_eps(input.scalar_type())), out, rstd);
+  normalize_kernel.launch(input.device(), input, std::ssize(normalized_shape), weight, real_eps,
+                          out, rstd);
   return {out, rstd};
 }
 
@@ -216,6 +227,14 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward(
   const auto rows = rows_of(input, std::ssize(normalized_shape));
   TORCH_CHECK(rstd.numel() == rows, "_fused_rms_norm_backward: expected rstd of ", rows,
               " elements (got ", rstd.numel(), ")");
+  if (const auto common = common_dtype(input, weight)) {
+    auto [grad_input, grad_weight] =
+        fused_rms_norm_backward(grad_out.to(*common), input.to(*common), normalized_shape, rstd,
+                                weight->to(*common), output_mask);
+    if (grad_input.defined()) grad_input = grad_input.to(input.scalar_type());
+    if (grad_weight.defined()) grad_weight = grad_weight.to(weight->scalar_type());
+    return {grad_input, grad_weight};
+  }
   auto grad_input =
       output_mask[0] ? at::empty_like(input, at::MemoryFormat::Contiguous) : at::Tensor();
   auto grad_weight = output_mask[1] && given(weight)

@@ -1,5 +1,6 @@
 #include <ATen/Dispatch_v2.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include "backend/library.h"
 #include "ops/launch/submit.h"
@@ -11,6 +12,7 @@ namespace {
 
 /// item(): waits for the current stream, then the host reads the element.
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   wait_for_device(self.device());
   const void* element = AddressSpace::get().aperture(self.const_data_ptr());
   at::Scalar scalar;

@@ -33,11 +33,13 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("convolution_backward_overrideable",
          torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 
-  // Composite on other devices, with other roundings, strides or checks than the CPU's own kernels.
+  // Composite on other devices, with other roundings, strides or checks than the CPU's own kernels,
+  // or with kernels of ATen's inside that no other device has.
   for (const auto* name :
        {"native_group_norm", "addr", "addr.out", "mish_backward", "native_channel_shuffle",
         "reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d",
-        "pixel_shuffle", "pixel_unshuffle", "narrow_copy", "narrow_copy.out", "linalg__powsum"}) {
+        "pixel_shuffle", "pixel_unshuffle", "narrow_copy", "narrow_copy.out", "linalg__powsum",
+        "conj_physical_", "isin.Scalar_Tensor", "isin.Scalar_Tensor_out"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
   // Composite, but for the devices that it names.

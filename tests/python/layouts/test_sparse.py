@@ -140,6 +140,33 @@ def test_constructors_check_indices(indices: list[list[int]], sentence: str) -> 
         torch.sparse_coo_tensor(torch.tensor(indices), torch.ones(2), (3, 2), device="openreg", check_invariants=True)
 
 
+@pytest.mark.parametrize(
+    "indices",
+    [
+        [[0, 1, 2]],
+        [[0, 0, 2]],
+        [[2, 0, 1]],
+        [[0, 0, 2], [0, 1, 0]],
+        [[0, 0, 2], [1, 0, 1]],
+        [[1, 1, 1], [0, 0, 1], [0, 2, 0]],
+    ],
+)
+def test_constructors_check_whether_a_tensor_is_coalesced(indices: list[list[int]]) -> None:
+    def make(device: str) -> torch.Tensor | str:
+        parts = torch.tensor(indices, device=device), torch.tensor([1.0, 2, 3], device=device)
+        shape = (3,) * len(indices)
+        try:
+            return torch.sparse_coo_tensor(*parts, shape, check_invariants=True, is_coalesced=True)
+        except RuntimeError as error:
+            return str(error)
+
+    expected, got = make("cpu"), make("openreg")
+    if isinstance(expected, str) or isinstance(got, str):
+        assert got == expected
+    else:
+        assert_same(got, expected)
+
+
 IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
     "add_": lambda s: s.add_(s),
     "mul_": lambda s: s.mul_(3),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from as_cpu import assert_as_cpu
 
 X = torch.linspace(-2, 3, 2 * 4 * 6 * 6).reshape(2, 4, 6, 6)
 
@@ -213,6 +214,61 @@ def test_put_finds_indices_out_of_range_on_the_stream_and_the_rest_at_the_call()
     finally:
         torch.use_deterministic_algorithms(False)
     torch.accelerator.synchronize()
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_put_that_accumulates_is_deterministic() -> None:
+    index = torch.tensor([1, -1, 1, 0]).repeat(20_000)
+    source = torch.linspace(0, 1, index.numel())
+    assert assert_as_cpu(lambda x, i, s: x.put_(i, s, accumulate=True), torch.zeros(2, 3), index, source)
+    there = index.to("openreg"), source.to("openreg")
+    first, *others = (torch.zeros(6, device="openreg").put_(*there, accumulate=True).cpu() for _ in range(5))
+    assert all(torch.equal(first, other) for other in others)
+
+    def gradient(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        x.requires_grad_()
+        x.take(i).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    assert assert_as_cpu(gradient, torch.zeros(2, 3), index)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.isin(5.0, x),
+        lambda x: torch.isin(4.0, x, invert=True),
+        lambda x: torch.isin(5, x, assume_unique=True),
+        lambda x: torch.isin(5.0, x, out=torch.empty(0, dtype=torch.bool, device=x.device)),
+        lambda x: torch.isin(5.0, x, out=torch.empty((), dtype=torch.bool, device=x.device)),
+        lambda x: torch.isin(True, x),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_isin_of_a_number(call: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert_as_cpu(call, torch.tensor([[5.0, 1.0]]))
+
+
+@pytest.mark.parametrize("view", [lambda t: t, lambda t: t.t(), lambda t: t.conj(), lambda t: t.real, lambda t: t.imag])
+def test_conj_physical_(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    z = torch.tensor([[1 + 2j, 3j], [4, 5 - 6j]])
+    assert assert_as_cpu(lambda x: view(x).conj_physical_().clone(), z)
+    assert assert_as_cpu(lambda x: view(x).conj_physical_().clone(), z.to(torch.complex32))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 1), (1, 3), (3, 2), (2, 3)])
+def test_addr_broadcasts_no_shape_in_place(shape: tuple[int, ...]) -> None:
+    one, two = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])
+    assert assert_as_cpu(lambda x, v, w: x.addr_(v, w), torch.ones(shape), one, two) == (shape == (2, 3))
+    assert not assert_as_cpu(lambda x, v, w: x.addr_(v, w), torch.ones(shape), one.unsqueeze(0), two)
 
 
 def test_solves_do_not_wait_since_pivots_are_tried_as_ones() -> None:

@@ -94,11 +94,6 @@ def test_the_statistics_have_one_number_for_each_row():
         (lambda x: F.rms_norm(x, (4,), x[0, :3]), RuntimeError, "Expected weight to be of same shape"),
         (lambda x: F.rms_norm(x.long(), (4,)), NotImplementedError, "not implemented for 'Long'"),
         (
-            lambda x: torch.ops.aten._fused_rms_norm(x, [4], x[0].double(), None),
-            RuntimeError,
-            "expected scalar type Float but found Double",
-        ),
-        (
             lambda x: torch.ops.aten._fused_rms_norm_backward(x, x, [4], x, None, [True, False]),
             RuntimeError,
             "expected rstd of 2 elements",
@@ -116,3 +111,25 @@ def test_a_weight_of_another_dtype_takes_the_composite_form():
         expected = F.rms_norm(x, (4,), weight)
         got = F.rms_norm(x.to("openreg"), (4,), weight.to("openreg"))
     assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.float32), (torch.float32, torch.float64)])
+def test_the_fused_operator_takes_a_weight_of_another_dtype(dtypes):
+    def results(device):
+        x = torch.linspace(-2, 3, 8).reshape(2, 4).to(device, dtypes[0]).requires_grad_()
+        weight = torch.linspace(1, 2, 4).to(device, dtypes[1]).requires_grad_()
+        out, rstd = torch.ops.aten._fused_rms_norm(x, [4], weight, None)
+        out.backward(torch.ones_like(out).cumsum(0))
+        return out, rstd, x.grad, weight.grad
+
+    for got, expected in zip(results("openreg"), results("cpu"), strict=True):
+        assert got.dtype == expected.dtype and got.shape == expected.shape
+        assert_close(got.cpu(), expected, check_dtype=False)
+
+
+def test_long_rows_are_summed_as_accurately_as_short_ones():
+    x = torch.rand(2, 3_000_001) + 0.5
+    x[0, 2_000_000:] *= 3
+    expected = F.rms_norm(x.double(), x.shape[1:], eps=1e-6)
+    error = (F.rms_norm(x.to("openreg"), x.shape[1:], eps=1e-6).cpu() - expected).abs().max()
+    assert error < 1e-6

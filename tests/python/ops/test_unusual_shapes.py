@@ -69,6 +69,7 @@ SEVEN: dict[str, Any] = {
 }
 
 WITHOUT_DIMENSIONS: dict[str, Any] = {
+    "addr_": (lambda x, v: x.addr_(v, v), scalar, ones(1)),
     "item": (lambda x: x.item(), scalar),
     "copy_": (lambda x, y: x.copy_(y), scalar, torch.tensor(4, dtype=torch.int64)),
     "index-none": (lambda x: x[None], scalar),
@@ -194,6 +195,9 @@ WITHOUT_ELEMENTS: dict[str, Any] = {
     "isin": (torch.isin, counted(3), none),
     "combinations": (torch.combinations, none),
     "cov": (torch.cov, ones(2, 0)),
+    "local_scalar_dense": (torch.ops.aten._local_scalar_dense, none),
+    "layer_norm-statistics": (lambda x: torch.native_layer_norm(x, (0,), None, None, 1e-5), ones(2, 0)),
+    "isin-number": (lambda x: torch.isin(5.0, x), none),
 }
 
 FAMILIES = {"seven": SEVEN, "no-dimensions": WITHOUT_DIMENSIONS, "no-elements": WITHOUT_ELEMENTS}

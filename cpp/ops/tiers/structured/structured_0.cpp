@@ -125,9 +125,6 @@
 #include <ATen/ops/argmax_cpu_dispatch.h>
 #include <ATen/ops/argmax_meta.h>
 #include <ATen/ops/argmax_ops.h>
-#include <ATen/ops/argmin_cpu_dispatch.h>
-#include <ATen/ops/argmin_meta.h>
-#include <ATen/ops/argmin_ops.h>
 
 namespace openreg::ops {
 
@@ -181,7 +178,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(any_dim, any_dim, any_out, any_outf)>(m);
   register_structured<STRUCTURED(any_dims, any_dims, any_dims_out, any_outf)>(m);
   register_structured<STRUCTURED(argmax, argmax, argmax_out, argmax_outf)>(m);
-  register_structured<STRUCTURED(argmin, argmin, argmin_out, argmin_outf)>(m);
 }
 
 #undef STRUCTURED

@@ -2,6 +2,9 @@
 #include "backend/library.h"
 #include "ops/tiers/structured.h"
 
+#include <ATen/ops/argmin_cpu_dispatch.h>
+#include <ATen/ops/argmin_meta.h>
+#include <ATen/ops/argmin_ops.h>
 #include <ATen/ops/asin_cpu_dispatch.h>
 #include <ATen/ops/asin_meta.h>
 #include <ATen/ops/asin_ops.h>
@@ -119,12 +122,6 @@
 #include <ATen/ops/floor_cpu_dispatch.h>
 #include <ATen/ops/floor_meta.h>
 #include <ATen/ops/floor_ops.h>
-#include <ATen/ops/fmax_cpu_dispatch.h>
-#include <ATen/ops/fmax_meta.h>
-#include <ATen/ops/fmax_ops.h>
-#include <ATen/ops/fmin_cpu_dispatch.h>
-#include <ATen/ops/fmin_meta.h>
-#include <ATen/ops/fmin_ops.h>
 
 namespace openreg::ops {
 
@@ -133,6 +130,7 @@ namespace openreg::ops {
       at::_ops::FUNCTIONAL, at::_ops::OUT
 
 OPENREG_LIBRARY_IMPL(aten, m) {
+  register_structured<STRUCTURED(argmin, argmin, argmin_out, argmin_outf)>(m);
   register_structured<STRUCTURED(asin, asin, asin_out, asin_outf), at::_ops::asin_>(m);
   register_structured<STRUCTURED(asinh, asinh, asinh_out, asinh_outf), at::_ops::asinh_>(m);
   register_structured<STRUCTURED(atan, atan, atan_out, atan_outf), at::_ops::atan_>(m);
@@ -177,8 +175,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(exp2, exp2, exp2_out, exp2_outf), at::_ops::exp2_>(m);
   register_structured<STRUCTURED(expm1, expm1, expm1_out, expm1_outf), at::_ops::expm1_>(m);
   register_structured<STRUCTURED(floor, floor, floor_out, floor_outf), at::_ops::floor_>(m);
-  register_structured<STRUCTURED(fmax, fmax, fmax_out, fmax_outf)>(m);
-  register_structured<STRUCTURED(fmin, fmin, fmin_out, fmin_outf)>(m);
 }
 
 #undef STRUCTURED

@@ -2,6 +2,12 @@
 #include "backend/library.h"
 #include "ops/tiers/structured.h"
 
+#include <ATen/ops/fmax_cpu_dispatch.h>
+#include <ATen/ops/fmax_meta.h>
+#include <ATen/ops/fmax_ops.h>
+#include <ATen/ops/fmin_cpu_dispatch.h>
+#include <ATen/ops/fmin_meta.h>
+#include <ATen/ops/fmin_ops.h>
 #include <ATen/ops/fmod_cpu_dispatch.h>
 #include <ATen/ops/fmod_meta.h>
 #include <ATen/ops/fmod_ops.h>
@@ -116,12 +122,6 @@
 #include <ATen/ops/linalg_inv_ex_cpu_dispatch.h>
 #include <ATen/ops/linalg_inv_ex_meta.h>
 #include <ATen/ops/linalg_inv_ex_ops.h>
-#include <ATen/ops/linalg_ldl_factor_ex_cpu_dispatch.h>
-#include <ATen/ops/linalg_ldl_factor_ex_meta.h>
-#include <ATen/ops/linalg_ldl_factor_ex_ops.h>
-#include <ATen/ops/linalg_ldl_solve_cpu_dispatch.h>
-#include <ATen/ops/linalg_ldl_solve_meta.h>
-#include <ATen/ops/linalg_ldl_solve_ops.h>
 
 namespace openreg::ops {
 
@@ -130,6 +130,8 @@ namespace openreg::ops {
       at::_ops::FUNCTIONAL, at::_ops::OUT
 
 OPENREG_LIBRARY_IMPL(aten, m) {
+  register_structured<STRUCTURED(fmax, fmax, fmax_out, fmax_outf)>(m);
+  register_structured<STRUCTURED(fmin, fmin, fmin_out, fmin_outf)>(m);
   register_structured<STRUCTURED(fmod_Tensor, fmod_Tensor, fmod_Tensor_out, fmod_outf), at::_ops::fmod__Tensor>(m);
   register_structured<STRUCTURED(frac, frac, frac_out, frac_outf), at::_ops::frac_>(m);
   register_structured<STRUCTURED(fractional_max_pool2d, fractional_max_pool2d, fractional_max_pool2d_output, fractional_max_pool2d_outf)>(m);
@@ -158,7 +160,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(index_add, index_add, index_add_out, index_add_outf), at::_ops::index_add_>(m);
   register_structured<STRUCTURED(index_copy, index_copy, index_copy_out, index_copy_outf), at::_ops::index_copy_>(m);
   register_structured<STRUCTURED(index_reduce, index_reduce, index_reduce_out, index_reduce_outf), at::_ops::index_reduce_>(m);
-  register_structured<STRUCTURED(isin_Scalar_Tensor, isin_Scalar_Tensor, isin_Scalar_Tensor_out, isin_outf)>(m);
   register_structured<STRUCTURED(isin_Tensor_Scalar, isin_Tensor_Scalar, isin_Tensor_Scalar_out, isin_outf)>(m);
   register_structured<STRUCTURED(isin_Tensor_Tensor, isin_Tensor_Tensor, isin_Tensor_Tensor_out, isin_outf)>(m);
   register_structured<STRUCTURED(isneginf, isneginf, isneginf_out, isneginf_outf)>(m);
@@ -174,8 +175,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(linalg_cholesky_ex, linalg_cholesky_ex, linalg_cholesky_ex_L, linalg_cholesky_ex_outf)>(m);
   register_structured<STRUCTURED(linalg_cross, linalg_cross, linalg_cross_out, linalg_cross_outf)>(m);
   register_structured<STRUCTURED(linalg_inv_ex, linalg_inv_ex, linalg_inv_ex_inverse, linalg_inv_ex_outf)>(m);
-  register_structured<STRUCTURED(linalg_ldl_factor_ex, linalg_ldl_factor_ex, linalg_ldl_factor_ex_out, linalg_ldl_factor_ex_outf)>(m);
-  register_structured<STRUCTURED(linalg_ldl_solve, linalg_ldl_solve, linalg_ldl_solve_out, linalg_ldl_solve_outf)>(m);
 }
 
 #undef STRUCTURED

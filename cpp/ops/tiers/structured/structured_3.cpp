@@ -2,6 +2,12 @@
 #include "backend/library.h"
 #include "ops/tiers/structured.h"
 
+#include <ATen/ops/linalg_ldl_factor_ex_cpu_dispatch.h>
+#include <ATen/ops/linalg_ldl_factor_ex_meta.h>
+#include <ATen/ops/linalg_ldl_factor_ex_ops.h>
+#include <ATen/ops/linalg_ldl_solve_cpu_dispatch.h>
+#include <ATen/ops/linalg_ldl_solve_meta.h>
+#include <ATen/ops/linalg_ldl_solve_ops.h>
 #include <ATen/ops/linalg_lu_cpu_dispatch.h>
 #include <ATen/ops/linalg_lu_factor_ex_cpu_dispatch.h>
 #include <ATen/ops/linalg_lu_factor_ex_meta.h>
@@ -116,15 +122,6 @@
 #include <ATen/ops/remainder_cpu_dispatch.h>
 #include <ATen/ops/remainder_meta.h>
 #include <ATen/ops/remainder_ops.h>
-#include <ATen/ops/renorm_cpu_dispatch.h>
-#include <ATen/ops/renorm_meta.h>
-#include <ATen/ops/renorm_ops.h>
-#include <ATen/ops/replication_pad1d_backward_cpu_dispatch.h>
-#include <ATen/ops/replication_pad1d_backward_meta.h>
-#include <ATen/ops/replication_pad1d_backward_ops.h>
-#include <ATen/ops/replication_pad1d_cpu_dispatch.h>
-#include <ATen/ops/replication_pad1d_meta.h>
-#include <ATen/ops/replication_pad1d_ops.h>
 
 namespace openreg::ops {
 
@@ -133,6 +130,8 @@ namespace openreg::ops {
       at::_ops::FUNCTIONAL, at::_ops::OUT
 
 OPENREG_LIBRARY_IMPL(aten, m) {
+  register_structured<STRUCTURED(linalg_ldl_factor_ex, linalg_ldl_factor_ex, linalg_ldl_factor_ex_out, linalg_ldl_factor_ex_outf)>(m);
+  register_structured<STRUCTURED(linalg_ldl_solve, linalg_ldl_solve, linalg_ldl_solve_out, linalg_ldl_solve_outf)>(m);
   register_structured<STRUCTURED(linalg_lu, linalg_lu, linalg_lu_out, linalg_lu_outf)>(m);
   register_structured<STRUCTURED(linalg_lu_factor_ex, linalg_lu_factor_ex, linalg_lu_factor_ex_out, linalg_lu_factor_ex_outf)>(m);
   register_structured<STRUCTURED(linalg_lu_solve, linalg_lu_solve, linalg_lu_solve_out, linalg_lu_solve_outf)>(m);
@@ -176,9 +175,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(reflection_pad1d, reflection_pad1d, reflection_pad1d_out, reflection_pad1d_outf)>(m);
   register_structured<STRUCTURED(reflection_pad1d_backward, reflection_pad1d_backward, reflection_pad1d_backward_grad_input, reflection_pad1d_backward_outf)>(m);
   register_structured<STRUCTURED(remainder_Tensor, remainder_Tensor, remainder_Tensor_out, remainder_outf), at::_ops::remainder__Tensor>(m);
-  register_structured<STRUCTURED(renorm, renorm, renorm_out, renorm_outf), at::_ops::renorm_>(m);
-  register_structured<STRUCTURED(replication_pad1d, replication_pad1d, replication_pad1d_out, replication_pad1d_outf)>(m);
-  register_structured<STRUCTURED(replication_pad1d_backward, replication_pad1d_backward, replication_pad1d_backward_grad_input, replication_pad1d_backward_outf)>(m);
 }
 
 #undef STRUCTURED

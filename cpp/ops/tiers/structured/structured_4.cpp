@@ -2,6 +2,15 @@
 #include "backend/library.h"
 #include "ops/tiers/structured.h"
 
+#include <ATen/ops/renorm_cpu_dispatch.h>
+#include <ATen/ops/renorm_meta.h>
+#include <ATen/ops/renorm_ops.h>
+#include <ATen/ops/replication_pad1d_backward_cpu_dispatch.h>
+#include <ATen/ops/replication_pad1d_backward_meta.h>
+#include <ATen/ops/replication_pad1d_backward_ops.h>
+#include <ATen/ops/replication_pad1d_cpu_dispatch.h>
+#include <ATen/ops/replication_pad1d_meta.h>
+#include <ATen/ops/replication_pad1d_ops.h>
 #include <ATen/ops/round_cpu_dispatch.h>
 #include <ATen/ops/round_meta.h>
 #include <ATen/ops/round_ops.h>
@@ -116,18 +125,6 @@
 #include <ATen/ops/special_i1e_cpu_dispatch.h>
 #include <ATen/ops/special_i1e_meta.h>
 #include <ATen/ops/special_i1e_ops.h>
-#include <ATen/ops/special_laguerre_polynomial_l_cpu_dispatch.h>
-#include <ATen/ops/special_laguerre_polynomial_l_meta.h>
-#include <ATen/ops/special_laguerre_polynomial_l_ops.h>
-#include <ATen/ops/special_legendre_polynomial_p_cpu_dispatch.h>
-#include <ATen/ops/special_legendre_polynomial_p_meta.h>
-#include <ATen/ops/special_legendre_polynomial_p_ops.h>
-#include <ATen/ops/special_log_ndtr_cpu_dispatch.h>
-#include <ATen/ops/special_log_ndtr_meta.h>
-#include <ATen/ops/special_log_ndtr_ops.h>
-#include <ATen/ops/special_modified_bessel_i0_cpu_dispatch.h>
-#include <ATen/ops/special_modified_bessel_i0_meta.h>
-#include <ATen/ops/special_modified_bessel_i0_ops.h>
 
 namespace openreg::ops {
 
@@ -136,6 +133,9 @@ namespace openreg::ops {
       at::_ops::FUNCTIONAL, at::_ops::OUT
 
 OPENREG_LIBRARY_IMPL(aten, m) {
+  register_structured<STRUCTURED(renorm, renorm, renorm_out, renorm_outf), at::_ops::renorm_>(m);
+  register_structured<STRUCTURED(replication_pad1d, replication_pad1d, replication_pad1d_out, replication_pad1d_outf)>(m);
+  register_structured<STRUCTURED(replication_pad1d_backward, replication_pad1d_backward, replication_pad1d_backward_grad_input, replication_pad1d_backward_outf)>(m);
   register_structured<STRUCTURED(round, round, round_out, round_outf), at::_ops::round_>(m);
   register_structured<STRUCTURED(round_decimals, round_decimals, round_decimals_out, round_outf), at::_ops::round__decimals>(m);
   register_structured<STRUCTURED(rsqrt, rsqrt, rsqrt_out, rsqrt_outf), at::_ops::rsqrt_>(m);
@@ -178,10 +178,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(special_i0e, special_i0e, special_i0e_out, special_i0e_outf)>(m);
   register_structured<STRUCTURED(special_i1, special_i1, special_i1_out, special_i1_outf)>(m);
   register_structured<STRUCTURED(special_i1e, special_i1e, special_i1e_out, special_i1e_outf)>(m);
-  register_structured<STRUCTURED(special_laguerre_polynomial_l, special_laguerre_polynomial_l, special_laguerre_polynomial_l_out, special_laguerre_polynomial_l_outf)>(m);
-  register_structured<STRUCTURED(special_legendre_polynomial_p, special_legendre_polynomial_p, special_legendre_polynomial_p_out, special_legendre_polynomial_p_outf)>(m);
-  register_structured<STRUCTURED(special_log_ndtr, special_log_ndtr, special_log_ndtr_out, special_log_ndtr_outf)>(m);
-  register_structured<STRUCTURED(special_modified_bessel_i0, special_modified_bessel_i0, special_modified_bessel_i0_out, special_modified_bessel_i0_outf)>(m);
 }
 
 #undef STRUCTURED

@@ -2,6 +2,18 @@
 #include "backend/library.h"
 #include "ops/tiers/structured.h"
 
+#include <ATen/ops/special_laguerre_polynomial_l_cpu_dispatch.h>
+#include <ATen/ops/special_laguerre_polynomial_l_meta.h>
+#include <ATen/ops/special_laguerre_polynomial_l_ops.h>
+#include <ATen/ops/special_legendre_polynomial_p_cpu_dispatch.h>
+#include <ATen/ops/special_legendre_polynomial_p_meta.h>
+#include <ATen/ops/special_legendre_polynomial_p_ops.h>
+#include <ATen/ops/special_log_ndtr_cpu_dispatch.h>
+#include <ATen/ops/special_log_ndtr_meta.h>
+#include <ATen/ops/special_log_ndtr_ops.h>
+#include <ATen/ops/special_modified_bessel_i0_cpu_dispatch.h>
+#include <ATen/ops/special_modified_bessel_i0_meta.h>
+#include <ATen/ops/special_modified_bessel_i0_ops.h>
 #include <ATen/ops/special_modified_bessel_i1_cpu_dispatch.h>
 #include <ATen/ops/special_modified_bessel_i1_meta.h>
 #include <ATen/ops/special_modified_bessel_i1_ops.h>
@@ -133,6 +145,10 @@ namespace openreg::ops {
       at::_ops::FUNCTIONAL, at::_ops::OUT
 
 OPENREG_LIBRARY_IMPL(aten, m) {
+  register_structured<STRUCTURED(special_laguerre_polynomial_l, special_laguerre_polynomial_l, special_laguerre_polynomial_l_out, special_laguerre_polynomial_l_outf)>(m);
+  register_structured<STRUCTURED(special_legendre_polynomial_p, special_legendre_polynomial_p, special_legendre_polynomial_p_out, special_legendre_polynomial_p_outf)>(m);
+  register_structured<STRUCTURED(special_log_ndtr, special_log_ndtr, special_log_ndtr_out, special_log_ndtr_outf)>(m);
+  register_structured<STRUCTURED(special_modified_bessel_i0, special_modified_bessel_i0, special_modified_bessel_i0_out, special_modified_bessel_i0_outf)>(m);
   register_structured<STRUCTURED(special_modified_bessel_i1, special_modified_bessel_i1, special_modified_bessel_i1_out, special_modified_bessel_i1_outf)>(m);
   register_structured<STRUCTURED(special_modified_bessel_k0, special_modified_bessel_k0, special_modified_bessel_k0_out, special_modified_bessel_k0_outf)>(m);
   register_structured<STRUCTURED(special_modified_bessel_k1, special_modified_bessel_k1, special_modified_bessel_k1_out, special_modified_bessel_k1_outf)>(m);

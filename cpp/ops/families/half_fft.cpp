@@ -1,0 +1,80 @@
+// Fourier transforms in half precision, which CUDA has and PyTorch refuses for the CPU: computed in
+// single precision, and rounded. CUDA takes powers of two only; here all sizes are taken.
+#include <ATen/OpMathType.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+
+#include <string>
+
+#include "backend/library.h"
+
+namespace openreg::ops {
+
+namespace {
+
+bool is_half(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kComplexHalf;
+}
+
+at::Tensor rounded(const at::Tensor& tensor) {
+  return tensor.to(tensor.is_complex() ? at::kComplexHalf : at::kHalf);
+}
+
+/// The operator as PyTorch writes it in terms of others: that is what stands in the CPU's place.
+void run_composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+}
+
+void transform(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const auto begin = stack->end() - std::ssize(arguments);
+  if (!is_half(begin->toTensor())) return run_composite(op, stack);
+  at::Tensor out;
+  bool all_are_half = true;  // a window of stft may be wider
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    auto& value = begin[static_cast<std::ptrdiff_t>(i)];
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const auto tensor = value.toTensor();
+    const auto wide = tensor.options().dtype(at::toOpMathType(tensor.scalar_type()));
+    if (arguments[i].is_out()) {
+      out = tensor;
+      value = at::empty({0}, wide);
+    } else {
+      all_are_half &= is_half(tensor);
+      value = tensor.to(wide);
+    }
+  }
+  run_composite(op, stack);
+  const auto result = stack->back().toTensor();
+  if (out.defined()) {
+    at::native::resize_output(out, result.sizes());
+    stack->back() = out.copy_(result);
+  } else if (all_are_half) {
+    stack->back() = rounded(result);
+  }
+}
+
+void register_transforms(torch::Library& m) {
+  const auto add = [&](const std::string& name) {
+    m.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&transform>());
+  };
+  for (const std::string kind : {"fft", "ifft", "rfft", "irfft", "hfft", "ihfft"}) {
+    for (const auto* dims : {"", "2", "n"}) {
+      add("fft_" + kind + dims);
+      add("fft_" + kind + dims + ".out");
+    }
+  }
+  for (const auto* name : {"stft", "stft.center", "istft"}) add(name);
+}
+
+}  // namespace
+
+// Under the key of autograd, since composite operators are differentiated through the operators
+// that they are written in; the other one is asked in inference mode.
+OPENREG_LIBRARY_IMPL(aten, m) { register_transforms(m); }
+OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) { register_transforms(m); }
+
+}  // namespace openreg::ops

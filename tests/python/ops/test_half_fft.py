@@ -1,0 +1,99 @@
+"""Fourier transforms in half precision equal those in single precision, rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+pytestmark = [
+    pytest.mark.usefixtures("seeded"),
+    pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),
+]
+
+NAMES = [f"{kind}{dims}" for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft") for dims in ("", "2", "n")]
+TAKES_REAL = ("rfft", "ihfft")
+HALF = {torch.float32: torch.float16, torch.complex64: torch.complex32}
+
+
+def take(name: str, *shape: int) -> torch.Tensor:
+    """Numbers that half precision holds."""
+    real = name.startswith(TAKES_REAL)
+    values = torch.randint(-8, 9, shape if real else (*shape, 2)) / 8
+    return values if real else torch.view_as_complex(values)
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    return x.to(HALF[x.dtype])
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    return x.cpu().to(torch.complex64 if x.dtype.is_complex else torch.float32)
+
+
+def compare(got: torch.Tensor, exact: torch.Tensor) -> None:
+    assert got.device.type == "openreg" and got.dtype == HALF[exact.dtype]
+    assert got.shape == exact.shape and got.stride() == exact.stride()
+    assert_close(widened(got), widened(rounded(exact)), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("norm", [None, "ortho"])
+def test_transforms_and_their_gradients(name: str, norm: str | None) -> None:
+    transform = getattr(torch.fft, name)
+    x = take(name, 4, 6)
+    here, there = x.requires_grad_(), rounded(x).to("openreg").detach().requires_grad_()
+    exact, got = transform(here, norm=norm), transform(there, norm=norm)
+    compare(got, exact)
+    seed = torch.randint(-8, 9, exact.shape).to(exact.dtype) / 8
+    exact.backward(seed)
+    got.backward(rounded(seed).to("openreg"))
+    assert here.grad is not None and there.grad is not None
+    compare(there.grad, here.grad)
+    with torch.inference_mode():
+        compare(transform(there.detach(), norm=norm), transform(here.detach(), norm=norm))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs(name: str) -> None:
+    transform = getattr(torch.fft, name)
+    x = take(name, 4, 6)
+    exact = torch.empty(0, dtype=transform(x).dtype)
+    transform(x, out=exact)
+    out = torch.empty(0, dtype=HALF[exact.dtype], device="openreg")
+    assert transform(rounded(x).to("openreg"), out=out) is out
+    compare(out, exact)
+
+
+def test_real_numbers_become_complex() -> None:
+    x = torch.randint(-8, 9, (3, 5)) / 8
+    compare(torch.fft.fft(x.half().to("openreg")), torch.fft.fft(x))
+
+
+def test_short_time_transforms() -> None:
+    x, window = torch.randint(-8, 9, (2, 64)) / 8, torch.hann_window(16)
+    exact = torch.stft(x, 16, window=window, return_complex=True)
+    compare(torch.stft(x.half().to("openreg"), 16, window=window.half().to("openreg"), return_complex=True), exact)
+    # As with other operators, the wider dtype decides.
+    got = torch.stft(x.half().to("openreg"), 16, window=window.to("openreg"), return_complex=True)
+    assert_close(got.cpu(), exact)
+    back = torch.istft(rounded(exact).to("openreg"), 16, window=window.half().to("openreg"))
+    assert back.dtype == torch.half
+    assert_close(back.float().cpu(), x, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("bad", [lambda x: torch.fft.fft(x, dim=3), lambda x: torch.fft.fft(x, n=0)])
+def test_what_is_wrong_says_what_it_says_of_floats(bad: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.ones(4, device="openreg")
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        bad(x)
+    with pytest.raises(expected.type) as got:
+        bad(x.half())
+    assert str(got.value) == str(expected.value)
+
+
+def test_other_narrow_numbers_are_refused_as_by_the_cpu() -> None:
+    with pytest.raises(RuntimeError, match="Unsupported dtype BFloat16"):
+        torch.fft.fft(torch.ones(4, dtype=torch.bfloat16, device="openreg"))

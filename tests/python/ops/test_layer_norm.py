@@ -1,0 +1,43 @@
+"""Layer normalisation: rows of any length are summed as accurately as by the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.usefixtures("seeded")
+
+
+def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.native_layer_norm(x, x.shape[1:], None, None, 1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 31, 2048, 2049, 65_536, 3_000_001])
+@pytest.mark.parametrize("offset", [0, 100])
+def test_errors_do_not_grow_with_rows(size, offset):
+    x = torch.rand(2, size) + offset
+    exact = statistics(x.double())
+    for got, by_cpu, expected in zip(statistics(x.to("openreg")), statistics(x), exact, strict=True):
+        error, allowed = ((each.cpu() - expected).abs().max().item() for each in (got, by_cpu))
+        assert error <= 2 * allowed + 1e-6 * expected.abs().max().item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_means_are_finite_where_sums_are_not(dtype):
+    x = torch.linspace(0.5, 0.9, 5000, dtype=torch.float64).mul(torch.finfo(dtype).max).to(dtype).expand(2, -1)
+    torch.testing.assert_close(statistics(x.to("openreg"))[1].cpu(), statistics(x)[1])
+
+
+@pytest.mark.parametrize("value", [0.1, 1e10, -3e30])
+def test_rows_of_one_number_are_zero(value):
+    out, _, _ = statistics(torch.full((2, 1000), value, device="openreg"))
+    assert (out.abs() < 1e-3).all().item()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_what_is_not_finite_stays_so(value):
+    x = torch.ones(2, 5)
+    x[0, 3] = value
+    _, mean, rstd = statistics(x.to("openreg"))
+    assert not mean[0].isfinite().item() and rstd[0].isnan().item()
+    assert mean[1].item() == 1 and rstd[1].isfinite().item()
