@@ -73,7 +73,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return {};  // all: whatever type the CPU computes with
   }
 
-  // Raises what failed on the device since the last time, the oldest failure first.
+  // Raises the oldest of what failed on the device; the next call raises the next.
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     const auto device = resolve_device(index);
     wait(device, [&] { synchronize_device(device); });
@@ -113,7 +113,10 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return &to_runtime(stream);
   }
 
-  bool queryStream(const c10::Stream& stream) const override { return to_runtime(stream).query(); }
+  bool queryStream(const c10::Stream& stream) const override {
+    auto& asked = to_runtime(stream);
+    return translate_errors([&] { return asked.query(); });
+  }
 
   void synchronizeStream(const c10::Stream& stream) const override {
     auto& waited_for = to_runtime(stream);
@@ -150,7 +153,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   bool queryEvent(void* event) const override {
-    return event == nullptr || as_event(event)->query();
+    return event == nullptr || translate_errors([&] { return as_event(event)->query(); });
   }
 
   void synchronizeEvent(void* event) const override {

@@ -113,7 +113,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
     events->push_back(std::move(event));
   }
 
-  bool query_event(EventPtr& event) override { return event->query(); }
+  bool query_event(EventPtr& event) override { return event->happened(); }
 
   c10::Stream get_current_stream() const override { return to_torch(current_stream()); }
 

@@ -7,14 +7,15 @@ namespace openreg::backend {
 
 /// What is counted of operators' calls; docs/architecture.md, "Three tiers" and "Plans".
 enum class LaunchCounter : std::size_t {
-  kTyped,        ///< asynchronous launches with typed arguments: structured operators, our own
-  kBoxed,        ///< asynchronous launches of boxed operators
-  kSynchronous,  ///< operators that waited for the stream and ran on the calling thread
-  kCopies,       ///< asynchronous copies of bytes, for storages
-  kHostWaits,    ///< times an operator made the host wait (synchronous ones, item, copies to it)
-  kPlanHits,     ///< calls that found their plan
-  kPlansMade,    ///< calls that had to be planned
-  kProbes,       ///< kernels run on the calling thread to see what they make of such arguments
+  kTyped,         ///< asynchronous launches with typed arguments: structured operators, our own
+  kBoxed,         ///< asynchronous launches of boxed operators
+  kSynchronous,   ///< operators that waited for the stream and ran on the calling thread
+  kCpuFallbacks,  ///< of these, operators outside of aten, which have a kernel for the CPU only
+  kCopies,        ///< asynchronous copies of bytes, for storages
+  kHostWaits,     ///< times an operator made the host wait (synchronous ones, item, copies to it)
+  kPlanHits,      ///< calls that found their plan
+  kPlansMade,     ///< calls that had to be planned
+  kProbes,        ///< kernels run on the calling thread to see what they make of such arguments
   kProbeNanoseconds,
   kProbeBytes,  ///< of stand-ins made for probes
   kCount,

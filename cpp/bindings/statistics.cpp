@@ -15,6 +15,7 @@ nb::dict launches() {
   result["typed"] = counted(LaunchCounter::kTyped);
   result["boxed"] = counted(LaunchCounter::kBoxed);
   result["synchronous"] = counted(LaunchCounter::kSynchronous);
+  result["cpu_fallbacks"] = counted(LaunchCounter::kCpuFallbacks);
   result["copies"] = counted(LaunchCounter::kCopies);
   result["host_waits"] = counted(LaunchCounter::kHostWaits);
   result["plan_hits"] = counted(LaunchCounter::kPlanHits);

@@ -15,7 +15,7 @@ namespace {
 class EventMark final : public Mark {
  public:
   explicit EventMark(Stream& stream) { event_.mark(stream); }
-  bool passed() const noexcept override { return event_.query(); }
+  bool passed() const noexcept override { return event_.happened(); }
 
  private:
   Event event_;
@@ -115,7 +115,7 @@ void DeviceHeap::give_back(Detach detach) {
   const auto pieces = locked(detach);
   if (pieces.empty()) return;
   try {
-    synchronize_device(device_);
+    drain_device(device_);
   } catch (...) {
     locked([&](Heap& heap) { heap.restore(pieces); });
     throw;
@@ -126,9 +126,9 @@ void DeviceHeap::give_back(Detach detach) {
 void DeviceHeap::empty_cache(PoolId pool) {
   // First the blocks that other streams used, which these waits make available. Streams of other
   // devices may be among them.
-  synchronize_device(device_);
+  drain_device(device_);
   for (Stream* stream : locked([](Heap& heap) { return heap.awaited_streams(); })) {
-    if (stream->device() != device_) stream->synchronize();
+    if (stream->device() != device_) stream->drain();
   }
   give_back([&](Heap& heap) {
     ++heap.statistics().synchronizations;

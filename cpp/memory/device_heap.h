@@ -33,7 +33,8 @@ class DeviceHeap {
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);
   /// Gives unused memory back to the device: of the default pool and of pools that are given up, or
-  /// only of one such. Waits for the device; throws what failed on it.
+  /// only of one such. Waits for the device; what failed on it stays for those who wait for the
+  /// results.
   void empty_cache(PoolId pool = {});
 
   /// The part of the device's memory, from 0 to 1, that may be reserved.

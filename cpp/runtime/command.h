@@ -14,7 +14,7 @@ enum class EngineKind : std::uint8_t { kCompute, kCopy };
 struct KernelTraits {
   EngineKind engine = EngineKind::kCompute;
   /// The command may wait for something outside of the device (Python, a host function); process
-  /// exit does not wait for it.
+  /// exit does not wait for its end.
   bool may_block = false;
 };
 

@@ -25,6 +25,11 @@ void wait_on_stream(const FenceRef& fence, Strand& strand) {
   strand.enqueue_wait(fence);
 }
 
+// The failure is the stream's, and raised once: if it has been collected, there is nothing to say.
+void raise_failure_before(const Fence& fence) {
+  if (const FailurePtr failure = fence.source()->take_failure(fence.failure())) failure->raise();
+}
+
 }  // namespace
 
 struct Event::Impl {
@@ -70,24 +75,28 @@ void Event::wait(Stream& stream) {
   if (const FenceRef fence = impl_->newest()) wait_on_stream(fence, Strand::of(stream));
 }
 
-bool Event::query() const noexcept {
+bool Event::happened() const noexcept {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest();
   return !fence || fence->done();
+}
+
+bool Event::query() {
+  if (!happened()) return false;
+  if (in_bad_fork() || is_shut_down()) return true;
+  if (const FenceRef fence = impl_->newest(); fence && fence->done()) raise_failure_before(*fence);
+  return true;
 }
 
 void Event::synchronize() {
   check_usable();
   const FenceRef fence = impl_->newest();
   if (!fence) return;
-  Strand& source = *fence->source();
   if (!fence->done()) {
-    if (runs_here(source)) throw_self_wait();
+    if (runs_here(*fence->source())) throw_self_wait();
     wait_for(Goal::fence(fence));
   }
-  // The failure is the stream's, and raised once: if it has been collected, there is nothing to
-  // say.
-  if (const FailurePtr failure = source.take_failure(fence->failure())) failure->raise();
+  raise_failure_before(*fence);
 }
 
 std::uint64_t Event::version() const noexcept {
@@ -115,6 +124,7 @@ double Event::elapsed_ms(const Event& start, const Event& end) {
           "openreg: the time between two events is unknown (got an event that has not happened, "
           "expected two that have); synchronize them first");
     }
+    raise_failure_before(*fence);
     return fence->time();
   };
   const auto begin = time_of(start);

@@ -26,8 +26,12 @@ class Event {
   /// Later commands of `stream` run after the newest record has happened; a never recorded event is
   /// no wait.
   void wait(Stream& stream);
-  /// The newest record has happened; true for a never recorded event. Never throws.
-  bool query() const noexcept;
+  /// The newest record has happened; true for a never recorded event. Never throws, never waits,
+  /// and collects no failure.
+  bool happened() const noexcept;
+  /// The same, for those who use the results: throws the source stream's CommandError, as
+  /// synchronize() does. Never waits.
+  bool query();
   /// Waits (and works) until the newest record has happened. Throws the source stream's
   /// CommandError.
   void synchronize();
@@ -37,7 +41,7 @@ class Event {
   /// The device of the newest record's stream; -1: never recorded.
   int device() const noexcept;
   /// Milliseconds from `start`'s record to `end`'s, taken by whoever ran them. Throws Error unless
-  /// both have timing, were recorded, and have happened.
+  /// both have timing, were recorded, and have happened, and the source streams' CommandError.
   static double elapsed_ms(const Event& start, const Event& end);
 
  private:

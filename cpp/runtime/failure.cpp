@@ -1,5 +1,6 @@
 #include "runtime/failure.h"
 
+#include <cstdio>
 #include <utility>
 
 #include "runtime/error.h"
@@ -20,8 +21,17 @@ Failure::Failure(const char* source, int device, std::int64_t stream, std::excep
       sequence_(g_failures.fetch_add(1, std::memory_order_relaxed)) {}
 
 void Failure::raise() {
-  set_collected();
+  collected_.store(true, std::memory_order_relaxed);
   throw CommandError(source_, device_, stream_, cause_);
+}
+
+void Failure::print_if_uncollected() noexcept {
+  if (collected_.exchange(true, std::memory_order_relaxed)) return;
+  try {
+    std::fprintf(stderr, "%s\n", epitaph().c_str());
+  } catch (const std::exception&) {  // no memory for the sentence
+    std::fprintf(stderr, "openreg: %s failed; no later call collected this error\n", source_);
+  }
 }
 
 std::string Failure::epitaph() const {

@@ -14,19 +14,22 @@ class Failure {
  public:
   /// `source` is the failed kernel's name, and static.
   Failure(const char* source, int device, std::int64_t stream, std::exception_ptr cause);
+  /// Nobody can collect it any more: prints what print_if_uncollected() prints.
+  ~Failure() { print_if_uncollected(); }
+  Failure(const Failure&) = delete;
+  Failure& operator=(const Failure&) = delete;
 
   /// Failures in the order in which they happened.
   std::uint64_t sequence() const noexcept { return sequence_; }
 
   /// Throws it as a CommandError. From now on it counts as collected.
   [[noreturn]] void raise();
-  bool collected() const noexcept { return collected_.load(std::memory_order_relaxed); }
-  /// Not to be raised: a call threw an older one in its place.
-  void set_collected() noexcept { collected_.store(true, std::memory_order_relaxed); }
-  /// What is printed at exit if no call collected it.
-  std::string epitaph() const;
+  /// One line on stderr, the first time, if no call has collected it.
+  void print_if_uncollected() noexcept;
 
  private:
+  std::string epitaph() const;
+
   const char* source_;
   int device_;
   std::int64_t stream_;

@@ -10,7 +10,18 @@ void Fence::complete(FailurePtr failure) noexcept {
   if (timed_) time_ = Clock::now();
 }
 
-void Fence::complete(std::exception_ptr error) noexcept { error_ = std::move(error); }
+bool Fence::complete(std::exception_ptr error) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (abandoned_) return false;
+  error_ = std::move(error);
+  return true;
+}
+
+std::exception_ptr Fence::abandon() noexcept {
+  const std::lock_guard lock(mutex_);
+  abandoned_ = true;
+  return error_;
+}
 
 Fence::Strands Fence::close() noexcept {
   fired_.store(true, std::memory_order_release);

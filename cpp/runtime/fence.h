@@ -46,8 +46,12 @@ class Fence {
   }
   /// Source's runner, before its head moves: from then on readers may look.
   void complete(FailurePtr failure) noexcept;
-  /// The same, of a command that the fence belongs to and that threw `error`.
-  void complete(std::exception_ptr error) noexcept;
+  /// The same, of a command that the fence belongs to and that threw `error`. False: its caller has
+  /// abandoned it, and the error is not the fence's.
+  bool complete(std::exception_ptr error) noexcept;
+  /// By the caller of such a command, who waits no longer: what the command has thrown, if
+  /// anything.
+  std::exception_ptr abandon() noexcept;
   /// Wakes all who wait. After the source's head has moved; by the source's runner.
   void fire() noexcept;
   /// For a fence without source: completes it, the first time.
@@ -92,6 +96,7 @@ class Fence {
   Clock::time_point time_{};
 
   std::mutex mutex_;
+  bool abandoned_ = false;
   Strands parked_;
   IntrusiveList<Waiter, &Waiter::at_fence> waiters_;
 };

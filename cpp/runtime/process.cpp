@@ -2,15 +2,23 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "runtime/address_space.h"
 #include "runtime/command.h"
 #include "runtime/error.h"
 #include "runtime/scheduler.h"
+#include "runtime/settings.h"
+#include "runtime/strand.h"
 #include "runtime/stream_pool.h"
 
 namespace openreg {
@@ -33,14 +41,45 @@ void after_fork_in_child() noexcept { g_phase.store(Phase::kForked, std::memory_
       "multiprocessing, you must use the 'spawn' start method");
 }
 
-void print_uncollected() {
+// What a program submits last and does not wait for gets this time: its failure is worth a line.
+constexpr std::chrono::seconds kGrace{1};
+constexpr std::chrono::microseconds kLook{200};
+
+struct Rest {
+  const Strand* strand;
+  std::uint64_t tail;
+};
+
+std::vector<Rest> queued() {
+  std::vector<Rest> rests;
   for (StreamPool* const pool : StreamPool::all()) {
-    for (const FailurePtr& failure : pool->take_failures()) {
-      if (failure->collected()) continue;
-      failure->set_collected();  // it may have been handed on to other streams
-      std::fprintf(stderr, "%s\n", failure->epitaph().c_str());
+    for (const Strand* const strand : pool->streams()) {
+      if (!strand->drained()) rests.push_back({strand, strand->tail.load()});
     }
   }
+  return rests;
+}
+
+// Returns when the engines have run what is queued now, or will not come to its end.
+void run_queued() {
+  const std::vector<Rest> rests = queued();
+  const auto runs = [](const Rest& rest) {
+    return rest.strand->head.load() < rest.tail && Scheduler::get().moves(*rest.strand);
+  };
+  const auto end = std::chrono::steady_clock::now() + kGrace;
+  while (std::ranges::any_of(rests, runs) && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+void print_uncollected() {
+  for (StreamPool* const pool : StreamPool::all()) {
+    for (const FailurePtr& failure : pool->failures()) failure->print_if_uncollected();
+  }
+}
+
+void print_unknown_settings() {
+  for (const std::string& line : unknown_settings()) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 void register_handlers() {
@@ -50,19 +89,22 @@ void register_handlers() {
         pthread_atfork(nullptr, nullptr, &after_fork_in_child) != 0) {
       throw Error("openreg: the system has no memory for the exit and fork handlers");
     }
+    print_unknown_settings();
   });
 }
 
 }  // namespace
 
 void shutdown() noexcept {
+  // A command that calls exit() cannot be waited for, nor those that wait for it.
+  const bool may_wait = !in_command();
+  if (may_wait && phase() == Phase::kInUse) run_queued();
   Phase before = phase();
   do {
     if (before == Phase::kShutDown || before == Phase::kForked) return;
   } while (!g_phase.compare_exchange_weak(before, Phase::kShutDown, std::memory_order_acq_rel));
   if (!g_used.load(std::memory_order_acquire)) return;
-  // A command that calls exit() cannot be waited for, nor those that wait for it.
-  Scheduler::get().stop(!in_command());
+  Scheduler::get().stop(may_wait);
   print_uncollected();
 }
 

@@ -56,6 +56,11 @@ Scheduler& Scheduler::get() {
 Scheduler::Scheduler()
     : engines_{Engines(EngineKind::kCompute, settings().engines), Engines(EngineKind::kCopy, 1)} {}
 
+bool Scheduler::moves(const Strand& strand) {
+  const std::lock_guard lock(mutex_);
+  return !is(strand, Strand::State::kParked) || strand.parked_on->done();
+}
+
 void Scheduler::schedule(Strand& strand) {
   Transition transition(*this);
   if (!is(strand, Strand::State::kIdle)) return;

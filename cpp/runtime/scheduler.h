@@ -39,6 +39,9 @@ class Scheduler {
   }
   bool stopping() const noexcept { return stopping_.load(std::memory_order_relaxed); }
 
+  /// Nothing has to happen elsewhere before the stream's next command runs.
+  bool moves(const Strand& strand);
+
   /// A producer published a command and then saw the stream idle.
   void schedule(Strand& strand);
   /// Owner: the stream has nothing to run. False: something has come, the caller owns it still.

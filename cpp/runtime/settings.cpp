@@ -1,13 +1,20 @@
 #include "runtime/settings.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cassert>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <exception>
+#include <numeric>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "runtime/error.h"
 #include "runtime/host_memory.h"
@@ -16,13 +23,25 @@ namespace openreg {
 
 namespace {
 
+constexpr std::string_view kPrefix = "TORCH_OPENREG_";
+// What may follow it. The last is read in Python.
+constexpr std::array<std::string_view, 8> kNames{"DEVICES",         "MEMORY",        "ENGINES",
+                                                 "LAUNCH_BLOCKING", "FAULT_MESSAGE", "DEBUG_MEMORY",
+                                                 "CPU_FALLBACK",    "AUTOLOAD"};
+
 constexpr int kMaxEngines = 1024;
 // From one page of memory, as segments are committed, to what an address space of 47 bits has room
 // for.
 constexpr std::size_t kMinMemory = std::size_t{2} << 20;
 constexpr std::size_t kMaxMemory = std::size_t{16} << 40;
 
+bool is_setting(std::string_view variable) {
+  return variable.starts_with(kPrefix) &&
+         std::ranges::find(kNames, variable.substr(kPrefix.size())) != kNames.end();
+}
+
 std::optional<std::string_view> environment(const char* variable) {
+  assert(is_setting(variable));
   // Safe as long as no other thread calls setenv meanwhile: the first use of a device is not the
   // time for that.
   // NOLINTNEXTLINE(concurrency-mt-unsafe)
@@ -102,6 +121,26 @@ std::optional<std::size_t> read_memory(const char* variable, int devices) {
   return *bytes;
 }
 
+// How many letters have to be inserted, removed or replaced to make one of the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest_name(std::string_view name) {
+  return *std::ranges::min_element(
+      kNames, {}, [name](std::string_view candidate) { return edit_distance(name, candidate); });
+}
+
 int default_engines() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 1, kMaxEngines);
 }
@@ -117,6 +156,7 @@ Settings read_settings() {
   result.launch_blocking = read_switch("TORCH_OPENREG_LAUNCH_BLOCKING", result.launch_blocking);
   result.fault_message = read_switch("TORCH_OPENREG_FAULT_MESSAGE", result.fault_message);
   result.debug_memory = read_switch("TORCH_OPENREG_DEBUG_MEMORY", result.debug_memory);
+  result.cpu_fallback = read_switch("TORCH_OPENREG_CPU_FALLBACK", result.cpu_fallback);
   return result;
 }
 
@@ -129,9 +169,24 @@ const Settings& settings() {
 int device_count() noexcept {
   try {
     return settings().devices;
-  } catch (...) {
+  } catch (const std::exception& error) {
+    static std::atomic_flag told = ATOMIC_FLAG_INIT;
+    if (!told.test_and_set()) std::fprintf(stderr, "%s; there are no devices\n", error.what());
     return 0;
   }
+}
+
+std::vector<std::string> unknown_settings() {
+  std::vector<std::string> lines;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view variable = text.substr(0, text.find('='));
+    if (!variable.starts_with(kPrefix) || is_setting(variable)) continue;
+    lines.push_back("openreg: " + std::string(variable) + " is not a setting; did you mean " +
+                    std::string(kPrefix) +
+                    std::string(nearest_name(variable.substr(kPrefix.size()))) + "?");
+  }
+  return lines;
 }
 
 }  // namespace openreg

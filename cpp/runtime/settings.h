@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace openreg {
 
@@ -25,14 +27,21 @@ struct Settings {
   /// TORCH_OPENREG_DEBUG_MEMORY: 0 or 1. Finds errors in the use of device memory
   /// (memory/debugger.h).
   bool debug_memory = false;
+  /// TORCH_OPENREG_CPU_FALLBACK: 0 or 1. Operators outside of aten that have a kernel for the CPU
+  /// and none for openreg run the CPU's.
+  bool cpu_fallback = true;
 };
 
 /// The settings, read from the environment once, at the first call. Thread safe.
 /// Throws Error naming the variable, its value and what is allowed; a later call throws again.
 const Settings& settings();
 
-/// Number of devices, or 0 where the settings are malformed: for callers that must not throw.
+/// Number of devices, or 0 where the settings are malformed: for callers that must not throw. The
+/// first such answer is explained by a line on stderr.
 int device_count() noexcept;
+
+/// One sentence for each variable of the environment that is named like a setting and is none.
+std::vector<std::string> unknown_settings();
 
 /// Parses settings from the present environment, without caching. For tests and for settings().
 Settings read_settings();

@@ -1,5 +1,6 @@
 #include "runtime/strand.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -95,6 +96,10 @@ void Strand::poison(FailurePtr failure) noexcept {
   if (failure_) return;
   failure_ = std::move(failure);
   poisoned.store(true, std::memory_order_release);
+}
+
+void Strand::poison(const Kernel& kernel, std::exception_ptr error) {
+  poison(std::make_shared<Failure>(kernel.name(), device_index, number, std::move(error)));
 }
 
 FailurePtr Strand::failure() const noexcept {

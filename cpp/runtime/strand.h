@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -60,6 +61,8 @@ struct Strand final : Stream {
 
   /// Runner: the commands from here on are skipped. The first failure is kept.
   void poison(FailurePtr failure) noexcept;
+  /// The same, because a command of the stream threw `error`.
+  void poison(const Kernel& kernel, std::exception_ptr error);
   /// The failure that poisons the stream, if any.
   FailurePtr failure() const noexcept;
   /// The same, and the stream is usable again.

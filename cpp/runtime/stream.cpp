@@ -1,6 +1,7 @@
 #include "runtime/stream.h"
 
-#include <algorithm>
+#include <exception>
+#include <utility>
 #include <vector>
 
 #include "runtime/fence.h"
@@ -11,6 +12,29 @@
 #include "runtime/wait.h"
 
 namespace openreg {
+
+namespace {
+
+void drain_pool(StreamPool& pool, int device) {
+  if (runs_device_here(device)) throw_self_wait();
+  // All markers first: what is submitted to one stream while we wait for another is not waited for.
+  std::vector<FenceRef> markers;
+  for (Strand* const strand : pool.streams()) {
+    if (strand->drained()) continue;
+    markers.emplace_back(new Fence(strand));
+    strand->enqueue_record(markers.back(), Strand::Bound::kExceeded);
+  }
+  for (const FenceRef& marker : markers) wait_for(Goal::fence(marker));
+}
+
+// A device that takes work; what shutdown dropped would be waited for without end.
+StreamPool& usable_pool(int device) {
+  begin_use();
+  check_usable();
+  return StreamPool::of(device);
+}
+
+}  // namespace
 
 int Stream::device() const noexcept { return Strand::of(*this).device_index; }
 std::int64_t Stream::id() const noexcept { return Strand::of(*this).number; }
@@ -28,7 +52,13 @@ void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> ar
   // Shared with the queue: a wait that is interrupted leaves it there.
   const FenceRef done(new Fence(&strand));
   strand.enqueue_run(kernel, arguments, 0, done);
-  wait_for(Goal::fence(done));
+  try {
+    wait_for(Goal::fence(done));
+  } catch (...) {
+    // Interrupted. What the command throws is the stream's now.
+    if (std::exception_ptr error = done->abandon()) strand.poison(kernel, std::move(error));
+    throw;
+  }
   if (done->error()) std::rethrow_exception(done->error());
   if (const FailurePtr earlier = done->failure_for(strand)) {
     strand.take_failure(earlier.get());
@@ -36,14 +66,24 @@ void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> ar
   }
 }
 
-bool Stream::query() const noexcept { return in_bad_fork() || Strand::of(*this).drained(); }
+bool Stream::idle() const noexcept { return in_bad_fork() || Strand::of(*this).drained(); }
+
+bool Stream::query() {
+  if (!idle()) return false;
+  if (!in_bad_fork() && !is_shut_down()) Strand::of(*this).raise_failure();
+  return true;
+}
 
 void Stream::synchronize() {
+  drain();
+  Strand::of(*this).raise_failure();
+}
+
+void Stream::drain() {
   check_usable();
   Strand& strand = Strand::of(*this);
   if (runs_here(strand)) throw_self_wait();
   wait_until_drained(strand);
-  strand.raise_failure();
 }
 
 Stream& default_stream(int device) {
@@ -68,25 +108,11 @@ Stream& find_stream(int device, std::int64_t id) {
 }
 
 void synchronize_device(int device) {
-  begin_use();
-  check_usable();  // what shutdown dropped would be waited for without end
-  StreamPool& pool = StreamPool::of(device);
-  if (runs_device_here(device)) throw_self_wait();
-  // All markers first: what is submitted to one stream while we wait for another is not waited for.
-  std::vector<FenceRef> markers;
-  for (Strand* const strand : pool.streams()) {
-    if (strand->drained()) continue;
-    markers.emplace_back(new Fence(strand));
-    strand->enqueue_record(markers.back(), Strand::Bound::kExceeded);
-  }
-  for (const FenceRef& marker : markers) wait_for(Goal::fence(marker));
-
-  const std::vector<FailurePtr> failures = pool.take_failures();
-  if (failures.empty()) return;
-  for (const FailurePtr& failure : failures) failure->set_collected();
-  const auto oldest = std::ranges::min_element(
-      failures, {}, [](const FailurePtr& failure) { return failure->sequence(); });
-  (*oldest)->raise();
+  StreamPool& pool = usable_pool(device);
+  drain_pool(pool, device);
+  if (const FailurePtr oldest = pool.take_oldest_failure()) oldest->raise();
 }
+
+void drain_device(int device) { drain_pool(usable_pool(device), device); }
 
 }  // namespace openreg

@@ -31,13 +31,20 @@ class Stream {
   /// a command of this stream.
   void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments);
 
-  /// Nothing queued and nothing running. Never throws, never waits.
-  bool query() const noexcept;
+  /// Nothing queued and nothing running. Never throws, never waits, and collects no failure.
+  bool idle() const noexcept;
+
+  /// The same, for those who use the results: throws CommandError as synchronize() does if the
+  /// stream is idle because a command failed. Never waits.
+  bool query();
 
   /// Returns when all that was submitted before the call has happened; the calling thread works
   /// meanwhile. Throws CommandError (once per failure; the stream is usable again), Error if called
   /// from a command of this stream.
   void synchronize();
+
+  /// The same for those who do not use the results: a failure stays for those who do.
+  void drain();
 
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -56,8 +63,11 @@ void destroy_stream(Stream& stream) noexcept;
 /// The live stream with this id. Throws Error if there is none.
 Stream& find_stream(int device, std::int64_t id);
 
-/// Waits for all streams of the device. Clears their errors and throws the oldest.
+/// Waits for all streams of the device and throws the oldest failure on it. Others stay, each for
+/// the next call that asks for it.
 void synchronize_device(int device);
+/// The same, and collects no failure.
+void drain_device(int device);
 
 /// What the scheduler has done so far, in the process: makes tests deterministic and explains
 /// speed.

@@ -114,16 +114,38 @@ std::vector<Strand*> StreamPool::streams() const {
   return streams_;
 }
 
-std::vector<FailurePtr> StreamPool::take_failures() {
+std::vector<FailurePtr> StreamPool::failures() const {
   std::vector<FailurePtr> failures;
   {
     const std::lock_guard lock(mutex_);
-    failures.swap(orphaned_);
+    failures = orphaned_;
   }
-  for (Strand* const strand : streams()) {
-    if (FailurePtr failure = strand->take_failure()) failures.push_back(std::move(failure));
+  for (const Strand* const strand : streams()) {
+    if (FailurePtr failure = strand->failure()) failures.push_back(std::move(failure));
   }
   return failures;
+}
+
+FailurePtr StreamPool::take_oldest_failure() {
+  while (true) {
+    const std::vector<FailurePtr> all = failures();
+    const auto oldest = std::ranges::min_element(
+        all, {}, [](const FailurePtr& failure) { return failure->sequence(); });
+    if (oldest == all.end()) return nullptr;
+    if (take(**oldest)) return *oldest;  // else another thread was quicker
+  }
+}
+
+// Whether it was there.
+bool StreamPool::take(const Failure& failure) {
+  bool taken = false;
+  for (Strand* const strand : streams()) {
+    if (strand->take_failure(&failure)) taken = true;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto orphans =
+      std::erase_if(orphaned_, [&](const FailurePtr& orphan) { return orphan.get() == &failure; });
+  return taken || orphans > 0;
 }
 
 }  // namespace openreg

@@ -27,11 +27,14 @@ class StreamPool {
 
   /// Destroyed ones too: their work and their failures are still the device's.
   std::vector<Strand*> streams() const;
-  /// Removes the failures of all streams.
-  std::vector<FailurePtr> take_failures();
+  /// The failures of all streams; one that was handed on may be there several times.
+  std::vector<FailurePtr> failures() const;
+  /// The one that happened first, removed from all streams that it poisons. Null: there is none.
+  FailurePtr take_oldest_failure();
 
  private:
   Strand* reopen(Priority priority);
+  bool take(const Failure& failure);
 
   const int device_;
   Strand* const default_;

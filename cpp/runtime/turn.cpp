@@ -3,7 +3,6 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
-#include <memory>
 #include <utility>
 
 #include "runtime/counters.h"
@@ -125,12 +124,8 @@ void Turn::run(const Record& record, Fence* fence) {
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does it at exit); this is no error
   } catch (...) {
-    if (fence) {
-      fence->complete(std::current_exception());
-      return;
-    }
-    strand_.poison(std::make_shared<Failure>(kernel.name(), strand_.device_index, strand_.number,
-                                             std::current_exception()));
+    if (fence && fence->complete(std::current_exception())) return;
+    strand_.poison(kernel, std::current_exception());
   }
 }
 

@@ -16,6 +16,7 @@
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/same_device.h"
+#include "runtime/settings.h"
 
 namespace openreg::ops {
 
@@ -138,11 +139,20 @@ at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
   return at::detail::createCPUGenerator(mixed >> 32);
 }
 
+/// PyTorch's own arithmetic is the CPU's by design. Of others nobody said that the CPU's will do.
+bool is_foreign(const c10::OperatorHandle& op) {
+  return !op.operator_name().name.starts_with("aten::");
+}
+
 void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                        c10::DispatchKey key) {
   TORCH_CHECK_NOT_IMPLEMENTED(cpu_op.hasComputedKernelForDispatchKey(key),
                               "openreg: ", op.operator_name(),
                               " has no kernel for openreg, and none for the CPU to run instead");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      settings().cpu_fallback || !is_foreign(cpu_op), "openreg: ", op.operator_name(),
+      " has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids to run the CPU's; "
+      "register one for \"openreg\" (dispatch key PrivateUse1), or move the tensors to the CPU");
 }
 
 /// Waits for the device and runs the CPU's kernel for `key` on the calling thread.
@@ -176,6 +186,7 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
   }
 
   backend::count(LaunchCounter::kSynchronous);
+  if (is_foreign(cpu_op)) backend::count(LaunchCounter::kCpuFallbacks);
   {
     const BelowAutograd below_autograd;
     cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);

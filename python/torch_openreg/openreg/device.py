@@ -22,7 +22,10 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """Number of devices (``TORCH_OPENREG_DEVICES``, 2 if unset); 0 if a setting is malformed. Never raises."""
+    """Number of devices (``TORCH_OPENREG_DEVICES``, 2 if unset).
+
+    Never raises: if a setting is malformed there is none, and a line on stderr says why.
+    """
     return _C.device_count()
 
 
@@ -106,7 +109,8 @@ def synchronize(device: DeviceLike = None) -> None:
     """Waits until all work of `device` (default: the current one) has happened; the calling thread works meanwhile.
 
     Raises:
-        torch.AcceleratorError: a command has failed since the last synchronisation.
+        torch.AcceleratorError: a command has failed and no call has raised it yet. Of several, the oldest; the next
+            call raises the next.
     """
     # torch.compile does not take a None that is passed on; here and in `current_stream`.
     torch.accelerator.synchronize() if device is None else torch.accelerator.synchronize(device)

@@ -59,10 +59,8 @@ __all__ = [
 def empty_cache() -> None:
     """Gives unused memory of all devices back to the system, after waiting for their work.
 
-    Memory of a `MemPool` that is alive stays. Does nothing before the first use of the device.
-
-    Raises:
-        torch.AcceleratorError: a command has failed since the last synchronisation.
+    Memory of a `MemPool` that is alive stays. What failed in the work is raised by the next call that waits for its
+    results. Does nothing before the first use of the device.
     """
     torch.accelerator.empty_cache()
 

@@ -198,6 +198,28 @@ TEST_F(GuardTest, AFailedCommandIsRaisedOnceByTheNextWaitAndTheStreamGoesOn) {
   EXPECT_TRUE(ran);
 }
 
+TEST_F(GuardTest, AskingWhetherWorkIsDoneRaisesWhatFailed) {
+  const auto stream = guard.getNewStream(device(1));
+  auto& source = to_runtime(stream);
+  c10::Event event(kDeviceType, c10::EventFlag::BACKEND_DEFAULT);
+  const auto fail = [&] {
+    submit(source, [] { TORCH_CHECK_INDEX(false, "index out of range in self"); });
+    event.record(stream);
+    source.drain();
+  };
+  fail();
+  EXPECT_THROW((void)guard.queryStream(stream), c10::AcceleratorError);
+  EXPECT_TRUE(guard.queryStream(stream));
+  EXPECT_TRUE(event.query());
+  fail();
+  EXPECT_THROW((void)event.query(), c10::AcceleratorError);
+  EXPECT_TRUE(event.query());
+  EXPECT_TRUE(guard.queryStream(stream));
+  fail();
+  EXPECT_THROW((void)event.elapsedTime(event), c10::AcceleratorError);
+  guard.synchronizeDevice(1);
+}
+
 TEST_F(GuardTest, NoStreamCaptures) {
   EXPECT_FALSE(guard.isStreamCapturing(guard.getStream(device(0))));
 }

@@ -18,6 +18,7 @@
 
 #include "../runtime/stream_helpers.h"
 #include "runtime/address_space.h"
+#include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
 #include "runtime/strand.h"
@@ -296,25 +297,46 @@ TEST_F(DeviceHeapTest, WhatIsOldGoesBackWhereMemoryIsAskedForAboveTheThreshold) 
 
 // --- Failures on the device ---
 
-TEST_F(DeviceHeapTest, EmptyCacheThrowsWhatFailedOnTheDeviceAndTheCacheStaysUsable) {
+TEST_F(DeviceHeapTest, EmptyCacheLeavesWhatFailedToThoseWhoWaitForTheWork) {
+  const OwnStream elsewhere(1);
   void* block = allocate(4 * kMiB, *first);
-  heap.free(block);
+  heap.record_stream(block, *elsewhere);
   fail(*second);
-  EXPECT_THROW(heap.empty_cache(), CommandError);
-  EXPECT_EQ(reserved(), 4 * kMiB);
-  EXPECT_EQ(allocate_cached(4 * kMiB, *first), block);
+  fail(*elsewhere);
   heap.free(block);
   heap.empty_cache();
   EXPECT_EQ(reserved(), 0U);
+  EXPECT_THROW(second->synchronize(), CommandError);
+  EXPECT_THROW(elsewhere->synchronize(), CommandError);
 }
 
-// Here memory is on its way to the device when the wait for that fails.
-TEST_F(DeviceHeapTest, MemoryOnItsWayBackReturnsToTheCacheWhereTheWaitFails) {
-  set_garbage_collection_threshold(0.5);
+TEST_F(DeviceHeapTest, AnAllocationThatWaitsLeavesWhatFailedToThoseWhoWaitForTheWork) {
+  const OwnStream third;
   void* block = allocate(40 * kMiB, *first);
   heap.free(block);
   fail(*second);
-  EXPECT_THROW(allocate(10 * kMiB, *second), CommandError);
+  block = allocate(50 * kMiB, *third);
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(statistics().retries, 1);
+  heap.free(block);
+  EXPECT_THROW(second->synchronize(), CommandError);
+}
+
+// Here memory is on its way to the device when the wait for that is interrupted.
+TEST_F(DeviceHeapTest, MemoryOnItsWayBackReturnsToTheCacheWhereTheWaitIsInterrupted) {
+  struct Interrupted {};
+  static std::atomic<bool> interrupt;
+  install_callbacks({.check_interrupt = [] {
+    if (interrupt.exchange(false)) throw Interrupted();
+  }});
+  set_garbage_collection_threshold(0.5);
+  void* block = allocate(40 * kMiB, *first);
+  heap.free(block);
+  ExternalEvent never_soon;
+  never_soon.wait(*second);
+  interrupt = true;
+  EXPECT_THROW(allocate(10 * kMiB, *second), Interrupted);
+  never_soon.signal();
   EXPECT_EQ(reserved(), 40 * kMiB);
   EXPECT_EQ(allocate_cached(40 * kMiB, *first), block);
   heap.free(block);

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
@@ -122,16 +123,63 @@ TEST(Failure, IsHandedOnByEventsAndRaisedByEachStream) {
   EXPECT_EQ(error_of([&] { first->synchronize(); }), "nothing");
 }
 
-TEST(Failure, AnEventOfAPoisonedStreamHappensAndItsQueryIsSilent) {
+TEST(Failure, AnEventOfAPoisonedStreamHappensAndRaisesWhenItIsWaitedFor) {
   const OwnStream stream;
   Event event;
   submit_failure(*stream, "broken");
   event.record(*stream);
-  EXPECT_TRUE(happens([&] { return event.query(); }));
-  EXPECT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_TRUE(happens([&] { return event.happened(); }));
+  EXPECT_TRUE(happens([&] { return stream->idle(); }));
   EXPECT_TRUE(contains(error_of([&] { event.synchronize(); }), "broken"));
   EXPECT_EQ(error_of([&] { event.synchronize(); }), "nothing");
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+}
+
+TEST(Failure, IsRaisedByWhoPollsTheStream) {
+  const OwnStream stream;
+  Blocker blocker(*stream);
+  submit_failure(*stream, "broken");
+  EXPECT_FALSE(stream->query());
+  blocker.open();
+  EXPECT_TRUE(
+      contains(error_of([&] { EXPECT_TRUE(happens([&] { return stream->query(); })); }), "broken"));
+  EXPECT_TRUE(stream->query());
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+}
+
+TEST(Failure, IsRaisedByWhoPollsAnEventBehindIt) {
+  const OwnStream stream;
+  Event before;
+  Event behind;
+  before.record(*stream);
+  submit_failure(*stream, "broken");
+  behind.record(*stream);
+  EXPECT_TRUE(happens([&] { return before.query(); }));
+  EXPECT_TRUE(
+      contains(error_of([&] { EXPECT_TRUE(happens([&] { return behind.query(); })); }), "broken"));
+  EXPECT_TRUE(behind.query());
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+}
+
+TEST(Failure, IsRaisedByWhoAsksForTheTimeOfAnEventBehindIt) {
+  const OwnStream stream;
+  Event begin(true);
+  Event end(true);
+  begin.record(*stream);
+  submit_failure(*stream, "broken");
+  end.record(*stream);
+  ASSERT_TRUE(happens([&] { return end.happened(); }));
+  EXPECT_TRUE(contains(error_of([&] { Event::elapsed_ms(begin, end); }), "broken"));
+  EXPECT_EQ(error_of([&] { Event::elapsed_ms(begin, end); }), "nothing");
+}
+
+TEST(Failure, StaysForItsOwnerWhereSomebodyElseDrains) {
+  const OwnStream stream;
+  submit_failure(*stream, "mine");
+  stream->drain();
+  EXPECT_TRUE(stream->idle());
+  drain_device(0);
+  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "mine"));
 }
 
 TEST(Failure, AnEventRaisesWhatFailedBeforeItOnly) {
@@ -139,7 +187,7 @@ TEST(Failure, AnEventRaisesWhatFailedBeforeItOnly) {
   Event event;
   event.record(*stream);
   submit_failure(*stream, "after the event");
-  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  ASSERT_TRUE(happens([&] { return stream->idle(); }));
   EXPECT_EQ(error_of([&] { event.synchronize(); }), "nothing");
   EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "after the event"));
 }
@@ -159,25 +207,31 @@ TEST(Failure, AWaitOfAPoisonedStreamStillWaits) {
   EXPECT_GE(scheduler_counters().parks, parks);
 }
 
-TEST(Failure, DeviceSynchronizeRaisesTheOldestAndClearsAll) {
+TEST(Failure, DeviceSynchronizeRaisesTheOldestAndLeavesTheOthers) {
   const OwnStream first;
   const OwnStream second;
+  const OwnStream third;
   const OwnStream elsewhere(1);
-  submit_failure(*second, "the oldest");
-  ASSERT_TRUE(happens([&] { return second->query(); }));
-  submit_failure(*first, "a later one");
+  const auto fail = [](Stream& stream, const char* sentence) {
+    submit_failure(stream, sentence);
+    ASSERT_TRUE(happens([&] { return stream.idle(); }));
+  };
+  fail(*second, "the oldest");
+  fail(*first, "a later one");
+  fail(*third, "the last one");
   submit_failure(*elsewhere, "another device's");
   EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "the oldest"));
-  EXPECT_EQ(error_of([] { synchronize_device(0); }), "nothing");
-  EXPECT_EQ(error_of([&] { first->synchronize(); }), "nothing");
   EXPECT_EQ(error_of([&] { second->synchronize(); }), "nothing");
+  EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "a later one"));
+  EXPECT_TRUE(contains(error_of([&] { third->synchronize(); }), "the last one"));
+  EXPECT_EQ(error_of([] { synchronize_device(0); }), "nothing");
   EXPECT_TRUE(contains(error_of([] { synchronize_device(1); }), "another device's"));
 }
 
 TEST(Failure, OfADestroyedStreamIsTheDevicesAndNotTheNextUsers) {
   Stream& stream = create_stream(0);
   submit_failure(stream, "of the last user");
-  ASSERT_TRUE(happens([&] { return stream.query(); }));
+  ASSERT_TRUE(happens([&] { return stream.idle(); }));
   destroy_stream(stream);
   std::vector<Stream*> streams;
   do {
@@ -246,6 +300,59 @@ TEST(Failure, OfACommandThatItsCallerWaitsForIsNobodyElses) {
   innocent.join();
   EXPECT_EQ(caught, kCalls);
   EXPECT_EQ(innocent_errors, 0);
+}
+
+TEST(Failure, HandedOnWithinADeviceIsRaisedByItOnce) {
+  const OwnStream first;
+  const OwnStream second;
+  Event event;
+  submit_failure(*first, "broken");
+  event.record(*first);
+  event.wait(*second);
+  EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "broken"));
+  EXPECT_EQ(error_of([] { synchronize_device(0); }), "nothing");
+}
+
+TEST(Failure, OfTwoDeviceSynchronizationsEachGetsOneOfTwo) {
+  for (int round = 0; round < 100; ++round) {
+    const OwnStream streams[2];
+    for (const auto& stream : streams) submit_failure(*stream, "broken");
+    std::atomic<int> raised{0};
+    std::vector<std::thread> hosts;
+    for (int i = 0; i < 3; ++i) {
+      hosts.emplace_back([&] { raised += error_of([] { synchronize_device(0); }) != "nothing"; });
+    }
+    for (auto& host : hosts) host.join();
+    ASSERT_EQ(raised, 2);
+  }
+}
+
+TEST(Failure, OfACommandWhoseCallerWasInterruptedIsTheStreams) {
+  struct Interrupted {};
+  const OwnStream stream;
+  static std::atomic<bool> interrupt;
+  interrupt = true;
+  install_callbacks({.check_interrupt = [] {
+    if (interrupt.exchange(false)) throw Interrupted();
+  }});
+  ExternalEvent before;
+  before.wait(*stream);
+  EXPECT_THROW(call_failure(*stream, "abandoned"), Interrupted);
+  before.signal();
+  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "abandoned"));
+}
+
+TEST(Failure, ThatNobodyCanCollectAnyMoreIsPrinted) {
+  const OwnStream stream;
+  ExternalEvent external;
+  submit_failure(*stream, "the first");
+  external.wait(*stream);
+  ::testing::internal::CaptureStderr();
+  external.signal(std::make_exception_ptr(std::runtime_error("the second")));
+  EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "the first"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "openreg: external event failed on openreg:0, stream " + std::to_string(stream->id()) +
+                ": the second; no later call collected this error\n");
 }
 
 TEST(Failure, ACallFromACommandOfItsStreamIsRefused) {

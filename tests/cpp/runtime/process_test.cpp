@@ -169,12 +169,39 @@ TEST_F(ExitDeathTest, AnErrorThatNoCallCollectedIsPrintedOnceWithItsKernel) {
         submit_failure(stream, "index 7 is out of bounds\nand a backtrace");
         event.record(stream);
         event.wait(other);  // hands the error on
-        EXPECT_TRUE(happens([&] { return stream.query() && other.query(); }));
+        EXPECT_TRUE(happens([&] { return stream.idle() && other.idle(); }));
         std::exit(0);
       },
       ExitedWithCode(0),
       "^openreg: test_function failed on openreg:0, stream 0: index 7 is out of bounds; no later "
       "call collected this error\n$");
+}
+
+TEST_F(ExitDeathTest, AnErrorOfACommandThatIsStillQueuedIsPrinted) {
+  EXPECT_EXIT(
+      {
+        Stream& first = default_stream(0);
+        Stream& second = create_stream(0);
+        auto& event = leaked<Event>();
+        for (int i = 0; i < 100; ++i) submit_nothing(first);
+        event.record(first);
+        event.wait(second);
+        submit_failure(second, "index 7 is out of bounds");
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^openreg: test_function failed .*: index 7 is out of bounds; no later");
+}
+
+TEST_F(ExitDeathTest, EachOfSeveralErrorsIsPrinted) {
+  EXPECT_EXIT(
+      {
+        submit_failure(create_stream(0), "the first");
+        submit_failure(create_stream(0), "the second");
+        submit_failure(create_stream(1), "the third");
+        EXPECT_NE(error_of([] { synchronize_device(0); }), "nothing");
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^openreg: .*the (first|second);.*\nopenreg: .*the third;[^\n]*\n$");
 }
 
 TEST_F(ExitDeathTest, AnErrorThatWasCollectedIsNotPrinted) {
@@ -186,7 +213,7 @@ TEST_F(ExitDeathTest, AnErrorThatWasCollectedIsNotPrinted) {
         submit_failure(stream, "collected");
         event.record(stream);
         event.wait(other);
-        EXPECT_TRUE(happens([&] { return other.query(); }));
+        EXPECT_TRUE(happens([&] { return other.idle(); }));
         EXPECT_NE(error_of([&] { stream.synchronize(); }), "nothing");
         std::exit(0);
       },

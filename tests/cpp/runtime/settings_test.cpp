@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/error.h"
 #include "runtime/host_memory.h"
@@ -15,9 +16,9 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kGiB = std::size_t{1} << 30;
 
-constexpr const char* kVariables[] = {"TORCH_OPENREG_DEVICES", "TORCH_OPENREG_MEMORY",
-                                      "TORCH_OPENREG_ENGINES", "TORCH_OPENREG_LAUNCH_BLOCKING",
-                                      "TORCH_OPENREG_FAULT_MESSAGE"};
+constexpr const char* kVariables[] = {
+    "TORCH_OPENREG_DEVICES",         "TORCH_OPENREG_MEMORY",        "TORCH_OPENREG_ENGINES",
+    "TORCH_OPENREG_LAUNCH_BLOCKING", "TORCH_OPENREG_FAULT_MESSAGE", "TORCH_OPENREG_CPU_FALLBACK"};
 
 class SettingsTest : public testing::Test {
  protected:
@@ -48,6 +49,7 @@ TEST_F(SettingsTest, DefaultsHoldWhereNothingIsSet) {
   EXPECT_GE(settings.engines, 1);
   EXPECT_FALSE(settings.launch_blocking);
   EXPECT_TRUE(settings.fault_message);
+  EXPECT_TRUE(settings.cpu_fallback);
 }
 
 TEST_F(SettingsTest, ReadsEveryVariable) {
@@ -56,12 +58,32 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   set("TORCH_OPENREG_ENGINES", "1024");
   set("TORCH_OPENREG_LAUNCH_BLOCKING", "1");
   set("TORCH_OPENREG_FAULT_MESSAGE", "0");
+  set("TORCH_OPENREG_CPU_FALLBACK", "0");
   const Settings settings = read_settings();
   EXPECT_EQ(settings.devices, 64);
   EXPECT_EQ(settings.memory, 3 * kGiB);
   EXPECT_EQ(settings.engines, 1024);
   EXPECT_TRUE(settings.launch_blocking);
   EXPECT_FALSE(settings.fault_message);
+  EXPECT_FALSE(settings.cpu_fallback);
+}
+
+TEST_F(SettingsTest, NamesWhatIsNoSettingAndTheNearestThatIs) {
+  for (const char* variable : kVariables) set(variable, "1");
+  set("TORCH_OPENREG_AUTOLOAD", "off");
+  EXPECT_TRUE(unknown_settings().empty());
+  const std::pair<const char*, const char*> cases[] = {
+      {"TORCH_OPENREG_DEVICE", "TORCH_OPENREG_DEVICES"},
+      {"TORCH_OPENREG_DEBUGMEMORY", "TORCH_OPENREG_DEBUG_MEMORY"},
+      {"TORCH_OPENREG_", "TORCH_OPENREG_MEMORY"},
+      {"TORCH_OPENREG_AUTO_LOAD", "TORCH_OPENREG_AUTOLOAD"}};
+  for (const auto& [variable, nearest] : cases) {
+    set(variable, "1");
+    EXPECT_EQ(unknown_settings(), std::vector{std::string("openreg: ") + variable +
+                                              " is not a setting; did you mean " + nearest + "?"});
+    unsetenv(variable);
+  }
+  unsetenv("TORCH_OPENREG_AUTOLOAD");
 }
 
 TEST_F(SettingsTest, SizesTakeBinaryUnits) {
@@ -151,9 +173,11 @@ TEST_F(SettingsDeathTest, MalformedSettingsThrowAtEveryCallAndCountNoDevices) {
             ++errors;
           }
         }
-        std::exit(errors == 2 && device_count() == 0 ? 0 : 1);
+        std::exit(errors == 2 && device_count() == 0 && device_count() == 0 ? 0 : 1);
       },
-      testing::ExitedWithCode(0), "");
+      testing::ExitedWithCode(0),
+      "^openreg: TORCH_OPENREG_DEVICES is malformed \\(got \"none\"[^\n]*; there are no "
+      "devices\n$");
 }
 
 }  // namespace

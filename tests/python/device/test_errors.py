@@ -83,8 +83,41 @@ def test_a_failure_is_raised_at_the_call_where_launches_block(run_python):
     assert "index out of range" in result.stdout
 
 
+@pytest.mark.parametrize("polled", ["torch.accelerator.current_stream()", "torch.Event('openreg')"])
+def test_polling_raises_a_failure_as_waiting_does(run_python, polled):
+    result = run_python(
+        FAIL + "fail()\n"
+        f"polled = {polled}\n"
+        "if isinstance(polled, torch.Event): polled.record()\n"
+        "try:\n"
+        "    while not polled.query(): pass\n"
+        "except torch.AcceleratorError as error: print(error)\n"
+        "assert polled.query()\n"
+        "torch.accelerator.synchronize()\n"
+    )
+    assert "failed on openreg:0, stream 0: " in result.stdout
+
+
+def test_of_two_failures_each_is_raised_once(run_python):
+    result = run_python(
+        FAIL + "for stream in (torch.Stream('openreg'), torch.Stream('openreg')):\n"
+        "    with stream: fail()\n"
+        "for _ in range(2):\n"
+        "    try: torch.accelerator.synchronize()\n"
+        "    except torch.AcceleratorError as error: print(error)\n"
+        "torch.accelerator.synchronize()\n"
+    )
+    assert re.findall(r"failed on openreg:0, stream (\d)", result.stdout) == ["1", "2"]
+    assert not result.stderr
+
+
 def test_a_failure_that_no_call_collected_is_printed_once_at_exit(run_python):
-    result = run_python(FAIL + "fail()\nwhile not torch.accelerator.current_stream().query(): pass\n")
+    result = run_python(FAIL + "fail()\ntorch.openreg.empty_cache()\n")
+    assert len(re.findall("openreg: .* failed on openreg:0", result.stderr)) == 1
+
+
+def test_a_failure_of_what_is_queued_at_exit_is_printed(run_python):
+    result = run_python(FAIL + "x = torch.ones(300, 300, device='openreg')\nfor _ in range(5): x = x @ x\nfail()\n")
     assert len(re.findall("openreg: .* failed on openreg:0", result.stderr)) == 1
 
 
@@ -110,10 +143,33 @@ def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_py
         "    try: use()\n"
         "    except RuntimeError as error: print(error)\n"
     )
-    lines = run_python(code, **{variable: value}).stdout.splitlines()
+    result = run_python(code, **{variable: value})
+    lines = result.stdout.splitlines()
     assert len(lines) == 3
+    assert result.stderr == lines[0] + "; there are no devices\n"
     for line in lines:
         assert variable in line and value in line and allowed in line
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("TORCH_OPENREG_DEVICE", "TORCH_OPENREG_DEVICES"),
+        ("TORCH_OPENREG_NUM_ENGINES", "TORCH_OPENREG_ENGINES"),
+        ("TORCH_OPENREG_LAUNCHBLOCKING", "TORCH_OPENREG_LAUNCH_BLOCKING"),
+        ("TORCH_OPENREG_memory", "TORCH_OPENREG_MEMORY"),
+    ],
+)
+def test_a_misspelt_setting_is_named_once_at_the_first_use(run_python, misspelt, meant):
+    result = run_python(
+        "import sys, torch\n"
+        "assert torch.openreg.device_count() == 2\n"
+        "print('not used yet', file=sys.stderr)\n"
+        "for i in range(2): torch.ones(1, device=f'openreg:{i}')\n",
+        **{misspelt: "1"},
+    )
+    sentence = f"openreg: {misspelt} is not a setting; did you mean {meant}?"
+    assert result.stderr.splitlines() == ["not used yet", sentence]
 
 
 def test_the_number_of_devices_is_a_setting(run_python):

@@ -135,6 +135,35 @@ def test_frees_that_wait_for_another_stream_make_room_too(run_alone):
     run_alone(pending_frees_make_room, TORCH_OPENREG_MEMORY="84MiB")
 
 
+def another_thread_makes_room():
+    import threading
+
+    failing = torch.openreg.Stream()
+    with failing:
+        index, table = torch.tensor([9], device="openreg"), torch.ones(3, 2, device="openreg")
+        torch.nn.functional.embedding(index, table)
+    del index, table
+    with torch.openreg.Stream():
+        cached = torch.empty(40 * MIB, dtype=torch.uint8, device="openreg")
+    del cached
+    sizes = []
+    thread = threading.Thread(
+        target=lambda: sizes.append(torch.empty(50 * MIB, dtype=torch.uint8, device="openreg").numel())
+    )
+    thread.start()
+    thread.join()
+    assert sizes == [50 * MIB] and torch.openreg.memory_stats()["num_alloc_retries"] == 1
+    torch.openreg.empty_cache()
+    try:
+        failing.synchronize()
+    except torch.AcceleratorError as error:
+        print(error)
+
+
+def test_an_allocation_that_waits_takes_no_stream_s_error(run_alone):
+    assert "failed on openreg:0, stream 1: " in run_alone(another_thread_makes_room, TORCH_OPENREG_MEMORY="64MiB")
+
+
 def a_fraction_limits():
     def fits(size, device=0):
         try:

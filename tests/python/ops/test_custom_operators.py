@@ -67,6 +67,41 @@ def test_a_kernel_for_the_cpu_alone_runs_over_the_devices_memory(library, x):
     assert result.device == x.device and result.tolist() == [[30.0]]
 
 
+def test_kernels_of_the_cpu_that_ran_for_the_device_are_counted(library, x):
+    library.define("for_the_cpu(Tensor x) -> Tensor")
+    library.impl("for_the_cpu", lambda t: t * 2, "CPU")
+    library.define("for_both(Tensor x) -> Tensor")
+    library.impl("for_both", lambda t: t * 2, "CompositeExplicitAutograd")
+    before = torch.openreg.launch_stats()["cpu_fallbacks"]
+    x.nonzero()  # on the calling thread, but PyTorch's own
+    operator(library, "for_both")(x)
+    assert torch.openreg.launch_stats()["cpu_fallbacks"] == before
+    operator(library, "for_the_cpu")(x)
+    assert torch.openreg.launch_stats()["cpu_fallbacks"] == before + 1
+
+
+def test_kernels_of_the_cpu_are_refused_on_request(run_python):
+    result = run_python(
+        "import torch\n"
+        "@torch.library.custom_op('openreg_fallback::twice', mutates_args=(), device_types='cpu')\n"
+        "def twice(t: torch.Tensor) -> torch.Tensor: return t * 2\n"
+        "@torch.library.custom_op('openreg_fallback::everywhere', mutates_args=())\n"
+        "def everywhere(t: torch.Tensor) -> torch.Tensor: return t * 2\n"
+        "x = torch.arange(3.0, device='openreg')\n"
+        "assert everywhere(x).tolist() == twice(x.cpu()).tolist() == [0, 2, 4]\n"
+        "assert x.nonzero().tolist() == [[1], [2]]\n"
+        "try: twice(x)\n"
+        "except NotImplementedError as error: print(error)\n"
+        "twice.register_kernel('openreg', lambda t: t * 3)\n"
+        "assert twice(x).tolist() == [0, 3, 6]\n",
+        TORCH_OPENREG_CPU_FALLBACK="0",
+    )
+    assert result.stdout.strip() == (
+        "openreg: openreg_fallback::twice has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids to run "
+        'the CPU\'s; register one for "openreg" (dispatch key PrivateUse1), or move the tensors to the CPU'
+    )
+
+
 def test_a_kernel_made_of_operators_does_not_wait(library, x):
     library.define("chain(Tensor x) -> Tensor")
     library.impl("chain", lambda t: (t.sin() @ t.t()).softmax(-1), "CompositeExplicitAutograd")
