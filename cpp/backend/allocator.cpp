@@ -77,25 +77,23 @@ c10::CachingDeviceAllocator::DeviceStats to_torch(memory::Heap& heap) {
 }
 
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, int device,
-                                      const memory::DeviceHeap::Usage& usage) {
+                                      const memory::DeviceHeap::Allocation& failed) {
   const auto size = [](auto n) { return format_size(static_cast<std::uint64_t>(n)); };
-  const auto& space = AddressSpace::get();
-  const double fraction = memory::device_heap(device).fraction();
+  const auto& usage = failed.usage;
+  const std::size_t capacity = AddressSpace::get().capacity();
   c10::reportOutOfMemoryToProfiler(usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(device));
+  const bool limited = failed.limit < capacity;
   std::ostringstream limit;
-  if (fraction < 1) {
-    limit << ", of which this process may use "
-          << size(fraction * static_cast<double>(space.capacity()));
-  }
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false, "openreg: out of memory on openreg:", device, " (tried to allocate ",
-      size(bytes), "; the device has ", size(space.capacity()), limit.str(), ": ",
-      size(usage.allocated), " are in use by tensors, ", size(usage.reserved - usage.allocated),
-      " are cached in pieces that do not fit, ", size(space.capacity() - space.mapped(device)),
-      " are free). Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
-      fraction < 1 ? " or the fraction set by set_per_process_memory_fraction" : "",
-      "; torch.openreg.memory_summary() tells more");
+  if (limited) limit << ", of which this process may use " << size(failed.limit);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of memory on openreg:", device,
+                   " (tried to allocate ", size(bytes), "; the device has ", size(capacity),
+                   limit.str(), ": ", size(usage.allocated), " are in use by tensors, ",
+                   size(usage.reserved - usage.allocated),
+                   " are cached in pieces that do not fit, ", size(failed.free),
+                   " are free). Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
+                   limited ? " or the fraction set by set_per_process_memory_fraction" : "",
+                   "; torch.openreg.memory_summary() tells more");
 }
 
 // A tensor may go in a forked child, or after shutdown: its memory is the parent's, or the
@@ -224,7 +222,7 @@ c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes) {
 }
 
 void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
-  const auto [address, usage] = translate_errors([&]() -> memory::DeviceHeap::Allocation {
+  const auto result = translate_errors([&]() -> memory::DeviceHeap::Allocation {
     check_usable();
     prepare();
     if (bytes == 0) return {};
@@ -234,10 +232,11 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
     return heap.allocate(bytes, stream, context_of_allocation());
   });
   if (bytes == 0) return nullptr;
-  if (address == nullptr) throw_out_of_memory(bytes, stream.device(), usage);
-  c10::reportMemoryUsageToProfiler(address, usage.bytes, usage.allocated, usage.reserved,
+  if (result.address == nullptr) throw_out_of_memory(bytes, stream.device(), result);
+  const auto& usage = result.usage;
+  c10::reportMemoryUsageToProfiler(result.address, usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(stream.device()));
-  return address;
+  return result.address;
 }
 
 void deallocate_raw(void* address) {

@@ -62,6 +62,10 @@ class Heap {
   /// Takes out what has been unused for longest, as much as brings what is reserved below the
   /// threshold of the policy.
   Pieces detach_oldest();
+  /// Bytes that detach_unused() would take out now, or could when no block waits for a mark.
+  std::size_t unused_bytes() const;
+  /// New memory that allocate() would ask the device for, if nothing in the cache fits.
+  std::size_t bytes_to_map(std::size_t bytes, Stream& stream);
   /// Gives them back to the device. No work may use them any more.
   void release(const Pieces& pieces);
   /// Puts them back into the cache.
@@ -141,6 +145,9 @@ class Heap {
   void delete_block(Block& block);
 
   bool within_limit(std::size_t bytes) const;
+  Segment* extensible_segment(Pool& pool, std::size_t rounded, Stream& stream);
+  template <class F>
+  void for_each_unused(PoolId pool, F f) const;
   Block* extend_segment(Pool& pool, std::size_t rounded, Stream& stream, InactiveChange& change,
                         const Context& context);
   Block* map_segment(Pool& pool, std::size_t rounded, Stream& stream, const Context& context);
