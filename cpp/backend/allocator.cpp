@@ -1,5 +1,6 @@
 #include "backend/allocator.h"
 
+#include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -167,15 +168,17 @@ class Allocator final : public c10::DeviceAllocator {
 
   // The one function behind torch.Tensor.record_stream and the guard's recordDataPtrOnStream.
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    if (data.get_context() == nullptr || data.get_deleter() != &delete_block)
-      return;  // empty, or not ours to reuse
+    // Memory that storages share until they write has another context: the owners' common one.
+    const bool ours = data.get_deleter() == &delete_block || c10::impl::cow::is_cow_data_ptr(data);
+    void* const address = data.get();
+    if (address == nullptr || !ours) return;  // empty, or not ours to reuse
     auto& user = to_runtime(stream);
     auto& heap = memory::device_heap(data.device().index());
     translate_errors([&] {
       if (auto* debugger = memory::Debugger::get()) {
-        debugger->record_stream(heap, data.get_context(), user);
+        debugger->record_stream(heap, address, user);
       } else {
-        heap.record_stream(data.get_context(), user);
+        heap.record_stream(address, user);
       }
     });
   }
@@ -237,6 +240,12 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
   c10::reportMemoryUsageToProfiler(result.address, usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(stream.device()));
   return result.address;
+}
+
+std::vector<openreg::Stream*> streams_of(const void* address) {
+  auto& heap = memory::device_heap(AddressSpace::get().device_of(address));
+  auto* const debugger = memory::Debugger::get();
+  return debugger == nullptr ? heap.streams_of(address) : debugger->streams_of(heap, address);
 }
 
 void deallocate_raw(void* address) {

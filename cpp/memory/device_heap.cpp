@@ -145,6 +145,11 @@ void DeviceHeap::record_stream(void* address, Stream& stream) {
   heap_.record_stream(address, stream);
 }
 
+std::vector<Stream*> DeviceHeap::streams_of(const void* address) {
+  const std::lock_guard lock(mutex_);
+  return heap_.streams_of(address);
+}
+
 // `detach` takes memory out of the cache under the lock. Queued work may still use it: it
 // goes when the device has done all that it had. See Note [Stream order]. Then `then` is called,
 // still under the lock that was taken to release it: nobody else can have had the room.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "memory/backoff_lock.h"
 #include "memory/heap.h"
@@ -38,6 +39,7 @@ class DeviceHeap {
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);
+  std::vector<Stream*> streams_of(const void* address);
   /// Gives unused memory back to the device: of the default pool and of pools that are given up, or
   /// only of one such. Waits for the device; throws what failed on it.
   void empty_cache(PoolId pool = {});

@@ -43,6 +43,9 @@ class Heap {
   /// The block is used by `stream` too: after free() it is not reused before the work which that
   /// has then is done. Throws as free().
   void record_stream(void* address, Stream& stream);
+  /// The streams whose work may use the block: its own, and those of record_stream(). Throws as
+  /// free().
+  std::vector<Stream*> streams_of(const void* address) const;
   /// Makes freed blocks available whose marks have passed. Allocating does it too.
   void collect();
   /// The streams whose marks blocks wait for.
@@ -140,7 +143,7 @@ class Heap {
   void remove_free(Block& block);
   Block& split(Block& block, std::size_t bytes);
   void absorb_right(Block& block);
-  Block& held_block(void* address);
+  Block& held_block(const void* address) const;
   Block& new_block();
   void delete_block(Block& block);
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "backend/denormals.h"
+#include "backend/shared_memory.h"
 #include "ops/wire/same_device.h"
 
 namespace openreg::ops {
@@ -25,7 +26,9 @@ constexpr std::uint8_t written_flag(Access access) {
 /// Where a storage's data lies. One that shares its memory until it is written (a lazy clone) gets
 /// its own here, copied in the order of the stream, before the command that writes.
 const void* memory_of(const c10::Storage& storage, Access access) {
-  return access == Access::kWrite ? storage.mutable_data() : storage.data();
+  if (access == Access::kWrite) return storage.mutable_data();
+  backend::note_read(storage);
+  return storage.data();
 }
 
 template <class Buffer>
