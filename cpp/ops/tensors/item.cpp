@@ -3,6 +3,7 @@
 
 #include "backend/library.h"
 #include "ops/launch/submit.h"
+#include "ops/wire/reach.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {
@@ -11,6 +12,7 @@ namespace {
 
 /// item(): waits for the current stream, then the host reads the element.
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  expect_memory(self);
   wait_for_device(self.device());
   const void* element = AddressSpace::get().aperture(self.const_data_ptr());
   at::Scalar scalar;

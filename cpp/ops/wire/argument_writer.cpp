@@ -11,6 +11,7 @@
 
 #include "backend/denormals.h"
 #include "backend/shared_memory.h"
+#include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
 
 namespace openreg::ops {
@@ -82,7 +83,7 @@ std::uint32_t ArgumentWriter::add_storage(const c10::Storage& storage, Access ac
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     auto& known = storages_[i];
     if (known.identity != identity) continue;
-    known.record.pointer = pointer;
+    known.record = {pointer, storage.nbytes()};  // an output may have been resized meanwhile
     known.written |= written;
     shares_written_memory_ |= known.written;
     return static_cast<std::uint32_t>(i);
@@ -122,6 +123,7 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
 }
 
 void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
+  expect_memory(cpu_tensor);
   const std::size_t nbytes = cpu_tensor.nbytes();
   const auto at = append(payload_, nbytes ? cpu_tensor.const_data_ptr() : nullptr, nbytes, 16);
   // The identity of the place in the payload: its number, which no address of a StorageImpl equals.
@@ -280,6 +282,8 @@ std::span<const std::byte> ArgumentWriter::finish(std::uint64_t plan) {
   }
   auto* tensor = begin + tensors_at;
   for (const auto& each : tensors_) {
+    expect_memory(*each.identity, each.record.storage_offset,
+                  storages_[each.record.storage].record.nbytes);
     std::memcpy(tensor, &each.record, sizeof(TensorRecord));
     tensor += sizeof(TensorRecord);
   }
