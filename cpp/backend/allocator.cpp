@@ -1,5 +1,6 @@
 #include "backend/allocator.h"
 
+#include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -77,25 +78,23 @@ c10::CachingDeviceAllocator::DeviceStats to_torch(memory::Heap& heap) {
 }
 
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, int device,
-                                      const memory::DeviceHeap::Usage& usage) {
+                                      const memory::DeviceHeap::Allocation& failed) {
   const auto size = [](auto n) { return format_size(static_cast<std::uint64_t>(n)); };
-  const auto& space = AddressSpace::get();
-  const double fraction = memory::device_heap(device).fraction();
+  const auto& usage = failed.usage;
+  const std::size_t capacity = AddressSpace::get().capacity();
   c10::reportOutOfMemoryToProfiler(usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(device));
+  const bool limited = failed.limit < capacity;
   std::ostringstream limit;
-  if (fraction < 1) {
-    limit << ", of which this process may use "
-          << size(fraction * static_cast<double>(space.capacity()));
-  }
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false, "openreg: out of memory on openreg:", device, " (tried to allocate ",
-      size(bytes), "; the device has ", size(space.capacity()), limit.str(), ": ",
-      size(usage.allocated), " are in use by tensors, ", size(usage.reserved - usage.allocated),
-      " are cached in pieces that do not fit, ", size(space.capacity() - space.mapped(device)),
-      " are free). Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
-      fraction < 1 ? " or the fraction set by set_per_process_memory_fraction" : "",
-      "; torch.openreg.memory_summary() tells more");
+  if (limited) limit << ", of which this process may use " << size(failed.limit);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of memory on openreg:", device,
+                   " (tried to allocate ", size(bytes), "; the device has ", size(capacity),
+                   limit.str(), ": ", size(usage.allocated), " are in use by tensors, ",
+                   size(usage.reserved - usage.allocated),
+                   " are cached in pieces that do not fit, ", size(failed.free),
+                   " are free). Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
+                   limited ? " or the fraction set by set_per_process_memory_fraction" : "",
+                   "; torch.openreg.memory_summary() tells more");
 }
 
 // A tensor may go in a forked child, or after shutdown: its memory is the parent's, or the
@@ -169,15 +168,17 @@ class Allocator final : public c10::DeviceAllocator {
 
   // The one function behind torch.Tensor.record_stream and the guard's recordDataPtrOnStream.
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    if (data.get_context() == nullptr || data.get_deleter() != &delete_block)
-      return;  // empty, or not ours to reuse
+    // Memory that storages share until they write has another context: the owners' common one.
+    const bool ours = data.get_deleter() == &delete_block || c10::impl::cow::is_cow_data_ptr(data);
+    void* const address = data.get();
+    if (address == nullptr || !ours) return;  // empty, or not ours to reuse
     auto& user = to_runtime(stream);
     auto& heap = memory::device_heap(data.device().index());
     translate_errors([&] {
       if (auto* debugger = memory::Debugger::get()) {
-        debugger->record_stream(heap, data.get_context(), user);
+        debugger->record_stream(heap, address, user);
       } else {
-        heap.record_stream(data.get_context(), user);
+        heap.record_stream(address, user);
       }
     });
   }
@@ -224,7 +225,7 @@ c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes) {
 }
 
 void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
-  const auto [address, usage] = translate_errors([&]() -> memory::DeviceHeap::Allocation {
+  const auto result = translate_errors([&]() -> memory::DeviceHeap::Allocation {
     check_usable();
     prepare();
     if (bytes == 0) return {};
@@ -234,10 +235,17 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
     return heap.allocate(bytes, stream, context_of_allocation());
   });
   if (bytes == 0) return nullptr;
-  if (address == nullptr) throw_out_of_memory(bytes, stream.device(), usage);
-  c10::reportMemoryUsageToProfiler(address, usage.bytes, usage.allocated, usage.reserved,
+  if (result.address == nullptr) throw_out_of_memory(bytes, stream.device(), result);
+  const auto& usage = result.usage;
+  c10::reportMemoryUsageToProfiler(result.address, usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(stream.device()));
-  return address;
+  return result.address;
+}
+
+std::vector<openreg::Stream*> streams_of(const void* address) {
+  auto& heap = memory::device_heap(AddressSpace::get().device_of(address));
+  auto* const debugger = memory::Debugger::get();
+  return debugger == nullptr ? heap.streams_of(address) : debugger->streams_of(heap, address);
 }
 
 void deallocate_raw(void* address) {

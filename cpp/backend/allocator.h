@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <cstddef>
+#include <vector>
 
 namespace openreg {
 class Stream;
@@ -17,6 +18,10 @@ c10::DeviceAllocator& device_allocator();
 
 /// The same for the work of `stream`, whatever is current. Throws c10::OutOfMemoryError.
 c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes);
+
+/// The streams whose work may use the memory that begins at `address`: the one that it was
+/// allocated for, and those that were recorded. Throws openreg::Error if it is not in use.
+std::vector<openreg::Stream*> streams_of(const void* address);
 
 /// Device memory without a tensor: `bytes` on the device of `stream` for its work; nullptr for no
 /// bytes. Throws c10::OutOfMemoryError.

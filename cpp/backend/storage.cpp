@@ -72,6 +72,7 @@ void resize_storage(const c10::Storage& storage, std::size_t bytes) {
   // The old memory goes now, and may belong to another stream than the one that copies.
   device_allocator().recordStream(impl.data_ptr(), to_torch(current_stream()));
   impl.set_data_ptr_noswap(std::move(memory));
+  impl.clear_materializer();  // what it may have shared is the others' now
   impl.set_nbytes(bytes);
 }
 

@@ -306,6 +306,16 @@ void Debugger::record_stream(DeviceHeap& heap, void* address, Stream& stream) {
   heap.record_stream(block, stream);
 }
 
+std::vector<Stream*> Debugger::streams_of(DeviceHeap& heap, const void* address) {
+  const void* block = address;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = held_.find(static_cast<const std::byte*>(address));
+    if (found != held_.end()) block = records_.at(found->second).block;
+  }
+  return heap.streams_of(block);
+}
+
 void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
                       const std::function<void()>& enqueue) {
   std::vector<std::uint64_t> foreign;

@@ -35,6 +35,7 @@ class Debugger {
   DeviceHeap::Usage free(DeviceHeap& heap, void* address, std::string where,
                          const Context& context = {});
   void record_stream(DeviceHeap& heap, void* address, Stream& stream);
+  std::vector<Stream*> streams_of(DeviceHeap& heap, const void* address);
 
   /// Around the submission of a command that uses `memory`, which begins where blocks do; what is
   /// not of this device's blocks is ignored. Throws Error, and submits nothing, if it has been

@@ -1,5 +1,6 @@
 #include "memory/device_heap.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -43,6 +44,14 @@ class RuntimeBacking final : public Backing {
   int device_;
 };
 
+auto detaching_unused(PoolId pool = {}) {
+  return [pool](Heap& heap) {
+    ++heap.statistics().synchronizations;
+    heap.collect();
+    return heap.detach_unused(pool);
+  };
+}
+
 }  // namespace
 
 DeviceHeap::DeviceHeap(int device)
@@ -53,10 +62,9 @@ DeviceHeap::Usage DeviceHeap::usage(std::int64_t bytes) {
   return {bytes, statistics.allocated_bytes.current(), statistics.reserved_bytes.current()};
 }
 
-// Under the lock, `take` gives the address or nullptr.
+// `take` gives the address or nullptr.
 template <class Take>
 bool DeviceHeap::attempt(Allocation& result, Take take) {
-  const std::lock_guard lock(mutex_);
   const auto before = heap_.statistics().allocated_bytes.current();
   result.address = take(heap_);
   result.usage = usage(heap_.statistics().allocated_bytes.current() - before);
@@ -67,35 +75,64 @@ DeviceHeap::Allocation DeviceHeap::allocate(std::size_t bytes, Stream& stream,
                                             const Context& context) {
   Allocation result;
   const auto cached = [&](Heap& heap) { return heap.allocate_cached(bytes, stream, context); };
-  if (attempt(result, cached)) return result;
+  if (locked([&](Heap&) { return attempt(result, cached); })) return result;
   return allocate_slowly(bytes, stream, context);
 }
 
-// What is tried is what CUDA's allocator tries, in its order.
+// What is tried is what CUDA's allocator tries, in its order. That one keeps its lock meanwhile;
+// here others go on, and may have taken and freed memory while this thread waited. So it is tried
+// again until there is room, or is none at one moment.
 DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& stream,
                                                    const Context& context) {
-  const std::size_t capacity = AddressSpace::get().capacity();
-  const auto limit = locked([&](Heap& heap) {
-    heap.set_limit(static_cast<std::size_t>(fraction_ * static_cast<double>(capacity)));
-    return heap.limit();
-  });
   Allocation result;
   const auto mapped = [&](Heap& heap) { return heap.allocate(bytes, stream, context); };
-  if (bytes <= limit) {  // else giving the cache back cannot help
-    give_back([](Heap& heap) { return heap.detach_oldest(); });
-    if (attempt(result, mapped)) return result;
-    give_back([&](Heap& heap) { return heap.detach_oversize(bytes, stream); });
-    if (attempt(result, mapped)) return result;
-    empty_cache();
-    locked([](Heap& heap) { ++heap.statistics().retries; });
-    if (attempt(result, mapped)) return result;
-    const auto last = [&](Heap& heap) { return heap.allocate_last_resort(bytes, stream, context); };
-    if (attempt(result, last)) return result;
+  const auto try_mapped = [&] { return attempt(result, mapped); };
+  {
+    const std::lock_guard lock(mutex_);
+    const auto capacity = static_cast<double>(AddressSpace::get().capacity());
+    heap_.set_limit(static_cast<std::size_t>(fraction_ * capacity));
+    if (bytes > heap_.limit()) return fail(bytes, stream, context);  // whatever is given back
   }
-  const std::size_t free = capacity - AddressSpace::get().mapped(device_);
-  const std::lock_guard lock(mutex_);
+  give_back([](Heap& heap) { return heap.detach_oldest(); }, try_mapped);
+  if (result.address != nullptr) return result;
+  give_back([&](Heap& heap) { return heap.detach_oversize(bytes, stream); }, try_mapped);
+  if (result.address != nullptr) return result;
+  locked([](Heap& heap) { ++heap.statistics().retries; });
+  for (bool ended = false; !ended;) {
+    wait_for_users();
+    give_back(detaching_unused(), [&] {
+      ended = try_mapped() || !can_make_room(bytes, stream);
+      if (!ended || result.address != nullptr) return;
+      const auto last = [&](Heap& heap) {
+        return heap.allocate_last_resort(bytes, stream, context);
+      };
+      if (!attempt(result, last)) result = fail(bytes, stream, context);
+    });
+  }
+  return result;
+}
+
+// What is unused now, and what becomes so when streams have done their work, would be enough.
+bool DeviceHeap::can_make_room(std::size_t bytes, Stream& stream) {
+  std::size_t unused = heap_.unused_bytes();
+  for (const auto& [number, pieces] : leaving_) {
+    for (const Block* piece : pieces) unused += piece->bytes;
+  }
+  const auto reserved = static_cast<std::size_t>(heap_.statistics().reserved_bytes.current());
+  const std::size_t below_limit = heap_.limit() - std::min(heap_.limit(), reserved);
+  const std::size_t room = std::min(below_limit, free_on_device());
+  return unused > 0 && room + unused >= heap_.bytes_to_map(bytes, stream);
+}
+
+DeviceHeap::Allocation DeviceHeap::fail(std::size_t bytes, Stream& stream, const Context& context) {
+  const std::size_t free = free_on_device();
   heap_.out_of_memory(bytes, free, stream, context);
-  return {nullptr, usage(static_cast<std::int64_t>(bytes))};
+  return {nullptr, usage(signed_bytes(bytes)), free, heap_.limit()};
+}
+
+std::size_t DeviceHeap::free_on_device() const {
+  const auto& space = AddressSpace::get();
+  return space.capacity() - space.mapped(device_);
 }
 
 DeviceHeap::Usage DeviceHeap::free(void* address, const Context& context) {
@@ -108,33 +145,63 @@ void DeviceHeap::record_stream(void* address, Stream& stream) {
   heap_.record_stream(address, stream);
 }
 
+std::vector<Stream*> DeviceHeap::streams_of(const void* address) {
+  const std::lock_guard lock(mutex_);
+  return heap_.streams_of(address);
+}
+
 // `detach` takes memory out of the cache under the lock. Queued work may still use it: it
-// goes when the device has done all that it had. See Note [Stream order].
-template <class Detach>
-void DeviceHeap::give_back(Detach detach) {
-  const auto pieces = locked(detach);
-  if (pieces.empty()) return;
-  try {
-    drain_device(device_);
-  } catch (...) {
-    locked([&](Heap& heap) { heap.restore(pieces); });
-    throw;
+// goes when the device has done all that it had. See Note [Stream order]. Then `then` is called,
+// still under the lock that was taken to release it: nobody else can have had the room.
+template <class Detach, class Then>
+void DeviceHeap::give_back(Detach detach, Then then) {
+  const auto number = locked([&](Heap& heap) -> std::uint64_t {
+    auto pieces = detach(heap);
+    if (pieces.empty()) return 0;
+    leaving_.push_back({++detachments_, std::move(pieces)});
+    return detachments_;
+  });
+  if (number != 0) {
+    try {
+      drain_device(device_);
+    } catch (...) {
+      locked([&](Heap& heap) {
+        const auto own = std::ranges::find(leaving_, number, &Leaving::number);
+        if (own == leaving_.end()) return;
+        heap.restore(own->pieces);
+        leaving_.erase(own);
+      });
+      throw;
+    }
   }
-  locked([&](Heap& heap) { heap.release(pieces); });
+  locked([&](Heap&) {
+    release_until(number);
+    then();
+  });
+}
+
+// After a wait for the device that began when `number` was the newest.
+void DeviceHeap::release_until(std::uint64_t number) {
+  for (; !leaving_.empty() && leaving_.front().number <= number; leaving_.pop_front())
+    heap_.release(leaving_.front().pieces);
+}
+
+// Makes the blocks available that other streams used. Streams of other devices may be among them.
+void DeviceHeap::wait_for_users() {
+  const auto number = locked([&](Heap&) { return detachments_; });
+  drain_device(device_);
+  const auto others = locked([&](Heap& heap) {
+    release_until(number);
+    return heap.awaited_streams();
+  });
+  for (Stream* stream : others) {
+    if (stream->device() != device_) stream->drain();
+  }
 }
 
 void DeviceHeap::empty_cache(PoolId pool) {
-  // First the blocks that other streams used, which these waits make available. Streams of other
-  // devices may be among them.
-  drain_device(device_);
-  for (Stream* stream : locked([](Heap& heap) { return heap.awaited_streams(); })) {
-    if (stream->device() != device_) stream->drain();
-  }
-  give_back([&](Heap& heap) {
-    ++heap.statistics().synchronizations;
-    heap.collect();
-    return heap.detach_unused(pool);
-  });
+  wait_for_users();
+  give_back(detaching_unused(pool), [] {});
 }
 
 void DeviceHeap::set_fraction(double fraction) {

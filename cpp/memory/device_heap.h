@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "memory/backoff_lock.h"
 #include "memory/heap.h"
@@ -26,12 +28,18 @@ class DeviceHeap {
   struct Allocation {
     void* address = nullptr;  ///< nullptr: out of memory, also after the cache was given back
     Usage usage;
+    // Without an address, and of the same moment as `usage`:
+    std::size_t free = 0;   ///< bytes of the device that nobody has
+    std::size_t limit = 0;  ///< bytes that may be reserved
   };
 
-  /// `bytes` > 0. Out of memory, it waits for the device, gives the cache back, and tries again.
+  /// `bytes` > 0. Out of memory, it waits for the device, gives the cache back, and tries again. It
+  /// fails only if at one moment what is free and all that could go back are not enough, whatever
+  /// other threads do meanwhile.
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);
+  std::vector<Stream*> streams_of(const void* address);
   /// Gives unused memory back to the device: of the default pool and of pools that are given up, or
   /// only of one such. Waits for the device; what failed on it stays for those who wait for the
   /// results.
@@ -49,17 +57,32 @@ class DeviceHeap {
   }
 
  private:
+  // Memory on its way back to the device. Whoever has waited for the device since releases it: a
+  // thread that is short of memory does not depend on the one that detached it.
+  struct Leaving {
+    std::uint64_t number;
+    Heap::Pieces pieces;
+  };
+
+  template <class Detach, class Then>
+  void give_back(Detach detach, Then then);
+  void wait_for_users();
+  Allocation allocate_slowly(std::size_t bytes, Stream& stream, const Context& context);
+  // Under the lock:
   template <class Take>
   bool attempt(Allocation& result, Take take);
-  template <class Detach>
-  void give_back(Detach detach);
-  Allocation allocate_slowly(std::size_t bytes, Stream& stream, const Context& context);
-  Usage usage(std::int64_t bytes);  // under the lock
+  bool can_make_room(std::size_t bytes, Stream& stream);
+  Allocation fail(std::size_t bytes, Stream& stream, const Context& context);
+  void release_until(std::uint64_t number);
+  std::size_t free_on_device() const;
+  Usage usage(std::int64_t bytes);
 
   const int device_;
   std::unique_ptr<Backing> backing_;
   BackoffLock mutex_;  // guards what follows; never held while waiting
   Heap heap_;
+  std::deque<Leaving> leaving_;    // in the order of their numbers
+  std::uint64_t detachments_ = 0;  // so far; the number of the newest
   double fraction_ = 1;
 };
 

@@ -160,6 +160,13 @@ void Heap::record_stream(void* address, Stream& stream) {
   block.users.push_back(&stream);
 }
 
+std::vector<Stream*> Heap::streams_of(const void* address) const {
+  const auto& block = held_block(address);
+  auto streams = block.users;
+  streams.push_back(block.segment->stream);
+  return streams;
+}
+
 void Heap::collect() {
   for (auto it = pending_.begin(); it != pending_.end();) {
     auto& queue = it->second;
@@ -213,7 +220,7 @@ void Heap::restore(const Pieces& pieces) {
   for (auto* piece : pieces) merge_and_insert(*piece);
 }
 
-inline Block& Heap::held_block(void* address) {
+inline Block& Heap::held_block(const void* address) const {
   Block* block = held_.find(address);
   if (block == nullptr) throw_not_held(address);
   return *block;

@@ -43,6 +43,9 @@ class Heap {
   /// The block is used by `stream` too: after free() it is not reused before the work which that
   /// has then is done. Throws as free().
   void record_stream(void* address, Stream& stream);
+  /// The streams whose work may use the block: its own, and those of record_stream(). Throws as
+  /// free().
+  std::vector<Stream*> streams_of(const void* address) const;
   /// Makes freed blocks available whose marks have passed. Allocating does it too.
   void collect();
   /// The streams whose marks blocks wait for.
@@ -62,6 +65,10 @@ class Heap {
   /// Takes out what has been unused for longest, as much as brings what is reserved below the
   /// threshold of the policy.
   Pieces detach_oldest();
+  /// Bytes that detach_unused() would take out now, or could when no block waits for a mark.
+  std::size_t unused_bytes() const;
+  /// New memory that allocate() would ask the device for, if nothing in the cache fits.
+  std::size_t bytes_to_map(std::size_t bytes, Stream& stream);
   /// Gives them back to the device. No work may use them any more.
   void release(const Pieces& pieces);
   /// Puts them back into the cache.
@@ -136,11 +143,14 @@ class Heap {
   void remove_free(Block& block);
   Block& split(Block& block, std::size_t bytes);
   void absorb_right(Block& block);
-  Block& held_block(void* address);
+  Block& held_block(const void* address) const;
   Block& new_block();
   void delete_block(Block& block);
 
   bool within_limit(std::size_t bytes) const;
+  Segment* extensible_segment(Pool& pool, std::size_t rounded, Stream& stream);
+  template <class F>
+  void for_each_unused(PoolId pool, F f) const;
   Block* extend_segment(Pool& pool, std::size_t rounded, Stream& stream, InactiveChange& change,
                         const Context& context);
   Block* map_segment(Pool& pool, std::size_t rounded, Stream& stream, const Context& context);

@@ -33,6 +33,13 @@ std::size_t inner_bytes(const Block& block) {
   return block.bytes < edges ? 0 : block.bytes - edges;
 }
 
+// By how much a segment has to grow so that its last block can be one of `rounded` bytes, which
+// nothing in it is yet.
+std::size_t bytes_missing(const Segment& segment, std::size_t rounded) {
+  const Block& last = *segment.last;
+  return round_up(rounded - (last.state == Block::State::kFree ? last.bytes : 0), kSegmentBytes);
+}
+
 }  // namespace
 
 bool Heap::within_limit(std::size_t bytes) const {
@@ -40,16 +47,28 @@ bool Heap::within_limit(std::size_t bytes) const {
   return reserved <= limit_ && bytes <= limit_ - reserved;
 }
 
+// The stream's newest segment, if such a block may lie in one that grows.
+Segment* Heap::extensible_segment(Pool& pool, std::size_t rounded, Stream& stream) {
+  if (pool.no_split || policy_.is_oversize(round_up(rounded, kSegmentBytes))) return nullptr;
+  return pool.share(stream, class_of(rounded)).growing;
+}
+
+std::size_t Heap::bytes_to_map(std::size_t bytes, Stream& stream) {
+  const std::size_t rounded = policy_.round(bytes);
+  const auto* segment = extensible_segment(route(stream), rounded, stream);
+  if (segment == nullptr) return round_up(rounded, kSegmentBytes);
+  return bytes_missing(*segment, rounded);
+}
+
 // A free block of at least `rounded` bytes at the end of the stream's newest segment, in no list;
 // nullptr where it cannot be extended.
 Block* Heap::extend_segment(Pool& pool, std::size_t rounded, Stream& stream, InactiveChange& change,
                             const Context& context) {
-  if (pool.no_split || policy_.is_oversize(round_up(rounded, kSegmentBytes))) return nullptr;
-  auto* segment = pool.share(stream, class_of(rounded)).growing;
+  auto* segment = extensible_segment(pool, rounded, stream);
   if (segment == nullptr) return nullptr;
   Block* last = segment->last;
   const bool last_is_free = last->state == Block::State::kFree;
-  const std::size_t bytes = round_up(rounded - (last_is_free ? last->bytes : 0), kSegmentBytes);
+  const std::size_t bytes = bytes_missing(*segment, rounded);
   if (!within_limit(bytes) || !backing_.extend(segment->end(), bytes)) return nullptr;
 
   history_.record(Action::kSegmentMap, segment->end(), bytes, &stream, pool.id(), context);
@@ -160,16 +179,27 @@ Block* Heap::detach_inner_part(Block& block) {
   return piece;
 }
 
+// Free blocks of the default pool and of those that the program has given up; with an id, of that
+// one if it has been given up.
+template <class F>
+void Heap::for_each_unused(PoolId id, F f) const {
+  if (id == PoolId{}) default_pool_.for_each_free(f);
+  for (const auto& [pool_id, pool] : private_pools_) {
+    if (pool.uses == 0 && (id == PoolId{} || id == pool_id)) pool.for_each_free(f);
+  }
+}
+
 Heap::Pieces Heap::detach_unused(PoolId id) {
   return detach([&](std::vector<Block*>& blocks) {
-    const auto add = [&](const Pool& pool) {
-      pool.for_each_free([&](Block& block) { blocks.push_back(&block); });
-    };
-    if (id == PoolId{}) add(default_pool_);
-    for (const auto& [pool_id, pool] : private_pools_) {
-      if (pool.uses == 0 && (id == PoolId{} || id == pool_id)) add(pool);
-    }
+    for_each_unused(id, [&](Block& block) { blocks.push_back(&block); });
   });
+}
+
+std::size_t Heap::unused_bytes() const {
+  const auto pending = statistics_.active_bytes.current() - statistics_.allocated_bytes.current();
+  auto bytes = static_cast<std::size_t>(pending);
+  for_each_unused({}, [&](const Block& block) { bytes += inner_bytes(block); });
+  return bytes;
 }
 
 Heap::Pieces Heap::detach_oversize(std::size_t bytes, Stream& stream) {

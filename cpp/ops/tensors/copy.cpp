@@ -1,4 +1,3 @@
-#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
@@ -16,7 +15,7 @@
 #include "backend/stream.h"
 #include "ops/launch/submit.h"
 #include "ops/tensors/cpu_alias.h"
-#include "ops/tensors/storage.h"
+#include "ops/wire/reach.h"
 #include "runtime/event.h"
 
 namespace openreg::ops {
@@ -51,18 +50,6 @@ const OpKernel& kernel_between_memories(const at::Tensor& destination) {
   return destination.nbytes() >= kLong ? transfer_kernel : copy_kernel;
 }
 
-/// Storages can be resized below the tensors on them (FSDP frees memory that way). Neither ATen nor
-/// the device looks at that when it copies.
-void check_has_memory(const at::Tensor& tensor) {
-  if (tensor.numel() == 0 || tensor._is_zerotensor()) return;
-  const auto needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
-                                                       tensor.itemsize(), tensor.storage_offset());
-  TORCH_CHECK(
-      tensor.storage().nbytes() >= needed,
-      "openreg: a tensor whose storage has been resized cannot be copied (got a storage of ",
-      tensor.storage().nbytes(), " bytes, expected ", needed, " or more)");
-}
-
 /// What ATen checks of a copy before it copies, with its sentences.
 void check_copy(const at::Tensor& source, const at::Tensor& destination) {
   if (source.sizes() != destination.sizes() &&
@@ -75,8 +62,8 @@ void check_copy(const at::Tensor& source, const at::Tensor& destination) {
         .check_all_same_device(false)
         .build();
   }
-  check_has_memory(source);
-  check_has_memory(destination);
+  if (!source._is_zerotensor()) expect_memory(source);
+  expect_memory(destination);
   at::assert_no_internal_overlap(destination);
   if (source.device() == destination.device()) at::assert_no_partial_overlap(destination, source);
 }

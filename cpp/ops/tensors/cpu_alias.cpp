@@ -12,6 +12,7 @@
 #include "ops/tensors/factories.h"
 #include "ops/tensors/storage.h"
 #include "ops/tensors/tensor_parts.h"
+#include "ops/wire/reach.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {
@@ -46,6 +47,7 @@ at::Tensor CpuAliases::alias(const at::Tensor& tensor) {
   }
   auto parts = parts_of(tensor);
   for (auto& part : parts) part = alias(part);
+  if (tensor.has_storage()) expect_memory(tensor);
   auto storage = tensor.has_storage() ? storage_pair(tensor.storage()).cpu : c10::Storage();
   auto cpu = rebuild(tensor, std::move(storage), parts, c10::BackendComponent::CPUBit);
   cpu.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(

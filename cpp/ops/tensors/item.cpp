@@ -4,6 +4,7 @@
 
 #include "backend/library.h"
 #include "ops/launch/submit.h"
+#include "ops/wire/reach.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {
@@ -13,6 +14,7 @@ namespace {
 /// item(): waits for the current stream, then the host reads the element.
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
+  expect_memory(self);
   wait_for_device(self.device());
   const void* element = AddressSpace::get().aperture(self.const_data_ptr());
   at::Scalar scalar;

@@ -10,6 +10,8 @@
 #include <algorithm>
 
 #include "backend/denormals.h"
+#include "backend/shared_memory.h"
+#include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
 
 namespace openreg::ops {
@@ -25,7 +27,9 @@ constexpr std::uint8_t written_flag(Access access) {
 /// Where a storage's data lies. One that shares its memory until it is written (a lazy clone) gets
 /// its own here, copied in the order of the stream, before the command that writes.
 const void* memory_of(const c10::Storage& storage, Access access) {
-  return access == Access::kWrite ? storage.mutable_data() : storage.data();
+  if (access == Access::kWrite) return storage.mutable_data();
+  backend::note_read(storage);
+  return storage.data();
 }
 
 template <class Buffer>
@@ -79,7 +83,7 @@ std::uint32_t ArgumentWriter::add_storage(const c10::Storage& storage, Access ac
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     auto& known = storages_[i];
     if (known.identity != identity) continue;
-    known.record.pointer = pointer;
+    known.record = {pointer, storage.nbytes()};  // an output may have been resized meanwhile
     known.written |= written;
     shares_written_memory_ |= known.written;
     return static_cast<std::uint32_t>(i);
@@ -119,6 +123,7 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
 }
 
 void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
+  expect_memory(cpu_tensor);
   const std::size_t nbytes = cpu_tensor.nbytes();
   const auto at = append(payload_, nbytes ? cpu_tensor.const_data_ptr() : nullptr, nbytes, 16);
   // The identity of the place in the payload: its number, which no address of a StorageImpl equals.
@@ -277,6 +282,8 @@ std::span<const std::byte> ArgumentWriter::finish(std::uint64_t plan) {
   }
   auto* tensor = begin + tensors_at;
   for (const auto& each : tensors_) {
+    expect_memory(*each.identity, each.record.storage_offset,
+                  storages_[each.record.storage].record.nbytes);
     std::memcpy(tensor, &each.record, sizeof(TensorRecord));
     tensor += sizeof(TensorRecord);
   }

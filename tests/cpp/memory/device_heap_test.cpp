@@ -221,6 +221,8 @@ TEST_F(DeviceHeapTest, WhereNothingHelpsTheAnswerIsNoAddressAndNothingIsLost) {
   EXPECT_EQ(failed.usage.bytes, signed_bytes(40 * kMiB));
   EXPECT_EQ(failed.usage.allocated, signed_bytes(30 * kMiB));
   EXPECT_EQ(failed.usage.reserved, signed_bytes(30 * kMiB));
+  EXPECT_EQ(failed.free, 34 * kMiB);
+  EXPECT_EQ(failed.limit, 64 * kMiB);
   EXPECT_EQ(statistics().retries, 1);
   EXPECT_EQ(statistics().out_of_memory, 1);
   EXPECT_EQ(statistics().allocation.all(), (Counter{1, 2, 2, 1}));
@@ -476,6 +478,61 @@ TEST_F(DeviceHeapThreadsTest, NobodyIsGivenMemoryThatOthersUseWhereItIsShort) {
   heap.set_fraction(0.5);
   run(4 * kMiB, 60);
   EXPECT_GT(statistics().retries, 0);
+}
+
+// Together they have 48 of the 64 MiB in use at the most, and cache what they can.
+TEST_F(DeviceHeapThreadsTest, NoRequestFailsWhereWhatIsInUseLeavesRoom) {
+  std::atomic<int> failures = 0;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, seed = testing::seed() + i] {
+      std::mt19937 random(seed);
+      const OwnStream own;
+      const std::array<Stream*, 3> streams{&*own, &*first, &*second};
+      for (int round = 0; round < 300; ++round) {
+        std::array<void*, 3> blocks{};
+        for (auto& block : blocks) {
+          block = allocate(2 * kMiB, *streams[random() % streams.size()]);
+          if (block == nullptr) {
+            ++failures;
+            continue;
+          }
+          auto& user = *streams[random() % streams.size()];
+          submit_nothing(user);
+          heap.record_stream(block, user);
+        }
+        for (void* block : blocks) {
+          if (block != nullptr) heap.free(block);
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(statistics().out_of_memory, 0);
+  EXPECT_GT(statistics().retries, 0);
+}
+
+TEST_F(DeviceHeapThreadsTest, ARequestThatHasNoRoomFailsWhileOthersAllocateAndFree) {
+  void* const held = allocate(20 * kMiB, *first);
+  std::atomic<bool> done = false;
+  std::vector<std::thread> others;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    others.emplace_back([&] {
+      const OwnStream own;
+      while (!done) {
+        void* const block = allocate(2 * kMiB, *own);
+        submit_nothing(*second);
+        heap.record_stream(block, *second);
+        heap.free(block);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(allocate(46 * kMiB, *first), nullptr);
+  done = true;
+  for (auto& thread : others) thread.join();
+  EXPECT_EQ(statistics().out_of_memory, 20);
+  heap.free(held);
 }
 
 TEST_F(DeviceHeapThreadsTest, TheCacheCanBeEmptiedWhileOthersAllocate) {

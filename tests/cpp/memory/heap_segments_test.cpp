@@ -188,6 +188,32 @@ TEST_F(HeapSegmentsTest, WhatIsLeftOfAPieceOnEachSideMergesWithLaterFrees) {
   EXPECT_EQ(heap.allocate_cached(4 * kMiB, stream(0)), behind(b, 5 * kMiB));
 }
 
+TEST_F(HeapSegmentsTest, UnusedAreWholePiecesAndWhatOtherStreamsAreNotDoneWith) {
+  at_origin(3 * kMiB);
+  void* b = allocate(6 * kMiB);  // 3 to 9, of 10
+  EXPECT_EQ(heap.unused_bytes(), 0U);
+  heap.record_stream(b, stream(1));
+  heap.free(b);
+  EXPECT_EQ(heap.unused_bytes(), 6 * kMiB);
+  backing.pass(stream(1));
+  heap.collect();
+  EXPECT_EQ(heap.unused_bytes(), 6 * kMiB);  // 4 to 10
+  heap.release(heap.detach_unused());
+  EXPECT_EQ(heap.unused_bytes(), 0U);
+}
+
+TEST_F(HeapSegmentsTest, AnAllocationSaysHowMuchItWouldMap) {
+  EXPECT_EQ(heap.bytes_to_map(3 * kMiB, stream(0)), 4 * kMiB);
+  allocate(3 * kMiB);
+  for (const std::size_t bytes : {2 * kMiB, 5 * kMiB, 7 * kMiB}) {
+    const auto before = backing.mapped();
+    const auto expected = heap.bytes_to_map(bytes, stream(0));
+    void* const block = heap.allocate(bytes, stream(0));
+    EXPECT_EQ(backing.mapped() - before, expected);
+    heap.free(block);
+  }
+}
+
 TEST_F(HeapSegmentsTest, WhatHasNoWholePieceStaysAsItWas) {
   at_origin(3 * kMiB);
   void* b = allocate(2 * kMiB);  // 3 to 5

@@ -131,6 +131,16 @@ TEST_F(HeapTest, ABlockThatTwoStreamsUsedWaitsForBoth) {
   EXPECT_EQ(allocate(1000, 0), block);
 }
 
+TEST_F(HeapTest, TheStreamsOfABlockAreItsOwnAndThoseThatWereRecorded) {
+  void* block = allocate(1000, 0);
+  EXPECT_EQ(heap.streams_of(block), std::vector{&stream(0)});
+  heap.record_stream(block, stream(1));
+  heap.record_stream(block, stream(0));
+  EXPECT_EQ(heap.streams_of(block), (std::vector{&stream(1), &stream(0)}));
+  heap.free(block);
+  EXPECT_THROW(heap.streams_of(block), Error);
+}
+
 TEST_F(HeapTest, APendingBlockIsNeitherMergedNorGivenBack) {
   void* left = allocate(2 * kMiB);
   void* pending = allocate(2 * kMiB);

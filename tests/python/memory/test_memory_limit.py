@@ -221,3 +221,32 @@ def test_what_is_cached_is_not_free_until_the_cache_is_emptied():
     assert torch.openreg.mem_get_info()[0] <= free - 60 * MIB
     torch.openreg.empty_cache()
     assert torch.openreg.mem_get_info()[0] == torch.accelerator.get_memory_info()[0] >= free
+
+
+def threads_share_a_small_device():
+    """Each has 12 MiB in use at the most, and caches more on streams of its own."""
+    import threading
+
+    failures = []
+
+    def work():
+        streams = [torch.Stream("openreg") for _ in range(3)]
+        for i in range(60):
+            try:
+                with streams[i % 3]:
+                    x = torch.ones((1 + i % 4) * MIB, dtype=torch.uint8, device="openreg")
+                    y = torch.cat([x, x])
+                    del x, y
+            except torch.OutOfMemoryError as e:
+                failures.append(str(e))
+
+    threads = [threading.Thread(target=work) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(len(failures), *failures[:1])
+
+
+def test_threads_do_not_run_out_of_memory_that_others_only_cache(run_alone):
+    assert run_alone(threads_share_a_small_device, TORCH_OPENREG_MEMORY="160MiB").split() == ["0"]

@@ -172,26 +172,3 @@ def test_set_to_a_storage_of_another_device_is_refused(geometry):
         x.set_(storage, *geometry)
     assert storage.nbytes() == 8
     assert x.cpu().tolist() == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda x: x.add_(1.0),
-        lambda x: x.fill_(2.0),
-        lambda x: x.masked_fill_(x > 0, 2.0),
-        lambda x: x.copy_(torch.full((4,), 2.0)),
-        lambda x: x.copy_(torch.full((4,), 2.0, device="openreg:1")),
-        lambda x: torch.mul(x, 2.0, out=x),
-    ],
-)
-def test_a_lazy_clone_does_not_share_what_is_written(write):
-    x = torch.ones(4, device="openreg")
-    clone = torch._lazy_clone(x)
-    write(clone)
-    assert clone.cpu().tolist() == [2.0] * 4
-    assert x.cpu().tolist() == [1.0] * 4
-    other = torch._lazy_clone(x)
-    write(x)
-    assert x.cpu().tolist() == [2.0] * 4
-    assert other.cpu().tolist() == [1.0] * 4

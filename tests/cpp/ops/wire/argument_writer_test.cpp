@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/storage.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/typed_arguments.h"
 #include "runtime/address_space.h"
@@ -161,6 +162,35 @@ TEST(Arguments, TensorsOfOtherDevicesAreRefused) {
   EXPECT_THROW(writer.tensor(other), c10::Error);
   EXPECT_THROW(writer.tensor(at::ones({2})), c10::Error);
   EXPECT_THROW(writer.tensor(at::ones({}), Access::kWrite), c10::Error);
+}
+
+TEST(Arguments, ACommandDoesNotReachBeyondAStorage) {
+  const auto tensor = empty_on(kDevice, {4, 6}, at::kFloat);
+  const auto write = [](const at::Tensor& argument) {
+    ArgumentWriter writer(kernel.name(), kDevice);
+    writer.tensor(argument);
+    return writer.finish().size();
+  };
+  const auto part = tensor.slice(0, 1, 3).slice(1, 1, 6, 2);  // its last element is the 18th
+  const auto none = tensor.slice(0, 4, 4);
+  backend::resize_storage(tensor.storage(), 18 * sizeof(float));
+  EXPECT_NO_THROW(write(part));
+  EXPECT_THROW(write(tensor), c10::Error);
+  EXPECT_THROW(write(tensor.t()), c10::Error);
+  backend::resize_storage(tensor.storage(), 18 * sizeof(float) - 1);
+  EXPECT_THROW(write(part), c10::Error);
+  EXPECT_NO_THROW(write(none));
+}
+
+// An output may be given its memory after another view of its storage has been written.
+TEST(Arguments, AStorageThatGrowsMeanwhileIsAsLongAsItIs) {
+  const auto base = empty_on(kDevice, {4}, at::kFloat);
+  const auto output = base.slice(0, 2, 4);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(base.slice(0, 0, 2));
+  output.resize_({100});
+  writer.tensor(output, Access::kWrite);
+  EXPECT_NO_THROW(writer.finish());
 }
 
 TEST(Arguments, SharingIsSeenWhereOneIsWritten) {

@@ -1,0 +1,57 @@
+#include "backend/shared_memory.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/impl/COW.h>
+
+#include "backend/allocator.h"
+#include "backend/exception.h"
+#include "backend/stream.h"
+#include "runtime/event.h"
+
+namespace openreg::backend {
+
+// Note [Shared memory]
+// A program sees a lazy clone as a tensor with memory of its own: it orders no work on one of the
+// two after work on the other. But until one is written to they share memory, and the last that is
+// left writes in place, while other streams may still have to read what is there: for the copy that
+// another owner got when it was written to, or for work on one that is gone. So each stream that
+// reads shared memory is noted with its block (record_stream), which also keeps the memory from
+// being reused too early; and the stream of the last owner's first write waits for all of them. It
+// may wait for more than they have read, but only there. To ask for the address (data_ptr()) is a
+// write, on the stream that is current then.
+namespace {
+
+// What c10 does at the first write, in the order of streams.
+void materialize(c10::StorageImpl* storage) {
+  const c10::DeviceGuard guard(storage->device());
+  const void* const shared = storage->data();
+  // While it is an owner: the memory may go as soon as it has got its copy.
+  device_allocator().recordStream(storage->data_ptr(), to_torch(current_stream()));
+  c10::impl::cow::materialize_cow(storage);
+  if (storage->data() != shared || shared == nullptr) return;
+  translate_errors([&] {
+    auto& stream = current_stream();
+    for (auto* const user : streams_of(shared)) {
+      if (user == &stream) continue;
+      Event event;
+      event.mark(*user);
+      event.wait(stream);
+    }
+  });
+}
+
+}  // namespace
+
+void order_first_write(const c10::Storage& storage) {
+  auto& impl = *storage.unsafeGetStorageImpl();
+  impl.clear_materializer();
+  impl.set_materializer(&materialize);
+}
+
+void note_read_of_shared(const c10::Storage& storage) {
+  device_allocator().recordStream(storage.data_ptr(),
+                                  to_torch(current_stream(storage.device().index())));
+}
+
+}  // namespace openreg::backend

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace openreg::ops {
+
+/// How many elements a tensor reaches over, the first and the last one included; 0: it has none.
+inline std::int64_t extent_of(const c10::TensorImpl& tensor) {
+  const auto count = tensor.numel();
+  if (count == 0 || tensor.is_non_overlapping_and_dense()) return count;
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+  return last + 1;
+}
+
+/// Throws unless a storage of `nbytes` has the elements of `tensor`, of which the last is before
+/// the element `end` of it.
+void check_memory(const c10::TensorImpl& tensor, std::int64_t end, std::size_t nbytes);
+
+/// Throws unless a storage of `nbytes` has all elements of `tensor`, which begins at the element
+/// `offset` of it. Storages can be resized below the tensors on them (FSDP frees memory that way),
+/// and no kernel looks at that.
+inline void expect_memory(const c10::TensorImpl& tensor, std::int64_t offset, std::size_t nbytes) {
+  const auto extent = extent_of(tensor);
+  const auto needed = static_cast<std::size_t>(offset + extent) * tensor.itemsize();
+  if (needed > nbytes && extent != 0) [[unlikely]]
+    check_memory(tensor, offset + extent, nbytes);
+}
+inline void expect_memory(const at::TensorBase& tensor) {
+  expect_memory(*tensor.unsafeGetTensorImpl(), tensor.storage_offset(), tensor.storage().nbytes());
+}
+
+}  // namespace openreg::ops
