@@ -2,6 +2,7 @@
 // algorithms are allowed; that is for the call to answer, since it may be otherwise when the kernel
 // runs. So this one is made of others: sums are taken one by one, and always deterministic.
 #include <ATen/Context.h>
+#include <ATen/Dispatch.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/index_put.h>
@@ -52,7 +53,10 @@ at::Tensor& put(at::Tensor& self, const at::Tensor& index, const at::Tensor& sou
   at::assert_no_internal_overlap(self);
   at::assert_no_overlap(self, index);
   at::assert_no_overlap(self, source);
-  if (index.numel() != 0) put_kernel.launch(self.device(), index, source, accumulate, self);
+  if (index.numel() == 0) return self;
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBool, at::kBFloat16, self.scalar_type(),
+                                         "take_put_cpu", [] {});
+  put_kernel.launch(self.device(), index, source, accumulate, self);
   return self;
 }
 

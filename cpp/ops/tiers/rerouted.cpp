@@ -34,12 +34,13 @@ OPENREG_LIBRARY_IMPL(aten, m) {
          torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 
   // Composite on other devices, with other roundings, strides or checks than the CPU's own kernels,
-  // or with kernels of ATen's inside that no other device has.
+  // or with kernels of ATen's or loops of the host inside that are for no other device.
   for (const auto* name :
        {"native_group_norm", "addr", "addr.out", "mish_backward", "native_channel_shuffle",
         "reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d",
         "pixel_shuffle", "pixel_unshuffle", "narrow_copy", "narrow_copy.out", "linalg__powsum",
-        "conj_physical_", "isin.Scalar_Tensor", "isin.Scalar_Tensor_out"}) {
+        "conj_physical_", "_batch_norm_no_update", "choose_qparams_optimized", "isin.Scalar_Tensor",
+        "isin.Scalar_Tensor_out"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
   // Composite, but for the devices that it names.

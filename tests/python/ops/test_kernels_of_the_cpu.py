@@ -216,6 +216,17 @@ def test_put_finds_indices_out_of_range_on_the_stream_and_the_rest_at_the_call()
     torch.accelerator.synchronize()
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.half, torch.complex64, torch.complex32, torch.uint16])
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_put_takes_the_dtypes_that_the_cpu_takes(dtype: torch.dtype, accumulate: bool) -> None:
+    index, source = torch.tensor([1, -1, 0]), torch.tensor([1, 0, 1]).to(dtype)
+    x = torch.tensor([[0, 1], [1, 1]]).to(dtype)
+    taken = assert_as_cpu(lambda x, i, s: x.put_(i, s, accumulate), x, index, source)
+    assert taken == (dtype not in (torch.complex32, torch.uint16))
+    assert assert_as_cpu(lambda x, i, s: x.put_(i, s, accumulate), x, index[:0], source[:0])
+
+
 @pytest.fixture
 def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
@@ -262,6 +273,17 @@ def test_conj_physical_(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
     z = torch.tensor([[1 + 2j, 3j], [4, 5 - 6j]])
     assert assert_as_cpu(lambda x: view(x).conj_physical_().clone(), z)
     assert assert_as_cpu(lambda x: view(x).conj_physical_().clone(), z.to(torch.complex32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_batch_norm_that_updates_nothing(dtype: torch.dtype) -> None:
+    weight, bias, mean, variance = torch.rand(4, 4).unbind()
+    operator = torch.ops.aten._batch_norm_no_update
+    assert_as_cpu(lambda *tensors: operator(*tensors, 0.1, 1e-5), X.to(dtype), weight, bias, mean, variance)
+
+
+def test_parameters_of_quantization_are_searched() -> None:
+    assert assert_as_cpu(lambda x: torch.choose_qparams_optimized(x, x.numel(), 20, 0.16, 8), torch.linspace(-1, 2, 40))
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (1, 1), (1, 3), (3, 2), (2, 3)])
