@@ -63,8 +63,8 @@ void StandIn::shrink() {
   }
 }
 
-// As much as the tensors reach. The storages say that they are as long as ever, since kernels may
-// look at that.
+// As much as the tensors reach. The storages say so too: a kernel that gives what it writes another
+// shape goes no farther, and one that reaches for more is refused.
 void StandIn::give_memory() {
   const CommandView view(command_);
   std::vector<bool> written(view.header().storages);
@@ -93,7 +93,7 @@ void StandIn::give_memory() {
     if (storage.nbytes == 0) continue;
     made_[tensor.storage] = true;
     const auto bytes = reach[tensor.storage];
-    if (kind_ == Kind::kShrunk) storage.nbytes = bytes;
+    storage.nbytes = bytes;
     auto* memory = std::calloc(std::max(bytes, kLargestElement), 1);
     if (memory == nullptr) throw std::bad_alloc();
     memory_.emplace_back(memory, &std::free);

@@ -275,6 +275,16 @@ def test_conj_physical_(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
     assert assert_as_cpu(lambda x: view(x).conj_physical_().clone(), z.to(torch.complex32))
 
 
+@pytest.mark.parametrize("room", [1, 50])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_a_kernel_that_resizes_its_argument_within_a_longer_storage(room: int) -> None:
+    def add(storage: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return storage[:1].view(()).addbmm_(a, b)
+
+    for size in range(1, 11):  # each planned anew; writes beyond the memory of a probe show sooner or later
+        assert assert_as_cpu(add, torch.ones(room), torch.ones(2, 5, 3), torch.ones(2, 3, size))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
 def test_batch_norm_that_updates_nothing(dtype: torch.dtype) -> None:
     weight, bias, mean, variance = torch.rand(4, 4).unbind()

@@ -56,8 +56,22 @@ TEST(StandIn, ViewsOfOneStorageStayIt) {
   const auto b = reader.tensor();
   EXPECT_TRUE(a.storage().is_alias_of(b.storage()));
   EXPECT_EQ(b.storage_offset() - a.storage_offset(), 4);
-  EXPECT_EQ(a.storage().nbytes(), tensor.storage().nbytes());
   EXPECT_TRUE(at::equal(b, at::zeros({4})));
+}
+
+TEST(StandIn, StoragesEndWhereTheMemoryMadeForThemEnds) {
+  const auto tensor = empty_on(kDevice, {4, 4}, at::kFloat);
+  ArgumentWriter writer("aten::add", kDevice);
+  writer.tensor(tensor.select(0, 1), Access::kWrite);
+  const auto command = writer.finish();
+  for (const auto kind : {StandIn::Kind::kWhole, StandIn::Kind::kShrunk, StandIn::Kind::kReading}) {
+    const StandIn zeros(command, kind, Elements::kZeros);
+    ArgumentReader reader(zeros.command());
+    auto& row = reader.tensor();
+    EXPECT_EQ(row.storage().nbytes(), zeros.bytes());
+    EXPECT_LT(row.storage().nbytes(), tensor.storage().nbytes());
+    EXPECT_THROW(row.resize_({4, 4}), c10::Error);
+  }
 }
 
 TEST(StandIn, ShrunkenOnesNeedLittleMemory) {
