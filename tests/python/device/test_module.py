@@ -149,6 +149,7 @@ def test_launch_stats_count_launches():
         "typed",
         "boxed",
         "synchronous",
+        "cpu_fallbacks",
         "copies",
         "host_waits",
         "plan_hits",
