@@ -116,9 +116,12 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
     geometry[i] = static_cast<std::uint64_t>(sizes[i]);
     geometry[dim + i] = static_cast<std::uint64_t>(strides[i]);
   }
-  bytes_touched_ += static_cast<std::size_t>(impl->numel()) * impl->itemsize();
+  const auto itemsize = impl->itemsize();
+  bytes_touched_ += static_cast<std::size_t>(impl->numel()) * itemsize;
   const std::int64_t offset = (flags & kPayload) ? 0 : impl->storage_offset();
-  tensors_.push_back({impl, {offset, storage, static_cast<std::uint32_t>(at)}});
+  const auto extent = extent_of(*impl);
+  const auto end = extent == 0 ? 0 : static_cast<std::size_t>(offset + extent) * itemsize;
+  tensors_.push_back({impl, {offset, storage, static_cast<std::uint32_t>(at)}, end});
   carry(static_cast<std::int32_t>(tensors_.size() - 1));
 }
 
@@ -282,8 +285,9 @@ std::span<const std::byte> ArgumentWriter::finish(std::uint64_t plan) {
   }
   auto* tensor = begin + tensors_at;
   for (const auto& each : tensors_) {
-    expect_memory(*each.identity, each.record.storage_offset,
-                  storages_[each.record.storage].record.nbytes);
+    const auto nbytes = storages_[each.record.storage].record.nbytes;
+    if (each.end > nbytes) [[unlikely]]
+      expect_memory(*each.identity, each.record.storage_offset, nbytes);
     std::memcpy(tensor, &each.record, sizeof(TensorRecord));
     tensor += sizeof(TensorRecord);
   }

@@ -135,6 +135,7 @@ class ArgumentWriter {
   struct TensorEntry {
     c10::TensorImpl* identity;
     TensorRecord record;
+    std::size_t end;  // of the bytes of its storage that it reaches
   };
 
   template <class T>
