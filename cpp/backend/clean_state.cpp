@@ -32,7 +32,7 @@ namespace openreg::backend {
 // at::ThreadLocalState does the same for tasks that inherit a state. It copies everything, on entry
 // and on exit. This one is entered each time a waiting host takes a stream over, so it looks first,
 // moves where it can, and leaves alone what only counts together with a dispatch key that is
-// excluded here: autocast's dtypes and cache, saved-tensor callbacks, functionalization's and the
+// excluded here: autocast's dtypes and cache, saved-tensor hooks, functionalization's and the
 // tracer's settings.
 
 namespace {

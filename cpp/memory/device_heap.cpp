@@ -152,7 +152,7 @@ std::vector<Stream*> DeviceHeap::streams_of(const void* address) {
 
 // `detach` takes memory out of the cache under the lock. Queued work may still use it: it
 // goes when the device has done all that it had. See Note [Stream order]. Then `then` is called,
-// still under the lock that was taken to release it: nobody else can have had the room.
+// still under the lock that was taken to release it: no other thread can have taken the room.
 template <class Detach, class Then>
 void DeviceHeap::give_back(Detach detach, Then then) {
   const auto number = locked([&](Heap& heap) -> std::uint64_t {

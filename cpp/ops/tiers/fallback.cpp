@@ -139,7 +139,7 @@ at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
   return at::detail::createCPUGenerator(mixed >> 32);
 }
 
-/// PyTorch's own arithmetic is the CPU's by design. Of others nobody said that the CPU's will do.
+/// Operators of PyTorch compute as on the CPU by design. For other operators that is not known.
 bool is_foreign(const c10::OperatorHandle& op) {
   return !op.operator_name().name.starts_with("aten::");
 }

@@ -9,14 +9,17 @@
 namespace openreg::ops {
 
 /// How many elements a tensor reaches over, the first and the last one included; 0: it has none.
-inline std::int64_t extent_of(const c10::TensorImpl& tensor) {
-  const auto count = tensor.numel();
-  if (count == 0 || tensor.is_non_overlapping_and_dense()) return count;
-  const auto sizes = tensor.sizes();
-  const auto strides = tensor.strides();
+inline std::int64_t extent_of(at::IntArrayRef sizes, at::IntArrayRef strides) {
   std::int64_t last = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return 0;
+    last += (sizes[i] - 1) * strides[i];
+  }
   return last + 1;
+}
+inline std::int64_t extent_of(const c10::TensorImpl& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return tensor.numel();
+  return extent_of(tensor.sizes(), tensor.strides());
 }
 
 /// Throws unless a storage of `nbytes` has the elements of `tensor`, of which the last is before

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ops/wire/command_layout.h"
+#include "ops/wire/reach.h"
 
 namespace openreg::ops {
 
@@ -14,17 +15,10 @@ namespace {
 
 constexpr std::size_t kLargestElement = 16;
 
-/// How many elements of its storage a tensor reaches into, without the offset; 0: it has none.
+/// Without the offset.
 std::int64_t extent(const CommandView& view, const TensorRecord& tensor) {
-  const auto dim = view.shape(tensor).dim;
-  const auto* sizes = view.sizes(tensor);
-  const auto* strides = view.strides(tensor);
-  std::int64_t last = 0;
-  for (std::size_t i = 0; i < dim; ++i) {
-    if (sizes[i] == 0) return 0;
-    last += (sizes[i] - 1) * strides[i];
-  }
-  return last + 1;
+  const std::size_t dim = view.shape(tensor).dim;
+  return extent_of({view.sizes(tensor), dim}, {view.strides(tensor), dim});
 }
 
 /// The copy is ours to change.
