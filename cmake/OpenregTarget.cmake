@@ -21,6 +21,9 @@ function(openreg_target name)
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/cpp")
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic
     $<$<BOOL:${OPENREG_WARNINGS_AS_ERRORS}>:-Werror>)
+  # See runtime/mutex.h. The second checks the order of locks.
+  target_compile_options(${name} PRIVATE
+    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety -Wthread-safety-beta>)
   # GCC inlines no function that a library loaded earlier could replace, unless it is told that none does.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

@@ -17,6 +17,7 @@ fail() {
 have() {
   case $1 in
     g++) command -v "${CXX:-g++}" >/dev/null ;;
+    clang) command -v clang++ >/dev/null ;;
     git | spin | valgrind | clang-tidy) command -v "$1" >/dev/null ;;
     libgtest-dev) [[ -e /usr/include/gtest/gtest.h ]] ;;
     libbenchmark-dev) [[ -e /usr/include/benchmark/benchmark.h ]] ;;

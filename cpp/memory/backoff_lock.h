@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "runtime/mutex.h"
 #include "runtime/spin.h"
 
 namespace openreg::memory {
@@ -13,13 +14,13 @@ namespace openreg::memory {
 /// is one store, and a thread that takes it often keeps what it guards in its core's cache. Eight
 /// threads that do nothing but allocate reach one thread's rate on two cores this way, and a third
 /// of it with std::mutex. Not fair.
-class BackoffLock {
+class OPENREG_CAPABILITY("mutex") BackoffLock {
  public:
-  void lock() noexcept {
+  void lock() noexcept OPENREG_ACQUIRE() {
     if (!taken_.exchange(true, std::memory_order_acquire)) return;
     lock_slowly();
   }
-  void unlock() noexcept { taken_.store(false, std::memory_order_release); }
+  void unlock() noexcept OPENREG_RELEASE() { taken_.store(false, std::memory_order_release); }
 
  private:
   void lock_slowly() noexcept {

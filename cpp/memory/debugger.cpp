@@ -134,7 +134,7 @@ const Kernel& Debugger::check_freed_kernel() {
 }
 
 Debugger::Record Debugger::record_of(std::uint64_t id) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return records_.at(id);
 }
 
@@ -145,7 +145,7 @@ void Debugger::run_prepare(const Kernel&, std::span<const std::byte> bytes) {
   std::byte* const block = in_aperture(record.block);
   std::memset(block, kGuardByte, record.block_bytes);
   std::memset(block + kGuardBytes, kFreshByte, record.bytes);
-  const std::lock_guard lock(self.mutex_);
+  const LockGuard lock(self.mutex_);
   self.records_.at(arguments.id).guarded = true;
 }
 
@@ -161,7 +161,7 @@ void Debugger::run_release(const Kernel&, std::span<const std::byte> bytes) {
   }
   const std::string error = record.guarded ? self.broken_guard(record) : "";
   {
-    const std::lock_guard lock(self.mutex_);
+    const LockGuard lock(self.mutex_);
     auto& present = self.records_.at(arguments.id);
     present.guarded = false;
     present.filled = true;
@@ -176,7 +176,7 @@ void Debugger::run_check_freed(const Kernel&, std::span<const std::byte> bytes) 
   const Arguments arguments(bytes);
   const auto record = self.record_of(arguments.id);
   {
-    const std::lock_guard lock(self.mutex_);
+    const LockGuard lock(self.mutex_);
     if (--self.records_.at(arguments.id).ranges == 0) self.records_.erase(arguments.id);
   }
   if (!record.filled) return;
@@ -215,7 +215,7 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
   std::vector<Check> checks;
   std::uint64_t id = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     checks = take_freed(block, block + block_bytes);
     id = ++last_id_;
     held_[block + kGuardBytes] = id;
@@ -265,7 +265,7 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
   std::uint64_t id = 0;
   Record record;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto found = held_.find(data);
     if (found != held_.end()) {
       id = found->second;
@@ -283,7 +283,7 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
   }
   record.stream->submit(release_kernel(), Arguments(id).bytes());
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     freed_[record.block] = {record.block + record.block_bytes, id};
     records_.at(id).ranges = 1;
   }
@@ -293,7 +293,7 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
 void Debugger::record_stream(DeviceHeap& heap, void* address, Stream& stream) {
   void* block = address;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto found = held_.find(static_cast<std::byte*>(address));
     if (found != held_.end()) {
       auto& record = records_.at(found->second);
@@ -309,7 +309,7 @@ void Debugger::record_stream(DeviceHeap& heap, void* address, Stream& stream) {
 std::vector<Stream*> Debugger::streams_of(DeviceHeap& heap, const void* address) {
   const void* block = address;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto found = held_.find(static_cast<const std::byte*>(address));
     if (found != held_.end()) block = records_.at(found->second).block;
   }
@@ -320,7 +320,7 @@ void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void
                       const std::function<void()>& enqueue) {
   std::vector<std::uint64_t> foreign;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     for (const void* const address : memory) {
       const auto* const data = static_cast<const std::byte*>(address);
       const auto held = held_.find(data);
@@ -340,7 +340,7 @@ void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void
   if (foreign.empty()) return;
   const auto done = std::make_shared<Event>();
   done->record(stream);
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   for (const auto id : foreign) {
     const auto found = records_.find(id);
     if (found == records_.end()) continue;
@@ -353,7 +353,7 @@ void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void
 }
 
 void Debugger::check_guards(int device) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   for (const auto& [data, id] : held_) {
     auto& record = records_.at(id);
     if (record.stream->device() != device || !record.guarded) continue;
@@ -365,12 +365,12 @@ void Debugger::check_guards(int device) {
 }
 
 void Debugger::forget(const void* address) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   held_.erase(static_cast<const std::byte*>(address));
 }
 
 std::string Debugger::describe_leaks() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (held_.empty()) return "";
   std::string text =
       "openreg: " + std::to_string(held_.size()) + " blocks of device memory were not freed:";

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -15,6 +14,7 @@
 #include "memory/device_heap.h"
 #include "runtime/command.h"
 #include "runtime/event.h"
+#include "runtime/mutex.h"
 
 namespace openreg::memory {
 
@@ -93,16 +93,18 @@ class Debugger {
   static const Kernel& check_freed_kernel();
 
   Record record_of(std::uint64_t id);
-  std::vector<Check> take_freed(std::byte* begin, std::byte* end);
+  std::vector<Check> take_freed(std::byte* begin, std::byte* end) OPENREG_REQUIRES(mutex_);
   std::string broken_guard(const Record& record) const;
 
   static std::atomic<Debugger*> instance_;
 
-  std::mutex mutex_;  // guards what follows; never held while something is submitted
-  std::uint64_t last_id_ = 0;
-  std::unordered_map<std::uint64_t, Record> records_;
-  std::map<const std::byte*, std::uint64_t> held_;  // by the address that the program has
-  std::map<std::byte*, Range> freed_;               // by address; they do not overlap
+  Mutex mutex_;  // never held while something is submitted
+  std::uint64_t last_id_ OPENREG_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::uint64_t, Record> records_ OPENREG_GUARDED_BY(mutex_);
+  // By the address that the program has.
+  std::map<const std::byte*, std::uint64_t> held_ OPENREG_GUARDED_BY(mutex_);
+  // By address; they do not overlap.
+  std::map<std::byte*, Range> freed_ OPENREG_GUARDED_BY(mutex_);
 };
 
 }  // namespace openreg::memory

@@ -73,9 +73,12 @@ bool DeviceHeap::attempt(Allocation& result, Take take) {
 
 DeviceHeap::Allocation DeviceHeap::allocate(std::size_t bytes, Stream& stream,
                                             const Context& context) {
-  Allocation result;
-  const auto cached = [&](Heap& heap) { return heap.allocate_cached(bytes, stream, context); };
-  if (locked([&](Heap&) { return attempt(result, cached); })) return result;
+  {
+    Allocation result;
+    const LockGuard lock(mutex_);
+    const auto cached = [&](Heap& heap) { return heap.allocate_cached(bytes, stream, context); };
+    if (attempt(result, cached)) return result;
+  }
   return allocate_slowly(bytes, stream, context);
 }
 
@@ -86,9 +89,9 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
                                                    const Context& context) {
   Allocation result;
   const auto mapped = [&](Heap& heap) { return heap.allocate(bytes, stream, context); };
-  const auto try_mapped = [&] { return attempt(result, mapped); };
+  const auto try_mapped = [&]() OPENREG_REQUIRES(mutex_) { return attempt(result, mapped); };
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto capacity = static_cast<double>(AddressSpace::get().capacity());
     heap_.set_limit(static_cast<std::size_t>(fraction_ * capacity));
     if (bytes > heap_.limit()) return fail(bytes, stream, context);  // whatever is given back
@@ -100,7 +103,7 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
   locked([](Heap& heap) { ++heap.statistics().retries; });
   for (bool ended = false; !ended;) {
     wait_for_users();
-    give_back(detaching_unused(), [&] {
+    give_back(detaching_unused(), [&]() OPENREG_REQUIRES(mutex_) {
       ended = try_mapped() || !can_make_room(bytes, stream);
       if (!ended || result.address != nullptr) return;
       const auto last = [&](Heap& heap) {
@@ -136,17 +139,17 @@ std::size_t DeviceHeap::free_on_device() const {
 }
 
 DeviceHeap::Usage DeviceHeap::free(void* address, const Context& context) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return usage(-static_cast<std::int64_t>(heap_.free(address, context)));
 }
 
 void DeviceHeap::record_stream(void* address, Stream& stream) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   heap_.record_stream(address, stream);
 }
 
 std::vector<Stream*> DeviceHeap::streams_of(const void* address) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return heap_.streams_of(address);
 }
 
@@ -155,29 +158,32 @@ std::vector<Stream*> DeviceHeap::streams_of(const void* address) {
 // still under the lock that was taken to release it: no other thread can have taken the room.
 template <class Detach, class Then>
 void DeviceHeap::give_back(Detach detach, Then then) {
-  const auto number = locked([&](Heap& heap) -> std::uint64_t {
-    auto pieces = detach(heap);
-    if (pieces.empty()) return 0;
-    leaving_.push_back({++detachments_, std::move(pieces)});
-    return detachments_;
-  });
+  std::uint64_t number = 0;
+  {
+    const LockGuard lock(mutex_);
+    if (auto pieces = detach(heap_); !pieces.empty()) {
+      number = ++detachments_;
+      leaving_.push_back({number, std::move(pieces)});
+    }
+  }
   if (number != 0) {
     try {
       drain_device(device_);
     } catch (...) {
-      locked([&](Heap& heap) {
-        const auto own = std::ranges::find(leaving_, number, &Leaving::number);
-        if (own == leaving_.end()) return;
-        heap.restore(own->pieces);
+      const LockGuard lock(mutex_);
+      const auto own =
+          std::find_if(leaving_.begin(), leaving_.end(),
+                       [number](const Leaving& some) { return some.number == number; });
+      if (own != leaving_.end()) {
+        heap_.restore(own->pieces);
         leaving_.erase(own);
-      });
+      }
       throw;
     }
   }
-  locked([&](Heap&) {
-    release_until(number);
-    then();
-  });
+  const LockGuard lock(mutex_);
+  release_until(number);
+  then();
 }
 
 // After a wait for the device that began when `number` was the newest.
@@ -188,12 +194,18 @@ void DeviceHeap::release_until(std::uint64_t number) {
 
 // Makes the blocks available that other streams used. Streams of other devices may be among them.
 void DeviceHeap::wait_for_users() {
-  const auto number = locked([&](Heap&) { return detachments_; });
+  std::uint64_t number = 0;
+  {
+    const LockGuard lock(mutex_);
+    number = detachments_;
+  }
   drain_device(device_);
-  const auto others = locked([&](Heap& heap) {
+  std::vector<Stream*> others;
+  {
+    const LockGuard lock(mutex_);
     release_until(number);
-    return heap.awaited_streams();
-  });
+    others = heap_.awaited_streams();
+  }
   for (Stream* stream : others) {
     if (stream->device() != device_) stream->drain();
   }
@@ -205,12 +217,12 @@ void DeviceHeap::empty_cache(PoolId pool) {
 }
 
 void DeviceHeap::set_fraction(double fraction) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   fraction_ = fraction;
 }
 
 double DeviceHeap::fraction() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return fraction_;
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -51,8 +50,8 @@ class DeviceHeap {
 
   /// f(Heap&), under the lock: it takes no other one, and waits for nothing.
   template <class F>
-  decltype(auto) locked(F&& f) {
-    const std::lock_guard lock(mutex_);
+  decltype(auto) locked(F&& f) OPENREG_EXCLUDES(mutex_) {
+    const LockGuard lock(mutex_);
     return std::forward<F>(f)(heap_);
   }
 
@@ -68,22 +67,24 @@ class DeviceHeap {
   void give_back(Detach detach, Then then);
   void wait_for_users();
   Allocation allocate_slowly(std::size_t bytes, Stream& stream, const Context& context);
-  // Under the lock:
   template <class Take>
-  bool attempt(Allocation& result, Take take);
-  bool can_make_room(std::size_t bytes, Stream& stream);
-  Allocation fail(std::size_t bytes, Stream& stream, const Context& context);
-  void release_until(std::uint64_t number);
+  bool attempt(Allocation& result, Take take) OPENREG_REQUIRES(mutex_);
+  bool can_make_room(std::size_t bytes, Stream& stream) OPENREG_REQUIRES(mutex_);
+  Allocation fail(std::size_t bytes, Stream& stream, const Context& context)
+      OPENREG_REQUIRES(mutex_);
+  void release_until(std::uint64_t number) OPENREG_REQUIRES(mutex_);
   std::size_t free_on_device() const;
-  Usage usage(std::int64_t bytes);
+  Usage usage(std::int64_t bytes) OPENREG_REQUIRES(mutex_);
 
   const int device_;
   std::unique_ptr<Backing> backing_;
-  BackoffLock mutex_;  // guards what follows; never held while waiting
-  Heap heap_;
-  std::deque<Leaving> leaving_;    // in the order of their numbers
-  std::uint64_t detachments_ = 0;  // so far; the number of the newest
-  double fraction_ = 1;
+  BackoffLock mutex_;  // never held while waiting
+  Heap heap_ OPENREG_GUARDED_BY(mutex_);
+  // In the order of their numbers.
+  std::deque<Leaving> leaving_ OPENREG_GUARDED_BY(mutex_);
+  // So far; the number of the newest.
+  std::uint64_t detachments_ OPENREG_GUARDED_BY(mutex_) = 0;
+  double fraction_ OPENREG_GUARDED_BY(mutex_) = 1;
 };
 
 /// The heap of `device`, which must exist. Leaked: tensors may outlive static destruction.

@@ -49,7 +49,7 @@ void History::record(Action action, const void* address, std::size_t bytes, cons
 
 std::vector<TraceEntry> History::entries() const {
   auto result = ring_;
-  std::ranges::rotate(result, result.begin() + static_cast<std::ptrdiff_t>(oldest_));
+  std::rotate(result.begin(), result.begin() + static_cast<std::ptrdiff_t>(oldest_), result.end());
   return result;
 }
 

@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <system_error>
 
 #include "runtime/error.h"
 #include "runtime/fault_message.h"
 #include "runtime/host_memory.h"
+#include "runtime/mutex.h"
 #include "runtime/range_allocator.h"
 #include "runtime/settings.h"
 
@@ -98,9 +98,21 @@ struct AddressSpace::Segments {
   struct Device {
     Device(std::uintptr_t window, std::size_t bytes) : ranges(window, bytes, kGranularity) {}
 
-    std::mutex mutex;
-    RangeAllocator ranges;   // of the window
-    std::size_t mapped = 0;  // bytes
+    // Puts memory, which the host sees at `aperture`, behind a range that has been taken; gives the
+    // range back on failure.
+    bool commit_taken(std::uintptr_t address, void* aperture, std::size_t bytes)
+        OPENREG_REQUIRES(mutex) {
+      if (!commit(aperture, bytes)) {
+        ranges.give_back(address, bytes);
+        return false;
+      }
+      mapped += bytes;
+      return true;
+    }
+
+    Mutex mutex;
+    RangeAllocator ranges OPENREG_GUARDED_BY(mutex);   // of the window
+    std::size_t mapped OPENREG_GUARDED_BY(mutex) = 0;  // bytes
   };
   std::deque<Device> devices;
 };
@@ -170,15 +182,16 @@ void* AddressSpace::map(int device, std::size_t bytes) {
                 ", expected 0 to " + std::to_string(devices() - 1) + ")");
   }
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
-  const std::lock_guard lock(owner.mutex);
+  const LockGuard lock(owner.mutex);
   if (bytes > capacity_ - owner.mapped) return nullptr;
   // The capacity and what is mapped are multiples of the granularity: rounding up stays below the
   // capacity.
   const std::size_t rounded = std::max(round_up(bytes), kGranularity);
   if (rounded > capacity_ - owner.mapped) return nullptr;
   const auto address = owner.ranges.take(rounded, capacity_);
-  if (address == 0 || !commit_taken(device, address, rounded)) return nullptr;
-  return reinterpret_cast<void*>(address);
+  if (address == 0) return nullptr;
+  void* const memory = reinterpret_cast<void*>(address);
+  return owner.commit_taken(address, aperture(memory), rounded) ? memory : nullptr;
 }
 
 bool AddressSpace::extend(void* end, std::size_t bytes) {
@@ -186,22 +199,11 @@ bool AddressSpace::extend(void* end, std::size_t bytes) {
   const int device = device_of(reinterpret_cast<void*>(address - 1));
   if (device < 0) return false;
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
-  const std::lock_guard lock(owner.mutex);
+  const LockGuard lock(owner.mutex);
   if (bytes > capacity_ - owner.mapped) return false;
   const std::size_t rounded = round_up(bytes);
   return rounded <= capacity_ - owner.mapped && owner.ranges.take_at(address, rounded) &&
-         commit_taken(device, address, rounded);
-}
-
-// Puts memory behind a range that has been taken, under the owner's lock; gives it back on failure.
-bool AddressSpace::commit_taken(int device, std::uintptr_t address, std::size_t bytes) {
-  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
-  if (!commit(aperture(reinterpret_cast<void*>(address)), bytes)) {
-    owner.ranges.give_back(address, bytes);
-    return false;
-  }
-  owner.mapped += bytes;
-  return true;
+         owner.commit_taken(address, aperture(end), rounded);
 }
 
 void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
@@ -209,7 +211,7 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   if (device < 0) std::terminate();
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  const std::lock_guard lock(owner.mutex);
+  const LockGuard lock(owner.mutex);
   // Going on would take memory from somebody.
   if (!owner.ranges.is_taken(address, bytes)) std::terminate();
   decommit(aperture(memory), bytes);
@@ -219,7 +221,7 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
 
 std::size_t AddressSpace::mapped(int device) const noexcept {
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
-  const std::lock_guard lock(owner.mutex);
+  const LockGuard lock(owner.mutex);
   return owner.mapped;
 }
 

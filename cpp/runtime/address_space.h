@@ -72,7 +72,6 @@ class AddressSpace {
 
  private:
   AddressSpace();
-  bool commit_taken(int device, std::uintptr_t address, std::size_t bytes);
 
   std::uintptr_t base_ = 0;      // start of device 0's window
   int window_shift_ = 0;         // a window has 2^window_shift_ bytes

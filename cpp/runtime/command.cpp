@@ -1,12 +1,12 @@
 #include "runtime/command.h"
 
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "runtime/error.h"
+#include "runtime/mutex.h"
 
 namespace openreg {
 
@@ -30,7 +30,7 @@ class Registry {
   }
 
   void add(const Kernel& kernel) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto [entry, added] = kernels_.emplace(kernel.id(), &kernel);
     if (!added) {
       throw Error("openreg: kernel names must be unique and have unique hashes (got \"" +
@@ -39,14 +39,14 @@ class Registry {
   }
 
   const Kernel* find(std::uint64_t id) noexcept {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto entry = kernels_.find(id);
     return entry == kernels_.end() ? nullptr : entry->second;
   }
 
  private:
-  std::mutex mutex_;
-  std::unordered_map<std::uint64_t, const Kernel*> kernels_;
+  Mutex mutex_;
+  std::unordered_map<std::uint64_t, const Kernel*> kernels_ OPENREG_GUARDED_BY(mutex_);
 };
 
 // What stands before the arguments of an encoded command, in the byte order of the machine.

@@ -2,12 +2,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <utility>
 
 #include "runtime/error.h"
 #include "runtime/failure.h"
 #include "runtime/fence.h"
+#include "runtime/mutex.h"
 #include "runtime/process.h"
 #include "runtime/strand.h"
 #include "runtime/turn.h"
@@ -36,15 +36,15 @@ struct Event::Impl {
   explicit Impl(bool timing) : timing(timing) {}
 
   FenceRef newest() const {
-    const std::lock_guard lock(mutex);
+    const LockGuard lock(mutex);
     return fence;
   }
 
   const bool timing;
   std::atomic<std::uint64_t> version{0};
   std::atomic<int> device{-1};
-  mutable std::mutex mutex;
-  FenceRef fence;  // of the newest record
+  mutable Mutex mutex;
+  FenceRef fence OPENREG_GUARDED_BY(mutex);  // of the newest record
 };
 
 Event::Event(bool timing) : impl_(std::make_unique<Impl>(timing)) {}
@@ -64,7 +64,7 @@ void Event::enqueue(Stream& stream, bool may_wait) {
   Strand& strand = Strand::of(stream);
   FenceRef fence(new Fence(&strand, impl_->timing));
   strand.enqueue_record(fence, may_wait ? Strand::Bound::kObeyed : Strand::Bound::kExceeded);
-  const std::lock_guard lock(impl_->mutex);
+  const LockGuard lock(impl_->mutex);
   std::swap(impl_->fence, fence);  // the old one goes after the lock
   impl_->version.fetch_add(1, std::memory_order_relaxed);
   impl_->device.store(strand.device_index, std::memory_order_relaxed);

@@ -11,14 +11,14 @@ void Fence::complete(FailurePtr failure) noexcept {
 }
 
 bool Fence::complete(std::exception_ptr error) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (abandoned_) return false;
   error_ = std::move(error);
   return true;
 }
 
 std::exception_ptr Fence::abandon() noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   abandoned_ = true;
   return error_;
 }
@@ -35,7 +35,7 @@ Fence::Strands Fence::close() noexcept {
 void Fence::fire() noexcept {
   Strands parked;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     parked = close();
   }
   if (!parked.empty()) Scheduler::get().unpark(parked);
@@ -44,7 +44,7 @@ void Fence::fire() noexcept {
 void Fence::signal(std::exception_ptr error) noexcept {
   Strands parked;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (fired_.load(std::memory_order_relaxed)) return;
     error_ = std::move(error);
     parked = close();
@@ -58,7 +58,7 @@ FailurePtr Fence::failure_for(const Strand& strand) const {
 }
 
 bool Fence::park(Strand& strand) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (fired_.load(std::memory_order_relaxed)) return false;
   reach(TestPoint::kWillPark);
   // Parked first, then linked: whoever takes the list finds streams that are parked.
@@ -69,7 +69,7 @@ bool Fence::park(Strand& strand) noexcept {
 }
 
 bool Fence::add(Waiter& waiter) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (fired_.load(std::memory_order_relaxed)) return false;
   waiters_.push_back(waiter);
   waiter.watching = true;
@@ -77,7 +77,7 @@ bool Fence::add(Waiter& waiter) noexcept {
 }
 
 void Fence::remove(Waiter& waiter) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (!waiter.watching) return;
   waiters_.remove(waiter);
   waiter.watching = false;

@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include "runtime/failure.h"
 #include "runtime/fence_pool.h"
 #include "runtime/intrusive_list.h"
+#include "runtime/mutex.h"
+#include "runtime/scheduler_mutex.h"
 #include "runtime/strand.h"
 #include "runtime/waiter.h"
 
@@ -48,14 +49,14 @@ class Fence {
   void complete(FailurePtr failure) noexcept;
   /// The same, of a command that the fence belongs to and that threw `error`. False: its caller has
   /// abandoned it, and the error is not the fence's.
-  bool complete(std::exception_ptr error) noexcept;
+  bool complete(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// By the caller of such a command, who waits no longer: what the command has thrown, if
   /// anything.
-  std::exception_ptr abandon() noexcept;
+  std::exception_ptr abandon() noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// Wakes all who wait. After the source's head has moved; by the source's runner.
-  void fire() noexcept;
+  void fire() noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// For a fence without source: completes it, the first time.
-  void signal(std::exception_ptr error) noexcept;
+  void signal(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   // Once it is done:
   bool failed() const noexcept { return failure_ || error_; }
@@ -69,19 +70,19 @@ class Fence {
 
   /// Sets a running stream aside until the fence fires; the caller no longer owns it. False: it has
   /// fired, the stream goes on.
-  bool park(Strand& strand) noexcept;
+  bool park(Strand& strand) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   /// False: it has fired, nobody will wake the waiter.
-  bool add(Waiter& waiter) noexcept;
+  bool add(Waiter& waiter) noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// Always on the way out, fired or not: afterwards nobody touches the waiter.
-  void remove(Waiter& waiter) noexcept;
+  void remove(Waiter& waiter) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
  private:
   friend class FenceRef;
   using Strands = IntrusiveList<Strand, &Strand::link>;
 
-  /// Closes the lists, under mutex_: wakes the hosts and returns the streams.
-  Strands close() noexcept;
+  /// Closes the lists: wakes the hosts and returns the streams.
+  Strands close() noexcept OPENREG_REQUIRES(mutex_);
 
   // Not 0 until it is known: a head may be greater already.
   static constexpr auto kUnpublished = std::numeric_limits<std::uint64_t>::max();
@@ -95,10 +96,10 @@ class Fence {
   std::exception_ptr error_;  // of its own command, or from outside
   Clock::time_point time_{};
 
-  std::mutex mutex_;
-  bool abandoned_ = false;
-  Strands parked_;
-  IntrusiveList<Waiter, &Waiter::at_fence> waiters_;
+  Mutex mutex_ OPENREG_ACQUIRED_BEFORE(scheduler_mutex);
+  bool abandoned_ OPENREG_GUARDED_BY(mutex_) = false;
+  Strands parked_ OPENREG_GUARDED_BY(mutex_);
+  IntrusiveList<Waiter, &Waiter::at_fence> waiters_ OPENREG_GUARDED_BY(mutex_);
 };
 
 /// Shared ownership of a fence.

@@ -1,9 +1,10 @@
 #include "runtime/fence_pool.h"
 
 #include <array>
-#include <mutex>
 #include <new>
 #include <utility>
+
+#include "runtime/mutex.h"
 
 namespace openreg {
 
@@ -32,9 +33,9 @@ constexpr std::size_t kBatch = 128;
 // Full batches, on their way from threads that free to threads that allocate. Leaked: threads may
 // outlive static objects.
 struct Exchange {
-  std::mutex mutex;
-  std::array<Free*, 64> batches{};
-  std::size_t count = 0;
+  Mutex mutex;
+  std::array<Free*, 64> batches OPENREG_GUARDED_BY(mutex){};
+  std::size_t count OPENREG_GUARDED_BY(mutex) = 0;
 };
 
 Exchange& exchange() {
@@ -65,7 +66,7 @@ thread_local ThreadCache t_cache;
 
 bool take_batch(Batch& batch) {
   auto& all = exchange();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   if (all.count == 0) return false;
   batch = {all.batches[--all.count], kBatch};
   return true;
@@ -73,7 +74,7 @@ bool take_batch(Batch& batch) {
 
 bool give_batch(Batch& batch) noexcept {
   auto& all = exchange();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   if (all.count == all.batches.size()) return false;
   all.batches[all.count++] = std::exchange(batch, {}).first;
   return true;

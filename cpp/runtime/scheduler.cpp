@@ -57,7 +57,7 @@ Scheduler::Scheduler()
     : engines_{Engines(EngineKind::kCompute, settings().engines), Engines(EngineKind::kCopy, 1)} {}
 
 bool Scheduler::moves(const Strand& strand) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(scheduler_mutex);
   return !is(strand, Strand::State::kParked) || strand.parked_on->done();
 }
 
@@ -70,7 +70,7 @@ void Scheduler::schedule(Strand& strand) {
 
 bool Scheduler::go_idle(Strand& strand) {
   reach(TestPoint::kGoingIdle);
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(scheduler_mutex);
   assert(is(strand, Strand::State::kRunning));
   return try_idle(strand);
 }
@@ -90,7 +90,7 @@ bool Scheduler::hand_over(Strand& strand) {
 }
 
 void Scheduler::set_parked(Strand& strand, Fence& fence) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(scheduler_mutex);
   assert(is(strand, Strand::State::kRunning));
   strand.state.store(Strand::State::kParked, std::memory_order_relaxed);
   strand.parked_on = &fence;
@@ -108,7 +108,7 @@ void Scheduler::unpark(IntrusiveList<Strand, &Strand::link> strands) {
 }
 
 Scheduler::Claim Scheduler::claim(Strand& begin, Waiter& waiter) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(scheduler_mutex);
   Strand* strand = &begin;
   Fence* hop = nullptr;
   // Every fence was recorded before the wait for it was submitted: the chain has no cycle.
@@ -138,7 +138,7 @@ Scheduler::Claim Scheduler::claim(Strand& begin, Waiter& waiter) {
 }
 
 bool Scheduler::withdraw(Strand& strand, Waiter& waiter) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(scheduler_mutex);
   if (waiter.granted) {
     waiter.granted = nullptr;
     return true;
@@ -208,7 +208,7 @@ Strand* Scheduler::pop(Engines& engines) {
 void Scheduler::start() {
   for (Engines& engines : engines_) {
     {
-      const std::lock_guard lock(mutex_);
+      const LockGuard lock(scheduler_mutex);
       if (engines.threads > 0) continue;
       ++engines.threads;
       ++engines.visitors;
@@ -221,7 +221,7 @@ void Scheduler::start_engine(Engines& engines) {
   try {
     start_engine_thread(engines.kind);
   } catch (...) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(scheduler_mutex);
     --engines.threads;
     --engines.visitors;
     throw;
@@ -246,7 +246,7 @@ void Scheduler::call_engine(Engines& engines, Transition& transition) {
 
 Scheduler::Transition::~Transition() {
   // Only now: a thread that is woken while we hold the mutex would run into it.
-  lock_.unlock();
+  scheduler_mutex.unlock();
   for (Engines& engines : scheduler_.engines_) {
     auto [to_notify, to_start] = called[index(engines.kind)];
     for (; to_notify > 0; --to_notify) engines.work.notify_one();
@@ -264,7 +264,7 @@ Scheduler::Transition::~Transition() {
 Strand* Scheduler::next_strand(EngineKind kind, bool arriving) {
   Engines& engines = of(kind);
   bool has_spun = false;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(scheduler_mutex);
   if (arriving) --engines.visitors;
   while (true) {
     if (stopping()) {
@@ -289,7 +289,7 @@ Strand* Scheduler::next_strand(EngineKind kind, bool arriving) {
       continue;
     }
     ++engines.sleeping;
-    engines.work.wait(lock, [&engines] { return engines.notified > 0; });
+    while (engines.notified == 0) lock.wait(engines.work);
     --engines.sleeping;
     --engines.notified;
     --engines.visitors;
@@ -303,7 +303,7 @@ void Scheduler::block_engine(EngineKind kind) {
 }
 
 void Scheduler::unblock_engine(EngineKind kind) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(scheduler_mutex);
   --of(kind).blocked;
 }
 
@@ -317,15 +317,15 @@ void Scheduler::begin_running() noexcept {
 void Scheduler::end_running() noexcept {
   if (running_.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
   if (!stopping_.load(std::memory_order_seq_cst)) return;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(scheduler_mutex);
   quiet_.notify_all();
 }
 
 void Scheduler::stop(bool wait) noexcept {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(scheduler_mutex);
   stopping_.store(true, std::memory_order_seq_cst);
   if (!wait) return;
-  quiet_.wait(lock, [this] { return running_.load(std::memory_order_seq_cst) == 0; });
+  while (running_.load(std::memory_order_seq_cst) != 0) lock.wait(quiet_);
 }
 
 }  // namespace openreg

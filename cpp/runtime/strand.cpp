@@ -45,9 +45,13 @@ void Strand::enqueue_wait(const FenceRef& fence) {
 void Strand::enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
                      Bound bound) {
   {
-    std::unique_lock lock(submit_mutex);
+    UniqueLock lock(submit_mutex);
     if (bound == Bound::kObeyed) {
-      if (!has_room()) wait_for_room(lock);
+      while (!has_room()) {
+        lock.unlock();
+        make_room();
+        lock.lock();
+      }
       if (closed) {
         throw Error("openreg: stream " + std::to_string(number) + " of openreg:" +
                     std::to_string(device_index) + " has been destroyed; it takes no more work");
@@ -69,20 +73,15 @@ bool Strand::has_room() noexcept {
   return published - head_seen < limit;
 }
 
-void Strand::wait_for_room(std::unique_lock<std::mutex>& lock) {
-  do {
-    const auto published = tail.load(std::memory_order_relaxed);
-    lock.unlock();
-    if (const auto works = current_callbacks().works_for_room; !works || works()) {
-      // Half of the queue: then the producer goes on launching for a while.
-      wait_for(Goal::position(*this, published - limit / 2));
-    } else {
-      const FenceRef end(new Fence(this));
-      enqueue_record(end, Bound::kExceeded);
-      sleep_until(end);
-    }
-    lock.lock();
-  } while (!has_room());
+void Strand::make_room() {
+  if (const auto works = current_callbacks().works_for_room; !works || works()) {
+    // Half of the queue: then the producer goes on launching for a while.
+    wait_for(Goal::position(*this, tail.load(std::memory_order_relaxed) - limit / 2));
+  } else {
+    const FenceRef end(new Fence(this));
+    enqueue_record(end, Bound::kExceeded);
+    sleep_until(end);
+  }
 }
 
 std::optional<EngineKind> Strand::next_engine() noexcept {
@@ -92,7 +91,7 @@ std::optional<EngineKind> Strand::next_engine() noexcept {
 }
 
 void Strand::poison(FailurePtr failure) noexcept {
-  const std::lock_guard lock(failure_mutex_);
+  const LockGuard lock(failure_mutex_);
   if (failure_) return;
   failure_ = std::move(failure);
   poisoned.store(true, std::memory_order_release);
@@ -104,20 +103,20 @@ void Strand::poison(const Kernel& kernel, std::exception_ptr error) {
 
 FailurePtr Strand::failure() const noexcept {
   if (!poisoned.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock(failure_mutex_);
+  const LockGuard lock(failure_mutex_);
   return failure_;
 }
 
 FailurePtr Strand::take_failure() noexcept {
   if (!poisoned.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock(failure_mutex_);
+  const LockGuard lock(failure_mutex_);
   poisoned.store(false, std::memory_order_release);
   return std::exchange(failure_, nullptr);
 }
 
 FailurePtr Strand::take_failure(const Failure* expected) noexcept {
   if (!expected || !poisoned.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock(failure_mutex_);
+  const LockGuard lock(failure_mutex_);
   if (failure_.get() != expected) return nullptr;
   poisoned.store(false, std::memory_order_release);
   return std::exchange(failure_, nullptr);

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <span>
 
@@ -12,6 +11,8 @@
 #include "runtime/command_queue.h"
 #include "runtime/failure.h"
 #include "runtime/intrusive_list.h"
+#include "runtime/mutex.h"
+#include "runtime/scheduler_mutex.h"
 #include "runtime/stream.h"
 #include "runtime/waiter.h"
 
@@ -73,10 +74,11 @@ struct Strand final : Stream {
   void raise_failure();
 
   // Producers.
-  alignas(64) std::mutex submit_mutex;
-  QueueWriter writer;
-  std::uint64_t head_seen = 0;
-  bool closed = false;
+  alignas(64) Mutex submit_mutex;
+  QueueWriter writer OPENREG_GUARDED_BY(submit_mutex);
+  std::uint64_t head_seen OPENREG_GUARDED_BY(submit_mutex) = 0;
+  bool closed OPENREG_GUARDED_BY(submit_mutex) = false;
+  std::uint64_t limit = kLimit;  // lower in tests
 
   // Written by producers, under submit_mutex; read by the runner.
   alignas(64) std::atomic<std::uint64_t> tail{0};  // number of commands published
@@ -93,11 +95,13 @@ struct Strand final : Stream {
   const Priority level;
   const int device_index;
   const std::int64_t number;
-  EngineKind queued_for = EngineKind::kCompute;  // whose run queue it is in, or was last
-  std::uint64_t limit = kLimit;
-  ListLink<Strand> link;       // in a run queue, or (under the fence's mutex) in its fence's list
-  Fence* parked_on = nullptr;  // alive: the wait at the queue's head owns a reference
-  IntrusiveList<Waiter, &Waiter::as_helper> helpers;  // hosts that want to run the stream
+  // Whose run queue it is in, or was last.
+  EngineKind queued_for OPENREG_GUARDED_BY(scheduler_mutex) = EngineKind::kCompute;
+  ListLink<Strand> link;  // in a run queue, or (under the fence's mutex) in its fence's list
+  // Alive: the wait at the queue's head owns a reference.
+  Fence* parked_on OPENREG_GUARDED_BY(scheduler_mutex) = nullptr;
+  // Hosts that want to run the stream.
+  IntrusiveList<Waiter, &Waiter::as_helper> helpers OPENREG_GUARDED_BY(scheduler_mutex);
   SpareChunk spare;
 
  private:
@@ -105,11 +109,11 @@ struct Strand final : Stream {
 
   void enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
                Bound bound);
-  bool has_room() noexcept;
-  void wait_for_room(std::unique_lock<std::mutex>& lock);
+  bool has_room() noexcept OPENREG_REQUIRES(submit_mutex);
+  void make_room() OPENREG_EXCLUDES(submit_mutex);
 
-  mutable std::mutex failure_mutex_;
-  FailurePtr failure_;
+  mutable Mutex failure_mutex_;
+  FailurePtr failure_ OPENREG_GUARDED_BY(failure_mutex_);
 };
 
 }  // namespace openreg

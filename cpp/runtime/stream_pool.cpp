@@ -48,7 +48,7 @@ std::vector<StreamPool*> StreamPool::all() noexcept {
 
 Strand& StreamPool::create(Priority priority) {
   if (Strand* const strand = reopen(priority)) return *strand;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   streams_.push_back(nullptr);
   try {
     const auto id = static_cast<std::int64_t>(streams_.size() - 1);
@@ -62,7 +62,7 @@ Strand& StreamPool::create(Priority priority) {
 Strand* StreamPool::reopen(Priority priority) {
   Strand* strand = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto drained = std::ranges::find_if(closed_, [priority](const Strand* candidate) {
       return candidate->level == priority && candidate->drained();
     });
@@ -72,10 +72,10 @@ Strand* StreamPool::reopen(Priority priority) {
   }
   // The next user must not find the last one's failure, but it is not lost.
   if (FailurePtr failure = strand->take_failure()) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     orphaned_.push_back(std::move(failure));
   }
-  const std::lock_guard lock(strand->submit_mutex);
+  const LockGuard lock(strand->submit_mutex);
   strand->closed = false;
   return strand;
 }
@@ -83,23 +83,23 @@ Strand* StreamPool::reopen(Priority priority) {
 void StreamPool::destroy(Strand& strand) noexcept {
   if (&strand == default_) return;
   {
-    const std::lock_guard lock(strand.submit_mutex);
+    const LockGuard lock(strand.submit_mutex);
     if (std::exchange(strand.closed, true)) return;
   }
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   closed_.push_back(&strand);
 }
 
 Strand& StreamPool::find(std::int64_t id) {
   Strand* strand = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (id >= 0 && id < static_cast<std::int64_t>(streams_.size())) {
       strand = streams_[static_cast<std::size_t>(id)];
     }
   }
   if (strand) {
-    const std::lock_guard lock(strand->submit_mutex);
+    const LockGuard lock(strand->submit_mutex);
     if (strand->closed) strand = nullptr;
   }
   if (!strand) {
@@ -110,14 +110,14 @@ Strand& StreamPool::find(std::int64_t id) {
 }
 
 std::vector<Strand*> StreamPool::streams() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return streams_;
 }
 
 std::vector<FailurePtr> StreamPool::failures() const {
   std::vector<FailurePtr> failures;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     failures = orphaned_;
   }
   for (const Strand* const strand : streams()) {
@@ -142,7 +142,7 @@ bool StreamPool::take(const Failure& failure) {
   for (Strand* const strand : streams()) {
     if (strand->take_failure(&failure)) taken = true;
   }
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto orphans =
       std::erase_if(orphaned_, [&](const FailurePtr& orphan) { return orphan.get() == &failure; });
   return taken || orphans > 0;

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "runtime/failure.h"
+#include "runtime/mutex.h"
 #include "runtime/strand.h"
 
 namespace openreg {
@@ -38,10 +38,12 @@ class StreamPool {
 
   const int device_;
   Strand* const default_;
-  mutable std::mutex mutex_;
-  std::vector<Strand*> streams_;      // by id
-  std::vector<Strand*> closed_;       // destroyed; they serve again when they are drained
-  std::vector<FailurePtr> orphaned_;  // of streams that serve again
+  mutable Mutex mutex_;
+  std::vector<Strand*> streams_ OPENREG_GUARDED_BY(mutex_);  // by id
+  // Destroyed; they serve again when they are drained.
+  std::vector<Strand*> closed_ OPENREG_GUARDED_BY(mutex_);
+  // Of streams that serve again.
+  std::vector<FailurePtr> orphaned_ OPENREG_GUARDED_BY(mutex_);
 };
 
 }  // namespace openreg

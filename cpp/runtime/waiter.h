@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/intrusive_list.h"
+#include "runtime/scheduler_mutex.h"
 
 namespace openreg {
 
@@ -28,7 +29,7 @@ class Waiter {
   /// Sleeps until wake(), a signal, or the end of `limit`; may return early without a reason.
   void sleep(std::optional<std::chrono::milliseconds> limit) noexcept;
 
-  Strand* granted = nullptr;   // the stream handed over; under the scheduler's mutex
+  Strand* granted OPENREG_GUARDED_BY(scheduler_mutex) = nullptr;  // the stream handed over
   ListLink<Waiter> as_helper;  // in Strand::helpers; under the scheduler's mutex
   ListLink<Waiter> at_fence;   // in Fence's list; under the fence's mutex
   bool watching = false;       // is in Fence's list; under the fence's mutex

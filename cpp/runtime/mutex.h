@@ -1,0 +1,76 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+// What is guarded by which mutex, for Clang's thread-safety analysis: scripts/lint checks it. Other
+// compilers see nothing. https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
+#if defined(__clang__)
+#define OPENREG_THREAD_SAFETY(...) __attribute__((__VA_ARGS__))
+#else
+#define OPENREG_THREAD_SAFETY(...)
+#endif
+
+#define OPENREG_CAPABILITY(name) OPENREG_THREAD_SAFETY(capability(name))
+#define OPENREG_SCOPED_CAPABILITY OPENREG_THREAD_SAFETY(scoped_lockable)
+/// Of a variable: it is used with the mutex held.
+#define OPENREG_GUARDED_BY(mutex) OPENREG_THREAD_SAFETY(guarded_by(mutex))
+/// Of a mutex: it is never taken while the other one is held.
+#define OPENREG_ACQUIRED_BEFORE(mutex) OPENREG_THREAD_SAFETY(acquired_before(mutex))
+/// Of a function: it is called with the mutex held, and without.
+#define OPENREG_REQUIRES(mutex) OPENREG_THREAD_SAFETY(requires_capability(mutex))
+#define OPENREG_EXCLUDES(mutex) OPENREG_THREAD_SAFETY(locks_excluded(mutex))
+/// Of a function: it takes the mutex, and gives it back.
+#define OPENREG_ACQUIRE(...) OPENREG_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
+#define OPENREG_RELEASE(...) OPENREG_THREAD_SAFETY(release_capability(__VA_ARGS__))
+/// Of a function: the mutex is held, though the analysis cannot see it.
+#define OPENREG_ASSERT_HELD(...) OPENREG_THREAD_SAFETY(assert_capability(__VA_ARGS__))
+
+namespace openreg {
+
+/// std::mutex, which libstdc++ does not annotate.
+class OPENREG_CAPABILITY("mutex") Mutex {
+ public:
+  constexpr Mutex() noexcept = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void lock() OPENREG_ACQUIRE() { mutex_.lock(); }
+  void unlock() OPENREG_RELEASE() { mutex_.unlock(); }
+
+ private:
+  friend class UniqueLock;
+  std::mutex mutex_;
+};
+
+/// std::lock_guard.
+template <class MutexType>
+class OPENREG_SCOPED_CAPABILITY LockGuard {
+ public:
+  explicit LockGuard(MutexType& mutex) OPENREG_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~LockGuard() OPENREG_RELEASE() { mutex_.unlock(); }
+  LockGuard(const LockGuard&) = delete;
+  LockGuard& operator=(const LockGuard&) = delete;
+
+ private:
+  MutexType& mutex_;
+};
+
+/// std::unique_lock of a Mutex.
+class OPENREG_SCOPED_CAPABILITY UniqueLock {
+ public:
+  explicit UniqueLock(Mutex& mutex) OPENREG_ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+  ~UniqueLock() OPENREG_RELEASE() = default;
+  UniqueLock(const UniqueLock&) = delete;
+  UniqueLock& operator=(const UniqueLock&) = delete;
+
+  void lock() OPENREG_ACQUIRE() { lock_.lock(); }
+  void unlock() OPENREG_RELEASE() { lock_.unlock(); }
+  /// May return without having been notified: call it in a loop over the condition.
+  void wait(std::condition_variable& condition) { condition.wait(lock_); }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace openreg
