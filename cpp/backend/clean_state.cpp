@@ -156,8 +156,8 @@ void install_clean_state() {
     return turn.release();
   };
   callbacks.leave_commands = [](void* turn) noexcept { delete static_cast<TurnState*>(turn); };
-  callbacks.begin_work = [](std::uint32_t) -> int { return begin_long_work(); };
-  callbacks.end_work = &end_long_work;
+  callbacks.begin_work = &begin_work;
+  callbacks.end_work = &end_work;
   // A team of autograd's thread would stay beside that of the program's thread, and each region of
   // either would have to wake it.
   callbacks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };

@@ -19,6 +19,11 @@ namespace openreg::backend {
 // team ends with the command: libgomp counts the threads of all teams, and where they are more than
 // the cores it lets none of them spin between parallel regions, which costs the host's small
 // operators a wake for each.
+//
+// A host that waits runs commands with as many threads as the program computes with. So the number
+// depends on who runs a command, and on what else is running; and a sum that threads share comes
+// out differently in its last bits. Where results have to be the same in every run
+// (Work::reproducible), only the expected work decides: one thread, or the program's number.
 
 namespace {
 
@@ -34,15 +39,18 @@ F* find_in_torch(const char* name) {
 
 namespace {
 
+constexpr int kGlobal = 0;  // MKL: as many as the process computes with
+
 /// Of the calling thread only.
-void set_threads(int threads) {
+void set_threads(int threads, int threads_of_mkl) {
   static const auto set_openmp = find_in_torch<void(int)>("omp_set_num_threads");
   if (set_openmp != nullptr) set_openmp(threads);
   // After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds
   // without MKL. The name in small letters is another function, for Fortran: it takes a pointer.
   static const auto set_mkl = find_in_torch<int(int)>("MKL_Set_Num_Threads_Local");
-  if (set_mkl != nullptr) set_mkl(threads);
+  if (set_mkl != nullptr) set_mkl(threads_of_mkl);
 }
+void set_threads(int threads) { set_threads(threads, threads); }
 
 std::atomic<int> g_wanted{1};
 std::atomic<int> g_taken{0};  // cores that long commands have
@@ -79,24 +87,35 @@ void note_wanted_threads() noexcept {
   g_wanted.store(at::get_num_threads(), std::memory_order_relaxed);
 }
 
-int begin_long_work() noexcept {
+// The state: of an engine, the cores that it has taken; of a host, less than 0, its own number of
+// threads.
+int begin_work(Work work, bool engine) noexcept {
+  const int wanted = work.microseconds != 0 ? g_wanted.load(std::memory_order_relaxed) : 1;
+  if (!engine) {
+    const int own = at::get_num_threads();
+    set_threads(wanted);
+    return -own;
+  }
   static const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int wanted = g_wanted.load(std::memory_order_relaxed);
   int taken = g_taken.load(std::memory_order_relaxed);
-  int threads = 1;
+  int threads = wanted;
   do {
-    threads = std::max(1, std::min(wanted, cores - taken));
+    if (!work.reproducible) threads = std::max(1, std::min(wanted, cores - taken));
   } while (!g_taken.compare_exchange_weak(taken, taken + threads, std::memory_order_relaxed));
   if (threads > 1) set_threads(threads);
   return threads;
 }
 
-void end_long_work(int threads) noexcept {
-  if (threads > 1) {
+void end_work(int state) noexcept {
+  if (state < 0) {
+    set_threads(-state, kGlobal);
+    return;
+  }
+  if (state > 1) {
     set_threads(1);
     release_team();
   }
-  g_taken.fetch_sub(threads, std::memory_order_relaxed);
+  g_taken.fetch_sub(state, std::memory_order_relaxed);
 }
 
 }  // namespace openreg::backend

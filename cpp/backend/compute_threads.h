@@ -1,5 +1,7 @@
 #pragma once
 
+#include "runtime/command.h"
+
 namespace openreg::backend {
 
 /// Makes the calling thread compute without a team: one OpenMP and one MKL thread, for this thread
@@ -15,10 +17,9 @@ void release_team();
 /// as many as a long command may have from now on.
 void note_wanted_threads() noexcept;
 
-/// A team for a command that would keep one thread busy for long: gives the calling thread, an
-/// engine, the cores that no other such command has, and returns how many. They go back by
-/// end_long_work(), which leaves no team behind. See Note [Teams of engines].
-int begin_long_work() noexcept;
-void end_long_work(int threads) noexcept;
+/// Sets the number of threads for the command that the calling thread is about to run; `engine`: it
+/// is one. Returns what end_work() is given afterwards. See Note [Teams of engines].
+int begin_work(Work work, bool engine) noexcept;
+void end_work(int state) noexcept;
 
 }  // namespace openreg::backend

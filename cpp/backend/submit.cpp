@@ -11,10 +11,10 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
             c10::function_ref<MemoryOfCommand()> memory, const Submission& how) {
   translate_errors([&] {
     const auto enqueue = [&] {
+      if (how.work.microseconds != 0) note_wanted_threads();
       if (how.waits || settings().launch_blocking) {
-        stream.submit_and_wait(kernel, arguments);
+        stream.submit_and_wait(kernel, arguments, how.work);
       } else {
-        if (how.work != 0) note_wanted_threads();
         stream.submit(kernel, arguments, how.work);
       }
     };

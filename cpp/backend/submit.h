@@ -18,7 +18,7 @@ struct Submission {
   /// The call waits for its command, and throws what that throws. All do with
   /// TORCH_OPENREG_LAUNCH_BLOCKING=1.
   bool waits = false;
-  Work work = 0;
+  Work work{};
 };
 
 using MemoryOfCommand = c10::SmallVector<const void*, 6>;

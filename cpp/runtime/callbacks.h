@@ -4,6 +4,8 @@
 #include <exception>
 #include <string>
 
+#include "runtime/command.h"
+
 namespace openreg {
 
 /// What the layers above lend to the runtime. Installed once, before first use; each may be null.
@@ -18,9 +20,9 @@ struct Callbacks {
   /// The sentence of an exception; null: what() of those that have one.
   std::string (*describe)(const std::exception_ptr& error) = nullptr;
 
-  /// Around a command that an engine runs and that is expected to take one thread `work`
-  /// microseconds, more than 0. What the first returns is given to the second. They must not throw.
-  int (*begin_work)(std::uint32_t work) = nullptr;
+  /// Around a command that is expected to take an engine long, or whose number of threads may not
+  /// depend on who runs it. What the first returns is given to the second. They must not throw.
+  int (*begin_work)(Work work, bool engine) = nullptr;
   void (*end_work)(int state) noexcept = nullptr;
 
   /// Around a wait that does not return at once, also one that a command makes (bindings: releases

@@ -47,8 +47,14 @@ class Kernel {
   KernelTraits traits_;
 };
 
-/// What one thread is expected to take for a command, in microseconds. 0: little.
-using Work = std::uint32_t;
+/// What a command asks of the thread that runs it.
+struct Work {
+  /// What one thread is expected to take. 0: little.
+  std::uint32_t microseconds : 31 = 0;
+  /// The results depend on the number of threads, and are to be the same in every run: then that
+  /// number does not depend on who runs the command.
+  bool reproducible : 1 = false;
+};
 
 /// The calling thread is running a command.
 bool in_command() noexcept;

@@ -18,7 +18,7 @@ struct alignas(16) Record {
 
   void* target = nullptr;  // kRun: const Kernel; kRecord, kWait: Fence (owns a reference)
   Kind kind = kRun;
-  Work work = 0;  // kRun
+  Work work{};  // kRun
   Fence* fence =
       nullptr;  // kRun: of the caller that waits for this command (owns a reference), or null
   std::size_t bytes = 0;  // of the arguments

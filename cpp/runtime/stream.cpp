@@ -45,13 +45,14 @@ void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, 
   Strand::of(*this).enqueue_run(kernel, arguments, work, FenceRef());
 }
 
-void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments) {
+void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
+                             Work work) {
   check_usable();
   Strand& strand = Strand::of(*this);
   if (runs_here(strand)) throw_self_wait();
   // Shared with the queue: a wait that is interrupted leaves it there.
   const FenceRef done(new Fence(&strand));
-  strand.enqueue_run(kernel, arguments, 0, done);
+  strand.enqueue_run(kernel, arguments, work, done);
   try {
     wait_for(Goal::fence(done));
   } catch (...) {

@@ -23,13 +23,13 @@ class Stream {
   /// Enqueues a command; `arguments` are copied. Waits for room where the queue is full, working
   /// meanwhile. Throws Error in a forked child and after shutdown, and what
   /// Callbacks::check_interrupt throws while it waits for room.
-  void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = 0);
+  void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
   /// The same, and returns when this command has run; the calling thread works meanwhile. What the
   /// command throws is thrown here, as it is, to nobody else, and later commands run. Throws
   /// CommandError if an earlier failure made the stream skip the command, and Error if called from
   /// a command of this stream.
-  void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments);
+  void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
   /// Nothing queued and nothing running. Never throws, never waits, and collects no failure.
   bool idle() const noexcept;

@@ -17,12 +17,14 @@ namespace {
 
 constinit thread_local bool t_running = false;
 
-// Around a command that an engine expects to be long; `callbacks` is null for others.
+// Around a command whose number of threads is not what its runner has anyway.
 class WorkScope {
  public:
-  WorkScope(const Callbacks* callbacks, Work work)
-      : callbacks_(callbacks && callbacks->begin_work ? callbacks : nullptr) {
-    if (callbacks_) state_ = callbacks_->begin_work(work);
+  WorkScope(const Callbacks& callbacks, Work work, bool engine)
+      : callbacks_(callbacks.begin_work && ((engine && work.microseconds != 0) || work.reproducible)
+                       ? &callbacks
+                       : nullptr) {
+    if (callbacks_) state_ = callbacks_->begin_work(work, engine);
   }
   ~WorkScope() {
     if (callbacks_ && callbacks_->end_work) callbacks_->end_work(state_);
@@ -118,8 +120,7 @@ void Turn::run(const Record& record, Fence* fence) {
   ++commands_;
   try {
     const RunningMark mark(!kernel.traits().may_block);
-    const WorkScope team(record.work != 0 && runner_ == Runner::kEngine ? &callbacks_ : nullptr,
-                         record.work);
+    const WorkScope team(callbacks_, record.work, runner_ == Runner::kEngine);
     kernel.run(record.arguments());
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does it at exit); this is no error

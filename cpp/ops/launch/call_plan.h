@@ -51,7 +51,7 @@ struct CallPlan {
   c10::SmallVector<std::int32_t, 3> allocations{};
   /// What every call of this signature warns of.
   std::vector<c10::Warning> warnings{};
-  Work work = 0;
+  Work work{};
 };
 
 /// A plan in the cache.

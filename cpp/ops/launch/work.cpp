@@ -1,5 +1,7 @@
 #include "ops/launch/work.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -79,6 +81,10 @@ constexpr auto kRules = std::to_array<Rule>({
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
 });
 
+// Kernels whose sums are shared among threads even if they are short, while CUDA's results are the
+// same in every run. For others torch.use_deterministic_algorithms() asks for it.
+constexpr auto kSharedSums = std::to_array<std::string_view>({"aten::native_layer_norm_backward"});
+
 }  // namespace
 
 Work work_of(const char* kernel, const ArgumentWriter& arguments,
@@ -90,8 +96,10 @@ Work work_of(const char* kernel, const ArgumentWriter& arguments,
                                         [&](const Rule& each) { return each.kernel == kernel; });
   if (rule != kRules.end())
     time = std::max(time, rule->flops(Shapes(arguments, results)) / kFlopsPerMicrosecond);
-  if (time < kLeastWork) return 0;
-  return static_cast<Work>(std::min(time, 1e9));
+  if (time < kLeastWork) time = 0;
+  return {.microseconds = static_cast<std::uint32_t>(std::min(time, 1e9)),
+          .reproducible = at::globalContext().deterministicAlgorithms() ||
+                          std::ranges::find(kSharedSums, kernel) != kSharedSums.end()};
 }
 
 }  // namespace openreg::ops

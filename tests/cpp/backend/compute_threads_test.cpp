@@ -14,7 +14,10 @@
 namespace openreg::backend {
 namespace {
 
-constexpr Work kLong = 100'000;
+constexpr Work kShort{};
+constexpr Work kLong{.microseconds = 100'000};
+constexpr Work kShortReproducible{.reproducible = true};
+constexpr Work kLongReproducible{.microseconds = 100'000, .reproducible = true};
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
@@ -49,15 +52,23 @@ int threads_in_command(Work expected) {
   return threads;
 }
 
+/// What it sees that this thread runs.
+int threads_where_the_host_runs(Work expected) {
+  const int state = begin_work(expected, /*engine=*/false);
+  const int threads = at::get_num_threads();
+  end_work(state);
+  return threads;
+}
+
 TEST(ComputeThreads, AnEngineComputesShortCommandsWithOneThread) {
   const ComputesWith eight(8);
-  EXPECT_EQ(threads_in_command(0), 1);
+  EXPECT_EQ(threads_in_command(kShort), 1);
 }
 
 TEST(ComputeThreads, ALongCommandTakesTheCoresThatAreFreeAndGivesThemBack) {
   const ComputesWith eight(8);
   EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
-  EXPECT_EQ(threads_in_command(0), 1);
+  EXPECT_EQ(threads_in_command(kShort), 1);
   EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
 }
 
@@ -68,10 +79,26 @@ TEST(ComputeThreads, ALongCommandTakesNoMoreThanTheProgramComputesWith) {
 
 TEST(ComputeThreads, WhatAnotherLongCommandHasIsNotFree) {
   const ComputesWith eight(8);
-  const int first = begin_long_work();
+  const int first = begin_work(kLong, /*engine=*/true);
   EXPECT_EQ(threads_in_command(kLong), std::max(1, std::min(8, cores() - first)));
-  end_long_work(first);
+  end_work(first);
   EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
+}
+
+TEST(ComputeThreads, AReproducibleCommandHasAsManyThreadsWhoeverRunsIt) {
+  const ComputesWith eight(8);
+  const int taken = begin_work(kLong, /*engine=*/true);
+  EXPECT_EQ(threads_in_command(kShortReproducible), 1);
+  EXPECT_EQ(threads_in_command(kLongReproducible), 8);
+  end_work(taken);
+  EXPECT_EQ(threads_where_the_host_runs(kShortReproducible), 1);
+  EXPECT_EQ(threads_where_the_host_runs(kLongReproducible), 8);
+}
+
+TEST(ComputeThreads, AHostComputesWithItsOwnNumberAfterAReproducibleCommand) {
+  const ComputesWith eight(8);
+  EXPECT_EQ(threads_where_the_host_runs(kShortReproducible), 1);
+  EXPECT_EQ(at::get_num_threads(), 8);
 }
 
 }  // namespace

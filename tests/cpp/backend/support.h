@@ -13,8 +13,8 @@
 namespace openreg::backend::testing {
 
 /// Runs `work` as a command of `stream`. What it throws fails the command, whose kernel is called
-/// "test::work". `expected`: what one thread is expected to take, in microseconds.
-inline void submit(openreg::Stream& stream, std::function<void()> work, Work expected = 0) {
+/// "test::work". `expected`: what it asks of its runner.
+inline void submit(openreg::Stream& stream, std::function<void()> work, Work expected = {}) {
   static const Kernel kernel("test::work", [](const Kernel&, std::span<const std::byte> arguments) {
     std::function<void()>* queued = nullptr;
     std::memcpy(&queued, arguments.data(), sizeof queued);

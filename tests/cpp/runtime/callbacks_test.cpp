@@ -393,8 +393,9 @@ std::atomic<int> g_work_ended{0};
 
 TEST_F(CallbacksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
   Callbacks callbacks;
-  callbacks.begin_work = [](std::uint32_t work) -> int {
-    g_work_begun += static_cast<int>(work);
+  callbacks.begin_work = [](Work work, bool engine) -> int {
+    EXPECT_TRUE(engine);
+    g_work_begun += static_cast<int>(work.microseconds);
     return 7;
   };
   callbacks.end_work = [](int state) noexcept { g_work_ended += state; };
@@ -402,7 +403,8 @@ TEST_F(CallbacksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
   const OwnStream stream;
   Gate ran;
   testing::Function* const key = testing::Functions::get().put([&] { ran.open(); });
-  stream->submit(testing::function_kernel(), std::as_bytes(std::span(&key, 1)), /*work=*/5000);
+  stream->submit(testing::function_kernel(), std::as_bytes(std::span(&key, 1)),
+                 {.microseconds = 5000});
   ran.wait();  // by an engine: this thread has not waited for the stream
   stream->synchronize();
   EXPECT_EQ(g_work_begun, 5000);
@@ -410,6 +412,25 @@ TEST_F(CallbacksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
   submit_nothing(*stream);
   stream->synchronize();
   EXPECT_EQ(g_work_begun, 5000);
+}
+
+TEST_F(CallbacksTest, WhoeverRunsAReproducibleCommandAnnouncesIt) {
+  Callbacks callbacks;
+  callbacks.begin_work = [](Work work, bool) -> int {
+    if (work.reproducible) ++g_work_begun;
+    return 1;
+  };
+  callbacks.end_work = [](int state) noexcept { g_work_ended += state; };
+  g_work_begun = g_work_ended = 0;
+  install_callbacks(callbacks);
+  const OwnStream stream;
+  for (int i = 0; i < 100; ++i) {
+    testing::Function* const key = testing::Functions::get().put([] {});
+    stream->submit_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)),
+                            {.reproducible = true});
+  }
+  EXPECT_EQ(g_work_begun, 100);
+  EXPECT_EQ(g_work_ended, 100);
 }
 
 }  // namespace
