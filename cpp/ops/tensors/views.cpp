@@ -38,6 +38,14 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_whole_storage(self, empty_storage(self.device()));
 }
 
+/// ATen's composite reads the shape on the host.
+at::Tensor reshape_from_tensor(const at::Tensor& self, const at::Tensor& shape_tensor) {
+  TORCH_CHECK(shape_tensor.dim() == 1);
+  const at::Tensor on_host = shape_tensor.cpu().contiguous();
+  const auto* const sizes = on_host.const_data_ptr<std::int64_t>();
+  return self.reshape({sizes, static_cast<std::size_t>(on_host.numel())});
+}
+
 /// True for a strided tensor of ours and a strided one of ours or the CPU's: Module.to keeps its
 /// Parameters then, and `p.data = other` is allowed.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
@@ -61,6 +69,12 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   m.impl("set_", TORCH_FN(set_empty));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
+  m.impl("_reshape_from_tensor", TORCH_FN(reshape_from_tensor));
+}
+
+// Above autograd, which knows a reshape's gradient and not that of this one.
+OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) {
+  m.impl("_reshape_from_tensor", TORCH_FN(reshape_from_tensor));
 }
 
 }  // namespace openreg::ops

@@ -22,6 +22,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::_nested_from_padded", Quirk::kNeedsElements, "sizes are elements of a CPU tensor"},
     {"aten::_assert_async", Quirk::kNeedsElements, "what it checks is an element"},
     {"aten::_assert_async.msg", Quirk::kNeedsElements, "the same"},
+    {"aten::_sobol_engine_*", Quirk::kNeedsElements, "writes 30 columns, whatever the sizes"},
     {"aten::_resize_output_", Quirk::kChangesStorage, "grows the storage"},
     {"aten::resize_as_sparse_", Quirk::kChangesStorage, "the same"},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", Quirk::kNotRandom,

@@ -6,7 +6,8 @@ namespace openreg::ops {
 
 /// What operators do that neither their schema nor their tags say.
 enum class Quirk : std::uint16_t {
-  /// The shape of a result, or what is refused, depends on elements: the calling thread runs it.
+  /// The shape of a result, or what is refused, depends on elements, or the kernel cannot be tried
+  /// on smaller tensors: the calling thread runs it.
   kNeedsElements = 1,
   /// It changes the storage of an argument, not its elements: the calling thread runs it.
   kChangesStorage = 2,

@@ -312,3 +312,32 @@ def test_solves_do_not_wait_since_pivots_are_tried_as_ones() -> None:
     assert torch.openreg.launch_stats()["host_waits"] == 0
     torch.testing.assert_close(result.cpu(), torch.full((3, 1), 0.5))
     torch.testing.assert_close((p @ lower @ upper).cpu(), torch.eye(3) * 2)
+
+
+@pytest.mark.parametrize("scramble", [False, True])
+def test_sobol_sequences_are_computed_where_their_state_is(scramble: bool) -> None:
+    def draw(state: torch.Tensor, quasi: torch.Tensor, matrices: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        torch._sobol_engine_initialize_state_(state, 3)
+        if scramble:
+            torch._sobol_engine_scramble_(state, matrices, 3)
+        points, quasi = torch._sobol_engine_draw(quasi, 5, state, 3, 0, dtype=torch.float32)
+        torch._sobol_engine_ff_(quasi, 4, state, 3, 5)
+        return state, points, quasi
+
+    matrices = torch.randint(2, (3, 30, 30)).tril()
+    assert assert_as_cpu(draw, torch.zeros(3, 30, dtype=torch.long), torch.zeros(3, dtype=torch.long), matrices)
+
+
+def test_a_shape_may_lie_on_the_device() -> None:
+    def reshape(x: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
+        x = x.requires_grad_()
+        result = torch._reshape_from_tensor(x, shape)
+        assert result.data_ptr() == x.data_ptr()
+        return torch.autograd.grad(result.square().sum(), x)[0]
+
+    assert assert_as_cpu(reshape, torch.arange(6.0), torch.tensor([2, 3]))
+    assert not assert_as_cpu(reshape, torch.arange(6.0), torch.tensor([4, 3]))
+    assert not assert_as_cpu(reshape, torch.arange(6.0), torch.tensor([[2, 3]]))
+    with torch.inference_mode():
+        x, shape = torch.arange(6, device="openreg"), torch.tensor([3, 2], device="openreg")
+        assert torch._reshape_from_tensor(x, shape).shape == (3, 2)
