@@ -90,7 +90,9 @@ Command decode(std::span<const std::byte> bytes) {
                 std::to_string(envelope.kernel) + ", expected that of a registered kernel)");
   }
   const auto arguments = bytes.subspan(sizeof envelope);
-  return {kernel, {arguments.begin(), arguments.end()}};
+  Command command{kernel, {arguments.begin(), arguments.end()}};
+  if (const auto check = kernel->traits().check) check(command.arguments);
+  return command;
 }
 
 }  // namespace openreg

@@ -16,6 +16,9 @@ struct KernelTraits {
   /// The command may wait for something outside of the device (Python, a host function); process
   /// exit does not wait for its end.
   bool may_block = false;
+  /// Throws Error if these bytes cannot be the kernel's arguments; null: all can. Asked of commands
+  /// that come from elsewhere (decode()).
+  void (*check)(std::span<const std::byte> arguments) = nullptr;
 };
 
 /// What a command runs. Static: one object per kernel, alive as long as the process; registered by
@@ -68,7 +71,8 @@ struct Command {
 };
 
 std::vector<std::byte> encode(const Kernel& kernel, std::span<const std::byte> arguments);
-/// Throws Error on bytes that are no command or name a kernel this process does not have.
+/// Throws Error on bytes that are no command, that name a kernel this process does not have, or
+/// that the kernel cannot read.
 Command decode(std::span<const std::byte> bytes);
 
 }  // namespace openreg

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/wire/argument_reader.h"
+#include "ops/wire/command_layout.h"
 #include "runtime/command.h"
 
 namespace openreg::ops {
@@ -12,9 +13,13 @@ class OpKernel : public Kernel {
   using Body = void (*)(const OpKernel& kernel, ArgumentReader& arguments);
 
   OpKernel(const char* name, Body body, KernelTraits traits = {})
-      : Kernel(name, &run_body, traits), body_(body) {}
+      : Kernel(name, &run_body, with_check(traits)), body_(body) {}
 
  private:
+  static KernelTraits with_check(KernelTraits traits) {
+    traits.check = &expect_layout;
+    return traits;
+  }
   static void run_body(const Kernel& kernel, std::span<const std::byte> command);
 
   Body body_;

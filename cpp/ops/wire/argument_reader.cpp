@@ -73,6 +73,7 @@ void point_to(CommandTensors& kept, const CommandView& command) {
 ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
   const CommandView view(command);
   next_ = view.values();
+  end_ = view.payload();
   if (KeptTensors::take(view.header().plan, made_)) {
     point_to(made_, view);
   } else {
@@ -84,7 +85,15 @@ ArgumentReader::~ArgumentReader() { KeptTensors::put(CommandView(command_), std:
 
 at::Tensor& ArgumentReader::tensor() {
   const auto index = value<std::int32_t>();
-  return index == kUndefined ? undefined_ : made_.tensors[index];
+  if (index == kUndefined) return undefined_;
+  TORCH_CHECK(static_cast<std::size_t>(index) < made_.tensors.size(),
+              "openreg: a command has no such tensor (got ", index, ", expected less than ",
+              made_.tensors.size(), ")");
+  return made_.tensors[index];
+}
+
+void ArgumentReader::throw_at_end() {
+  TORCH_CHECK(false, "openreg: a command ends before its arguments do");
 }
 
 void ArgumentReader::settle_outputs() {

@@ -18,7 +18,9 @@ struct CommandTensors {
   c10::SmallVector<at::Tensor, 6> tensors;
 };
 
-/// Reads a command's arguments back on the device, in the order in which they were written.
+/// Reads a command's arguments back on the device, in the order in which they were written. Throws
+/// if there are no more; that the rest of the command is as ArgumentWriter makes it is taken for
+/// granted (expect_layout).
 class ArgumentReader {
  public:
   explicit ArgumentReader(std::span<const std::byte> command);
@@ -45,21 +47,32 @@ class ArgumentReader {
   template <class T>
   std::span<const T> array() {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 8);
-    const auto count = value<std::uint64_t>();
-    return {reinterpret_cast<const T*>(take(count * sizeof(T))), count};
+    const auto length = count(sizeof(T));
+    return {reinterpret_cast<const T*>(take(length * sizeof(T))), length};
+  }
+  /// How many elements follow, each of `least` bytes or more.
+  std::size_t count(std::size_t least = 8) {
+    const auto elements = value<std::uint64_t>();
+    if (elements > static_cast<std::size_t>(end_ - next_) / least) [[unlikely]]
+      throw_at_end();
+    return elements;
   }
 
  private:
-  const std::byte* take(std::size_t count) {
-    const auto* at = next_;
-    next_ += (count + 7) / 8 * 8;
+  const std::byte* take(std::size_t bytes) {
+    const auto* const at = next_;
+    if (bytes > static_cast<std::size_t>(end_ - at)) [[unlikely]]
+      throw_at_end();
+    next_ += (bytes + 7) / 8 * 8;
     return at;
   }
+  [[noreturn]] static void throw_at_end();
 
   std::span<const std::byte> command_;
   CommandTensors made_;
   at::Tensor undefined_;
   const std::byte* next_;
+  const std::byte* end_;  // of the values
 };
 
 }  // namespace openreg::ops

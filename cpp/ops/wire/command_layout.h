@@ -30,7 +30,9 @@ struct CommandHeader {
   bool flush_denormals;  // thread state of the launcher that a kernel's result depends on
   bool drops_warnings;   // they have been reported by the call
   std::uint16_t reserved;
-  std::uint64_t plan;  // of commands with one number only memory and values differ; 0: no plan
+  // Of commands with one number only memory and values differ; 0: no plan. A command from elsewhere
+  // has none.
+  std::uint64_t plan;
 };
 
 struct StorageRecord {
@@ -67,7 +69,7 @@ struct TensorShape {
 };
 static_assert(sizeof(TensorShape) == sizeof(std::uint64_t));
 
-/// An encoded command, for those who look into one. Does not check: it is what ArgumentWriter made.
+/// An encoded command, for those who look into one. Does not check: see expect_layout().
 class CommandView {
  public:
   explicit CommandView(std::span<const std::byte> command) : begin_(command.data()) {}
@@ -101,5 +103,10 @@ class CommandView {
 
   const std::byte* begin_;
 };
+
+/// Throws Error unless ArgumentReader can read these bytes, whatever they say: all parts lie within
+/// them, tensors within their storages, and storages within the payload or a device's addresses.
+/// Whether that memory has been allocated, and who may use it, the bytes cannot tell.
+void expect_layout(std::span<const std::byte> command);
 
 }  // namespace openreg::ops

@@ -160,7 +160,7 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
 c10::IValue read_ivalue(ArgumentReader& reader) {
   const auto tag = reader.value<Tag>();
   const auto read_list = [&reader](auto list, auto read) {
-    for (auto left = reader.value<std::uint64_t>(); left > 0; --left) list.push_back(read());
+    for (auto left = reader.count(); left > 0; --left) list.push_back(read());
     return c10::IValue(std::move(list));
   };
   switch (tag) {

@@ -8,7 +8,7 @@ namespace openreg::ops {
 namespace {
 
 /// Quantized integers may be shorter than a byte; PyTorch counts their tensors' sizes in integers.
-std::int64_t elements_per_item(c10::ScalarType dtype) {
+std::size_t elements_per_item(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::ScalarType::QUInt4x2:
       return 2;
@@ -21,10 +21,14 @@ std::int64_t elements_per_item(c10::ScalarType dtype) {
 
 }  // namespace
 
+std::size_t bytes_of(std::size_t elements, c10::ScalarType dtype) {
+  const auto packed = elements_per_item(dtype);
+  return (elements / packed + (elements % packed != 0)) * c10::elementSize(dtype);
+}
+
 void check_memory(const c10::TensorImpl& tensor, std::int64_t end, std::size_t nbytes) {
-  const auto packed = elements_per_item(c10::typeMetaToScalarType(tensor.dtype()));
-  const auto items = static_cast<std::size_t>((end + packed - 1) / packed);
-  const auto needed = items * tensor.itemsize();
+  const auto needed =
+      bytes_of(static_cast<std::size_t>(end), c10::typeMetaToScalarType(tensor.dtype()));
   TORCH_CHECK(nbytes >= needed,
               "openreg: the storage of a tensor has been resized below it (got a storage of ",
               nbytes, " bytes, expected ", needed, " or more)");

@@ -22,6 +22,9 @@ inline std::int64_t extent_of(const c10::TensorImpl& tensor) {
   return extent_of(tensor.sizes(), tensor.strides());
 }
 
+/// The bytes of so many elements, the first of which begins a byte.
+std::size_t bytes_of(std::size_t elements, c10::ScalarType dtype);
+
 /// Throws unless a storage of `nbytes` has the elements of `tensor`, of which the last is before
 /// the element `end` of it.
 void check_memory(const c10::TensorImpl& tensor, std::int64_t end, std::size_t nbytes);

@@ -187,7 +187,7 @@ struct Argument<at::ITensorListRef> {
     for (const auto& tensor : value) writer.tensor(tensor);
   }
   static Held read(ArgumentReader& reader) {
-    Held tensors(reader.value<std::uint64_t>());
+    Held tensors(reader.count());
     for (auto& tensor : tensors) tensor = reader.tensor();
     return tensors;
   }
@@ -213,7 +213,7 @@ struct Argument<c10::List<std::optional<at::Tensor>>> {
   }
   static Held read(ArgumentReader& reader) {
     List list;
-    for (auto left = reader.value<std::uint64_t>(); left > 0; --left) {
+    for (auto left = reader.count(); left > 0; --left) {
       const auto& tensor = reader.tensor();
       list.push_back(tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt);
     }
