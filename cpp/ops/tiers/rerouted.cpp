@@ -35,13 +35,29 @@ OPENREG_LIBRARY_IMPL(aten, m) {
 
   // Composite on other devices, with other roundings, strides or checks than the CPU's own kernels,
   // or with kernels of ATen's or loops of the host inside that are for no other device.
-  for (const auto* name :
-       {"native_group_norm", "addr", "addr.out", "mish_backward", "native_channel_shuffle",
-        "reflection_pad3d", "reflection_pad3d_backward", "replication_pad2d", "replication_pad3d",
-        "pixel_shuffle", "pixel_unshuffle", "narrow_copy", "narrow_copy.out", "linalg__powsum",
-        "conj_physical_", "_batch_norm_no_update", "choose_qparams_optimized", "isin.Scalar_Tensor",
-        "isin.Scalar_Tensor_out", "_sobol_engine_draw", "_sobol_engine_ff_",
-        "_sobol_engine_initialize_state_", "_sobol_engine_scramble_"}) {
+  for (const auto* name : {"native_group_norm",
+                           "addr",
+                           "addr.out",
+                           "mish_backward",
+                           "native_channel_shuffle",
+                           "reflection_pad3d",
+                           "reflection_pad3d_backward",
+                           "replication_pad2d",
+                           "replication_pad3d",
+                           "pixel_shuffle",
+                           "pixel_unshuffle",
+                           "narrow_copy",
+                           "narrow_copy.out",
+                           "linalg__powsum",
+                           "conj_physical_",
+                           "_batch_norm_no_update",
+                           "choose_qparams_optimized",
+                           "isin.Scalar_Tensor",
+                           "isin.Scalar_Tensor_out",
+                           "_sobol_engine_draw",
+                           "_sobol_engine_ff_",
+                           "_sobol_engine_initialize_state_",
+                           "_sobol_engine_scramble_"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
   // Composite, but for the devices that it names.
