@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 REPORT = Path(os.environ["UPSTREAM_REPORT"])
 SKIP = set(json.loads(Path(os.environ["UPSTREAM_SKIP"]).read_text()))
@@ -31,6 +32,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [
         item for item, name in zip(items, names, strict=True) if name not in SKIP and (wanted is None or name in wanted)
     ]
+
+
+@pytest.fixture(autouse=True)
+def raise_errors_of_the_device() -> Generator[None, None, None]:
+    """What the commands of a test leave behind is that test's error, and not the next one's."""
+    yield
+    errors = []
+    for index in range(torch.accelerator.device_count()):
+        while error := error_of(index):
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def error_of(index: int) -> RuntimeError | None:
+    try:
+        torch.accelerator.synchronize(index)
+    except RuntimeError as error:
+        return error
+    return None
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

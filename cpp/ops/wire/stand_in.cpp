@@ -1,5 +1,7 @@
 #include "ops/wire/stand_in.h"
 
+#include <c10/core/alignment.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -14,6 +16,10 @@ namespace openreg::ops {
 namespace {
 
 constexpr std::size_t kLargestElement = 16;
+
+// Of the CPU's memory and of the device's: kernels load vectors from it by instructions that need
+// it.
+constexpr std::size_t kAlignment = c10::gAlignment;
 
 /// Without the offset.
 std::int64_t extent(const CommandView& view, const TensorRecord& tensor) {
@@ -88,11 +94,13 @@ void StandIn::give_memory() {
     made_[tensor.storage] = true;
     const auto bytes = reach[tensor.storage];
     storage.nbytes = bytes;
-    auto* memory = std::calloc(std::max(bytes, kLargestElement), 1);
+    // Not aligned_alloc: pages that calloc() takes from the system are zero already.
+    auto* memory = std::calloc(std::max(bytes, kLargestElement) + kAlignment - 1, 1);
     if (memory == nullptr) throw std::bad_alloc();
     memory_.emplace_back(memory, &std::free);
     bytes_ += bytes;
-    storage.pointer = reinterpret_cast<std::uint64_t>(memory);
+    storage.pointer =
+        (reinterpret_cast<std::uint64_t>(memory) + kAlignment - 1) / kAlignment * kAlignment;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "backend/device.h"
 #include "ops/tensors/factories.h"
@@ -29,6 +30,17 @@ TEST(StandIn, OnesAreForIntegersOnly) {
   ArgumentReader reader(ones.command());
   EXPECT_TRUE(at::equal(reader.tensor(), at::ones({3}, at::kShort)));
   EXPECT_TRUE(at::equal(reader.tensor(), at::zeros({3})));
+}
+
+TEST(StandIn, IsAlignedAsTheDevicesMemoryIs) {
+  std::vector<StandIn> stand_ins;
+  for (std::int64_t size = 1; size < 100; ++size) {
+    ArgumentWriter writer("aten::add", kDevice);
+    writer.tensor(empty_on(kDevice, {size}, at::kByte));
+    stand_ins.emplace_back(writer.finish(), StandIn::Kind::kWhole, Elements::kZeros);
+    ArgumentReader reader(stand_ins.back().command());
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(reader.tensor().const_data_ptr()) % 64, 0) << size;
+  }
 }
 
 TEST(StandIn, KeepsWhichSizesAreEqualAndWhichAreGreater) {
