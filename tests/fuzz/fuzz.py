@@ -3,8 +3,9 @@
     python tests/fuzz/fuzz.py [--seconds 60] [--threads 3] [--seed 0] [--programs 1] [--devices 2]
 
 Programs use streams, events, views, changes in place, copies to and from the host, and both devices. Calls that the CPU
-refuses are among them, and with one thread commands that fail late (a wait for the whole device in another thread would
-collect those). A program that differs is printed; `--seed` makes it again, and `--repeat` runs it many times.
+refuses are among them, and commands that fail late. A wait for the whole device collects those of all threads: with
+several threads, either no program fails or none waits so, in turn. A program that differs is printed; `--seed` makes it
+again, and `--repeat` runs it many times.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def main() -> int:
     run, steps = 0, 0
     while run < options.programs and time.monotonic() < end:
         count = min(options.threads, options.programs - run)
-        programs = [Author(options.seed + run + i, devices, fails=options.threads == 1).write() for i in range(count)]
+        alone = options.threads == 1
+        fails = alone or (options.seed + run) // options.threads % 2 == 1
+        authors = [Author(options.seed + run + i, devices, fails, not fails or alone) for i in range(count)]
+        programs = [author.write() for author in authors]
         if found := differences(programs, options.repeat):
             print(*found, sep="\n\n")
             return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 import torch
@@ -38,8 +39,8 @@ class Machine:
                 raise
             except Exception as error:
                 raise Difference(f"step {position} ({step}) raises {type(error).__name__}: {error}") from error
-        for device in range(self.program.devices):
-            torch.accelerator.synchronize(device)
+        for stream in itertools.chain(*self.streams):
+            stream.synchronize()
         for number, expected in self.program.values.items():
             self.compare(number, expected)
 
@@ -73,7 +74,7 @@ class Machine:
             device, stream = step.numbers
             self.current = self.streams[device][stream]
         elif step.kind == "wait":
-            self.wait(step.name)
+            wait(self.current, step.name)
         elif step.kind == "read":
             self.before(tensors)
             if (got := tensors[0].flatten()[-1].item()) != step.expected:
@@ -81,7 +82,7 @@ class Machine:
         elif step.kind == "drop":
             self.drop(step.inputs[0])
         elif step.kind == "fail":
-            self.fail()
+            self.fail(step.name)
 
     def operation(self, step: Step, tensors: list[torch.Tensor]) -> None:
         operation = BY_NAME[step.name]
@@ -120,26 +121,14 @@ class Machine:
         self.after([tensor])
         self.keep(step.result, result)
 
-    def wait(self, how: str) -> None:
-        if how == "stream":
-            self.current.synchronize()
-        elif how == "device":
-            torch.accelerator.synchronize(self.current.device)
-        elif how == "event":
-            self.current.record_event().synchronize()
-        else:
-            event = self.current.record_event()
-            while not event.query():
-                pass
-
-    def fail(self) -> None:
+    def fail(self, how: str) -> None:
         """On a stream that nothing else uses: the failure is for that one only, and told once."""
         stream = torch.Stream(self.current.device)
         with stream:
             torch.ones(3, device=stream.device).index_select(0, torch.tensor([7], device=stream.device))
         for attempt in range(2):
             try:
-                stream.synchronize()
+                wait(stream, how)
             except torch.AcceleratorError:
                 raised = True
             else:
@@ -186,6 +175,19 @@ class Machine:
         if self.written[storage][0] != self.birth[storage]:
             tensor.record_stream(self.written[storage][0])
         del self.birth[storage], self.written[storage]
+
+
+def wait(stream: torch.Stream, how: str) -> None:
+    if how == "stream":
+        stream.synchronize()
+    elif how == "device":
+        torch.accelerator.synchronize(stream.device)
+    elif how == "event":
+        stream.record_event().synchronize()
+    else:
+        event = stream.record_event()
+        while not event.query():
+            pass
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -20,7 +20,7 @@ class Step:
     """`kind`: "new", "operation", "move", "through the host", "stream", "wait", "read", "drop" or "fail"."""
 
     kind: str
-    name: str = ""  # of an operation; how to wait, or to copy
+    name: str = ""  # of an operation; how to wait, to copy, or to ask for a failure
     inputs: tuple[int, ...] = ()  # numbers of variables
     numbers: Numbers = ()
     result: int = -1
@@ -49,8 +49,9 @@ class Program:
 class Author:
     """Writes a program, and runs it on the CPU meanwhile: there, streams and devices mean nothing."""
 
-    def __init__(self, seed: int, devices: int, fails: bool) -> None:
+    def __init__(self, seed: int, devices: int, fails: bool, waits_for_devices: bool) -> None:
         self.fails = fails
+        self.waits = ["stream", "event", "query"] + ["device"] * waits_for_devices
         self.rng = random.Random(seed)
         self.program = Program(seed, devices)
         self.device_of: dict[int, int] = {}
@@ -69,7 +70,7 @@ class Author:
             self.wait: 4,
             self.read: 3,
             self.drop: 8,
-            self.fail: 1 if self.fails else 0,
+            self.fail: 3 if self.fails else 0,
         }
         for write_step in self.rng.choices(list(kinds), list(kinds.values()), k=self.rng.randrange(20, 61)):
             write_step()
@@ -135,7 +136,7 @@ class Author:
         self.program.steps.append(Step("stream", numbers=(self.device, self.rng.randrange(STREAMS))))
 
     def wait(self) -> None:
-        self.program.steps.append(Step("wait", self.rng.choice(("stream", "device", "event", "query"))))
+        self.program.steps.append(Step("wait", self.rng.choice(self.waits)))
 
     def read(self) -> None:
         if candidates := [number for number in self.here() if self.program.values[number].numel()]:
@@ -151,7 +152,7 @@ class Author:
 
     def fail(self) -> None:
         """What only elements show."""
-        self.program.steps.append(Step("fail"))
+        self.program.steps.append(Step("fail", self.rng.choice(("stream", "event", "query"))))
 
 
 def new_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:

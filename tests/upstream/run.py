@@ -43,9 +43,10 @@ class Result:
 
 
 def on_cpu(name: str) -> str:
-    """The same test for the CPU: TestTorchDeviceTypePRIVATEUSE1::test_add_openreg_float32."""
+    """The same test for the CPU: TestTorchDeviceTypePRIVATEUSE1::test_add_openreg_float32, or without a device."""
     class_name, function = name.split("::", 1)
-    return f"{re.sub('(PRIVATEUSE1|OPENREG)$', '', class_name)}CPU::{re.sub('_openreg(?=_|$)', '_cpu', function)}"
+    generic, devices = re.subn("(PRIVATEUSE1|OPENREG)$", "CPU", class_name)
+    return f"{generic}::{re.sub('_openreg(?=_|$)', '_cpu', function)}" if devices else name
 
 
 def run_file(
@@ -104,7 +105,8 @@ def sort_failures(file: Path, seconds: int, results: list[Result]) -> None:
     failures = [result for result in results if result.outcome in ("failed", "crashed") and "::" in result.name]
     if not failures:
         return
-    cpu = failed(run_file(file, seconds, "cpu", [on_cpu(failure.name) for failure in failures]))
+    on_the_cpu = [on_cpu(failure.name) for failure in failures]
+    cpu = failed(run_file(file, seconds, "cpu", on_the_cpu, TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
     raised = [failure.name for failure in failures if failure.outcome == "failed"]
     blocking = passed(run_file(file, seconds, only=raised, TORCH_OPENREG_LAUNCH_BLOCKING="1"))
     for failure in failures:
