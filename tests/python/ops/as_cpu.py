@@ -13,6 +13,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(shape, dtype=dtype)
+
+
 def moved(value: Any, device: str) -> Any:
     return tree_map(lambda leaf: leaf.clone().to(device) if isinstance(leaf, torch.Tensor) else leaf, value)
 

@@ -19,14 +19,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from as_cpu import ones
 from torch.utils._pytree import tree_map
 
 CPU = torch.device("cpu")  # as an argument, it stands for the device of the call
 LONG, BOOL, COMPLEX, DOUBLE = torch.long, torch.bool, torch.complex64, torch.float64
-
-
-def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.ones(shape, dtype=dtype)
 
 
 def ints(*values: int) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -107,8 +109,7 @@ def test_products_of_float8_are_scaled_by_rows(name, no_waits):
     assert torch.equal(by_recipe, got)
 
 
-def ones(*shape: int, **options) -> torch.Tensor:
-    return torch.ones(shape, device="openreg", **options)
+ones = functools.partial(torch.ones, device="openreg")
 
 
 def float8(*shape: int) -> torch.Tensor:

@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from as_cpu import assert_as_cpu
+from as_cpu import assert_as_cpu, assert_same_tensor
 
 X = torch.linspace(-2, 3, 2 * 4 * 6 * 6).reshape(2, 4, 6, 6)
-
-
-def assert_same(got: torch.Tensor, expected: torch.Tensor) -> None:
-    assert got.device.type == "openreg"
-    assert got.dtype == expected.dtype and got.stride() == expected.stride()
-    torch.testing.assert_close(got.cpu(), expected)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +36,7 @@ def test_batch_norm_trains_on_inputs_of_any_strides(view: Callable[[torch.Tensor
         return [result.detach(), module.running_mean, module.running_var, x.grad]  # type: ignore[list-item]
 
     for got, expected in zip(run(view(X.to("openreg"))), run(view(X)), strict=True):
-        assert_same(got, expected)
+        assert_same_tensor(got, expected)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +56,7 @@ def test_results_keep_the_memory_format_as_on_the_cpu(
     operator: Callable[[torch.Tensor], torch.Tensor], memory_format: torch.memory_format
 ) -> None:
     x = X.contiguous(memory_format=memory_format)
-    assert_same(operator(x.to("openreg")), operator(x))
+    assert_same_tensor(operator(x.to("openreg")), operator(x))
 
 
 OVERLAPPING: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
@@ -105,7 +99,7 @@ def test_views_that_do_not_overlap_are_launched_without_a_wait() -> None:
     expected[0] += 2 * expected[1]
     expected[3] = expected[2]
     expected[4].masked_fill_(expected[5] > 0.5, 0.0)
-    assert_same(x, expected)
+    assert_same_tensor(x, expected)
 
 
 def test_dtypes_that_only_large_tensors_refuse_are_refused_at_the_call() -> None:
@@ -192,7 +186,7 @@ def test_put_(accumulate: bool, view: Callable[[torch.Tensor], torch.Tensor]) ->
     torch.openreg.reset_launch_stats()
     got.zero_().put_(index.to("openreg"), source.to("openreg"), accumulate)
     assert torch.openreg.launch_stats()["host_waits"] == 0
-    assert_same(got, expected)
+    assert_same_tensor(got, expected)
 
 
 def test_put_finds_indices_out_of_range_on_the_stream_and_the_rest_at_the_call() -> None:

@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from as_cpu import assert_as_cpu
-
-
-def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.ones(shape, dtype=dtype)
+from as_cpu import assert_as_cpu, ones
 
 
 def ints(*shape: int) -> torch.Tensor:
