@@ -1,8 +1,57 @@
 """Which tests of PyTorch's suite may fail on openreg: by file, regular expressions of `Class::test`, with the reason.
 
-The lists are exact. What no longer fails has to leave them.
+The lists are exact: what no longer fails has to leave them. They were made with files of PyTorch 2.10 (the newest that
+were at hand) on torch 2.13, test_ops by a sample; what those versions disagree about is said where it is the reason.
 """
 
 from __future__ import annotations
 
-EXPECTED: dict[str, dict[str, str]] = {}
+ASYNCHRONOUS = "only the elements show it: the error comes with the next wait, as a device's does"
+RANDOM = "the device's random numbers are CUDA's: these are too badly conditioned for the tolerance, on the CPU too"
+INDUCTOR = "torch.compile by Inductor is not there yet"
+NAMED = "the test takes every device but some that it names for one that cannot do this"
+
+EXPECTED: dict[str, dict[str, str]] = {
+    "test_torch.py": {
+        "TestTorchDeviceType.*::test_masked_scatter_": ASYNCHRONOUS,
+        "::test_broadcast_fn_map2?_": "map_ and map2_ are for CPU tensors only, on CUDA too",
+        "::test_nondeterministic_alert_histc_.*_int": "the CPU has no histogram of integers",
+        "::test_addcmul_cuda_errors_with_cpu_scalars_": "the test's decorators are of another version",
+        "::test_cpp_warnings_have_python_context_": "compiles a C++ extension of the test's own",
+        "TestBasicVitalSigns::|::test_dataloader_vitals": "torch 2.13 has no vitals any more",
+    },
+    "test_tensor_creation_ops.py": {
+        "::test_normal_std_error_": ASYNCHRONOUS,
+    },
+    "test_indexing.py": {
+        "::test_trivial_fancy_out_of_bounds_": ASYNCHRONOUS,
+    },
+    "test_nn.py": {
+        "::test_one_hot_": ASYNCHRONOUS,
+        "::test_transformerencoderlayer_": "takes the fast path, which the test grants to CUDA and the CPU only",
+        "::test_upsamplingBiMode2d_nonsupported_dtypes_.*_uint8": NAMED,
+    },
+    "test_modules.py": {
+        "::test_memory_format_nn_GroupNorm_": "autograd makes the input contiguous on all devices but the CPU",
+    },
+    "test_foreach.py": {
+        "::test_parity__foreach_pow_slowpath_inplace_.*_complex64": "the powers overflow; infinities compare unequal",
+    },
+    "test_linalg.py": {
+        "::test_eig_with_nan_|::test_eigh_errors_and_warnings_": ASYNCHRONOUS,
+        "::test_slogdet_": RANDOM,
+        "::test__dyn_quant_matmul_4bit_": RANDOM,
+        "::test_addbmm_.*_bfloat16": NAMED,
+        "::test__int4_mm_": "packed weights of four bits are of another format on each device; ours is the CPU's",
+        "::test_compile_|_compile_True_": INDUCTOR,
+    },
+    "test_reductions.py": {
+        "::test_ref_small_input_masked_prod_.*_float16": RANDOM,
+    },
+    "test_autograd.py": {
+        "::test_unused_output_device_": "torch.nn.DataParallel needs a build with CUDA",
+    },
+    "test_dataloader.py": {
+        "::test_pin_memory_no_cuda": "memory can be pinned here",
+    },
+}
