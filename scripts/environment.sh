@@ -5,7 +5,7 @@
 #   install <extras>    builds and installs the project there; further arguments go to pip
 # The system's own Python is only used to make .venv.
 
-readonly build_dir=build/wheel # one build tree for the wheel and its C++ tests
+readonly build_dir=${build_dir:-build/wheel} # one build tree for the wheel and its C++ tests
 
 say() { printf '\n== %s\n' "$*"; }
 fail() {

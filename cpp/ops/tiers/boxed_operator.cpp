@@ -82,13 +82,13 @@ const BoxedOperator* BoxedOperator::find(const c10::OperatorHandle& op) {
 
 BoxedOperator::BoxedOperator(const c10::OperatorHandle& op) : op_(op) {
   const auto* const name = name_of(op);
-  if (is_left_to_tier_3(op, name) || !read_schema()) return;
+  if (is_left_to_tier_3(op, name) || !read_schema(name)) return;
   if (has_quirk(name, Quirk::kNumbersScale)) numbers_ = Numbers::kScale;
   kernel_ = std::make_unique<CpuKernel>(name, *this);
 }
 
 /// False: it cannot be a command.
-bool BoxedOperator::read_schema() {
+bool BoxedOperator::read_schema(const char* name) {
   const auto& schema = op_.schema();
   if (schema.is_vararg() || schema.is_varret()) return false;
   for (const auto& argument : schema.arguments()) {
@@ -96,9 +96,8 @@ bool BoxedOperator::read_schema() {
     const auto* alias = argument.alias_info();
     // Views and the like; what is written is told apart below.
     if (alias != nullptr && !is_written(alias)) return false;
-    roles_.push_back(argument.is_out()   ? Role::kOut
-                     : is_written(alias) ? Role::kWritten
-                                         : Role::kInput);
+    const bool written = is_written(alias) || writes_unsaid(name, argument.name().c_str());
+    roles_.push_back(argument.is_out() ? Role::kOut : written ? Role::kWritten : Role::kInput);
     if (argument.is_out()) {
       if (argument.type()->kind() != c10::TypeKind::TensorType) return false;
       ++outs_;

@@ -50,7 +50,7 @@ class BoxedOperator {
   class CpuKernel;
 
   explicit BoxedOperator(const c10::OperatorHandle& op);
-  bool read_schema();
+  bool read_schema(const char* name);
   void run(ArgumentReader& reader) const;
   static void settle(const at::Tensor& from, at::Tensor& to);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 namespace openreg::ops {
@@ -48,12 +49,30 @@ bool names(std::string_view pattern, std::string_view op) {
   return op.starts_with(pattern);
 }
 
+/// Whether an operator's argument is among these.
+bool lists(std::span<const std::array<std::string_view, 2>> arguments, std::string_view op,
+           std::string_view argument) {
+  return std::ranges::find(arguments, std::array{op, argument}) != arguments.end();
+}
+
 }  // namespace
 
 bool has_quirk(const char* op, Quirk quirk) {
   return std::any_of(kTable.begin(), kTable.end(), [&](const Entry& entry) {
     return entry.quirk == quirk && names(entry.op, op);
   });
+}
+
+bool writes_unsaid(const char* op, const char* argument) {
+  static constexpr auto kArguments = std::to_array<std::array<std::string_view, 2>>({
+      {"aten::native_batch_norm", "running_mean"},
+      {"aten::native_batch_norm", "running_var"},
+      {"aten::native_batch_norm.out", "running_mean"},
+      {"aten::native_batch_norm.out", "running_var"},
+      {"aten::batch_norm_update_stats", "running_mean"},
+      {"aten::batch_norm_update_stats", "running_var"},
+  });
+  return lists(kArguments, op, argument);
 }
 
 bool takes_cpu_tensors(const char* op, const char* argument) {
@@ -70,8 +89,7 @@ bool takes_cpu_tensors(const char* op, const char* argument) {
   const bool pytorchs = std::any_of(kPyTorchs.begin(), kPyTorchs.end(),
                                     [&](auto space) { return name.starts_with(space); });
   if (!pytorchs) return true;
-  return std::any_of(kArguments.begin(), kArguments.end(),
-                     [&](const auto& each) { return each[0] == name && each[1] == argument; });
+  return lists(kArguments, op, argument);
 }
 
 }  // namespace openreg::ops

@@ -22,6 +22,9 @@ enum class Quirk : std::uint16_t {
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.
 bool has_quirk(const char* op, Quirk quirk);
 
+/// Arguments that the kernel writes although the schema does not say so.
+bool writes_unsaid(const char* op, const char* argument);
+
 /// Arguments that may be CPU tensors although the others are on a device, as with CUDA. Operators
 /// that are not PyTorch's own take what they like.
 bool takes_cpu_tensors(const char* op, const char* argument);
