@@ -21,6 +21,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::_ctc_loss.Tensor", Quirk::kNeedsElements, "the same, with lengths as tensors"},
     {"aten::linalg_lstsq.out", Quirk::kNeedsElements, "residuals only where the rank is full"},
     {"aten::_nested_from_padded", Quirk::kNeedsElements, "sizes are elements of a CPU tensor"},
+    {"aten::_padded_dense_to_jagged_forward", Quirk::kNeedsElements, "as many rows as offsets say"},
     {"aten::_assert_async", Quirk::kNeedsElements, "what it checks is an element"},
     {"aten::_assert_async.msg", Quirk::kNeedsElements, "the same"},
     {"aten::_sobol_engine_*", Quirk::kNeedsElements, "writes 30 columns, whatever the sizes"},

@@ -179,3 +179,12 @@ def test_errors_are_clear_and_leave_the_tensor_alone(
     with pytest.raises(error, match=sentence):
         call(n)
     assert_same(n, nested("cpu"))
+
+
+@pytest.mark.parametrize("total", [None, 4])
+def test_rows_of_a_padded_tensor_are_as_many_as_offsets_say(total: int | None) -> None:
+    def rows(padded: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten._padded_dense_to_jagged_forward(padded, [offsets], total)
+
+    padded, offsets = torch.arange(24.0).view(2, 3, 4), torch.tensor([0, 1, 4])
+    assert_same(rows(padded.to("openreg"), offsets.to("openreg")), rows(padded, offsets))
