@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace openreg::backend {
@@ -20,12 +21,12 @@ void keep(void*) {}  // the memory is the device's
 /// PyTorch's CPU allocator, but for threads that run such a kernel.
 class ServingAllocator final : public c10::Allocator {
  public:
-  explicit ServingAllocator(c10::Allocator& beneath) : beneath_(beneath) {}
-
-  /// Takes the place of the CPU's allocator, when it is needed first.
+  /// Takes the place of the CPU's allocator, when it is needed first. Other threads allocate
+  /// meanwhile, and c10 orders nothing: so the object has been there since the library was loaded.
   static void install() {
     static const bool installed = [] {
-      c10::SetCPUAllocator(new ServingAllocator(*c10::GetCPUAllocator()));
+      instance_.beneath_.store(c10::GetCPUAllocator(), std::memory_order_release);
+      c10::SetCPUAllocator(&instance_);
       return true;
     }();
     static_cast<void>(installed);
@@ -40,18 +41,23 @@ class ServingAllocator final : public c10::Allocator {
           return {place.memory, nullptr, &keep, c10::Device(c10::kCPU)};
       }
     }
-    auto memory = beneath_.allocate(bytes);
+    auto memory = beneath().allocate(bytes);
     if (t_log != nullptr) t_log->addresses_.push_back(memory.get());
     return memory;
   }
-  c10::DeleterFnPtr raw_deleter() const override { return beneath_.raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override { return beneath().raw_deleter(); }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    beneath_.copy_data(to, from, bytes);
+    beneath().copy_data(to, from, bytes);
   }
 
  private:
-  c10::Allocator& beneath_;
+  c10::Allocator& beneath() const noexcept { return *beneath_.load(std::memory_order_acquire); }
+
+  static ServingAllocator& instance_;  // leaked: tensors are made until the process is gone
+  std::atomic<c10::Allocator*> beneath_{nullptr};
 };
+
+ServingAllocator& ServingAllocator::instance_ = *new ServingAllocator;
 
 AllocationLog::AllocationLog() : outer_(std::exchange(t_log, this)) { ServingAllocator::install(); }
 AllocationLog::~AllocationLog() { t_log = outer_; }
