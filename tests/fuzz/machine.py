@@ -122,8 +122,9 @@ class Machine:
         self.keep(step.result, result)
 
     def fail(self, how: str) -> None:
-        """On a stream that nothing else uses: the failure is for that one only, and told once."""
-        stream = torch.Stream(self.current.device)
+        """On a stream that nothing else uses: the failure is for that one only, and told once. Streams are handed out
+        in turn, 32 of each priority, so those of programs have the other one."""
+        stream = torch.Stream(self.current.device, priority=-1)
         with stream:
             torch.ones(3, device=stream.device).index_select(0, torch.tensor([7], device=stream.device))
         for attempt in range(2):
