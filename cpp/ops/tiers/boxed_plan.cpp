@@ -129,6 +129,7 @@ CallPlan plan_by_probing(const BoxedOperator& op, ArgumentWriter& writer, Argume
   plan.warnings = findings.warnings;
   plan.results = probing.results();
   plan.allocations = probing.allocations();
+  plan.work = work_of(op.kernel().name(), writer, plan.results);
   return plan;
 }
 
@@ -151,7 +152,7 @@ std::optional<CallPlan> plan_by_smaller_call(const BoxedOperator& op, Arguments 
 
 CallPlan plan_boxed(const BoxedOperator& op, ArgumentWriter& writer, Arguments arguments) {
   auto plan = plan_by_smaller_call(op, arguments);
-  if (!plan) plan = plan_by_probing(op, writer, arguments);
+  if (!plan) return plan_by_probing(op, writer, arguments);
   plan->work = work_of(op.kernel().name(), writer, plan->results);
   return std::move(*plan);
 }
