@@ -28,7 +28,7 @@ class DeviceHeap {
     void* address = nullptr;  ///< nullptr: out of memory, also after the cache was given back
     Usage usage;
     // Without an address, and of the same moment as `usage`:
-    std::size_t free = 0;   ///< bytes of the device that nobody has
+    std::size_t free = 0;   ///< bytes of the device that are not mapped
     std::size_t limit = 0;  ///< bytes that may be reserved
   };
 

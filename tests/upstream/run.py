@@ -102,11 +102,12 @@ def read_report(report: Path, file: str, results: dict[str, Result]) -> str | No
 
 def sort_failures(file: Path, seconds: int, results: list[Result]) -> None:
     """Why each fails: which of its two other runs fails as well, and what it says."""
-    failures = [result for result in results if result.outcome in ("failed", "crashed") and "::" in result.name]
+    failures = [result for result in results if fails(result) and "::" in result.name]
     if not failures:
         return
     on_the_cpu = [on_cpu(failure.name) for failure in failures]
-    cpu = failed(run_file(file, seconds, "cpu", on_the_cpu, TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
+    on_cpu_too = run_file(file, seconds, "cpu", on_the_cpu, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    cpu = {result.name for result in on_cpu_too if fails(result)}
     raised = [failure.name for failure in failures if failure.outcome == "failed"]
     blocking = passed(run_file(file, seconds, only=raised, TORCH_OPENREG_LAUNCH_BLOCKING="1"))
     for failure in failures:
@@ -122,8 +123,8 @@ def sort_failures(file: Path, seconds: int, results: list[Result]) -> None:
             failure.kind = "ours"
 
 
-def failed(results: list[Result]) -> set[str]:
-    return {result.name for result in results if result.outcome in ("failed", "crashed")}
+def fails(result: Result) -> bool:
+    return result.outcome in ("failed", "crashed")
 
 
 def passed(results: list[Result]) -> set[str]:
