@@ -47,6 +47,12 @@ TEST(ExceptionTest, AFailedCommandIsAnAcceleratorErrorWithoutBacktrace) {
   }
 }
 
+TEST(ExceptionTest, AnythingThrownHasASentence) {
+  EXPECT_EQ(sentence_of(index_error()), "index 7 is out of bounds.");
+  EXPECT_EQ(sentence_of(std::make_exception_ptr(std::out_of_range("x"))), "x");
+  EXPECT_EQ(sentence_of(std::make_exception_ptr(7)), "an exception that is not a std::exception");
+}
+
 TEST(ExceptionTest, WhatIsNotOursStaysAsItIs) {
   EXPECT_THROW(translate_errors([] { throw std::out_of_range("x"); }), std::out_of_range);
   EXPECT_THROW(translate_errors([] { TORCH_CHECK_VALUE(false, "x"); }), c10::ValueError);

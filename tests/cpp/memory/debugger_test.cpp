@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -199,6 +200,46 @@ TEST_F(DebuggerTest, MemoryThatWentBackToTheDeviceIsNoError) {
     free(small);
     heap.empty_cache();
     EXPECT_EQ(failure(stream), "nothing");
+  }
+}
+
+// The pieces that went back are another stream's segment now, in the middle of what was freed.
+TEST_F(DebuggerTest, AWriteToFreedMemoryInFrontOfASegmentIsFound) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  struct Hole {
+    OwnStream stream;
+    std::byte* begin = nullptr;
+    void* before = nullptr;
+    void* behind = nullptr;
+  };
+  std::vector<std::unique_ptr<Hole>> holes;
+  Hole* found = nullptr;
+  // Segments lie apart until there is no room for that.
+  while (found == nullptr && holes.size() < 64) {
+    auto hole = std::make_unique<Hole>();
+    hole->before = allocate(5 * kMiB / 2, *hole->stream);
+    hole->begin = static_cast<std::byte*>(allocate(8 * kMiB, *hole->stream, "the first owner"));
+    hole->behind = allocate(5 * kMiB / 2, *hole->stream);
+    for (const auto& each : holes) {
+      if (hole->before > each->begin && hole->before < each->begin + 8 * kMiB) found = each.get();
+    }
+    free(hole->begin);
+    heap.empty_cache();
+    EXPECT_EQ(failure(*hole->stream), "nothing");
+    holes.push_back(std::move(hole));
+  }
+  ASSERT_NE(found, nullptr) << "no segment lies where another one had memory";
+  write(found->begin + 1000, *found->stream);
+  void* const again = allocate(5 * kMiB / 4, *found->stream);
+  EXPECT_EQ(again, found->begin);
+  const std::string error = failure(*found->stream);
+  EXPECT_NE(error.find("written after it was freed: 8388608 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("the first owner"), std::string::npos) << error;
+  free(again);
+  for (const auto& hole : holes) {
+    free(hole->before);
+    free(hole->behind);
+    EXPECT_EQ(failure(*hole->stream), "nothing");
   }
 }
 

@@ -123,6 +123,24 @@ TEST(Arguments, MarksTravel) {
   EXPECT_TRUE(reader.tensor().is_neg());
 }
 
+TEST(Arguments, AnOutputWhoseMarksAKernelTookAwayHasThemAgain) {
+  const auto complex = empty_on(kDevice, {2}, at::kComplexFloat);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  writer.tensor(at::imag(complex.conj()), Access::kWrite);
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  const auto& output = reader.tensor();
+  output._set_neg(false);
+  output.fill_(3);
+  reader.settle_outputs();
+  EXPECT_TRUE(output.is_neg());
+  EXPECT_TRUE(at::equal(output, at::full({2}, 3.0, at::kFloat)));
+  const auto* const memory = static_cast<const float*>(output.storage().data());
+  EXPECT_EQ(memory[1], -3);
+  EXPECT_EQ(memory[3], -3);
+}
+
 TEST(Arguments, UndefinedTensorsAndLists) {
   const auto tensor = empty_on(kDevice, {3}, at::kFloat);
   const std::vector<at::Tensor> list{tensor, tensor};
