@@ -53,6 +53,10 @@ FAMILIES = {
     "indices on the CPU": lambda d: torch.zeros(4, device=d).index_put_(
         (torch.tensor([1, 2]),), torch.ones(2, device=d)
     ),
+    "a complex number": lambda d: torch.zeros(2, 3, dtype=torch.complex64, device=d).index_fill_(
+        1, torch.tensor([0, 2], device=d), 1 - 2j
+    ),
+    "a list of real numbers": lambda d: torch.histogram(torch.arange(6.0, device=d), bins=4, range=(0.5, 4.5)),
 }
 
 
@@ -133,6 +137,11 @@ def test_values_of_numbers_are_not_remembered():
     mask = torch.ones(4, dtype=torch.bool, device="openreg")
     for value in (1.0, 2.5, -3.0):
         assert x.masked_fill_(mask, value).tolist() == [value] * 4
+    pairs = torch.zeros(4, dtype=torch.complex64, device="openreg")
+    for value in (1 + 2j, 1 - 2j, -1 + 2j):
+        assert pairs.masked_fill_(mask, value).tolist() == [value] * 4
+    for start, end in ((0.0, 1.0), (0.0, 4.0), (-4.0, 0.0)):
+        assert torch.histogram(x, bins=1, range=(start, end)).bin_edges.tolist() == [start, end]
     assert [torch.arange(n, device="openreg").numel() for n in (3, 5, 4)] == [3, 5, 4]
 
 

@@ -196,3 +196,20 @@ def test_copy_data_of_a_storage():
     x = torch.arange(10.0).to("openreg")
     clone = x.untyped_storage().clone()
     assert torch.tensor([], device="openreg").set_(clone).cpu().tolist() == x.cpu().tolist()
+
+
+@pytest.mark.parametrize(("source", "target"), [("openreg", "openreg"), ("cpu", "openreg"), ("openreg", "cpu")])
+@pytest.mark.parametrize("shape", [(0,), (2, 3), (7,)])
+def test_a_copy_may_resize_its_target(source, target, shape):
+    a = torch.arange(6.0).view(2, 3)
+    out = torch.full(shape, -1.0, device=target)
+    got = torch._copy_from_and_resize(a.to(source), out)
+    assert out.shape == (2, 3) and torch.equal(out.cpu(), a) and torch.equal(got.cpu(), a)
+
+
+def test_tensors_of_the_host_are_copied_as_ever_while_the_device_places_results():
+    torch.roll(torch.arange(12.0, device="openreg"), 1).cpu()
+    a = torch.arange(6.0)
+    clone = torch._lazy_clone(a)
+    clone += 1
+    assert a.tolist() == [0, 1, 2, 3, 4, 5] and clone.tolist() == [1, 2, 3, 4, 5, 6]

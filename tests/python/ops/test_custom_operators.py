@@ -116,6 +116,40 @@ def test_a_kernel_made_of_operators_does_not_wait(library, x):
     assert_close(got.cpu(), expected)
 
 
+def test_a_kernel_for_the_cpu_draws_from_the_devices_generator(library, x):
+    library.define("noise(Tensor x, *, Generator? generator=None) -> Tensor")
+    library.impl("noise", lambda t, *, generator=None: torch.rand(t.shape, generator=generator), "CPU")
+    noise = operator(library, "noise")
+    of_cpu = torch.get_rng_state()
+    torch.openreg.manual_seed(3)
+    first, second = noise(x), noise(x)
+    assert not torch.equal(first, second)
+    torch.openreg.manual_seed(3)
+    assert torch.equal(noise(x), first)
+    generator = torch.Generator("openreg").manual_seed(3)
+    assert torch.equal(noise(x, generator=generator), first) and torch.equal(noise(x, generator=generator), second)
+    assert torch.equal(noise(x), second)  # the generator of the device went on for itself
+    assert torch.equal(torch.get_rng_state(), of_cpu)
+
+
+def test_a_kernel_for_the_cpu_may_be_asked_for_a_device(library, x):
+    library.define("doubled(Tensor x, Device device) -> Tensor")
+    seen = []
+
+    def doubled(t: Tensor, device: torch.device) -> Tensor:
+        seen.append(device)
+        return (t * 2).to(device)
+
+    library.impl("doubled", doubled, "CPU")
+    op = operator(library, "doubled")
+    for device in ("openreg:0", "cpu"):
+        y = op(x, torch.device(device))
+        assert y.device == torch.device(device) and y.tolist() == [[0, 2, 4], [6, 8, 10]]
+    with pytest.raises(NotImplementedError, match=r"cannot make a tensor on another kind of device \(got meta\)"):
+        op(x, torch.device("meta"))
+    assert seen == [torch.device("cpu")] * 2
+
+
 def test_arguments_are_changed_in_place(x):
     @torch.library.custom_op(f"openreg_{uuid.uuid4().hex}::scale_", mutates_args={"t"})
     def scale_(t: Tensor, factor: float) -> None:
@@ -174,6 +208,15 @@ def test_opcheck_accepts_a_sound_operator(library, x):
         "test_faketensor": "SUCCESS",
         "test_aot_dispatch_dynamic": "SUCCESS",
     }
+
+
+def test_opcheck_of_tensors_of_the_host_is_pytorchs(library, x):
+    square = differentiable(library)
+    assert check_only(square, (x.cpu().requires_grad_(),), "test_autograd_registration") == "SUCCESS"
+    library.define("one(Tensor x) -> Tensor")
+    library.impl("one", lambda t: t.detach().requires_grad_(), "CPU")
+    said = check_only(operator(library, "one"), (x.cpu().requires_grad_(),), "test_autograd_registration")
+    assert "no autograd kernel" in said or "autograd" in said, said
 
 
 def check_only(op: torch._ops.OpOverload, arguments: tuple[Tensor, ...], test: str) -> str:

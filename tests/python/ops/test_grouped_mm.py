@@ -155,6 +155,19 @@ ENDS = torch.tensor([8, 16, 24], dtype=torch.int32)
             NotImplementedError,
             "takes scales of rows only",
         ),
+        (
+            lambda: F.scaled_grouped_mm(
+                float8(2, M, K),
+                float8(2, N, K).mT,
+                ones(2, M),
+                F.ScalingType.RowWise,
+                ones(2, N),
+                F.ScalingType.RowWise,
+                contraction_dim=[1, 1],
+            ),
+            ValueError,
+            "contraction dimensions of mat_a and mat_b must match",
+        ),
     ],
 )
 def test_wrong_arguments_raise_at_the_call(call, error, message):

@@ -41,3 +41,27 @@ def test_what_is_not_finite_stays_so(value):
     _, mean, rstd = statistics(x.to("openreg"))
     assert not mean[0].isfinite().item() and rstd[0].isnan().item()
     assert mean[1].item() == 1 and rstd[1].isfinite().item()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "of_parameters"),
+    [
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.bfloat16),
+        (torch.bfloat16, torch.float32),
+        (torch.half, torch.half),
+        (torch.half, torch.float32),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_results_and_their_dtypes_are_the_cpus(dtype, of_parameters, weighted, biased):
+    x = torch.randn(7, 40).to(dtype)
+    parameters = [torch.randn(40).to(of_parameters) if given else None for given in (weighted, biased)]
+    expected = torch.native_layer_norm(x, (40,), *parameters, 1e-5)
+    on_device = [None if each is None else each.to("openreg") for each in parameters]
+    got = torch.native_layer_norm(x.to("openreg"), (40,), *on_device, 1e-5)
+    for g, e in zip(got, expected, strict=True):
+        torch.testing.assert_close(g.cpu(), e)

@@ -125,3 +125,52 @@ def test_a_probe_of_a_large_call_reads_what_is_there():
     stats = counted(lambda: torch.roll(x, 5))
     assert stats["probes"] == stats["host_waits"] == 0
     assert torch.equal(torch.roll(x, 5).cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16], ids=str)
+def test_a_number_in_a_tensor_of_the_host_is_refused_at_the_call(dtype):
+    x = torch.arange(6, dtype=dtype, device="openreg")
+    for number in (2, 3):
+        assert (x // torch.tensor(number, dtype=dtype)).tolist() == [n // number for n in range(6)]
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        x // torch.tensor(0, dtype=dtype)
+    assert (x // torch.tensor(4, dtype=dtype)).tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_numbers_beyond_int64_are_whole():
+    x = torch.zeros(3, dtype=torch.uint64, device="openreg")
+    for number in (2**63 - 1, 2**63, 2**64 - 1, 2**64 - 2):
+        assert x.fill_(number).tolist() == [number] * 3
+        assert (x == number).all().item() and not (x == number - 1).any().item()
+
+
+def test_a_convolution_by_lists_of_one_number_is_the_cpus():
+    x, weight = torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3)
+    overrideable = torch.ops.aten.convolution_overrideable
+    for stride in (1, 2):
+        lists = dict(stride=[stride], padding=[1], dilation=[1], transposed=False, output_padding=[0], groups=1)
+        expected = torch.convolution(x, weight, None, **lists)
+        for function in (torch.convolution, overrideable):
+            got = function(x.to("openreg"), weight.to("openreg"), None, **lists)
+            torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_gradient_of_a_convolution_with_too_few_dimensions_has_the_sentence_of_the_cpu():
+    tensors = torch.ones(2, 4, 9), torch.ones(2, 3, 9, 9), torch.ones(4, 3, 3, 3)
+    rest = [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True]
+    with pytest.raises(RuntimeError) as expected:
+        torch.ops.aten.convolution_backward(*tensors, None, *rest)
+    with pytest.raises(RuntimeError) as got:
+        torch.ops.aten.convolution_backward_overrideable(*(each.to("openreg") for each in tensors), *rest)
+    assert str(got.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("shape", [(8,), (4, 8), (2, 4, 8)])
+def test_attention_of_too_few_dimensions_has_the_sentence_of_the_cpu(shape):
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    x = torch.ones(shape)
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        attend(x, x, x)
+    with pytest.raises(type(expected.value)) as got:
+        attend(*[x.to("openreg")] * 3)
+    assert str(got.value) == str(expected.value)

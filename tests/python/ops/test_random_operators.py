@@ -145,6 +145,15 @@ def test_wide_ranges_of_integers():
     assert abs(x.double().mean().item()) / (1 << 62) < 0.02
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.float32])
+def test_the_full_range_of_64_bits_takes_all_of_them(dtype):
+    x = torch.empty(1000, dtype=dtype, device="openreg")
+    x.random_(-(1 << 63), None, generator=torch.Generator("openreg").manual_seed(7))
+    numbers = philox(7, 0, torch.arange(1000))
+    expected = numbers[:, 0] << 32 | numbers[:, 1]
+    assert torch.equal(x.cpu(), expected.to(dtype))
+
+
 def test_the_order_is_that_of_memory_as_on_cuda():
     flat = torch.rand(24, device="openreg", generator=torch.Generator("openreg").manual_seed(1)).cpu()
     transposed = torch.empty(4, 6, device="openreg").t()

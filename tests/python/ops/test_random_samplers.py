@@ -365,8 +365,9 @@ def test_dropout_keeps_the_memory_format_and_takes_what_has_gaps():
     assert torch.equal(y[y != 0], expected[y != 0])
 
 
-def test_rrelu_draws_slopes_for_what_is_negative():
-    x = torch.linspace(-2, 2, 4001)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rrelu_draws_slopes_for_what_is_negative(dtype):
+    x = torch.linspace(-2, 2, 4001, dtype=dtype)
     y = F.rrelu(x.to("openreg"), 0.1, 0.4, training=True).cpu()
     assert torch.equal(y[x > 0], x[x > 0])
     slopes = (y / x)[x < 0]
@@ -450,6 +451,13 @@ def test_uniform_from_a_key_is_a_function_of_it():
     assert torch.equal(x[:400], unit24 * 4 - 1)
     assert kolmogorov_smirnov(x.double().sort().values, (x.double().sort().values + 1) / 4) < 1.95
     assert torch.equal(x, keyed.uniform(key, (10_001,), low=-1.0, high=3.0).cpu())
+
+
+def test_uniform_doubles_from_a_key_take_two_numbers_each():
+    x = keyed.uniform(keyed.key(99, device="openreg"), (200,), low=-1.0, high=3.0, dtype=torch.float64).cpu()
+    numbers = torch.cat([philox(99, 4 * call, torch.arange(1)) for call in range(100)]).view(200, 2)
+    unit53 = ((numbers[:, 0] << 32 | numbers[:, 1]) & (2**53 - 1)).double() / 2**53
+    assert torch.equal(x, unit53 * 4 - 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.half, torch.bfloat16])

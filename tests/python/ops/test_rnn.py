@@ -75,6 +75,23 @@ def test_gradients_equal_those_of_the_formula(name, used, biased, order):
         assert_close(g.cpu(), e)
 
 
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("used", [[0], [1]])
+def test_backward_of_one_result_takes_the_other_for_zero(used, biased):
+    leaves = [a.requires_grad_() for a in arguments_of(4, biased)]
+    outputs = [lstm(*leaves)[i] for i in used]
+    weights = [torch.randn(BATCH, HIDDEN, dtype=torch.float64) if i in used else None for i in (0, 1)]
+    expected = torch.autograd.grad(outputs, leaves, [weights[i] for i in used])
+
+    device = [leaf.detach().to("openreg") for leaf in leaves]
+    gradients = [None if w is None else w.to("openreg") for w in weights]
+    with torch.no_grad():
+        _, cy, workspace = torch.ops.aten._thnn_fused_lstm_cell(*device)
+        got = torch.ops.aten._thnn_fused_lstm_cell_backward(*gradients, device[2], cy, workspace, biased)
+    assert_close(got[0].cpu(), expected[0])
+    assert_close(got[2].cpu(), expected[2])
+
+
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("biased", [True, False])
 def test_backward_without_a_graph_equals_autograd(name, biased):
