@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._prims import rng_prims
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
@@ -111,6 +112,21 @@ def test_a_checkpointed_dropout_is_replayed_in_the_compiled_backward_pass():
         assert torch.equal(g, e)
 
 
+@pytest.mark.parametrize("device", ["cpu", "openreg:0", "openreg:1"])
+def test_a_saved_state_replays_an_operator_and_the_generator_goes_on(device):
+    x = torch.zeros(8, device=device)
+    torch.manual_seed(4)
+    rand_like = torch.ops.aten.rand_like.default
+    state, first = rng_prims.run_and_save_rng_state(rand_like, x)
+    torch.manual_seed(4)
+    assert torch.equal(first, torch.rand_like(x))
+    second = torch.rand_like(x)
+    torch.manual_seed(4)
+    torch.rand_like(x)
+    assert torch.equal(rng_prims.run_with_rng_state(state, rand_like, x), first)
+    assert torch.equal(torch.rand_like(x), second)
+
+
 def on_another_stream(x: torch.Tensor) -> torch.Tensor:
     stream = torch.openreg.Stream(0, priority=-1)
     stream.wait_stream(torch.openreg.current_stream())
@@ -184,6 +200,30 @@ def test_a_device_context_is_entered_and_left(module):
     inside, after = torch.compile(function, backend="eager", fullgraph=True)(torch.ones(1, device="openreg"))
     assert (inside.device.index, after.device.index) == (1, 0)
     assert torch.accelerator.current_device_index() == 0
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
+def test_a_graph_that_breaks_within_a_device_context_goes_on_within_it():
+    def function() -> tuple[torch.Tensor, ...]:
+        with torch.openreg.device(1):
+            before = torch.zeros(3, device="openreg")
+            torch._dynamo.graph_break()
+            inside = torch.ones(3, device="openreg")
+        return before, inside, torch.ones(3, device="openreg")
+
+    results = torch.compile(function, backend="eager")()
+    assert [each.device.index for each in results] == [1, 1, 0]
+    assert torch.accelerator.current_device_index() == 0
+
+
+def test_a_device_context_has_its_class_in_a_graph():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        context = torch.openreg.device(1)
+        with context:
+            y = torch.ones(3, device="openreg")
+        return y * (2 if isinstance(context, torch.openreg.device) else 1)
+
+    assert torch.compile(function, backend="eager", fullgraph=True)(torch.ones(1)).tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("seed", [torch.manual_seed, torch.openreg.manual_seed], ids=["torch", "openreg"])

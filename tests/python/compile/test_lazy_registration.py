@@ -48,3 +48,4 @@ def test_the_interface_answers_as_the_module():
     assert interface.is_available() and interface.device_count() == 2
     assert interface.memory_allocated(0) >= x.nbytes
     interface.synchronize()
+    assert interface.get_compute_capability() == get_interface_for_device("cpu").get_compute_capability()

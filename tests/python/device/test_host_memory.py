@@ -235,6 +235,25 @@ def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_pyt
     )
 
 
+def test_a_forked_child_of_a_process_that_pinned_memory_is_told_to_spawn(run_python: Run) -> None:
+    """Also where nobody has used the device, of which the message would be another one."""
+    result = run_python(
+        PRELUDE + "import os, sys\n"
+        "a = pinned(1000)\n"
+        "assert not openreg.is_initialized()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try: pinned(1000)\n"
+        "    except RuntimeError as error: print(error)\n"
+        "    sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    assert result.stdout == (
+        "openreg: pinned memory cannot be used in a forked child of a process that has used it; "
+        "use the spawn start method\n"
+    )
+
+
 @pytest.mark.filterwarnings("ignore:The argument 'device' of Tensor:DeprecationWarning")
 def test_pinned_is_any_tensor_and_storage_whose_memory_is():
     base = torch.empty(1000, pin_memory=True)

@@ -239,3 +239,14 @@ def test_dlpack_keeps_device_and_values():
         assert alias.device == x.device and alias.data_ptr() == x.data_ptr()
         assert alias.tolist() == [0, 1, 2]
     assert torch.arange(3).__dlpack_device__() == (1, 0)
+
+
+def test_a_class_that_overrides_functions_of_tensors_is_asked_for_its_dlpack_device():
+    class Elsewhere(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            if function is torch.Tensor.__dlpack_device__:
+                return (12, 7)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    assert torch.ones(2, device="openreg").as_subclass(Elsewhere).__dlpack_device__() == (12, 7)

@@ -240,6 +240,25 @@ def test_ctrl_c_ends_a_wait_and_the_device_goes_on(interrupted_program, wait):
     assert output == "interrupted\n6\n"
 
 
+def test_ctrl_c_ends_the_wait_for_memory_that_work_still_uses(interrupted_program):
+    output = interrupted_program(
+        "import os\n"
+        "os.environ['TORCH_OPENREG_MEMORY'] = '128MiB'\n" + LONG_WORK + "other = torch.openreg.Stream()\n"
+        "held = torch.empty(80 << 20, dtype=torch.uint8, device='openreg')\n"
+        "torch.accelerator.synchronize()\n"
+        "with other: y = launch(300)\n"
+        "held.record_stream(other)\n"
+        "del held\n"
+        "try:\n"
+        "    print('waiting', flush=True)\n"
+        "    torch.openreg.caching_allocator_alloc(80 << 20)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+        "assert not other.query()\n"
+    )
+    assert output == "interrupted\n"
+
+
 def test_ctrl_c_while_the_queue_is_full_ends_the_launch(interrupted_program):
     output = interrupted_program(
         LONG_WORK + "try:\n"

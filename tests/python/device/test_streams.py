@@ -31,6 +31,10 @@ def test_streams_are_equal_by_identity():
     assert first == first == again
     assert first != second
     assert hash(first) == hash(again)
+    of_module = torch.openreg.Stream(
+        stream_id=first.stream_id, device_type=first.device_type, device_index=first.device_index
+    )
+    assert of_module == first and isinstance(of_module, torch.openreg.Stream)
 
 
 def test_repr_names_device_and_index():

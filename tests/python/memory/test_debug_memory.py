@@ -71,6 +71,39 @@ def test_a_tensor_freed_while_another_stream_uses_it_is_found_where_it_is_not_re
     )
 
 
+def test_a_copy_of_a_storage_that_has_been_freed_is_found(run_debugging):
+    run_debugging(
+        "import torch\n"
+        "storage = torch.ones(100, device='openreg').untyped_storage()\n"
+        "behind = torch.ones(100, device='openreg')\n"  # so that the copy lies elsewhere
+        "torch.openreg.caching_allocator_delete(storage.data_ptr())\n"
+        "try:\n"
+        "    storage.resize_(800)\n"
+        "except RuntimeError as error:\n"
+        "    assert 'copy_bytes was called with memory that has been freed: 400 bytes' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError('not found')\n"
+    )
+
+
+def test_memory_that_lazy_clones_share_is_ordered_as_ever(run_debugging):
+    result = run_debugging(
+        "import torch\n"
+        "other = torch.openreg.Stream()\n"
+        "x = torch.ones(1 << 20, device='openreg')\n"
+        "clone = torch._lazy_clone(x)\n"
+        "other.wait_stream(torch.openreg.current_stream())\n"
+        "with other:\n"
+        "    busy = torch.ones(1000, 1000, device='openreg')\n"
+        "    for _ in range(20): busy = busy @ busy / 1000\n"
+        "    clone.add_(1)\n"  # gets memory of its own, behind the products
+        "x.mul_(100)\n"  # the last owner waits for that copy
+        "torch.accelerator.synchronize()\n"
+        "assert (clone == 2).all() and (x == 100).all()\n"
+    )
+    assert result.stderr == ""
+
+
 def test_memory_that_nobody_can_free_any_more_is_listed_at_exit(run_debugging):
     result = run_debugging(
         "import torch\n"
@@ -84,6 +117,22 @@ def test_memory_that_nobody_can_free_any_more_is_listed_at_exit(run_debugging):
     assert "1 blocks of device memory were not freed" in result.stderr
     assert "12345 bytes on openreg:0" in result.stderr
     assert "in forget_it" in result.stderr
+
+
+def test_what_goes_after_the_device_was_shut_down_is_no_leak(run_debugging):
+    """A handler that was registered before torch runs after the device's own. What only a graph holds, Python does not
+    know of."""
+    result = run_debugging(
+        "import atexit\n"
+        "def late():\n"
+        "    global y\n"
+        "    del y\n"
+        "atexit.register(late)\n"
+        "import torch\n"
+        "x = torch.ones(1000, device='openreg', requires_grad=True)\n"
+        "y = x.exp().sin().sum()\n"
+    )
+    assert result.stderr == ""
 
 
 def test_a_program_without_errors_runs_as_ever(run_debugging):

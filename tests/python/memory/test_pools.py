@@ -8,6 +8,8 @@ import threading
 import pytest
 import torch
 
+from torch_openreg import _C
+
 MIB = 1 << 20
 
 MemPool, use_mem_pool = torch.openreg.MemPool, torch.openreg.use_mem_pool
@@ -270,6 +272,12 @@ def test_what_a_pool_cannot_be_is_refused():
         MemPool(allocator=object())
     with pytest.raises(RuntimeError, match="out of range"), use_mem_pool(MemPool(), 99):
         pass
+    with pytest.raises(RuntimeError, match=r"there is no such memory pool \(got \(7, 7\)\)"):
+        _C.release_pool(0, (7, 7))
+    use = _C.begin_pool_use(0, MemPool().id)
+    _C.end_pool_use(0, use)
+    with pytest.raises(RuntimeError, match="this use of a memory pool has ended before"):
+        _C.end_pool_use(0, use)
 
 
 def a_pool_is_left_at_exit():

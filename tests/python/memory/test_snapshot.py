@@ -410,6 +410,28 @@ def test_the_viewers_flame_graphs_read_a_snapshot(capsys):
     assert str(kept[0].data_ptr()) in capsys.readouterr().out
 
 
+def test_flame_graphs_are_drawn_into_files(tmp_path, monkeypatch):
+    """By a script that PyTorch looks for in the user's cache: here one that repeats what it is given."""
+    script = tmp_path / ".cache" / "flamegraph.pl"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\nexec cat\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    kept = a_history()
+    snapshot = memory._snapshot()
+    for save, lines_of in (
+        (memory._save_segment_usage, _memory_viz.segments),
+        (memory._save_memory_usage, _memory_viz.memory),
+    ):
+        expected = lines_of(snapshot, format_flamegraph=lambda lines: lines)
+        save(tmp_path / "given.svg", snapshot)
+        save(tmp_path / "taken.svg")
+        assert (tmp_path / "given.svg").read_text() == expected
+        for name in ("given.svg", "taken.svg"):
+            assert "a_history" in (tmp_path / name).read_text()
+    assert len(kept) == 2
+
+
 def test_the_viewers_page_has_the_snapshot_in_it():
     kept = a_history()
     for page in (_memory_viz.trace_plot(memory._snapshot()), _memory_viz.segment_plot(memory._snapshot())):

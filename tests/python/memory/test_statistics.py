@@ -7,6 +7,8 @@ import re
 import pytest
 import torch
 
+from torch_openreg.openreg.memory_table import memory_summary_of
+
 MIB = 1 << 20
 
 
@@ -157,6 +159,19 @@ def test_figures_are_of_one_device():
     torch.openreg.reset_accumulated_memory_stats(1)
     assert torch.openreg.memory_stats(0) == before
     assert x.numel() == 3 * MIB
+
+
+def test_sizes_in_the_summary_have_the_unit_that_keeps_them_short():
+    sizes = (1023, 1024, 1536 * 2**10, 5 * 2**30, 3 * 2**40, 5000 * 2**40)
+    rows = [memory_summary_of(0, {"allocated_bytes.all.current": size}, True).splitlines()[5] for size in sizes]
+    assert [row[24:38].strip() for row in rows] == [
+        "1023 B",
+        "1.00 KiB",
+        "1.50 MiB",
+        "5.00 GiB",
+        "3.00 TiB",
+        "5000.00 TiB",
+    ]
 
 
 def test_reset_of_peaks_starts_them_from_what_is_current():

@@ -182,6 +182,21 @@ def test_it_stands_back_for_an_available_accelerator_with_one_line(run_python, x
     assert "torch_openreg stands back because xpu is available" in result.stderr
 
 
+def test_an_accelerator_that_fails_to_answer_is_none(run_python, install):
+    source = TORCH_WITH_XPU.replace("lambda: True", "lambda: 1 / 0")
+    site = install("torch_with_xpu", source, entry_point("torch_with_xpu"))
+    result = run_python("import torch" + DEVICE_IS_THERE, path=[site])
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("value", [None, "0"])
+def test_asking_for_accelerators_leaves_the_environment_as_it_is(run_python, value):
+    run_python(
+        f"import os, torch; assert os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK') == {value!r}" + DEVICE_IS_THERE,
+        PYTORCH_NVML_BASED_CUDA_CHECK=value,
+    )
+
+
 def test_force_loads_it_beside_an_available_accelerator(run_python, xpu):
     result = run_python("import torch" + DEVICE_IS_THERE, path=[xpu], TORCH_OPENREG_AUTOLOAD="force")
     assert result.stderr == ""

@@ -47,3 +47,23 @@ def test_what_a_callback_raises_is_an_error_of_the_import(module):
     with pytest.raises(ValueError, match="no"):
         __import__(module)
     assert module not in sys.modules
+
+
+def test_a_module_that_does_not_exist_is_not_found_as_ever():
+    _post_import.when_imported("no_such_module", pytest.fail)
+    try:
+        with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+            __import__("no_such_module")
+    finally:
+        del _post_import._finder.waiting["no_such_module"]
+
+
+def test_a_package_without_code_is_imported_as_ever(tmp_path, monkeypatch):
+    (tmp_path / "without_code").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    _post_import.when_imported("without_code", lambda _: None)
+    try:
+        assert list(__import__("without_code").__path__) == [str(tmp_path / "without_code")]
+    finally:
+        _post_import._finder.waiting.pop("without_code", None)
+        sys.modules.pop("without_code", None)
