@@ -216,7 +216,7 @@ def test_opcheck_of_tensors_of_the_host_is_pytorchs(library, x):
     library.define("one(Tensor x) -> Tensor")
     library.impl("one", lambda t: t.detach().requires_grad_(), "CPU")
     said = check_only(operator(library, "one"), (x.cpu().requires_grad_(),), "test_autograd_registration")
-    assert "no autograd kernel" in said or "autograd" in said, said
+    assert "does not have an autograd kernel defined at an autograd key" in said
 
 
 def check_only(op: torch._ops.OpOverload, arguments: tuple[Tensor, ...], test: str) -> str:
