@@ -64,4 +64,5 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     # The call decides, unless the test does not get that far, or leaves something behind.
     if report.when == "call" or not report.passed:
         text = "" if report.passed else str(report.longrepr)
-        write(name=name_of(item.nodeid), outcome=report.outcome, text=text[-4000:])
+        outcome = "xfailed" if hasattr(report, "wasxfail") and report.skipped else report.outcome
+        write(name=name_of(item.nodeid), outcome=outcome, text=text[-4000:])

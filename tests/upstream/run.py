@@ -37,7 +37,7 @@ NAMES_CUDA = re.compile(r"not compiled with CUDA|NVIDIA driver|Invalid device st
 class Result:
     file: str
     name: str
-    outcome: str  # of pytest, or "crashed"
+    outcome: str  # of pytest, "xfailed" (the test says that it fails, and it does), or "crashed"
     text: str = ""
     kind: str = ""  # of a failure
 
@@ -107,7 +107,7 @@ def sort_failures(file: Path, seconds: int, results: list[Result]) -> None:
         return
     on_the_cpu = [on_cpu(failure.name) for failure in failures]
     on_cpu_too = run_file(file, seconds, "cpu", on_the_cpu, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    cpu = {result.name for result in on_cpu_too if fails(result)}
+    cpu = {result.name for result in on_cpu_too if fails(result) or result.outcome == "xfailed"}
     raised = [failure.name for failure in failures if failure.outcome == "failed"]
     blocking = passed(run_file(file, seconds, only=raised, TORCH_OPENREG_LAUNCH_BLOCKING="1"))
     for failure in failures:
@@ -158,7 +158,8 @@ def table(results: list[Result]) -> str:
     lines = [f"| file | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for file in dict.fromkeys(result.file for result in results):
         of_file = [result for result in results if result.file == file]
-        counts = Counter(result.outcome for result in of_file) + Counter(result.kind for result in of_file)
+        outcomes = ("skipped" if result.outcome == "xfailed" else result.outcome for result in of_file)
+        counts = Counter(outcomes) + Counter(result.kind for result in of_file)
         lines.append(f"| {file} | {' | '.join(str(counts[column]) for column in columns)} |")
     return "\n".join(lines)
 

@@ -59,7 +59,9 @@ struct Row {
     const auto n = static_cast<Real>(size);
     // The mean lies at center + rest; of no elements, and where the sum is too large, at center.
     const Real rest = size != 0 && std::isfinite(sum) ? sum / n : 0;
-    const Real variance = squares / n - rest * rest;
+    // Infinite it stays so: the square of `rest` may be as large.
+    const Real spread = squares / n;
+    const Real variance = std::isfinite(spread) ? spread - rest * rest : spread;
     const Real scale = 1 / std::sqrt((variance < 0 ? 0 : variance) + eps);
     const Real shift = -rest * scale;
     const auto weigh = [&](auto&& weight_of, auto&& bias_of) {

@@ -1,5 +1,6 @@
 #include "ops/wire/kept_tensors.h"
 
+#include <c10/core/DispatchKeySet.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
@@ -25,6 +26,14 @@ Slot* slot_of(std::uint64_t plan) {
   return slots == nullptr ? nullptr : &(*slots)[plan % slots->size()];
 }
 
+/// What the constructor of a CPU tensor makes of the key CPU.
+c10::DispatchKeySet keys_of_new_tensors() {
+  constexpr auto kCpu = c10::BackendComponent::CPUBit;
+  return c10::DispatchKeySet(c10::DispatchKey::CPU) |
+         c10::getAutocastRelatedKeySetFromBackend(kCpu) |
+         c10::getAutogradRelatedKeySetFromBackend(kCpu);
+}
+
 bool is_as_written(const CommandView& command, const TensorRecord& record,
                    const at::Tensor& tensor) {
   const auto& shape = command.shape(record);
@@ -32,7 +41,7 @@ bool is_as_written(const CommandView& command, const TensorRecord& record,
   return tensor.use_count() == 1 && tensor.weak_use_count() <= 1 &&
          impl->sizes() == at::IntArrayRef(command.sizes(record), shape.dim) &&
          impl->strides() == at::IntArrayRef(command.strides(record), shape.dim) &&
-         impl->key_set() == c10::DispatchKeySet(c10::DispatchKey::CPU);
+         impl->key_set() == keys_of_new_tensors();
 }
 
 }  // namespace

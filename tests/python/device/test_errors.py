@@ -107,7 +107,8 @@ def test_of_two_failures_each_is_raised_once(run_python):
         "    except torch.AcceleratorError as error: print(error)\n"
         "torch.accelerator.synchronize()\n"
     )
-    assert re.findall(r"failed on openreg:0, stream (\d)", result.stdout) == ["1", "2"]
+    # Which stream fails first is up to the engines.
+    assert sorted(re.findall(r"failed on openreg:0, stream (\d)", result.stdout)) == ["1", "2"]
     assert not result.stderr
 
 

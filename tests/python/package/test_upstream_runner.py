@@ -14,6 +14,7 @@ RUN = Path(__file__).resolve().parents[2] / "upstream" / "run.py"
 
 TESTS = """
 import os, time
+import pytest
 import torch
 from torch.testing._internal.common_device_type import instantiate_device_type_tests
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -26,6 +27,11 @@ class TestLittle(TestCase):
         self.skipTest("for a reason")
 
     def test_fails_everywhere(self, device):
+        self.assertEqual(1, 2)
+
+    def test_is_expected_to_fail_on_the_cpu(self, device):
+        if device == "cpu":
+            pytest.xfail("as OpInfos have it, by a decorator")
         self.assertEqual(1, 2)
 
     def test_names_cuda(self, device):
@@ -73,6 +79,7 @@ def test_failures_are_sorted_and_a_crash_does_not_end_the_run(tmp_path):
         "passes": ("passed", ""),
         "skips": ("skipped", ""),
         "fails_everywhere": ("failed", "fails on the CPU too"),
+        "is_expected_to_fail_on_the_cpu": ("failed", "fails on the CPU too"),
         "names_cuda": ("failed", "names a device"),
         "fails_here": ("failed", "ours"),
         "kills_the_process": ("crashed", "ours"),
