@@ -44,6 +44,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^::munmap\(pages, size\);$": MEMORY,
     },
     r"^cpp/bindings/autograd_threads": {r"^// No thread to be had.*\nreturn;$": SYSTEM},
+    r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
     r"^cpp/runtime/address_space": {
         r"^madvise\(address, bytes, MADV_DONTNEED\);$": "the system has no room for another mapping",
         r"^ranges\.give_back\(address, bytes\);$": MEMORY,

@@ -115,13 +115,15 @@ void give_back(void* address) {
                                    torch_device(device));
 }
 
+/// It goes when it can no longer be given back, which is no leak.
+void forget(void* address) {
+  if (auto* debugger = memory::Debugger::get(); debugger != nullptr && !in_bad_fork())
+    debugger->forget(address);
+}
+
 void delete_block(void* address) {
   if (address == nullptr) return;
-  if (!may_free()) {
-    if (auto* debugger = memory::Debugger::get(); debugger != nullptr && !in_bad_fork())
-      debugger->forget(address);
-    return;
-  }
+  if (!may_free()) return forget(address);
   try {
     give_back(address);
   } catch (const std::exception& e) {
@@ -249,7 +251,8 @@ std::vector<openreg::Stream*> streams_of(const void* address) {
 }
 
 void deallocate_raw(void* address) {
-  if (address == nullptr || !may_free()) return;
+  if (address == nullptr) return;
+  if (!may_free()) return forget(address);
   translate_errors([&] { give_back(address); });
 }
 

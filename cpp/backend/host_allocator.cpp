@@ -45,6 +45,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
   std::pair<void*, void*> allocate(std::size_t bytes) override {
     return translate_errors([&] {
       check_usable();
+      pinned_pages::check_usable();  // before the cache, whose locks may be held for ever
       try {
         return CachingHostAllocatorImpl::allocate(bytes);
       } catch (const std::bad_alloc&) {

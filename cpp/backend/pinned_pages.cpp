@@ -75,13 +75,17 @@ bool in_use() noexcept { return used; }
 
 bool in_bad_fork() noexcept { return forked; }
 
-void* map(std::size_t bytes) {
-  auto& all = ranges();
+void check_usable() {
   if (forked) {
     throw Error(
         "openreg: pinned memory cannot be used in a forked child of a process that has used it; "
         "use the spawn start method");
   }
+}
+
+void* map(std::size_t bytes) {
+  auto& all = ranges();
+  check_usable();
   used = true;
   const std::size_t size = round_to_pages(bytes);
   void* pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -24,6 +24,8 @@ bool in_use() noexcept;
 /// The process is a forked child of one that has used pinned memory: locks may be held by threads
 /// that do not exist here.
 bool in_bad_fork() noexcept;
+/// Throws Error there.
+void check_usable();
 
 /// Bytes that are really locked. Not in a forked child: it takes a lock.
 c10::CachingAllocator::Stat locked_bytes();

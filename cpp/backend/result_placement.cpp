@@ -14,8 +14,6 @@ namespace {
 constinit thread_local AllocationLog* t_log = nullptr;
 constinit thread_local ResultPlacement* t_placement = nullptr;
 
-void keep(void*) {}  // the memory is the device's
-
 }  // namespace
 
 /// PyTorch's CPU allocator, but for threads that run such a kernel.
@@ -36,9 +34,10 @@ class ServingAllocator final : public c10::Allocator {
     if (t_placement != nullptr) {
       const auto number = t_placement->next_++;
       for (const auto& place : t_placement->places_) {
-        // No context: who wants raw memory, to free it by the address, is refused it by PyTorch.
+        // The memory is the device's, so nothing deletes it. Who wants raw memory, to free it by
+        // the address, is refused it by PyTorch, since there is no context.
         if (place.allocation == number && place.bytes == bytes)
-          return {place.memory, nullptr, &keep, c10::Device(c10::kCPU)};
+          return {place.memory, c10::Device(c10::kCPU)};
       }
     }
     auto memory = beneath().allocate(bytes);

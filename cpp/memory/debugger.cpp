@@ -93,8 +93,6 @@ void Debugger::start_if_asked() {
   (void)started;
 }
 
-std::byte* Debugger::Record::data() const { return block + kGuardBytes; }
-
 std::string Debugger::Record::describe() const {
   std::string text = std::to_string(bytes) +
                      " bytes on openreg:" + std::to_string(stream->device()) + ", stream " +

@@ -71,7 +71,6 @@ class Debugger {
     std::vector<Use> foreign_uses{};  // the newest of each other stream
     std::vector<Stream*> recorded{};
 
-    std::byte* data() const;
     std::string describe() const;
   };
   struct Range {

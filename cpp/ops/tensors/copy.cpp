@@ -125,7 +125,7 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     wait_for_device(device);
     CpuAliases aliases(device);
     const BelowAutograd below_autograd;
-    auto memory = aliases.alias(destination);
+    auto memory = aliases.alias(destination, Access::kWrite);
     at::native::copy_(memory, source, /*non_blocking=*/false);
   }
 }
@@ -145,7 +145,7 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
   CpuAliases aliases(device);
   const BelowAutograd below_autograd;
   auto out = destination;
-  at::native::copy_(out, aliases.alias(source), /*non_blocking=*/false);
+  at::native::copy_(out, aliases.alias(source, Access::kRead), /*non_blocking=*/false);
 }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
@@ -198,8 +198,8 @@ at::Tensor copy_quantized(const at::Tensor& source, const at::Tensor& destinatio
   CpuAliases sources(source.device());
   CpuAliases destinations(destination.device());
   const BelowAutograd below_autograd;
-  auto to = destination.is_cpu() ? destination : destinations.alias(destination);
-  const auto from = source.is_cpu() ? source : sources.alias(source);
+  auto to = destination.is_cpu() ? destination : destinations.alias(destination, Access::kWrite);
+  const auto from = source.is_cpu() ? source : sources.alias(source, Access::kRead);
   if (is_packed(from.scalar_type())) {
     copy_packed(from, to);
   } else {

@@ -23,32 +23,41 @@ void release_storage(void* context) { delete static_cast<c10::Storage*>(context)
 
 }  // namespace
 
-CpuAliases::StoragePair& CpuAliases::storage_pair(const c10::Storage& device_storage) {
-  for (auto& pair : storages_) {
-    if (pair.device.is_alias_of(device_storage)) return pair;
-  }
-  if (c10::impl::cow::is_cow_data_ptr(device_storage.data_ptr())) {
-    // The kernel may write: no more sharing of memory. The copy is queued, so it has to be awaited.
+CpuAliases::StoragePair& CpuAliases::storage_pair(const c10::Storage& device_storage,
+                                                  Access access) {
+  const bool unshare =
+      access == Access::kWrite && c10::impl::cow::is_cow_data_ptr(device_storage.data_ptr());
+  if (unshare) {
     device_storage.mutable_data();
-    wait_for_device_again(device_);
+    wait_for_device_again(device_);  // the copy is queued
   }
   auto* memory = AddressSpace::get().aperture(device_storage.data());
-  c10::DataPtr data(memory, new c10::Storage(device_storage), &release_storage,
-                    c10::Device(c10::kCPU));
-  c10::Storage cpu(c10::Storage::use_byte_size_t(), device_storage.nbytes(), std::move(data),
+  const auto data = [&] {
+    return c10::DataPtr(memory, new c10::Storage(device_storage), &release_storage,
+                        c10::Device(c10::kCPU));
+  };
+  for (auto& pair : storages_) {
+    if (!pair.device.is_alias_of(device_storage)) continue;
+    if (unshare) {  // it was only read so far
+      pair.cpu.set_data_ptr_noswap(data());
+      pair.memory = memory;
+    }
+    return pair;
+  }
+  c10::Storage cpu(c10::Storage::use_byte_size_t(), device_storage.nbytes(), data(),
                    c10::GetCPUAllocator(), /*resizable=*/true);
   storages_.push_back({device_storage, std::move(cpu), memory});
   return storages_.back();
 }
 
-at::Tensor CpuAliases::alias(const at::Tensor& tensor) {
+at::Tensor CpuAliases::alias(const at::Tensor& tensor, Access access) {
+  auto parts = parts_of(tensor);
+  for (auto& part : parts) part = alias(part, access);
+  if (tensor.has_storage()) expect_memory(tensor);
+  auto storage = tensor.has_storage() ? storage_pair(tensor.storage(), access).cpu : c10::Storage();
   for (const auto& pair : tensors_) {
     if (pair.device.is_same(tensor)) return pair.cpu;
   }
-  auto parts = parts_of(tensor);
-  for (auto& part : parts) part = alias(part);
-  if (tensor.has_storage()) expect_memory(tensor);
-  auto storage = tensor.has_storage() ? storage_pair(tensor.storage()).cpu : c10::Storage();
   auto cpu = rebuild(tensor, std::move(storage), parts, c10::BackendComponent::CPUBit);
   cpu.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(
       tensor.unsafeGetTensorImpl()->allow_tensor_metadata_change());

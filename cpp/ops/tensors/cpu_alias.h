@@ -4,6 +4,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "ops/launch/below_autograd.h"
+#include "ops/wire/argument_writer.h"
 
 namespace openreg::ops {
 
@@ -15,8 +16,9 @@ class CpuAliases {
  public:
   explicit CpuAliases(c10::Device device) : device_(device) {}
 
-  /// The CPU tensor over `tensor`'s memory.
-  at::Tensor alias(const at::Tensor& tensor);
+  /// The CPU tensor over `tensor`'s memory. `access`: what the kernel does with it. Lazy clones
+  /// that are only read go on sharing their memory.
+  at::Tensor alias(const at::Tensor& tensor, Access access);
 
   /// Gives the device tensors what the kernel changed of their aliases beside the elements: sizes,
   /// strides, a longer or another storage, conj and neg bits.
@@ -37,7 +39,7 @@ class CpuAliases {
         memory;  // of the CPU storage when it was made; it is another after a kernel has resized it
   };
 
-  StoragePair& storage_pair(const c10::Storage& device_storage);
+  StoragePair& storage_pair(const c10::Storage& device_storage, Access access);
   /// The device storage behind a CPU one: its pair, or a copy if the kernel made it.
   c10::Storage device_storage(const c10::Storage& cpu);
   void copy_to_device(const c10::Storage& cpu, const c10::Storage& device) const;

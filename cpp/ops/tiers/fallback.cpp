@@ -144,6 +144,14 @@ bool is_foreign(const c10::OperatorHandle& op) {
   return !op.operator_name().name.starts_with("aten::");
 }
 
+/// Of operators that are not PyTorch's the schema may be wrong.
+Access access_of(const c10::OperatorHandle& op, const c10::Argument& argument) {
+  const bool writes =
+      is_foreign(op) || is_written(argument.alias_info()) ||
+      writes_unsaid(c10::toString(op.operator_name()).c_str(), argument.name().c_str());
+  return writes ? Access::kWrite : Access::kRead;
+}
+
 void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                        c10::DispatchKey key) {
   TORCH_CHECK_NOT_IMPLEMENTED(cpu_op.hasComputedKernelForDispatchKey(key),
@@ -177,8 +185,9 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
     } else if (is_generator(schema.arguments()[i])) {
       argument = cpu_generator(argument, device);
     } else {
+      const auto access = access_of(cpu_op, schema.arguments()[i]);
       map_tensors(argument, [&](const at::Tensor& tensor) {
-        if (tensor.defined() && backend::is_openreg(tensor)) return aliases.alias(tensor);
+        if (tensor.defined() && backend::is_openreg(tensor)) return aliases.alias(tensor, access);
         if (tensor.defined()) on_cpu.push_back(tensor);
         return tensor;
       });

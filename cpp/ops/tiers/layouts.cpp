@@ -33,8 +33,6 @@ using c10::DispatchKey;
 std::optional<c10::Device> device_of(const c10::IValue& argument) {
   if (argument.isDevice()) return argument.toDevice();
   if (argument.isTensor() && argument.toTensor().defined()) return argument.toTensor().device();
-  if (argument.isTensorList() && !argument.toTensorList().empty())
-    return argument.toTensorList().get(0).device();
   return std::nullopt;
 }
 

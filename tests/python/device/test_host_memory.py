@@ -235,12 +235,12 @@ def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_pyt
     )
 
 
-def test_a_forked_child_of_a_process_that_pinned_memory_is_told_to_spawn(run_python: Run) -> None:
+@pytest.mark.parametrize("cached", ["", "del a\n"])
+def test_a_forked_child_of_a_process_that_pinned_memory_is_told_to_spawn(run_python: Run, cached: str) -> None:
     """Also where nobody has used the device, of which the message would be another one."""
     result = run_python(
         PRELUDE + "import os, sys\n"
-        "a = pinned(1000)\n"
-        "assert not openreg.is_initialized()\n"
+        "a = pinned(1000)\n" + cached + "assert not openreg.is_initialized()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    try: pinned(1000)\n"

@@ -127,8 +127,10 @@ def test_what_goes_after_the_device_was_shut_down_is_no_leak(run_debugging):
         "def late():\n"
         "    global y\n"
         "    del y\n"
+        "    torch.openreg.caching_allocator_delete(address)\n"
         "atexit.register(late)\n"
         "import torch\n"
+        "address = torch.openreg.caching_allocator_alloc(512)\n"
         "x = torch.ones(1000, device='openreg', requires_grad=True)\n"
         "y = x.exp().sin().sum()\n"
     )

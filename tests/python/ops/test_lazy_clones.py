@@ -129,3 +129,15 @@ def test_a_lazy_clone_that_is_resized_shares_nothing_any_more(elements):
     clone = clone.as_strided((elements,), (1,)).fill_(3)
     assert clone.cpu().tolist() == [3.0] * elements
     assert x.add_(1).cpu().tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize(
+    "read",
+    [torch.nonzero, torch.argwhere, torch.unique, lambda x: x[x > 1], torch.Tensor.to_sparse],
+)
+def test_what_reads_on_the_calling_thread_leaves_a_lazy_clone_as_it_is(read):
+    x = torch.arange(6.0).view(2, 3)
+    clone = torch._lazy_clone(x.to("openreg"))
+    result = read(clone)
+    assert torch._C._is_cow_tensor(clone)
+    assert torch.equal(result.cpu().to_dense(), read(x).to_dense())
