@@ -9,6 +9,7 @@ namespace nb = nanobind;
 // One function per topic. Each adds its part to the extension module `_C`.
 void init_errors(nb::module_& m);
 void init_device(nb::module_& m);
+void init_distributed(nb::module_& m);
 void init_memory(nb::module_& m);
 void init_memory_snapshot(nb::module_& m);
 void init_random(nb::module_& m);

@@ -11,4 +11,5 @@ NB_MODULE(_C, m) {
   bindings::init_random(m);
   bindings::init_host_memory(m);
   bindings::init_statistics(m);
+  bindings::init_distributed(m);
 }

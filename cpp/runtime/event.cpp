@@ -131,7 +131,8 @@ double Event::elapsed_ms(const Event& start, const Event& end) {
   return std::chrono::duration<double, std::milli>(time_of(end) - begin).count();
 }
 
-ExternalEvent::ExternalEvent() : fence_(FenceRef(new Fence(nullptr)).detach()) {}
+ExternalEvent::ExternalEvent(const char* name)
+    : name_(name), fence_(FenceRef(new Fence(nullptr)).detach()) {}
 
 ExternalEvent::~ExternalEvent() {
   if (in_bad_fork() || is_shut_down()) return;
@@ -150,7 +151,7 @@ void ExternalEvent::wait(Stream& stream) {
 void ExternalEvent::signal(std::exception_ptr error) {
   if (is_shut_down()) return;
   check_usable();
-  fence_->signal(std::move(error));
+  fence_->signal(name_, std::move(error));
 }
 
 }  // namespace openreg

@@ -55,7 +55,8 @@ class Event {
 /// shot.
 class ExternalEvent {
  public:
-  ExternalEvent();
+  /// `name`, which is static, stands in errors where kernels have theirs.
+  explicit ExternalEvent(const char* name = "external event");
   ~ExternalEvent();
   ExternalEvent(const ExternalEvent&) = delete;
   ExternalEvent& operator=(const ExternalEvent&) = delete;
@@ -66,6 +67,7 @@ class ExternalEvent {
   void signal(std::exception_ptr error = nullptr);
 
  private:
+  const char* name_;
   Fence* fence_;
 };
 

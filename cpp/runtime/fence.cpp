@@ -41,11 +41,12 @@ void Fence::fire() noexcept {
   if (!parked.empty()) Scheduler::get().unpark(parked);
 }
 
-void Fence::signal(std::exception_ptr error) noexcept {
+void Fence::signal(const char* name, std::exception_ptr error) noexcept {
   Strands parked;
   {
     const LockGuard lock(mutex_);
     if (fired_.load(std::memory_order_relaxed)) return;
+    name_ = name;
     error_ = std::move(error);
     parked = close();
   }
@@ -54,7 +55,7 @@ void Fence::signal(std::exception_ptr error) noexcept {
 
 FailurePtr Fence::failure_for(const Strand& strand) const {
   if (!error_) return failure_;
-  return std::make_shared<Failure>("external event", strand.device_index, strand.number, error_);
+  return std::make_shared<Failure>(name_, strand.device_index, strand.number, error_);
 }
 
 bool Fence::park(Strand& strand) noexcept {

@@ -55,8 +55,10 @@ class Fence {
   std::exception_ptr abandon() noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// Wakes all who wait. After the source's head has moved; by the source's runner.
   void fire() noexcept OPENREG_EXCLUDES(scheduler_mutex);
-  /// For a fence without source: completes it, the first time.
-  void signal(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
+  /// For a fence without source: completes it, the first time. `name`, which is static: of what
+  /// failed, if it has.
+  void signal(const char* name, std::exception_ptr error) noexcept
+      OPENREG_EXCLUDES(scheduler_mutex);
 
   // Once it is done:
   bool failed() const noexcept { return failure_ || error_; }
@@ -92,8 +94,9 @@ class Fence {
   const bool timed_;
   std::atomic<bool> fired_{false};
   std::atomic<std::uint64_t> position_{kUnpublished};
-  FailurePtr failure_;        // of the source
-  std::exception_ptr error_;  // of its own command, or from outside
+  FailurePtr failure_;          // of the source
+  std::exception_ptr error_;    // of its own command, or from outside
+  const char* name_ = nullptr;  // of what failed outside
   Clock::time_point time_{};
 
   Mutex mutex_ OPENREG_ACQUIRED_BEFORE(scheduler_mutex);

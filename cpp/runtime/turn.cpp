@@ -108,15 +108,17 @@ bool Turn::step() {
 
 // `fence`: of the caller that waits for the command, whose failure is that caller's.
 void Turn::run(const Record& record, Fence* fence) {
+  const auto& kernel = *static_cast<const Kernel*>(record.target);
   if (strand_.poisoned.load(std::memory_order_relaxed)) {
-    if (!fence) return;
-    // Collected meanwhile: then the stream is usable again, and the caller gets its command.
-    if (FailurePtr earlier = strand_.failure()) {
-      fence->complete(std::move(earlier));
+    // Null with a fence: collected meanwhile; the stream is usable again, and the caller gets its
+    // command.
+    FailurePtr earlier = fence ? strand_.failure() : nullptr;
+    if (!fence || earlier) {
+      if (kernel.traits().skip) kernel.traits().skip(record.arguments());
+      if (fence) fence->complete(std::move(earlier));
       return;
     }
   }
-  const auto& kernel = *static_cast<const Kernel*>(record.target);
   ++commands_;
   try {
     const RunningMark mark(!kernel.traits().may_block);

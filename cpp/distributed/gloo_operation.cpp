@@ -1,0 +1,143 @@
+#include "distributed/gloo_operation.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <system_error>
+#include <utility>
+
+#include "backend/exception.h"
+#include "distributed/blocking_calls.h"
+
+namespace openreg::distributed {
+
+void GlooGroup::close(std::unique_ptr<GlooGroup> group) {
+  if (!group) return;
+  const bool idle = [&] {
+    const std::lock_guard lock(group->mutex_);
+    return group->under_way_.empty();
+  }();
+  if (!idle) static_cast<void>(group.release());
+}
+
+void GlooGroup::add(const std::shared_ptr<GlooOperation>& operation) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) std::rethrow_exception(aborted_);
+  under_way_.insert(operation);
+}
+
+void GlooGroup::remove(const GlooOperation& operation) {
+  const std::lock_guard lock(mutex_);
+  for (auto it = under_way_.begin(); it != under_way_.end(); ++it) {
+    if (it->get() != &operation) continue;
+    under_way_.erase(it);
+    return;
+  }
+}
+
+void GlooGroup::abort(const std::exception_ptr& error) {
+  decltype(under_way_) all;
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = error;
+    all = under_way_;
+  }
+  for (const auto& operation : all) operation->give_up(error);
+}
+
+GlooOperation::GlooOperation(const char* name, std::string sentence, GlooGroup& group, Call call,
+                             Memory memory, Waits waits)
+    : StreamOperation(name),
+      sentence_(std::move(sentence)),
+      group_(group),
+      call_(std::move(call)),
+      memory_(std::move(memory)),
+      waits_(waits) {}
+
+void GlooOperation::begin() {
+  const auto self = shared_from_this();
+  try {
+    group_.add(self);
+    if (waits_ == Waits::kForCall) {
+      return call_on_own_thread([self] {
+        try {
+          self->wait(self->call_(self->group_.gloo()));
+        } catch (...) {
+          self->finish(std::current_exception());
+        }
+      });
+    }
+    const auto works = [&] {
+      const std::lock_guard lock(group_.calls());
+      return call_(group_.gloo());
+    }();
+    if (waits_ == Waits::kNothing) return watch(works);
+    try {
+      call_on_own_thread([self, works] { self->wait(works); });
+    } catch (const std::system_error&) {
+      wait(works);  // no thread to be had: Gloo still uses the memory
+    }
+  } catch (...) {
+    finish(std::current_exception());
+  }
+}
+
+void GlooOperation::watch(const Works& works) {
+  // The first error is the operation's, and the last work to end ends it.
+  const auto left = std::make_shared<std::atomic<std::size_t>>(works.size());
+  for (const auto& work : works) {
+    work->getFuture()->addCallback([self = shared_from_this(), left](c10::ivalue::Future& future) {
+      if (future.hasError()) self->fail(self->described(future.exception_ptr()));
+      if (left->fetch_sub(1) == 1) self->finish(nullptr);
+    });
+  }
+}
+
+void GlooOperation::wait(Works works) {
+  std::exception_ptr error;
+  for (const auto& work : works) {
+    try {
+      work->wait();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  works.clear();  // they refer to the group
+  finish(std::move(error));
+}
+
+void GlooOperation::skip() noexcept {
+  call_ = nullptr;
+  memory_.clear();
+}
+
+void GlooOperation::finish(std::exception_ptr error) {
+  if (error) fail(described(error));
+  call_ = nullptr;
+  memory_.clear();
+  group_.remove(*this);  // the group may go now, and whoever waits for the end may see to that
+  end(this->error());
+}
+
+void GlooOperation::give_up(const std::exception_ptr& error) {
+  fail(described(error));
+  end(this->error());
+}
+
+void GlooOperation::fail(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = std::move(error);
+}
+
+std::exception_ptr GlooOperation::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+std::exception_ptr GlooOperation::described(const std::exception_ptr& error) const {
+  return std::make_exception_ptr(
+      c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                            sentence_ + " failed: " + backend::sentence_of(error)));
+}
+
+}  // namespace openreg::distributed

@@ -1,0 +1,31 @@
+#include "distributed/host_view.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+#include "runtime/address_space.h"
+
+namespace openreg::distributed {
+
+namespace {
+
+at::Tensor view(const at::Tensor& tensor, at::IntArrayRef sizes, c10::ScalarType dtype) {
+  TORCH_INTERNAL_ASSERT(tensor.is_contiguous());
+  // Gloo asks for an address also where there are no elements.
+  static std::byte nothing{};
+  void* const data =
+      tensor.numel() == 0 ? &nothing : AddressSpace::get().aperture(tensor.const_data_ptr());
+  return at::from_blob(data, sizes, at::TensorOptions(dtype));
+}
+
+}  // namespace
+
+at::Tensor host_view(const at::Tensor& tensor) {
+  return view(tensor, tensor.sizes(), tensor.scalar_type());
+}
+
+at::Tensor host_bytes(const at::Tensor& tensor) {
+  return view(tensor, {static_cast<std::int64_t>(tensor.nbytes())}, at::kByte);
+}
+
+}  // namespace openreg::distributed

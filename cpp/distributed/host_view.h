@@ -1,0 +1,14 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace openreg::distributed {
+
+// CPU tensors over the memory of contiguous device tensors, for Gloo. They keep nothing alive.
+
+/// Of the same shape and dtype.
+at::Tensor host_view(const at::Tensor& tensor);
+/// Its bytes: what only moves elements moves all dtypes so.
+at::Tensor host_bytes(const at::Tensor& tensor);
+
+}  // namespace openreg::distributed

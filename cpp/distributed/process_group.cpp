@@ -1,0 +1,180 @@
+#include "distributed/process_group.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "backend/device.h"
+#include "backend/exception.h"
+#include "backend/stream.h"
+#include "runtime/event.h"
+#include "runtime/process.h"
+#include "runtime/settings.h"
+
+namespace openreg::distributed {
+
+namespace {
+
+/// A stream is current on its device.
+class StreamScope {
+ public:
+  explicit StreamScope(Stream& stream) : before_(backend::exchange_current_stream(stream)) {}
+  ~StreamScope() { backend::exchange_current_stream(before_); }
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  Stream& before_;
+};
+
+}  // namespace
+
+ProcessGroupOccl::ProcessGroupOccl(MakeGloo make_gloo, c10::intrusive_ptr<c10d::Store> store,
+                                   int rank, int size, c10::intrusive_ptr<Options> options)
+    : Backend(rank, size),
+      make_gloo_(std::move(make_gloo)),
+      store_(std::move(store)),
+      options_(std::move(options)) {}
+
+ProcessGroupOccl::~ProcessGroupOccl() {
+  for (const auto& [_, stream] : streams_) destroy_stream(*stream);
+  GlooGroup::close(std::move(group_));
+}
+
+void ProcessGroupOccl::setTimeout(std::chrono::milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  options_->timeout = timeout;
+  if (group_) group_->gloo().setTimeout(timeout);
+}
+
+std::uint64_t ProcessGroupOccl::getSequenceNumberForGroup() {
+  const std::lock_guard lock(mutex_);
+  return sequence_;
+}
+
+GlooGroup& ProcessGroupOccl::gloo_group() {
+  if (!group_) {
+    group_ = std::make_unique<GlooGroup>(make_gloo_(store_, rank_, size_, *options_));
+  }
+  return *group_;
+}
+
+// Streams of the group alone: on those of the pool its collectives could wait for others, in an
+// order that another rank does not have.
+Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Lane lane) {
+  auto& stream = streams_[{device, lane}];
+  if (!stream) {
+    stream = &backend::translate_errors([&]() -> Stream& { return create_stream(device); });
+  }
+  return *stream;
+}
+
+std::string ProcessGroupOccl::sentence(const char* name, std::uint64_t sequence) const {
+  return "openreg: " + std::string(name) + " (number " + std::to_string(sequence) +
+         " of process group \"" + (pg_desc_.empty() ? pg_uid_ : pg_desc_) + "\", rank " +
+         std::to_string(rank_) + " of " + std::to_string(size_) + ")";
+}
+
+c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c10::Device device,
+                                                      Tensors outputs, Prepare prepare, Lane lane,
+                                                      bool host_waits) {
+  const std::lock_guard lock(mutex_);
+  auto& gloo = gloo_group();
+  auto& stream = this->stream(device.index(), lane);
+  const auto sequence = ++sequence_;
+  auto text = sentence(what.kernel.name(), sequence);
+
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  WorkOccl::Part part;
+  backend::translate_errors([&] {
+    Event before;
+    before.record(backend::current_stream(device.index()));
+    before.wait(stream);
+  });
+  const StreamScope scope(stream);
+  Staging staging(stream);
+  auto call = prepare(staging);
+  part.operation = std::make_shared<GlooOperation>(what.kernel.name(), text, gloo, std::move(call),
+                                                   staging.take_memory(), what.waits);
+  backend::translate_errors([&] { submit(stream, what.kernel, part.operation); });
+  staging.finish();
+  backend::translate_errors([&] {
+    part.end = std::make_shared<Event>();
+    part.end->record(stream);
+    if (settings().launch_blocking) stream.synchronize();
+  });
+  if (coalescing_) {
+    coalesced_.push_back(part);
+    coalesced_outputs_.insert(coalesced_outputs_.end(), outputs.begin(), outputs.end());
+  }
+  return c10::make_intrusive<WorkOccl>(rank_,
+                                       WorkOccl::What{.type = what.type,
+                                                      .sequence = sequence,
+                                                      .device = device,
+                                                      .sentence = std::move(text),
+                                                      .host_waits = host_waits},
+                                       std::vector<WorkOccl::Part>{std::move(part)},
+                                       std::move(outputs));
+}
+
+void ProcessGroupOccl::startCoalescing() {
+  const std::lock_guard lock(mutex_);
+  coalescing_ = true;
+}
+
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::endCoalescing() {
+  const std::lock_guard lock(mutex_);
+  coalescing_ = false;
+  const auto device = coalesced_outputs_.empty()
+                          ? c10::Device(backend::kDeviceType, backend::current_device())
+                          : coalesced_outputs_.front().device();
+  // The future's callbacks come after all parts, on the collectives' stream.
+  auto& stream = this->stream(device.index(), {});
+  const StreamScope scope(stream);
+  backend::translate_errors([&] {
+    for (const auto& part : coalesced_) part.end->wait(stream);
+  });
+  return c10::make_intrusive<WorkOccl>(
+      rank_,
+      WorkOccl::What{.type = c10d::OpType::COALESCED,
+                     .sequence = sequence_,
+                     .device = device,
+                     .sentence = sentence("occl::coalesced", sequence_)},
+      std::exchange(coalesced_, {}), std::exchange(coalesced_outputs_, {}));
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupOccl::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<Options>& opts) {
+  const auto found = std::ranges::find(ranks, rank_);
+  if (found == ranks.end()) return nullptr;
+  return c10::make_intrusive<ProcessGroupOccl>(make_gloo_, store,
+                                               static_cast<int>(found - ranks.begin()),
+                                               static_cast<int>(ranks.size()), opts);
+}
+
+void ProcessGroupOccl::abort() {
+  const std::lock_guard lock(mutex_);
+  if (!group_) return;
+  group_->abort(std::make_exception_ptr(c10::DistBackendError(
+      {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, "the group was aborted")));
+}
+
+void ProcessGroupOccl::shutdown() {
+  if (is_shut_down() || in_bad_fork()) return;
+  const auto streams = [&] {
+    const std::lock_guard lock(mutex_);
+    return streams_;
+  }();
+  // Without the lock: abort() ends the wait.
+  backend::translate_errors([&] {
+    for (const auto& [_, stream] : streams) stream->drain();
+  });
+  const std::lock_guard lock(mutex_);
+  GlooGroup::close(std::move(group_));
+}
+
+}  // namespace openreg::distributed

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "distributed/gloo_operation.h"
+#include "distributed/staging.h"
+#include "distributed/work.h"
+#include "runtime/stream.h"
+
+namespace openreg::distributed {
+
+/// A kind of collective: PyTorch's name for it, and the kernel that begins it.
+struct Collective {
+  Collective(c10d::OpType op_type, const char* kernel_name,
+             GlooOperation::Waits how = GlooOperation::Waits::kNothing)
+      : type(op_type), kernel(kernel_name), waits(how) {}
+
+  const c10d::OpType type;
+  const OperationKernel kernel;
+  const GlooOperation::Waits waits;
+};
+
+/// A sequence of operations of its own: one for collectives, and two for each peer, as sends and
+/// receives must not wait for each other.
+struct Lane {
+  enum Kind { kCollectives, kSend, kReceive } kind = kCollectives;
+  int peer = -1;
+  auto operator<=>(const Lane&) const = default;
+};
+
+/// The backend "occl" of torch.distributed: collectives on the device's tensors, done by PyTorch's
+/// own Gloo on the memory behind them. As with NCCL a collective is queued: it begins when the work
+/// before it on the current stream is done, on a stream of the group's own; the caller goes on.
+class ProcessGroupOccl final : public c10d::Backend {
+ public:
+  struct GroupOptions final : Options {
+    using Options::Options;
+  };
+  /// Makes a Gloo backend. May be called by any thread.
+  using MakeGloo = std::function<c10::intrusive_ptr<c10d::Backend>(
+      const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const Options& options)>;
+
+  /// Gloo comes with the first collective: until then the group is nothing but this object.
+  ProcessGroupOccl(MakeGloo make_gloo, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                   c10::intrusive_ptr<Options> options);
+  /// Waits for nothing.
+  ~ProcessGroupOccl() override;
+
+  const std::string getBackendName() const override { return "occl"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  bool supportsCoalescing() const override { return true; }
+  bool supportsSplitting() const override { return true; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override;
+
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<Tensors>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& to,
+                        std::vector<std::int64_t>& from,
+                        const c10d::AllToAllOptions& opts) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& opts) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+
+  /// What is called between the two goes on, and end returns the work of all of it. Point-to-point
+  /// calls may come in any order then.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& opts) override;
+  /// What is under way fails. Its memory stays in use until Gloo has noticed.
+  void abort() override;
+  /// Waits for what is under way.
+  void shutdown() override;
+
+ private:
+  /// Called with the group's stream current; returns what to call of Gloo.
+  using Prepare = c10::function_ref<GlooOperation::Call(Staging&)>;
+
+  c10::intrusive_ptr<WorkOccl> launch(const Collective& what, c10::Device device, Tensors outputs,
+                                      Prepare prepare, Lane lane = {}, bool host_waits = false);
+  c10::intrusive_ptr<WorkOccl> reduce_tensors(const Collective& what, Tensors& tensors,
+                                              const c10d::AllreduceOptions& opts);
+  GlooGroup& gloo_group();
+  Stream& stream(c10::DeviceIndex device, Lane lane);
+  std::string sentence(const char* name, std::uint64_t sequence) const;
+  c10::Device device_for(const c10d::BarrierOptions& opts) const;
+
+  const MakeGloo make_gloo_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+
+  std::recursive_mutex mutex_;  // a launch allocates memory, which may run the program's callbacks
+  std::unique_ptr<GlooGroup> group_;
+  std::map<std::pair<c10::DeviceIndex, Lane>, Stream*> streams_;
+  std::uint64_t sequence_ = 0;
+  bool coalescing_ = false;
+  std::vector<WorkOccl::Part> coalesced_;
+  Tensors coalesced_outputs_;
+};
+
+}  // namespace openreg::distributed

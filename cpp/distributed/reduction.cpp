@@ -1,0 +1,65 @@
+#include "distributed/reduction.h"
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+
+namespace openreg::distributed {
+
+namespace {
+
+// Gloo has no sums of these.
+c10::ScalarType wide(c10::ScalarType dtype) {
+  if (c10::isFloat8Type(dtype)) return at::kFloat;
+  switch (dtype) {
+    case at::kShort:
+    case at::kUInt16:
+      return at::kInt;
+    case at::kUInt32:
+      return at::kLong;
+    default:
+      return dtype;
+  }
+}
+
+}  // namespace
+
+Reduction::Reduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int size)
+    : op_(op), dtype_(wide(dtype)), size_(size) {
+  switch (op.op_) {
+    case c10d::ReduceOp::AVG:
+      TORCH_CHECK_TYPE(dtype != at::kBool,
+                       "openreg: ReduceOp.AVG of torch.bool has no meaning (expected numbers); use "
+                       "ReduceOp.SUM, which is a logical or");
+      if (!c10::isIntegralType(dtype, /*includeBool=*/false)) return;
+      divides_ = true;
+      op_ = c10d::ReduceOp::SUM;
+      return;
+    case c10d::ReduceOp::PREMUL_SUM: {
+      const auto* const factor =
+          dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+      TORCH_CHECK(factor,
+                  "openreg: ReduceOp.PREMUL_SUM has no factor; make it with "
+                  "torch.distributed._make_nccl_premul_sum");
+      TORCH_CHECK_TYPE(c10::isFloatingType(dtype) || c10::isComplexType(dtype),
+                       "openreg: ReduceOp.PREMUL_SUM is for floating-point numbers (got ",
+                       c10::toString(dtype), ")");
+      factor_tensor_ = factor->tensor_factor;
+      if (!factor_tensor_.defined()) factor_ = factor->double_factor;
+      op_ = c10d::ReduceOp::SUM;
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void Reduction::before(at::Tensor& input) const {
+  if (factor_) input.mul_(*factor_);
+  if (factor_tensor_.defined()) input.mul_(factor_tensor_);
+}
+
+void Reduction::after(at::Tensor& output) const {
+  if (divides_) output.div_(size_, "trunc");
+}
+
+}  // namespace openreg::distributed

@@ -1,0 +1,61 @@
+#include "distributed/staging.h"
+
+#include <ATen/ops/empty.h>
+
+#include "backend/allocator.h"
+#include "backend/shared_memory.h"
+#include "backend/stream.h"
+
+namespace openreg::distributed {
+
+at::Tensor Staging::input(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) {
+  backend::note_read(tensor.storage());
+  use(tensor);
+  if (fits(tensor, dtype)) return tensor;
+  auto copy = tensor.to(dtype.value_or(tensor.scalar_type())).contiguous();
+  use(copy);
+  return copy;
+}
+
+at::Tensor Staging::output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) {
+  static_cast<void>(tensor.mutable_data_ptr());  // a lazy clone gets memory of its own
+  use(tensor);
+  if (fits(tensor, dtype)) return tensor;
+  auto room =
+      at::empty(tensor.sizes(), tensor.options().dtype(dtype.value_or(tensor.scalar_type())));
+  use(room);
+  copies_.push_back({room, tensor});
+  return room;
+}
+
+at::Tensor Staging::in_out(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype,
+                           bool own) {
+  static_cast<void>(tensor.mutable_data_ptr());
+  use(tensor);
+  if (fits(tensor, dtype) && !own) return tensor;
+  auto room = at::empty(tensor.sizes(), tensor.options()
+                                            .dtype(dtype.value_or(tensor.scalar_type()))
+                                            .memory_format(at::MemoryFormat::Contiguous));
+  room.copy_(tensor);
+  use(room);
+  copies_.push_back({room, tensor});
+  return room;
+}
+
+void Staging::finish() {
+  for (const auto& launch : after_) launch();
+  for (const auto& [from, to] : copies_) {
+    to.copy_(from);
+    // Gloo's use ends with its operation, this one does not.
+    backend::device_allocator().recordStream(to.storage().data_ptr(), backend::to_torch(stream_));
+  }
+}
+
+bool Staging::fits(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) const {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+         tensor.scalar_type() == dtype.value_or(tensor.scalar_type());
+}
+
+void Staging::use(const at::Tensor& tensor) { memory_.push_back(tensor.storage()); }
+
+}  // namespace openreg::distributed

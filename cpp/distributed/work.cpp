@@ -1,0 +1,87 @@
+#include "distributed/work.h"
+
+#include <ATen/core/jit_type.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "backend/exception.h"
+#include "backend/stream.h"
+
+namespace openreg::distributed {
+
+namespace {
+
+c10::DistBackendError error_of(const std::string& sentence) {
+  return {{"WorkOccl", __FILE__, static_cast<std::uint32_t>(__LINE__)}, sentence};
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> future_of(const std::vector<at::Tensor>& outputs,
+                                                  c10::Device device) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{device});
+  future->markCompleted(c10::IValue(outputs));
+  return future;
+}
+
+}  // namespace
+
+WorkOccl::WorkOccl(int rank, What what, std::vector<Part> parts, std::vector<at::Tensor> outputs)
+    : Work(rank, what.type),
+      what_(std::move(what)),
+      parts_(std::move(parts)),
+      outputs_(std::move(outputs)),
+      future_(future_of(outputs_, what_.device)) {}
+
+bool WorkOccl::isCompleted() {
+  return std::ranges::all_of(parts_, [](const Part& part) { return part.end->happened(); });
+}
+
+bool WorkOccl::isSuccess() const { return exception() == nullptr; }
+
+std::exception_ptr WorkOccl::exception() const {
+  for (const auto& part : parts_) {
+    if (auto error = part.operation->error()) return error;
+  }
+  return nullptr;
+}
+
+void WorkOccl::synchronize() {
+  backend::translate_errors([&] {
+    for (const auto& part : parts_) part.end->wait(backend::current_stream(what_.device.index()));
+  });
+}
+
+bool WorkOccl::wait(std::chrono::milliseconds timeout) {
+  if (timeout != kNoTimeout) {
+    wait_on_host(timeout);
+    if (const auto error = exception()) std::rethrow_exception(error);
+  }
+  synchronize();
+  if (what_.host_waits) {
+    backend::translate_errors([&] { backend::current_stream(what_.device.index()).synchronize(); });
+  }
+  return true;
+}
+
+void WorkOccl::wait_on_host(std::chrono::milliseconds timeout) const {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  for (const auto& part : parts_) {
+    while (!part.end->happened()) {
+      if (std::chrono::steady_clock::now() >= end) {
+        throw error_of(what_.sentence + " did not end within " + std::to_string(timeout.count()) +
+                       " ms");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+void WorkOccl::abort() {
+  const auto error = std::make_exception_ptr(error_of("it was aborted"));
+  for (const auto& part : parts_) part.operation->give_up(error);
+}
+
+}  // namespace openreg::distributed

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "distributed/gloo_operation.h"
+#include "runtime/event.h"
+
+namespace openreg::distributed {
+
+/// What a collective returns. As with NCCL its wait() makes the current stream wait, and not the
+/// host; a failure is the stream's, and raised where the host waits for that.
+class WorkOccl final : public c10d::Work {
+ public:
+  /// Something that the collective has put on a stream, and the point after it.
+  struct Part {
+    std::shared_ptr<GlooOperation> operation;
+    std::shared_ptr<Event> end;
+  };
+  struct What {
+    c10d::OpType type;
+    std::uint64_t sequence;
+    c10::Device device;
+    std::string sentence;  // begins that of an error
+    bool host_waits = false;
+  };
+
+  /// With the stream of the collective current: the future's callbacks come after it. `outputs` are
+  /// its result.
+  WorkOccl(int rank, What what, std::vector<Part> parts, std::vector<at::Tensor> outputs);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override { return source_ ? source_->load() : -1; }
+  /// Where the rank comes to be that a tensor was received from.
+  void set_source(std::shared_ptr<std::atomic<int>> source) { source_ = std::move(source); }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  void synchronize() override;
+  void blockCurrentStream() override { synchronize(); }
+  /// With a timeout the host waits, at most so long, and gets the collective's own error.
+  bool wait(std::chrono::milliseconds timeout) override;
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  std::uint64_t getSequencenumber() const override { return what_.sequence; }
+
+  const std::vector<Part>& parts() const noexcept { return parts_; }
+
+ private:
+  void wait_on_host(std::chrono::milliseconds timeout) const;
+
+  const What what_;
+  const std::vector<Part> parts_;
+  const std::vector<at::Tensor> outputs_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::shared_ptr<std::atomic<int>> source_;
+};
+
+}  // namespace openreg::distributed

@@ -1,0 +1,58 @@
+#include "runtime/stream_operation.h"
+
+#include <cstring>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "runtime/error.h"
+#include "runtime/stream.h"
+
+namespace openreg {
+
+namespace {
+
+using Shared = std::shared_ptr<StreamOperation>;
+
+// The queue's share of the operation, which its command carries as a pointer.
+std::unique_ptr<Shared> take(std::span<const std::byte> arguments) {
+  Shared* shared = nullptr;
+  std::memcpy(&shared, arguments.data(), sizeof shared);
+  return std::unique_ptr<Shared>(shared);
+}
+
+void begin(const Kernel&, std::span<const std::byte> arguments) {
+  const auto operation = take(arguments);
+  try {
+    (*operation)->begin();
+  } catch (...) {
+    (*operation)->skip();
+    (*operation)->end();  // the stream fails by what is thrown here
+    throw;
+  }
+}
+
+void skip(std::span<const std::byte> arguments) noexcept {
+  const auto operation = take(arguments);
+  (*operation)->skip();
+  (*operation)->end();
+}
+
+void refuse(std::span<const std::byte>) {
+  throw Error("openreg: a stream's operation cannot come from another process");
+}
+
+}  // namespace
+
+OperationKernel::OperationKernel(const char* name)
+    : Kernel(name, &begin, {.skip = &skip, .check = &refuse}) {}
+
+void submit(Stream& stream, const OperationKernel& kernel, const Shared& operation) {
+  auto shared = std::make_unique<Shared>(operation);
+  const auto* const argument = shared.get();
+  stream.submit(kernel, std::as_bytes(std::span(&argument, 1)));
+  static_cast<void>(shared.release());
+  operation->ended_.wait(stream);
+}
+
+}  // namespace openreg

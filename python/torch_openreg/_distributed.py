@@ -1,0 +1,57 @@
+"""The backend ``occl`` of torch.distributed, entered when that is imported. What it does is in cpp/distributed."""
+
+from __future__ import annotations
+
+import functools
+import os
+from datetime import timedelta
+from types import ModuleType
+from typing import Any
+
+from . import _C
+
+NAME = "occl"
+_DEVICE = "openreg"
+
+
+def register(c10d: ModuleType) -> None:
+    """Called with torch.distributed.distributed_c10d."""
+    if not c10d._GLOO_AVAILABLE:
+        return  # then a process group on the device is an unknown backend, as PyTorch says
+    # A list: PyTorch takes a string for a list of letters.
+    c10d.Backend.register_backend(NAME, _create, extended_api=True, devices=[_DEVICE])
+    _patch_default_backends(c10d)
+
+
+def _create(options: Any, _: Any) -> Any:
+    return _C.make_process_group(options, _make_gloo)
+
+
+def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    from torch._C._distributed_c10d import ProcessGroupGloo
+
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._timeout = timeout
+    # Lazy: ranks connect when they first talk to each other, so that two can begin without the others.
+    interfaces = [name for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(",") if name]
+    options._devices = [
+        ProcessGroupGloo.create_device(interface=interface, lazy_init=True) for interface in interfaces
+    ] or [ProcessGroupGloo.create_default_device(lazy_init=True)]
+    options._threads = 2 * len(options._devices)
+    gloo = ProcessGroupGloo(store, rank, size, options)
+    gloo._set_sequence_number_for_group()
+    return gloo
+
+
+def _patch_default_backends(c10d: ModuleType) -> None:
+    # Without a backend PyTorch makes that of the accelerator alone. A program on CPU tensors, which would get Gloo if
+    # the device were not installed, gets it here too.
+    original = c10d.BackendConfig.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, backend: Any) -> None:
+        original(self, backend)
+        if str(backend) == c10d.Backend.UNDEFINED and list(self.device_backend_map) == [_DEVICE]:
+            self.device_backend_map = {"cpu": c10d.Backend.GLOO, **self.device_backend_map}
+
+    c10d.BackendConfig.__init__ = __init__

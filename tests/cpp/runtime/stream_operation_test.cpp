@@ -1,0 +1,146 @@
+#include "runtime/stream_operation.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/stream.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using testing::error_of;
+using testing::happens;
+using testing::OwnStream;
+using testing::submit;
+
+const OperationKernel& kernel() {
+  static const OperationKernel kernel("test_operation");
+  return kernel;
+}
+
+/// Says what becomes of it.
+class Operation : public StreamOperation {
+ public:
+  Operation() : StreamOperation("test_operation") {}
+  ~Operation() override { ++gone; }
+  void begin() override {
+    begun = true;
+    if (throws) throw std::runtime_error("cannot begin");
+  }
+  void skip() noexcept override { skipped = true; }
+
+  std::atomic<bool> begun{false};
+  std::atomic<bool> skipped{false};
+  bool throws = false;
+  static inline std::atomic<int> gone{0};
+};
+
+std::shared_ptr<Operation> queued(Stream& stream, bool throws = false) {
+  auto operation = std::make_shared<Operation>();
+  operation->throws = throws;
+  submit(stream, kernel(), operation);
+  return operation;
+}
+
+std::string sentence(const OwnStream& stream, const std::string& cause) {
+  return "openreg: test_operation failed on openreg:0, stream " + std::to_string(stream->id()) +
+         ": " + cause +
+         ". Later work of that stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at "
+         "the call";
+}
+
+TEST(StreamOperation, BeginsAfterTheWorkBeforeItAndEndsBeforeTheWorkAfterIt) {
+  const OwnStream stream;
+  std::atomic<bool> before{false};
+  std::atomic<bool> after{false};
+  testing::Gate gate;
+  submit(*stream, [&] {
+    gate.wait();
+    before = true;
+  });
+  const auto operation = queued(*stream);
+  submit(*stream, [&] { after = true; });
+  EXPECT_FALSE(operation->begun);
+  gate.open();
+  ASSERT_TRUE(happens([&] { return operation->begun.load(); }));
+  EXPECT_TRUE(before);
+  EXPECT_FALSE(stream->idle());
+  operation->end();
+  stream->synchronize();
+  EXPECT_TRUE(after);
+  EXPECT_FALSE(operation->skipped);
+}
+
+TEST(StreamOperation, AnErrorAtItsEndIsTheStreamsUnderTheOperationsName) {
+  const OwnStream stream;
+  const auto operation = queued(*stream);
+  bool skipped = true;
+  submit(*stream, [&] { skipped = false; });
+  operation->end(std::make_exception_ptr(std::runtime_error("peer is gone")));
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), sentence(stream, "peer is gone"));
+  EXPECT_TRUE(skipped);
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
+}
+
+TEST(StreamOperation, AnErrorAtItsBeginningIsTheStreamsAndEndsIt) {
+  const OwnStream stream;
+  const auto operation = queued(*stream, true);
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), sentence(stream, "cannot begin"));
+  EXPECT_TRUE(operation->skipped);
+}
+
+TEST(StreamOperation, IsSkippedByAStreamThatHasFailedWhichDoesNotWaitForIt) {
+  const OwnStream stream;
+  const auto first = queued(*stream, true);
+  const auto second = queued(*stream);
+  EXPECT_EQ(error_of([&] { stream->synchronize(); }), sentence(stream, "cannot begin"));
+  EXPECT_TRUE(second->skipped);
+  EXPECT_FALSE(second->begun);
+}
+
+TEST(StreamOperation, TheQueueLetsGoOfItWhateverBecomesOfIt) {
+  const OwnStream stream;
+  const int gone = Operation::gone;
+  queued(*stream, true);  // fails
+  queued(*stream);        // is skipped
+  EXPECT_NE(error_of([&] { stream->synchronize(); }), "nothing");
+  EXPECT_EQ(Operation::gone, gone + 2);
+  queued(*stream)->end();
+  stream->synchronize();
+  EXPECT_EQ(Operation::gone, gone + 3);
+}
+
+TEST(StreamOperation, ManyInFlightHoldUpNoEngine) {
+  std::vector<std::unique_ptr<OwnStream>> streams;
+  std::vector<std::shared_ptr<Operation>> operations;
+  for (int i = 0; i < 16; ++i) {
+    streams.push_back(std::make_unique<OwnStream>());
+    operations.push_back(queued(**streams.back()));
+  }
+  for (const auto& operation : operations) {
+    EXPECT_TRUE(happens([&] { return operation->begun.load(); }));
+  }
+  const OwnStream other;
+  submit(*other, [] {});
+  EXPECT_TRUE(happens([&] { return other->idle(); }));
+  for (const auto& operation : operations) {
+    std::thread([&operation] { operation->end(); }).join();
+  }
+  for (const auto& stream : streams) (*stream)->synchronize();
+}
+
+TEST(StreamOperation, CannotComeFromElsewhere) {
+  const std::vector<std::byte> pointer(sizeof(void*));
+  EXPECT_EQ(error_of([&] { decode(encode(kernel(), pointer)); }),
+            "openreg: a stream's operation cannot come from another process");
+}
+
+}  // namespace
+}  // namespace openreg

@@ -1,0 +1,90 @@
+"""Runs a function as several ranks, each a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch.distributed as dist
+
+
+def run_ranks(
+    function: Callable[..., Any],
+    size: int,
+    folder: Path,
+    *args: Any,
+    backend: str | None = None,
+    timeout: int = 60,
+    environment: dict[str, str] | None = None,
+    expect_exit: dict[int, int] | None = None,
+) -> list[Any]:
+    """What `function(rank, *args)` returns in each of `size` ranks, of one default process group.
+
+    `backend` "" makes no group. `expect_exit`: the status of ranks that return nothing.
+    """
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for rank in range(size):
+        mine, theirs = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_main,
+            args=(theirs, function, rank, size, str(folder / "store"), args, backend, timeout),
+        )
+        with patch.dict(os.environ, environment or {}):
+            process.start()
+        theirs.close()
+        pipes.append(mine)
+        processes.append(process)
+    results = [_receive(pipe) for pipe in pipes]
+    for process in processes:
+        process.join(30)
+        if process.is_alive():
+            process.kill()
+            process.join()
+    errors = [f"rank {rank}: {result[1]}" for rank, result in enumerate(results) if result and not result[0]]
+    assert not errors, "\n".join(errors)
+    wanted = [(expect_exit or {}).get(rank, 0) for rank in range(size)]
+    assert [process.exitcode for process in processes] == wanted
+    return [result[1] if result else None for result in results]
+
+
+def run_in_turn(rank: int, *functions: Callable[[int], Any]) -> dict[str, Any]:
+    """What each function returns, by its name: one set of processes for many tests."""
+    return {function.__name__: function(rank) for function in functions}
+
+
+def _receive(pipe: Connection) -> Any:
+    try:
+        return pipe.recv()
+    except EOFError:
+        return None
+
+
+def _main(
+    pipe: Connection,
+    function: Callable[..., Any],
+    rank: int,
+    size: int,
+    store: str,
+    args: tuple[Any, ...],
+    backend: str | None,
+    timeout: int,
+) -> None:
+    try:
+        if backend != "":
+            dist.init_process_group(
+                backend, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
+            )
+        pipe.send((True, function(rank, *args)))
+    except BaseException:
+        pipe.send((False, traceback.format_exc()))
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()

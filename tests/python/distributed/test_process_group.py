@@ -1,0 +1,374 @@
+"""The process group beside its results: which backend serves what, order, waits, errors, life and death."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_in_turn, run_ranks
+from torch.distributed import ReduceOp
+
+
+@pytest.fixture(scope="module")
+def of(tmp_path_factory):
+    """What a function returns in each of two ranks, by a default process group that many functions have shared."""
+    functions = (
+        default_backends,
+        arrive_late,
+        collectives_after_work,
+        callbacks,
+        arithmetic,
+        together,
+        refused,
+        many_groups,
+    )
+    results = run_ranks(run_in_turn, 2, tmp_path_factory.mktemp("ranks"), *functions)
+    return lambda function: [result[function.__name__] for result in results]
+
+
+def default_backends(rank: int) -> Any:
+    cpu, device = torch.ones(2), torch.ones(2, device="openreg")
+    dist.all_reduce(cpu)
+    dist.all_reduce(device)
+    return cpu.tolist(), device.tolist(), str(dist.get_backend_config())
+
+
+def test_without_a_backend_the_device_has_occl_and_the_cpu_gloo(of):
+    assert of(default_backends) == [([2, 2], [2, 2], "cpu:gloo,openreg:occl")] * 2
+
+
+@pytest.mark.parametrize("backend", ["occl", "openreg:occl", "cpu:gloo,openreg:occl"])
+def test_backends_by_name(backend, tmp_path):
+    assert run_ranks(device_sum, 2, tmp_path, backend=backend) == [3, 3]
+
+
+def device_sum(rank: int) -> float:
+    tensor = torch.full((3,), rank + 1.0, device="openreg")
+    dist.all_reduce(tensor)
+    return tensor[0].item()
+
+
+def test_a_program_on_cpu_tensors_has_no_more_threads_than_without_the_device(tmp_path):
+    program = (
+        "import sys, torch, torch.distributed as dist\n"
+        "dist.init_process_group(init_method=f'file://{sys.argv[1]}', rank=0, world_size=1)\n"
+        "dist.all_reduce(torch.ones(2)); dist.barrier()\n"
+        "print(len(__import__('os').listdir('/proc/self/task')))\n"
+        "dist.destroy_process_group()\n"
+    )
+    counts = []
+    for autoload in "01":
+        result = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / autoload)],
+            env={"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "OMP_NUM_THREADS": "1", "PATH": ""},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert result.returncode == 0, result.stderr
+        counts.append(result.stdout)
+    assert counts[0] == counts[1]
+
+
+def arrive_late(rank: int) -> Any:
+    warm = torch.zeros(1, device="openreg")
+    dist.all_reduce(warm)
+    torch.accelerator.synchronize()
+    tensor = torch.ones(4, device="openreg")
+    if rank == 1:
+        time.sleep(1)
+    begin = time.monotonic()
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    completed = work.is_completed()
+    work.wait()
+    doubled = tensor * 2
+    launched = time.monotonic() - begin
+    doubled = doubled.cpu()
+    return doubled.tolist(), completed, launched < 0.5, work.is_completed(), time.monotonic() - begin > 0.5
+
+
+def test_the_host_does_not_wait_for_a_rank_that_is_late(of):
+    first, _ = of(arrive_late)
+    assert first == ([4.0] * 4, False, True, True, True)
+
+
+def collectives_after_work(rank: int) -> Any:
+    stream = torch.Stream("openreg")
+    x = torch.full((300, 300), 1 / 300, device="openreg")
+    wrong = 0
+    for i in range(50):
+        y = torch.full((300, 300), float(i + rank), device="openreg")
+        for _ in range(3):
+            y = y @ x
+        dist.all_reduce(y)
+        total = y[0, 0].clone()
+        del y  # its memory is free for others while the collective may use it
+        torch.full((300, 300), -1.0, device="openreg")
+        with stream:
+            z = torch.full((10,), float(rank), device="openreg")
+            work = dist.broadcast(z, 1, async_op=True)
+        assert work is not None
+        work.wait()
+        wrong += abs(total.item() - 2 * i - 1) > 1e-2
+        wrong += z[0].item() != 1
+    return wrong
+
+
+def test_a_collective_comes_after_the_work_before_it_and_before_the_work_after_it(of):
+    assert of(collectives_after_work) == [0, 0]
+
+
+def callbacks(rank: int) -> Any:
+    tensor = torch.ones(3, device="openreg")
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    future = work.get_future().then(lambda done: done.value()[0] * 10)
+    return future.wait().tolist()
+
+
+def test_futures_and_their_callbacks_come_after_the_collective(of):
+    assert of(callbacks) == [[20.0] * 3] * 2
+
+
+def arithmetic(rank: int) -> Any:
+    def reduced(dtype: torch.dtype, op: Any) -> Any:
+        tensor = torch.tensor([1, 2, 7], device="openreg").to(dtype)
+        dist.all_reduce(tensor, op)
+        return tensor.float().tolist()
+
+    return [
+        reduced(torch.int16, ReduceOp.SUM),
+        reduced(torch.float8_e4m3fn, ReduceOp.SUM),
+        reduced(torch.int32, ReduceOp.AVG),
+        reduced(torch.bfloat16, ReduceOp.AVG),
+        reduced(torch.float32, dist._make_nccl_premul_sum(0.5)),
+        reduced(torch.bool, ReduceOp.SUM),
+    ]
+
+
+def test_what_gloo_cannot_add(of):
+    sums, ones = [2.0, 4.0, 14.0], [1.0, 2.0, 7.0]
+    assert of(arithmetic) == [[sums, sums, ones, ones, ones, [1.0] * 3]] * 2
+
+
+def uneven(rank: int) -> Any:
+    size = dist.get_world_size()
+    gathered = [torch.zeros(i + 1, device="openreg") for i in range(size)]
+    dist.all_gather(gathered, torch.full((rank + 1,), float(rank), device="openreg"))
+    scattered = torch.zeros(rank + 1, device="openreg")
+    dist.reduce_scatter(scattered, [torch.full((i + 1,), float(i), device="openreg") for i in range(size)])
+    exchanged = torch.zeros(sum(i + 1 for i in range(size)), device="openreg")
+    dist.all_to_all_single(
+        exchanged,
+        torch.full((size * (rank + 1),), float(rank), device="openreg"),
+        [i + 1 for i in range(size)],
+        [rank + 1] * size,
+    )
+    return [each.tolist() for each in gathered], scattered.tolist(), exchanged.tolist()
+
+
+def test_uneven_sizes(tmp_path):
+    for rank, (gathered, scattered, exchanged) in enumerate(run_ranks(uneven, 3, tmp_path)):
+        assert gathered == [[0.0], [1.0] * 2, [2.0] * 3]
+        assert scattered == [3.0 * rank] * (rank + 1)
+        assert exchanged == [0.0, 1.0, 1.0, 2.0, 2.0, 2.0]
+
+
+def together(rank: int) -> Any:
+    other = 1 - rank
+    sent = [torch.full((100_000,), float(rank + i), device="openreg") for i in range(3)]
+    received = [torch.zeros(100_000, device="openreg") for _ in range(3)]
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, tensor, other) for tensor in sent]
+        + [dist.P2POp(dist.irecv, tensor, other) for tensor in received]
+    )
+    for work in works:
+        work.wait()
+    tensors = [torch.ones(2, device="openreg"), torch.full((3,), 2.0, device="openreg")]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    return [each[0].item() for each in received], [each.tolist() for each in tensors]
+
+
+def test_calls_that_are_made_together(of):
+    for rank, (received, tensors) in enumerate(of(together)):
+        assert received == [1.0 - rank + i for i in range(3)]
+        assert tensors == [[2.0] * 2, [4.0] * 3]
+
+
+def first_call_between_two_of_three(rank: int) -> Any:
+    tensor = torch.full((2,), float(rank), device="openreg")
+    if rank == 0:
+        dist.send(tensor, 1)
+    if rank == 1:
+        dist.recv(tensor, 0)
+        return tensor.tolist()
+    return None
+
+
+def test_two_ranks_can_begin_without_the_third(tmp_path):
+    assert run_ranks(first_call_between_two_of_three, 3, tmp_path) == [None, [0.0, 0.0], None]
+
+
+def from_any_rank(rank: int) -> Any:
+    tensor = torch.full((2,), float(rank), device="openreg")
+    dist.barrier()  # all ranks have to be there
+    if rank:
+        dist.send(tensor, 0)
+        return None
+    sources = [dist.recv(tensor) for _ in range(2)]
+    return sorted(sources), tensor[0].item() == sources[-1]
+
+
+def test_receive_from_any_rank(tmp_path):
+    assert run_ranks(from_any_rank, 3, tmp_path)[0] == ([1, 2], True)
+
+
+def groups(rank: int) -> Any:
+    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    tensor = torch.full((1,), float(rank), device="openreg")
+    dist.all_reduce(tensor, group=halves[rank // 2])
+    objects = [None] * 4
+    dist.all_gather_object(objects, {"rank": rank})
+    mesh = dist.init_device_mesh("openreg", (2, 2), mesh_dim_names=("a", "b"))
+    column = torch.full((1,), float(rank), device="openreg")
+    dist.all_reduce(column, group=mesh["a"].get_group())
+    dist.monitored_barrier(dist.new_group(backend="gloo"))
+    dist.barrier()
+    return tensor.item(), objects[3], column.item()
+
+
+def test_groups_meshes_objects_and_barriers(tmp_path):
+    environment = {"TORCH_OPENREG_DEVICES": "4"}
+    for rank, result in enumerate(run_ranks(groups, 4, tmp_path, environment=environment)):
+        assert result == (1.0 if rank < 2 else 5.0, {"rank": 3}, 2.0 * (rank % 2) + 2)
+
+
+def split(rank: int, store: str) -> Any:
+    dist.init_process_group(init_method=f"file://{store}", rank=rank, world_size=3, device_id=torch.device("openreg:0"))
+    part = dist.split_group(split_ranks=[[0, 1], [2]])
+    tensor = torch.full((1,), float(rank), device="openreg")
+    dist.all_reduce(tensor, group=part)
+    return tensor.item()
+
+
+def test_split_group(tmp_path):
+    assert run_ranks(split, 3, tmp_path, str(tmp_path / "file"), backend="") == [1.0, 1.0, 2.0]
+
+
+def lose_a_rank(rank: int) -> Any:
+    tensor = torch.ones(4, device="openreg")
+    dist.all_reduce(tensor)
+    torch.accelerator.synchronize()
+    if rank == 1:
+        os._exit(3)
+    dist.all_reduce(tensor)
+    try:
+        torch.accelerator.synchronize()
+    except torch.AcceleratorError as error:
+        return str(error)
+    return None
+
+
+def test_a_rank_that_dies_fails_the_collective_of_the_others(tmp_path):
+    message, _ = run_ranks(lose_a_rank, 2, tmp_path, expect_exit={1: 3})
+    assert "occl::all_reduce (number 2 of process group " in message
+    assert "rank 0 of 2) failed: " in message
+
+
+def wait_for_nobody(rank: int) -> Any:
+    if rank == 1:
+        time.sleep(4)
+        return None
+    tensor = torch.ones(4, device="openreg")
+    begin = time.monotonic()
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    with pytest.raises(dist.DistBackendError, match="did not end within 300 ms"):
+        work.wait(timedelta(milliseconds=300))
+    work.wait()
+    with pytest.raises(torch.AcceleratorError, match=r"all_reduce .*rank 0 of 2.* failed"):
+        tensor.cpu()
+    return time.monotonic() - begin < 10
+
+
+def test_timeouts(tmp_path):
+    assert run_ranks(wait_for_nobody, 2, tmp_path, timeout=2)[0]
+
+
+def detail(rank: int) -> Any:
+    with pytest.raises(RuntimeError, match="shape") as error:
+        dist.all_reduce(torch.ones(2 + rank, device="openreg"))
+    return str(error.value)
+
+
+def test_debug_detail_names_what_does_not_fit(tmp_path):
+    for message in run_ranks(detail, 2, tmp_path, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}):
+        assert "ALLREDUCE" in message and "TensorShape=[2]" in message and "TensorShape=[3]" in message
+
+
+def leave_work_in_flight(rank: int) -> Any:
+    tensor = torch.ones(4, device="openreg")
+    if rank == 0:
+        dist.all_reduce(tensor, async_op=True)
+        dist.distributed_c10d._get_default_group().abort()
+        with pytest.raises(torch.AcceleratorError, match="aborted"):
+            torch.accelerator.synchronize()
+    return True
+
+
+def test_abort(tmp_path):
+    assert run_ranks(leave_work_in_flight, 2, tmp_path) == [True, True]
+
+
+def test_wrong_tensors_are_refused_at_the_call(of):
+    for errors in of(refused):
+        assert errors == [
+            "openreg: occl::all_gather_single takes one tensor of 2 times the size of the other (got [5] and [2])",
+            "openreg: occl::all_reduce takes dense openreg tensors (got one on cpu with layout Strided)",
+            "openreg: ReduceOp.AVG of torch.bool has no meaning (expected numbers); use ReduceOp.SUM, which is a "
+            "logical or",
+        ]
+
+
+def refused(rank: int) -> list[str]:
+    ones = lambda *shape, **how: torch.ones(*shape, device="openreg", **how)  # noqa: E731
+    group = dist.distributed_c10d._get_default_group()._get_backend(torch.device("openreg"))
+    errors = []
+    for call in (
+        lambda: dist.all_gather_into_tensor(ones(5), ones(2)),
+        lambda: group.allreduce([torch.ones(2)]),
+        lambda: dist.all_reduce(ones(2, dtype=torch.bool), ReduceOp.AVG),
+    ):
+        with pytest.raises((ValueError, TypeError)) as error:
+            call()
+        errors.append(str(error.value))
+    return errors
+
+
+def many_groups(rank: int) -> Any:
+    tensor = torch.ones(1, device="openreg")
+    before = threads()
+    for _ in range(100):
+        group = dist.new_group([0, 1])
+        dist.all_reduce(tensor, ReduceOp.MAX, group=group)
+        dist.destroy_process_group(group)
+    return tensor.item(), threads() - before < 20
+
+
+def threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_groups_leave_nothing_behind(of):
+    assert of(many_groups) == [(1.0, True)] * 2
