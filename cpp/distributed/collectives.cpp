@@ -260,7 +260,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs,
                     };
                   }
                   // Whether all ranks take this way only they know together: their lists are alike.
-                  output[rank_].view_as(input).copy_(input);
+                  output[rank_].copy_(staging.input(input).view(output[rank_].sizes()));
                   Tensors parts;
                   for (int root = 0; root < size_; ++root)
                     parts.push_back(host_bytes(staging.in_out(output[root])));

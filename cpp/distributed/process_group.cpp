@@ -81,6 +81,7 @@ std::string ProcessGroupOccl::sentence(const char* name, std::uint64_t sequence)
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c10::Device device,
                                                       Tensors outputs, Prepare prepare, Lane lane,
                                                       bool host_waits) {
+  backend::translate_errors([] { check_usable(); });
   const std::lock_guard lock(mutex_);
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), lane);

@@ -9,6 +9,7 @@
 
 #include "backend/exception.h"
 #include "backend/stream.h"
+#include "runtime/callbacks.h"
 
 namespace openreg::distributed {
 
@@ -68,12 +69,15 @@ bool WorkOccl::wait(std::chrono::milliseconds timeout) {
 
 void WorkOccl::wait_on_host(std::chrono::milliseconds timeout) const {
   const auto end = std::chrono::steady_clock::now() + timeout;
+  const auto check_interrupt = current_callbacks().check_interrupt;
+  std::uint64_t polls = 0;
   for (const auto& part : parts_) {
     while (!part.end->happened()) {
       if (std::chrono::steady_clock::now() >= end) {
         throw error_of(what_.sentence + " did not end within " + std::to_string(timeout.count()) +
                        " ms");
       }
+      if (check_interrupt && polls++ % 500 == 0) check_interrupt();
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }

@@ -331,6 +331,55 @@ def test_abort(tmp_path):
     assert run_ranks(leave_work_in_flight, 2, tmp_path) == [True, True]
 
 
+ALONE = (
+    "import sys, torch, torch.distributed as dist\n"
+    "dist.init_process_group('occl', init_method=f'file://{sys.argv[1]}', rank=0, world_size=2)\n"
+    "x = torch.ones(4, device='openreg')\n"
+    "work = dist.all_reduce(x, async_op=True)\n"
+)
+
+
+def run_alone(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A rank of two of which the other never comes."""
+    command = [sys.executable, "-c", ALONE + program, str(folder / "store")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_a_process_ends_though_a_collective_does_not(tmp_path):
+    begin = time.monotonic()
+    result = run_alone("", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert time.monotonic() - begin < 30
+
+
+@pytest.mark.parametrize(
+    "wait", ["torch.accelerator.synchronize()", "import datetime; work.wait(datetime.timedelta(hours=1))"]
+)
+def test_a_wait_for_a_collective_can_be_interrupted(wait, tmp_path):
+    result = run_alone(
+        "import os, signal, threading, time\n"
+        "threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        f"try: {wait}\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+        "sys.stdout.flush(); os._exit(0)\n",
+        tmp_path,
+    )
+    assert result.stdout == "interrupted\n", result.stderr
+
+
+def test_a_collective_in_a_forked_child_is_refused(tmp_path):
+    result = run_alone(
+        "import os\n"
+        "if os.fork() == 0:\n"
+        "    try: dist.all_reduce(x)\n"
+        "    except RuntimeError as error: print(error, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait(); os._exit(0)\n",
+        tmp_path,
+    )
+    assert "forked" in result.stdout
+
+
 def test_wrong_tensors_are_refused_at_the_call(of):
     for errors in of(refused):
         assert errors == [
