@@ -104,6 +104,24 @@ def tensor_parallel(rank: int) -> list[float]:
     return train(net, optimizer, lambda batch: batch.to("openreg"), sharded=False)
 
 
+def memory(rank: int) -> list[tuple[int, int]]:
+    """Bytes that are allocated after 20 steps and after 200, with DDP and with FSDP."""
+    found = []
+    for wrap in (DistributedDataParallel, fully_shard):
+        net = wrap(model().to("openreg"))
+        optimizer = adam(net)
+        after = []
+        for step in range(1, 201):
+            optimizer.zero_grad()
+            net(rank_part(batches()[0])).square().mean().backward()
+            optimizer.step()
+            if step in (20, 200):
+                torch.accelerator.synchronize()
+                after.append(torch.accelerator.memory_allocated())
+        found.append((after[0], after[1]))
+    return found
+
+
 WAYS = {
     ddp: 1e-5,
     ddp_static: 1e-5,
@@ -120,7 +138,7 @@ WAYS = {
 
 @pytest.fixture(scope="module", params=[2, 4])
 def losses_of_ranks(request, tmp_path_factory):
-    return run_ranks(run_in_turn, request.param, tmp_path_factory.mktemp("ranks"), *WAYS)
+    return run_ranks(run_in_turn, request.param, tmp_path_factory.mktemp("ranks"), *WAYS, memory)
 
 
 @pytest.mark.parametrize("way, tolerance", WAYS.items())
@@ -130,3 +148,9 @@ def test_losses_are_those_of_one_process(losses_of_ranks, way, tolerance):
     assert expected[-1] < expected[0]
     for losses in losses_of_ranks:
         assert losses[way.__name__] == pytest.approx(expected, rel=tolerance)
+
+
+def test_training_loses_no_memory(losses_of_ranks):
+    for results in losses_of_ranks:
+        for early, late in results["memory"]:
+            assert late == early
