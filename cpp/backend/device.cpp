@@ -13,7 +13,8 @@ namespace {
 void check_device(c10::DeviceIndex index) {
   const int devices = translate_errors([]() -> const Settings& { return settings(); }).devices;
   TORCH_CHECK(index >= 0 && index < devices, "openreg: The device index is out of range (got ",
-              static_cast<int>(index), ", expected 0 to ", devices - 1, ")");
+              static_cast<int>(index), ", expected 0 to ", devices - 1,
+              "); TORCH_OPENREG_DEVICES sets how many devices there are");
 }
 
 }  // namespace

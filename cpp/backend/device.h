@@ -8,8 +8,8 @@ namespace openreg::backend {
 
 /// The calling thread's current device, 0 until it is set.
 c10::DeviceIndex current_device() noexcept;
-/// Throws c10::Error ("openreg: The device index is out of range (got 5, expected 0 to 1)") for a
-/// device that does not exist.
+/// Throws c10::Error ("openreg: The device index is out of range (got 5, expected 0 to 1) ...") for
+/// a device that does not exist.
 void set_device(c10::DeviceIndex index);
 /// Without the check, for guards that restore.
 void set_device_unchecked(c10::DeviceIndex index) noexcept;

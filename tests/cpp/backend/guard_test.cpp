@@ -72,7 +72,9 @@ TEST_F(GuardTest, ADeviceWithoutIndexIsTheCurrentOne) {
 }
 
 TEST_F(GuardTest, ADeviceThatDoesNotExistIsRefusedAndChangesNothing) {
-  const std::string expected = "openreg: The device index is out of range (got 2, expected 0 to 1)";
+  const std::string expected =
+      "openreg: The device index is out of range (got 2, expected 0 to 1); TORCH_OPENREG_DEVICES "
+      "sets how many devices there are";
   EXPECT_EQ(error_of([&] { guard.setDevice(device(2)); }), expected);
   EXPECT_EQ(error_of([&] { guard.exchangeDevice(device(2)); }), expected);
   EXPECT_EQ(error_of([&] { guard.getStream(device(2)); }), expected);

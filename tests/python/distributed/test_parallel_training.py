@@ -104,6 +104,14 @@ def tensor_parallel(rank: int) -> list[float]:
     return train(net, optimizer, lambda batch: batch.to("openreg"), sharded=False)
 
 
+def logged_times(rank: int) -> dict[str, int]:
+    """What DDP has measured of its steps, in nanoseconds."""
+    net = DistributedDataParallel(model().to("openreg"))
+    train(net, adam(net), rank_part)
+    data = net._get_ddp_logging_data()
+    return {name: data[f"avg_{name}_time"] for name in ("forward_compute", "backward_compute", "backward_comm")}
+
+
 def memory(rank: int) -> list[tuple[int, int]]:
     """Bytes that are allocated after 20 steps and after 200, with DDP and with FSDP."""
     found = []
@@ -138,7 +146,7 @@ WAYS = {
 
 @pytest.fixture(scope="module", params=[2, 4])
 def losses_of_ranks(request, tmp_path_factory):
-    return run_ranks(run_in_turn, request.param, tmp_path_factory.mktemp("ranks"), *WAYS, memory)
+    return run_ranks(run_in_turn, request.param, tmp_path_factory.mktemp("ranks"), *WAYS, logged_times, memory)
 
 
 @pytest.mark.parametrize("way, tolerance", WAYS.items())
@@ -148,6 +156,12 @@ def test_losses_are_those_of_one_process(losses_of_ranks, way, tolerance):
     assert expected[-1] < expected[0]
     for losses in losses_of_ranks:
         assert losses[way.__name__] == pytest.approx(expected, rel=tolerance)
+
+
+def test_ddp_measures_its_steps(losses_of_ranks):
+    for results in losses_of_ranks:
+        for time in results["logged_times"].values():
+            assert 1_000 < time < 10_000_000_000
 
 
 def test_training_loses_no_memory(losses_of_ranks):
