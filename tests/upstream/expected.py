@@ -54,6 +54,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "::test_dtypes_nn_functional_rrelu_": "takes half precision, as CUDA's does and the CPU's does not",
         "::test_errors_masked_fill_": ASYNCHRONOUS,
         "::test_errors_narrow_copy_": "the test has the CPU's sentence for the CPU alone",
+        "::test_python_ref_torch_fallback__refs_native_layer_norm_": "means have the input's dtype, as the CPU's",
         "::test_neg_view_nn_functional_dropout_": "in place it draws other numbers, as on CUDA",
         "::test_noncontiguous_samples_pow_.*_complex64": RANDOM,
         "::test_dtypes_nn_functional_max_pool1d_": "takes no integers, as CUDA's; the CPU's does in one branch",
