@@ -144,7 +144,7 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.full)])
 def losses_of_ranks(request, tmp_path_factory):
     return run_ranks(run_in_turn, request.param, tmp_path_factory.mktemp("ranks"), *WAYS, logged_times, memory)
 
