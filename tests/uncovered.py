@@ -29,6 +29,11 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/backend/allocator_settings": {r"^\", expected key:value": "the rest of a TORCH_CHECK that tests run"},
     r"^cpp/bindings/host_memory": {r"^const auto stats = \[\] \{$": "the frame of a lambda, whose body runs"},
     r"^cpp/memory/heap\.cpp": {r"^\(block == nullptr \|\| whole->bytes <=": "the rest of a condition that tests run"},
+    r"^cpp/distributed/work": {
+        r"what_\(std::move\(what\)\),$|^backend::translate_errors\(\[&\] \{$": "the frame of what tests run",
+        r"::abort\(\)|it was aborted|give_up\(error\);$|getSequencenumber": "PyTorch's Python does not ask for it",
+    },
+    r"^cpp/distributed/process_group\.cpp": {r"^WorkOccl::What\{": "counted with the next line, which tests run"},
     r"^cpp/memory/heap_segments": {r"^const auto reserved =": "counted with the next line, which tests run"},
     r"^cpp/ops/wire/argument_reader": {r"^c10::Storage\(storage\), c10::Disp": "an argument of a call that tests run"},
     # --- Defences, and what the counters do not see
@@ -44,6 +49,15 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^::munmap\(pages, size\);$": MEMORY,
     },
     r"^cpp/bindings/autograd_threads": {r"^// No thread to be had.*\nreturn;$": SYSTEM},
+    r"^cpp/bindings/errors": {r"^torch::translate_": "an operator that is written in Python fails inside of a binding"},
+    r"^cpp/distributed/blocking_calls": {
+        r"start\(\);\n\} catch \(\.\.\.\) \{$|^calls_\.pop_back\(\);$|^calls_\.pop_back.*\nthrow;$": SYSTEM,
+    },
+    r"^cpp/distributed/gloo_operation": {r"std::system_error|no thread to be had": SYSTEM},
+    r"^cpp/runtime/stream_operation": {
+        r"^virtual void skip": "operations that need nothing of it: tests have one that does"
+    },
+    r"^python/torch_openreg/_distributed": {r"^return  # then a process group": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
     r"^cpp/runtime/address_space": {
         r"^madvise\(address, bytes, MADV_DONTNEED\);$": "the system has no room for another mapping",

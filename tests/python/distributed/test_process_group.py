@@ -254,6 +254,52 @@ def test_groups_meshes_objects_and_barriers(tmp_path):
         assert result == (1.0 if rank < 2 else 5.0, {"rank": 3}, 2.0 * (rank % 2) + 2)
 
 
+def without_gloo(rank: int) -> Any:
+    """What a group serves that has no backend for the CPU."""
+    device = torch.device("openreg")
+    group = dist.distributed_c10d._get_default_group()
+    dist.barrier()
+    dist.barrier(device_ids=[1])
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=50), group)
+    single = [torch.zeros(4, device=device), torch.zeros(2, 3, device=device)]
+    with dist._coalescing_manager():
+        for output, shape in zip(single, ((2,), (1, 3)), strict=True):
+            dist.all_gather_into_tensor(output, torch.full(shape, rank + 1.0, device=device))
+    lists = [[torch.zeros(2, device=device), torch.zeros(1, device=device)] for _ in range(2)]
+    dist.all_gather_coalesced(
+        lists, [torch.full((2,), rank + 1.0, device=device), torch.full((1,), rank + 3.0, device=device)]
+    )
+    halves = torch.zeros(2, device=device)
+    dist.reduce_scatter_tensor(halves, torch.arange(4.0, device=device), dist._make_nccl_premul_sum(0.5))
+    unsigned = torch.tensor([2**31], device=device, dtype=torch.int64).to(torch.uint32)
+    dist.all_reduce(unsigned, ReduceOp.MAX)
+    work = dist.all_reduce(torch.ones(2, device=device), async_op=True)
+    assert work is not None
+    work.block_current_stream()
+    work.wait(timedelta(seconds=50))
+    return (
+        [each.tolist() for each in single],
+        [[each.tolist() for each in each_rank] for each_rank in lists],
+        halves.tolist(),
+        unsigned.tolist(),
+        [each.tolist() for each in work.result()],
+        work.is_success(),
+        work.exception(),
+        group._get_backend(device).name(),
+    )
+
+
+def test_a_group_of_the_device_alone(tmp_path):
+    for rank, (single, lists, halves, unsigned, result, success, error, name) in enumerate(
+        run_ranks(without_gloo, 2, tmp_path, backend="occl")
+    ):
+        assert single == [[1, 1, 2, 2], [[1, 1, 1], [2, 2, 2]]]
+        assert lists == [[[1, 1], [3]], [[2, 2], [4]]]
+        assert halves == [2.0 * rank, 2.0 * rank + 1]
+        assert unsigned == [2**31]
+        assert (result, success, error, name) == ([[2.0, 2.0]], True, None, "occl")
+
+
 def split(rank: int, store: str) -> Any:
     dist.init_process_group(init_method=f"file://{store}", rank=rank, world_size=3, device_id=torch.device("openreg:0"))
     part = dist.split_group(split_ranks=[[0, 1], [2]])
