@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "ops/wire/command_layout.h"
-#include "ops/wire/kept_tensors.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {
@@ -55,33 +54,16 @@ CommandTensors make_tensors(const CommandView& command) {
   return made;
 }
 
-/// Lets tensors that an earlier command of the same plan has used stand for those of this one.
-void point_to(CommandTensors& kept, const CommandView& command) {
-  for (std::size_t i = 0; const auto& record : command.tensors()) {
-    const auto& from = command.storage(record);
-    auto& storage = *kept.storages[record.storage].unsafeGetStorageImpl();
-    storage.set_data_ptr_noswap(
-        c10::DataPtr(address_of(command, command.shape(record), from), c10::Device(c10::kCPU)));
-    storage.unsafe_set_nbytes(from.nbytes);
-    auto* const impl = kept.tensors[i++].unsafeGetTensorImpl();
-    impl->set_storage_offset(record.storage_offset);
-  }
-}
-
 }  // namespace
 
 ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
   const CommandView view(command);
   next_ = view.values();
   end_ = view.payload();
-  if (KeptTensors::take(view.header().plan, made_)) {
-    point_to(made_, view);
-  } else {
-    made_ = make_tensors(view);
-  }
+  made_ = make_tensors(view);
 }
 
-ArgumentReader::~ArgumentReader() { KeptTensors::put(CommandView(command_), std::move(made_)); }
+ArgumentReader::~ArgumentReader() = default;
 
 at::Tensor& ArgumentReader::tensor() {
   const auto index = value<std::int32_t>();
