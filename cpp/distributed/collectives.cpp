@@ -1,6 +1,5 @@
 // The collectives: what each asks of Gloo. What only moves elements moves bytes, so that it takes
 // all dtypes; what Gloo cannot add is added in a wider dtype (reduction.h).
-#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>

@@ -115,7 +115,7 @@ void GlooOperation::finish(std::exception_ptr error) {
   if (error) fail(described(error));
   call_ = nullptr;
   memory_.clear();
-  group_.remove(*this);  // the group may go now, and whoever waits for the end may see to that
+  group_.remove(*this);  // first: the end of the operation may end the group
   end(this->error());
 }
 

@@ -18,7 +18,6 @@ class Reduction {
   /// Each rank's numbers are multiplied before, in memory that is not the caller's.
   bool scales() const noexcept { return factor_.has_value() || factor_tensor_.defined(); }
   void before(at::Tensor& input) const;
-  bool divides() const noexcept { return divides_; }
   void after(at::Tensor& output) const;
 
  private:

@@ -53,8 +53,6 @@ class WorkOccl final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::uint64_t getSequencenumber() const override { return what_.sequence; }
 
-  const std::vector<Part>& parts() const noexcept { return parts_; }
-
  private:
   void wait_on_host(std::chrono::milliseconds timeout) const;
 
