@@ -41,8 +41,6 @@ struct CallPlan {
   bool asynchronous = true;
   /// The call waits for its command: only the kernel knows whether it takes such arguments.
   bool waits = false;
-  /// Tensors of its commands may look different: outputs that are given.
-  bool varies = false;
   /// The command must not report warnings: the call has.
   bool drops_warnings = false;
   /// Of new results, then of out arguments.
@@ -56,11 +54,9 @@ struct CallPlan {
 
 /// A plan in the cache.
 struct KeptPlan : CallPlan {
-  KeptPlan(const SignatureView& of, CallPlan plan, std::uint64_t number)
-      : CallPlan(std::move(plan)), signature(of), id(number) {}
+  KeptPlan(const SignatureView& of, CallPlan plan) : CallPlan(std::move(plan)), signature(of) {}
 
   const Signature signature;
-  const std::uint64_t id;  ///< not 0; see CommandHeader
   mutable std::atomic<std::uint64_t> last_used{0};
 };
 using PlanPtr = std::shared_ptr<const KeptPlan>;

@@ -32,9 +32,8 @@ class Store {
     const std::unique_lock lock(mutex_);
     if (auto known = find_locked(signature)) return known;
     if (plans_.size() >= PlanCache::kMost) drop_oldest();
-    const auto id = ++made_;
-    auto kept = std::make_shared<const KeptPlan>(signature, std::move(plan), id);
-    kept->last_used.store(id, std::memory_order_relaxed);
+    auto kept = std::make_shared<const KeptPlan>(signature, std::move(plan));
+    kept->last_used.store(++made_, std::memory_order_relaxed);
     plans_.emplace(signature.hash, kept);
     return kept;
   }

@@ -17,27 +17,17 @@ backend::MemoryOfCommand memory_of(std::span<const std::byte> command) {
   return memory;
 }
 
+}  // namespace
+
 void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
-            std::uint64_t plan_id, LaunchCounter counted_as) {
+            LaunchCounter counted_as) {
   for (const auto& warning : plan.warnings) c10::warn(warning);
   if (plan.drops_warnings) arguments.drop_warnings();
   if (plan.waits) announce_host_wait();
-  const auto command = arguments.finish(plan_id);
+  const auto command = arguments.finish();
   backend::submit(backend::current_stream(arguments.device().index()), kernel, command,
                   [&] { return memory_of(command); },
                   {.counted_as = counted_as, .waits = plan.waits, .work = plan.work});
-}
-
-}  // namespace
-
-void submit(const OpKernel& kernel, ArgumentWriter& arguments, const KeptPlan& plan,
-            LaunchCounter counted_as) {
-  submit(kernel, arguments, plan, plan.varies ? 0 : plan.id, counted_as);
-}
-
-void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
-            LaunchCounter counted_as) {
-  submit(kernel, arguments, plan, /*plan_id=*/0, counted_as);
 }
 
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes) {

@@ -11,9 +11,6 @@ using backend::LaunchCounter;
 
 /// Enqueues `kernel` with the arguments written, as the plan says, on the current stream of the
 /// writer's device. Decides nothing. Throws what backend::submit() throws.
-void submit(const OpKernel& kernel, ArgumentWriter& arguments, const KeptPlan& plan,
-            LaunchCounter counted_as = LaunchCounter::kTyped);
-/// The same with a plan that is this call's only.
 void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
             LaunchCounter counted_as = LaunchCounter::kTyped);
 

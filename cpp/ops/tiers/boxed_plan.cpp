@@ -117,7 +117,6 @@ class Probing {
 
 CallPlan plan_by_probing(const BoxedOperator& op, ArgumentWriter& writer, Arguments arguments) {
   CallPlan plan;
-  plan.varies = op.outs() > 0;
   Probing probing(op, arguments);
   const auto run = [&](std::span<const std::byte> stand_in) { return probing.run(stand_in); };
   Findings findings;

@@ -260,7 +260,7 @@ SignatureView ArgumentWriter::signature(const void* whom, Detail detail,
   return make_signature(whom, {words.data(), words.size()}, integers);
 }
 
-std::span<const std::byte> ArgumentWriter::finish(std::uint64_t plan) {
+std::span<const std::byte> ArgumentWriter::finish() {
   const auto tensors_at = sizeof(CommandHeader) + storages_.size() * sizeof(StorageRecord);
   const auto words_at = tensors_at + tensors_.size() * sizeof(TensorRecord);
   const auto values_at = words_at + words_.size() * sizeof(std::uint64_t);
@@ -275,8 +275,7 @@ std::span<const std::byte> ArgumentWriter::finish(std::uint64_t plan) {
                              .payload_at = static_cast<std::uint32_t>(payload_at),
                              .flush_denormals = backend::flush_denormals(),
                              .drops_warnings = drops_warnings_,
-                             .reserved = 0,
-                             .plan = plan};
+                             .reserved = 0};
   std::memcpy(begin, &header, sizeof(header));
   auto* storage = begin + sizeof(header);
   for (const auto& each : storages_) {

@@ -102,8 +102,8 @@ class ArgumentWriter {
   SignatureView signature(const void* whom, Detail detail,
                           c10::SmallVectorImpl<std::uint64_t>& words);
 
-  /// A command, valid as long as the writer. Throws for short storages. `plan`: see CommandHeader.
-  std::span<const std::byte> finish(std::uint64_t plan = 0);
+  /// A command, valid as long as the writer. Throws for short storages.
+  std::span<const std::byte> finish();
 
   /// Says in the command, also in one that is finished, that its kernel's warnings have been
   /// reported.

@@ -30,9 +30,6 @@ struct CommandHeader {
   bool flush_denormals;  // thread state of the launcher that a kernel's result depends on
   bool drops_warnings;   // they have been reported by the call
   std::uint16_t reserved;
-  // Of commands with one number only memory and values differ; 0: no plan. A command from elsewhere
-  // has none.
-  std::uint64_t plan;
 };
 
 struct StorageRecord {

@@ -37,7 +37,6 @@ T& own(const T& part) {
 
 StandIn::StandIn(std::span<const std::byte> command, Kind kind, Elements elements)
     : kind_(kind), command_(command.begin(), command.end()) {
-  own(CommandView(command_).header()).plan = 0;  // its shapes are others
   if (kind == Kind::kShrunk) shrink();
   give_memory();
   if (elements == Elements::kOnes) fill_with_ones();
