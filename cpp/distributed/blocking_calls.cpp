@@ -1,14 +1,12 @@
 #include "distributed/blocking_calls.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
-#include <thread>
 #include <utility>
+
+#include "runtime/thread.h"
 
 namespace openreg::distributed {
 
@@ -28,7 +26,7 @@ class Threads {
       wanted_.notify_one();
     } else {
       try {
-        start();
+        start_detached_thread([this] { serve(); });
       } catch (...) {
         calls_.pop_back();
         throw;
@@ -37,18 +35,6 @@ class Threads {
   }
 
  private:
-  void start() {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited: signals are for the hosts
-    struct Restore {
-      ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
-      const sigset_t& mask;
-    } const restore{before};
-    std::thread([this] { serve(); }).detach();
-  }
-
   void serve() {
     std::unique_lock lock(mutex_);
     while (true) {

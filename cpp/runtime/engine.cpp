@@ -2,11 +2,9 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <chrono>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "runtime/counters.h"
@@ -14,6 +12,7 @@
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
 #include "runtime/strand.h"
+#include "runtime/thread.h"
 #include "runtime/turn.h"
 
 namespace openreg {
@@ -95,20 +94,11 @@ void engine_main(EngineKind kind) {
 }  // namespace
 
 void start_engine_thread(EngineKind kind) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited: signals are for the hosts
-  std::error_code error;
   try {
-    std::thread(&engine_main, kind).detach();
+    start_detached_thread([kind] { engine_main(kind); });
   } catch (const std::system_error& refused) {
-    error = refused.code();
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error) {
-    throw Error("openreg: the system refuses a thread for an engine (got \"" + error.message() +
-                "\", expected one more thread); raise `ulimit -u`");
+    throw Error("openreg: the system refuses a thread for an engine (got \"" +
+                refused.code().message() + "\", expected one more thread); raise `ulimit -u`");
   }
   count(g_counters.engines);
 }
