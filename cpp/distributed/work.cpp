@@ -4,12 +4,10 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "backend/exception.h"
 #include "backend/stream.h"
-#include "runtime/callbacks.h"
 
 namespace openreg::distributed {
 
@@ -69,16 +67,14 @@ bool WorkOccl::wait(std::chrono::milliseconds timeout) {
 
 void WorkOccl::wait_on_host(std::chrono::milliseconds timeout) const {
   const auto end = std::chrono::steady_clock::now() + timeout;
-  const auto check_interrupt = current_callbacks().check_interrupt;
-  std::uint64_t polls = 0;
   for (const auto& part : parts_) {
-    while (!part.end->happened()) {
-      if (std::chrono::steady_clock::now() >= end) {
-        throw error_of(what_.sentence + " did not end within " + std::to_string(timeout.count()) +
-                       " ms");
-      }
-      if (check_interrupt && polls++ % 500 == 0) check_interrupt();
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const bool ended =
+        backend::translate_errors([&] { return part.end->synchronize_within(left); });
+    if (!ended) {
+      throw error_of(what_.sentence + " did not end within " + std::to_string(timeout.count()) +
+                     " ms");
     }
   }
 }

@@ -99,6 +99,15 @@ void Event::synchronize() {
   raise_failure_before(*fence);
 }
 
+bool Event::synchronize_within(std::chrono::milliseconds timeout) {
+  check_usable();
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const FenceRef fence = impl_->newest();
+  if (!fence || fence->done()) return true;
+  if (runs_here(*fence->source())) throw_self_wait();
+  return sleep_until(fence, deadline);
+}
+
 std::uint64_t Event::version() const noexcept {
   return impl_->version.load(std::memory_order_relaxed);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -35,6 +36,10 @@ class Event {
   /// Waits (and works) until the newest record has happened. Throws the source stream's
   /// CommandError.
   void synchronize();
+
+  /// Sleeps until the newest record has happened, at most as long as `timeout`. Whether it has;
+  /// collects no failure.
+  bool synchronize_within(std::chrono::milliseconds timeout);
 
   /// Number of records so far, for display; 0: never recorded.
   std::uint64_t version() const noexcept;

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -104,11 +105,16 @@ class HostWait {
  public:
   enum class Meanwhile : bool { kSleeps, kWorks };
 
-  HostWait(const Goal& goal, Meanwhile meanwhile)
-      : goal_(goal), meanwhile_(meanwhile), interrupt_(scope_.callbacks().check_interrupt) {}
+  HostWait(const Goal& goal, Meanwhile meanwhile, std::optional<Deadline> deadline = std::nullopt)
+      : goal_(goal),
+        meanwhile_(meanwhile),
+        deadline_(deadline),
+        interrupt_(scope_.callbacks().check_interrupt) {}
 
-  void run() {
+  // False: the deadline was reached first.
+  bool run() {
     while (!goal_.reached()) {
+      if (expired()) return false;
       if (scheduler_.stopping()) stand_still();
       waiter_.reset();
       const Scheduler::Claim claim =
@@ -128,6 +134,7 @@ class HostWait {
       }
       if (std::exchange(ask_, false) && !goal_.reached()) interrupt_.ask();
     }
+    return true;
   }
 
  private:
@@ -177,8 +184,8 @@ class HostWait {
   void sleep() {
     if (spin_until([this] { return waiter_.woken() || goal_.reached(); })) return;
     const SleepScope scope;
-    while (!waiter_.woken()) {
-      waiter_.sleep(interrupt_.enabled() ? std::optional(kAskWhileAsleep) : std::nullopt);
+    while (!waiter_.woken() && !expired()) {
+      waiter_.sleep(longest_sleep());
       if (interrupt_.enabled() && !waiter_.woken()) {
         ask_ = true;
         return;
@@ -186,8 +193,22 @@ class HostWait {
     }
   }
 
+  bool expired() const { return deadline_ && std::chrono::steady_clock::now() >= *deadline_; }
+
+  std::optional<std::chrono::milliseconds> longest_sleep() const {
+    std::optional<std::chrono::milliseconds> longest;
+    if (interrupt_.enabled()) longest = kAskWhileAsleep;
+    if (deadline_) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+          *deadline_ - std::chrono::steady_clock::now());
+      longest = std::clamp(left, std::chrono::milliseconds(0), longest.value_or(left));
+    }
+    return longest;
+  }
+
   const Goal& goal_;
   const Meanwhile meanwhile_;
+  const std::optional<Deadline> deadline_;
   Scheduler& scheduler_ = Scheduler::get();
   const WaitScope scope_;
   InterruptClock interrupt_;
@@ -199,8 +220,8 @@ class HostWait {
 
 void wait_for(const Goal& goal) { HostWait(goal, HostWait::Meanwhile::kWorks).run(); }
 
-void sleep_until(const FenceRef& fence) {
-  HostWait(Goal::fence(fence), HostWait::Meanwhile::kSleeps).run();
+bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
+  return HostWait(Goal::fence(fence), HostWait::Meanwhile::kSleeps, deadline).run();
 }
 
 void wait_until_drained(Strand& strand) {

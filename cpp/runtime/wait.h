@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "runtime/fence.h"
 #include "runtime/strand.h"
@@ -36,8 +38,9 @@ class Goal {
 /// down.
 void wait_for(const Goal& goal);
 
-/// The same, asleep: others run the commands.
-void sleep_until(const FenceRef& fence);
+/// The same, asleep: others run the commands. False: `deadline` was reached first.
+using Deadline = std::chrono::steady_clock::time_point;
+bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline = std::nullopt);
 
 /// Waits for all that was submitted to the stream before the call.
 void wait_until_drained(Strand& strand);
