@@ -10,8 +10,8 @@ namespace openreg {
 
 /// What the layers above lend to the runtime. Installed once, before first use; each may be null.
 struct Callbacks {
-  /// The clean state for commands: called on the thread that is about to run commands, once per
-  /// turn, and after it. `engine`: the thread is an engine (else a waiting host). The value
+  /// The clean state for commands: called on a thread that is about to run kernels, once per turn,
+  /// and after it. `engine`: the thread is an engine (else a waiting host). The value
   /// returned is given to leave_commands. Must not throw: the stream would be left without an
   /// owner.
   void* (*enter_commands)(bool engine) = nullptr;

@@ -16,6 +16,9 @@ struct KernelTraits {
   /// The command may wait for something outside of the device (Python, a host function); process
   /// exit does not wait for its end.
   bool may_block = false;
+  /// The command takes microseconds and waits for nothing: the thread that makes it ready runs it,
+  /// as it does events' records and waits (runtime/brief_run.h).
+  bool brief = false;
   /// Called instead of the kernel if the stream skips the command since an earlier one failed;
   /// null: nothing is. For commands that own something, or that others wait for. Must not throw.
   void (*skip)(std::span<const std::byte> arguments) noexcept = nullptr;

@@ -1,5 +1,6 @@
 #include "runtime/fence.h"
 
+#include "runtime/brief_run.h"
 #include "runtime/scheduler.h"
 #include "runtime/test_point.h"
 
@@ -38,7 +39,7 @@ void Fence::fire() noexcept {
     const LockGuard lock(mutex_);
     parked = close();
   }
-  if (!parked.empty()) Scheduler::get().unpark(parked);
+  if (!parked.empty()) release_parked(parked);
 }
 
 void Fence::signal(const char* name, std::exception_ptr error) noexcept {
@@ -50,7 +51,7 @@ void Fence::signal(const char* name, std::exception_ptr error) noexcept {
     error_ = std::move(error);
     parked = close();
   }
-  if (!parked.empty()) Scheduler::get().unpark(parked);
+  if (!parked.empty()) run_released(parked);
 }
 
 FailurePtr Fence::failure_for(const Strand& strand) const {

@@ -31,6 +31,8 @@ namespace openreg {
 //   that its next command is for, and an engine that comes to a command of the other kind gives the
 //   stream back. Records and waits are for both, and the stream stays where it was: in one that is
 //   used for copies they do not wait for a kernel's end. Hosts run everything.
+// - Who makes brief commands ready runs them: the stream goes from Idle, or from Parked, to Running
+//   at once (brief_run.h).
 // - Engines alone guarantee progress. Hosts that wait and work meanwhile only make it faster.
 // - make_runnable() is the one place where a stream is given away: to a host that has asked for it
 //   (then it never leaves Running), else to the run queue.
@@ -66,6 +68,13 @@ void Scheduler::schedule(Strand& strand) {
   if (!is(strand, Strand::State::kIdle)) return;
   if (strand.drained()) return;  // somebody was quicker, and is through with it
   make_runnable(strand, transition);
+}
+
+bool Scheduler::take_idle(Strand& strand) {
+  const LockGuard lock(scheduler_mutex);
+  if (!is(strand, Strand::State::kIdle) || strand.drained()) return false;
+  strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
+  return true;
 }
 
 bool Scheduler::go_idle(Strand& strand) {
@@ -104,6 +113,21 @@ void Scheduler::unpark(IntrusiveList<Strand, &Strand::link> strands) {
     assert(is(*strand, Strand::State::kParked));
     strand->parked_on = nullptr;
     make_runnable(*strand, transition);
+  }
+}
+
+void Scheduler::take_parked(IntrusiveList<Strand, &Strand::link> strands,
+                            IntrusiveList<Strand, &Strand::link>& owned) {
+  Transition transition(*this);
+  while (Strand* const strand = strands.pop_front()) {
+    assert(is(*strand, Strand::State::kParked));
+    strand->parked_on = nullptr;
+    if (!strand->helpers.empty()) {
+      make_runnable(*strand, transition);
+      continue;
+    }
+    strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
+    owned.push_back(*strand);
   }
 }
 

@@ -44,8 +44,10 @@ class Scheduler {
   /// Nothing has to happen elsewhere before the stream's next command runs.
   bool moves(const Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// A producer published a command and then saw the stream idle.
+  /// A producer published a command and then saw the stream idle: gives the stream away.
   void schedule(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+  /// The same, to run the command itself. True: the caller owns the stream.
+  bool take_idle(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
   /// Owner: the stream has nothing to run. False: something has come, the caller owns it still.
   bool go_idle(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
   /// Owner, between two commands: gives the stream back.
@@ -56,6 +58,10 @@ class Scheduler {
   void set_parked(Strand& strand, Fence& fence) OPENREG_EXCLUDES(scheduler_mutex);
   /// The fence has fired. Without its mutex.
   void unpark(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
+
+  /// The same, and the caller owns those of them that no host waits for; they go to `owned`.
+  void take_parked(IntrusiveList<Strand, &Strand::link> strands,
+                   IntrusiveList<Strand, &Strand::link>& owned) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Where a host that waits got to, along the chain of fences that begins at its goal's stream.
   struct Claim {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/brief_run.h"
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/fence.h"
@@ -63,7 +64,17 @@ void Strand::enqueue(const Record& record, std::span<const std::byte> arguments,
     tail.store(position + 1, std::memory_order_seq_cst);
   }
   // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.
-  if (state.load(std::memory_order_seq_cst) == State::kIdle) Scheduler::get().schedule(*this);
+  if (state.load(std::memory_order_seq_cst) != State::kIdle) return;
+  // Who is not to wait for room has a lock, perhaps, that must not be held while others are woken.
+  if (bound == Bound::kObeyed && is_brief(record) && !in_command()) {
+    run_brief_commands(*this);
+  } else {
+    Scheduler::get().schedule(*this);
+  }
+}
+
+bool Strand::is_brief(const Record& record) noexcept {
+  return record.kind != Record::kRun || static_cast<const Kernel*>(record.target)->traits().brief;
 }
 
 bool Strand::has_room() noexcept {

@@ -60,6 +60,9 @@ struct Strand final : Stream {
   /// Owner, and something is published: the kind of engine for the next command, if it matters.
   std::optional<EngineKind> next_engine() noexcept;
 
+  /// The same: the next command is run by the thread that submits it, if the stream is idle.
+  bool next_is_brief() noexcept { return is_brief(reader.front(spare)); }
+
   /// Runner: the commands from here on are skipped. The first failure is kept.
   void poison(FailurePtr failure) noexcept;
   /// The same, because a command of the stream threw `error`.
@@ -109,6 +112,7 @@ struct Strand final : Stream {
 
   void enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
                Bound bound);
+  static bool is_brief(const Record& record) noexcept;
   bool has_room() noexcept OPENREG_REQUIRES(submit_mutex);
   void make_room() OPENREG_EXCLUDES(submit_mutex);
 

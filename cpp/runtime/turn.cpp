@@ -57,14 +57,12 @@ constinit thread_local Turn* Turn::innermost_ = nullptr;
 
 Turn::Turn(Strand& strand, Runner runner)
     : strand_(strand), runner_(runner), callbacks_(current_callbacks()), outer_(innermost_) {
-  if (callbacks_.enter_commands)
-    clean_state_ = callbacks_.enter_commands(runner == Runner::kEngine);
   innermost_ = this;
 }
 
 Turn::~Turn() {
   innermost_ = outer_;
-  if (callbacks_.leave_commands) callbacks_.leave_commands(clean_state_);
+  if (entered_ && callbacks_.leave_commands) callbacks_.leave_commands(clean_state_);
   flush_counters();
 }
 
@@ -106,6 +104,13 @@ bool Turn::step() {
   return true;
 }
 
+// Records and waits do without.
+void Turn::enter() {
+  if (std::exchange(entered_, true)) return;
+  if (callbacks_.enter_commands)
+    clean_state_ = callbacks_.enter_commands(runner_ == Runner::kEngine);
+}
+
 // `fence`: of the caller that waits for the command, whose failure is that caller's.
 void Turn::run(const Record& record, Fence* fence) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
@@ -114,12 +119,16 @@ void Turn::run(const Record& record, Fence* fence) {
     // command.
     FailurePtr earlier = fence ? strand_.failure() : nullptr;
     if (!fence || earlier) {
-      if (kernel.traits().skip) kernel.traits().skip(record.arguments());
+      if (kernel.traits().skip) {
+        enter();
+        kernel.traits().skip(record.arguments());
+      }
       if (fence) fence->complete(std::move(earlier));
       return;
     }
   }
   ++commands_;
+  enter();
   try {
     const RunningMark mark(!kernel.traits().may_block);
     const WorkScope team(callbacks_, record.work, runner_ == Runner::kEngine);

@@ -49,12 +49,14 @@ class Turn {
   friend bool runs_device_here(int device) noexcept;
   friend bool in_command() noexcept;
 
+  void enter();
   void run(const Record& record, Fence* fence);
 
   Strand& strand_;
   const Runner runner_;
   const RunningMark running_{true};
   const Callbacks callbacks_;
+  bool entered_ = false;
   void* clean_state_ = nullptr;
   Turn* const outer_;  // of the same thread
   std::uint64_t commands_ = 0;

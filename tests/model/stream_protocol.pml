@@ -159,7 +159,12 @@ inline new_fence(stream, fence) {
 
 inline unpark_one(s) {
   if
-  :: (todo & BIT(s)) -> assert(S[s].state == Parked); S[s].parked_on = NONE; make_runnable(s)
+  :: (todo & BIT(s)) ->
+     assert(S[s].state == Parked); S[s].parked_on = NONE;
+     if
+     :: briefly && S[s].helpers == 0 -> S[s].state = Running; owned = owned | BIT(s)
+     :: else -> make_runnable(s)
+     fi
   :: else
   fi
 }
@@ -182,18 +187,33 @@ inline fire(f) {
 
 /* ---- Producers ---- */
 
-inline publish(q, command, parameter) {
+inline append(q, command, parameter) {
   atomic {
     assert(S[q].tail < QUEUE);
     S[q].kind[S[q].tail] = command; S[q].argument[S[q].tail] = parameter;
     if :: command == Record -> F[parameter].position = S[q].tail :: else fi;
     S[q].tail++
   }
+}
+
+inline publish(q, command, parameter) {
+  append(q, command, parameter);
   if
   :: S[q].state == Idle ->
      atomic { !mutex -> if :: S[q].state == Idle && !empty(q) -> make_runnable(q) :: else fi }
   :: else
   fi
+}
+
+/* The same for a brief command, by a host: it runs the command, and the brief ones behind it. */
+inline publish_brief(q, command, parameter) {
+  append(q, command, parameter);
+  if
+  :: S[q].state == Idle ->
+     atomic { !mutex -> if :: S[q].state == Idle && !empty(q) -> S[q].state = Running; owned = BIT(q) :: else fi }
+  :: else
+  fi;
+  briefly = true; run_owned(); briefly = false
 }
 
 /* ---- Whoever owns stream s runs it: engines until it is drained, parked or wanted, hosts until
@@ -286,11 +306,37 @@ inline run_stream(s) {
   gone = false
 }
 
+/* The streams that the thread owns, each up to the first command that is not brief; with those that
+   they release. */
+#define brief(s) for_any(s)
+inline run_briefly(s) {
+  owned = owned & ~BIT(s);
+  do
+  :: empty(s) -> go_idle(s); if :: gone -> break :: else fi
+  :: !empty(s) && brief(s) -> run_command(s); if :: gone -> break :: else fi
+  :: !empty(s) && !brief(s) -> release(s); break
+  od;
+  gone = false
+}
+inline run_owned() {
+  do
+  :: (owned & 1) -> run_briefly(0)
+  :: (owned & 2) -> run_briefly(1)
+  :: (owned & 4) -> run_briefly(2)
+  :: owned == 0 -> break
+  od
+}
+
+/* Whoever completes the fence from outside. */
+inline signal_outside() {
+  briefly = true; fire(0); run_owned(); briefly = false
+}
+
 /* ---- Engines ---- */
 
 proctype Engine(byte me, mine) {
   mtype what; byte s = NONE, with, todo, inner, hop = NONE, goal = NONE, on, position;
-  bool gone, spun, host;
+  bool gone, spun, host, briefly; byte owned;
 unborn:
 end_unborn:
   atomic { starts[mine] > 0 && !mutex -> starts[mine]--; visitors[mine]-- };
@@ -421,7 +467,7 @@ proctype Host(byte me) {
   byte script[SCRIPT], x[SCRIPT], y[SCRIPT], length, pc;
   byte on, goal = NONE, position, fence = NONE, target;
   mtype what; byte with, todo, inner, hop = NONE, at = NONE, watched = NONE; mtype kind;
-  bool gone, own, registered, leave, synchronizing, bounded, host = true, mine;
+  bool gone, own, registered, leave, synchronizing, bounded, host = true, mine, briefly; byte owned;
   d_step {
     if
     /* two hosts on one stream */
@@ -505,7 +551,10 @@ room:
      :: bounded && S[on].tail - S[on].head >= limit -> goal = NONE; position = S[on].tail - limit / 2; goto wait
      :: else
      fi;
-     publish(on, kind, target);
+     if
+     :: bounded && (kind == Record || kind == Wait) -> publish_brief(on, kind, target)
+     :: else -> publish(on, kind, target)
+     fi;
      if
      :: fence != NONE -> newest[F[fence].event] = fence; goto next
      :: fence == NONE && synchronizing -> goal = target
@@ -526,7 +575,7 @@ synchronized:
      atomic { if :: S[on].poisoned -> S[on].poisoned = false; S[on].raised++ :: else fi };
      goto next;
 signal:
-     fire(0);
+     signal_outside();
 next:
      atomic { pc++; on = 0; goal = NONE; position = 0; fence = NONE; target = 0; kind = 0; leave = false;
               synchronizing = false; bounded = false; woken[me] = false }
@@ -535,9 +584,10 @@ next:
 }
 
 /* Something outside of the device completes the fence. */
-proctype Outside() {
-  byte todo;
-  fire(0)
+proctype Outside(byte me) {
+  mtype what; byte with, todo, inner, owned, mine;
+  bool gone, briefly, host = true;
+  signal_outside()
 }
 
 c_decl {
@@ -565,7 +615,7 @@ init {
     :: else
     fi;
     run Host(0); run Host(1);
-    if :: scenario == 3 -> run Outside() :: else fi
+    if :: scenario == 3 -> run Outside(0) :: else fi
   }
   timeout ->
   if

@@ -15,6 +15,7 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::BusyEngines;
 using testing::error_of;
 using testing::Gate;
 using testing::happens;
@@ -152,6 +153,22 @@ TEST(Event, AWaitOnItsOwnStreamOrForThePastEnqueuesNothing) {
   event.wait(*other);
   EXPECT_TRUE(other->query());
   EXPECT_EQ(scheduler_counters().parks, parks);
+}
+
+TEST(Event, ARecordAndAWaitOnIdleStreamsWakeNoEngine) {
+  BusyEngines busy;
+  const OwnStream source;
+  const OwnStream waiting;
+  Event event;
+  event.record(*source);
+  EXPECT_TRUE(event.happened());
+  ExternalEvent outside;
+  const auto parks = scheduler_counters().parks;
+  outside.wait(*waiting);
+  EXPECT_EQ(scheduler_counters().parks, parks + 1);
+  outside.signal();
+  busy.open();
+  EXPECT_TRUE(happens([&] { return waiting->idle(); }));
 }
 
 TEST(Event, IsDestroyedWithWaitsPending) {

@@ -148,11 +148,27 @@ TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
   std::atomic<bool> looked{false};
   const AtPoint point(TestPoint::kHeadMoved,
                       [&] { EXPECT_TRUE(happens([&] { return looked.load(); })); });
+  Blocker blocker(*stream);
   event.record(*stream);
+  blocker.open();
   ASSERT_TRUE(happens([&] { return stream->query(); }));
   stream->synchronize();
   EXPECT_TRUE(event.query());
   looked = true;
+}
+
+TEST(Protocol, AProducerThatRunsItsRecordLeavesTheKernelBehindItToAnEngine) {
+  const OwnStream stream;
+  std::thread::id runner;
+  const AtPoint point(TestPoint::kHeadMoved, [&] {
+    std::thread([&] { submit(*stream, [&] { runner = std::this_thread::get_id(); }); }).join();
+  });
+  Event event;
+  event.record(*stream);
+  EXPECT_TRUE(event.happened());
+  ASSERT_TRUE(happens([&] { return stream->idle(); }));
+  EXPECT_NE(runner, std::thread::id());
+  EXPECT_NE(runner, std::this_thread::get_id());
 }
 
 TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {

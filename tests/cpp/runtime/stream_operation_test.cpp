@@ -31,11 +31,13 @@ class Operation : public StreamOperation {
   Operation() : StreamOperation("test_operation") {}
   ~Operation() override { ++gone; }
   void begin() override {
+    thread = std::this_thread::get_id();
     begun = true;
     if (throws) throw std::runtime_error("cannot begin");
   }
   void skip() noexcept override { skipped = true; }
 
+  std::thread::id thread;  // that began it
   std::atomic<bool> begun{false};
   std::atomic<bool> skipped{false};
   bool throws = false;
@@ -54,6 +56,51 @@ std::string sentence(const OwnStream& stream, const std::string& cause) {
          ": " + cause +
          ". Later work of that stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at "
          "the call";
+}
+
+TEST(StreamOperation, BeginsOnTheSubmittingThreadIfTheStreamIsIdle) {
+  const OwnStream stream;
+  const auto operation = queued(*stream);
+  EXPECT_EQ(operation->thread, std::this_thread::get_id());
+  EXPECT_FALSE(stream->idle());
+  operation->end();
+  stream->synchronize();
+}
+
+TEST(StreamOperation, DoesNotBeginWithinTheCommandThatSubmitsIt) {
+  const OwnStream stream;
+  const OwnStream other;
+  std::shared_ptr<Operation> operation;
+  submit(*stream, [&] {
+    operation = queued(*other);
+    EXPECT_FALSE(operation->begun && operation->thread == std::this_thread::get_id());
+  });
+  stream->synchronize();
+  ASSERT_TRUE(happens([&] { return operation->begun.load(); }));
+  operation->end();
+  other->synchronize();
+}
+
+TEST(StreamOperation, TheThreadThatEndsItRunsWhatIsBriefBehindIt) {
+  testing::BusyEngines busy;
+  const OwnStream stream;
+  const OwnStream other;
+  const auto operation = queued(*stream);
+  Event end;
+  end.record(*stream);
+  end.wait(*other);
+  const auto next = queued(*other);
+  std::atomic<bool> ran{false};
+  submit(*other, [&] { ran = true; });
+  EXPECT_FALSE(next->begun);
+  operation->end();
+  EXPECT_EQ(next->thread, std::this_thread::get_id());
+  EXPECT_TRUE(stream->idle());
+  next->end();
+  EXPECT_FALSE(ran);  // a kernel is an engine's
+  busy.open();
+  other->synchronize();
+  EXPECT_TRUE(ran);
 }
 
 TEST(StreamOperation, BeginsAfterTheWorkBeforeItAndEndsBeforeTheWorkAfterIt) {

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "runtime/intrusive_list.h"
+#include "runtime/scheduler_mutex.h"
+#include "runtime/strand.h"
+
+namespace openreg {
+
+// Note [Brief commands run where they become ready]
+// Records, waits, and kernels that say so (KernelTraits::brief) take less time than waking an
+// engine. The thread that submits one to an idle stream runs it, and the thread that signals an
+// external event runs the streams that were parked on it, up to the first command that is not
+// brief; so, in turn, with the streams that these release.
+
+/// Producer, after it has published a brief command and seen the stream idle.
+void run_brief_commands(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+
+/// Streams whose fence has fired; outside of commands, with no lock of the runtime.
+void run_released(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
+
+/// The same for a fence that a stream's runner has fired: engines run them, unless the calling
+/// thread is about to look for more brief commands.
+void release_parked(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
+
+}  // namespace openreg
