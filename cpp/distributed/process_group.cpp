@@ -18,6 +18,8 @@ namespace openreg::distributed {
 
 namespace {
 
+const Collective kBarrier{c10d::OpType::BARRIER, "occl::barrier"};
+
 /// A stream is current on its device.
 class StreamScope {
  public:
@@ -119,6 +121,29 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
                                                       .host_waits = host_waits},
                                        std::vector<WorkOccl::Part>{std::move(part)},
                                        std::move(outputs));
+}
+
+c10::Device ProcessGroupOccl::device_for(const c10d::BarrierOptions& opts) const {
+  if (opts.device && opts.device->type() == backend::kDeviceType && opts.device->has_index())
+    return *opts.device;
+  if (bound_device_id_) return *bound_device_id_;
+  const auto index = opts.device_ids.empty() ? backend::current_device()
+                                             : static_cast<c10::DeviceIndex>(opts.device_ids[0]);
+  return {backend::kDeviceType, backend::resolve_device(index)};
+}
+
+/// The host waits in wait(), for the work before it too.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::barrier(const c10d::BarrierOptions& opts) {
+  return launch(
+      kBarrier, device_for(opts), {},
+      [&](Staging&) {
+        return [timeout = opts.timeout](c10d::Backend& gloo) -> GlooOperation::Works {
+          c10d::BarrierOptions within;
+          within.timeout = timeout;
+          return {gloo.barrier(within)};
+        };
+      },
+      {}, /*host_waits=*/true);
 }
 
 void ProcessGroupOccl::startCoalescing() {

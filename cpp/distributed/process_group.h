@@ -72,6 +72,7 @@ class ProcessGroupOccl final : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
@@ -117,8 +118,16 @@ class ProcessGroupOccl final : public c10d::Backend {
   /// Called with the group's stream current; returns what to call of Gloo.
   using Prepare = c10::function_ref<GlooOperation::Call(Staging&)>;
 
+  /// Called on the thread that begins the operation, with the bytes of the tensors that Gloo writes
+  /// and of those that it reads.
+  using Move = std::function<GlooOperation::Works(c10d::Backend& gloo, Tensors& to, Tensors& from)>;
+
   c10::intrusive_ptr<WorkOccl> launch(const Collective& what, c10::Device device, Tensors outputs,
                                       Prepare prepare, Lane lane = {}, bool host_waits = false);
+  /// `to` is the result, or `from` if there is none.
+  c10::intrusive_ptr<WorkOccl> move_bytes(const Collective& what, const Tensors& to,
+                                          const Tensors& from, Move call, Lane lane = {},
+                                          bool host_waits = false);
   c10::intrusive_ptr<WorkOccl> reduce_tensors(const Collective& what, Tensors& tensors,
                                               const c10d::AllreduceOptions& opts);
   GlooGroup& gloo_group();

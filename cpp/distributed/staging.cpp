@@ -17,10 +17,11 @@ at::Tensor Staging::input(const at::Tensor& tensor, std::optional<c10::ScalarTyp
   return copy;
 }
 
-at::Tensor Staging::output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) {
+at::Tensor Staging::output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype,
+                           bool own) {
   static_cast<void>(tensor.mutable_data_ptr());  // a lazy clone gets memory of its own
   use(tensor);
-  if (fits(tensor, dtype)) return tensor;
+  if (fits(tensor, dtype) && !own) return tensor;
   auto room =
       at::empty(tensor.sizes(), tensor.options().dtype(dtype.value_or(tensor.scalar_type())));
   use(room);
@@ -30,16 +31,9 @@ at::Tensor Staging::output(const at::Tensor& tensor, std::optional<c10::ScalarTy
 
 at::Tensor Staging::in_out(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype,
                            bool own) {
-  static_cast<void>(tensor.mutable_data_ptr());
-  use(tensor);
-  if (fits(tensor, dtype) && !own) return tensor;
-  auto room = at::empty(tensor.sizes(), tensor.options()
-                                            .dtype(dtype.value_or(tensor.scalar_type()))
-                                            .memory_format(at::MemoryFormat::Contiguous));
-  room.copy_(tensor);
-  use(room);
-  copies_.push_back({room, tensor});
-  return room;
+  auto both = output(tensor, dtype, own);
+  if (!both.is_same(tensor)) both.copy_(tensor);
+  return both;
 }
 
 void Staging::finish() {

@@ -19,9 +19,10 @@ class Staging {
 
   /// What Gloo reads. `dtype`: other than the tensor's, if given.
   at::Tensor input(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt);
-  /// What Gloo writes.
-  at::Tensor output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt);
-  /// What it reads and writes. `own`: a copy in any case.
+  /// What Gloo writes. `own`: memory that is not the tensor's in any case.
+  at::Tensor output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt,
+                    bool own = false);
+  /// What it reads and writes.
   at::Tensor in_out(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool own = false);
 

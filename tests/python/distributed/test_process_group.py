@@ -26,6 +26,7 @@ def of(tmp_path_factory):
         collectives_after_work,
         callbacks,
         arithmetic,
+        sparse,
         together,
         refused,
         many_groups,
@@ -158,6 +159,32 @@ def arithmetic(rank: int) -> Any:
 def test_what_gloo_cannot_add(of):
     sums, ones = [2.0, 4.0, 14.0], [1.0, 2.0, 7.0]
     assert of(arithmetic) == [[sums, sums, ones, ones, ones, [1.0] * 3]] * 2
+
+
+def sparse(rank: int) -> Any:
+    """Sums of sparse tensors on the device and by Gloo, whether another operation is refused, and a gradient by DDP."""
+    sums = []
+    for dtype in (torch.float32, torch.int16):
+        for device in ("openreg", "cpu"):
+            values = torch.arange(1, 4, dtype=torch.int32 if device == "cpu" else dtype) * (rank + 1)
+            tensor = torch.sparse_coo_tensor([[0, 2, 3 + rank]], values, (8,), device=device)
+            dist.all_reduce(tensor)
+            sums.append((tensor.dtype, tensor.to_dense().tolist()))
+    with pytest.raises(ValueError, match="occl::all_reduce_sparse takes ReduceOp.SUM"):
+        dist.all_reduce(tensor.to("openreg"), dist.ReduceOp.MAX)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(4, 2, sparse=True).to("openreg"))
+    net(torch.tensor([rank, 3], device="openreg")).sum().backward()
+    return sums, net.module.weight.grad.to_dense().tolist()
+
+
+def test_sums_of_sparse_tensors(of):
+    for sums, gradient in of(sparse):
+        for (dtype, got), (_, expected), wanted in zip(
+            sums[::2], sums[1::2], (torch.float32, torch.int16), strict=True
+        ):
+            assert dtype == wanted
+            assert got == expected
+        assert gradient == [[0.5, 0.5], [0.5, 0.5], [0, 0], [1, 1]]
 
 
 def uneven(rank: int) -> Any:

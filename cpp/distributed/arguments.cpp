@@ -1,0 +1,70 @@
+#include "distributed/arguments.h"
+
+#include <c10/util/Exception.h>
+
+#include <optional>
+
+#include "backend/device.h"
+#include "ops/wire/reach.h"
+
+namespace openreg::distributed {
+
+c10::Device device_of(const Collective& what, std::initializer_list<at::TensorList> lists) {
+  std::optional<c10::Device> device;
+  for (const auto& list : lists) {
+    for (const auto& tensor : list) {
+      TORCH_CHECK_VALUE(
+          tensor.layout() == at::kStrided && tensor.device().type() == backend::kDeviceType,
+          "openreg: ", what.kernel.name(), " takes dense openreg tensors (got one on ",
+          tensor.device(), " with layout ", tensor.layout(), ")");
+      TORCH_CHECK_VALUE(!device || *device == tensor.device(), "openreg: ", what.kernel.name(),
+                        " takes tensors of one device (got ", device.value_or(tensor.device()),
+                        " and ", tensor.device(), ")");
+      device = tensor.device();
+      ops::expect_memory(tensor);
+    }
+  }
+  TORCH_CHECK_VALUE(device, "openreg: ", what.kernel.name(), " takes tensors (got none)");
+  return *device;
+}
+
+const at::Tensor& only(const Collective& what, const std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "openreg: ", what.kernel.name(),
+                    " takes one tensor for each rank (got ", tensors.size(), ")");
+  return tensors.front();
+}
+
+const std::vector<at::Tensor>& only(const Collective& what,
+                                    const std::vector<std::vector<at::Tensor>>& lists) {
+  TORCH_CHECK_VALUE(lists.size() == 1, "openreg: ", what.kernel.name(),
+                    " takes one list of tensors for each rank (got ", lists.size(), ")");
+  return lists.front();
+}
+
+void expect_one_for_each_rank(const Collective& what, std::size_t count, int size) {
+  TORCH_CHECK_VALUE(count == static_cast<std::size_t>(size), "openreg: ", what.kernel.name(),
+                    " takes a list with a tensor for each rank (got ", count, " tensors, expected ",
+                    size, ")");
+}
+
+void expect_as_many(const Collective& what, at::TensorList outputs, at::TensorList inputs) {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "openreg: ", what.kernel.name(),
+                    " takes as many outputs as inputs (got ", outputs.size(), " and ",
+                    inputs.size(), ")");
+}
+
+void expect_same_dtype(const Collective& what, const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK_TYPE(a.scalar_type() == b.scalar_type(), "openreg: ", what.kernel.name(),
+                   " takes tensors of one dtype (got ", a.scalar_type(), " and ", b.scalar_type(),
+                   ")");
+}
+
+void expect_times(const Collective& what, const at::Tensor& larger, const at::Tensor& smaller,
+                  int size) {
+  expect_same_dtype(what, larger, smaller);
+  TORCH_CHECK_VALUE(larger.numel() == smaller.numel() * size, "openreg: ", what.kernel.name(),
+                    " takes one tensor of ", size, " times the size of the other (got ",
+                    larger.sizes(), " and ", smaller.sizes(), ")");
+}
+
+}  // namespace openreg::distributed

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "distributed/process_group.h"
+
+namespace openreg::distributed {
+
+// What a collective takes. Each throws ValueError or TypeError, with the collective's name.
+
+/// The device of the tensors, which are dense, of one openreg device, and have their memory.
+c10::Device device_of(const Collective& what, std::initializer_list<at::TensorList> lists);
+
+/// The one tensor, or the one list of tensors, that this rank gives.
+const at::Tensor& only(const Collective& what, const std::vector<at::Tensor>& tensors);
+const std::vector<at::Tensor>& only(const Collective& what,
+                                    const std::vector<std::vector<at::Tensor>>& lists);
+
+/// A list with as many as the group has ranks.
+void expect_one_for_each_rank(const Collective& what, std::size_t count, int size);
+void expect_as_many(const Collective& what, at::TensorList outputs, at::TensorList inputs);
+void expect_same_dtype(const Collective& what, const at::Tensor& a, const at::Tensor& b);
+/// `larger` has `size` times the elements of `smaller`.
+void expect_times(const Collective& what, const at::Tensor& larger, const at::Tensor& smaller,
+                  int size);
+
+}  // namespace openreg::distributed

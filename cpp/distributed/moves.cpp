@@ -1,0 +1,274 @@
+// What only moves elements moves bytes, so it takes all dtypes.
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "distributed/arguments.h"
+#include "distributed/host_view.h"
+#include "distributed/process_group.h"
+
+namespace openreg::distributed {
+
+namespace {
+
+using c10d::OpType;
+using Tensors = std::vector<at::Tensor>;
+using TensorLists = std::vector<Tensors>;
+using Works = GlooOperation::Works;
+
+const Collective kBroadcast{OpType::BROADCAST, "occl::broadcast"};
+const Collective kAllGather{OpType::ALLGATHER, "occl::all_gather"};
+const Collective kAllGatherSingle{OpType::_ALLGATHER_BASE, "occl::all_gather_single"};
+const Collective kAllGatherCoalesced{OpType::ALLGATHER_COALESCED, "occl::all_gather_coalesced"};
+const Collective kAllToAll{OpType::ALLTOALL, "occl::all_to_all"};
+const Collective kAllToAllSingle{OpType::ALLTOALL_BASE, "occl::all_to_all_single"};
+const Collective kGather{OpType::GATHER, "occl::gather"};
+const Collective kScatter{OpType::SCATTER, "occl::scatter"};
+// The first call between two ranks waits until they are connected.
+constexpr auto kWaits = GlooOperation::Waits::kForCall;
+const Collective kSend{OpType::SEND, "occl::send", kWaits};
+const Collective kReceive{OpType::RECV, "occl::recv", kWaits};
+const Collective kReceiveAny{OpType::RECVANYSOURCE, "occl::recv_any_source", kWaits};
+
+/// Bytes of the parts along the first dimension.
+std::vector<std::int64_t> bytes_of_splits(const at::Tensor& tensor,
+                                          const std::vector<std::int64_t>& splits, int size) {
+  if (splits.empty()) {
+    TORCH_CHECK_VALUE(tensor.dim() > 0 && tensor.size(0) % size == 0,
+                      "openreg: occl::all_to_all_single without sizes takes tensors whose first "
+                      "dimension is a multiple of the group's size (got ",
+                      tensor.sizes(), " in a group of ", size, ")");
+    return {};
+  }
+  TORCH_CHECK_VALUE(std::ssize(splits) == size,
+                    "openreg: occl::all_to_all_single takes a size for "
+                    "each rank (got ",
+                    splits.size(), " sizes, expected ", size, ")");
+  std::int64_t sum = 0;
+  std::vector<std::int64_t> bytes;
+  const auto row =
+      tensor.size(0) == 0 ? 0 : static_cast<std::int64_t>(tensor.nbytes()) / tensor.size(0);
+  for (const auto split : splits) {
+    TORCH_CHECK_VALUE(split >= 0, "openreg: a size must not be negative (got ", split, ")");
+    sum += split;
+    bytes.push_back(split * row);
+  }
+  TORCH_CHECK_VALUE(sum == tensor.size(0),
+                    "openreg: occl::all_to_all_single takes sizes whose sum is "
+                    "that of the first dimension (got a sum of ",
+                    sum, " for ", tensor.sizes(), ")");
+  return bytes;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::move_bytes(const Collective& what, const Tensors& to,
+                                                          const Tensors& from, Move call, Lane lane,
+                                                          bool host_waits) {
+  return launch(
+      what, device_of(what, {to, from}), to.empty() ? from : to,
+      [&](Staging& staging) {
+        Tensors to_bytes;
+        for (const auto& each : to) to_bytes.push_back(host_bytes(staging.output(each)));
+        Tensors from_bytes;
+        for (const auto& each : from) from_bytes.push_back(host_bytes(staging.input(each)));
+        return [call = std::move(call), to_bytes, from_bytes](c10d::Backend& gloo) mutable {
+          return call(gloo, to_bytes, from_bytes);
+        };
+      },
+      lane, host_waits);
+}
+
+/// tensors: one, read at the root and written elsewhere.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::broadcast(Tensors& tensors,
+                                                           const c10d::BroadcastOptions& opts) {
+  static_cast<void>(only(kBroadcast, tensors));
+  const bool root = opts.rootRank == rank_;
+  return move_bytes(kBroadcast, root ? Tensors() : tensors, root ? tensors : Tensors(),
+                    [root, opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
+                      return {gloo.broadcast(root ? from : to, opts)};
+                    });
+}
+
+/// outputs: one list, with a tensor for each rank, of different sizes if need be; inputs: one.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs, Tensors& inputs,
+                                                           const c10d::AllgatherOptions& opts) {
+  const auto& output = only(kAllGather, outputs);
+  const auto& input = only(kAllGather, inputs);
+  expect_one_for_each_rank(kAllGather, output.size(), size_);
+  for (const auto& each : output) expect_same_dtype(kAllGather, each, input);
+  TORCH_CHECK_VALUE(output[rank_].numel() == input.numel(),
+                    "openreg: occl::all_gather takes an output of the input's size at the rank's "
+                    "own place (got ",
+                    output[rank_].sizes(), " for ", input.sizes(), ")");
+  const bool alike = std::ranges::all_of(
+      output, [&](const at::Tensor& each) { return each.numel() == input.numel(); });
+  if (alike) {
+    return move_bytes(kAllGather, output, inputs,
+                      [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
+                        TensorLists lists{to};
+                        return {gloo.allgather(lists, from, opts)};
+                      });
+  }
+  // All ranks come here, as their lists are alike.
+  return launch(kAllGather, device_of(kAllGather, {output, inputs}), output, [&](Staging& staging) {
+    output[rank_].copy_(staging.input(input).view(output[rank_].sizes()));
+    Tensors parts;
+    for (const auto& each : output) parts.push_back(host_bytes(staging.in_out(each)));
+    return [parts, timeout = opts.timeout](c10d::Backend& gloo) {
+      Works works;
+      for (int root = 0; root < std::ssize(parts); ++root) {
+        Tensors list{parts[root]};
+        works.push_back(gloo.broadcast(list, {.rootRank = root, .timeout = timeout}));
+      }
+      return works;
+    };
+  });
+}
+
+/// output: of size times the input's elements.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::_allgather_base(
+    at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return allgather_into_tensor_coalesced(outputs, inputs, opts);
+}
+
+/// outputs[i]: of size times the elements of inputs[i].
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  const auto& what = outputs.size() == 1 ? kAllGatherSingle : kAllGatherCoalesced;
+  expect_as_many(what, outputs, inputs);
+  for (std::size_t i = 0; i < inputs.size(); ++i) expect_times(what, outputs[i], inputs[i], size_);
+  return move_bytes(what, outputs, inputs, [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) {
+    Works works;
+    for (std::size_t i = 0; i < to.size(); ++i)
+      works.push_back(gloo._allgather_base(to[i], from[i], opts));
+    return works;
+  });
+}
+
+/// outputs: for each rank a list, with a tensor for each input.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_coalesced(
+    TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  expect_one_for_each_rank(kAllGatherCoalesced, outputs.size(), size_);
+  Tensors all;
+  for (const auto& list : outputs) {
+    expect_as_many(kAllGatherCoalesced, list, inputs);
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return move_bytes(kAllGatherCoalesced, all, inputs,
+                    [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) {
+                      Works works;
+                      for (std::size_t i = 0; i < from.size(); ++i) {
+                        TensorLists lists(1);
+                        for (auto at = i; at < to.size(); at += from.size())
+                          lists.front().push_back(to[at]);
+                        Tensors input{from[i]};
+                        works.push_back(gloo.allgather(lists, input, opts));
+                      }
+                      return works;
+                    });
+}
+
+/// outputs, inputs: lists with a tensor for each rank.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::AllToAllOptions& opts) {
+  expect_one_for_each_rank(kAllToAll, outputs.size(), size_);
+  expect_one_for_each_rank(kAllToAll, inputs.size(), size_);
+  return move_bytes(kAllToAll, outputs, inputs,
+                    [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
+                      return {gloo.alltoall(to, from, opts)};
+                    });
+}
+
+/// to, from: how much of the first dimension comes from and goes to each rank; empty: equal parts.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall_base(at::Tensor& output,
+                                                               at::Tensor& input,
+                                                               std::vector<std::int64_t>& to,
+                                                               std::vector<std::int64_t>& from,
+                                                               const c10d::AllToAllOptions& opts) {
+  expect_same_dtype(kAllToAllSingle, output, input);
+  return move_bytes(kAllToAllSingle, {output}, {input},
+                    [to_splits = bytes_of_splits(output, to, size_),
+                     from_splits = bytes_of_splits(input, from, size_),
+                     opts](c10d::Backend& gloo, Tensors& to, Tensors& from) mutable -> Works {
+                      return {gloo.alltoall_base(to[0], from[0], to_splits, from_splits, opts)};
+                    });
+}
+
+/// outputs: at the root one list, with a tensor for each rank; inputs: one.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::gather(TensorLists& outputs, Tensors& inputs,
+                                                        const c10d::GatherOptions& opts) {
+  const auto& input = only(kGather, inputs);
+  const bool root = opts.rootRank == rank_;
+  TORCH_CHECK_VALUE(root || outputs.empty() || outputs.front().empty(),
+                    "openreg: occl::gather takes outputs at the root only");
+  const Tensors output = root ? only(kGather, outputs) : Tensors();
+  if (root) expect_one_for_each_rank(kGather, output.size(), size_);
+  for (const auto& each : output) expect_same_dtype(kGather, each, input);
+  return move_bytes(kGather, output, inputs,
+                    [root, opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
+                      TensorLists lists;
+                      if (root) lists.push_back(to);
+                      return {gloo.gather(lists, from, opts)};
+                    });
+}
+
+/// outputs: one; inputs: at the root one list, with a tensor for each rank.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::scatter(Tensors& outputs, TensorLists& inputs,
+                                                         const c10d::ScatterOptions& opts) {
+  const auto& output = only(kScatter, outputs);
+  const bool root = opts.rootRank == rank_;
+  TORCH_CHECK_VALUE(root || inputs.empty() || inputs.front().empty(),
+                    "openreg: occl::scatter takes inputs at the root only");
+  const Tensors input = root ? only(kScatter, inputs) : Tensors();
+  if (root) expect_one_for_each_rank(kScatter, input.size(), size_);
+  for (const auto& each : input) expect_same_dtype(kScatter, each, output);
+  return move_bytes(kScatter, outputs, input,
+                    [root, opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
+                      TensorLists lists;
+                      if (root) lists.push_back(from);
+                      return {gloo.scatter(to, lists, opts)};
+                    });
+}
+
+/// tensors: one.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::send(Tensors& tensors, int to, int tag) {
+  static_cast<void>(only(kSend, tensors));
+  return move_bytes(kSend, {}, tensors,
+                    [to, tag](c10d::Backend& gloo, Tensors&, Tensors& from) -> Works {
+                      return {gloo.send(from, to, tag)};
+                    },
+                    {Lane::kSend, to});
+}
+
+/// tensors: one.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recv(Tensors& tensors, int from, int tag) {
+  static_cast<void>(only(kReceive, tensors));
+  return move_bytes(kReceive, tensors, {},
+                    [from, tag](c10d::Backend& gloo, Tensors& to, Tensors&) -> Works {
+                      return {gloo.recv(to, from, tag)};
+                    },
+                    {Lane::kReceive, from});
+}
+
+/// tensors: one. The host waits in wait(): it wants to know from which rank it has come.
+c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recvAnysource(Tensors& tensors, int tag) {
+  static_cast<void>(only(kReceiveAny, tensors));
+  const auto source = std::make_shared<std::atomic<int>>(-1);
+  auto work = move_bytes(
+      kReceiveAny, tensors, {},
+      [tag, source](c10d::Backend& gloo, Tensors& to, Tensors&) -> Works {
+        auto received = gloo.recvAnysource(to, tag);
+        received->wait();
+        *source = received->sourceRank();
+        return {};
+      },
+      {Lane::kReceive}, /*host_waits=*/true);
+  work->set_source(source);
+  return work;
+}
+
+}  // namespace openreg::distributed
