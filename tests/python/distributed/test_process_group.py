@@ -170,7 +170,7 @@ def sparse(rank: int) -> Any:
             tensor = torch.sparse_coo_tensor([[0, 2, 3 + rank]], values, (8,), device=device)
             dist.all_reduce(tensor)
             sums.append((tensor.dtype, tensor.to_dense().tolist()))
-    with pytest.raises(ValueError, match="occl::all_reduce_sparse takes ReduceOp.SUM"):
+    with pytest.raises(ValueError, match=r"occl::all_reduce_sparse takes ReduceOp\.SUM"):
         dist.all_reduce(tensor.to("openreg"), dist.ReduceOp.MAX)
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(4, 2, sparse=True).to("openreg"))
     net(torch.tensor([rank, 3], device="openreg")).sum().backward()
