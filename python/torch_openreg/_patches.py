@@ -14,7 +14,7 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import _distributed, _multiprocessing, openreg
+from . import _attention, _distributed, _multiprocessing, openreg
 from ._post_import import when_imported
 
 NAME = "openreg"
@@ -27,6 +27,8 @@ def apply() -> None:
     _patch_random_replay()
     _multiprocessing.keep_memory_in_its_process()
     when_imported("torch.distributed.distributed_c10d", _distributed.register)
+    when_imported("torch.distributed.tensor", _attention.register_sharding)
+    when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _attention.register_ring)
     when_imported("torch._dynamo.device_interface", _register_with_dynamo)
     when_imported("torch._dynamo.variables.ctx_manager", _register_device_context)
     when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)

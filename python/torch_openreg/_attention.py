@@ -1,0 +1,108 @@
+"""Attention on DTensors. PyTorch knows how CUDA's attention operators are sharded; the device's is the CPU's."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+_SEQUENCE = 2  # of the dimensions batch, heads, sequence, width
+
+
+def register_sharding(_: ModuleType) -> None:
+    """Called with torch.distributed.tensor: attention may be split by batches and by heads, as on CUDA."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+    from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy, register_op_strategy
+
+    def strategy(op_schema: Any) -> Any:
+        results, arguments = len(op_schema.op._schema.returns), len(op_schema.args_strategy)
+        mask = op_schema.kwargs_schema.get("attn_mask")
+        choices = []
+        for placement in (Replicate(), Shard(0), Shard(1)):
+            choice = [placement] * (results + arguments)
+            if mask is not None:
+                whole = placement.is_replicate() or mask.ndim < 4 or mask.shape[placement.dim] == 1
+                choice.append(Replicate() if whole else placement)
+            choices.append(choice)
+        mesh = op_schema.get_mesh_from_args(validate=False)
+        found = expand_to_full_mesh_op_strategy(mesh, op_schema, choices, input_index=results)
+        if mask is not None:
+            # DTensor redistributes arguments, but none that is given by its name, as the mask is.
+            given = mask.strategies[0].output_spec.placements
+            found.strategies = [each for each in found.strategies if each.input_specs[-1].placements == given]
+            if not found.strategies:
+                raise NotImplementedError(
+                    f"openreg: no attention on DTensors with such an attn_mask (got {given}, expected Replicate(), or "
+                    "Shard() of batches or heads)"
+                )
+        return found
+
+    register_op_strategy([_FORWARD, _BACKWARD], RuntimeSchemaInfo(static_kwargkey=["attn_mask"]))(strategy)
+
+
+def register_ring(module: ModuleType) -> None:
+    """Called with PyTorch's module of context parallelism, which calls these operators of attention with sequences
+    that are split over ranks, and passes keys and values round."""
+
+    def call(op: Any, args: Any, kwargs: Any) -> Any:
+        op_info = module.DTensor._op_dispatcher.unwrap_to_op_info(op, args, kwargs)
+        query = args[0 if op is _FORWARD else 1]
+        if kwargs.get("attn_mask") is not None:
+            raise NotImplementedError("openreg: context parallelism takes no attn_mask, as on CUDA; use is_causal")
+        ring = _ring_forward if op is _FORWARD else _ring_backward
+        results = ring(module, query.device_mesh.get_group(), *op_info.local_args, **op_info.local_kwargs)
+        return tuple(
+            module.DTensor.from_local(result, query.device_mesh, query.placements, run_check=False)
+            for result in results
+        )
+
+    module.custom_ops.update({_FORWARD: call, _BACKWARD: call})  # type: ignore[attr-defined]
+
+
+def _ring_forward(
+    module: Any,
+    group: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Any:
+    return module._templated_ring_attention(
+        group, _SEQUENCE, _FORWARD, query, key, value, is_causal, dropout_p=dropout_p, **options
+    )
+
+
+def _ring_backward(
+    module: Any,
+    group: Any,
+    grad_out: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    **options: Any,
+) -> Any:
+    return module._templated_ring_attention_backward(
+        group,
+        _SEQUENCE,
+        _BACKWARD,
+        grad_out,
+        "grad_out",
+        query,
+        key,
+        value,
+        out,
+        logsumexp,
+        is_causal,
+        dropout_p=dropout_p,
+        **options,
+    )
