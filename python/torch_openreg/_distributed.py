@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
-from . import _C
+from . import _C, openreg
 
 NAME = "occl"
 _DEVICE = "openreg"
@@ -21,6 +21,35 @@ def register(c10d: ModuleType) -> None:
     # A list: PyTorch takes a string for a list of letters.
     c10d.Backend.register_backend(NAME, _create, extended_api=True, devices=[_DEVICE])
     _patch_default_backends(c10d)
+
+
+def register_fake(fake_pg: ModuleType) -> None:
+    """Called with the module that registers PyTorch's fake group, for the devices that PyTorch knows."""
+    fake_pg.dist.Backend.backend_capability["fake"].append(_DEVICE)
+
+
+def order_threads(threaded: ModuleType) -> None:
+    """Called with PyTorch's group of threads, in which one computes what all have queued, on its own current streams.
+
+    The other threads' streams, and those that wait for the results, have no part in that: so the hosts wait.
+    """
+    original = threaded.Collective.join
+
+    @functools.wraps(original)
+    def join(self: Any, rank: int, data: Any) -> Any:
+        _wait_for_current_streams()
+        if rank == 0:
+            work = self._collective.work
+            self._collective.work = lambda data: (work(data), _wait_for_current_streams())
+        return original(self, rank, data)
+
+    threaded.Collective.join = join  # type: ignore[attr-defined]
+
+
+def _wait_for_current_streams() -> None:
+    if openreg.is_initialized():
+        for device in range(openreg.device_count()):
+            openreg.current_stream(device).synchronize()
 
 
 def _create(options: Any, _: Any) -> Any:

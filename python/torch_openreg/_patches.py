@@ -27,6 +27,8 @@ def apply() -> None:
     _patch_random_replay()
     _multiprocessing.keep_memory_in_its_process()
     when_imported("torch.distributed.distributed_c10d", _distributed.register)
+    when_imported("torch.testing._internal.distributed.fake_pg", _distributed.register_fake)
+    when_imported("torch.testing._internal.distributed.multi_threaded_pg", _distributed.order_threads)
     when_imported("torch.distributed.tensor", _attention.register_sharding)
     when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _attention.register_ring)
     when_imported("torch._dynamo.device_interface", _register_with_dynamo)

@@ -120,10 +120,15 @@ def traced(rank: int) -> tuple[Any, list[Any]]:
 
 def losses(rank: int) -> dict[str, list[float]]:
     found = {}
-    for name, kind in (ONE_STAGE | TWO_STAGES | {"traced": None}).items():
-        schedule, stages = staged(kind) if kind else traced(rank)
+    for name, kind in (ONE_STAGE | TWO_STAGES).items():
+        schedule, stages = staged(kind)
         found[name] = train(net_of(stages), steps_of(schedule, stages))
     return found
+
+
+def losses_of_a_traced_model(rank: int) -> list[float]:
+    schedule, stages = traced(rank)
+    return train(net_of(stages), steps_of(schedule, stages))
 
 
 def memory(rank: int) -> dict[str, list[int]]:
@@ -145,20 +150,32 @@ def memory(rank: int) -> dict[str, list[int]]:
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.full)])
 def results_of_ranks(request, tmp_path_factory):
-    functions = [losses] if request.param == 2 else [losses, memory]
+    functions = [losses] if request.param == 2 else [losses, losses_of_a_traced_model, memory]
     return run_ranks(run_in_turn, request.param, tmp_path_factory.mktemp("ranks"), *functions)
 
 
-@pytest.mark.parametrize("schedule", [*ONE_STAGE, *TWO_STAGES, "traced"])
+@pytest.mark.parametrize("schedule", [*ONE_STAGE, *TWO_STAGES])
 def test_losses_are_those_of_one_process(results_of_ranks, schedule):
+    check_losses(results["losses"][schedule] for results in results_of_ranks)
+
+
+def check_losses(losses_of_ranks):
     expected = one_process()
     assert expected[-1] < expected[0] / 1.2
-    for results in results_of_ranks:
-        assert results["losses"][schedule] == pytest.approx(expected, rel=1e-5)
+    for losses_of_rank in losses_of_ranks:
+        assert losses_of_rank == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("results_of_ranks", [4], indirect=True)
+def on_four_ranks(test):
+    return pytest.mark.full(pytest.mark.parametrize("results_of_ranks", [4], indirect=True)(test))
+
+
+@on_four_ranks
+def test_losses_of_a_model_that_was_cut_by_tracing_are_those_of_one_process(results_of_ranks):
+    check_losses(results["losses_of_a_traced_model"] for results in results_of_ranks)
+
+
+@on_four_ranks
 def test_two_hundred_steps_lose_no_memory(results_of_ranks):
     for results in results_of_ranks:
         for early, late in results["memory"].values():
