@@ -9,7 +9,7 @@ import torch
 
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-_SEQUENCE = 2  # of the dimensions batch, heads, sequence, width
+_BATCH, _HEADS, _SEQUENCE = 0, 1, 2  # dimensions; the width of a head is the last
 
 
 def register_sharding(_: ModuleType) -> None:
@@ -21,15 +21,18 @@ def register_sharding(_: ModuleType) -> None:
     def strategy(op_schema: Any) -> Any:
         results, arguments = len(op_schema.op._schema.returns), len(op_schema.args_strategy)
         mask = op_schema.kwargs_schema.get("attn_mask")
-        choices = []
-        for placement in (Replicate(), Shard(0), Shard(1)):
-            choice = [placement] * (results + arguments)
+
+        def choice(dim: int | None) -> list[Any]:
+            placement = Replicate() if dim is None else Shard(dim)
+            placements: list[Any] = [placement] * (results + arguments)
             if mask is not None:
-                whole = placement.is_replicate() or mask.ndim < 4 or mask.shape[placement.dim] == 1
-                choice.append(Replicate() if whole else placement)
-            choices.append(choice)
+                split = dim is not None and mask.ndim == 4 and mask.shape[dim] > 1
+                placements.append(placement if split else Replicate())
+            return placements
+
+        choices = [choice(None), choice(_BATCH), choice(_HEADS)]
         mesh = op_schema.get_mesh_from_args(validate=False)
-        found = expand_to_full_mesh_op_strategy(mesh, op_schema, choices, input_index=results)
+        found: Any = expand_to_full_mesh_op_strategy(mesh, op_schema, choices, input_index=results)
         if mask is not None:
             # DTensor redistributes arguments, but none that is given by its name, as the mask is.
             given = mask.strategies[0].output_spec.placements
@@ -60,7 +63,7 @@ def register_ring(module: ModuleType) -> None:
             for result in results
         )
 
-    module.custom_ops.update({_FORWARD: call, _BACKWARD: call})  # type: ignore[attr-defined]
+    module.custom_ops.update({_FORWARD: call, _BACKWARD: call})
 
 
 def _ring_forward(

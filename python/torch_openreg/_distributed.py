@@ -40,10 +40,15 @@ def order_threads(threaded: ModuleType) -> None:
         _wait_for_current_streams()
         if rank == 0:
             work = self._collective.work
-            self._collective.work = lambda data: (work(data), _wait_for_current_streams())
+
+            def work_and_wait(data: Any) -> None:
+                work(data)
+                _wait_for_current_streams()
+
+            self._collective.work = work_and_wait
         return original(self, rank, data)
 
-    threaded.Collective.join = join  # type: ignore[attr-defined]
+    threaded.Collective.join = join
 
 
 def _wait_for_current_streams() -> None:
