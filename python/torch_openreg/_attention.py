@@ -12,8 +12,8 @@ _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.
 _BATCH, _HEADS, _SEQUENCE = 0, 1, 2  # dimensions; the width of a head is the last
 
 
-def register_sharding(_: ModuleType) -> None:
-    """Called with torch.distributed.tensor: attention may be split by batches and by heads, as on CUDA."""
+def register_sharding() -> None:
+    """When torch.distributed.tensor is imported: attention may be split by batches and by heads, as on CUDA."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
     from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy, register_op_strategy

@@ -14,7 +14,7 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import _attention, _distributed, _multiprocessing, openreg
+from . import _distributed, _multiprocessing, openreg
 from ._post_import import when_imported
 
 NAME = "openreg"
@@ -29,8 +29,8 @@ def apply() -> None:
     when_imported("torch.distributed.distributed_c10d", _distributed.register)
     when_imported("torch.testing._internal.distributed.fake_pg", _distributed.register_fake)
     when_imported("torch.testing._internal.distributed.multi_threaded_pg", _distributed.order_threads)
-    when_imported("torch.distributed.tensor", _attention.register_sharding)
-    when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _attention.register_ring)
+    when_imported("torch.distributed.tensor", _register_sharding_of_attention)
+    when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _register_ring_attention)
     when_imported("torch._dynamo.device_interface", _register_with_dynamo)
     when_imported("torch._dynamo.variables.ctx_manager", _register_device_context)
     when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)
@@ -114,6 +114,18 @@ def _register_device_context(_: ModuleType) -> None:
     from . import _compile
 
     _compile.register_device_context()
+
+
+def _register_sharding_of_attention(_: ModuleType) -> None:
+    from . import _attention
+
+    _attention.register_sharding()
+
+
+def _register_ring_attention(module: ModuleType) -> None:
+    from . import _attention
+
+    _attention.register_ring(module)
 
 
 def _patch_opcheck(module: ModuleType) -> None:
