@@ -21,6 +21,7 @@ def register(c10d: ModuleType) -> None:
     # A list: PyTorch takes a string for a list of letters.
     c10d.Backend.register_backend(NAME, _create, extended_api=True, devices=[_DEVICE])
     _patch_default_backends(c10d)
+    _patch_default_backend_of_a_group(c10d)
 
 
 def register_fake(fake_pg: ModuleType) -> None:
@@ -89,3 +90,23 @@ def _patch_default_backends(c10d: ModuleType) -> None:
             self.device_backend_map = {"cpu": c10d.Backend.GLOO, **self.device_backend_map}
 
     c10d.BackendConfig.__init__ = __init__
+
+
+def _patch_default_backend_of_a_group(c10d: ModuleType) -> None:
+    # Where the CPU has a backend too, PyTorch makes Gloo the default one, but none if both are given by name: then
+    # FSDP's sharded tensors look for CUDA, and each rank is warned when the group is destroyed. Where arguments are
+    # checked, it must not be Gloo: DDP would take the wrapper that checks for Gloo's class, and the process would die.
+    original = c10d._new_process_group_helper
+
+    @functools.wraps(original)
+    def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
+        group, store = original(*args, **kwargs)
+        if isinstance(group, c10d.ProcessGroup):
+            backends = set(str(c10d.get_backend_config(group)).split(","))
+            if backends == {f"cpu:{c10d.Backend.GLOO}", f"{_DEVICE}:{NAME}"}:
+                types = c10d.ProcessGroup.BackendType
+                checked = c10d.get_debug_level() == c10d.DebugLevel.DETAIL
+                group._set_default_backend(types.CUSTOM if checked else types.GLOO)
+        return group, store
+
+    c10d._new_process_group_helper = _new_process_group_helper  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from ranks import run_in_turn, run_ranks
 from torch.distributed import ReduceOp
+from torch.nn.parallel import DistributedDataParallel
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,7 @@ def of(tmp_path_factory):
     """What a function returns in each of two ranks, by a default process group that many functions have shared."""
     functions = (
         default_backends,
+        default_types,
         arrive_late,
         collectives_after_work,
         callbacks,
@@ -49,6 +51,14 @@ def test_without_a_backend_the_device_has_occl_and_the_cpu_gloo(of):
 @pytest.mark.parametrize("backend", ["occl", "openreg:occl", "cpu:gloo,openreg:occl"])
 def test_backends_by_name(backend, tmp_path):
     assert run_ranks(device_sum, 2, tmp_path, backend=backend) == [3, 3]
+
+
+def default_types(rank: int) -> list[str]:
+    return [dist.new_group(backend=name).name() for name in (None, "cpu:gloo,openreg:occl", "openreg:occl,cpu:gloo")]
+
+
+def test_gloo_is_the_default_of_a_group_for_both_devices_however_it_was_named(of):
+    assert of(default_types) == [["gloo"] * 3] * 2
 
 
 def device_sum(rank: int) -> float:
@@ -380,12 +390,15 @@ def test_timeouts(tmp_path):
 
 
 def detail(rank: int) -> Any:
+    for device in ("openreg", "cpu"):
+        net = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
+        net(torch.ones(1, 2, device=device)).sum().backward()
     with pytest.raises(RuntimeError, match="shape") as error:
         dist.all_reduce(torch.ones(2 + rank, device="openreg"))
     return str(error.value)
 
 
-def test_debug_detail_names_what_does_not_fit(tmp_path):
+def test_debug_detail_trains_and_names_what_does_not_fit(tmp_path):
     for message in run_ranks(detail, 2, tmp_path, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}):
         assert "ALLREDUCE" in message and "TensorShape=[2]" in message and "TensorShape=[3]" in message
 
@@ -401,7 +414,8 @@ def leave_work_in_flight(rank: int) -> Any:
 
 
 def test_abort(tmp_path):
-    assert run_ranks(leave_work_in_flight, 2, tmp_path) == [True, True]
+    # Without Gloo for the CPU, which connects all ranks at once: one would abort while the other still connects.
+    assert run_ranks(leave_work_in_flight, 2, tmp_path, backend="occl") == [True, True]
 
 
 ALONE = (
