@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 
@@ -156,3 +157,29 @@ def test_tensor_metadata_is_kept_with_the_tensor_and_in_checkpoints():
         assert loaded.device == torch.device(target)
         assert loaded.tolist() == [1, 1, 1]
         assert torch._utils.get_tensor_metadata(loaded) == metadata
+
+
+@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+def test_safetensors(tmp_path, device):
+    dtypes = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.bool, torch.complex64)
+    tensors = {str(dtype): torch.arange(6, device=device).to(dtype) for dtype in dtypes}
+    tensors |= {"empty": torch.empty(0, 2, device=device), "scalar": torch.tensor(3, device=device)}
+    safetensors.torch.save_file(tensors, tmp_path / "x.safetensors")
+    # By its index: the names that the package takes for devices are its own.
+    for where, expected in {"cpu": "cpu", torch.device(device).index: device}.items():
+        loaded = safetensors.torch.load_file(tmp_path / "x.safetensors", device=where)
+        assert loaded.keys() == tensors.keys()
+        for name, tensor in loaded.items():
+            assert tensor.device == torch.device(expected) and tensor.dtype == tensors[name].dtype
+            assert torch.equal(tensor.cpu(), tensors[name].cpu())
+
+
+def test_safetensors_of_a_model_with_shared_weights(tmp_path):
+    model, loaded = (torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(2))) for _ in range(2))
+    for each in (model, loaded):
+        each[1].weight = each[0].weight
+        each.to("openreg")
+    safetensors.torch.save_model(model, tmp_path / "model.safetensors")
+    assert safetensors.torch.load_model(loaded, tmp_path / "model.safetensors") == (set(), [])
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
