@@ -21,7 +21,7 @@ def register(c10d: ModuleType) -> None:
     # A list: PyTorch takes a string for a list of letters.
     c10d.Backend.register_backend(NAME, _create, extended_api=True, devices=[_DEVICE])
     _patch_default_backends(c10d)
-    _patch_default_backend_of_a_group(c10d)
+    _patch_names_of_groups(c10d)
 
 
 def register_fake(fake_pg: ModuleType) -> None:
@@ -92,21 +92,17 @@ def _patch_default_backends(c10d: ModuleType) -> None:
     c10d.BackendConfig.__init__ = __init__
 
 
-def _patch_default_backend_of_a_group(c10d: ModuleType) -> None:
-    # Where the CPU has a backend too, PyTorch makes Gloo the default one, but none if both are given by name: then
-    # FSDP's sharded tensors look for CUDA, and each rank is warned when the group is destroyed. Where arguments are
-    # checked, it must not be Gloo: DDP would take the wrapper that checks for Gloo's class, and the process would die.
+def _patch_names_of_groups(c10d: ModuleType) -> None:
+    # A group with several backends bears the name of one: NCCL's if it is among them, else Gloo's. What PyTorch does by
+    # that name would go wrong: SyncBatchNorm avoids a collective, and DistributedDataParallel reads fields of Gloo's class
+    # from the wrapper that TORCH_DISTRIBUTED_DEBUG=DETAIL puts around it, and dies.
     original = c10d._new_process_group_helper
 
     @functools.wraps(original)
     def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
         group, store = original(*args, **kwargs)
-        if isinstance(group, c10d.ProcessGroup):
-            backends = set(str(c10d.get_backend_config(group)).split(","))
-            if backends == {f"cpu:{c10d.Backend.GLOO}", f"{_DEVICE}:{NAME}"}:
-                types = c10d.ProcessGroup.BackendType
-                checked = c10d.get_debug_level() == c10d.DebugLevel.DETAIL
-                group._set_default_backend(types.CUSTOM if checked else types.GLOO)
+        if f"{_DEVICE}:{NAME}" in c10d._world.pg_backend_config.get(group, ""):
+            group._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)
         return group, store
 
     c10d._new_process_group_helper = _new_process_group_helper  # type: ignore[attr-defined]

@@ -20,8 +20,16 @@ def forget_what_python_holds() -> None:
     for held in gc.get_objects():
         if issubclass(type(held), torch.Tensor):  # isinstance() would ask objects that answer with warnings
             _forget(held)
-            if held.is_leaf and held.grad is not None:
-                _forget(held.grad)
+            gradient = _gradient(held)
+            if gradient is not None:
+                _forget(gradient)
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    try:
+        return tensor.grad if tensor.is_leaf else None
+    except RuntimeError:  # a view whose history has become invalid may not be asked
+        return None
 
 
 def _forget(tensor: torch.Tensor) -> None:

@@ -14,7 +14,7 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import _distributed, _multiprocessing, openreg
+from . import _data_parallel, _distributed, _multiprocessing, openreg
 from ._post_import import when_imported
 
 NAME = "openreg"
@@ -31,6 +31,10 @@ def apply() -> None:
     when_imported("torch.testing._internal.distributed.multi_threaded_pg", _distributed.order_threads)
     when_imported("torch.distributed.tensor", _register_sharding_of_attention)
     when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _register_ring_attention)
+    when_imported("torch.nn.parallel.distributed", _data_parallel.accept_bfloat16_hooks)
+    when_imported("torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", _data_parallel.order_power_sgd)
+    when_imported("torch.distributed.nn.functional", _data_parallel.reduce_gradients_of_gathered)
+    when_imported("torch.distributed._symmetric_memory", _data_parallel.refuse_workspaces)
     when_imported("torch._dynamo.device_interface", _register_with_dynamo)
     when_imported("torch._dynamo.variables.ctx_manager", _register_device_context)
     when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)

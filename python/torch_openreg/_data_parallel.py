@@ -1,0 +1,76 @@
+"""What PyTorch's data parallel training does for CUDA alone, by its name. Each function is called with the module that it
+changes, when that has been imported."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_DEVICE = "openreg"
+
+
+def accept_bfloat16_hooks(module: ModuleType) -> None:
+    """``torch.nn.parallel.distributed`` wants NCCL or XCCL for hooks that compress gradients to bfloat16."""
+    ddp = module.DistributedDataParallel
+    original = ddp._check_comm_hook
+
+    @functools.wraps(original)
+    def _check_comm_hook(self: Any, hook: Any) -> None:
+        if self.device_type == _DEVICE and callable(hook):
+            signature = functools.wraps(hook)(lambda *args: None)
+            signature.__name__ = "hook"  # it knows those by their names
+            hook = signature
+        original(self, hook)
+
+    ddp._check_comm_hook = _check_comm_hook
+
+
+def order_power_sgd(module: ModuleType) -> None:
+    """``powerSGD_hook`` frees memory that its callback, on another stream, has still to read. On CUDA the callback waits
+    for the device first; here the stream that may get the memory does."""
+    for name in ("powerSGD_hook", "batched_powerSGD_hook"):
+        setattr(module, name, _waiting(getattr(module, name)))
+
+
+def _waiting(original: Any) -> Any:
+    @functools.wraps(original)
+    def hook(state: Any, bucket: Any) -> Any:
+        future = original(state, bucket)
+        if bucket.buffer().device.type == _DEVICE:
+            future.wait()
+        return future
+
+    return hook
+
+
+def reduce_gradients_of_gathered(module: ModuleType) -> None:
+    """``torch.distributed.nn.functional``: the gradient of ``_all_gather_base`` is a reduce_scatter of NCCL or XCCL."""
+    function = module._AllGatherBase
+    original = function.backward
+
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        if gradient.device.type != _DEVICE:
+            return original(ctx, gradient)
+        size = torch.distributed.get_world_size(ctx.group)
+        own = gradient.new_empty(gradient.size(0) // size, *gradient.shape[1:])
+        torch.distributed.reduce_scatter_tensor(own, gradient.contiguous(), group=ctx.group)
+        return None, own, None
+
+    function.backward = staticmethod(backward)
+
+
+def refuse_workspaces(module: ModuleType) -> None:
+    """``get_symm_mem_workspace`` of ``torch.distributed._symmetric_memory`` takes CUDA's memory, whatever the group: without
+    CUDA it fails by a class that is none."""
+    original = module.get_symm_mem_workspace
+
+    @functools.wraps(original)
+    def get_symm_mem_workspace(group_name: str, min_size: int) -> Any:
+        if not torch.cuda.is_available():
+            raise RuntimeError(f"openreg: SymmetricMemory does not support device type {_DEVICE}, only cuda")
+        return original(group_name, min_size)
+
+    module.get_symm_mem_workspace = get_symm_mem_workspace  # type: ignore[attr-defined]
