@@ -1,5 +1,7 @@
-"""What PyTorch's data parallel training does for CUDA alone, by its name. Each function is called with the module that it
-changes, when that has been imported."""
+"""What PyTorch's data parallel training does for CUDA alone, by its name.
+
+Each function is called with the module that it changes, when that has been imported.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,10 @@ def accept_bfloat16_hooks(module: ModuleType) -> None:
 
 
 def order_power_sgd(module: ModuleType) -> None:
-    """``powerSGD_hook`` frees memory that its callback, on another stream, has still to read. On CUDA the callback waits
-    for the device first; here the stream that may get the memory does."""
+    """``powerSGD_hook`` frees memory that its callback, on another stream, has still to read.
+
+    On CUDA the callback makes the host wait for the device; here the stream that may get the memory waits.
+    """
     for name in ("powerSGD_hook", "batched_powerSGD_hook"):
         setattr(module, name, _waiting(getattr(module, name)))
 
@@ -63,8 +67,7 @@ def reduce_gradients_of_gathered(module: ModuleType) -> None:
 
 
 def refuse_workspaces(module: ModuleType) -> None:
-    """``get_symm_mem_workspace`` of ``torch.distributed._symmetric_memory`` takes CUDA's memory, whatever the group: without
-    CUDA it fails by a class that is none."""
+    """``torch.distributed._symmetric_memory``: a group's workspace is CUDA's, or an error about a dummy class."""
     original = module.get_symm_mem_workspace
 
     @functools.wraps(original)

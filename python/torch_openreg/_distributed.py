@@ -93,9 +93,9 @@ def _patch_default_backends(c10d: ModuleType) -> None:
 
 
 def _patch_names_of_groups(c10d: ModuleType) -> None:
-    # A group with several backends bears the name of one: NCCL's if it is among them, else Gloo's. What PyTorch does by
-    # that name would go wrong: SyncBatchNorm avoids a collective, and DistributedDataParallel reads fields of Gloo's class
-    # from the wrapper that TORCH_DISTRIBUTED_DEBUG=DETAIL puts around it, and dies.
+    # A group with several backends bears the name of one: NCCL's if it is among them, else Gloo's. PyTorch goes by that
+    # name: SyncBatchNorm avoids a collective that Gloo lacks; DistributedDataParallel takes the wrapper that
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts around the backend for Gloo's class, and dies.
     original = c10d._new_process_group_helper
 
     @functools.wraps(original)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import torch
 import torch.distributed as dist
 
 
@@ -58,6 +59,17 @@ def run_ranks(
 def run_in_turn(rank: int, *functions: Callable[[int], Any]) -> dict[str, Any]:
     """What each function returns, by its name: one set of processes for many tests."""
     return {function.__name__: function(rank) for function in functions}
+
+
+def run_on_devices(size: int, folder: Path, *functions: Callable[[int], Any]) -> Callable[[Any], list[Any]]:
+    """Runs the functions in turn; rank r is on device r. Returns what gives the ranks' results of a function."""
+    environment = {"TORCH_OPENREG_DEVICES": str(size)}
+    results = run_ranks(run_in_turn, size, folder, choose_device, *functions, environment=environment)
+    return lambda function: [result[function.__name__] for result in results]
+
+
+def choose_device(rank: int) -> None:
+    torch.accelerator.set_device_index(rank)
 
 
 def _receive(pipe: Connection) -> Any:

@@ -1,5 +1,7 @@
-"""DistributedDataParallel: the losses are those of one process with the whole batch, on the CPU. Functions with a rank run
-in all ranks; without one, in that process."""
+"""DistributedDataParallel: the losses are those of one process with the whole batch.
+
+Functions take a rank, and run in each; or None, and run in one process on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_in_turn, run_ranks
+from ranks import run_on_devices, run_ranks
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
@@ -23,7 +25,6 @@ from training import (
     adam,
     backward,
     batches,
-    choose_device,
     loss_of,
     memory_of_training,
     model,
@@ -359,10 +360,7 @@ CHECKS = (
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.full)])
 def of(request, tmp_path_factory):
     """What a function returns in each rank. Each has a device of its own."""
-    devices = {"TORCH_OPENREG_DEVICES": "4"}
-    functions = (choose_device, *WAYS, *CHECKS)
-    results = run_ranks(run_in_turn, request.param, tmp_path_factory.mktemp("ranks"), *functions, environment=devices)
-    return lambda function: [result[function.__name__] for result in results]
+    return run_on_devices(request.param, tmp_path_factory.mktemp("ranks"), *WAYS, *CHECKS)
 
 
 @pytest.mark.parametrize("way, tolerance", WAYS.items())
@@ -398,7 +396,8 @@ def test_ranks_with_more_batches_are_told(of):
 def test_batch_norm_over_all_ranks_is_that_of_one_process(of):
     results = of(sync_batch_norm)
     of_rows, of_all = sync_batch_norm(None)
-    assert sum((rows for rows, _ in results), []) == [pytest.approx(row, rel=1e-4, abs=1e-5) for row in of_rows]
+    rows = [row for rows_of_rank, _ in results for row in rows_of_rank]
+    assert rows == [pytest.approx(row, rel=1e-4, abs=1e-5) for row in of_rows]
     for _, found in results:
         assert found == [pytest.approx(each, rel=1e-4, abs=1e-4) for each in of_all]
 

@@ -14,11 +14,6 @@ DEVICE = "openreg"
 STEPS, BATCH, WIDTH = 6, 8, 16
 
 
-def choose_device(rank: int) -> None:
-    """Each rank uses another device."""
-    torch.accelerator.set_device_index(rank)
-
-
 def model(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, WIDTH), nn.LayerNorm(WIDTH))
