@@ -1,6 +1,7 @@
 #include "distributed/work.h"
 
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/stack.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -63,6 +64,18 @@ bool WorkOccl::wait(std::chrono::milliseconds timeout) {
     backend::translate_errors([&] { backend::current_stream(what_.device.index()).synchronize(); });
   }
   return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkOccl::getFuture() {
+  const bool alike = std::ranges::all_of(outputs_, [&](const at::Tensor& output) {
+    return output.sizes() == outputs_.front().sizes();
+  });
+  if (what_.type != c10d::OpType::ALLGATHER || !alike) return future_;
+  return future_->then(
+      [](c10::ivalue::Future& done) {
+        return std::vector<at::Tensor>{at::stack(done.value().toTensorVector())};
+      },
+      future_->elementType());
 }
 
 void WorkOccl::wait_on_host(std::chrono::milliseconds timeout) const {

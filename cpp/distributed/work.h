@@ -50,7 +50,8 @@ class WorkOccl final : public c10d::Work {
   /// With a timeout the host waits, at most so long, and gets the collective's own error.
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  /// Of the outputs; those of all_gather are stacked to one, as NCCL's are.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return what_.sequence; }
 
  private:

@@ -64,12 +64,13 @@ def run_in_turn(rank: int, *functions: Callable[[int], Any]) -> dict[str, Any]:
 def run_on_devices(size: int, folder: Path, *functions: Callable[[int], Any]) -> Callable[[Any], list[Any]]:
     """Runs the functions in turn; rank r is on device r. Returns what gives the ranks' results of a function."""
     environment = {"TORCH_OPENREG_DEVICES": str(size)}
-    results = run_ranks(run_in_turn, size, folder, choose_device, *functions, environment=environment)
-    return lambda function: [result[function.__name__] for result in results]
+    results = run_ranks(_run_on_device, size, folder, functions, environment=environment)
+    return lambda function: [result[function] for result in results]
 
 
-def choose_device(rank: int) -> None:
+def _run_on_device(rank: int, functions: tuple[Callable[[int], Any], ...]) -> dict[Callable[[int], Any], Any]:
     torch.accelerator.set_device_index(rank)
+    return {function: function(rank) for function in functions}
 
 
 def _receive(pipe: Connection) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_on_devices, run_ranks
+from ranks import run_ranks
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
@@ -343,7 +343,8 @@ def memory(rank: int) -> list[tuple[int, int]]:
     return [memory_of_training(ddp(rank))]
 
 
-CHECKS = (
+IN_RANKS = (
+    *WAYS,
     collectives_without_sync,
     without_finding_unused,
     uneven,
@@ -355,12 +356,6 @@ CHECKS = (
     logged_times,
     memory,
 )
-
-
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.full)])
-def of(request, tmp_path_factory):
-    """What a function returns in each rank. Each has a device of its own."""
-    return run_on_devices(request.param, tmp_path_factory.mktemp("ranks"), *WAYS, *CHECKS)
 
 
 @pytest.mark.parametrize("way, tolerance", WAYS.items())

@@ -377,13 +377,7 @@ def memory_of_others(rank: int) -> list[tuple[int, int]]:
     ]
 
 
-CHECKS = (state, fsdp1_state, summoned, collectives_before_the_first_block, memory)
-
-
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.full)])
-def of(request, tmp_path_factory):
-    """What a function returns in each rank. Each has a device of its own."""
-    return run_on_devices(request.param, tmp_path_factory.mktemp("ranks"), *WAYS, *CHECKS)
+IN_RANKS = (*WAYS, state, fsdp1_state, summoned, collectives_before_the_first_block, memory)
 
 
 @pytest.mark.parametrize("way, tolerance", WAYS.items())

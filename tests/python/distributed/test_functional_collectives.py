@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
-from ranks import run_on_devices
 from torch.distributed import _symmetric_memory as symmetric
 
 DEVICE = "openreg"
@@ -155,18 +154,15 @@ def what_there_is(rank: int) -> tuple[Any, ...]:
     )
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.full)])
-def of(request, tmp_path_factory):
-    functions = (results, gradients, gradient_of_gathered, waits_late, refusals, what_there_is)
-    return run_on_devices(request.param, tmp_path_factory.mktemp("ranks"), *functions)
+IN_RANKS = (results, gradients, gradient_of_gathered, waits_late, refusals, what_there_is)
 
 
 @pytest.mark.parametrize("kind", [results, gradients])
 def test_results_are_those_of_gloo(of, kind):
     for found in of(kind):
-        assert {name: got for name, (got, _) in found.items()} == {
-            name: expected for name, (_, expected) in found.items()
-        }
+        assert len(found) > 10
+        for name, (got, expected) in found.items():
+            assert got == expected, name
 
 
 def test_gathered_tensors_have_a_gradient(of):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_in_turn, run_ranks
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -26,17 +25,13 @@ def tensor_parallel(rank: int) -> list[float]:
 
 
 WAYS = {zero: 1e-5, tensor_parallel: 1e-5}
-
-
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.full)])
-def losses_of_ranks(request, tmp_path_factory):
-    return run_ranks(run_in_turn, request.param, tmp_path_factory.mktemp("ranks"), *WAYS)
+IN_RANKS = tuple(WAYS)
 
 
 @pytest.mark.parametrize("way, tolerance", WAYS.items())
-def test_losses_are_those_of_one_process(losses_of_ranks, way, tolerance):
+def test_losses_are_those_of_one_process(of, way, tolerance):
     net = model()
     expected = train(net, adam(net), whole)
     assert expected[-1] < expected[0]
-    for losses in losses_of_ranks:
-        assert losses[way.__name__] == pytest.approx(expected, rel=tolerance)
+    for losses in of(way):
+        assert losses == pytest.approx(expected, rel=tolerance)

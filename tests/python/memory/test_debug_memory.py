@@ -137,6 +137,16 @@ def test_what_goes_after_the_device_was_shut_down_is_no_leak(run_debugging):
     assert result.stderr == ""
 
 
+def test_views_that_may_not_be_asked_for_their_gradient_are_no_leak(run_debugging):
+    result = run_debugging(
+        "import torch\n"
+        "y = torch.ones(4, device='openreg', requires_grad=True) * 2\n"
+        "first, second = y.split(2)\n"
+        "y.mul_(3)\n"
+    )
+    assert result.stderr == ""
+
+
 def test_a_program_without_errors_runs_as_ever(run_debugging):
     result = run_debugging(
         "import torch\n"
