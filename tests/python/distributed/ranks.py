@@ -68,6 +68,12 @@ def run_on_devices(size: int, folder: Path, *functions: Callable[[int], Any]) ->
     return lambda function: [result[function] for result in results]
 
 
+def collectives_begun() -> int:
+    """By the default group on the current device."""
+    device = torch.device("openreg", torch.accelerator.current_device_index())
+    return dist.group.WORLD._get_backend(device)._get_sequence_number_for_group()
+
+
 def _run_on_device(rank: int, functions: tuple[Callable[[int], Any], ...]) -> dict[Callable[[int], Any], Any]:
     torch.accelerator.set_device_index(rank)
     return {function: function(rank) for function in functions}

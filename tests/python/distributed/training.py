@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 DEVICE = "openreg"
 STEPS, BATCH, WIDTH = 6, 8, 16
@@ -64,6 +66,17 @@ def backward(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return loss
 
 
+def accumulate(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """The gradients of two halves; only the second one's backward pass talks to the other ranks."""
+    first, second = x.chunk(2)
+    with getattr(net, "no_sync", contextlib.nullcontext)():
+        loss = loss_of(net, first) / 2
+        loss.backward()
+    last = loss_of(net, second) / 2
+    last.backward()
+    return loss.detach() + last.detach()
+
+
 def train(
     net: nn.Module,
     optimizer: Any,
@@ -82,6 +95,43 @@ def train(
             dist.all_reduce(loss, dist.ReduceOp.AVG)
         losses.append(loss.item())
     return losses
+
+
+def sums_after_training() -> dict[str, float]:
+    """Of the parameters of blocks()."""
+    net = blocks()
+    train(net, adam(net), whole)
+    return {name: value.sum().item() for name, value in net.state_dict().items()}
+
+
+def ddp(rank: int | None, net: nn.Module | None = None, **how: Any) -> nn.Module:
+    """With several buckets for each step."""
+    net = net or model()
+    return net if rank is None else DistributedDataParallel(net.to(DEVICE), bucket_cap_mb=0.002, **how)
+
+
+def train_with_clipping(net: nn.Module, part: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
+    def update(optimizer: torch.optim.Optimizer) -> None:
+        clip = getattr(net, "clip_grad_norm_", lambda norm: nn.utils.clip_grad_norm_(net.parameters(), norm))
+        clip(0.1)
+        optimizer.step()
+
+    return train(net, torch.optim.SGD(net.parameters(), lr=1), part, update=update)
+
+
+def train_with_scaler(
+    net: nn.Module, part: Callable[[torch.Tensor], torch.Tensor], scaler: torch.amp.GradScaler
+) -> list[float]:
+    def backward(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(net, x)
+        scaler.scale(loss).backward()
+        return loss
+
+    def update(optimizer: torch.optim.Optimizer) -> None:
+        scaler.step(optimizer)
+        scaler.update()
+
+    return train(net, adam(net), part, backward=backward, update=update)
 
 
 def memory_in_use(step: Callable[[], Any]) -> tuple[int, int]:
