@@ -30,13 +30,14 @@ def accept_bfloat16_hooks(module: ModuleType) -> None:
     ddp._check_comm_hook = _check_comm_hook
 
 
-def order_power_sgd(module: ModuleType) -> None:
-    """``powerSGD_hook`` frees memory that its callback, on another stream, has still to read.
+def order_callbacks(module: ModuleType) -> None:
+    """The hooks of PowerSGD and of quantization free memory that their callbacks, on other streams, have still to read.
 
-    On CUDA the callback makes the host wait for the device; here the stream that may get the memory waits.
+    Here the stream that may get the memory waits for the callbacks. PowerSGD's makes the host wait on CUDA.
     """
-    for name in ("powerSGD_hook", "batched_powerSGD_hook"):
-        setattr(module, name, _waiting(getattr(module, name)))
+    for name in dir(module):
+        if name.endswith("_hook"):
+            setattr(module, name, _waiting(getattr(module, name)))
 
 
 def _waiting(original: Any) -> Any:

@@ -32,7 +32,8 @@ def apply() -> None:
     when_imported("torch.distributed.tensor", _register_sharding_of_attention)
     when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _register_ring_attention)
     when_imported("torch.nn.parallel.distributed", _data_parallel.accept_bfloat16_hooks)
-    when_imported("torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", _data_parallel.order_power_sgd)
+    for hooks in ("powerSGD_hook", "quantization_hooks"):
+        when_imported(f"torch.distributed.algorithms.ddp_comm_hooks.{hooks}", _data_parallel.order_callbacks)
     when_imported("torch.distributed.nn.functional", _data_parallel.reduce_gradients_of_gathered)
     when_imported("torch.distributed._symmetric_memory", _data_parallel.refuse_workspaces)
     when_imported("torch._dynamo.device_interface", _register_with_dynamo)
