@@ -49,8 +49,9 @@ def test_without_a_backend_the_device_has_occl_and_the_cpu_gloo(of):
 
 
 @pytest.mark.parametrize("backend", ["occl", "openreg:occl", "cpu:gloo,openreg:occl"])
-def test_backends_by_name(backend, tmp_path):
+def test_backends_by_name(backend, tmp_path, capfd):
     assert run_ranks(device_sum, 2, tmp_path, backend=backend) == [3, 3]
+    assert "No backend of type" not in capfd.readouterr().err
 
 
 def default_types(rank: int) -> list[str]:
