@@ -87,12 +87,13 @@ c10::CachingDeviceAllocator::DeviceStats to_torch(memory::Heap& heap) {
   const bool limited = failed.limit < capacity;
   std::ostringstream limit;
   if (limited) limit << ", of which this process may use " << size(failed.limit);
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of memory on openreg:", device,
-                   " (tried to allocate ", size(bytes), "; the device has ", size(capacity),
-                   limit.str(), ": ", size(usage.allocated), " are in use by tensors, ",
-                   size(usage.reserved - usage.allocated),
+  // Libraries that try again with a smaller batch look for " out of memory.", as in CUDA's message.
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: openreg:", device,
+                   " is out of memory. Tried to allocate ", size(bytes), "; the device has ",
+                   size(capacity), limit.str(), ": ", size(usage.allocated),
+                   " are in use by tensors, ", size(usage.reserved - usage.allocated),
                    " are cached in pieces that do not fit, ", size(failed.free),
-                   " are free). Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
+                   " are free. Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
                    limited ? " or the fraction set by set_per_process_memory_fraction" : "",
                    "; torch.openreg.memory_summary() tells more");
 }

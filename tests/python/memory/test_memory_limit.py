@@ -55,8 +55,8 @@ def out_of_memory_tells():
 def test_out_of_memory_tells_what_was_asked_what_there_is_and_what_to_try(run_alone):
     plain, with_fraction = run_alone(out_of_memory_tells, TORCH_OPENREG_MEMORY="64MiB").splitlines()
     assert plain == (
-        "openreg: out of memory on openreg:0 (tried to allocate 56.00 MiB; the device has 64.00 MiB: 20.00 MiB are in "
-        "use by tensors, 0 bytes are cached in pieces that do not fit, 44.00 MiB are free). Free tensors, use smaller "
+        "openreg: openreg:0 is out of memory. Tried to allocate 56.00 MiB; the device has 64.00 MiB: 20.00 MiB are in "
+        "use by tensors, 0 bytes are cached in pieces that do not fit, 44.00 MiB are free. Free tensors, use smaller "
         "batches, or raise TORCH_OPENREG_MEMORY; torch.openreg.memory_summary() tells more"
     )
     assert "64.00 MiB, of which this process may use 32.00 MiB: 20.00 MiB are in use" in with_fraction
