@@ -136,11 +136,13 @@ def test_the_batch_size_is_reduced_until_it_fits(run_python):
     assert 20 < int(result.stdout) <= 40
 
 
-def test_the_documented_program_learns(tmp_path):
-    launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
-    losses = [
-        float(line.split()[1]) for line in run_program(tmp_path, documented("accelerate"), *launcher).splitlines()
-    ]
+LAUNCH = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
+
+
+@pytest.mark.parametrize("launcher", [LAUNCH, ()], ids=["two processes", "one process"])
+def test_the_documented_program_learns(launcher, tmp_path):
+    report = run_program(tmp_path, documented("accelerate"), *launcher).splitlines()
+    losses = [float(line.split()[1]) for line in report]
     assert len(losses) == 8
     assert losses[-1] < losses[0] / 2
     assert (tmp_path / "checkpoint/model.safetensors").exists()

@@ -44,14 +44,12 @@ def documented_names(library: str) -> dict[str, Any]:
     return names
 
 
-def run_program(folder: Path, pieces: list[str], *launcher: str, **environment: str) -> str:
+def run_program(folder: Path, pieces: list[str], *launcher: str) -> str:
     """What a program prints that is made of the pieces."""
     program = folder / "train.py"
     program.write_text("\n".join(pieces))
     command = [sys.executable, *launcher, str(program)]
-    result = subprocess.run(
-        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=240
-    )
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
