@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <atomic>
 #include <system_error>
 #include <utility>
 
@@ -15,7 +14,7 @@ void GlooGroup::close(std::unique_ptr<GlooGroup> group) {
   if (!group) return;
   const bool idle = [&] {
     const std::lock_guard lock(group->mutex_);
-    return group->under_way_.empty();
+    return group->under_way_.empty() && group->progress_.idle();
   }();
   if (!idle) static_cast<void>(group.release());
 }
@@ -45,17 +44,25 @@ void GlooGroup::abort(const std::exception_ptr& error) {
   for (const auto& operation : all) operation->give_up(error);
 }
 
-GlooOperation::GlooOperation(const char* name, std::string sentence, GlooGroup& group, Call call,
+GlooOperation::GlooOperation(Progress::Step step, std::string sentence, GlooGroup& group, Call call,
                              Memory memory, Waits waits)
-    : StreamOperation(name),
+    : StreamOperation(step.name),
+      step_(step),
       sentence_(std::move(sentence)),
       group_(group),
       call_(std::move(call)),
       memory_(std::move(memory)),
-      waits_(waits) {}
+      waits_(waits) {
+  group_.progress().queued(step_);
+}
+
+GlooOperation::~GlooOperation() {
+  if (call_) group_.progress().dropped(step_);
+}
 
 void GlooOperation::begin() {
   const auto self = shared_from_this();
+  group_.progress().begun(step_);
   try {
     group_.add(self);
     if (waits_ == Waits::kForCall) {
@@ -84,11 +91,21 @@ void GlooOperation::begin() {
 
 void GlooOperation::watch(const Works& works) {
   // The first error is the operation's, and the last work to end ends it.
-  const auto left = std::make_shared<std::atomic<std::size_t>>(works.size());
+  struct Left {
+    std::mutex mutex;
+    std::size_t works;
+    std::exception_ptr error;
+  };
+  const auto left = std::make_shared<Left>();
+  left->works = works.size();
   for (const auto& work : works) {
     work->getFuture()->addCallback([self = shared_from_this(), left](c10::ivalue::Future& future) {
-      if (future.hasError()) self->fail(self->described(future.exception_ptr()));
-      if (left->fetch_sub(1) == 1) self->finish(nullptr);
+      {
+        const std::lock_guard lock(left->mutex);
+        if (future.hasError() && !left->error) left->error = future.exception_ptr();
+        if (--left->works > 0) return;
+      }
+      self->finish(left->error);
     });
   }
 }
@@ -103,41 +120,57 @@ void GlooOperation::wait(Works works) {
     }
   }
   works.clear();  // they refer to the group
-  finish(std::move(error));
+  finish(error);
 }
 
 void GlooOperation::skip() noexcept {
   call_ = nullptr;
   memory_.clear();
+  group_.progress().dropped(step_);
 }
 
-void GlooOperation::finish(std::exception_ptr error) {
-  if (error) fail(described(error));
+void GlooOperation::finish(const std::exception_ptr& error) {
+  if (!error || this->error()) return finish();  // it has succeeded, or was given up
+  try {
+    call_on_own_thread([self = shared_from_this(), error] {
+      self->fail(error, self->group_.progress().exchange());
+      self->finish();
+    });
+  } catch (const std::system_error&) {
+    fail(error);  // no thread to be had
+    finish();
+  }
+}
+
+void GlooOperation::finish() {
   call_ = nullptr;
   memory_.clear();
+  if (error()) {
+    group_.progress().dropped(step_);
+  } else {
+    group_.progress().ended(step_);
+  }
   group_.remove(*this);  // first: the end of the operation may end the group
-  end(this->error());
+  end(error());
 }
 
 void GlooOperation::give_up(const std::exception_ptr& error) {
-  fail(described(error));
+  fail(error);
   end(this->error());
 }
 
-void GlooOperation::fail(std::exception_ptr error) {
+void GlooOperation::fail(const std::exception_ptr& error, const std::string& others) {
+  auto described = std::make_exception_ptr(
+      c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                            sentence_ + " failed: " + backend::sentence_of(error) +
+                                (others.empty() ? "" : ". Other ranks: " + others)));
   const std::lock_guard lock(mutex_);
-  if (!error_) error_ = std::move(error);
+  if (!error_) error_ = std::move(described);
 }
 
 std::exception_ptr GlooOperation::error() const {
   const std::lock_guard lock(mutex_);
   return error_;
-}
-
-std::exception_ptr GlooOperation::described(const std::exception_ptr& error) const {
-  return std::make_exception_ptr(
-      c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
-                            sentence_ + " failed: " + backend::sentence_of(error)));
 }
 
 }  // namespace openreg::distributed

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "distributed/progress.h"
 #include "runtime/stream_operation.h"
 
 namespace openreg::distributed {
@@ -21,8 +22,12 @@ class GlooOperation;
 /// A Gloo group, and the operations that are under way in it.
 class GlooGroup {
  public:
-  explicit GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo) : gloo_(std::move(gloo)) {}
-  /// Destroys it, unless operations are under way: Gloo would wait for them, however long.
+  /// `store`, `name`, `rank`, `size`: the group's.
+  GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, c10::intrusive_ptr<c10d::Store> store,
+            std::string name, int rank, int size)
+      : gloo_(std::move(gloo)), progress_(std::move(store), std::move(name), rank, size) {}
+  /// Destroys it, unless operations are queued or under way: Gloo would wait for them, however
+  /// long.
   static void close(std::unique_ptr<GlooGroup> group);
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
@@ -30,6 +35,7 @@ class GlooGroup {
   c10d::Backend& gloo() const noexcept { return *gloo_; }
   /// Held for calls of collectives, which Gloo numbers as they come.
   std::mutex& calls() noexcept { return calls_; }
+  Progress& progress() noexcept { return progress_; }
 
   /// Throws once the group has been aborted.
   void add(const std::shared_ptr<GlooOperation>& operation);
@@ -39,6 +45,7 @@ class GlooGroup {
 
  private:
   c10::intrusive_ptr<c10d::Backend> gloo_;
+  Progress progress_;
   std::mutex calls_;
   std::mutex mutex_;
   std::unordered_set<std::shared_ptr<GlooOperation>> under_way_;
@@ -58,10 +65,11 @@ class GlooOperation final : public StreamOperation,
   /// without; or that for the call too, which may wait.
   enum class Waits { kNothing, kForWorks, kForCall };
 
-  /// `name` is static. `sentence` begins the sentence of an error.
+  /// `sentence` begins the sentence of an error.
   /// The group is not destroyed before the operation is through (GlooGroup::close()).
-  GlooOperation(const char* name, std::string sentence, GlooGroup& group, Call call, Memory memory,
-                Waits waits);
+  GlooOperation(Progress::Step step, std::string sentence, GlooGroup& group, Call call,
+                Memory memory, Waits waits);
+  ~GlooOperation() override;
 
   void begin() override;
   void skip() noexcept override;
@@ -75,11 +83,13 @@ class GlooOperation final : public StreamOperation,
  private:
   void watch(const Works& works);
   void wait(Works works);
-  /// Gloo is through with it.
-  void finish(std::exception_ptr error);
-  std::exception_ptr described(const std::exception_ptr& error) const;
-  void fail(std::exception_ptr error);
+  /// Gloo is through with it; `error`: has failed. Does not block.
+  void finish(const std::exception_ptr& error);
+  void finish();
+  /// Unless it has failed before. `others`: what other ranks report.
+  void fail(const std::exception_ptr& error, const std::string& others = "");
 
+  const Progress::Step step_;
   const std::string sentence_;
   GlooGroup& group_;
   Call call_;

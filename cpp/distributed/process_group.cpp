@@ -54,12 +54,15 @@ void ProcessGroupOccl::setTimeout(std::chrono::milliseconds timeout) {
 
 std::uint64_t ProcessGroupOccl::getSequenceNumberForGroup() {
   const std::lock_guard lock(mutex_);
-  return sequence_;
+  return collectives_;
 }
 
 GlooGroup& ProcessGroupOccl::gloo_group() {
   if (!group_) {
-    group_ = std::make_unique<GlooGroup>(make_gloo_(store_, rank_, size_, *options_));
+    auto gloo = make_gloo_(store_, rank_, size_, *options_);
+    gloo->setGroupUid(pg_uid_);  // for PyTorch's flight recorder, into which Gloo writes
+    gloo->setGroupDesc(pg_desc_);
+    group_ = std::make_unique<GlooGroup>(std::move(gloo), store_, name(), rank_, size_);
   }
   return *group_;
 }
@@ -74,10 +77,15 @@ Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Lane lane) {
   return *stream;
 }
 
+std::string ProcessGroupOccl::name() const {
+  // Groups that the program has not named are all "undefined".
+  return pg_desc_.empty() || pg_desc_ == "undefined" ? pg_uid_ : pg_desc_;
+}
+
 std::string ProcessGroupOccl::sentence(const char* name, std::uint64_t sequence) const {
   return "openreg: " + std::string(name) + " (number " + std::to_string(sequence) +
-         " of process group \"" + (pg_desc_.empty() ? pg_uid_ : pg_desc_) + "\", rank " +
-         std::to_string(rank_) + " of " + std::to_string(size_) + ")";
+         " of process group \"" + this->name() + "\", rank " + std::to_string(rank_) + " of " +
+         std::to_string(size_) + ")";
 }
 
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c10::Device device,
@@ -87,7 +95,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   const std::lock_guard lock(mutex_);
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), lane);
-  const auto sequence = ++sequence_;
+  // Collectives have the same numbers in all ranks; so do not sends and receives.
+  const auto sequence = lane.kind == Lane::kCollectives ? ++collectives_ : ++transfers_;
   auto text = sentence(what.kernel.name(), sequence);
 
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -100,8 +109,9 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   const StreamScope scope(stream);
   Staging staging(stream);
   auto call = prepare(staging);
-  part.operation = std::make_shared<GlooOperation>(what.kernel.name(), text, gloo, std::move(call),
-                                                   staging.take_memory(), what.waits);
+  part.operation =
+      std::make_shared<GlooOperation>(Progress::Step{what.kernel.name(), sequence}, text, gloo,
+                                      std::move(call), staging.take_memory(), what.waits);
   backend::translate_errors([&] { submit(stream, what.kernel, part.operation); });
   staging.finish();
   backend::translate_errors([&] {
@@ -166,9 +176,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::endCoalescing() {
   return c10::make_intrusive<WorkOccl>(
       rank_,
       WorkOccl::What{.type = c10d::OpType::COALESCED,
-                     .sequence = sequence_,
+                     .sequence = collectives_,
                      .device = device,
-                     .sentence = sentence("occl::coalesced", sequence_)},
+                     .sentence = sentence("occl::coalesced", collectives_)},
       std::exchange(coalesced_, {}), std::exchange(coalesced_outputs_, {}));
 }
 

@@ -132,6 +132,7 @@ class ProcessGroupOccl final : public c10d::Backend {
                                               const c10d::AllreduceOptions& opts);
   GlooGroup& gloo_group();
   Stream& stream(c10::DeviceIndex device, Lane lane);
+  std::string name() const;
   std::string sentence(const char* name, std::uint64_t sequence) const;
   c10::Device device_for(const c10d::BarrierOptions& opts) const;
 
@@ -142,7 +143,8 @@ class ProcessGroupOccl final : public c10d::Backend {
   std::recursive_mutex mutex_;  // a launch allocates memory, which may run the program's callbacks
   std::unique_ptr<GlooGroup> group_;
   std::map<std::pair<c10::DeviceIndex, Lane>, Stream*> streams_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t collectives_ = 0;
+  std::uint64_t transfers_ = 0;  // sends and receives
   bool coalescing_ = false;
   std::vector<WorkOccl::Part> coalesced_;
   Tensors coalesced_outputs_;

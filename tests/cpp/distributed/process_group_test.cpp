@@ -82,12 +82,14 @@ class FakeGloo final : public c10d::Backend {
 };
 
 struct Group {
-  Group()
+  explicit Group(
+      const c10::intrusive_ptr<c10d::Store>& store = c10::make_intrusive<c10d::HashStore>(),
+      int rank = 0, int size = 2, const std::string& name = "some")
       : gloo(c10::make_intrusive<FakeGloo>()),
         group(c10::make_intrusive<ProcessGroupOccl>(
-            [gloo = gloo](auto&&...) { return gloo; }, c10::make_intrusive<c10d::HashStore>(), 0, 2,
+            [gloo = gloo](auto&&...) { return gloo; }, store, rank, size,
             c10::make_intrusive<ProcessGroupOccl::GroupOptions>("occl"))) {
-    group->setGroupUid("some");
+    group->setGroupUid(name);
   }
   c10::intrusive_ptr<c10d::Work> all_reduce(const at::Tensor& tensor) const {
     std::vector<at::Tensor> tensors{tensor};
@@ -161,6 +163,90 @@ TEST(ProcessGroup, AFailureNamesCollectiveGroupAndRankAndEndsTheGroup) {
   EXPECT_NE(error_of([&] { synchronize_device(0); }), "nothing");
 }
 
+/// What streams have failed by is raised.
+void raise_all() {
+  while (error_of([] { synchronize_device(0); }) != "nothing") {
+  }
+}
+
+/// What the work failed by, when it has.
+std::string failure(const c10::intrusive_ptr<c10d::Work>& work) {
+  return error_of([&] { work->wait(std::chrono::seconds(60)); });
+}
+
+TEST(ProcessGroup, AFailureSaysWhereOtherRanksAre) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const Group first(store, 0, 4);
+  const Group second(store, 1, 4);
+  const Group third(store, 2, 4);
+  const auto x = ones();
+  first.all_reduce(x);
+  first.gloo->take().end();
+  const auto ahead = first.all_reduce(x);
+  const auto behind = second.all_reduce(x);
+  const auto also_behind = third.all_reduce(x);
+  for (const auto* group : {&first, &second, &third}) group->gloo->take().fail();
+  EXPECT_NE(failure(ahead).find("peer is gone. Other ranks: ranks 1-2: in occl::all_reduce (number "
+                                "1); rank 3: no report"),
+            std::string::npos)
+      << failure(ahead);
+  EXPECT_NE(failure(behind).find("Other ranks: rank 0: in occl::all_reduce (number 2); rank 2: in "
+                                 "occl::all_reduce (number 1); rank 3: no report"),
+            std::string::npos)
+      << failure(behind);
+  EXPECT_NE(failure(also_behind), "nothing");
+  raise_all();
+}
+
+TEST(ProcessGroup, ACollectiveThatWaitsForThatOfAnotherGroupIsReportedWithIt) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const Group other(c10::make_intrusive<c10d::HashStore>(), 1, 2, "b");
+  const Group late(store, 1, 2, "a");
+  const auto x = ones();
+  const auto first = other.all_reduce(x);
+  first->wait(kNoTimeout);
+  late.all_reduce(x);
+  other.gloo->take().fail();
+  EXPECT_NE(failure(first), "nothing");
+  raise_all();
+  const Group early(store, 0, 2, "a");
+  const auto work = early.all_reduce(x);
+  early.gloo->take().fail();
+  EXPECT_NE(failure(work).find("rank 1: before occl::all_reduce (number 1), in occl::all_reduce "
+                               "(number 1 of process group \"b\")"),
+            std::string::npos)
+      << failure(work);
+  raise_all();
+}
+
+/// A store of a machine that is out of reach.
+class DeadStore final : public c10d::Store {
+ public:
+  using Bytes = std::vector<std::uint8_t>;
+  c10::intrusive_ptr<Store> clone() override {
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+    return nullptr;
+  }
+  void set(const std::string&, const Bytes&) override {}
+  Bytes get(const std::string&) override { return {}; }
+  std::int64_t add(const std::string&, std::int64_t) override { return 0; }
+  bool deleteKey(const std::string&) override { return false; }
+  bool check(const std::vector<std::string>&) override { return false; }
+  std::int64_t getNumKeys() override { return 0; }
+  void wait(const std::vector<std::string>&) override {}
+  void wait(const std::vector<std::string>&, const std::chrono::milliseconds&) override {}
+};
+
+TEST(ProcessGroup, AStoreThatDoesNotAnswerKeepsNoFailureFromBeingRaised) {
+  const Group group(c10::make_intrusive<DeadStore>());
+  const auto work = group.all_reduce(ones());
+  group.gloo->take().fail();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_NE(failure(work).find("no reports, as the store does not answer"), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  raise_all();
+}
+
 TEST(ProcessGroup, WhatGlooThrowsFailsTheStreamOfThePeer) {
   const Group group;
   std::vector<at::Tensor> tensors{ones()};
@@ -202,6 +288,21 @@ TEST(ProcessGroup, GlooGoesWithTheGroupUnlessWorkIsUnderWay) {
   }
   EXPECT_EQ(FakeGloo::alive, before + 1);
   call.end();
+}
+
+TEST(ProcessGroup, AGroupThatGoesBeforeItsCollectiveHasBegunLeavesGlooToIt) {
+  const Group before;
+  auto x = ones();
+  before.all_reduce(x)->wait(kNoTimeout);
+  const auto gloo = [&] {
+    const Group group;
+    group.all_reduce(x)->wait(kNoTimeout);
+    return group.gloo;
+  }();
+  EXPECT_FALSE(gloo->called());
+  before.gloo->take().end();
+  gloo->take().end();
+  EXPECT_EQ(x.cpu()[0].item<float>(), 4);
 }
 
 TEST(ProcessGroup, ManyGroupsHaveCollectivesInFlightAtOnce) {

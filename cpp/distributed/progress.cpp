@@ -1,0 +1,198 @@
+#include "distributed/progress.h"
+
+#include <algorithm>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "distributed/blocking_calls.h"
+
+namespace openreg::distributed {
+
+struct Progress::Report {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank;
+  std::string text;
+};
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using Step = Progress::Step;
+
+/// The groups of the process.
+struct Registry {
+  static Registry& get() {
+    static Registry& registry = *new Registry;  // groups may outlive static objects
+    return registry;
+  }
+  std::mutex mutex;  // before those of groups
+  std::vector<Progress*> groups;
+};
+
+std::string key_of(int rank) { return "occl/report/" + std::to_string(rank); }
+
+std::string text_of(const Step& step, const std::string& group = "") {
+  return std::string(step.name) + " (number " + std::to_string(step.number) +
+         (group.empty() ? "" : " of process group \"" + group + "\"") + ")";
+}
+
+/// "rank 1", "ranks 1-3, 7"
+std::string text_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto first = i;
+    while (i + 1 < ranks.size() && ranks[i + 1] == ranks[i] + 1) ++i;
+    if (first > 0) text += ", ";
+    text += std::to_string(ranks[first]);
+    if (i > first) text += "-" + std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+/// What the other ranks report until the time is up. Throws as the store does.
+std::string read_reports(c10d::Store& store, int rank, int size) {
+  std::vector<std::string> keys;
+  for (int other = 0; other < size; ++other) keys.push_back(key_of(other));
+  try {
+    store.wait(keys, Progress::kPatience);
+  } catch (const std::exception&) {
+    // some have nothing to report; what has come is read
+  }
+  std::vector<std::pair<std::string, std::vector<int>>> found;
+  for (int other = 0; other < size; ++other) {
+    if (other == rank) continue;
+    const std::string text = store.check({keys[other]})
+                                 ? store.get_to_str(keys[other])
+                                 : "no report, so late, busy elsewhere or gone";
+    auto same = std::ranges::find(found, text, [](const auto& each) { return each.first; });
+    if (same == found.end()) same = found.insert(same, {text, {}});
+    same->second.push_back(other);
+  }
+  std::string all;
+  for (const auto& [text, ranks] : found)
+    all += (all.empty() ? "" : "; ") + text_of(ranks) + ": " + text;
+  return all;
+}
+
+/// A connection of its own: that of the program may be in use for long.
+StorePtr own(const c10d::Store& shared) {
+  auto store = const_cast<c10d::Store&>(shared).clone();
+  store->setTimeout(Progress::kPatience);
+  return store;
+}
+
+}  // namespace
+
+Progress::Progress(StorePtr store, std::string group, int rank, int size)
+    : store_(std::move(store)), group_(std::move(group)), rank_(rank), size_(size) {
+  auto& registry = Registry::get();
+  const std::lock_guard lock(registry.mutex);
+  registry.groups.push_back(this);
+}
+
+Progress::~Progress() {
+  auto& registry = Registry::get();
+  const std::lock_guard lock(registry.mutex);
+  std::erase(registry.groups, this);
+}
+
+void Progress::queued(const Step& step) {
+  const std::lock_guard lock(mutex_);
+  entries_.push_back({step});
+}
+
+void Progress::begun(const Step& step) {
+  const std::lock_guard lock(mutex_);
+  for (auto& entry : entries_) entry.begun |= entry.step == step;
+}
+
+void Progress::ended(const Step& step) {
+  const std::lock_guard lock(mutex_);
+  forget(step);
+  last_ended_ = step;
+}
+
+void Progress::dropped(const Step& step) {
+  const std::lock_guard lock(mutex_);
+  forget(step);
+}
+
+void Progress::forget(const Step& step) {
+  const auto found = std::ranges::find(entries_, step, &Entry::step);
+  if (found != entries_.end()) entries_.erase(found);
+}
+
+bool Progress::idle() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.empty();
+}
+
+std::string Progress::under_way(bool with_group) const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const auto& entry : entries_) {
+    if (!entry.begun) continue;
+    text += (text.empty() ? "in " : " and ") + text_of(entry.step, with_group ? group_ : "");
+  }
+  return text;
+}
+
+std::string Progress::describe(const std::string& elsewhere) const {
+  if (auto here = under_way(false); !here.empty()) return here;
+  const std::lock_guard lock(mutex_);
+  std::string text = "before its first operation";
+  if (!entries_.empty()) {
+    text = "before " + text_of(entries_.front().step);
+  } else if (last_ended_.name) {
+    text = "after " + text_of(last_ended_);
+  }
+  return text + (elsewhere.empty() ? "" : ", " + elsewhere);
+}
+
+// What a group has reported stays, unless it fails itself: later, operations that were under way
+// elsewhere have ended, and those that waited for them are skipped.
+std::vector<Progress::Report> Progress::new_reports() {
+  auto& registry = Registry::get();
+  const std::lock_guard lock(registry.mutex);
+  std::vector<Report> reports;
+  for (auto* const group : registry.groups) {
+    if (group->has_reported_ && group != this) continue;
+    std::string elsewhere;
+    for (const auto* const other : registry.groups) {
+      if (other == group) continue;
+      const auto there = other->under_way(true);
+      if (!there.empty()) elsewhere += (elsewhere.empty() ? "" : " and ") + there;
+    }
+    reports.push_back({group->store_, group->rank_, group->describe(elsewhere)});
+    group->has_reported_ = true;
+  }
+  return reports;
+}
+
+// On a thread that may stay behind: a store whose machine is out of reach answers after minutes.
+std::string Progress::exchange() {
+  if (size_ == 1) return "";
+  const auto answer = std::make_shared<std::promise<std::string>>();
+  auto future = answer->get_future();
+  try {
+    call_on_own_thread(
+        [answer, reports = new_reports(), store = store_, rank = rank_, size = size_] {
+          try {
+            for (const auto& report : reports)
+              own(*report.store)->set(key_of(report.rank), report.text);
+            answer->set_value(read_reports(*own(*store), rank, size));
+          } catch (const std::exception&) {
+            answer->set_value("no reports, as the store is gone");
+          }
+        });
+  } catch (const std::system_error&) {
+    return "";  // no thread to be had
+  }
+  if (future.wait_for(kPatience + std::chrono::seconds(1)) != std::future_status::ready)
+    return "no reports, as the store does not answer";
+  return future.get();
+}
+
+}  // namespace openreg::distributed

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+namespace openreg::distributed {
+
+/// How far a process group has come in this process. Nothing of it is sent until an operation
+/// fails: then the ranks tell each other by the group's store, so that the error can say where they
+/// are. Any thread may call.
+class Progress {
+ public:
+  /// An operation: its kernel's name, which is static, and its number in the group.
+  struct Step {
+    const char* name;
+    std::uint64_t number;
+    bool operator==(const Step&) const = default;
+  };
+  /// For how long a failure waits for the reports of other ranks.
+  static constexpr std::chrono::milliseconds kPatience{1000};
+
+  Progress(c10::intrusive_ptr<c10d::Store> store, std::string group, int rank, int size);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void queued(const Step& step);
+  void begun(const Step& step);
+  void ended(const Step& step);
+  /// It was queued, and will not be begun.
+  void dropped(const Step& step);
+  /// Nothing is queued, and nothing is under way.
+  bool idle() const;
+
+  /// Reports to the other ranks where this process is, in all of its groups, and returns what they
+  /// have reported: "rank 1: in occl::broadcast (number 2); ranks 2-4: no report". Blocks for
+  /// kPatience at most if the store answers, else for a second more. Empty in a group of one.
+  std::string exchange();
+
+ private:
+  struct Entry {
+    Step step;
+    bool begun = false;
+  };
+  struct Report;
+
+  void forget(const Step& step);
+  /// "in occl::send (number 2)", or nothing.
+  std::string under_way(bool with_group) const;
+  std::string describe(const std::string& elsewhere) const;
+  /// What the process has to report to its groups when an operation of this one fails.
+  std::vector<Report> new_reports();
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::string group_;
+  const int rank_;
+  const int size_;
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_;  // not ended, in the order of their launches
+  Step last_ended_{};
+  bool has_reported_ = false;  // guarded by the registry's mutex
+};
+
+}  // namespace openreg::distributed
