@@ -22,10 +22,8 @@ class GlooOperation;
 /// A Gloo group, and the operations that are under way in it.
 class GlooGroup {
  public:
-  /// `store`, `name`, `rank`, `size`: the group's.
-  GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, c10::intrusive_ptr<c10d::Store> store,
-            std::string name, int rank, int size)
-      : gloo_(std::move(gloo)), progress_(std::move(store), std::move(name), rank, size) {}
+  GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, Progress::Member member)
+      : gloo_(std::move(gloo)), progress_(std::move(member)) {}
   /// Destroys it, unless operations are queued or under way: Gloo would wait for them, however
   /// long.
   static void close(std::unique_ptr<GlooGroup> group);

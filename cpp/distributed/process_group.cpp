@@ -62,7 +62,12 @@ GlooGroup& ProcessGroupOccl::gloo_group() {
     auto gloo = make_gloo_(store_, rank_, size_, *options_);
     gloo->setGroupUid(pg_uid_);  // for PyTorch's flight recorder, into which Gloo writes
     gloo->setGroupDesc(pg_desc_);
-    group_ = std::make_unique<GlooGroup>(std::move(gloo), store_, name(), rank_, size_);
+    group_ = std::make_unique<GlooGroup>(
+        std::move(gloo), Progress::Member{.store = store_,
+                                          .group = name(),
+                                          .rank = rank_,
+                                          .size = size_,
+                                          .global_ranks = options_->global_ranks_in_group});
   }
   return *group_;
 }

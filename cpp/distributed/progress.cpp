@@ -4,6 +4,7 @@
 #include <future>
 #include <memory>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "distributed/blocking_calls.h"
@@ -38,55 +39,57 @@ std::string text_of(const Step& step, const std::string& group = "") {
          (group.empty() ? "" : " of process group \"" + group + "\"") + ")";
 }
 
-/// "rank 1", "ranks 1-3, 7"
-std::string text_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
+/// "rank 1", "ranks 1-3, 7": the group's, or the global ones of a group that has not all ranks.
+std::string text_of(const std::vector<int>& ranks, const std::vector<std::uint64_t>& global_ranks) {
+  std::vector<std::uint64_t> numbers(ranks.begin(), ranks.end());
+  const bool part = !global_ranks.empty() && global_ranks.back() + 1 != global_ranks.size();
+  if (part)
+    std::ranges::transform(ranks, numbers.begin(), [&](int i) { return global_ranks.at(i); });
+  std::string text = part ? "global rank" : "rank";
+  text += numbers.size() == 1 ? " " : "s ";
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
     const auto first = i;
-    while (i + 1 < ranks.size() && ranks[i + 1] == ranks[i] + 1) ++i;
+    while (i + 1 < numbers.size() && numbers[i + 1] == numbers[i] + 1) ++i;
     if (first > 0) text += ", ";
-    text += std::to_string(ranks[first]);
-    if (i > first) text += "-" + std::to_string(ranks[i]);
+    text += std::to_string(numbers[first]);
+    if (i > first) text += "-" + std::to_string(numbers[i]);
   }
   return text;
 }
 
 /// What the other ranks report until the time is up. Throws as the store does.
-std::string read_reports(c10d::Store& store, int rank, int size) {
+std::string read_reports(c10d::Store& store, const Progress::Member& member) {
   std::vector<std::string> keys;
-  for (int other = 0; other < size; ++other) keys.push_back(key_of(other));
-  try {
-    store.wait(keys, Progress::kPatience);
-  } catch (const std::exception&) {
-    // some have nothing to report; what has come is read
-  }
+  for (int rank = 0; rank < member.size; ++rank) keys.push_back(key_of(rank));
+  const auto end = std::chrono::steady_clock::now() + Progress::kPatience;
+  while (!store.check(keys) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   std::vector<std::pair<std::string, std::vector<int>>> found;
-  for (int other = 0; other < size; ++other) {
-    if (other == rank) continue;
-    const std::string text = store.check({keys[other]})
-                                 ? store.get_to_str(keys[other])
+  for (int rank = 0; rank < member.size; ++rank) {
+    if (rank == member.rank) continue;
+    const std::string text = store.check({keys[rank]})
+                                 ? store.get_to_str(keys[rank])
                                  : "no report, so late, busy elsewhere or gone";
     auto same = std::ranges::find(found, text, [](const auto& each) { return each.first; });
     if (same == found.end()) same = found.insert(same, {text, {}});
-    same->second.push_back(other);
+    same->second.push_back(rank);
   }
   std::string all;
   for (const auto& [text, ranks] : found)
-    all += (all.empty() ? "" : "; ") + text_of(ranks) + ": " + text;
+    all += (all.empty() ? "" : "; ") + text_of(ranks, member.global_ranks) + ": " + text;
   return all;
 }
 
 /// A connection of its own: that of the program may be in use for long.
 StorePtr own(const c10d::Store& shared) {
   auto store = const_cast<c10d::Store&>(shared).clone();
-  store->setTimeout(Progress::kPatience);
+  store->setTimeout(Progress::kStorePatience);
   return store;
 }
 
 }  // namespace
 
-Progress::Progress(StorePtr store, std::string group, int rank, int size)
-    : store_(std::move(store)), group_(std::move(group)), rank_(rank), size_(size) {
+Progress::Progress(Member member) : member_(std::move(member)) {
   auto& registry = Registry::get();
   const std::lock_guard lock(registry.mutex);
   registry.groups.push_back(this);
@@ -134,7 +137,7 @@ std::string Progress::under_way(bool with_group) const {
   std::string text;
   for (const auto& entry : entries_) {
     if (!entry.begun) continue;
-    text += (text.empty() ? "in " : " and ") + text_of(entry.step, with_group ? group_ : "");
+    text += (text.empty() ? "in " : " and ") + text_of(entry.step, with_group ? member_.group : "");
   }
   return text;
 }
@@ -165,7 +168,7 @@ std::vector<Progress::Report> Progress::new_reports() {
       const auto there = other->under_way(true);
       if (!there.empty()) elsewhere += (elsewhere.empty() ? "" : " and ") + there;
     }
-    reports.push_back({group->store_, group->rank_, group->describe(elsewhere)});
+    reports.push_back({group->member_.store, group->member_.rank, group->describe(elsewhere)});
     group->has_reported_ = true;
   }
   return reports;
@@ -173,24 +176,23 @@ std::vector<Progress::Report> Progress::new_reports() {
 
 // On a thread that may stay behind: a store whose machine is out of reach answers after minutes.
 std::string Progress::exchange() {
-  if (size_ == 1) return "";
+  if (member_.size == 1) return "";
   const auto answer = std::make_shared<std::promise<std::string>>();
   auto future = answer->get_future();
   try {
-    call_on_own_thread(
-        [answer, reports = new_reports(), store = store_, rank = rank_, size = size_] {
-          try {
-            for (const auto& report : reports)
-              own(*report.store)->set(key_of(report.rank), report.text);
-            answer->set_value(read_reports(*own(*store), rank, size));
-          } catch (const std::exception&) {
-            answer->set_value("no reports, as the store is gone");
-          }
-        });
+    call_on_own_thread([answer, reports = new_reports(), member = member_] {
+      try {
+        for (const auto& report : reports)
+          own(*report.store)->set(key_of(report.rank), report.text);
+        answer->set_value(read_reports(*own(*member.store), member));
+      } catch (const std::exception&) {
+        answer->set_value("no reports, as the store is gone");
+      }
+    });
   } catch (const std::system_error&) {
     return "";  // no thread to be had
   }
-  if (future.wait_for(kPatience + std::chrono::seconds(1)) != std::future_status::ready)
+  if (future.wait_for(kPatience + kStorePatience) != std::future_status::ready)
     return "no reports, as the store does not answer";
   return future.get();
 }

@@ -20,10 +20,20 @@ class Progress {
     std::uint64_t number;
     bool operator==(const Step&) const = default;
   };
+  /// A group, as this process sees it.
+  struct Member {
+    c10::intrusive_ptr<c10d::Store> store;
+    std::string group;
+    int rank;
+    int size;
+    std::vector<std::uint64_t> global_ranks;  // may be empty
+  };
   /// For how long a failure waits for the reports of other ranks.
   static constexpr std::chrono::milliseconds kPatience{1000};
+  /// For how long it waits for the store besides.
+  static constexpr std::chrono::milliseconds kStorePatience{3000};
 
-  Progress(c10::intrusive_ptr<c10d::Store> store, std::string group, int rank, int size);
+  explicit Progress(Member member);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -38,7 +48,8 @@ class Progress {
 
   /// Reports to the other ranks where this process is, in all of its groups, and returns what they
   /// have reported: "rank 1: in occl::broadcast (number 2); ranks 2-4: no report". Blocks for
-  /// kPatience at most if the store answers, else for a second more. Empty in a group of one.
+  /// kPatience if there are some who report nothing, and for kStorePatience more if the store does
+  /// not answer. Empty in a group of one.
   std::string exchange();
 
  private:
@@ -55,10 +66,7 @@ class Progress {
   /// What the process has to report to its groups when an operation of this one fails.
   std::vector<Report> new_reports();
 
-  const c10::intrusive_ptr<c10d::Store> store_;
-  const std::string group_;
-  const int rank_;
-  const int size_;
+  const Member member_;
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;  // not ended, in the order of their launches
   Step last_ended_{};
