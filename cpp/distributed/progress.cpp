@@ -60,6 +60,7 @@ std::string text_of(const std::vector<int>& ranks, const std::vector<std::uint64
 /// What the other ranks report until the time is up. Throws as the store does.
 std::string read_reports(c10d::Store& store, const Progress::Member& member) {
   std::vector<std::string> keys;
+  keys.reserve(static_cast<std::size_t>(member.size));
   for (int rank = 0; rank < member.size; ++rank) keys.push_back(key_of(rank));
   const auto end = std::chrono::steady_clock::now() + Progress::kPatience;
   while (!store.check(keys) && std::chrono::steady_clock::now() < end)
@@ -81,8 +82,8 @@ std::string read_reports(c10d::Store& store, const Progress::Member& member) {
 }
 
 /// A connection of its own: that of the program may be in use for long.
-StorePtr own(const c10d::Store& shared) {
-  auto store = const_cast<c10d::Store&>(shared).clone();
+StorePtr own(const StorePtr& shared) {
+  auto store = shared->clone();
   store->setTimeout(Progress::kStorePatience);
   return store;
 }
@@ -182,9 +183,8 @@ std::string Progress::exchange() {
   try {
     call_on_own_thread([answer, reports = new_reports(), member = member_] {
       try {
-        for (const auto& report : reports)
-          own(*report.store)->set(key_of(report.rank), report.text);
-        answer->set_value(read_reports(*own(*member.store), member));
+        for (const auto& report : reports) own(report.store)->set(key_of(report.rank), report.text);
+        answer->set_value(read_reports(*own(member.store), member));
       } catch (const std::exception&) {
         answer->set_value("no reports, as the store is gone");
       }

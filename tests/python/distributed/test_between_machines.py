@@ -76,3 +76,45 @@ def test_a_link_that_is_cut_raises_within_the_timeout(tmp_path):
         for rank, (message, elapsed) in enumerate(run(cut_link, made, tmp_path)):
             assert "occl::all_reduce (number " in message and f"rank {rank} of 2) failed: " in message
             assert elapsed < 10 + 5  # the timeout, and what the store is given
+
+
+def time_collectives(rank: int) -> dict[tuple[str, int], float]:
+    """Seconds of each collective, with tensors of so many bytes."""
+    size = dist.get_world_size()
+    calls = {
+        "all_reduce": lambda tensor: dist.all_reduce(tensor),
+        "all_gather": lambda tensor: dist.all_gather_into_tensor(torch.cat([tensor] * size), tensor),
+        "reduce_scatter": lambda tensor: dist.reduce_scatter_tensor(tensor.chunk(size)[0].clone(), tensor),
+        "broadcast": lambda tensor: dist.broadcast(tensor, 0),
+        "all_to_all": lambda tensor: dist.all_to_all_single(tensor.clone(), tensor),
+    }
+    times = {}
+    for number in (12, 300_000):
+        tensor = torch.ones(number, device="openreg")
+        for name, call in calls.items():
+            call(tensor)  # the ranks connect
+            dist.barrier(device_ids=[0])
+            begin = time.monotonic()
+            for _ in range(3):
+                call(tensor)
+            dist.barrier(device_ids=[0])
+            times[name, tensor.nbytes] = (time.monotonic() - begin) / 3
+    return times
+
+
+def test_collectives_cost_what_the_documentation_says(tmp_path):
+    """Its formulas, in round trips and in bytes that a rank gets; a third of the last barrier is counted too."""
+    size, delay, rate = 3, 0.02, 5e6
+    costs = {
+        "all_reduce": (2 * (size - 1), 2 * (size - 1) / size),
+        "all_gather": (size - 1, size - 1),
+        "reduce_scatter": (2 * (size - 1), 2 * (size - 1) / size),
+        "broadcast": (1, 1),
+        "all_to_all": (1, (size - 1) / size),
+    }
+    with network(size, delay=delay, rate=rate) as made:
+        for times in run(time_collectives, made, tmp_path):
+            for (name, nbytes), seconds in times.items():
+                trips, share = costs[name]
+                expected = trips * 2 * delay + share * nbytes / rate
+                assert 0.7 < seconds / expected < 2, (name, nbytes, seconds, expected)

@@ -42,9 +42,9 @@ def size(group: Any) -> int:
     return dist.get_world_size(group)
 
 
-# Every call of which rank 0 of a group cannot see the end without the others.
+# Every call that cannot end in the first rank of a group without the last.
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "broadcast": lambda group: dist.broadcast(ones(4), group_src=1, group=group, async_op=True),
+    "broadcast": lambda group: dist.broadcast(ones(4), group_src=size(group) - 1, group=group, async_op=True),
     "all_reduce": lambda group: dist.all_reduce(ones(4), group=group, async_op=True),
     "reduce": lambda group: dist.reduce(ones(4), group_dst=0, group=group, async_op=True),
     "all_gather": lambda group: dist.all_gather(of_each(group), ones(4), group=group, async_op=True),
@@ -63,11 +63,15 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         ones(4), of_each(group) if dist.get_rank(group) == 0 else None, group_dst=0, group=group, async_op=True
     ),
     "scatter": lambda group: dist.scatter(
-        ones(4), of_each(group) if dist.get_rank(group) == 1 else None, group_src=1, group=group, async_op=True
+        ones(4),
+        of_each(group) if dist.get_rank(group) == size(group) - 1 else None,
+        group_src=size(group) - 1,
+        group=group,
+        async_op=True,
     ),
     "barrier": lambda group: dist.barrier(group, device_ids=[0], async_op=True),
     "all_reduce_coalesced": coalesced,
-    "recv": lambda group: dist.irecv(ones(4), group=group, group_src=0 if dist.get_rank(group) else 1),
+    "recv": lambda group: dist.irecv(ones(4), group=group, group_src=0 if dist.get_rank(group) else size(group) - 1),
 }
 
 
@@ -133,11 +137,13 @@ def lose_a_rank(rank: int, ranks: list[int]) -> Any:
         module(ones(2, 8)).sum().backward()
     torch.accelerator.synchronize()
     loss = ddp(ones(2, 8)).sum()
-    if rank == ranks[-1]:
+    if rank != ranks[0]:
         for name, call in CALLS.items():
             call(groups[name])
-        store().set("under way", str(os.getpid()))
-        store().wait(["never"])
+        if rank == ranks[-1]:
+            store().set("under way", str(os.getpid()))
+        store().wait(["failed"])
+        return clear_failures()
     os.kill(int(store().get("under way")), signal.SIGKILL)
     begin = time.monotonic()
     found = failures(groups)
@@ -148,8 +154,7 @@ def lose_a_rank(rank: int, ranks: list[int]) -> Any:
     found["fsdp"] = failure()
     clear_failures()
     elapsed = time.monotonic() - begin
-    if rank == 0:
-        store().set("failed", "")
+    store().set("failed", "")
     return found, elapsed
 
 
@@ -240,6 +245,42 @@ def test_a_rank_that_comes_after_the_timeout_gets_an_error_as_those_that_waited(
     assert "rank 1 of 2) failed: " in message
     assert "rank 0: in occl::all_reduce (number 2)" in message
     assert elapsed < 20
+
+
+def reduce_other_sizes(rank: int) -> str:
+    dist.all_reduce(ones(1))
+    dist.all_reduce(ones(1000 + 100 * rank))
+    message = failure()
+    clear_failures()
+    return message
+
+
+@pytest.mark.full
+def test_a_rank_that_gets_more_than_it_expects_is_ended_by_gloo_and_the_others_raise(tmp_path, capfd):
+    _, message = run_ranks(reduce_other_sizes, 2, tmp_path, expect_exit={0: -signal.SIGABRT})
+    assert "occl::all_reduce (number 2 of process group" in message and "rank 0: no report" in message
+    assert "1100 vs 1000. Received data size doesn't match expected size" in capfd.readouterr().err
+
+
+def call_with_detail(rank: int) -> list[str]:
+    if rank < 2:
+        (dist.recv if rank else dist.send)(ones(2), 1 - rank)  # which the third rank does not count
+    dist.all_reduce(ones(2))
+    errors = []
+    for dtype, call in ((torch.float64, dist.all_reduce), (torch.float32, lambda tensor: dist.broadcast(tensor, 0))):
+        tensor = torch.ones(2, device=DEVICE)
+        with pytest.raises(RuntimeError) as error:
+            call(tensor.to(dtype)) if rank == 1 else dist.all_reduce(tensor)
+        errors.append(str(error.value))
+    return errors
+
+
+@pytest.mark.full
+def test_debug_detail_names_dtypes_and_collectives_that_differ(tmp_path):
+    results = run_ranks(call_with_detail, 3, tmp_path, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    for dtypes, collectives in results:
+        assert "TensorDtypes=Float" in dtypes and "TensorDtypes=Double" in dtypes
+        assert "OpType=ALLREDUCE" in collectives and "OpType=BROADCAST" in collectives
 
 
 def free_memory_in_use(rank: int) -> Any:
