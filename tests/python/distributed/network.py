@@ -49,6 +49,7 @@ class Network:
 
     def __enter__(self) -> Network:
         """Raises OSError or subprocess.CalledProcessError where namespaces are not to be had."""
+        remove_those_of_processes_that_are_gone()
         try:
             for i, namespace in enumerate(self.namespaces):
                 self._add(i, namespace)
@@ -98,6 +99,12 @@ class Network:
             while queue and queue[0][0] <= time.monotonic():
                 _, _, end, packet = heapq.heappop(queue)
                 os.write(end, packet)
+
+
+def remove_those_of_processes_that_are_gone() -> None:
+    for path in Path("/run/netns").glob("openreg-*"):
+        if not Path("/proc", path.name.split("-")[1]).exists():
+            ip("netns", "delete", path.name)
 
 
 def ip(*arguments: str) -> None:
