@@ -255,7 +255,8 @@ def first_call_between_two_of_three(rank: int) -> Any:
 
 
 def test_two_ranks_can_begin_without_the_third(tmp_path):
-    assert run_ranks(first_call_between_two_of_three, 3, tmp_path) == [None, [0.0, 0.0], None]
+    # Without Gloo for the CPU: its ranks connect at the start, and fail if one ends before all are connected.
+    assert run_ranks(first_call_between_two_of_three, 3, tmp_path, backend="occl") == [None, [0.0, 0.0], None]
 
 
 def from_any_rank(rank: int) -> Any:
