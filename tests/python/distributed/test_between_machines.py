@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from network import INTERFACE, SWITCH, Network, address, enter
 from ranks import run_ranks
-from test_parallel_training import adam, ddp, model, train
+from torch.nn.parallel import DistributedDataParallel
+from training import adam, model, rank_part, train, whole
 
 pytestmark = pytest.mark.full
 
@@ -47,11 +48,16 @@ def in_namespace(rank: int, function: Any, namespaces: list[str], *args: Any) ->
     return function(rank, *args)
 
 
+def train_ddp(rank: int) -> list[float]:
+    net = DistributedDataParallel(model().to("openreg"), bucket_cap_mb=0.002)
+    return train(net, adam(net), rank_part)
+
+
 def test_ddp_trains_over_a_link_that_is_slow_and_loses_packets(tmp_path):
     net = model()
-    expected = train(net, adam(net), lambda batch: batch)
+    expected = train(net, adam(net), whole)
     with network(2, delay=0.02, loss=0.01) as made:
-        for losses in run(ddp, made, tmp_path):
+        for losses in run(train_ddp, made, tmp_path):
             assert losses == pytest.approx(expected, rel=1e-5)
 
 
