@@ -152,6 +152,6 @@ def compare(rank: int) -> list[str]:
     return sorted(set(differ))
 
 
-@pytest.mark.parametrize("size", [2, 3, *(pytest.param(size, marks=pytest.mark.full) for size in (1, 4))])
+@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.full) for size in (1, 3, 4))])
 def test_results_are_those_of_gloo_on_cpu_tensors(size, tmp_path):
     assert run_ranks(compare, size, tmp_path) == [[]] * size
