@@ -19,8 +19,25 @@ std::atomic<bool> of_allocations{false};
 std::atomic<bool> of_frees{false};
 std::atomic<bool> with_cpp{false};
 
+std::atomic<std::string (*)(ReadStack)> around_python_stack{nullptr};
+
 memory::Context gather() {
   return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, with_cpp);
+}
+
+std::string read_python_stack() {
+  constexpr std::size_t kFrames = 12;
+  const auto traceback = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false,
+                                                          /*cpp=*/false);
+  const auto symbols = torch::symbolize({traceback.get()});
+  std::string text;
+  const auto& frames = symbols.tracebacks.at(0);
+  for (std::size_t i = 0; i < std::min(frames.size(), kFrames); ++i) {
+    const auto& frame = symbols.all_frames.at(frames[i]);
+    if (!text.empty()) text += "\n";
+    text += frame.filename + ":" + std::to_string(frame.lineno) + " in " + frame.funcname;
+  }
+  return text.empty() ? "(no Python frame: a thread of autograd's, or C++)" : text;
 }
 
 memory::Action to_action(const std::string& name) {
@@ -73,18 +90,12 @@ void record_memory_history(const HistoryRequest& request) {
 }
 
 std::string python_stack() {
-  constexpr std::size_t kFrames = 12;
-  const auto traceback = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false,
-                                                          /*cpp=*/false);
-  const auto symbols = torch::symbolize({traceback.get()});
-  std::string text;
-  const auto& frames = symbols.tracebacks.at(0);
-  for (std::size_t i = 0; i < std::min(frames.size(), kFrames); ++i) {
-    const auto& frame = symbols.all_frames.at(frames[i]);
-    if (!text.empty()) text += "\n";
-    text += frame.filename + ":" + std::to_string(frame.lineno) + " in " + frame.funcname;
-  }
-  return text.empty() ? "(no Python frame: a thread of autograd's, or C++)" : text;
+  const auto around = around_python_stack.load(std::memory_order_acquire);
+  return around ? around(&read_python_stack) : read_python_stack();
+}
+
+void install_around_python_stack(std::string (*around)(ReadStack read)) {
+  around_python_stack.store(around, std::memory_order_release);
 }
 
 memory::Context context_of_allocation() {

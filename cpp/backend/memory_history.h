@@ -35,4 +35,9 @@ memory::Context context_of_free();
 /// The calling thread's Python frames in words, innermost first, one to a line. Takes the GIL.
 std::string python_stack();
 
+/// Reading a stack runs Python, which loses an exception that is on its way while memory is freed.
+/// `around` calls `read` and keeps it (bindings).
+using ReadStack = std::string (*)();
+void install_around_python_stack(std::string (*around)(ReadStack read));
+
 }  // namespace openreg::backend

@@ -285,9 +285,17 @@ std::string metadata() {
       [](memory::Heap& heap) { return heap.history().metadata(); });
 }
 
+std::string around_python_stack(backend::ReadStack read) {
+  if (!Py_IsInitialized()) return read();
+  const nb::gil_scoped_acquire gil;  // an exception may be set while another thread has the GIL
+  const nb::error_scope keep;
+  return read();
+}
+
 }  // namespace
 
 void init_memory_snapshot(nb::module_& m) {
+  backend::install_around_python_stack(&around_python_stack);
   m.def("memory_snapshot", &snapshot, nb::arg("device").none(), nb::arg("pool").none(),
         nb::arg("include_traces"), "Of all devices and pools, or only of those given.");
   m.def("allocation_traceback", &allocation_traceback, nb::arg("address"));

@@ -23,6 +23,19 @@ def test_memory_that_nobody_wrote_is_not_a_number(run_debugging):
     )
 
 
+def test_memory_that_is_freed_while_an_exception_is_on_its_way_does_not_lose_it(run_debugging):
+    # A recomputation of checkpoint ends by an exception once it has all that the backward pass needs.
+    run_debugging(
+        "import torch\n"
+        "from torch.utils.checkpoint import checkpoint\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)).to('openreg')\n"
+        "for _ in range(20):\n"
+        "    x = torch.ones(2, 4, device='openreg', requires_grad=True)\n"
+        "    checkpoint(net, x, use_reentrant=False).sum().backward()\n"
+        "assert x.grad.isfinite().all()\n"
+    )
+
+
 def test_an_operator_that_writes_beyond_a_tensor_is_found(run_debugging):
     run_debugging(
         "import torch\n"
