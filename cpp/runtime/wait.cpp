@@ -168,7 +168,7 @@ class HostWait {
     // fence: the stream is handed over, or goes idle.
     Fence* const watched = claim.hop ? claim.hop.get() : goal_.fence().get();
     const bool may_sleep = !watched || watched->add(waiter_);
-    if (may_sleep && !goal_.reached()) sleep();
+    if (may_sleep && !goal_.reached()) sleep(claim.result == Scheduler::Claim::kRegistered);
     if (watched) watched->remove(waiter_);
     if (claim.result != Scheduler::Claim::kRegistered) return;
     reach(TestPoint::kWithdrawing);
@@ -181,8 +181,9 @@ class HostWait {
     }
   }
 
-  void sleep() {
-    if (spin_until([this] { return waiter_.woken() || goal_.reached(); })) return;
+  // What lies outside of the device takes longer than a wake, and may need this core.
+  void sleep(bool spins) {
+    if (spins && spin_until([this] { return waiter_.woken() || goal_.reached(); })) return;
     const SleepScope scope;
     while (!waiter_.woken() && !expired()) {
       waiter_.sleep(longest_sleep());
