@@ -311,6 +311,7 @@ TEST(ProcessGroup, ManyGroupsHaveCollectivesInFlightAtOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i)
     tensors.push_back(at::full({4}, double(i), at::TensorOptions(kDevice)));
+  synchronize_device(0);  // The threads' streams do not wait for this one.
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
       backend::exchange_current_stream(backend::stream_from_pool(0, Priority::kNormal));
