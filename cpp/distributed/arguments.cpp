@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "backend/device.h"
@@ -39,6 +40,11 @@ const std::vector<at::Tensor>& only(const Collective& what,
   TORCH_CHECK_VALUE(lists.size() == 1, "openreg: ", what.kernel.name(),
                     " takes one list of tensors for each rank (got ", lists.size(), ")");
   return lists.front();
+}
+
+bool same_numel(at::TensorList tensors, const at::Tensor& like) {
+  return std::ranges::all_of(
+      tensors, [&](const at::Tensor& tensor) { return tensor.numel() == like.numel(); });
 }
 
 void expect_one_for_each_rank(const Collective& what, std::size_t count, int size) {

@@ -19,6 +19,9 @@ const at::Tensor& only(const Collective& what, const std::vector<at::Tensor>& te
 const std::vector<at::Tensor>& only(const Collective& what,
                                     const std::vector<std::vector<at::Tensor>>& lists);
 
+/// Whether all have as many elements as `like`.
+bool same_numel(at::TensorList tensors, const at::Tensor& like);
+
 /// A list with as many as the group has ranks.
 void expect_one_for_each_rank(const Collective& what, std::size_t count, int size);
 void expect_as_many(const Collective& what, at::TensorList outputs, at::TensorList inputs);

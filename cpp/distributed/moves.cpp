@@ -1,7 +1,6 @@
 // What only moves elements moves bytes, so it takes all dtypes.
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "distributed/arguments.h"
@@ -102,9 +101,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs,
                     "openreg: occl::all_gather takes an output of the input's size at the rank's "
                     "own place (got ",
                     output[rank_].sizes(), " for ", input.sizes(), ")");
-  const bool alike = std::ranges::all_of(
-      output, [&](const at::Tensor& each) { return each.numel() == input.numel(); });
-  if (alike) {
+  if (same_numel(output, input)) {
     return move_bytes(kAllGather, output, inputs,
                       [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
                         TensorLists lists{to};

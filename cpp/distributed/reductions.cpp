@@ -2,7 +2,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
@@ -31,6 +30,13 @@ const Collective kReduceScatterSingle{OpType::_REDUCE_SCATTER_BASE, "occl::reduc
                                       kForWorks};
 const Collective kReduceScatterCoalesced{OpType::REDUCE_SCATTER_TENSOR_COALESCED,
                                          "occl::reduce_scatter_coalesced", kForWorks};
+
+/// The options as Gloo gets them.
+template <class Options>
+Options with_operation(Options opts, const Reduction& reduction) {
+  opts.reduceOp = reduction.op();
+  return opts;
+}
 
 at::Tensor reduced_input(Staging& staging, const at::Tensor& tensor, const Reduction& reduction) {
   auto input = staging.input(tensor, reduction.dtype());
@@ -79,9 +85,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::reduce_tensors(const Collective& 
     std::vector<std::pair<at::Tensor, c10d::AllreduceOptions>> calls;
     for (const auto& tensor : tensors) {
       const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);
-      auto options = opts;
-      options.reduceOp = reduction.op();
-      calls.emplace_back(host_view(reduced_in_out(staging, tensor, reduction)), options);
+      calls.emplace_back(host_view(reduced_in_out(staging, tensor, reduction)),
+                         with_operation(opts, reduction));
     }
     return [calls](c10d::Backend& gloo) {
       Works works;
@@ -106,8 +111,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allreduce(Tensors& tensors,
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allreduce_sparse(
     Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const auto& what = kAllReduceSparse;
-  auto& tensor = tensors.at(0);
-  static_cast<void>(only(what, tensors));
+  const auto& tensor = only(what, tensors);
   TORCH_CHECK_VALUE(
       tensor.layout() == at::kSparse && tensor.device().type() == backend::kDeviceType,
       "openreg: ", what.kernel.name(), " takes an openreg tensor in COO layout (got one on ",
@@ -147,9 +151,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce(Tensors& tensors,
     auto own = opts.rootRank == rank_
                    ? reduced_in_out(staging, tensor, reduction)
                    : staging.input(reduced_input(staging, tensor, reduction).clone());
-    auto options = opts;
-    options.reduceOp = reduction.op();
-    return [view = host_view(own), options](c10d::Backend& gloo) -> Works {
+    return [view = host_view(own),
+            options = with_operation(opts, reduction)](c10d::Backend& gloo) -> Works {
       Tensors list{view};
       return {gloo.reduce(list, options)};
     };
@@ -173,19 +176,16 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter(
                   Tensors from;
                   for (const auto& each : input)
                     from.push_back(reduced_input(staging, each, reduction));
-                  if (std::ranges::all_of(input, [&](const at::Tensor& each) {
-                        return each.numel() == output.numel();
-                      })) {
+                  if (same_numel(input, output)) {
                     Tensors views;
                     for (const auto& each : from) views.push_back(host_view(each));
-                    auto options = opts;
-                    options.reduceOp = reduction.op();
-                    return [to = host_view(reduced_output(staging, output, reduction)), views,
-                            options](c10d::Backend& gloo) -> Works {
-                      Tensors to_list{to};
-                      std::vector<Tensors> from_lists{views};
-                      return {gloo.reduce_scatter(to_list, from_lists, options)};
-                    };
+                    return
+                        [to = host_view(reduced_output(staging, output, reduction)), views,
+                         options = with_operation(opts, reduction)](c10d::Backend& gloo) -> Works {
+                          Tensors to_list{to};
+                          std::vector<Tensors> from_lists{views};
+                          return {gloo.reduce_scatter(to_list, from_lists, options)};
+                        };
                   }
                   // A reduction to each rank, in memory that Gloo may use.
                   Tensors views;
@@ -232,12 +232,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter_tensor_coalesced
     std::vector<One> calls;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Reduction reduction(opts.reduceOp, inputs[i].scalar_type(), size_);
-      auto options = opts;
-      options.reduceOp = reduction.op();
       // Gloo cuts along the first dimension.
       calls.push_back({host_view(reduced_output(staging, outputs[i], reduction)).view({-1}),
                        host_view(reduced_input(staging, inputs[i], reduction)).view({-1}),
-                       options});
+                       with_operation(opts, reduction)});
     }
     return [calls](c10d::Backend& gloo) mutable {
       Works works;

@@ -22,7 +22,7 @@ class BriefRun {
   static BriefRun* current() noexcept { return current_; }
 
   void add(Strand& strand) noexcept { owned_.push_back(strand); }
-  void add(Strands parked) noexcept { scheduler_.take_parked(std::move(parked), owned_); }
+  void add(Strands parked) noexcept { scheduler_.unpark(std::move(parked), &owned_); }
   void run() {
     while (Strand* const strand = owned_.pop_front()) run(*strand);
   }

@@ -107,27 +107,18 @@ void Scheduler::set_parked(Strand& strand, Fence& fence) {
   count(g_counters.parks);
 }
 
-void Scheduler::unpark(IntrusiveList<Strand, &Strand::link> strands) {
+void Scheduler::unpark(IntrusiveList<Strand, &Strand::link> strands,
+                       IntrusiveList<Strand, &Strand::link>* owned) {
   Transition transition(*this);
   while (Strand* const strand = strands.pop_front()) {
     assert(is(*strand, Strand::State::kParked));
     strand->parked_on = nullptr;
-    make_runnable(*strand, transition);
-  }
-}
-
-void Scheduler::take_parked(IntrusiveList<Strand, &Strand::link> strands,
-                            IntrusiveList<Strand, &Strand::link>& owned) {
-  Transition transition(*this);
-  while (Strand* const strand = strands.pop_front()) {
-    assert(is(*strand, Strand::State::kParked));
-    strand->parked_on = nullptr;
-    if (!strand->helpers.empty()) {
+    if (owned && strand->helpers.empty()) {
+      strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
+      owned->push_back(*strand);
+    } else {
       make_runnable(*strand, transition);
-      continue;
     }
-    strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
-    owned.push_back(*strand);
   }
 }
 

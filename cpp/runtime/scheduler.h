@@ -56,12 +56,11 @@ class Scheduler {
   bool hand_over(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
   /// Owner, with the fence's mutex: the stream waits for the fence.
   void set_parked(Strand& strand, Fence& fence) OPENREG_EXCLUDES(scheduler_mutex);
-  /// The fence has fired. Without its mutex.
-  void unpark(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
-
-  /// The same, and the caller owns those of them that no host waits for; they go to `owned`.
-  void take_parked(IntrusiveList<Strand, &Strand::link> strands,
-                   IntrusiveList<Strand, &Strand::link>& owned) OPENREG_EXCLUDES(scheduler_mutex);
+  /// The fence has fired. Without its mutex. With `owned`, streams that no host waits for go there,
+  /// and are the caller's to run.
+  void unpark(IntrusiveList<Strand, &Strand::link> strands,
+              IntrusiveList<Strand, &Strand::link>* owned = nullptr)
+      OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Where a host that waits got to, along the chain of fences that begins at its goal's stream.
   struct Claim {

@@ -60,7 +60,7 @@ struct Strand final : Stream {
   /// Owner, and something is published: the kind of engine for the next command, if it matters.
   std::optional<EngineKind> next_engine() noexcept;
 
-  /// The same: the next command is run by the thread that submits it, if the stream is idle.
+  /// The same: whether the next command is brief (brief_run.h).
   bool next_is_brief() noexcept { return is_brief(reader.front(spare)); }
 
   /// Runner: the commands from here on are skipped. The first failure is kept.

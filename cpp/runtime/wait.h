@@ -38,8 +38,8 @@ class Goal {
 /// down.
 void wait_for(const Goal& goal);
 
-/// The same, asleep: others run the commands. False: `deadline` was reached first.
 using Deadline = std::chrono::steady_clock::time_point;
+/// The same, asleep: others run the commands. False: `deadline` was reached first.
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline = std::nullopt);
 
 /// Waits for all that was submitted to the stream before the call.
