@@ -124,13 +124,13 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to(DEVICE)
 
 
-def lose_a_rank(rank: int, ranks: list[int]) -> Any:
+def lose_a_rank(rank: int, ranks: list[int], timeout: timedelta) -> Any:
     """The last of `ranks` is killed while it is in a collective of each kind and in a step of DDP."""
-    groups = groups_that_have_met(CALLS, ranks)
+    groups = groups_that_have_met(CALLS, ranks, timeout=timeout)
     if rank not in ranks:
         store().wait(["failed"])
         return None
-    steps = groups_that_have_met(["ddp", "fsdp"], ranks, use_local_synchronization=True)
+    steps = groups_that_have_met(["ddp", "fsdp"], ranks, timeout=timeout, use_local_synchronization=True)
     ddp = DistributedDataParallel(net(), process_group=steps["ddp"])
     fsdp = fully_shard(net(), mesh=dist.DeviceMesh.from_group(steps["fsdp"], DEVICE))
     for module in (ddp, fsdp):
@@ -166,14 +166,17 @@ def check_loss(found: dict[str, str], group_rank: str, gone: str) -> None:
 
 
 def test_a_rank_that_is_killed_fails_every_kind_of_collective_and_step_of_the_others(tmp_path):
-    (found, elapsed), _ = run_ranks(lose_a_rank, 2, tmp_path, [0, 1], expect_exit={1: -9})
+    timeout = timedelta(seconds=60)
+    (found, elapsed), _ = run_ranks(lose_a_rank, 2, tmp_path, [0, 1], timeout, expect_exit={1: -9})
     check_loss(found, "rank 0 of 2", "rank 1")
-    assert elapsed < 25  # less than the timeout
+    assert elapsed < 25  # well before the timeout
 
 
 @pytest.mark.full
 def test_a_rank_of_a_part_of_the_ranks_is_killed(tmp_path):
-    results = run_ranks(lose_a_rank, 4, tmp_path, [1, 2, 3], expect_exit={3: -9})
+    # A rank that waits for another survivor is not told by its connections: the timeout ends that.
+    timeout = timedelta(seconds=10)
+    results = run_ranks(lose_a_rank, 4, tmp_path, [1, 2, 3], timeout, expect_exit={3: -9})
     assert results[0] is None
     check_loss(results[1][0], "rank 0 of 3", "global ranks? (2-)?3")
 
