@@ -44,11 +44,12 @@ void GlooGroup::abort(const std::exception_ptr& error) {
   for (const auto& operation : all) operation->give_up(error);
 }
 
-GlooOperation::GlooOperation(Progress::Step step, std::string sentence, GlooGroup& group, Call call,
-                             Memory memory, Waits waits)
+GlooOperation::GlooOperation(const Progress::Step& step,
+                             std::shared_ptr<const Progress::Member> member, GlooGroup& group,
+                             Call call, Memory memory, Waits waits)
     : StreamOperation(step.name),
       step_(step),
-      sentence_(std::move(sentence)),
+      member_(std::move(member)),
       group_(group),
       call_(std::move(call)),
       memory_(std::move(memory)),
@@ -162,7 +163,7 @@ void GlooOperation::give_up(const std::exception_ptr& error) {
 void GlooOperation::fail(const std::exception_ptr& error, const std::string& others) {
   auto described = std::make_exception_ptr(
       c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
-                            sentence_ + " failed: " + backend::sentence_of(error) +
+                            member_->sentence(step_) + " failed: " + backend::sentence_of(error) +
                                 (others.empty() ? "" : ". Other ranks: " + others)));
   const std::lock_guard lock(mutex_);
   if (!error_) error_ = std::move(described);

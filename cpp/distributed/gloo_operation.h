@@ -22,7 +22,7 @@ class GlooOperation;
 /// A Gloo group, and the operations that are under way in it.
 class GlooGroup {
  public:
-  GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, Progress::Member member)
+  GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<const Progress::Member> member)
       : gloo_(std::move(gloo)), progress_(std::move(member)) {}
   /// Destroys it, unless operations are queued or under way: Gloo would wait for them, however
   /// long.
@@ -63,10 +63,10 @@ class GlooOperation final : public StreamOperation,
   /// without; or that for the call too, which may wait.
   enum class Waits { kNothing, kForWorks, kForCall };
 
-  /// `sentence` begins the sentence of an error.
-  /// The group is not destroyed before the operation is through (GlooGroup::close()).
-  GlooOperation(Progress::Step step, std::string sentence, GlooGroup& group, Call call,
-                Memory memory, Waits waits);
+  /// `member`: the group's. The group is not destroyed before the operation is through
+  /// (GlooGroup::close()).
+  GlooOperation(const Progress::Step& step, std::shared_ptr<const Progress::Member> member,
+                GlooGroup& group, Call call, Memory memory, Waits waits);
   ~GlooOperation() override;
 
   void begin() override;
@@ -88,7 +88,7 @@ class GlooOperation final : public StreamOperation,
   void fail(const std::exception_ptr& error, const std::string& others = "");
 
   const Progress::Step step_;
-  const std::string sentence_;
+  const std::shared_ptr<const Progress::Member> member_;
   GlooGroup& group_;
   Call call_;
   Memory memory_;

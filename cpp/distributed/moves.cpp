@@ -72,7 +72,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::move_bytes(const Collective& what
         for (const auto& each : to) to_bytes.push_back(host_bytes(staging.output(each)));
         Tensors from_bytes;
         for (const auto& each : from) from_bytes.push_back(host_bytes(staging.input(each)));
-        return [call = std::move(call), to_bytes, from_bytes](c10d::Backend& gloo) mutable {
+        return [call = std::move(call), to_bytes = std::move(to_bytes),
+                from_bytes = std::move(from_bytes)](c10d::Backend& gloo) mutable {
           return call(gloo, to_bytes, from_bytes);
         };
       },

@@ -62,12 +62,7 @@ GlooGroup& ProcessGroupOccl::gloo_group() {
     auto gloo = make_gloo_(store_, rank_, size_, *options_);
     gloo->setGroupUid(pg_uid_);  // for PyTorch's flight recorder, into which Gloo writes
     gloo->setGroupDesc(pg_desc_);
-    group_ = std::make_unique<GlooGroup>(
-        std::move(gloo), Progress::Member{.store = store_,
-                                          .group = name(),
-                                          .rank = rank_,
-                                          .size = size_,
-                                          .global_ranks = options_->global_ranks_in_group});
+    group_ = std::make_unique<GlooGroup>(std::move(gloo), member());
   }
   return *group_;
 }
@@ -82,15 +77,19 @@ Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Lane lane) {
   return *stream;
 }
 
-std::string ProcessGroupOccl::name() const {
-  // Groups that the program has not named are all "undefined".
-  return pg_desc_.empty() || pg_desc_ == "undefined" ? pg_uid_ : pg_desc_;
-}
-
-std::string ProcessGroupOccl::sentence(const char* name, std::uint64_t sequence) const {
-  return "openreg: " + std::string(name) + " (number " + std::to_string(sequence) +
-         " of process group \"" + this->name() + "\", rank " + std::to_string(rank_) + " of " +
-         std::to_string(size_) + ")";
+// Made with the first operation: PyTorch names a group after it has made it.
+const std::shared_ptr<const Progress::Member>& ProcessGroupOccl::member() {
+  if (!member_) {
+    // Groups that the program has not named are all "undefined".
+    const bool named = !pg_desc_.empty() && pg_desc_ != "undefined";
+    member_ = std::make_shared<const Progress::Member>(
+        Progress::Member{.store = store_,
+                         .group = named ? pg_desc_ : pg_uid_,
+                         .rank = rank_,
+                         .size = size_,
+                         .global_ranks = options_->global_ranks_in_group});
+  }
+  return member_;
 }
 
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c10::Device device,
@@ -101,8 +100,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), lane);
   // Collectives have the same numbers in all ranks; so do not sends and receives.
-  const auto sequence = lane.kind == Lane::kCollectives ? ++collectives_ : ++transfers_;
-  auto text = sentence(what.kernel.name(), sequence);
+  const Progress::Step step{what.kernel.name(),
+                            lane.kind == Lane::kCollectives ? ++collectives_ : ++transfers_};
 
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   WorkOccl::Part part;
@@ -114,9 +113,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   const StreamScope scope(stream);
   Staging staging(stream);
   auto call = prepare(staging);
-  part.operation =
-      std::make_shared<GlooOperation>(Progress::Step{what.kernel.name(), sequence}, text, gloo,
-                                      std::move(call), staging.take_memory(), what.waits);
+  part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
+                                                   staging.take_memory(), what.waits);
   backend::translate_errors([&] { submit(stream, what.kernel, part.operation); });
   staging.finish();
   backend::translate_errors([&] {
@@ -130,9 +128,9 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   }
   return c10::make_intrusive<WorkOccl>(rank_,
                                        WorkOccl::What{.type = what.type,
-                                                      .sequence = sequence,
+                                                      .step = step,
+                                                      .member = member(),
                                                       .device = device,
-                                                      .sentence = std::move(text),
                                                       .host_waits = host_waits},
                                        std::vector<WorkOccl::Part>{std::move(part)},
                                        std::move(outputs));
@@ -178,13 +176,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::endCoalescing() {
   backend::translate_errors([&] {
     for (const auto& part : coalesced_) part.end->wait(stream);
   });
-  return c10::make_intrusive<WorkOccl>(
-      rank_,
-      WorkOccl::What{.type = c10d::OpType::COALESCED,
-                     .sequence = collectives_,
-                     .device = device,
-                     .sentence = sentence("occl::coalesced", collectives_)},
-      std::exchange(coalesced_, {}), std::exchange(coalesced_outputs_, {}));
+  return c10::make_intrusive<WorkOccl>(rank_,
+                                       WorkOccl::What{.type = c10d::OpType::COALESCED,
+                                                      .step = {"occl::coalesced", collectives_},
+                                                      .member = member(),
+                                                      .device = device},
+                                       std::exchange(coalesced_, {}),
+                                       std::exchange(coalesced_outputs_, {}));
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroupOccl::split(

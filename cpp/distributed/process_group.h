@@ -132,8 +132,7 @@ class ProcessGroupOccl final : public c10d::Backend {
                                               const c10d::AllreduceOptions& opts);
   GlooGroup& gloo_group();
   Stream& stream(c10::DeviceIndex device, Lane lane);
-  std::string name() const;
-  std::string sentence(const char* name, std::uint64_t sequence) const;
+  const std::shared_ptr<const Progress::Member>& member();
   c10::Device device_for(const c10d::BarrierOptions& opts) const;
 
   const MakeGloo make_gloo_;
@@ -141,6 +140,7 @@ class ProcessGroupOccl final : public c10d::Backend {
   const c10::intrusive_ptr<Options> options_;
 
   std::recursive_mutex mutex_;  // a launch allocates memory, which may run the program's callbacks
+  std::shared_ptr<const Progress::Member> member_;
   std::unique_ptr<GlooGroup> group_;
   std::map<std::pair<c10::DeviceIndex, Lane>, Stream*> streams_;
   std::uint64_t collectives_ = 0;

@@ -90,7 +90,13 @@ StorePtr own(const StorePtr& shared) {
 
 }  // namespace
 
-Progress::Progress(Member member) : member_(std::move(member)) {
+std::string Progress::Member::sentence(const Step& step) const {
+  return "openreg: " + std::string(step.name) + " (number " + std::to_string(step.number) +
+         " of process group \"" + group + "\", rank " + std::to_string(rank) + " of " +
+         std::to_string(size) + ")";
+}
+
+Progress::Progress(std::shared_ptr<const Member> member) : member_(std::move(member)) {
   auto& registry = Registry::get();
   const std::lock_guard lock(registry.mutex);
   registry.groups.push_back(this);
@@ -138,7 +144,8 @@ std::string Progress::under_way(bool with_group) const {
   std::string text;
   for (const auto& entry : entries_) {
     if (!entry.begun) continue;
-    text += (text.empty() ? "in " : " and ") + text_of(entry.step, with_group ? member_.group : "");
+    text +=
+        (text.empty() ? "in " : " and ") + text_of(entry.step, with_group ? member_->group : "");
   }
   return text;
 }
@@ -169,7 +176,7 @@ std::vector<Progress::Report> Progress::new_reports() {
       const auto there = other->under_way(true);
       if (!there.empty()) elsewhere += (elsewhere.empty() ? "" : " and ") + there;
     }
-    reports.push_back({group->member_.store, group->member_.rank, group->describe(elsewhere)});
+    reports.push_back({group->member_->store, group->member_->rank, group->describe(elsewhere)});
     group->has_reported_ = true;
   }
   return reports;
@@ -177,14 +184,14 @@ std::vector<Progress::Report> Progress::new_reports() {
 
 // On a thread that may stay behind: a store whose machine is out of reach answers after minutes.
 std::string Progress::exchange() {
-  if (member_.size == 1) return "";
+  if (member_->size == 1) return "";
   const auto answer = std::make_shared<std::promise<std::string>>();
   auto future = answer->get_future();
   try {
     call_on_own_thread([answer, reports = new_reports(), member = member_] {
       try {
         for (const auto& report : reports) own(report.store)->set(key_of(report.rank), report.text);
-        answer->set_value(read_reports(*own(member.store), member));
+        answer->set_value(read_reports(*own(member->store), *member));
       } catch (const std::exception&) {
         answer->set_value("no reports, as the store is gone");
       }

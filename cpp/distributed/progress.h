@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -27,13 +28,16 @@ class Progress {
     int rank;
     int size;
     std::vector<std::uint64_t> global_ranks;  // may be empty
+
+    /// "openreg: occl::send (number 2 of process group "some", rank 0 of 2)": begins an error.
+    std::string sentence(const Step& step) const;
   };
   /// For how long a failure waits for the reports of other ranks.
   static constexpr std::chrono::milliseconds kPatience{1000};
   /// For how long it waits for the store besides.
   static constexpr std::chrono::milliseconds kStorePatience{3000};
 
-  explicit Progress(Member member);
+  explicit Progress(std::shared_ptr<const Member> member);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -66,7 +70,7 @@ class Progress {
   /// What the process has to report to its groups when an operation of this one fails.
   std::vector<Report> new_reports();
 
-  const Member member_;
+  const std::shared_ptr<const Member> member_;
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;  // not ended, in the order of their launches
   Step last_ended_{};

@@ -88,7 +88,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::reduce_tensors(const Collective& 
       calls.emplace_back(host_view(reduced_in_out(staging, tensor, reduction)),
                          with_operation(opts, reduction));
     }
-    return [calls](c10d::Backend& gloo) {
+    return [calls = std::move(calls)](c10d::Backend& gloo) {
       Works works;
       for (const auto& [view, options] : calls) {
         Tensors list{view};

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "backend/exception.h"
@@ -18,11 +19,23 @@ c10::DistBackendError error_of(const std::string& sentence) {
   return {{"WorkOccl", __FILE__, static_cast<std::uint32_t>(__LINE__)}, sentence};
 }
 
+/// Saves the future a search in its value. Nothing if one has other storages than its own, as a
+/// sparse tensor.
+std::optional<std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>> storages_of(
+    const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
+  for (const auto& tensor : tensors) {
+    if (!tensor.has_storage()) return std::nullopt;
+    storages.push_back(tensor.storage().getWeakStorageImpl());
+  }
+  return storages;
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> future_of(const std::vector<at::Tensor>& outputs,
                                                   c10::Device device) {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(
-      c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{device});
-  future->markCompleted(c10::IValue(outputs));
+  static const auto& type = *new c10::TypePtr(c10::ListType::create(c10::TensorType::get()));
+  auto future = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{device});
+  future->markCompleted(c10::IValue(outputs), storages_of(outputs));
   return future;
 }
 
@@ -86,8 +99,8 @@ void WorkOccl::wait_on_host(std::chrono::milliseconds timeout) const {
     const bool ended =
         backend::translate_errors([&] { return part.end->synchronize_within(left); });
     if (!ended) {
-      throw error_of(what_.sentence + " did not end within " + std::to_string(timeout.count()) +
-                     " ms");
+      throw error_of(what_.member->sentence(what_.step) + " did not end within " +
+                     std::to_string(timeout.count()) + " ms");
     }
   }
 }

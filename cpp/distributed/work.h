@@ -28,9 +28,9 @@ class WorkOccl final : public c10d::Work {
   };
   struct What {
     c10d::OpType type;
-    std::uint64_t sequence;
+    Progress::Step step;
+    std::shared_ptr<const Progress::Member> member;
     c10::Device device;
-    std::string sentence;  // begins that of an error
     bool host_waits = false;
   };
 
@@ -52,7 +52,7 @@ class WorkOccl final : public c10d::Work {
   void abort() override;
   /// Of the outputs; those of all_gather are stacked to one, as NCCL's are.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  std::uint64_t getSequencenumber() const override { return what_.sequence; }
+  std::uint64_t getSequencenumber() const override { return what_.step.number; }
 
  private:
   void wait_on_host(std::chrono::milliseconds timeout) const;
