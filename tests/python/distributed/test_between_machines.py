@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from network import INTERFACE, SWITCH, Network, address, enter
 from ranks import run_ranks
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from training import adam, model, rank_part, train, whole
 
@@ -124,3 +126,40 @@ def test_collectives_cost_what_the_documentation_says(tmp_path):
                 trips, share = costs[name]
                 expected = trips * 2 * delay + share * nbytes / rate
                 assert 0.7 < seconds / expected < 2, (name, nbytes, seconds, expected)
+
+
+def time_backward(rank: int) -> tuple[float, float, float]:
+    """Seconds of a backward pass without communication, of its communication alone, and of both by DDP."""
+    torch.set_num_threads(1)
+    layers, width = 12, 128
+    linears = (nn.Linear(width, width, bias=False) for _ in range(layers))
+    net = nn.Sequential(*linears).to("openreg")
+    gradient = torch.zeros(width, width, device="openreg")
+    ddp = DistributedDataParallel(net, bucket_cap_mb=gradient.nbytes / 2**20)  # a bucket for each layer
+    batch = torch.randn(20000, width, device="openreg")
+
+    def seconds(step: Callable[[], Any]) -> float:
+        dist.barrier(device_ids=[0])
+        begin = time.monotonic()
+        step()
+        torch.accelerator.synchronize()
+        return time.monotonic() - begin
+
+    def all_reduce() -> None:
+        for _ in range(layers):
+            dist.all_reduce(gradient)
+
+    times = []
+    for _ in range(8):
+        with ddp.no_sync():
+            loss = ddp(batch).square().sum()
+            computing = seconds(loss.backward)
+        times.append((computing, seconds(all_reduce), seconds(ddp(batch).square().sum().backward)))
+    backward, communication, both = (statistics.median(column) for column in zip(*times[2:], strict=True))
+    return backward, communication, both
+
+
+def test_ddp_communicates_while_the_backward_pass_goes_on(tmp_path):
+    with network(2, delay=0.002) as made:
+        for backward, communication, both in run(time_backward, made, tmp_path):
+            assert both <= 0.7 * (backward + communication), (backward, communication, both)
