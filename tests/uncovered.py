@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
+AUTOGRAD = "runs on autograd's threads, which are C++'s: Python's counters do not see it"
 KILLED = "runs in processes that a signal or _exit() ends: their counters are lost"
 MEMORY = "the host's memory has run out"
 NEVER = "what is waited for is in the queue, and there before that is empty; but a mistake in this would never end"
@@ -22,8 +23,8 @@ SYSTEM = "the system refuses what it grants everywhere else"
 # alone says too little, the pattern is of two lines: of the one before, too.
 UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/": {
-        r"^[\])};,]+$": "no statement: what the compiler cleans up here after an exception",
-        r"^class \w+( final)?( : public \w+)? \{$": "no statement: a member that the compiler makes",
+        r"^[\])};,]*$": "no statement: what the compiler cleans up here after an exception",
+        r"^class \w+( final)?( : public \w+)? \{$|^/// |= delete;$": "no statement: a member that the compiler makes",
     },
     # --- Parts of statements that the compiler counts with another line
     r"^cpp/backend/allocator_settings": {r"^\", expected key:value": "the rest of a TORCH_CHECK that tests run"},
@@ -51,12 +52,21 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/bindings/autograd_threads": {r"^// No thread to be had.*\nreturn;$": SYSTEM},
     r"^cpp/bindings/errors": {r"^torch::translate_": "an operator that is written in Python fails inside of a binding"},
     r"^cpp/distributed/blocking_calls": {
-        r"start\(\);\n\} catch \(\.\.\.\) \{$|^calls_\.pop_back.*\nthrow;$": SYSTEM,
+        r"start_detached_thread.*\n\} catch \(\.\.\.\) \{$|^calls_\.pop_back.*\nthrow;$": SYSTEM,
         r"^calls_\.pop_back\(\);$": SYSTEM,
     },
-    r"^cpp/distributed/gloo_operation": {r"std::system_error|no thread to be had": SYSTEM},
+    r"^cpp/distributed/gloo_operation": {
+        r"std::system_error|no thread to be had|no thread to be had.*\nfinish\(\);$": SYSTEM
+    },
+    r"^cpp/distributed/progress": {r"std::system_error|no thread to be had": SYSTEM},
     r"^cpp/runtime/stream_operation": {
         r"^virtual void skip": "operations that need nothing of it: tests have one that does"
+    },
+    r"^python/torch_openreg/_attention": {r"^return module\._templated_ring_attention_backward\($": AUTOGRAD},
+    r"^python/torch_openreg/_data_parallel": {
+        r"^future|^if bucket|^return future$": AUTOGRAD,
+        r"^if gradient|\(ctx, gradient\)$|^size = |^own = |_tensor\(own|None, own": AUTOGRAD,
+        r"^return original\(group_name, min_size\)$": "a machine with CUDA",
     },
     r"^python/torch_openreg/_distributed": {r"^return  # then a process group": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
@@ -68,7 +78,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/runtime/command_queue": {r"^void operator\(\)\(std::byte\* arguments\)": MEMORY},
     r"^cpp/runtime/engine": {
         r"^\} catch \(const std::system_error& refused\) \{$|^error = refused\.code": SYSTEM,
-        r"^throw Error\(\"openreg: the system refuses a thread|^\"\\\", expected one more thread": SYSTEM,
+        r"^throw Error\(\"openreg: the system refuses a thread|^refused\.code.*expected one more thread": SYSTEM,
     },
     r"^cpp/runtime/failure\.cpp": {r"^\} catch .*// no memory|^std::fprintf\(stderr, \"openreg: %s failed; no": MEMORY},
     r"^cpp/runtime/fault_message": {r"": KILLED},

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -52,6 +53,7 @@ class FakeGloo final : public c10d::Backend {
                                            const c10d::AllreduceOptions&) override {
     auto work = c10::make_intrusive<FakeWork>();
     const std::lock_guard lock(mutex_);
+    if (refuses) throw std::runtime_error("cannot connect");
     calls_.push_back({tensors[0], work});
     called_.notify_all();
     return work;
@@ -59,6 +61,12 @@ class FakeGloo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>&, int, int) override {
     throw std::runtime_error("cannot send");
   }
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
+    auto work = c10::make_intrusive<FakeWork>();
+    work->future->markCompleted();
+    return work;
+  }
+  void setTimeout(std::chrono::milliseconds value) override { timeout = value; }
 
   /// The oldest call that has not been taken; waits for it.
   Call take() {
@@ -74,6 +82,8 @@ class FakeGloo final : public c10d::Backend {
   }
 
   static inline std::atomic<int> alive{0};
+  std::chrono::milliseconds timeout{0};
+  std::atomic<bool> refuses{false};
 
  private:
   std::mutex mutex_;
@@ -84,12 +94,18 @@ class FakeGloo final : public c10d::Backend {
 struct Group {
   explicit Group(
       const c10::intrusive_ptr<c10d::Store>& store = c10::make_intrusive<c10d::HashStore>(),
-      int rank = 0, int size = 2, const std::string& name = "some")
+      int rank = 0, int size = 2, const std::string& name = "some",
+      const std::vector<std::uint64_t>& global_ranks = {})
       : gloo(c10::make_intrusive<FakeGloo>()),
-        group(c10::make_intrusive<ProcessGroupOccl>(
-            [gloo = gloo](auto&&...) { return gloo; }, store, rank, size,
-            c10::make_intrusive<ProcessGroupOccl::GroupOptions>("occl"))) {
+        group(c10::make_intrusive<ProcessGroupOccl>([gloo = gloo](auto&&...) { return gloo; },
+                                                    store, rank, size, options(global_ranks))) {
     group->setGroupUid(name);
+  }
+  static c10::intrusive_ptr<ProcessGroupOccl::GroupOptions> options(
+      const std::vector<std::uint64_t>& global_ranks) {
+    auto made = c10::make_intrusive<ProcessGroupOccl::GroupOptions>("occl");
+    made->global_ranks_in_group = global_ranks;
+    return made;
   }
   c10::intrusive_ptr<c10d::Work> all_reduce(const at::Tensor& tensor) const {
     std::vector<at::Tensor> tensors{tensor};
@@ -174,6 +190,13 @@ std::string failure(const c10::intrusive_ptr<c10d::Work>& work) {
   return error_of([&] { work->wait(std::chrono::seconds(60)); });
 }
 
+/// Fails a collective of each group when all are under way.
+void fail_all(std::initializer_list<const Group*> groups) {
+  std::vector<FakeGloo::Call> calls;
+  for (const auto* group : groups) calls.push_back(group->gloo->take());
+  for (auto& call : calls) call.fail();
+}
+
 TEST(ProcessGroup, AFailureSaysWhereOtherRanksAre) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const Group first(store, 0, 4);
@@ -185,7 +208,7 @@ TEST(ProcessGroup, AFailureSaysWhereOtherRanksAre) {
   const auto ahead = first.all_reduce(x);
   const auto behind = second.all_reduce(x);
   const auto also_behind = third.all_reduce(x);
-  for (const auto* group : {&first, &second, &third}) group->gloo->take().fail();
+  fail_all({&first, &second, &third});
   EXPECT_NE(failure(ahead).find("peer is gone. Other ranks: ranks 1-2: in occl::all_reduce (number "
                                 "1); rank 3: no report"),
             std::string::npos)
@@ -195,6 +218,23 @@ TEST(ProcessGroup, AFailureSaysWhereOtherRanksAre) {
             std::string::npos)
       << failure(behind);
   EXPECT_NE(failure(also_behind), "nothing");
+  raise_all();
+}
+
+TEST(ProcessGroup, AFailureInAPartOfTheRanksNamesThoseOfTheWhole) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const std::vector<std::uint64_t> global_ranks{1, 4, 5};
+  const Group first(store, 0, 3, "part", global_ranks);
+  const Group second(store, 1, 3, "part", global_ranks);
+  const Group third(store, 2, 3, "part", global_ranks);
+  const auto x = ones();
+  const auto work = first.all_reduce(x);
+  second.all_reduce(x);
+  third.all_reduce(x);
+  fail_all({&first, &second, &third});
+  EXPECT_NE(failure(work).find("Other ranks: global ranks 4-5: in occl::all_reduce (number 1)"),
+            std::string::npos)
+      << failure(work);
   raise_all();
 }
 
@@ -219,14 +259,9 @@ TEST(ProcessGroup, ACollectiveThatWaitsForThatOfAnotherGroupIsReportedWithIt) {
   raise_all();
 }
 
-/// A store of a machine that is out of reach.
-class DeadStore final : public c10d::Store {
+class EmptyStore : public c10d::Store {
  public:
   using Bytes = std::vector<std::uint8_t>;
-  c10::intrusive_ptr<Store> clone() override {
-    std::this_thread::sleep_for(std::chrono::seconds(60));
-    return nullptr;
-  }
   void set(const std::string&, const Bytes&) override {}
   Bytes get(const std::string&) override { return {}; }
   std::int64_t add(const std::string&, std::int64_t) override { return 0; }
@@ -237,6 +272,15 @@ class DeadStore final : public c10d::Store {
   void wait(const std::vector<std::string>&, const std::chrono::milliseconds&) override {}
 };
 
+/// A store of a machine that is out of reach.
+class DeadStore final : public EmptyStore {
+ public:
+  c10::intrusive_ptr<Store> clone() override {
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+    return nullptr;
+  }
+};
+
 TEST(ProcessGroup, AStoreThatDoesNotAnswerKeepsNoFailureFromBeingRaised) {
   const Group group(c10::make_intrusive<DeadStore>());
   const auto work = group.all_reduce(ones());
@@ -245,6 +289,55 @@ TEST(ProcessGroup, AStoreThatDoesNotAnswerKeepsNoFailureFromBeingRaised) {
   EXPECT_NE(failure(work).find("no reports, as the store does not answer"), std::string::npos);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   raise_all();
+}
+
+/// A store whose machine has ended.
+class LostStore final : public EmptyStore {
+ public:
+  c10::intrusive_ptr<Store> clone() override { throw std::runtime_error("connection refused"); }
+};
+
+TEST(ProcessGroup, AStoreThatIsGoneKeepsNoFailureFromBeingRaised) {
+  const Group group(c10::make_intrusive<LostStore>());
+  const auto work = group.all_reduce(ones());
+  group.gloo->take().fail();
+  EXPECT_NE(failure(work).find("peer is gone. Other ranks: no reports, as the store is gone"),
+            std::string::npos)
+      << failure(work);
+  raise_all();
+}
+
+TEST(ProcessGroup, ACollectiveThatGlooDoesNotBeginFails) {
+  const Group group;
+  group.gloo->refuses = true;
+  const auto work = group.all_reduce(ones());
+  EXPECT_NE(failure(work).find("failed: cannot connect"), std::string::npos) << failure(work);
+  raise_all();
+}
+
+TEST(ProcessGroup, ATimeoutIsThatOfTheOptionsAndOfGloo) {
+  const Group group;
+  group.group->setTimeout(std::chrono::seconds(7));
+  EXPECT_EQ(group.group->getBackendOptions()->timeout, std::chrono::seconds(7));
+  const auto work = group.all_reduce(ones());
+  group.gloo->take().end();
+  work->wait(kNoTimeout);
+  group.group->setTimeout(std::chrono::seconds(9));
+  EXPECT_EQ(group.gloo->timeout, std::chrono::seconds(9));
+  synchronize_device(0);
+}
+
+TEST(ProcessGroup, ABarrierWaitsForTheDeviceThatItNames) {
+  const Group other;
+  other.all_reduce(ones())->wait(kNoTimeout);
+  const Group group;
+  c10d::BarrierOptions options;
+  options.device = c10::Device(backend::kDeviceType, 1);
+  const auto work = group.group->barrier(options);
+  EXPECT_TRUE(work->wait(kNoTimeout));
+  EXPECT_FALSE(backend::current_stream(0).idle());
+  other.gloo->take().end();
+  synchronize_device(0);
 }
 
 TEST(ProcessGroup, WhatGlooThrowsFailsTheStreamOfThePeer) {
