@@ -15,6 +15,7 @@ void init_memory_snapshot(nb::module_& m);
 void init_random(nb::module_& m);
 void init_host_memory(nb::module_& m);
 void init_statistics(nb::module_& m);
+void init_streams(nb::module_& m);
 void init_waits(nb::module_& m);
 
 /// What every function that can wait or take a lock is bound with: others may use the interpreter

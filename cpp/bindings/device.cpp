@@ -2,8 +2,11 @@
 
 #include <ATen/Context.h>
 #include <nanobind/stl/string.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <thread>
 
@@ -18,11 +21,24 @@ namespace openreg::bindings {
 
 namespace {
 
+// The constants are those of the GPU whose layout of random numbers the device has.
 struct DeviceProperties {
   std::string name;
   std::size_t total_memory;
   unsigned multi_processor_count;
   int engines;
+  std::string uuid;
+  int major = 9;
+  int minor = 0;
+  int warp_size = 32;
+  int max_threads_per_block = 1024;
+  int max_threads_per_multi_processor = 2048;
+  int regs_per_multiprocessor = 65536;
+  int shared_memory_per_block = 49152;
+  int shared_memory_per_multiprocessor = 233472;
+  int clock_rate = 1'000'000;  // kHz: _sleep()'s cycles
+  bool is_integrated = true;
+  bool is_multi_gpu_board = false;
 };
 
 // First use: PyTorch's own once-flag calls the backend's hooks. A forked child inherits the flag as
@@ -37,12 +53,23 @@ void initialize() {
   });
 }
 
+// Devices of different processes are different devices.
+std::string uuid_of(int device) {
+  std::array<char, 37> text{};
+  std::snprintf(text.data(), text.size(), "6f70656e-7265-6700-%04x-%012x", device & 0xffff,
+                static_cast<unsigned>(::getpid()));
+  return text.data();
+}
+
 DeviceProperties device_properties(int index) {
   initialize();
   return backend::translate_errors([index] {
-    backend::resolve_device(static_cast<c10::DeviceIndex>(index));
-    return DeviceProperties{"openreg", AddressSpace::get().capacity(),
-                            std::thread::hardware_concurrency(), settings().engines};
+    const auto device = backend::resolve_device(static_cast<c10::DeviceIndex>(index));
+    return DeviceProperties{.name = "openreg",
+                            .total_memory = AddressSpace::get().capacity(),
+                            .multi_processor_count = std::thread::hardware_concurrency(),
+                            .engines = settings().engines,
+                            .uuid = uuid_of(device)};
   });
 }
 
@@ -50,7 +77,8 @@ std::string describe(const DeviceProperties& p) {
   return "_OpenregDeviceProperties(name='" + p.name +
          "', total_memory=" + std::to_string(p.total_memory >> 20) +
          "MB, multi_processor_count=" + std::to_string(p.multi_processor_count) +
-         ", engines=" + std::to_string(p.engines) + ")";
+         ", engines=" + std::to_string(p.engines) + ", major=" + std::to_string(p.major) +
+         ", minor=" + std::to_string(p.minor) + ", uuid=" + p.uuid + ")";
 }
 
 }  // namespace
@@ -65,6 +93,26 @@ void init_device(nb::module_& m) {
           "engines", &DeviceProperties::engines,
           "Threads that run the commands of all devices (TORCH_OPENREG_ENGINES); one more makes "
           "long copies.")
+      .def_ro("uuid", &DeviceProperties::uuid, "Identifies the device and its process.")
+      .def_ro("major", &DeviceProperties::major, "Compute capability, with `minor`: 9.0.")
+      .def_ro("minor", &DeviceProperties::minor, "Compute capability, with `major`: 9.0.")
+      .def_ro("warp_size", &DeviceProperties::warp_size, "Threads in a warp.")
+      .def_ro("max_threads_per_block", &DeviceProperties::max_threads_per_block,
+              "Most threads in a block.")
+      .def_ro("max_threads_per_multi_processor", &DeviceProperties::max_threads_per_multi_processor,
+              "Most threads on a multiprocessor.")
+      .def_ro("regs_per_multiprocessor", &DeviceProperties::regs_per_multiprocessor,
+              "Registers of a multiprocessor.")
+      .def_ro("shared_memory_per_block", &DeviceProperties::shared_memory_per_block,
+              "Most shared memory of a block, in bytes.")
+      .def_ro("shared_memory_per_multiprocessor",
+              &DeviceProperties::shared_memory_per_multiprocessor,
+              "Shared memory of a multiprocessor, in bytes.")
+      .def_ro("clock_rate", &DeviceProperties::clock_rate,
+              "In kHz, of the cycles that torch.openreg._sleep() takes.")
+      .def_ro("is_integrated", &DeviceProperties::is_integrated,
+              "It shares the machine's memory: true.")
+      .def_ro("is_multi_gpu_board", &DeviceProperties::is_multi_gpu_board, "False.")
       .def("__repr__", &describe);
 
   m.def("init", &initialize, ReleaseGil(),

@@ -29,6 +29,7 @@ class OpenregInterface(DeviceInterface):
     stream = staticmethod(openreg.stream)
     current_stream = staticmethod(openreg.current_stream)
     set_stream = staticmethod(openreg.set_stream)
+    _set_stream_by_id = staticmethod(openreg._set_stream_by_id)
     synchronize = staticmethod(openreg.synchronize)
     memory_allocated = staticmethod(openreg.memory_allocated)
 
@@ -38,10 +39,6 @@ class OpenregInterface(DeviceInterface):
         set_device = staticmethod(openreg.set_device)
         current_device = staticmethod(openreg.current_device)
         get_device_properties = staticmethod(openreg.get_device_properties)
-
-    @staticmethod
-    def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
-        openreg.set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
 
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:

@@ -10,22 +10,28 @@ from typing import Any
 
 import torch
 
-from . import amp, host_memory, memory, random, statistics, streams
+from . import amp, host_memory, legacy, machine, memory, nvtx, random, statistics, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .device import (
+    _exchange_device as _exchange_device,
     _is_in_bad_fork as _is_in_bad_fork,
+    _lazy_call as _lazy_call,
     _lazy_init as _lazy_init,
+    _maybe_exchange_device as _maybe_exchange_device,
     can_device_access_peer,
     current_device,
     device,
     device_count,
     device_of,
+    get_arch_list,
     get_device_capability,
     get_device_name,
     get_device_properties,
+    get_gencode_flags,
     init,
     is_available,
     is_initialized,
+    is_tf32_supported,
     set_device,
     synchronize,
 )
@@ -35,12 +41,16 @@ from .host_memory import (
     reset_accumulated_host_memory_stats,
     reset_peak_host_memory_stats,
 )
+from .machine import clock_rate, device_memory_used, memory_usage, power_draw, temperature, utilization
 from .memory import (
     MemPool,
     caching_allocator_alloc,
     caching_allocator_delete,
+    change_current_allocator,
     empty_cache,
+    get_allocator_backend,
     get_per_process_memory_fraction,
+    list_gpu_processes,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -58,6 +68,8 @@ from .memory import (
 )
 from .random import (
     _get_generator as _get_generator,
+    _get_rng_state_offset as _get_rng_state_offset,
+    _set_rng_state_offset as _set_rng_state_offset,
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -75,32 +87,54 @@ from .statistics import (
     scheduler_stats,
     set_sync_debug_mode,
 )
-from .streams import Event, Stream, current_stream, default_stream, set_stream, stream
+from .streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    _set_stream_by_id as _set_stream_by_id,
+    _sleep as _sleep,
+    current_stream,
+    default_stream,
+    get_stream_from_external,
+    set_stream,
+    stream,
+)
 
 __all__ = [
+    "AcceleratorError",
     "Event",
+    "ExternalStream",
     "MemPool",
     "OutOfMemoryError",
     "Stream",
+    "StreamContext",
     "amp",
     "caching_allocator_alloc",
     "caching_allocator_delete",
     "can_device_access_peer",
+    "change_current_allocator",
+    "clock_rate",
     "current_device",
     "current_stream",
     "default_generators",
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
+    "get_allocator_backend",
     "get_amp_supported_dtype",
+    "get_arch_list",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_gencode_flags",
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
     "get_sync_debug_mode",
     "host_memory",
     "host_memory_stats",
@@ -110,7 +144,11 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "is_initialized",
+    "is_tf32_supported",
     "launch_stats",
+    "legacy",
+    "list_gpu_processes",
+    "machine",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -123,6 +161,9 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "memory_usage",
+    "nvtx",
+    "power_draw",
     "random",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
@@ -143,10 +184,15 @@ __all__ = [
     "stream",
     "streams",
     "synchronize",
+    "temperature",
     "use_mem_pool",
+    "utilization",
+    *legacy.TYPES,
 ]
 
+AcceleratorError = torch.AcceleratorError
 OutOfMemoryError = torch.OutOfMemoryError
+globals().update(legacy.TYPES)
 
 default_generators: tuple[torch.Generator, ...]
 _initialized: bool

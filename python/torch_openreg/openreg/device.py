@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch.accelerator._utils import _get_device_index
@@ -14,6 +14,8 @@ from .. import _C, _settings
 DeviceLike = torch.device | str | int | None
 
 log = logging.getLogger("torch_openreg")
+
+_at_first_use: list[Callable[[], object]] = []
 
 
 def is_available() -> bool:
@@ -44,10 +46,20 @@ def init() -> None:
 
 
 def _lazy_init() -> None:
-    """As `init`. PyTorch calls it before the first tensor, stream or event of the device."""
+    """As `init`. PyTorch calls it before the first tensor of the device."""
     _settings.check()
     _C.init()
     log.info("openreg is in use: %d devices", _C.device_count())
+    while _at_first_use:
+        _at_first_use.pop(0)()
+
+
+def _lazy_call(callable: Callable[[], object]) -> None:
+    """Calls `callable` now if the process has used the device, else before its first tensor."""
+    if is_initialized():
+        callable()
+    else:
+        _at_first_use.append(callable)
 
 
 def _is_in_bad_fork() -> bool:
@@ -69,6 +81,16 @@ def set_device(device: torch.device | str | int) -> None:
     index = _get_device_index(device)
     if index >= 0:
         torch.accelerator.set_device_index(index)
+
+
+def _exchange_device(device: int) -> int:
+    """Makes the device with this index current; returns the index of the one before. Negative: -1, and no change."""
+    return torch._C._accelerator_exchangeDevice(device) if device >= 0 else -1
+
+
+def _maybe_exchange_device(device: int) -> int:
+    """As `_exchange_device`. CUDA's makes no device current that has not been used; here that costs nothing."""
+    return _exchange_device(device)
 
 
 class device:
@@ -117,7 +139,12 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:
-    """Name, total_memory in bytes, multi_processor_count (cores) and engines of `device` (default: the current one)."""
+    """What `device` (default: the current one) is like.
+
+    Of the machine: ``total_memory`` in bytes, ``multi_processor_count`` (its cores), ``engines``. Of the GPU whose
+    layout of random numbers the device has: ``major``, ``minor``, ``warp_size``, ``max_threads_per_multi_processor``,
+    ``regs_per_multiprocessor`` and others that programs read.
+    """
     return _C.device_properties(_get_device_index(device, optional=True))
 
 
@@ -126,9 +153,28 @@ def get_device_name(device: DeviceLike = None) -> str:
     return get_device_properties(device).name
 
 
-def get_device_capability(device: DeviceLike = None) -> dict[str, Any]:
-    """What the device can do: ``{"supported_dtypes": {...}}``, as torch.accelerator.get_device_capability."""
-    return torch.accelerator.get_device_capability(device)
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    """The compute capability that programs written for CUDA ask for: 9.0, as a pair.
+
+    `torch.accelerator.get_device_capability` says which dtypes the device supports.
+    """
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def get_arch_list() -> list[str]:
+    """Architectures that kernels were compiled for: none, since all run on the machine's processor."""
+    return []
+
+
+def get_gencode_flags() -> str:
+    """The flags for `get_arch_list`: empty."""
+    return ""
+
+
+def is_tf32_supported() -> bool:
+    """Whether products of float32 may be computed in TF32: no, the processor has no such format."""
+    return False
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:

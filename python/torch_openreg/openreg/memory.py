@@ -1,14 +1,8 @@
-"""Memory of the device: what is in use, how much may be, pools, snapshots. As ``torch.cuda.memory``, in bytes.
-
-Of what that has, these are left out: `list_gpu_processes` and `memory_usage` (no other process can use the device);
-`caching_allocator_enable`, `caching_allocator_disabled`, `get_allocator_backend`, `change_current_allocator` and
-`CUDAPluggableAllocator` (the device has one allocator); `memory_cached`, `max_memory_cached` and
-`reset_max_memory_cached` (renamed in PyTorch 1.4); `_set_allocator_settings` (deprecated, for
-`torch._C._accelerator_setAllocatorSettings`); `_use_uvm` (no memory is shared with the host).
-"""
+"""Memory of the device: what is in use, how much may be, pools, snapshots. As ``torch.cuda.memory``, in bytes."""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,6 +13,12 @@ from torch.accelerator._utils import _get_device_index
 
 from .. import _C
 from .device import DeviceLike, _lazy_init
+from .host_memory import (
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
+    reset_accumulated_host_memory_stats,
+    reset_peak_host_memory_stats,
+)
 from .memory_history import (
     _allocation_traceback as _allocation_traceback,
     _dump_snapshot as _dump_snapshot,
@@ -37,8 +37,13 @@ __all__ = [
     "MemPool",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "change_current_allocator",
     "empty_cache",
+    "get_allocator_backend",
     "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "list_gpu_processes",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -48,8 +53,10 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
     "use_mem_pool",
@@ -164,6 +171,32 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     """Free and total memory of `device` (default: the current one). What the allocator caches is not free."""
     return torch.accelerator.get_memory_info(device)
+
+
+def list_gpu_processes(device: DeviceLike = None) -> str:
+    """For reading: which processes use `device` (default: the current one), and how much of its memory.
+
+    There is one at most: every process has devices of its own.
+    """
+    index = _get_device_index(device, optional=True)
+    free, total = torch.accelerator.get_memory_info(index)
+    if total == free:
+        return f"openreg:{index}\nno processes are running"
+    return f"openreg:{index}\nprocess {os.getpid():>10d} uses {(total - free) / 2**20:>12.3f} MB of device memory"
+
+
+def get_allocator_backend() -> str:
+    """The device's one allocator: ``"native"``, the caching one."""
+    return "native"
+
+
+def change_current_allocator(allocator: object) -> None:
+    """Refused: the device has one allocator.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError("openreg: the device's allocator cannot be replaced; a MemPool keeps memory apart")
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:

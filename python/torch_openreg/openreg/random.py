@@ -68,6 +68,20 @@ def get_rng_state(device: _Device = "openreg") -> torch.Tensor:
     return _get_generator(device).get_state()
 
 
+def _get_rng_state_offset(device: _Device = "openreg") -> int:
+    """The offset of `device`'s default generator: how far its sequence has been used."""
+    return _get_generator(device).get_offset()
+
+
+def _set_rng_state_offset(offset: int, device: _Device = "openreg") -> None:
+    """Sets the offset of `device`'s default generator, a multiple of 4.
+
+    Raises:
+        RuntimeError: it is none, or there is no such device.
+    """
+    _get_generator(device).set_offset(offset)
+
+
 def get_rng_state_all() -> list[torch.Tensor]:
     """The states of all devices' default generators, by index."""
     return [generator.get_state() for generator in default_generators()]

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import ctypes
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.accelerator._utils import _get_device_index
 
+from .. import _C
 from .device import DeviceLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1.value
 
 
 class _OfThisDevice(type):
-    """The classes below make plain torch.Stream and torch.Event objects, since PyTorch's functions refuse an event of a
-    subclass; so whether an object is one of theirs is decided by its device, whoever made it."""
+    """Whether an object is a `Stream` or an `Event` is decided by its device, whoever made it: PyTorch's own functions
+    return plain torch.Stream and torch.Event objects."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        kind = torch.Stream if issubclass(cls, torch.Stream) else torch.Event
+        kind = cls.__base__
+        if kind not in (torch.Stream, torch.Event):
+            return super().__instancecheck__(instance)
         return isinstance(instance, kind) and instance.device.type == "openreg"
 
 
@@ -32,18 +42,37 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
         RuntimeError: there is no such device.
     """
 
-    def __new__(cls, device: DeviceLike = None, priority: int = 0, **identity: int) -> torch.Stream:  # type: ignore[misc]
+    def __new__(cls, device: DeviceLike = None, priority: int = 0, **identity: int) -> Self:
+        if torch.compiler.is_compiling():  # Dynamo knows how to make a torch.Stream only
+            return torch.Stream(_torch_device(device), priority=priority)  # type: ignore[return-value]
         if identity:
-            return torch.Stream(**identity)
-        return torch.Stream(_torch_device(device), priority=priority)
+            return super().__new__(cls, **identity)
+        return super().__new__(cls, _torch_device(device), priority=priority)
+
+    @property
+    def priority(self) -> int:
+        """0, or -1 if its work goes before that of other streams."""
+        return _C.stream_priority(self.device_index, self.stream_id)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest priority and the highest: 0 and -1."""
+        return 0, -1
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        """The native handle, for functions called by ctypes."""
+        return ctypes.c_void_p(self.native_handle)  # type: ignore[attr-defined]
 
 
 class Event(torch.Event, metaclass=_OfThisDevice):
-    """A point in a stream's work that others can wait for: a torch.Event.
+    """A point in a stream's work that others can wait for: makes plain torch.Event objects, since PyTorch's functions
+    refuse those of a subclass.
 
     Args:
         enable_timing: whether `elapsed_time` may be asked (milliseconds).
-        blocking, interprocess: taken for the sake of code written for CUDA; an interprocess event is not supported.
+        blocking, interprocess, external: taken for the sake of code written for CUDA. An interprocess event is not
+            supported; `external` concerns the capture of graphs.
         device: default the current device.
     """
 
@@ -52,6 +81,7 @@ class Event(torch.Event, metaclass=_OfThisDevice):
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
+        external: bool = False,
         *,
         device: DeviceLike = None,
     ) -> torch.Event:
@@ -63,21 +93,76 @@ class Event(torch.Event, metaclass=_OfThisDevice):
         )
 
 
-def current_stream(device: DeviceLike = None) -> torch.Stream:
+class ExternalStream(Stream):
+    """The stream that has this native handle, as `torch.Stream.native_handle` gives it.
+
+    Args:
+        stream_ptr: the handle.
+        device: the stream's device; default the current one.
+
+    Raises:
+        RuntimeError: the device has no such stream.
+    """
+
+    def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> Self:
+        index = _get_device_index(device, optional=True)
+        return super().__new__(
+            cls, stream_id=_C.stream_at(index, stream_ptr), device_index=index, device_type=_DEVICE_TYPE
+        )
+
+
+def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:
+    """As `ExternalStream`."""
+    return ExternalStream(data_ptr, device)
+
+
+class StreamContext:
+    """Context manager: makes `stream` and its device current inside, restores both after; None changes nothing."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(kind, value, traceback)
+
+
+def current_stream(device: DeviceLike = None) -> Stream:
     """The calling thread's current stream on `device` (default: the current one)."""
-    return torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
+    current = torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
+    return Stream(stream_id=current.stream_id, device_index=current.device_index, device_type=current.device_type)
 
 
-def default_stream(device: DeviceLike = None) -> torch.Stream:
+def default_stream(device: DeviceLike = None) -> Stream:
     """The stream that work goes to on `device` (default: the current one) unless another is made current."""
-    current = current_stream(device)
-    return torch.Stream(stream_id=0, device_index=current.device_index, device_type=current.device_type)
+    current = torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
+    return Stream(stream_id=0, device_index=current.device_index, device_type=current.device_type)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
     """Makes `stream` current, and its device; None changes nothing."""
     if stream is not None:
         torch.accelerator.set_stream(stream)
+
+
+def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+    """Makes the stream with this id current, and its device."""
+    set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+
+
+def _sleep(cycles: int) -> None:
+    """Launches a kernel on the current stream that takes `cycles` nanoseconds and no processor time.
+
+    Raises:
+        ValueError: `cycles` is negative.
+    """
+    _C.sleep(cycles)
 
 
 def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:

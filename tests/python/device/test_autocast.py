@@ -72,3 +72,63 @@ def test_a_training_step_with_a_grad_scaler():
             losses.append(loss.item())
     assert losses[-1] < losses[0]
     assert model.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
+def test_the_module_has_autocast_with_the_device_filled_in(dtype):
+    x = torch.randn(3, 3, device="openreg")
+    with torch.openreg.amp.autocast(dtype=dtype):
+        assert (x @ x).dtype == (dtype or torch.float16)
+        with torch.openreg.amp.autocast(enabled=False):
+            assert (x @ x).dtype == torch.float32
+
+    @torch.openreg.amp.autocast()
+    def product():
+        return x @ x
+
+    assert product().dtype == torch.float16
+
+
+def test_the_module_has_a_scaler_with_the_device_filled_in():
+    weight = torch.ones(3, device="openreg", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler = torch.openreg.amp.GradScaler(init_scale=4.0)
+    scaler.scale(weight.sum()).backward()
+    assert weight.grad.tolist() == [4, 4, 4]
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.tolist() == [0, 0, 0]
+    optimizer.zero_grad()
+    scaler.scale(weight.sum() * float("inf")).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.tolist() == [0, 0, 0] and scaler.get_scale() == 2
+
+
+@pytest.mark.parametrize("cast_inputs", [None, torch.float32])
+def test_functions_of_autograd_have_autocast_in_forward_and_backward(cast_inputs):
+    seen = []
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @torch.openreg.amp.custom_fwd(cast_inputs=cast_inputs)
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            seen.append((a.dtype, torch.is_autocast_enabled("openreg")))
+            return a @ b
+
+        @staticmethod
+        @torch.openreg.amp.custom_bwd
+        def backward(ctx, grad):
+            a, b = ctx.saved_tensors
+            seen.append((grad.dtype, torch.is_autocast_enabled("openreg")))
+            return grad @ b.t(), a.t() @ grad
+
+    a, b = (torch.randn(3, 3, device="openreg", dtype=torch.float16, requires_grad=True) for _ in range(2))
+    with torch.openreg.amp.autocast():
+        out = Product.apply(a, b)
+    out.sum().backward()
+    dtype = cast_inputs or torch.float16
+    assert out.dtype == dtype
+    assert seen == [(dtype, cast_inputs is None)] * 2
+    assert a.grad.dtype == torch.float16

@@ -132,12 +132,67 @@ def test_properties_name_and_capability():
     assert properties.total_memory == torch.openreg.mem_get_info(1)[1]
     assert properties.multi_processor_count > 0
     assert "total_memory=" in repr(properties)
-    for device in ("openreg:0", "openreg:1"):
-        capability = torch.openreg.get_device_capability(device)
-        assert capability == torch.accelerator.get_device_capability(device)
-        assert {torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64} <= capability[
-            "supported_dtypes"
-        ]
+    other = torch.openreg.get_device_properties(0)
+    assert properties.uuid != other.uuid and len(properties.uuid) == 36
+    major, minor = torch.openreg.get_device_capability(1)
+    assert (properties.major, properties.minor) == (major, minor) == (9, 0)
+    assert properties.max_threads_per_multi_processor % properties.warp_size == 0
+    assert properties.is_integrated and not properties.is_multi_gpu_board
+    assert torch.openreg.get_arch_list() == [] and torch.openreg.get_gencode_flags() == ""
+    assert torch.openreg.is_tf32_supported() is False
+
+
+def test_sleeping_takes_as_many_cycles_as_the_clock_rate_says():
+    begin, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    torch.openreg._sleep(20_000_000)
+    end.record()
+    end.synchronize()
+    kilohertz = torch.openreg.get_device_properties().clock_rate
+    assert begin.elapsed_time(end) >= 20_000_000 / kilohertz
+
+
+@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+def test_supported_dtypes_are_those_of_the_accelerator(device):
+    supported = torch.accelerator.get_device_capability(device)["supported_dtypes"]
+    assert {torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64} <= supported
+
+
+@pytest.mark.parametrize("exchange", ["_exchange_device", "_maybe_exchange_device"])
+def test_exchanging_the_device_returns_the_one_before(exchange):
+    exchange = getattr(torch.openreg, exchange)
+    assert exchange(1) == 0
+    assert torch.openreg.current_device() == 1
+    assert exchange(-1) == -1
+    assert torch.openreg.current_device() == 1
+    assert exchange(0) == 1
+    with pytest.raises(RuntimeError, match="openreg"):
+        exchange(2)
+
+
+def test_lazy_calls_wait_for_the_first_use(run_python):
+    run_python(
+        "import torch\n"
+        "done = []\n"
+        "torch.openreg._lazy_call(lambda: done.append(1))\n"
+        "torch.openreg._lazy_call(lambda: torch.openreg._lazy_call(lambda: done.append(2)))\n"
+        "assert done == [] and not torch.openreg.is_initialized()\n"
+        "torch.openreg.init()\n"
+        "assert done == [1, 2], done\n"
+        "torch.openreg._lazy_call(lambda: done.append(3))\n"
+        "assert done == [1, 2, 3]\n"
+    )
+
+
+@pytest.mark.parametrize("first_use", ["torch.ones(2, device='openreg')", "torch.openreg.synchronize()"])
+def test_lazy_calls_are_made_whatever_the_first_use_is(run_python, first_use):
+    run_python(
+        "import torch\n"
+        "done = []\n"
+        "torch.openreg._lazy_call(lambda: done.append(1))\n"
+        f"{first_use}\n"
+        "assert done == [1], done\n"
+    )
 
 
 def test_launch_stats_count_launches():

@@ -133,3 +133,17 @@ def test_checkpointing_replays_dropout():
     assert len(seen) == 2
     assert torch.equal(*seen)
     assert torch.equal(x.grad.cpu(), 2 * seen[0])
+
+
+def test_the_offset_of_the_default_generator_can_be_set():
+    torch.manual_seed(3)
+    assert torch.openreg._get_rng_state_offset() == 0
+    first, second = torch.rand(5, device="openreg"), torch.rand(5, device="openreg")
+    after = torch.openreg._get_rng_state_offset("openreg:0")
+    assert after > 0 and after % 4 == 0
+    torch.openreg._set_rng_state_offset(after // 2)
+    assert torch.equal(torch.rand(5, device="openreg"), second)
+    torch.openreg._set_rng_state_offset(0, "openreg:0")
+    assert torch.equal(torch.rand(5, device="openreg"), first)
+    with pytest.raises(RuntimeError):
+        torch.openreg._set_rng_state_offset(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
@@ -205,3 +206,75 @@ def test_synchronize_keeps_the_device():
     torch.accelerator.synchronize(0)
     torch.openreg.synchronize("openreg:0")
     assert torch.openreg.current_device() == 1
+
+
+@pytest.mark.parametrize(("given", "expected"), [(0, 0), (-1, -1), (-7, -1)])
+def test_a_stream_tells_its_priority(given, expected):
+    assert torch.openreg.Stream(priority=given).priority == expected
+    lowest, highest = torch.openreg.Stream.priority_range()
+    assert highest <= expected <= lowest
+
+
+def test_a_stream_is_an_argument_of_ctypes():
+    stream = torch.openreg.Stream()
+    assert stream._as_parameter_.value == stream.native_handle != 0
+
+
+def test_sleep_keeps_the_stream_busy_and_not_the_host():
+    stream = torch.openreg.Stream()
+    begin, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
+    launched = time.monotonic()
+    with stream:
+        begin.record()
+        torch.openreg._sleep(300_000_000)
+        end.record()
+    assert time.monotonic() - launched < 0.3
+    assert not stream.query() and torch.openreg.default_stream().query()
+    end.synchronize()
+    assert begin.elapsed_time(end) >= 300
+
+
+@pytest.mark.parametrize(("cycles", "error"), [(-1, ValueError), (1.5, TypeError), (None, TypeError)])
+def test_sleep_refuses(cycles, error):
+    with pytest.raises(error):
+        torch.openreg._sleep(cycles)
+
+
+@pytest.mark.parametrize("make", [torch.openreg.ExternalStream, torch.openreg.get_stream_from_external])
+def test_a_native_handle_gives_its_stream(make):
+    stream = torch.openreg.Stream(device=1, priority=-1)
+    found = make(stream.native_handle, device="openreg:1")
+    assert found == stream and found.priority == -1 and isinstance(found, torch.openreg.ExternalStream)
+    assert not isinstance(stream, torch.openreg.ExternalStream)
+    with found:
+        assert torch.openreg.current_stream() == stream
+        assert torch.ones(2, device="openreg").add(1).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="device 0 has no stream with this handle"):
+        make(stream.native_handle, device=0)
+    with pytest.raises(RuntimeError, match="no stream with this handle"):
+        make(stream.native_handle + 8, device=1)
+
+
+def test_a_stream_context_restores_stream_and_device():
+    stream = torch.openreg.Stream(device=1)
+    with torch.openreg.StreamContext(stream):
+        assert torch.openreg.current_stream() == stream
+        with torch.openreg.StreamContext(None):
+            assert torch.openreg.current_stream() == stream
+    assert torch.openreg.current_stream() == torch.openreg.default_stream(0)
+    with pytest.raises(ZeroDivisionError), torch.openreg.StreamContext(stream):
+        _ = 1 / 0
+    assert torch.openreg.current_device() == 0
+
+
+def test_a_stream_is_made_current_by_its_numbers():
+    stream = torch.openreg.Stream(device=1)
+    torch.openreg._set_stream_by_id(stream.stream_id, stream.device_index, stream.device_type)
+    assert torch.openreg.current_stream() == stream
+
+
+def test_an_external_event_is_an_event():
+    event = torch.openreg.Event(external=True)
+    event.record()
+    event.synchronize()
+    assert event.query()

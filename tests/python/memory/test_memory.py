@@ -236,3 +236,25 @@ def test_loops_do_not_leak():
     gc.collect()
     torch.accelerator.synchronize()
     assert torch.openreg.memory_allocated() == before
+
+
+def test_the_process_that_uses_a_device_is_listed(run_python):
+    run_python(
+        "import os, torch\n"
+        "unused = torch.openreg.list_gpu_processes(1)\n"
+        "assert unused == 'openreg:1\\nno processes are running', unused\n"
+        "kept = torch.empty(3 << 20, dtype=torch.uint8, device='openreg')\n"
+        "lines = torch.openreg.list_gpu_processes().splitlines()\n"
+        "assert lines[0] == 'openreg:0' and len(lines) == 2, lines\n"
+        "assert lines[1].split()[:2] == ['process', str(os.getpid())] and float(lines[1].split()[3]) >= 3, lines\n"
+    )
+
+
+def test_there_is_one_allocator():
+    assert torch.openreg.get_allocator_backend() == "native"
+    with pytest.raises(RuntimeError, match="the device's allocator cannot be replaced; a MemPool keeps memory apart"):
+        torch.openreg.memory.change_current_allocator(object())
+
+
+def test_statistics_of_host_memory_are_in_the_module_of_memory_too():
+    assert torch.openreg.memory.host_memory_stats() == torch.openreg.host_memory_stats()

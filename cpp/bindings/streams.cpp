@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "backend/exception.h"
+#include "backend/stream.h"
+#include "bindings/bindings.h"
+#include "runtime/error.h"
+#include "runtime/stream_pool.h"
+
+namespace openreg::bindings {
+
+namespace {
+
+// A cycle is a nanosecond. Asleep, so that it takes no core from other work.
+void run_sleep(const Kernel&, std::span<const std::byte> arguments) {
+  std::int64_t cycles = 0;
+  std::memcpy(&cycles, arguments.data(), sizeof cycles);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(cycles));
+}
+
+void check_sleep(std::span<const std::byte> arguments) {
+  if (arguments.size() != sizeof(std::int64_t)) throw Error("openreg: no arguments of a sleep");
+}
+
+const Kernel kSleep{"openreg::sleep", &run_sleep, {.check = &check_sleep}};
+
+void sleep(std::int64_t cycles) {
+  if (cycles < 0) {
+    throw nb::value_error("openreg: a kernel cannot take a negative number of cycles");
+  }
+  backend::translate_errors([cycles] {
+    backend::current_stream().submit(kSleep, std::as_bytes(std::span(&cycles, 1)),
+                                     {.microseconds = static_cast<std::uint32_t>(
+                                          std::min<std::int64_t>(cycles / 1000, INT32_MAX))});
+  });
+}
+
+std::int64_t stream_at(int device, std::uintptr_t address) {
+  return backend::translate_errors([=] {
+    StreamPool& pool = StreamPool::of(device);
+    for (const Strand* const strand : pool.streams()) {
+      if (reinterpret_cast<std::uintptr_t>(static_cast<const Stream*>(strand)) != address) continue;
+      return pool.find(strand->id()).id();  // throws if it has been destroyed
+    }
+    throw Error("openreg: device " + std::to_string(device) + " has no stream with this handle");
+  });
+}
+
+int stream_priority(int device, std::int64_t id) {
+  return backend::translate_errors(
+      [=] { return static_cast<int>(StreamPool::of(device).find(id).priority()); });
+}
+
+}  // namespace
+
+void init_streams(nb::module_& m) {
+  m.def("sleep", &sleep, nb::arg("cycles"), ReleaseGil(),
+        "Launches a kernel on the current stream that takes so many cycles, of a nanosecond each.");
+  m.def("stream_at", &stream_at, nb::arg("device"), nb::arg("address"), ReleaseGil(),
+        "Id of the stream with this native handle. RuntimeError if there is none.");
+  m.def("stream_priority", &stream_priority, nb::arg("device"), nb::arg("stream_id"), ReleaseGil(),
+        "Priority of a stream: 0, or -1 for the high one.");
+}
+
+}  // namespace openreg::bindings

@@ -1,0 +1,105 @@
+"""What ``torch.cuda`` asks NVML: here of the machine, as far as it tells."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from torch.accelerator._utils import _get_device_index
+
+from .device import DeviceLike, device_count
+
+_SYS, _PROC = Path("/sys"), Path("/proc")
+
+
+def _check(device: DeviceLike) -> int:
+    index = _get_device_index(device, optional=True)
+    if not 0 <= index < device_count():
+        raise RuntimeError(f"openreg: there is no device {index} (expected 0 to {device_count() - 1})")
+    return index
+
+
+def _read(paths: list[Path], what: str) -> list[int]:
+    values = []
+    for path in paths:
+        try:
+            values.append(int(path.read_text()))
+        except (OSError, ValueError):
+            continue  # a sensor that is off, or root's
+    if not values:
+        raise RuntimeError(f"openreg: this machine does not tell {what}")
+    return values
+
+
+def utilization(device: DeviceLike = None) -> int:
+    """Percentage of the machine's processor time that was busy during the call, which takes 0.1 s.
+
+    All devices compute on the same processor, and other programs count too.
+    """
+    _check(device)
+
+    def times() -> tuple[int, int]:
+        user, nice, system, idle, iowait, *others = map(int, (_PROC / "stat").read_text().split("\n")[0].split()[1:9])
+        return user + nice + system + sum(others), idle + iowait
+
+    busy, idle = times()
+    time.sleep(0.1)
+    busy, idle = (after - before for after, before in zip(times(), (busy, idle), strict=True))
+    return round(100 * busy / max(1, busy + idle))
+
+
+def memory_usage(device: DeviceLike = None) -> int:
+    """Refused: the machine does not tell for which part of the time its memory is read or written.
+
+    Raises:
+        RuntimeError: always. For the bytes in use ask `device_memory_used`.
+    """
+    _check(device)
+    raise RuntimeError("openreg: this machine does not tell for which part of the time its memory is busy")
+
+
+def device_memory_used(device: DeviceLike = None) -> int:
+    """Bytes of the device's memory that are not free, cached ones included."""
+    free, total = torch.accelerator.get_memory_info(_check(device))
+    return total - free
+
+
+def temperature(device: DeviceLike = None) -> int:
+    """The highest temperature that the machine's sensors tell, in degrees Celsius.
+
+    Raises:
+        RuntimeError: there are no sensors, as in most virtual machines.
+    """
+    _check(device)
+    zones = sorted((_SYS / "class/thermal").glob("thermal_zone*/temp"))
+    return round(max(_read(zones, "its temperature")) / 1000)
+
+
+def power_draw(device: DeviceLike = None) -> int:
+    """What the machine's processors draw, in milliwatts: the mean of 0.1 s.
+
+    Raises:
+        RuntimeError: the machine does not count energy, or only for root.
+    """
+    _check(device)
+    counters = sorted((_SYS / "class/powercap").glob("intel-rapl:?/energy_uj"))
+    before, begin = _read(counters, "its power draw"), time.monotonic()
+    time.sleep(0.1)
+    used = sum(_read(counters, "its power draw")) - sum(before)
+    return round(used / (time.monotonic() - begin) / 1000)
+
+
+def clock_rate(device: DeviceLike = None) -> int:
+    """The clock of the machine's fastest core now, in MHz.
+
+    Raises:
+        RuntimeError: the machine does not tell.
+    """
+    _check(device)
+    lines = (_PROC / "cpuinfo").read_text().splitlines()
+    clocks = [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
+    if clocks:
+        return round(max(clocks))
+    files = sorted((_SYS / "devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+    return round(max(_read(files, "its clock rate")) / 1000)

@@ -1,0 +1,74 @@
+"""Ranges with the names of ``torch.cuda.nvtx``: PyTorch's profiler shows them, as those of ``record_function``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from torch.profiler import record_function
+
+__all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
+
+
+class _Open(threading.local):
+    """Ranges of this thread that `range_push` has begun, the innermost last."""
+
+    def __init__(self) -> None:
+        self.ranges: list[record_function] = []
+
+
+_open = _Open()
+_started: dict[int, record_function] = {}
+_ids = count(1)
+
+
+def _begin(message: str) -> record_function:
+    begun = record_function(message)
+    begun.__enter__()
+    return begun
+
+
+def range_push(msg: str) -> int:
+    """Begins a range inside of those that the calling thread has begun; returns how many these are."""
+    _open.ranges.append(_begin(msg))
+    return len(_open.ranges) - 1
+
+
+def range_pop() -> int:
+    """Ends the range that the calling thread has begun last; returns how many are left. -1: there was none."""
+    if not _open.ranges:
+        return -1
+    _open.ranges.pop().__exit__(None, None, None)
+    return len(_open.ranges)
+
+
+def range_start(msg: str) -> int:
+    """Begins a range that may overlap with others; returns its number, which `range_end` takes."""
+    number = next(_ids)
+    _started[number] = _begin(msg)
+    return number
+
+
+def range_end(range_id: int) -> None:
+    """Ends the range that `range_start` gave this number; an unknown number does nothing."""
+    if begun := _started.pop(range_id, None):
+        begun.__exit__(None, None, None)
+
+
+def mark(msg: str) -> None:
+    """A range without length."""
+    with record_function(msg):
+        pass
+
+
+@contextmanager
+def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
+    """Context manager and decorator: a range around its body. The other arguments are those of ``msg.format``."""
+    range_push(msg.format(*args, **kwargs))
+    try:
+        yield
+    finally:
+        range_pop()
