@@ -7,6 +7,8 @@
 #include <atomic>
 #include <utility>
 
+#include "runtime/address_space.h"
+
 namespace openreg::backend {
 
 namespace {
@@ -34,22 +36,30 @@ class ServingAllocator final : public c10::Allocator {
     if (t_placement != nullptr) {
       const auto number = t_placement->next_++;
       for (const auto& place : t_placement->places_) {
-        // The memory is the device's, so nothing deletes it. Who wants raw memory, to free it by
-        // the address, is refused it by PyTorch, since there is no context.
+        // The kernel may allocate otherwise than the probe's did (with another number of threads,
+        // for example), so this can be raw memory, such as oneDNN's: its context is the address.
         if (place.allocation == number && place.bytes == bytes)
-          return {place.memory, c10::Device(c10::kCPU)};
+          return {place.memory, place.memory, &keep, c10::Device(c10::kCPU)};
       }
     }
     auto memory = beneath().allocate(bytes);
     if (t_log != nullptr) t_log->addresses_.push_back(memory.get());
     return memory;
   }
-  c10::DeleterFnPtr raw_deleter() const override { return beneath().raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_raw; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     beneath().copy_data(to, from, bytes);
   }
 
  private:
+  // Memory that was served belongs to the device's allocator.
+  static void keep(void*) {}
+  static void free_raw(void* address) {
+    const auto* const space = AddressSpace::get_if_reserved();
+    const bool served = space != nullptr && space->device_of(space->window(address)) >= 0;
+    if (!served) instance_.beneath().raw_deallocate(address);
+  }
+
   c10::Allocator& beneath() const noexcept { return *beneath_.load(std::memory_order_acquire); }
 
   static ServingAllocator& instance_;  // leaked: tensors are made until the process is gone

@@ -64,3 +64,24 @@ def test_an_engine_computes_with_one_thread_whatever_it_has_run(run_python):
         "assert torch.openreg.scheduler_stats()['engines'] == 2\n",
         TORCH_OPENREG_ENGINES="1",
     )
+
+
+def test_autograds_thread_may_have_another_number_of_threads_than_the_engine(run_python):
+    """It keeps the number that it has met first, and oneDNN chooses by it what it allocates for a convolution."""
+    run_python(
+        "import torch\n"
+        "torch.set_num_threads(1)\n"
+        "layer = torch.nn.Conv2d(3, 4, 1).to('openreg')\n"
+        "layer(torch.ones(2, 3, 4, 4, device='openreg')).sum().backward()\n"
+        "torch.set_num_threads(2)\n"
+        "layer = torch.nn.Conv2d(64, 256, 1, bias=False)\n"
+        "images = torch.randn(4, 64, 28, 28)\n"
+        "gradients = []\n"
+        "for device in ('cpu', 'openreg'):\n"
+        "    x = images.to(device).detach().requires_grad_()\n"
+        "    layer = layer.to(device)\n"
+        "    layer.zero_grad()\n"
+        "    layer(x).square().sum().backward()\n"
+        "    gradients.append((x.grad.cpu(), layer.weight.grad.clone().cpu()))\n"
+        "torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-2)\n"
+    )

@@ -1,6 +1,7 @@
 #include "ops/tiers/boxed_plan.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,6 +13,7 @@
 #include "ops/launch/plan_cache.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/shape_rules.h"
+#include "runtime/address_space.h"
 
 namespace openreg::ops {
 namespace {
@@ -133,6 +135,24 @@ TEST(ResultPlacement, ServesTheAllocationThatTheLogNamed) {
   const backend::ResultPlacement placement(places);
   at::empty({16});
   EXPECT_NE(at::empty({17}).const_data_ptr(), memory.data());  // of another size
+}
+
+TEST(ResultPlacement, ServesMemoryThatIsFreedByItsAddress) {
+  const auto result = at::empty({16}, at::TensorOptions(kDevice));
+  auto* const memory = AddressSpace::get().aperture(result.mutable_data_ptr());
+  void* other = nullptr;
+  {
+    const backend::AllocationLog log;
+    other = c10::GetCPUAllocator()->raw_allocate(result.nbytes());
+    EXPECT_EQ(log.number_of(other), 0);
+  }
+  const backend::Placement places[] = {{0, memory, result.nbytes()}};
+  const backend::ResultPlacement placement(places);
+  auto* const raw = c10::GetCPUAllocator()->raw_allocate(result.nbytes());
+  EXPECT_EQ(raw, memory);
+  c10::GetCPUAllocator()->raw_deallocate(raw);
+  c10::GetCPUAllocator()->raw_deallocate(other);
+  EXPECT_EQ(result.zero_().cpu().sum().item<float>(), 0);
 }
 
 }  // namespace
