@@ -51,6 +51,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
     },
     r"^cpp/bindings/autograd_threads": {r"^// No thread to be had.*\nreturn;$": SYSTEM},
     r"^cpp/bindings/errors": {r"^torch::translate_": "an operator that is written in Python fails inside of a binding"},
+    r"^cpp/bindings/streams": {r"check_sleep|no arguments of a sleep": "only commands from elsewhere are checked"},
     r"^cpp/distributed/blocking_calls": {
         r"start_detached_thread.*\n\} catch \(\.\.\.\) \{$|^calls_\.pop_back.*\nthrow;$": SYSTEM,
         r"^calls_\.pop_back\(\);$": SYSTEM,
@@ -68,6 +69,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^if gradient|\(ctx, gradient\)$|^size = |^own = |_tensor\(own|None, own": AUTOGRAD,
         r"^return original\(group_name, min_size\)$": "a machine with CUDA",
     },
+    r"^python/torch_openreg/openreg/streams": {r"^return torch\.Stream\(": "Dynamo reads it, and does not run it"},
     r"^python/torch_openreg/_distributed": {r"^return  # then a process group": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
     r"^cpp/runtime/address_space": {

@@ -2,8 +2,10 @@
 
 #include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <sstream>
 
@@ -96,6 +98,18 @@ c10::CachingDeviceAllocator::DeviceStats to_torch(memory::Heap& heap) {
                    " are free. Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
                    limited ? " or the fraction set by set_per_process_memory_fraction" : "",
                    "; torch.openreg.memory_summary() tells more");
+}
+
+std::atomic<OutOfMemoryHook> g_hook{nullptr};
+
+bool hook_made_room(int device, std::size_t bytes) {
+  thread_local bool within = false;
+  if (within) return false;
+  const auto hook = g_hook.load(std::memory_order_acquire);
+  if (hook == nullptr) return false;
+  within = true;
+  const auto leave = c10::make_scope_exit([] { within = false; });
+  return hook(device, bytes);
 }
 
 // A tensor may go in a forked child, or after shutdown: its memory is the parent's, or the
@@ -228,21 +242,30 @@ c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes) {
 }
 
 void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
-  const auto result = translate_errors([&]() -> memory::DeviceHeap::Allocation {
+  translate_errors([] {
     check_usable();
     prepare();
-    if (bytes == 0) return {};
-    auto& heap = memory::device_heap(stream.device());
-    if (auto* debugger = memory::Debugger::get())
-      return debugger->allocate(heap, bytes, stream, python_stack(), context_of_allocation());
-    return heap.allocate(bytes, stream, context_of_allocation());
   });
   if (bytes == 0) return nullptr;
+  const auto attempt = [&] {
+    return translate_errors([&] {
+      auto& heap = memory::device_heap(stream.device());
+      if (auto* debugger = memory::Debugger::get())
+        return debugger->allocate(heap, bytes, stream, python_stack(), context_of_allocation());
+      return heap.allocate(bytes, stream, context_of_allocation());
+    });
+  };
+  auto result = attempt();
+  while (result.address == nullptr && hook_made_room(stream.device(), bytes)) result = attempt();
   if (result.address == nullptr) throw_out_of_memory(bytes, stream.device(), result);
   const auto& usage = result.usage;
   c10::reportMemoryUsageToProfiler(result.address, usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(stream.device()));
   return result.address;
+}
+
+void set_out_of_memory_hook(OutOfMemoryHook hook) noexcept {
+  g_hook.store(hook, std::memory_order_release);
 }
 
 std::vector<openreg::Stream*> streams_of(const void* address) {

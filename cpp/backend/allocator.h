@@ -30,4 +30,11 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream);
 /// where no block that is in use begins at `address`.
 void deallocate_raw(void* address);
 
+/// Asked when a device's memory has run out, on the thread that wants `bytes`, under no lock. True:
+/// it has freed some, and the allocation is tried again. It is not asked within itself. What it
+/// throws, the allocation throws.
+using OutOfMemoryHook = bool (*)(int device, std::size_t bytes);
+/// Replaces the one before; nullptr: none is asked.
+void set_out_of_memory_hook(OutOfMemoryHook hook) noexcept;
+
 }  // namespace openreg::backend

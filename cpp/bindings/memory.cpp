@@ -2,11 +2,13 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include <torch/csrc/Exceptions.h>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "backend/allocator.h"
 #include "backend/device.h"
@@ -101,6 +103,49 @@ nb::dict reserved_by_private_pools(int device) {
   return result;
 }
 
+// --- Peaks of a part of the program ---
+
+std::pair<std::int64_t, std::int64_t> pair_of(memory::Peak peak) {
+  return {peak.allocated, peak.reserved};
+}
+
+int begin_peak(int device) {
+  return heap_of(device).locked([](memory::Heap& heap) { return heap.statistics().begin_scope(); });
+}
+
+std::pair<std::int64_t, std::int64_t> peak_of(int device, int scope) {
+  return heap_of(device).locked(
+      [&](memory::Heap& heap) { return pair_of(heap.statistics().peak_of_scope(scope)); });
+}
+
+std::pair<std::int64_t, std::int64_t> end_peak(int device, int scope) {
+  return heap_of(device).locked(
+      [&](memory::Heap& heap) { return pair_of(heap.statistics().end_scope(scope)); });
+}
+
+// --- Out of memory ---
+
+// Set once, under the GIL, and leaked: threads allocate until the process is gone.
+nb::object* g_out_of_memory_hook = nullptr;
+
+bool call_out_of_memory_hook(int device, std::size_t bytes) {
+  if (!Py_IsInitialized()) return false;
+  const nb::gil_scoped_acquire gil;
+  try {
+    return nb::cast<bool>((*g_out_of_memory_hook)(device, bytes));
+  } catch (nb::python_error& error) {
+    error.restore();
+  }
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+void set_out_of_memory_hook(nb::object hook) {
+  if (g_out_of_memory_hook == nullptr) g_out_of_memory_hook = new nb::object(std::move(hook));
+  backend::set_out_of_memory_hook(&call_out_of_memory_hook);
+}
+
 }  // namespace
 
 void init_memory(nb::module_& m) {
@@ -124,6 +169,15 @@ void init_memory(nb::module_& m) {
         "From now on the calling thread's allocations come from the pool; what end_pool_use() "
         "takes.");
   m.def("end_pool_use", &end_pool_use, nb::arg("device"), nb::arg("use"), ReleaseGil());
+  m.def("begin_peak", &begin_peak, nb::arg("device"), ReleaseGil(),
+        "Begins a scope with a peak of its own; what peak_of() and end_peak() take.");
+  m.def("peak_of", &peak_of, nb::arg("device"), nb::arg("scope"), ReleaseGil(),
+        "The most bytes that tensors and the allocator have had in the scope so far.");
+  m.def("end_peak", &end_peak, nb::arg("device"), nb::arg("scope"), ReleaseGil(),
+        "Ends the scope; its peak, as of peak_of().");
+  m.def("set_out_of_memory_hook", &set_out_of_memory_hook, nb::arg("hook"),
+        "hook(device, bytes) is asked before out of memory is raised; True tries again. The first "
+        "one stays.");
   m.def("reserved_by_private_pools", &reserved_by_private_pools, nb::arg("device"));
   m.def(
       "debugs_memory", [] { return memory::Debugger::get() != nullptr; },

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 
 namespace openreg::memory {
 
@@ -48,7 +49,7 @@ class ClassCounter {
   Counter all() const {
     const auto& [small, large] = parts_;
     return counter({.current = current(),
-                    .peak = peak_,
+                    .peak = std::max(earlier_peak_, peak_),
                     .freed = small.freed + large.freed,
                     .at_reset = small.at_reset + large.at_reset});
   }
@@ -56,6 +57,14 @@ class ClassCounter {
   void reset_peak() {
     for (auto& part : parts_) part.peak = part.current;
     peak_ = current();
+    earlier_peak_ = 0;
+  }
+  /// The peak of both classes together since the last call, or since reset_peak().
+  std::int64_t take_peak() {
+    const auto recent = std::max(peak_, current());
+    earlier_peak_ = std::max(earlier_peak_, recent);
+    peak_ = current();
+    return recent;
   }
   void reset_accumulated() {
     for (auto& part : parts_) {
@@ -77,7 +86,16 @@ class ClassCounter {
   }
 
   std::array<Part, kSizeClasses> parts_;
-  std::int64_t peak_ = 0;
+  std::int64_t peak_ = 0;          // since the last take_peak()
+  std::int64_t earlier_peak_ = 0;  // before
+};
+
+/// The highest numbers of a part of the program, in bytes.
+struct Peak {
+  std::int64_t allocated = 0;
+  std::int64_t reserved = 0;
+
+  bool operator==(const Peak&) const = default;
 };
 
 /// What PyTorch reports of an allocator (torch.accelerator.memory_stats), by PyTorch's names.
@@ -99,7 +117,26 @@ struct Statistics {
   std::int64_t out_of_memory = 0;     ///< allocations that failed after that, too
   std::int64_t synchronizations = 0;  ///< waits for all streams, to give memory back
 
+  /// Scopes have peaks of their own, whatever other scopes and resets there are. Returns the new
+  /// one's number.
+  int begin_scope() {
+    note_peaks();
+    scopes_[++last_scope_] = {allocated_bytes.current(), reserved_bytes.current()};
+    return last_scope_;
+  }
+  /// So far. Throws std::out_of_range if it has ended.
+  Peak peak_of_scope(int scope) {
+    note_peaks();
+    return scopes_.at(scope);
+  }
+  Peak end_scope(int scope) {
+    const auto peak = peak_of_scope(scope);
+    scopes_.erase(scope);
+    return peak;
+  }
+
   void reset_peak() {
+    note_peaks();
     for (auto* counter : counters()) counter->reset_peak();
   }
   void reset_accumulated() {
@@ -108,11 +145,21 @@ struct Statistics {
   }
 
  private:
+  void note_peaks() {
+    const Peak recent{allocated_bytes.take_peak(), reserved_bytes.take_peak()};
+    for (auto& [_, peak] : scopes_) {
+      peak.allocated = std::max(peak.allocated, recent.allocated);
+      peak.reserved = std::max(peak.reserved, recent.reserved);
+    }
+  }
   std::array<ClassCounter*, 11> counters() {
     return {&allocation,     &allocated_bytes,      &requested_bytes,      &active,
             &active_bytes,   &inactive_split,       &inactive_split_bytes, &segment,
             &reserved_bytes, &oversize_allocations, &oversize_segments};
   }
+
+  std::map<int, Peak> scopes_;
+  int last_scope_ = 0;
 };
 
 }  // namespace openreg::memory

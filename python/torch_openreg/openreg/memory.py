@@ -30,6 +30,8 @@ from .memory_history import (
     _snapshot as _snapshot,
     memory_snapshot,
 )
+from .memory_hooks import register_out_of_memory_hook
+from .memory_peak import peak
 from .memory_pools import MemPool, use_mem_pool
 from .memory_table import memory_summary_of
 
@@ -53,6 +55,8 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "peak",
+    "register_out_of_memory_hook",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <stdexcept>
 
 namespace openreg::memory {
 
@@ -134,6 +135,47 @@ TEST(Statistics, AResetOfSumsReachesAllCountersAndEvents) {
   EXPECT_EQ(statistics.retries, 0);
   EXPECT_EQ(statistics.out_of_memory, 0);
   EXPECT_EQ(statistics.synchronizations, 0);
+}
+
+TEST(Statistics, ScopesHavePeaksOfTheirOwn) {
+  Statistics statistics;
+  const auto move = [&](std::int64_t allocated, std::int64_t reserved) {
+    statistics.allocated_bytes.change(kSmall, allocated);
+    statistics.reserved_bytes.change(kLarge, reserved);
+  };
+  move(100, 200);
+  move(-90, 0);
+  const int outer = statistics.begin_scope();
+  EXPECT_EQ(statistics.peak_of_scope(outer), (Peak{10, 200}));
+  move(20, 50);
+  move(-20, -50);
+  const int inner = statistics.begin_scope();
+  move(5, 0);
+  statistics.reset_peak();
+  move(-5, 0);
+  EXPECT_EQ(statistics.peak_of_scope(outer), (Peak{30, 250}));
+  EXPECT_EQ(statistics.end_scope(outer), (Peak{30, 250}));
+  move(7, 0);
+  EXPECT_EQ(statistics.end_scope(inner), (Peak{17, 200}));
+  EXPECT_THROW(statistics.end_scope(inner), std::out_of_range);
+}
+
+TEST(Statistics, ScopesLeaveTheOtherPeaks) {
+  Statistics statistics;
+  statistics.allocated_bytes.add(kSmall, 50);
+  statistics.allocated_bytes.add(kLarge, 50);
+  statistics.allocated_bytes.remove(kLarge, 50);
+  const int scope = statistics.begin_scope();
+  EXPECT_EQ(statistics.allocated_bytes.all().peak, 100);
+  EXPECT_EQ(statistics.allocated_bytes.of(kLarge).peak, 50);
+  statistics.allocated_bytes.add(kSmall, 20);
+  EXPECT_EQ(statistics.end_scope(scope).allocated, 70);
+  EXPECT_EQ(statistics.allocated_bytes.all().peak, 100);
+  statistics.allocated_bytes.add(kSmall, 100);
+  EXPECT_EQ(statistics.allocated_bytes.all().peak, 170);
+  statistics.allocated_bytes.remove(kSmall, 100);
+  statistics.reset_peak();
+  EXPECT_EQ(statistics.allocated_bytes.all().peak, 70);
 }
 
 }  // namespace

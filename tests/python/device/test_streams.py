@@ -18,6 +18,13 @@ def test_a_stream_lies_on_the_current_or_the_named_device():
         assert torch.Stream(device="openreg").device_index == torch.openreg.Stream().device_index == 1
 
 
+def test_a_stream_or_event_of_the_device_is_one_of_the_modules_whoever_made_it():
+    assert isinstance(torch.Stream("openreg:1"), torch.openreg.Stream)
+    assert isinstance(torch.Event("openreg"), torch.openreg.Event)
+    assert not isinstance(torch.Event("cpu"), torch.openreg.Event)
+    assert not isinstance(torch.Event("openreg"), torch.openreg.Stream)
+
+
 @pytest.mark.parametrize("priority", [-1, 0])
 def test_a_stream_takes_a_priority(priority):
     stream = torch.openreg.Stream(priority=priority)

@@ -250,3 +250,99 @@ def threads_share_a_small_device():
 
 def test_threads_do_not_run_out_of_memory_that_others_only_cache(run_alone):
     assert run_alone(threads_share_a_small_device, TORCH_OPENREG_MEMORY="160MiB").split() == ["0"]
+
+
+def a_hook_makes_room():
+    kept, asked = [torch.empty(40 * MIB, dtype=torch.uint8, device="openreg")], []
+
+    def drop(device, size):
+        asked.append((device, size))
+        if not kept:
+            return False
+        kept.clear()
+        return True
+
+    with torch.openreg.memory.register_out_of_memory_hook(drop):
+        x = torch.ones(40 * MIB, dtype=torch.uint8, device="openreg")
+        assert x.sum().item() == 40 * MIB
+        assert asked == [(0, 40 * MIB)]
+        try:
+            torch.empty(40 * MIB, dtype=torch.uint8, device="openreg")
+        except torch.OutOfMemoryError as e:
+            assert "is out of memory" in str(e)
+        else:
+            raise AssertionError("it fitted")
+        assert len(asked) == 2
+    try:
+        torch.empty(40 * MIB, dtype=torch.uint8, device="openreg")
+    except torch.OutOfMemoryError:
+        assert len(asked) == 2
+    else:
+        raise AssertionError("it fitted")
+
+
+def test_a_hook_can_make_room_before_out_of_memory_is_raised(run_alone):
+    run_alone(a_hook_makes_room, TORCH_OPENREG_MEMORY="64MiB")
+
+
+def hooks_are_asked_from_the_newest():
+    asked = []
+
+    def hook(name, answer):
+        def ask(device, size):
+            asked.append(name)
+            return answer() if callable(answer) else answer
+
+        return torch.openreg.memory.register_out_of_memory_hook(ask)
+
+    def too_much(device="openreg:1"):
+        try:
+            return torch.empty(80 * MIB, dtype=torch.uint8, device=device)
+        except torch.OutOfMemoryError:
+            return "out of memory"
+
+    oldest = hook("oldest", None)
+    # Out of memory within a hook is an error there: no hook is asked.
+    newer = hook("newer", lambda: too_much() != "out of memory")
+    assert too_much() == "out of memory" and asked == ["newer", "oldest"]
+    newer.remove()
+    asked.clear()
+    assert too_much() == "out of memory" and asked == ["oldest"]
+
+    def fail():
+        raise KeyError("of the hook")
+
+    failing = hook("failing", fail)
+    try:
+        too_much()
+    except KeyError as e:
+        assert e.args == ("of the hook",)
+    else:
+        raise AssertionError("the hook's error was lost")
+    failing.remove()
+    # On autograd's thread too.
+    asked.clear()
+
+    class TooMuch(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad if too_much() == "out of memory" else None
+
+    x = torch.ones(3, device="openreg:1", requires_grad=True)
+    TooMuch.apply(x).sum().backward()
+    assert asked == ["oldest"] and x.grad.tolist() == [1, 1, 1]
+    oldest.remove()
+    assert too_much() == "out of memory" and asked == ["oldest"]
+
+
+def test_hooks_are_asked_from_the_newest_to_the_oldest(run_alone):
+    run_alone(hooks_are_asked_from_the_newest, TORCH_OPENREG_MEMORY="64MiB")
+
+
+def test_a_hook_has_to_be_a_function():
+    with pytest.raises(TypeError, match="a hook is a function of device and bytes"):
+        torch.openreg.memory.register_out_of_memory_hook(3)

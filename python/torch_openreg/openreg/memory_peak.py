@@ -1,0 +1,71 @@
+"""The most memory that a part of the program uses."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch.accelerator._utils import _get_device_index
+
+from .. import _C
+from .device import DeviceLike, _lazy_init
+
+
+class Peak:
+    """What `peak` measures, in bytes: so far within its scope, of the whole scope after it."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._at_begin = torch.accelerator.memory_allocated(device)
+        self._scope: int | None = _C.begin_peak(device)
+        self._figures = (0, 0)
+
+    def _now(self) -> tuple[int, int]:
+        if self._scope is not None:
+            self._figures = _C.peak_of(self._device, self._scope)
+        return self._figures
+
+    def _end(self) -> None:
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            self._figures = _C.end_peak(self._device, scope)
+
+    @property
+    def allocated(self) -> int:
+        """The most that `memory_allocated` was."""
+        return self._now()[0]
+
+    @property
+    def reserved(self) -> int:
+        """The most that `memory_reserved` was."""
+        return self._now()[1]
+
+    @property
+    def growth(self) -> int:
+        """By how much `allocated` is above what tensors held when the scope began."""
+        return self.allocated - self._at_begin
+
+    def __repr__(self) -> str:
+        return f"Peak(allocated={self.allocated}, reserved={self.reserved}, growth={self.growth})"
+
+
+@contextlib.contextmanager
+def peak(device: DeviceLike = None) -> Iterator[Peak]:
+    """Context manager: the most memory that `device` (default: the current one) has in use inside, by any thread.
+
+    Scopes may be nested and may overlap: each has a peak of its own, which neither others nor
+    `reset_peak_memory_stats` change. Memory counts from the call that allocates it, whether or not its work has run.
+
+    Example::
+
+        with torch.openreg.memory.peak() as forward:
+            loss = model(batch)
+        print(forward.growth)
+    """
+    _lazy_init()
+    measured = Peak(_get_device_index(device, optional=True))
+    try:
+        yield measured
+    finally:
+        measured._end()
