@@ -1,0 +1,214 @@
+"""``python -m torch_openreg``: what a bug report needs; with ``--check`` also whether the device works here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from . import _build, _loading, _settings
+
+DEVICE = torch.device("openreg")
+
+
+# --- The report ---
+
+
+def _autoload() -> str:
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        return "loads no backend: TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    choice = _settings.autoload_choice()
+    if choice == "off":
+        return "does not load the device: TORCH_OPENREG_AUTOLOAD=off"
+    other = _loading.available_accelerator()
+    if other is None:
+        return "loads the device"
+    if choice == "force":
+        return f"loads the device beside {other}: TORCH_OPENREG_AUTOLOAD=force"
+    return f"does not load the device, since {other} is available; TORCH_OPENREG_AUTOLOAD=force does"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def settings() -> dict[str, str]:
+    """The value of each variable of docs/settings.md that begins with TORCH_OPENREG_, as the device uses it."""
+    properties = torch.openreg.get_device_properties(0)  # type: ignore[attr-defined]
+    used = {
+        "TORCH_OPENREG_DEVICES": str(torch.accelerator.device_count()),
+        "TORCH_OPENREG_MEMORY": f"{properties.total_memory / 2**20:.0f}MiB",
+        "TORCH_OPENREG_ENGINES": str(properties.engines),
+    }
+    defaults = {
+        "TORCH_OPENREG_LAUNCH_BLOCKING": "0",
+        "TORCH_OPENREG_CPU_FALLBACK": "1",
+        "TORCH_OPENREG_DEBUG_MEMORY": "0",
+        "TORCH_OPENREG_FAULT_MESSAGE": "1",
+        "TORCH_OPENREG_AUTOLOAD": "default",
+    }
+    return used | {name: os.environ.get(name, default) for name, default in defaults.items()}
+
+
+def report() -> Iterator[str]:
+    """The lines of the report."""
+    rows = {
+        "torch_openreg": f"{_build.VERSION}, built for torch {_build.TORCH_VERSION}",
+        "torch": str(torch.__version__),
+        "Python": sys.version.replace("\n", " "),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} for this process",
+        "threads": f"{torch.get_num_threads()} for an operator of the CPU",
+        "import torch": _autoload(),
+    }
+    rows |= {
+        name: f"{value} ({'environment' if name in os.environ else 'default'})" for name, value in settings().items()
+    }
+    others = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTORCH_ALLOC_CONF", "LD_PRELOAD")
+    rows |= {name: os.environ[name] for name in others if name in os.environ}
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        yield f"{name:{width}}  {value}"
+
+
+# --- The self-test ---
+
+
+def _expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise AssertionError(what)
+
+
+def check_copies() -> None:
+    """Elements come back from each device as they went there."""
+    for index in range(torch.accelerator.device_count()):
+        for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
+            sent = torch.arange(1000).to(dtype).pin_memory()
+            returned = sent.to(torch.device(DEVICE.type, index), non_blocking=True).cpu()
+            _expect(torch.equal(sent, returned), f"{dtype} on device {index}")
+
+
+def check_operators() -> None:
+    """Operators give what the CPU's give."""
+    image, weight = torch.randn(2, 3, 32, 32), torch.randn(8, 3, 3, 3)
+    calls: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+        "matmul": lambda x, w: x @ x.mT,
+        "conv2d": torch.nn.functional.conv2d,
+        "softmax": lambda x, w: x.softmax(-1),
+        "sort": lambda x, w: x.sort(-1).values,
+        "index": lambda x, w: x[x > 0],
+        "fft": lambda x, w: torch.fft.rfft(x).real,
+    }
+    for name, call in calls.items():
+        try:
+            torch.testing.assert_close(call(image.to(DEVICE), weight.to(DEVICE)).cpu(), call(image, weight))
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
+
+
+def check_asynchrony() -> None:
+    """The host does not wait for what it launches, and streams wait for each other."""
+    first, second = torch.openreg.Stream(), torch.openreg.Stream()  # type: ignore[attr-defined]
+    begin = time.monotonic()
+    with first:
+        torch.openreg._sleep(200_000_000)  # type: ignore[attr-defined]
+        x = torch.ones(1000, device=DEVICE)
+    launched = time.monotonic() - begin
+    second.wait_stream(first)
+    with second:
+        total = x.sum().item()
+    _expect(launched < 0.2, f"two launches took {launched:.3f} s")
+    _expect(total == 1000 and time.monotonic() - begin >= 0.2, "a stream did not wait for another")
+
+
+def check_errors() -> None:
+    """What fails on the device is raised where the host waits."""
+    torch.ones(3, device=DEVICE)[torch.tensor([7], device=DEVICE)]
+    try:
+        torch.accelerator.synchronize()
+    except torch.AcceleratorError:
+        return
+    raise AssertionError("an index that is out of range raised no error")
+
+
+def check_memory() -> None:
+    """Memory runs out by an error, and comes back."""
+    before = torch.accelerator.memory_allocated()
+    try:
+        torch.empty(torch.openreg.mem_get_info()[1] + 1, dtype=torch.uint8, device=DEVICE)  # type: ignore[attr-defined]
+    except torch.OutOfMemoryError:
+        pass
+    else:
+        raise AssertionError("more memory than there is was given")
+    _expect(torch.accelerator.memory_allocated() == before, "memory was lost")
+
+
+def check_training() -> None:
+    """A model trains as on the CPU."""
+    x, y = torch.randn(64, 10), torch.randint(3, (64,))
+    losses = []
+    for device in ("cpu", DEVICE):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3)).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.cpu())
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-3, atol=1e-3)
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    "copies": check_copies,
+    "operators": check_operators,
+    "asynchrony": check_asynchrony,
+    "errors": check_errors,
+    "memory": check_memory,
+    "training": check_training,
+}
+
+
+def run_checks() -> int:
+    """Runs all; returns how many failed."""
+    failed = 0
+    for name, check in CHECKS.items():
+        begin = time.monotonic()
+        try:
+            check()
+        except Exception:
+            failed += 1
+            print(f"{name}: FAILED\n{traceback.format_exc()}")
+        else:
+            print(f"{name}: ok, {time.monotonic() - begin:.1f} s")
+    return failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m torch_openreg", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="run a self-test of a few seconds")
+    options = parser.parse_args()
+    for line in report():
+        print(line)
+    if not options.check:
+        return 0
+    print()
+    return int(run_checks() > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
