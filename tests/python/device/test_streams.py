@@ -233,12 +233,12 @@ def test_sleep_keeps_the_stream_busy_and_not_the_host():
     launched = time.monotonic()
     with stream:
         begin.record()
-        torch.openreg._sleep(300_000_000)
+        torch.openreg._sleep(1_000_000_000)
         end.record()
-    assert time.monotonic() - launched < 0.3
+    assert time.monotonic() - launched < 1
     assert not stream.query() and torch.openreg.default_stream().query()
     end.synchronize()
-    assert begin.elapsed_time(end) >= 300
+    assert begin.elapsed_time(end) >= 1000
 
 
 @pytest.mark.parametrize(("cycles", "error"), [(-1, ValueError), (1.5, TypeError), (None, TypeError)])
