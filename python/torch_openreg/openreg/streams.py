@@ -20,8 +20,8 @@ _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1.value
 
 
 class _OfThisDevice(type):
-    """Whether an object is a `Stream` or an `Event` is decided by its device, whoever made it: PyTorch's own functions
-    return plain torch.Stream and torch.Event objects."""
+    """Decides by its device whether an object is a `Stream` or an `Event`, since PyTorch's own functions return plain
+    torch.Stream and torch.Event objects."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         kind = cls.__base__
@@ -44,7 +44,8 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0, **identity: int) -> Self:
         if torch.compiler.is_compiling():  # Dynamo knows how to make a torch.Stream only
-            return torch.Stream(_torch_device(device), priority=priority)  # type: ignore[return-value]
+            plain = torch.Stream(**identity) if identity else torch.Stream(_torch_device(device), priority=priority)
+            return plain  # type: ignore[return-value]
         if identity:
             return super().__new__(cls, **identity)
         return super().__new__(cls, _torch_device(device), priority=priority)
@@ -136,13 +137,16 @@ class StreamContext:
 def current_stream(device: DeviceLike = None) -> Stream:
     """The calling thread's current stream on `device` (default: the current one)."""
     current = torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
+    if torch.compiler.is_compiling():  # Dynamo cannot ask it for its numbers
+        return current  # type: ignore[return-value]
     return Stream(stream_id=current.stream_id, device_index=current.device_index, device_type=current.device_type)
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
     """The stream that work goes to on `device` (default: the current one) unless another is made current."""
-    current = torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
-    return Stream(stream_id=0, device_index=current.device_index, device_type=current.device_type)
+    index = _get_device_index(device, optional=True)
+    current_stream(index)  # raises if there is no such device
+    return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
 
 
 def set_stream(stream: torch.Stream | None) -> None:

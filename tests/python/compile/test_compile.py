@@ -137,6 +137,11 @@ def on_another_stream(x: torch.Tensor) -> torch.Tensor:
     return y + 1
 
 
+def test_the_default_stream_is_the_same_in_compiled_code():
+    with torch.openreg.Stream():
+        assert torch.compile(torch.openreg.default_stream, backend="eager")(0) == torch.openreg.default_stream(0)
+
+
 def with_an_event(x: torch.Tensor) -> torch.Tensor:
     stream, event = torch.Stream("openreg"), torch.openreg.Event()
     stream.wait_stream(torch.accelerator.current_stream())
