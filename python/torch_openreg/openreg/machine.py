@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` asks NVML: here of the machine, as far as it tells."""
+"""What ``torch.cuda`` asks NVML, read from the system's own files if it has them."""
 
 from __future__ import annotations
 
