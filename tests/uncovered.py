@@ -73,7 +73,9 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^if gradient|\(ctx, gradient\)$|^size = |^own = |_tensor\(own|None, own": AUTOGRAD,
         r"^return original\(group_name, min_size\)$": "a machine with CUDA",
     },
-    r"^python/torch_openreg/openreg/streams": {r"^plain = |^return (plain|current)\b": "Dynamo reads it, and does not run it"},
+    r"^python/torch_openreg/openreg/streams": {
+        r"^plain = |^return (plain|current)\b": "Dynamo reads it, and does not run it",
+    },
     r"^python/torch_openreg/_distributed": {r"^return  # then a process group": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
     r"^cpp/runtime/address_space": {
