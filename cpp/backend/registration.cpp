@@ -12,6 +12,7 @@
 #include "backend/guard.h"
 #include "backend/hooks.h"
 #include "backend/host_allocator.h"
+#include "backend/profiler.h"
 #include "backend/tensor_metadata.h"
 
 namespace openreg::backend {
@@ -27,6 +28,9 @@ const bool kRegistered = [] {
   at::setHostAllocator(kDeviceType, &host_allocator());
   // Presence, generators, pointers. From here on PyTorch considers the device registered.
   at::RegisterPrivateUse1HooksInterface(&accelerator_hooks());
+  // Profiling, through Kineto and without.
+  register_profiler();
+  register_event_profiler();
   // torch.save and torch.load of what users attach to tensors.
   torch::jit::TensorBackendMetaRegistry(kDeviceType, &get_tensor_metadata, &set_tensor_metadata);
   // Not PyTorch but our runtime below is told this: the thread state that commands run under.

@@ -15,6 +15,7 @@
 #include "runtime/address_space.h"
 #include "runtime/command.h"
 #include "runtime/event.h"
+#include "runtime/trace.h"
 
 namespace openreg::backend {
 
@@ -26,12 +27,29 @@ struct CopyArguments {
   std::size_t bytes;
 };
 
-const Kernel kCopyKernel("copy_bytes", [](const Kernel&, std::span<const std::byte> bytes) {
+CopyArguments read(std::span<const std::byte> bytes) noexcept {
   CopyArguments arguments;
   std::memcpy(&arguments, bytes.data(), sizeof arguments);
+  return arguments;
+}
+
+void run_copy(const Kernel&, std::span<const std::byte> bytes) {
+  const auto arguments = read(bytes);
   const auto& space = AddressSpace::get();
   std::memcpy(space.aperture(arguments.to), space.aperture(arguments.from), arguments.bytes);
-});
+}
+
+CommandSummary summarize_copy(std::span<const std::byte> bytes) noexcept {
+  const auto arguments = read(bytes);
+  const auto& space = AddressSpace::get();
+  const bool within = space.device_of(arguments.to) == space.device_of(arguments.from);
+  return {.kind = CommandSummary::Kind::kCopy,
+          .from = Place::kDevice,
+          .to = within ? Place::kDevice : Place::kOtherDevice,
+          .bytes = arguments.bytes};
+}
+
+const Kernel kCopyKernel("copy_bytes", &run_copy, {.summarize = &summarize_copy});
 
 // `later` runs what is submitted from now on after all that `earlier` has.
 void order(openreg::Stream& earlier, openreg::Stream& later) {

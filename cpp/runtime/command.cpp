@@ -7,6 +7,7 @@
 
 #include "runtime/error.h"
 #include "runtime/mutex.h"
+#include "runtime/trace.h"
 
 namespace openreg {
 
@@ -63,6 +64,10 @@ struct Envelope {
 Kernel::Kernel(const char* name, Run run, KernelTraits traits)
     : name_(name), run_(run), id_(hash(name)), traits_(traits) {
   Registry::get().add(*this);
+}
+
+CommandSummary Kernel::summary(std::span<const std::byte> arguments) const noexcept {
+  return traits_.summarize ? traits_.summarize(arguments) : CommandSummary{};
 }
 
 const Kernel* Kernel::find(std::uint64_t id) noexcept { return Registry::get().find(id); }

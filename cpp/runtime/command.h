@@ -7,6 +7,8 @@
 
 namespace openreg {
 
+struct CommandSummary;
+
 /// The kinds of engines. Each runs the commands of its own kind only, so a long copy and a kernel
 /// on two streams happen at the same time even where one engine of a kind is all there is.
 enum class EngineKind : std::uint8_t { kCompute, kCopy };
@@ -25,6 +27,8 @@ struct KernelTraits {
   /// Throws Error if these bytes cannot be the kernel's arguments; null: all can. Asked of commands
   /// that come from elsewhere (decode()).
   void (*check)(std::span<const std::byte> arguments) = nullptr;
+  /// What a trace says of such a command (runtime/trace.h); null: that it is a kernel.
+  CommandSummary (*summarize)(std::span<const std::byte> arguments) noexcept = nullptr;
 };
 
 /// What a command runs. Static: one object per kernel, alive as long as the process; registered by
@@ -45,6 +49,7 @@ class Kernel {
   std::uint64_t id() const noexcept { return id_; }
   void run(std::span<const std::byte> arguments) const { run_(*this, arguments); }
   const KernelTraits& traits() const noexcept { return traits_; }
+  CommandSummary summary(std::span<const std::byte> arguments) const noexcept;
 
   /// The registered kernel with this id, or nullptr.
   static const Kernel* find(std::uint64_t id) noexcept;

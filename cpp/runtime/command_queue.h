@@ -21,7 +21,8 @@ struct alignas(16) Record {
   Work work{};  // kRun
   Fence* fence =
       nullptr;  // kRun: of the caller that waits for this command (owns a reference), or null
-  std::size_t bytes = 0;  // of the arguments
+  std::size_t bytes = 0;        // of the arguments
+  std::uint32_t traced_as = 0;  // its submission's number in a trace; 0: it is in none
 
   std::span<const std::byte> arguments() const noexcept;
 };

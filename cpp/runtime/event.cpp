@@ -63,7 +63,7 @@ void Event::enqueue(Stream& stream, bool may_wait) {
   check_usable();
   Strand& strand = Strand::of(stream);
   FenceRef fence(new Fence(&strand, impl_->timing));
-  strand.enqueue_record(fence, may_wait ? Strand::Bound::kObeyed : Strand::Bound::kExceeded);
+  may_wait ? strand.enqueue_record(fence) : strand.enqueue_marker(fence);
   const LockGuard lock(impl_->mutex);
   std::swap(impl_->fence, fence);  // the old one goes after the lock
   impl_->version.fetch_add(1, std::memory_order_relaxed);
@@ -140,8 +140,7 @@ double Event::elapsed_ms(const Event& start, const Event& end) {
   return std::chrono::duration<double, std::milli>(time_of(end) - begin).count();
 }
 
-ExternalEvent::ExternalEvent(const char* name)
-    : name_(name), fence_(FenceRef(new Fence(nullptr)).detach()) {}
+ExternalEvent::ExternalEvent(const char* name) : fence_(FenceRef(new Fence(name)).detach()) {}
 
 ExternalEvent::~ExternalEvent() {
   if (in_bad_fork() || is_shut_down()) return;
@@ -160,7 +159,7 @@ void ExternalEvent::wait(Stream& stream) {
 void ExternalEvent::signal(std::exception_ptr error) {
   if (is_shut_down()) return;
   check_usable();
-  fence_->signal(name_, std::move(error));
+  fence_->signal(std::move(error));
 }
 
 }  // namespace openreg

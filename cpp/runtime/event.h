@@ -60,7 +60,7 @@ class Event {
 /// shot.
 class ExternalEvent {
  public:
-  /// `name`, which is static, stands in errors where kernels have theirs.
+  /// `name`, which is static, stands in errors and traces where kernels have theirs.
   explicit ExternalEvent(const char* name = "external event");
   ~ExternalEvent();
   ExternalEvent(const ExternalEvent&) = delete;
@@ -72,7 +72,6 @@ class ExternalEvent {
   void signal(std::exception_ptr error = nullptr);
 
  private:
-  const char* name_;
   Fence* fence_;
 };
 

@@ -42,12 +42,11 @@ void Fence::fire() noexcept {
   if (!parked.empty()) release_parked(parked);
 }
 
-void Fence::signal(const char* name, std::exception_ptr error) noexcept {
+void Fence::signal(std::exception_ptr error) noexcept {
   Strands parked;
   {
     const LockGuard lock(mutex_);
     if (fired_.load(std::memory_order_relaxed)) return;
-    name_ = name;
     error_ = std::move(error);
     parked = close();
   }

@@ -23,8 +23,10 @@ class Fence {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A record on `source`; nullptr: something outside. `timed`: the time of completion is taken.
+  /// A record on `source`. `timed`: the time of completion is taken.
   explicit Fence(Strand* source, bool timed = false) noexcept : source_(source), timed_(timed) {}
+  /// Something outside, which has this static name.
+  explicit Fence(const char* name) noexcept : source_(nullptr), timed_(false), name_(name) {}
   Fence(const Fence&) = delete;
   Fence& operator=(const Fence&) = delete;
 
@@ -32,6 +34,8 @@ class Fence {
   static void operator delete(void* memory) noexcept { free_fence(memory); }
 
   Strand* source() const noexcept { return source_; }
+  /// Of something outside; else null.
+  const char* name() const noexcept { return name_; }
 
   /// It has happened. The position in the stream is the truth; the flag only says that the lists
   /// are closed. So `event.query()` agrees with what `stream.synchronize()` saw.
@@ -55,10 +59,8 @@ class Fence {
   std::exception_ptr abandon() noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// Wakes all who wait. After the source's head has moved; by the source's runner.
   void fire() noexcept OPENREG_EXCLUDES(scheduler_mutex);
-  /// For a fence without source: completes it, the first time. `name`, which is static: of what
-  /// failed, if it has.
-  void signal(const char* name, std::exception_ptr error) noexcept
-      OPENREG_EXCLUDES(scheduler_mutex);
+  /// For a fence without source: completes it, the first time.
+  void signal(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   // Once it is done:
   bool failed() const noexcept { return failure_ || error_; }
@@ -92,11 +94,11 @@ class Fence {
   std::atomic<int> references_{0};
   Strand* const source_;
   const bool timed_;
+  const char* const name_ = nullptr;
   std::atomic<bool> fired_{false};
   std::atomic<std::uint64_t> position_{kUnpublished};
-  FailurePtr failure_;          // of the source
-  std::exception_ptr error_;    // of its own command, or from outside
-  const char* name_ = nullptr;  // of what failed outside
+  FailurePtr failure_;        // of the source
+  std::exception_ptr error_;  // of its own command, or from outside
   Clock::time_point time_{};
 
   Mutex mutex_ OPENREG_ACQUIRED_BEFORE(scheduler_mutex);

@@ -25,11 +25,12 @@ namespace {
 
 constexpr std::string_view kPrefix = "TORCH_OPENREG_";
 // What may follow it. The last is read in Python.
-constexpr std::array<std::string_view, 8> kNames{"DEVICES",         "MEMORY",        "ENGINES",
-                                                 "LAUNCH_BLOCKING", "FAULT_MESSAGE", "DEBUG_MEMORY",
-                                                 "CPU_FALLBACK",    "AUTOLOAD"};
+constexpr std::array<std::string_view, 10> kNames{
+    "DEVICES",      "MEMORY",       "ENGINES", "LAUNCH_BLOCKING", "FAULT_MESSAGE",
+    "DEBUG_MEMORY", "CPU_FALLBACK", "STACKS",  "TRACE_RECORDS",   "AUTOLOAD"};
 
 constexpr int kMaxEngines = 1024;
+constexpr int kMostTraceRecords = 1 << 30;
 // From one page of memory, as segments are committed, to what an address space of 47 bits has room
 // for.
 constexpr std::size_t kMinMemory = std::size_t{2} << 20;
@@ -157,6 +158,9 @@ Settings read_settings() {
   result.fault_message = read_switch("TORCH_OPENREG_FAULT_MESSAGE", result.fault_message);
   result.debug_memory = read_switch("TORCH_OPENREG_DEBUG_MEMORY", result.debug_memory);
   result.cpu_fallback = read_switch("TORCH_OPENREG_CPU_FALLBACK", result.cpu_fallback);
+  result.stacks = read_switch("TORCH_OPENREG_STACKS", result.stacks);
+  result.trace_records =
+      read_integer("TORCH_OPENREG_TRACE_RECORDS", result.trace_records, kMostTraceRecords);
   return result;
 }
 

@@ -30,6 +30,11 @@ struct Settings {
   /// TORCH_OPENREG_CPU_FALLBACK: 0 or 1. Operators outside of aten that have a kernel for the CPU
   /// and none for openreg run the CPU's.
   bool cpu_fallback = true;
+  /// TORCH_OPENREG_STACKS: 0 or 1. Errors of commands name the Python line that launched them.
+  bool stacks = false;
+  /// TORCH_OPENREG_TRACE_RECORDS: what a profiler keeps of the device at most, 1 to 2^30 records of
+  /// some 100 bytes.
+  int trace_records = 1 << 20;
 };
 
 /// The settings, read from the environment once, at the first call. Thread safe.

@@ -9,6 +9,7 @@
 #include "runtime/error.h"
 #include "runtime/fence.h"
 #include "runtime/scheduler.h"
+#include "runtime/trace.h"
 #include "runtime/wait.h"
 
 namespace openreg {
@@ -21,25 +22,38 @@ Strand::Strand(int device, std::int64_t id, Priority priority, Chunk* first)
 
 void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
                          const FenceRef& fence) {
+  const tracing::ThreadSlice traced(*this, kernel, arguments);
   FenceRef reference = fence;
   // The queue only reads the kernel; the target of other records is not constant.
   const Record record{.target = const_cast<Kernel*>(&kernel),
                       .kind = Record::kRun,
                       .work = work,
-                      .fence = fence.get()};
+                      .fence = fence.get(),
+                      .traced_as = traced.id()};
   enqueue(record, arguments, fence.get(), Bound::kObeyed);
   reference.detach();
 }
 
-void Strand::enqueue_record(const FenceRef& fence, Bound bound) {
+void Strand::enqueue_record(const FenceRef& fence) {
+  const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventRecord);
   FenceRef reference = fence;
-  enqueue({.target = reference.get(), .kind = Record::kRecord}, {}, reference.get(), bound);
+  enqueue({.target = reference.get(), .kind = Record::kRecord, .traced_as = traced.id()}, {},
+          reference.get(), Bound::kObeyed);
+  reference.detach();
+}
+
+void Strand::enqueue_marker(const FenceRef& fence) {
+  FenceRef reference = fence;
+  enqueue({.target = reference.get(), .kind = Record::kRecord}, {}, reference.get(),
+          Bound::kExceeded);
   reference.detach();
 }
 
 void Strand::enqueue_wait(const FenceRef& fence) {
+  const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventWait);
   FenceRef reference = fence;
-  enqueue({.target = reference.get(), .kind = Record::kWait}, {}, nullptr, Bound::kObeyed);
+  enqueue({.target = reference.get(), .kind = Record::kWait, .traced_as = traced.id()}, {}, nullptr,
+          Bound::kObeyed);
   reference.detach();
 }
 
@@ -90,7 +104,7 @@ void Strand::make_room() {
     wait_for(Goal::position(*this, tail.load(std::memory_order_relaxed) - limit / 2));
   } else {
     const FenceRef end(new Fence(this));
-    enqueue_record(end, Bound::kExceeded);
+    enqueue_marker(end);
     sleep_until(end);
   }
 }

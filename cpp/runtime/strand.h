@@ -28,9 +28,6 @@ class FenceRef;
 /// Each group of members has a cache line of its own: producers and runner do not share one.
 struct Strand final : Stream {
   enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked };
-  /// Whether a submission waits for room. Threads inside a command never do: no command may wait
-  /// for itself.
-  enum class Bound : bool { kObeyed, kExceeded };
 
   static constexpr std::uint64_t kLimit = 1024;  // commands in the queue of an ordinary producer
 
@@ -41,13 +38,14 @@ struct Strand final : Stream {
     return static_cast<const Strand&>(stream);
   }
 
-  /// The three ways to submit. They throw Error for a destroyed stream (a marker does not),
-  /// what wait_for() throws while there is no room, and std::bad_alloc; then nothing was submitted.
-  /// A command with a fence completes it; its failure is the fence's and does not poison the
-  /// stream.
+  /// The ways to submit. They throw Error for a destroyed stream (a marker does not), what
+  /// wait_for() throws while there is no room, and std::bad_alloc; then nothing was submitted. A
+  /// command with a fence completes it; its failure is the fence's and does not poison the stream.
+  /// A marker is a record that does not wait for room and that no trace shows.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
                    const FenceRef& fence);
-  void enqueue_record(const FenceRef& fence, Bound bound);
+  void enqueue_record(const FenceRef& fence);
+  void enqueue_marker(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence);
 
   /// All that is published has run. `tail` is read first: head never overtakes what it is compared
@@ -90,6 +88,7 @@ struct Strand final : Stream {
   alignas(64) std::atomic<std::uint64_t> head{0};  // number of commands completed
   QueueReader reader;
   std::uint64_t tail_seen = 0;
+  std::int64_t wait_began = 0;  // of the wait at the head, if it is traced
   std::atomic<bool> poisoned{false};
 
   // Read by all, written at transitions, under the scheduler's mutex but for `spare`.
@@ -108,6 +107,10 @@ struct Strand final : Stream {
   SpareChunk spare;
 
  private:
+  /// Whether a submission waits for room. Threads inside a command never do: no command may wait
+  /// for itself.
+  enum class Bound : bool { kObeyed, kExceeded };
+
   Strand(int device, std::int64_t id, Priority priority, Chunk* first);
 
   void enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,

@@ -22,7 +22,7 @@ void drain_pool(StreamPool& pool, int device) {
   for (Strand* const strand : pool.streams()) {
     if (strand->drained()) continue;
     markers.emplace_back(new Fence(strand));
-    strand->enqueue_record(markers.back(), Strand::Bound::kExceeded);
+    strand->enqueue_marker(markers.back());
   }
   for (const FenceRef& marker : markers) wait_for(Goal::fence(marker));
 }

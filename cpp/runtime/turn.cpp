@@ -10,6 +10,7 @@
 #include "runtime/fence.h"
 #include "runtime/scheduler.h"
 #include "runtime/test_point.h"
+#include "runtime/trace.h"
 
 namespace openreg {
 
@@ -36,6 +37,62 @@ class WorkScope {
   const Callbacks* const callbacks_;
   int state_ = 0;
 };
+
+// A command's slice of the trace.
+class TracedCommand {
+ public:
+  TracedCommand(const Strand& strand, const Record& record, bool engine) noexcept
+      : strand_(strand), record_(record), engine_(engine) {
+    if (tracing::on()) begin_ = tracing::now();
+  }
+  ~TracedCommand() {
+    if (begin_ != 0) keep();
+  }
+  TracedCommand(const TracedCommand&) = delete;
+  TracedCommand& operator=(const TracedCommand&) = delete;
+
+ private:
+  void keep() const noexcept {
+    const auto& kernel = *static_cast<const Kernel*>(record_.target);
+    tracing::keep({.what = TraceSlice::What::kCommand,
+                   .by_engine = engine_,
+                   .id = record_.traced_as,
+                   .device = strand_.device_index,
+                   .stream = strand_.number,
+                   .begin = begin_,
+                   .end = tracing::now(),
+                   .name = kernel.name(),
+                   .summary = kernel.summary(record_.arguments())});
+  }
+
+  const Strand& strand_;
+  const Record& record_;
+  const bool engine_;
+  std::int64_t begin_ = 0;
+};
+
+void trace_event_record(const Strand& strand, const Record& record, std::int64_t begin) noexcept {
+  tracing::keep({.what = TraceSlice::What::kEventRecord,
+                 .id = record.traced_as,
+                 .device = strand.device_index,
+                 .stream = strand.number,
+                 .begin = begin,
+                 .end = tracing::now()});
+}
+
+// A wait for something outside of the device is that thing's time on the stream.
+void trace_event_wait(Strand& strand, const Record& record, const Fence& fence) noexcept {
+  const bool outside = fence.source() == nullptr;
+  tracing::keep({.what = outside ? TraceSlice::What::kCommand : TraceSlice::What::kEventWait,
+                 .id = record.traced_as,
+                 .device = strand.device_index,
+                 .other_device = outside ? -1 : fence.source()->device_index,
+                 .other_stream = outside ? 0 : fence.source()->number,
+                 .stream = strand.number,
+                 .begin = std::exchange(strand.wait_began, 0),
+                 .end = tracing::now(),
+                 .name = fence.name()});
+}
 
 void set_running(bool running) noexcept {
   if (running == t_running) return;
@@ -82,13 +139,18 @@ bool Turn::step() {
       recorded = FenceRef::attach(record.fence);
       run(record, record.fence);
       break;
-    case Record::kRecord:
+    case Record::kRecord: {
+      const auto begin = record.traced_as != 0 ? tracing::now() : 0;
       recorded = FenceRef::attach(static_cast<Fence*>(record.target));
       recorded->complete(strand_.failure());
+      if (begin != 0) trace_event_record(strand_, record, begin);
       break;
+    }
     case Record::kWait: {
       auto* const fence = static_cast<Fence*>(record.target);
+      if (record.traced_as != 0 && strand_.wait_began == 0) strand_.wait_began = tracing::now();
       if (!fence->done() && fence->park(strand_)) return false;
+      if (strand_.wait_began != 0) trace_event_wait(strand_, record, *fence);
       const auto waited = FenceRef::attach(fence);
       if (waited->failed()) strand_.poison(waited->failure_for(strand_));
       break;
@@ -129,6 +191,7 @@ void Turn::run(const Record& record, Fence* fence) {
   }
   ++commands_;
   enter();
+  const TracedCommand traced(strand_, record, runner_ == Runner::kEngine);
   try {
     const RunningMark mark(!kernel.traits().may_block);
     const WorkScope team(callbacks_, record.work, runner_ == Runner::kEngine);

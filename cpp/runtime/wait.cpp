@@ -13,6 +13,7 @@
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
 #include "runtime/test_point.h"
+#include "runtime/trace.h"
 #include "runtime/turn.h"
 
 namespace openreg {
@@ -211,6 +212,7 @@ class HostWait {
   const Meanwhile meanwhile_;
   const std::optional<Deadline> deadline_;
   Scheduler& scheduler_ = Scheduler::get();
+  const tracing::ThreadSlice traced_{goal_.fence() ? "Synchronize" : "WaitForRoom"};
   const WaitScope scope_;
   InterruptClock interrupt_;
   Waiter waiter_;
@@ -228,7 +230,7 @@ bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
 void wait_until_drained(Strand& strand) {
   if (strand.drained()) return;
   const FenceRef marker(new Fence(&strand));
-  strand.enqueue_record(marker, Strand::Bound::kExceeded);
+  strand.enqueue_marker(marker);
   wait_for(Goal::fence(marker));
 }
 

@@ -15,8 +15,11 @@
 #include "backend/stream.h"
 #include "ops/launch/submit.h"
 #include "ops/tensors/cpu_alias.h"
+#include "ops/wire/command_layout.h"
 #include "ops/wire/reach.h"
+#include "runtime/address_space.h"
 #include "runtime/event.h"
+#include "runtime/trace.h"
 
 namespace openreg::ops {
 
@@ -40,8 +43,32 @@ void run_copy(const OpKernel&, ArgumentReader& reader) {
   auto& destination = reader.tensor();
   at::native::copy_(destination, reader.tensor(), /*non_blocking=*/false);
 }
-const OpKernel copy_kernel{"aten::copy_", &run_copy};
-const OpKernel transfer_kernel{"aten::_copy_from", &run_copy, {.engine = EngineKind::kCopy}};
+
+/// For traces: the destination and the source are the command's first two tensors.
+CommandSummary summarize_copy(std::span<const std::byte> bytes) noexcept {
+  const CommandView command(bytes);
+  const auto& to = command.tensors()[0];
+  const auto& from = command.tensors()[1];
+  CommandSummary summary{.kind = CommandSummary::Kind::kCopy,
+                         .from = command.place(from),
+                         .to = command.place(to),
+                         .bytes = bytes_of(command.numel(to), command.shape(to).type())};
+  if (summary.from != Place::kDevice || summary.to != Place::kDevice) return summary;
+  const auto device_of = [&](const TensorRecord& tensor) {
+    return AddressSpace::get().device_of(
+        reinterpret_cast<const void*>(command.storage(tensor).pointer));
+  };
+  if (device_of(from) != device_of(to)) {
+    summary.to = Place::kOtherDevice;
+  } else if (command.shape(from).dtype != command.shape(to).dtype) {
+    summary.kind = CommandSummary::Kind::kKernel;  // a conversion
+  }
+  return summary;
+}
+
+const OpKernel copy_kernel{"aten::copy_", &run_copy, {.summarize = &summarize_copy}};
+const OpKernel transfer_kernel{
+    "aten::_copy_from", &run_copy, {.engine = EngineKind::kCopy, .summarize = &summarize_copy}};
 
 /// The kernel for a copy from one memory to another. Long ones are the copy engine's; handing a
 /// stream over to it and back costs some 40 us, a tenth of the time of this many bytes.
@@ -78,6 +105,13 @@ void record_pinned_use(const at::Tensor& cpu_tensor, c10::Device device) {
   at::getHostAllocator(backend::kDeviceType)
       ->record_event(data.get(), data.get_context(),
                      backend::to_torch(backend::current_stream(device.index())));
+}
+
+CommandSummary pageable_copy(Place from, Place to, const at::Tensor& destination) {
+  return {.kind = CommandSummary::Kind::kCopy,
+          .from = from,
+          .to = to,
+          .bytes = static_cast<std::uint64_t>(destination.nbytes())};
 }
 
 void copy_within_device(const at::Tensor& source, const at::Tensor& destination) {
@@ -123,6 +157,8 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     launch(copy_kernel, writer);
   } else {
     wait_for_device(device);
+    const tracing::HostCommand traced(backend::current_stream(device.index()), copy_kernel.name(),
+                                      pageable_copy(Place::kPageable, Place::kDevice, destination));
     CpuAliases aliases(device);
     const BelowAutograd below_autograd;
     auto memory = aliases.alias(destination, Access::kWrite);
@@ -142,6 +178,8 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
     return;
   }
   wait_for_device(device);
+  const tracing::HostCommand traced(backend::current_stream(device.index()), copy_kernel.name(),
+                                    pageable_copy(Place::kDevice, Place::kPageable, destination));
   CpuAliases aliases(device);
   const BelowAutograd below_autograd;
   auto out = destination;

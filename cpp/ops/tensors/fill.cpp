@@ -7,7 +7,10 @@
 
 #include "backend/library.h"
 #include "ops/launch/submit.h"
+#include "ops/wire/command_layout.h"
+#include "ops/wire/reach.h"
 #include "ops/wire/typed_arguments.h"
+#include "runtime/trace.h"
 
 namespace openreg::ops {
 
@@ -26,7 +29,15 @@ void run_fill_tensor(const OpKernel&, ArgumentReader& reader) {
 const OpKernel fill_tensor_kernel{"aten::fill_.Tensor", &run_fill_tensor};
 
 void run_zero(const OpKernel&, ArgumentReader& reader) { at::native::zero_(reader.tensor()); }
-const OpKernel zero_kernel{"aten::zero_", &run_zero};
+
+CommandSummary summarize_zero(std::span<const std::byte> bytes) noexcept {
+  const CommandView command(bytes);
+  const auto& self = command.tensors()[0];
+  return {.kind = CommandSummary::Kind::kFill,
+          .bytes = bytes_of(command.numel(self), command.shape(self).type())};
+}
+
+const OpKernel zero_kernel{"aten::zero_", &run_zero, {.summarize = &summarize_zero}};
 
 // Memory that several elements share may be filled, as on the CPU: they all get the same value.
 ArgumentWriter writer_for(const OpKernel& kernel, const at::Tensor& self) {

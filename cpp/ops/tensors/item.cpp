@@ -3,9 +3,11 @@
 #include <c10/util/Exception.h>
 
 #include "backend/library.h"
+#include "backend/stream.h"
 #include "ops/launch/submit.h"
 #include "ops/wire/reach.h"
 #include "runtime/address_space.h"
+#include "runtime/trace.h"
 
 namespace openreg::ops {
 
@@ -16,6 +18,12 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   expect_memory(self);
   wait_for_device(self.device());
+  const tracing::HostCommand traced(backend::current_stream(self.device().index()),
+                                    "aten::_local_scalar_dense",
+                                    {.kind = CommandSummary::Kind::kCopy,
+                                     .from = Place::kDevice,
+                                     .to = Place::kPageable,
+                                     .bytes = c10::elementSize(self.scalar_type())});
   const void* element = AddressSpace::get().aperture(self.const_data_ptr());
   at::Scalar scalar;
   AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense_cpu",

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/List.h>
+#include <ATen/core/interned_strings.h>
 
 #include <algorithm>
 #include <string>
@@ -10,6 +11,7 @@
 #include "backend/device_type.h"
 #include "backend/generator.h"
 #include "backend/library.h"
+#include "backend/stream.h"
 #include "ops/launch/submit.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/tiers/boxed.h"
@@ -17,6 +19,7 @@
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/same_device.h"
 #include "runtime/settings.h"
+#include "runtime/trace.h"
 
 namespace openreg::ops {
 
@@ -197,6 +200,11 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
   backend::count(LaunchCounter::kSynchronous);
   if (is_foreign(cpu_op)) backend::count(LaunchCounter::kCpuFallbacks);
   {
+    // The operator may be gone when the trace is read: its name stays.
+    const char* const name =
+        tracing::on() ? c10::Symbol::fromQualString(cpu_op.operator_name().name).toQualString()
+                      : "";
+    const tracing::HostCommand traced(backend::current_stream(device.index()), name);
     const BelowAutograd below_autograd;
     cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);
     aliases.take_over_changes();

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "runtime/trace.h"
+
 namespace openreg::ops {
 
 // Note [Arguments on the wire]
@@ -86,6 +88,16 @@ class CommandView {
   const std::int64_t* sizes(const TensorRecord& tensor) const { return words() + tensor.word + 1; }
   const std::int64_t* strides(const TensorRecord& tensor) const {
     return sizes(tensor) + shape(tensor).dim;
+  }
+  std::size_t numel(const TensorRecord& tensor) const {
+    std::size_t elements = 1;
+    for (std::size_t i = 0; i < shape(tensor).dim; ++i)
+      elements *= static_cast<std::size_t>(sizes(tensor)[i]);
+    return elements;
+  }
+  Place place(const TensorRecord& tensor) const {
+    const auto flags = shape(tensor).flags;
+    return flags & kPayload ? Place::kPageable : flags & kPinned ? Place::kPinned : Place::kDevice;
   }
   const StorageRecord& storage(const TensorRecord& tensor) const {
     return storages()[tensor.storage];

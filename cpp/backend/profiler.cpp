@@ -1,0 +1,126 @@
+// The device in torch.profiler: what Kineto, PyTorch's profiler library, asks of an accelerator.
+// runtime/trace.h records; here a recording becomes the activities of a trace. Track of a stream:
+// process id = index of the device, thread id = number of the stream.
+#include <IActivityProfiler.h>
+#include <c10/util/Exception.h>
+#include <libkineto.h>
+#include <output_base.h>
+#include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
+#include <unistd.h>
+
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "backend/trace_activities.h"
+#include "runtime/address_space.h"
+#include "runtime/settings.h"
+#include "runtime/trace.h"
+
+namespace openreg::backend {
+
+namespace {
+
+using libkineto::ActivityType;
+
+const std::set<ActivityType> kActivities{
+    ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY, ActivityType::GPU_MEMSET,
+    ActivityType::GPU_USER_ANNOTATION, ActivityType::PRIVATEUSE1_RUNTIME};
+
+/// One recording, from torch.profiler's start to its trace.
+class Session : public libkineto::IActivityProfilerSession {
+ public:
+  ~Session() override {
+    if (recording_) tracing::stop();
+  }
+
+  void start() override {
+    recording_ = true;
+    tracing::start(static_cast<std::size_t>(settings().trace_records));
+  }
+
+  void stop() override {
+    if (!std::exchange(recording_, false)) return;
+    trace_ = tracing::stop();
+    if (trace_.dropped == 0) return;
+    errors_.push_back("openreg: the trace has no room for " + std::to_string(trace_.dropped) +
+                      " records of the device (it keeps " +
+                      std::to_string(settings().trace_records) +
+                      "; TORCH_OPENREG_TRACE_RECORDS changes that)");
+    TORCH_WARN(errors_.back());
+  }
+
+  void pushCorrelationId(std::uint64_t id) override { tracing::push_operation(id); }
+  void popCorrelationId() override { tracing::pop_operation(); }
+  void pushUserCorrelationId(std::uint64_t id) override { tracing::push_annotation(id); }
+  void popUserCorrelationId() override { tracing::pop_annotation(); }
+
+  void processTrace(libkineto::ActivityLogger& logger) override {
+    processTrace(
+        logger, [](std::int32_t) { return nullptr; }, 0, tracing::now());
+  }
+  void processTrace(libkineto::ActivityLogger& logger, libkineto::getLinkedActivityCallback linked,
+                    std::int64_t begin, std::int64_t end) override {
+    TraceActivities activities(std::exchange(trace_, {}), {begin, end}, linked);
+    activities.log(logger);
+    buffer_ = activities.take_buffer();
+  }
+  std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
+    return std::move(buffer_);
+  }
+
+  std::vector<std::string> errors() override { return errors_; }
+  // The one place for one device; without it Kineto makes up 16 of them. processTrace() has named
+  // the others, and the streams.
+  std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
+    return std::make_unique<libkineto::DeviceInfo>(device_info(0));
+  }
+  std::vector<libkineto::ResourceInfo> getResourceInfos() override { return {}; }
+
+  std::string getDeviceProperties() override {
+    std::string json;
+    for (int device = 0; device < device_count(); ++device) {
+      json += std::string(device == 0 ? "" : ",") + R"({"id": )" + std::to_string(device) +
+              R"(, "name": "openreg", "totalGlobalMem": )" +
+              std::to_string(AddressSpace::get().capacity()) + "}";
+    }
+    return json;
+  }
+
+ private:
+  bool recording_ = false;
+  Trace trace_;
+  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_;
+  std::vector<std::string> errors_;
+};
+
+class Profiler : public libkineto::IActivityProfiler {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::set<ActivityType>& availableActivities() const override { return kActivities; }
+
+  /// Null where only the CPU is to be profiled.
+  std::unique_ptr<libkineto::IActivityProfilerSession> configure(
+      const std::set<ActivityType>& wanted, const libkineto::Config&) override {
+    if (!wanted.contains(ActivityType::CONCURRENT_KERNEL)) return nullptr;
+    return std::make_unique<Session>();
+  }
+  std::unique_ptr<libkineto::IActivityProfilerSession> configure(
+      std::int64_t, std::int64_t, const std::set<ActivityType>& wanted,
+      const libkineto::Config& config) override {
+    return configure(wanted, config);
+  }
+
+ private:
+  const std::string name_ = "openreg";
+};
+
+}  // namespace
+
+void register_profiler() {
+  torch::profiler::impl::PrivateUse1ProfilerRegistry::instance().registerFactory(
+      [] { return std::make_unique<Profiler>(); });
+}
+
+}  // namespace openreg::backend
