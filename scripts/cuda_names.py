@@ -40,7 +40,6 @@ WITHOUT = {
     "`empty_cache` gives it back",
     r"torch\.cuda\.(memory\.)?(memory_cached|max_memory_cached|reset_max_memory_cached)": f"{OLD}: `memory_reserved`",
     r"torch\.cuda\.ipc_collect": "tensors do not travel between processes yet",
-    r"torch\.cuda\.(profiler|profiler\..*)": "the profiler is not there yet",
     r"torch\.cuda\.amp\.amp_definitely_not_available": "the device always is",
 }
 

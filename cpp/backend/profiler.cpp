@@ -15,6 +15,7 @@
 
 #include "backend/trace_activities.h"
 #include "runtime/address_space.h"
+#include "runtime/process.h"
 #include "runtime/settings.h"
 #include "runtime/trace.h"
 
@@ -80,6 +81,7 @@ class Session : public libkineto::IActivityProfilerSession {
 
   std::string getDeviceProperties() override {
     std::string json;
+    if (!is_initialized()) return json;
     for (int device = 0; device < device_count(); ++device) {
       json += std::string(device == 0 ? "" : ",") + R"({"id": )" + std::to_string(device) +
               R"(, "name": "openreg", "totalGlobalMem": )" +
@@ -100,10 +102,10 @@ class Profiler : public libkineto::IActivityProfiler {
   const std::string& name() const override { return name_; }
   const std::set<ActivityType>& availableActivities() const override { return kActivities; }
 
-  /// Null where only the CPU is to be profiled.
+  /// Null where only the CPU is to be profiled, and where the settings are malformed.
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       const std::set<ActivityType>& wanted, const libkineto::Config&) override {
-    if (!wanted.contains(ActivityType::CONCURRENT_KERNEL)) return nullptr;
+    if (!wanted.contains(ActivityType::CONCURRENT_KERNEL) || device_count() == 0) return nullptr;
     return std::make_unique<Session>();
   }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(

@@ -3,6 +3,7 @@
 #include "bindings/bindings.h"
 #include "ops/launch/sync_debug.h"
 #include "runtime/stream.h"
+#include "runtime/trace.h"
 
 namespace openreg::bindings {
 
@@ -50,6 +51,8 @@ void init_statistics(nb::module_& m) {
       [](int mode) { ops::set_sync_debug_mode(static_cast<ops::SyncDebugMode>(mode)); },
       nb::arg("mode"));
   m.def("get_sync_debug_mode", [] { return static_cast<int>(ops::sync_debug_mode()); });
+  m.def("pause_tracing", &tracing::pause, "A profiler records nothing of the devices for now.");
+  m.def("resume_tracing", &tracing::resume);
   m.def("scheduler_counters", &scheduler, "What the scheduler has done so far in this process.");
 }
 

@@ -100,14 +100,14 @@ std::int64_t now() noexcept {
 void start(std::size_t most) {
   auto& recording = tracing::recording();
   const LockGuard lock(recording.mutex);
+  recording.number.fetch_add(1, std::memory_order_relaxed);
+  recording.started.store(now(), std::memory_order_relaxed);
   for (Shard& shard : recording.shards) {
-    const LockGuard shard_lock(shard.mutex);
+    const LockGuard shard_lock(shard.mutex);  // whoever has it after this sees the new start
     shard.slices.clear();
   }
   recording.room.store(most, std::memory_order_relaxed);
   recording.dropped.store(0, std::memory_order_relaxed);
-  recording.number.fetch_add(1, std::memory_order_relaxed);
-  recording.started.store(now(), std::memory_order_relaxed);
   recording.active = true;
   g_on.store(true, std::memory_order_relaxed);
 }
@@ -142,16 +142,17 @@ void pop_annotation() noexcept { pop(&ThisThread::annotations); }
 
 void keep(TraceSlice slice) noexcept {
   auto* const thread = per_thread<ThisThread>();
-  // What began before the recording did is not a part of it, and what ended after it neither.
-  if (!thread || !on() || slice.begin < recording().started.load(std::memory_order_relaxed)) return;
-  if (!take_room()) {
-    recording().dropped.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  if (!thread || !on()) return;
   slice.thread = thread->number;
   try {
     const LockGuard lock(thread->shard.mutex);
-    thread->shard.slices.push_back(slice);
+    // What began before the recording did is not a part of it.
+    if (slice.begin < recording().started.load(std::memory_order_relaxed)) return;
+    if (take_room()) {
+      thread->shard.slices.push_back(slice);
+    } else {
+      recording().dropped.fetch_add(1, std::memory_order_relaxed);
+    }
   } catch (const std::bad_alloc&) {
     recording().dropped.fetch_add(1, std::memory_order_relaxed);
   }

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import amp, host_memory, legacy, machine, memory, nvtx, random, statistics, streams
+from . import amp, host_memory, legacy, machine, memory, nvtx, profiler, random, statistics, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .device import (
     _exchange_device as _exchange_device,
@@ -163,6 +163,7 @@ __all__ = [
     "memory_summary",
     "memory_usage",
     "nvtx",
+    "profiler",
     "power_draw",
     "random",
     "reset_accumulated_host_memory_stats",

@@ -134,6 +134,9 @@ def synchronize(device: DeviceLike = None) -> None:
         torch.AcceleratorError: a command has failed and no call has raised it yet. Of several, the oldest; the next
             call raises the next.
     """
+    # A profiler synchronizes when it ends; that is no first use of the device. (Dynamo cannot ask.)
+    if device is None and not (torch.compiler.is_compiling() or _C.is_initialized() or _C.in_bad_fork()):
+        return
     # torch.compile does not take a None that is passed on; here and in `current_stream`.
     torch.accelerator.synchronize() if device is None else torch.accelerator.synchronize(device)
 
