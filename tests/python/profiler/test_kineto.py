@@ -44,6 +44,12 @@ def tracks(events):
     return by_track
 
 
+def settled(tensor):
+    """The tensor, and nothing is queued: a profile shows what was queued before, if it runs later."""
+    torch.openreg.synchronize()
+    return tensor
+
+
 def training_step(device="openreg"):
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -67,21 +73,21 @@ def training_step(device="openreg"):
 
 def test_the_device_is_among_the_default_activities():
     assert ProfilerActivity.PrivateUse1 in torch.profiler.supported_activities()
-    x = torch.ones(8, device="openreg")
+    x = settled(torch.ones(8, device="openreg"))
     with profile() as prof:
         x.exp()
     assert [event.name for event in prof.events() if event.device_type.name == "OPENREG"] == ["aten::exp"]
 
 
 def test_profiling_the_cpu_alone_shows_nothing_of_the_device():
-    x = torch.ones(8, device="openreg")
+    x = settled(torch.ones(8, device="openreg"))
     with profile(activities=[ProfilerActivity.CPU]) as prof:
         x.exp()
     assert {event.device_type.name for event in prof.events()} == {"CPU"}
 
 
 def test_profiling_the_device_alone_shows_its_commands(export):
-    x = torch.ones(8, device="openreg")
+    x = settled(torch.ones(8, device="openreg"))
     with profile(activities=[ProfilerActivity.PrivateUse1]) as prof:
         x.exp()
     trace = export(prof)
@@ -153,8 +159,7 @@ def test_nothing_lies_outside_of_the_recorded_time(export):
 
 
 def test_kernels_carry_the_number_of_the_operator_that_launched_them(export):
-    x = torch.randn(64, 64, device="openreg", requires_grad=True)
-    torch.openreg.synchronize()
+    x = settled(torch.randn(64, 64, device="openreg", requires_grad=True))
     with profile() as prof:
         (x @ x).sum().backward()
     trace = export(prof)
@@ -165,7 +170,7 @@ def test_kernels_carry_the_number_of_the_operator_that_launched_them(export):
 
 
 def test_averages_have_the_device_time_of_each_operator():
-    x = torch.randn(256, 256, device="openreg")
+    x = settled(torch.randn(256, 256, device="openreg"))
     with profile() as prof:
         for _ in range(4):
             torch.nn.functional.linear(x, x)
@@ -179,7 +184,7 @@ def test_averages_have_the_device_time_of_each_operator():
 
 
 def test_kernels_take_as_long_as_the_events_around_them_say():
-    x = torch.randn(700, 700, device="openreg")
+    x = settled(torch.randn(700, 700, device="openreg"))
     begin, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
     x @ x
     torch.openreg.synchronize()
@@ -284,14 +289,14 @@ def test_commands_tell_who_ran_them(export):
 
 
 def test_operators_of_the_calling_thread_are_on_the_stream_too(export):
-    x = torch.arange(100, device="openreg")
+    x = settled(torch.arange(100, device="openreg"))
     with profile() as prof:
         x.nonzero()
     assert "aten::nonzero" in [event["name"] for event in slices(export(prof), "kernel")]
 
 
 def test_ranges_of_the_user_cover_their_kernels_on_the_stream(export):
-    x = torch.ones(100, device="openreg")
+    x = settled(torch.ones(100, device="openreg"))
     with profile() as prof:
         with record_function("a range"):
             x.exp()
@@ -306,7 +311,7 @@ def test_ranges_of_the_user_cover_their_kernels_on_the_stream(export):
 
 
 def test_shapes_flops_and_stacks_belong_to_the_operators():
-    x = torch.randn(64, 64, device="openreg")
+    x = settled(torch.randn(64, 64, device="openreg"))
     with profile(record_shapes=True, with_flops=True, with_stack=True) as prof:
         x @ x
     (product,) = [event for event in prof.events() if event.name == "aten::mm" and event.device_type.name == "CPU"]
@@ -317,7 +322,7 @@ def test_shapes_flops_and_stacks_belong_to_the_operators():
 
 
 def test_stacks_can_be_exported_with_the_time_of_the_device(tmp_path):
-    x = torch.randn(64, 64, device="openreg")
+    x = settled(torch.randn(64, 64, device="openreg"))
     with profile(with_stack=True) as prof:
         x @ x
     prof.export_stacks(str(tmp_path / "stacks"), "self_privateuse1_time_total")
@@ -358,7 +363,7 @@ def test_the_memory_timeline_has_the_devices_memory(tmp_path):
 
 
 def test_stop_and_start_leave_out_a_part_of_a_profile():
-    x = torch.ones(8, device="openreg")
+    x = settled(torch.ones(8, device="openreg"))
     with profile() as prof:
         x.exp()
         torch.openreg.synchronize()
@@ -390,7 +395,7 @@ def test_a_trace_that_has_no_room_says_how_much_it_dropped(run_python):
 
 
 def test_profiles_leave_no_memory_behind():
-    x = torch.ones(8, device="openreg")
+    x = settled(torch.ones(8, device="openreg"))
 
     def profile_some():
         with profile(activities=[ProfilerActivity.PrivateUse1]):
@@ -410,7 +415,7 @@ def test_profiles_leave_no_memory_behind():
 
 
 def test_errors_of_commands_are_raised_in_a_profile_as_elsewhere():
-    x = torch.ones(4, device="openreg")
+    x = settled(torch.ones(4, device="openreg"))
     with profile(), pytest.raises(torch.AcceleratorError):
         x[torch.tensor([99], device="openreg")]
         torch.openreg.synchronize()
@@ -419,7 +424,7 @@ def test_errors_of_commands_are_raised_in_a_profile_as_elsewhere():
 
 @pytest.mark.parametrize("use_kineto", [True, False])
 def test_the_old_profiler_times_the_devices_operators(use_kineto):
-    x = torch.randn(256, 256, device="openreg")
+    x = settled(torch.randn(256, 256, device="openreg"))
     with torch.autograd.profiler.profile(use_device="openreg", use_kineto=use_kineto) as prof:
         x @ x
     rows = {row.key: row for row in prof.key_averages() if row.device_type.name == "CPU"}
