@@ -194,6 +194,7 @@ void TraceActivities::add_on_stream(const TraceSlice& slice) {
           static_cast<double>(slice.summary.bytes) / static_cast<double>(slice.end - slice.begin));
     }
   }
+  if (slice.site != 0) activity.addMetadataQuoted("launched by", describe(slice.site));
   if (!submitted) return;
   activity.linked = linked_(static_cast<std::int32_t>(submission->second->operation));
   if (submission->second->annotation != 0) annotate(slice, submission->second->annotation);

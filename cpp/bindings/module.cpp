@@ -5,6 +5,7 @@ NB_MODULE(_C, m) {
   m.doc() = "What torch.openreg needs from C++ and PyTorch does not bind itself.";
   bindings::init_errors(m);
   bindings::init_waits(m);
+  bindings::init_launch_sites(m);
   bindings::init_device(m);
   bindings::init_memory(m);
   bindings::init_memory_snapshot(m);

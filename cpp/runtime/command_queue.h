@@ -6,6 +6,7 @@
 #include <span>
 
 #include "runtime/command.h"
+#include "runtime/launch_site.h"
 
 namespace openreg {
 
@@ -23,6 +24,7 @@ struct alignas(16) Record {
       nullptr;  // kRun: of the caller that waits for this command (owns a reference), or null
   std::size_t bytes = 0;        // of the arguments
   std::uint32_t traced_as = 0;  // its submission's number in a trace; 0: it is in none
+  LaunchSite site = 0;
 
   std::span<const std::byte> arguments() const noexcept;
 };

@@ -17,18 +17,24 @@ std::string describe(const std::exception_ptr& error) {
   }
 }
 
-std::string CommandError::message(const char* kernel, int device, std::int64_t stream,
-                                  const std::string& cause) {
-  const char* end = cause.ends_with('.') ? " " : ". ";
+namespace {
+
+std::string message(const char* kernel, LaunchSite site, int device, std::int64_t stream,
+                    const std::string& cause) {
+  const std::string end = cause.ends_with('.') ? " " : ". ";
+  const std::string advice =
+      site != 0 ? "" : "TORCH_OPENREG_STACKS=1 to see the line of the call, or ";
   return "openreg: " + std::string(kernel) + " failed on openreg:" + std::to_string(device) +
-         ", stream " + std::to_string(stream) + ": " + cause + end +
-         "Later work of that stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at "
-         "the call";
+         ", stream " + std::to_string(stream) + launched_by(site) + ": " + cause + end +
+         "Later work of that stream was skipped; set " + advice +
+         "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call";
 }
 
-CommandError::CommandError(const char* kernel, int device, std::int64_t stream,
+}  // namespace
+
+CommandError::CommandError(const char* kernel, LaunchSite site, int device, std::int64_t stream,
                            std::exception_ptr cause)
-    : Error(message(kernel, device, stream, describe(cause))),
+    : Error(message(kernel, site, device, stream, openreg::describe(cause))),
       kernel_(kernel),
       device_(device),
       stream_(stream),

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "runtime/launch_site.h"
+
 namespace openreg {
 
 /// What the runtime throws. The text starts with "openreg: " and says what the user can do.
@@ -21,12 +23,10 @@ std::string describe(const std::exception_ptr& error);
 /// device.
 class CommandError : public Error {
  public:
-  /// `kernel` is the failed kernel's name; `cause` is what it threw.
-  CommandError(const char* kernel, int device, std::int64_t stream, std::exception_ptr cause);
-
-  /// The sentence of what(), with the cause in the caller's words.
-  static std::string message(const char* kernel, int device, std::int64_t stream,
-                             const std::string& cause);
+  /// `kernel` is the failed kernel's name, `site` the line that launched it; `cause` is what it
+  /// threw.
+  CommandError(const char* kernel, LaunchSite site, int device, std::int64_t stream,
+               std::exception_ptr cause);
 
   const char* kernel() const noexcept { return kernel_; }
   int device() const noexcept { return device_; }

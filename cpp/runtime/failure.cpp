@@ -13,8 +13,10 @@ std::atomic<std::uint64_t> g_failures{0};
 
 }  // namespace
 
-Failure::Failure(const char* source, int device, std::int64_t stream, std::exception_ptr cause)
+Failure::Failure(const char* source, LaunchSite site, int device, std::int64_t stream,
+                 std::exception_ptr cause)
     : source_(source),
+      site_(site),
       device_(device),
       stream_(stream),
       cause_(std::move(cause)),
@@ -22,7 +24,7 @@ Failure::Failure(const char* source, int device, std::int64_t stream, std::excep
 
 void Failure::raise() {
   collected_.store(true, std::memory_order_relaxed);
-  throw CommandError(source_, device_, stream_, cause_);
+  throw CommandError(source_, site_, device_, stream_, cause_);
 }
 
 void Failure::print_if_uncollected() noexcept {
@@ -38,8 +40,8 @@ std::string Failure::epitaph() const {
   // PyTorch's errors go on with a backtrace.
   const std::string text = describe(cause_);
   return "openreg: " + std::string(source_) + " failed on openreg:" + std::to_string(device_) +
-         ", stream " + std::to_string(stream_) + ": " + text.substr(0, text.find('\n')) +
-         "; no later call collected this error";
+         ", stream " + std::to_string(stream_) + launched_by(site_) + ": " +
+         text.substr(0, text.find('\n')) + "; no later call collected this error";
 }
 
 }  // namespace openreg

@@ -6,14 +6,17 @@
 #include <memory>
 #include <string>
 
+#include "runtime/launch_site.h"
+
 namespace openreg {
 
 /// What a command threw, on its way to the call that collects it. Shared by the streams that it
 /// poisons.
 class Failure {
  public:
-  /// `source` is the failed kernel's name, and static.
-  Failure(const char* source, int device, std::int64_t stream, std::exception_ptr cause);
+  /// `source` is the failed kernel's name, and static; `site` the line that launched it.
+  Failure(const char* source, LaunchSite site, int device, std::int64_t stream,
+          std::exception_ptr cause);
   /// Nobody can collect it any more: prints what print_if_uncollected() prints.
   ~Failure() { print_if_uncollected(); }
   Failure(const Failure&) = delete;
@@ -31,6 +34,7 @@ class Failure {
   std::string epitaph() const;
 
   const char* source_;
+  LaunchSite site_;
   int device_;
   std::int64_t stream_;
   std::exception_ptr cause_;

@@ -53,9 +53,9 @@ void Fence::signal(std::exception_ptr error) noexcept {
   if (!parked.empty()) run_released(parked);
 }
 
-FailurePtr Fence::failure_for(const Strand& strand) const {
+FailurePtr Fence::failure_for(const Strand& strand, LaunchSite site) const {
   if (!error_) return failure_;
-  return std::make_shared<Failure>(name_, strand.device_index, strand.number, error_);
+  return std::make_shared<Failure>(name_, site, strand.device_index, strand.number, error_);
 }
 
 bool Fence::park(Strand& strand) noexcept {

@@ -69,7 +69,8 @@ class Fence {
   /// The source's failure; null if it has none.
   const Failure* failure() const noexcept { return failure_.get(); }
   /// What it hands on to a stream that waits for it; null: nothing.
-  FailurePtr failure_for(const Strand& strand) const;
+  /// `site`: that queued the wait.
+  FailurePtr failure_for(const Strand& strand, LaunchSite site = 0) const;
   Clock::time_point time() const noexcept { return time_; }
 
   /// Sets a running stream aside until the fence fires; the caller no longer owns it. False: it has

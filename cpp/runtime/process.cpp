@@ -16,6 +16,7 @@
 #include "runtime/address_space.h"
 #include "runtime/command.h"
 #include "runtime/error.h"
+#include "runtime/launch_site.h"
 #include "runtime/scheduler.h"
 #include "runtime/settings.h"
 #include "runtime/strand.h"
@@ -128,6 +129,7 @@ void begin_use() {
   if (now == Phase::kInUse || now == Phase::kShutDown) return;
   if (now == Phase::kForked) throw_forked();
   register_handlers();
+  ask_for_launch_sites();
   Scheduler::get().start();
   g_used.store(true, std::memory_order_release);
   Phase before = Phase::kUnused;

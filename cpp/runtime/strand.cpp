@@ -21,7 +21,7 @@ Strand::Strand(int device, std::int64_t id, Priority priority, Chunk* first)
     : writer(first), reader(first), level(priority), device_index(device), number(id) {}
 
 void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
-                         const FenceRef& fence) {
+                         LaunchSite site, const FenceRef& fence) {
   const tracing::ThreadSlice traced(*this, kernel, arguments);
   FenceRef reference = fence;
   // The queue only reads the kernel; the target of other records is not constant.
@@ -29,7 +29,8 @@ void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> argume
                       .kind = Record::kRun,
                       .work = work,
                       .fence = fence.get(),
-                      .traced_as = traced.id()};
+                      .traced_as = traced.id(),
+                      .site = site};
   enqueue(record, arguments, fence.get(), Bound::kObeyed);
   reference.detach();
 }
@@ -52,8 +53,11 @@ void Strand::enqueue_marker(const FenceRef& fence) {
 void Strand::enqueue_wait(const FenceRef& fence) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventWait);
   FenceRef reference = fence;
-  enqueue({.target = reference.get(), .kind = Record::kWait, .traced_as = traced.id()}, {}, nullptr,
-          Bound::kObeyed);
+  enqueue({.target = reference.get(),
+           .kind = Record::kWait,
+           .traced_as = traced.id(),
+           .site = fence->source() ? 0 : launch_site()},
+          {}, nullptr, Bound::kObeyed);
   reference.detach();
 }
 
@@ -122,8 +126,8 @@ void Strand::poison(FailurePtr failure) noexcept {
   poisoned.store(true, std::memory_order_release);
 }
 
-void Strand::poison(const Kernel& kernel, std::exception_ptr error) {
-  poison(std::make_shared<Failure>(kernel.name(), device_index, number, std::move(error)));
+void Strand::poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error) {
+  poison(std::make_shared<Failure>(kernel.name(), site, device_index, number, std::move(error)));
 }
 
 FailurePtr Strand::failure() const noexcept {

@@ -11,6 +11,7 @@
 #include "runtime/command_queue.h"
 #include "runtime/failure.h"
 #include "runtime/intrusive_list.h"
+#include "runtime/launch_site.h"
 #include "runtime/mutex.h"
 #include "runtime/scheduler_mutex.h"
 #include "runtime/stream.h"
@@ -43,7 +44,7 @@ struct Strand final : Stream {
   /// command with a fence completes it; its failure is the fence's and does not poison the stream.
   /// A marker is a record that does not wait for room and that no trace shows.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
-                   const FenceRef& fence);
+                   LaunchSite site, const FenceRef& fence);
   void enqueue_record(const FenceRef& fence);
   void enqueue_marker(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence);
@@ -64,7 +65,7 @@ struct Strand final : Stream {
   /// Runner: the commands from here on are skipped. The first failure is kept.
   void poison(FailurePtr failure) noexcept;
   /// The same, because a command of the stream threw `error`.
-  void poison(const Kernel& kernel, std::exception_ptr error);
+  void poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error);
   /// The failure that poisons the stream, if any.
   FailurePtr failure() const noexcept;
   /// The same, and the stream is usable again.

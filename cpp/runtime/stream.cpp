@@ -42,7 +42,7 @@ Priority Stream::priority() const noexcept { return Strand::of(*this).level; }
 
 void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work) {
   check_usable();
-  Strand::of(*this).enqueue_run(kernel, arguments, work, FenceRef());
+  Strand::of(*this).enqueue_run(kernel, arguments, work, launch_site(), FenceRef());
 }
 
 void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
@@ -52,12 +52,13 @@ void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> ar
   if (runs_here(strand)) throw_self_wait();
   // Shared with the queue: a wait that is interrupted leaves it there.
   const FenceRef done(new Fence(&strand));
-  strand.enqueue_run(kernel, arguments, work, done);
+  const LaunchSite site = launch_site();
+  strand.enqueue_run(kernel, arguments, work, site, done);
   try {
     wait_for(Goal::fence(done));
   } catch (...) {
     // Interrupted. What the command throws is the stream's now.
-    if (std::exception_ptr error = done->abandon()) strand.poison(kernel, std::move(error));
+    if (std::exception_ptr error = done->abandon()) strand.poison(kernel, site, std::move(error));
     throw;
   }
   if (done->error()) std::rethrow_exception(done->error());

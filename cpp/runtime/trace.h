@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/launch_site.h"
+
 namespace openreg {
 
 class Kernel;
@@ -46,6 +48,7 @@ struct TraceSlice {
   std::int64_t stream = 0;
   std::int64_t begin = 0;  ///< nanoseconds since the epoch
   std::int64_t end = 0;
+  LaunchSite site = 0;         ///< of a command: the line that launched it
   const char* name = nullptr;  ///< the kernel's, or what the host waits for; static
   CommandSummary summary{};
   std::uint64_t operation = 0;   ///< of a thread's slice: the innermost one of push_operation()

@@ -61,6 +61,7 @@ class TracedCommand {
                    .stream = strand_.number,
                    .begin = begin_,
                    .end = tracing::now(),
+                   .site = record_.site,
                    .name = kernel.name(),
                    .summary = kernel.summary(record_.arguments())});
   }
@@ -91,6 +92,7 @@ void trace_event_wait(Strand& strand, const Record& record, const Fence& fence) 
                  .stream = strand.number,
                  .begin = std::exchange(strand.wait_began, 0),
                  .end = tracing::now(),
+                 .site = record.site,
                  .name = fence.name()});
 }
 
@@ -152,7 +154,7 @@ bool Turn::step() {
       if (!fence->done() && fence->park(strand_)) return false;
       if (strand_.wait_began != 0) trace_event_wait(strand_, record, *fence);
       const auto waited = FenceRef::attach(fence);
-      if (waited->failed()) strand_.poison(waited->failure_for(strand_));
+      if (waited->failed()) strand_.poison(waited->failure_for(strand_, record.site));
       break;
     }
   }
@@ -200,7 +202,7 @@ void Turn::run(const Record& record, Fence* fence) {
     throw;  // the thread is being ended from outside (Python does it at exit); this is no error
   } catch (...) {
     if (fence && fence->complete(std::current_exception())) return;
-    strand_.poison(kernel, std::current_exception());
+    strand_.poison(kernel, record.site, std::current_exception());
   }
 }
 

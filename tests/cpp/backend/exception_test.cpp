@@ -37,13 +37,14 @@ TEST(ExceptionTest, AnErrorOfTheRuntimeIsPyTorchsError) {
 
 TEST(ExceptionTest, AFailedCommandIsAnAcceleratorErrorWithoutBacktrace) {
   try {
-    translate_errors([] { throw CommandError("aten::gather", 1, 3, index_error()); });
+    translate_errors([] { throw CommandError("aten::gather", 0, 1, 3, index_error()); });
     FAIL();
   } catch (const c10::AcceleratorError& e) {
     EXPECT_STREQ(e.what_without_backtrace(),
                  "openreg: aten::gather failed on openreg:1, stream 3: index 7 is out of bounds. "
                  "Later work of that "
-                 "stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
+                 "stream was skipped; set TORCH_OPENREG_STACKS=1 to see the line of the call, or "
+                 "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
   }
 }
 

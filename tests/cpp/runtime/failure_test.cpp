@@ -42,6 +42,7 @@ TEST(Failure, LaterCommandsAreSkippedAndTheErrorIsRaisedOnce) {
   EXPECT_EQ(error_of([&] { stream->synchronize(); }),
             "openreg: test_function failed on openreg:0, stream " + std::to_string(stream->id()) +
                 ": index 7 is out of bounds. Later work of that stream was skipped; set "
+                "TORCH_OPENREG_STACKS=1 to see the line of the call, or "
                 "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
   EXPECT_TRUE(skipped);
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");

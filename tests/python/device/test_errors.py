@@ -70,7 +70,8 @@ def test_a_failure_on_the_device_is_raised_once_by_a_synchronization(run_python)
     )
     assert re.match(
         r"openreg: \S*(embedding|index_select)\S* failed on openreg:0, stream 0: .*"
-        r"Later work of that stream was skipped; set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call",
+        r"Later work of that stream was skipped; set TORCH_OPENREG_STACKS=1 to see the line of the call, or "
+        r"TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call",
         result.stdout,
     )
 
@@ -140,7 +141,7 @@ def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_py
         "torch.manual_seed(3)\n"
         "assert not torch.openreg.is_available() and torch.openreg.device_count() == 0\n"
         "assert torch.ones(2).sum().item() == 2\n"
-        "for use in (torch.openreg.init, lambda: torch.ones(1, device='openreg'), torch.openreg.synchronize):\n"
+        "for use in (torch.openreg.init, lambda: torch.ones(1, device='openreg'), torch.openreg.Stream):\n"
         "    try: use()\n"
         "    except RuntimeError as error: print(error)\n"
     )

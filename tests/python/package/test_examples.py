@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -132,3 +133,18 @@ def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout.splitlines()[-1]) == OPERATOR_REPORT
+
+
+def test_the_profile_of_a_training_step_is_drawn(tmp_path):
+    profiled = load("profile_training")
+    events = profiled.profile_steps(1, tmp_path / "trace.json")
+    rows = profiled.tracks(events)
+    streams = [name for name in rows if name.startswith("openreg:0, stream") and ":" not in name.partition(",")[2]]
+    assert len(streams) == 2
+    assert "host" in rows
+    assert any(event["name"].startswith("Memcpy HtoD (Pinned") for row in rows.values() for event in row)
+    profiled.draw(events, tmp_path / "timeline.svg")
+    picture = ElementTree.parse(tmp_path / "timeline.svg")
+    titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == sum(len(row) for row in rows.values())
+    assert any(title.startswith("aten::addmm: ") for title in titles)

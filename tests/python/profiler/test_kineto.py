@@ -126,6 +126,32 @@ def test_every_arrow_has_both_its_ends(export):
         assert begin["ts"] <= ends[number]["ts"]
 
 
+NUMBER = (int, float)
+FIELDS = {  # of the phases of the Trace Event Format that a trace may have: required fields, and their types
+    "X": {"name": str, "cat": str, "ts": NUMBER, "dur": NUMBER, "pid": (int, str), "tid": (int, str)},
+    "M": {"name": str, "args": dict, "pid": (int, str), "tid": int},
+    "i": {"name": str, "s": str, "ts": NUMBER, "pid": (int, str), "tid": (int, str)},
+    "s": {"name": str, "cat": str, "id": int, "ts": NUMBER, "pid": int, "tid": int},
+    "f": {"name": str, "cat": str, "id": int, "ts": NUMBER, "pid": int, "tid": int, "bp": str},
+}
+
+
+def test_traces_have_the_format_that_viewers_read(export):
+    step = training_step()
+    with profile(profile_memory=True, record_shapes=True, with_stack=True) as prof:
+        step()
+    trace = export(prof)
+    assert {event["ph"] for event in trace["traceEvents"]} == FIELDS.keys()
+    for event in trace["traceEvents"]:
+        for field, type_ in FIELDS[event["ph"]].items():
+            assert isinstance(event.get(field), type_), (field, event)
+        assert event.get("dur", 0) >= 0
+        assert event.get("ts", 0) >= 0
+        assert event["ph"] != "M" or event["name"] in (
+            *("process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"),
+        )
+
+
 def test_slices_of_a_track_nest_or_follow_each_other(export):
     step = training_step()
     with profile() as prof:

@@ -1,0 +1,154 @@
+// The Python lines that launch commands, for errors and traces (TORCH_OPENREG_STACKS=1).
+#include "runtime/launch_site.h"
+
+#include <Python.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+
+namespace openreg::bindings {
+
+namespace {
+
+/// The lines that were met, each once, with their numbers. Most of it is guarded by the GIL.
+class Lines {
+ public:
+  static Lines& get() {
+    static Lines& lines = *new Lines;  // errors are described until the process ends
+    return lines;
+  }
+
+  /// Needs the GIL. The innermost frame of the program itself, or, where there is none, of PyTorch.
+  LaunchSite of_frame(PyFrameObject* innermost) {
+    auto* frame = innermost;
+    Py_INCREF(frame);
+    while (frame && is_of_torch(frame)) {
+      auto* const caller = PyFrame_GetBack(frame);
+      Py_DECREF(frame);
+      frame = caller;
+    }
+    if (!frame) return of_line(innermost);
+    const LaunchSite site = of_line(frame);
+    Py_DECREF(frame);
+    return site;
+  }
+
+  LaunchSite of_words(const std::string& words) {
+    const std::lock_guard lock(mutex_);
+    const auto [found, is_new] = by_words_.try_emplace(words, 0);
+    if (is_new) found->second = add(words);
+    return found->second;
+  }
+
+  std::string describe(LaunchSite site) const {
+    const std::lock_guard lock(mutex_);
+    return site <= words_.size() ? words_[site - 1] : std::string();
+  }
+
+ private:
+  struct Key {
+    PyCodeObject* code;
+    int position;
+
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const noexcept {
+      return std::hash<void*>()(key.code) * 31 + static_cast<std::size_t>(key.position);
+    }
+  };
+
+  // Counting lines in a code object takes longer than the position in it.
+  static int position(PyFrameObject* frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+    return PyFrame_GetLasti(frame);
+#else
+    return PyFrame_GetLineNumber(frame);
+#endif
+  }
+
+  static std::string_view text(PyObject* string) {
+    const char* const text = PyUnicode_AsUTF8(string);
+    if (!text) PyErr_Clear();
+    return text ? text : "?";
+  }
+
+  bool is_of_torch(PyFrameObject* frame) {
+    auto* const code = PyFrame_GetCode(frame);
+    const auto [found, is_new] = of_torch_.try_emplace(code, false);
+    if (!is_new) {
+      Py_DECREF(code);
+      return found->second;
+    }
+    // The reference stays, so that no other code object gets this address.
+    const auto file = text(code->co_filename);
+    found->second = file.find("/torch/") != std::string_view::npos ||
+                    file.find("/torch_openreg/") != std::string_view::npos;
+    return found->second;
+  }
+
+  LaunchSite of_line(PyFrameObject* frame) {
+    auto* const code = PyFrame_GetCode(frame);
+    Py_DECREF(code);  // is_of_torch() keeps it
+    const auto [found, is_new] = by_position_.try_emplace(Key{code, position(frame)}, 0);
+    if (is_new) {
+      const std::lock_guard lock(mutex_);
+      found->second = add(std::string(text(code->co_filename)) + ":" +
+                          std::to_string(PyFrame_GetLineNumber(frame)) + " in " +
+                          std::string(text(code->co_name)));
+    }
+    return found->second;
+  }
+
+  LaunchSite add(std::string words) {
+    words_.push_back(std::move(words));
+    return static_cast<LaunchSite>(words_.size());
+  }
+
+  std::unordered_map<PyCodeObject*, bool> of_torch_;
+  std::unordered_map<Key, LaunchSite, Hash> by_position_;
+  mutable std::mutex mutex_;  // of what follows; whoever has it does not ask for the GIL
+  std::unordered_map<std::string, LaunchSite> by_words_;
+  std::vector<std::string> words_;
+};
+
+// Autograd's threads have no frames; the function that they compute tells what they do.
+LaunchSite of_backward_pass() {
+  const auto node = torch::autograd::get_current_node();
+  return node ? Lines::get().of_words("the backward pass of " + node->name()) : 0;
+}
+
+LaunchSite here() noexcept {
+  // A thread that Python does not know has no frames, and one that comes while Python goes away
+  // gets none.
+  if (!Py_IsInitialized() || !PyGILState_GetThisThreadState()) return 0;
+  try {
+    const nb::gil_scoped_acquire gil;
+    auto* const frame = PyThreadState_GetFrame(PyThreadState_Get());
+    if (!frame) return of_backward_pass();
+    const LaunchSite site = Lines::get().of_frame(frame);
+    Py_DECREF(frame);
+    return site;
+  } catch (const std::exception&) {  // no memory for it
+    return 0;
+  }
+}
+
+std::string describe(LaunchSite site) { return Lines::get().describe(site); }
+
+}  // namespace
+
+void init_launch_sites(nb::module_&) {
+  install_launch_sites({.here = &here, .describe = &describe});
+}
+
+}  // namespace openreg::bindings
