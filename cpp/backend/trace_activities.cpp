@@ -183,7 +183,7 @@ void TraceActivities::add_on_stream(const TraceSlice& slice) {
     activity.flow.start = 0;
   }
   if (slice.what != What::kCommand) return;
-  activity.addMetadataQuoted("run by", slice.by_engine ? "engine" : "waiting host");
+  activity.addMetadataQuoted("run by", slice.by_engine ? "engine" : "host");
   activity.addMetadata("thread", slice.thread);
   if (slice.summary.kind != CommandSummary::Kind::kKernel) {
     activity.addMetadataQuoted("operator", slice.name);

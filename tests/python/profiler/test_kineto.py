@@ -310,8 +310,8 @@ def test_commands_tell_who_ran_them(export):
         torch.openreg._sleep(1_000_000)
         torch.openreg.synchronize()
     (kernel,) = slices(export(prof), "kernel")
-    assert kernel["args"]["run by"] in ("engine", "waiting host")
-    assert (kernel["args"]["thread"] == threading.get_native_id()) == (kernel["args"]["run by"] == "waiting host")
+    assert kernel["args"]["run by"] in ("engine", "host")
+    assert (kernel["args"]["thread"] == threading.get_native_id()) == (kernel["args"]["run by"] == "host")
 
 
 def test_operators_of_the_calling_thread_are_on_the_stream_too(export):
