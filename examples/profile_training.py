@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.profiler import profile, record_function
 
-BATCH, FEATURES = 512, 512
+BATCH, FEATURES, HIDDEN = 1024, 2048, 128
 COLOURS = {
     "kernel": "#4c78a8",
     "gpu_memcpy": "#e45756",
@@ -36,9 +36,7 @@ class Training:
     """A small network, and batches that are fetched ahead on a second stream."""
 
     def __init__(self, device: torch.device) -> None:
-        self.model = nn.Sequential(
-            nn.Linear(FEATURES, 512), nn.GELU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 10)
-        ).to(device)
+        self.model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, 10)).to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3, fused=True)
         self.copies = torch.Stream(device)
         self.on_host = torch.randn(BATCH, FEATURES).pin_memory()
