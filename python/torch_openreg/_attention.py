@@ -1,15 +1,40 @@
-"""Attention on DTensors. PyTorch knows how CUDA's attention operators are sharded; the device's is the CPU's."""
+"""Attention where PyTorch knows other devices by their names: flex_attention, and attention on DTensors, for which it
+knows how CUDA's operators are sharded; the device's is the CPU's."""
 
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch._C import DispatchKey, DispatchKeySet
 
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 _BATCH, _HEADS, _SEQUENCE = 0, 1, 2  # dimensions; the width of a head is the last
+
+
+def accept_flex_attention(module: ModuleType) -> None:
+    """``torch.nn.attention.flex_attention`` goes by a list of devices; its operator is made of ordinary ones."""
+    original = module._validate_device
+
+    @functools.wraps(original)
+    def _validate_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if query.device.type != "openreg":
+            original(query, key, value)
+
+    module._validate_device = _validate_device  # type: ignore[attr-defined]
+
+
+def register_flex_autocast(module: ModuleType) -> None:
+    """``torch._higher_order_ops.flex_attention``: its operator has kernels at the autocast keys of CPU and CUDA."""
+    key = DispatchKey.AutocastPrivateUse1
+
+    @module.flex_attention.py_impl(key)  # type: ignore[untyped-decorator]
+    def flex_attention_autocast(*args: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(key)):
+            return module._flex_attention_autocast_impl(*args)
 
 
 def register_sharding() -> None:

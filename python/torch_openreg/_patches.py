@@ -29,6 +29,8 @@ def apply() -> None:
     when_imported("torch.distributed.distributed_c10d", _distributed.register)
     when_imported("torch.testing._internal.distributed.fake_pg", _distributed.register_fake)
     when_imported("torch.testing._internal.distributed.multi_threaded_pg", _distributed.order_threads)
+    when_imported("torch.nn.attention.flex_attention", _accept_flex_attention)
+    when_imported("torch._higher_order_ops.flex_attention", _register_flex_autocast)
     when_imported("torch.distributed.tensor", _register_sharding_of_attention)
     when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _register_ring_attention)
     when_imported("torch.nn.parallel.distributed", _data_parallel.accept_bfloat16_hooks)
@@ -119,6 +121,18 @@ def _register_device_context(_: ModuleType) -> None:
     from . import _compile
 
     _compile.register_device_context()
+
+
+def _accept_flex_attention(module: ModuleType) -> None:
+    from . import _attention
+
+    _attention.accept_flex_attention(module)
+
+
+def _register_flex_autocast(module: ModuleType) -> None:
+    from . import _attention
+
+    _attention.register_flex_autocast(module)
 
 
 def _register_sharding_of_attention(_: ModuleType) -> None:
