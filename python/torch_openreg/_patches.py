@@ -14,7 +14,7 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import _data_parallel, _distributed, _multiprocessing, openreg
+from . import _data_parallel, _distributed, _multiprocessing, _scatter_gather, openreg
 from ._post_import import when_imported
 
 NAME = "openreg"
@@ -33,6 +33,8 @@ def apply() -> None:
     when_imported("torch._higher_order_ops.flex_attention", _register_flex_autocast)
     when_imported("torch.distributed.tensor", _register_sharding_of_attention)
     when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _register_ring_attention)
+    when_imported("torch.nn.parallel.comm", _scatter_gather.register)
+    when_imported("torch.nn.parallel.parallel_apply", _scatter_gather.register_threads)
     when_imported("torch.nn.parallel.distributed", _data_parallel.accept_bfloat16_hooks)
     for hooks in ("powerSGD_hook", "quantization_hooks"):
         when_imported(f"torch.distributed.algorithms.ddp_comm_hooks.{hooks}", _data_parallel.order_callbacks)

@@ -1,0 +1,163 @@
+"""What ``torch.nn.DataParallel`` is made of: PyTorch has these functions in C++, in builds for CUDA only.
+
+Copies between devices are commands, so no function waits, but for those from and to pageable memory of the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch._utils import _get_available_device_type, _get_device_index
+
+_DEVICE = "openreg"
+_HOST = -1  # as the index of a device
+
+_Streams = Sequence[torch.Stream | None] | None
+
+
+def register(comm: ModuleType) -> None:
+    """Called with ``torch.nn.parallel.comm``, which calls the functions by these names."""
+    functions: tuple[Callable[..., Any], ...] = (
+        _broadcast,
+        _broadcast_coalesced,
+        _broadcast_out,
+        _gather,
+        _gather_out,
+        _scatter,
+        _scatter_out,
+    )
+    for function in functions:
+        original = getattr(torch._C, function.__name__, None)
+        setattr(torch._C, function.__name__, _where_cuda_is_not(original, function))
+    nccl_is_available = comm.nccl.is_available
+    # Else a build without NCCL warns each time that gradients are added.
+    comm.nccl.is_available = lambda tensors: not _any_here(tensors) and nccl_is_available(tensors)
+
+
+def register_threads(module: ModuleType) -> None:
+    """Called with ``torch.nn.parallel.parallel_apply``, which knows indices and autocast of CUDA only."""
+    module._get_device_index = _get_device_index  # type: ignore[attr-defined]
+    original = module.parallel_apply
+
+    @functools.wraps(original)
+    def parallel_apply(modules: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        if torch.is_autocast_enabled(_DEVICE):
+            autocast = torch.autocast(_DEVICE, torch.get_autocast_dtype(_DEVICE))
+            modules = [autocast(functools.partial(replica)) for replica in modules]
+        return original(modules, *args, **kwargs)
+
+    for name in ("torch.nn.parallel", "torch.nn.parallel.data_parallel", module.__name__):
+        if getattr(sys.modules.get(name), "parallel_apply", None) is original:
+            sys.modules[name].parallel_apply = parallel_apply  # type: ignore[attr-defined]
+
+
+def _where_cuda_is_not(original: Callable[..., Any] | None, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def choose(*args: Any) -> Any:
+        return (original if original and _get_available_device_type() != _DEVICE else function)(*args)
+
+    return choose
+
+
+def _broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
+    return [_moved(tensor, index) for index in devices]
+
+
+def _broadcast_out(tensor: torch.Tensor, out: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [_copied(each, tensor) for each in out]
+
+
+def _broadcast_coalesced(
+    tensors: Sequence[torch.Tensor], devices: Sequence[int], buffer_size: int
+) -> list[list[torch.Tensor]]:
+    # Copies are queued one by one: a buffer of many small tensors would be one copy more, and save no wait.
+    first = torch.device(_DEVICE, devices[0])
+    for tensor in tensors:
+        if tensor.device != first:
+            raise RuntimeError(
+                f"openreg: a tensor to broadcast is not on devices[0] (got {tensor.device}, expected {first})"
+            )
+    copies = [
+        [tensor.to(torch.device(_DEVICE, index), non_blocking=True, copy=True) for tensor in tensors]
+        for index in devices[1:]
+    ]
+    return [list(tensors), *copies]
+
+
+def _scatter(
+    tensor: torch.Tensor,
+    devices: Sequence[int],
+    chunk_sizes: Sequence[int] | None = None,
+    dim: int = 0,
+    streams: _Streams = None,
+) -> list[torch.Tensor]:
+    if not devices:
+        raise RuntimeError("openreg: nowhere to scatter to (got no device, expected one or more)")
+    if chunk_sizes is None:
+        chunks = tensor.chunk(len(devices), dim)
+    elif len(chunk_sizes) != len(devices):
+        raise RuntimeError(
+            f"openreg: chunks and devices differ in number (got {len(chunk_sizes)} sizes, expected {len(devices)})"
+        )
+    else:
+        chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
+    moved = []
+    for chunk, index, stream in zip(chunks, devices, streams or [None] * len(devices), strict=False):
+        with stream or contextlib.nullcontext():
+            moved.append(_moved(chunk, index))
+    return moved
+
+
+def _scatter_out(
+    tensor: torch.Tensor, out: Sequence[torch.Tensor], dim: int = 0, streams: _Streams = None
+) -> list[torch.Tensor]:
+    chunks = tensor.split_with_sizes([each.size(dim) for each in out], dim)
+    copied = []
+    for each, chunk, stream in zip(out, chunks, streams or [None] * len(out), strict=True):
+        with stream or contextlib.nullcontext():
+            copied.append(_copied(each, chunk))
+    return copied
+
+
+def _gather(tensors: Sequence[torch.Tensor], dim: int, destination: int | None = None) -> torch.Tensor:
+    _check_here(tensors)
+    index = torch.accelerator.current_device_index() if destination is None else destination
+    return torch.cat([_moved(tensor, index) for tensor in tensors], dim)
+
+
+def _gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    _check_here(tensors)
+    for part, tensor in zip(out.split_with_sizes([each.size(dim) for each in tensors], dim), tensors, strict=True):
+        _copied(part, tensor)
+    return out
+
+
+def _moved(tensor: torch.Tensor, index: int) -> torch.Tensor:
+    """`tensor` itself if it is there already."""
+    return tensor.cpu() if index == _HOST else tensor.to(torch.device(_DEVICE, index), non_blocking=True)
+
+
+def _copied(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    if out.shape != tensor.shape:
+        raise RuntimeError(
+            f"openreg: an output has another shape than what goes there (got {[*out.shape]}, expected {[*tensor.shape]})"
+        )
+    return out.copy_(tensor, non_blocking=out.device.type == _DEVICE)
+
+
+def _any_here(tensors: Sequence[torch.Tensor]) -> bool:
+    return any(tensor.device.type == _DEVICE for tensor in tensors)
+
+
+def _check_here(tensors: Sequence[torch.Tensor]) -> None:
+    if not tensors:
+        raise RuntimeError("openreg: nothing to gather (got no tensor, expected one or more)")
+    for tensor in tensors:
+        if tensor.device.type != _DEVICE:
+            raise RuntimeError(f"openreg: a tensor to gather is elsewhere (got {tensor.device}, expected {_DEVICE})")
