@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 AUTOGRAD = "runs on autograd's threads, which are C++'s: Python's counters do not see it"
+DYNAMO = "Dynamo reads it, and does not run it"
 KILLED = "runs in processes that a signal or _exit() ends: their counters are lost"
 MEMORY = "the host's memory has run out"
 NEVER = "what is waited for is in the queue, and there before that is empty; but a mistake in this would never end"
@@ -74,8 +75,9 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^return original\(group_name, min_size\)$": "a machine with CUDA",
     },
     r"^python/torch_openreg/openreg/streams": {
-        r"^plain = |^return (plain|current)\b": "Dynamo reads it, and does not run it",
+        r"^plain = |^return plain\b|^index = _get_device_index|^return Stream\(stream_id=0": DYNAMO,
     },
+    r"^python/torch_openreg/openreg/device": {r"^torch\.accelerator\.synchronize\(device\)$": DYNAMO},
     r"^python/torch_openreg/_distributed": {r"^return  # then a process group": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
     r"^cpp/runtime/address_space": {

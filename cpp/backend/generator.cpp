@@ -100,8 +100,11 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
 
  private:
   static void check_offset(std::uint64_t offset) {
-    TORCH_CHECK(offset % kNumbersPerRound == 0, "openreg: RNG offset is invalid (got ", offset,
-                ", expected a multiple of ", kNumbersPerRound, ")");
+    // Negative numbers of Python arrive as the largest ones of all.
+    const auto given = static_cast<std::int64_t>(offset);
+    TORCH_CHECK(given >= 0 && offset % kNumbersPerRound == 0,
+                "openreg: RNG offset is invalid (got ", given, ", expected a multiple of ",
+                kNumbersPerRound, " from 0 to 2^63 - 1)");
   }
 
   PhiloxGenerator* clone_impl() const override {

@@ -30,9 +30,6 @@ void check_sleep(std::span<const std::byte> arguments) {
 const Kernel kSleep{"openreg::sleep", &run_sleep, {.check = &check_sleep}};
 
 void sleep(std::int64_t cycles) {
-  if (cycles < 0) {
-    throw nb::value_error("openreg: a kernel cannot take a negative number of cycles");
-  }
   backend::translate_errors([cycles] {
     backend::current_stream().submit(kSleep, std::as_bytes(std::span(&cycles, 1)),
                                      {.microseconds = static_cast<std::uint32_t>(

@@ -29,7 +29,7 @@ def accept_flex_attention(module: ModuleType) -> None:
 
 def register_flex_autocast(module: ModuleType) -> None:
     """``torch._higher_order_ops.flex_attention``: its operator has kernels at the autocast keys of CPU and CUDA."""
-    key = DispatchKey.AutocastPrivateUse1
+    key = DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 
     @module.flex_attention.py_impl(key)  # type: ignore[untyped-decorator]
     def flex_attention_autocast(*args: Any) -> Any:

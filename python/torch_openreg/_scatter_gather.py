@@ -49,6 +49,7 @@ def register_threads(module: ModuleType) -> None:
     def parallel_apply(modules: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         if torch.is_autocast_enabled(_DEVICE):
             autocast = torch.autocast(_DEVICE, torch.get_autocast_dtype(_DEVICE))
+            # Not the modules themselves: autocast copies the attributes of what it decorates.
             modules = [autocast(functools.partial(replica)) for replica in modules]
         return original(modules, *args, **kwargs)
 
@@ -146,7 +147,7 @@ def _moved(tensor: torch.Tensor, index: int) -> torch.Tensor:
 def _copied(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if out.shape != tensor.shape:
         raise RuntimeError(
-            f"openreg: an output has another shape than what goes there (got {[*out.shape]}, expected {[*tensor.shape]})"
+            f"openreg: an output has another shape than its source (got {[*out.shape]}, expected {[*tensor.shape]})"
         )
     return out.copy_(tensor, non_blocking=out.device.type == _DEVICE)
 

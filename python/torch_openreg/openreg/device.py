@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
 from collections.abc import Callable
 from types import TracebackType
 
 import torch
-from torch.accelerator._utils import _get_device_index
 
 from .. import _C, _settings
-
-DeviceLike = torch.device | str | int | None
+from .arguments import DeviceLike, check_type, device_index
 
 log = logging.getLogger("torch_openreg")
 
@@ -56,6 +55,8 @@ def _lazy_init() -> None:
 
 def _lazy_call(callable: Callable[[], object]) -> None:
     """Calls `callable` now if the process has used the device, else before its first tensor."""
+    if not builtins.callable(callable):
+        raise TypeError(f"openreg: this cannot be called (got {callable!r}, expected a function without arguments)")
     if is_initialized():
         callable()
     else:
@@ -76,16 +77,21 @@ def set_device(device: torch.device | str | int) -> None:
     """Makes `device` the calling thread's current device; a negative index leaves it as it is.
 
     Raises:
+        ValueError: it is no device, or one without an index.
         RuntimeError: there is no such device.
     """
-    index = _get_device_index(device)
-    if index >= 0:
-        torch.accelerator.set_device_index(index)
+    if not _is_negative(device):
+        torch.accelerator.set_device_index(device_index(device, optional=False))
+
+
+def _is_negative(device: object) -> bool:
+    return isinstance(device, int) and device < 0
 
 
 def _exchange_device(device: int) -> int:
     """Makes the device with this index current; returns the index of the one before. Negative: -1, and no change."""
-    return torch._C._accelerator_exchangeDevice(device) if device >= 0 else -1
+    check_type("the index of a device", device, int, "an int")
+    return -1 if device < 0 else torch._C._accelerator_exchangeDevice(device_index(device))
 
 
 def _maybe_exchange_device(device: int) -> int:
@@ -102,7 +108,7 @@ class device:
     """
 
     def __init__(self, device: DeviceLike) -> None:
-        self.idx = -1 if device is None else _get_device_index(device, optional=True)
+        self.idx = -1 if device is None or _is_negative(device) else device_index(device)
         self.prev_idx = -1
 
     def __enter__(self) -> device:
@@ -138,7 +144,12 @@ def synchronize(device: DeviceLike = None) -> None:
     if device is None and not (torch.compiler.is_compiling() or _C.is_initialized() or _C.in_bad_fork()):
         return
     # torch.compile does not take a None that is passed on; here and in `current_stream`.
-    torch.accelerator.synchronize() if device is None else torch.accelerator.synchronize(device)
+    if device is None:
+        torch.accelerator.synchronize()
+    elif torch.compiler.is_compiling():
+        torch.accelerator.synchronize(device)
+    else:
+        torch.accelerator.synchronize(device_index(device, negative_is_current=True))
 
 
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:
@@ -147,8 +158,11 @@ def get_device_properties(device: DeviceLike = None) -> _C._OpenregDevicePropert
     Of the machine: ``total_memory`` in bytes, ``multi_processor_count`` (its cores), ``engines``. Of the GPU whose
     layout of random numbers the device has: ``major``, ``minor``, ``warp_size``, ``max_threads_per_multi_processor``,
     ``regs_per_multiprocessor`` and others that programs read.
+
+    Raises:
+        AssertionError: there is no such device.
     """
-    return _C.device_properties(_get_device_index(device, optional=True))
+    return _C.device_properties(device_index(device, missing=AssertionError))
 
 
 def get_device_name(device: DeviceLike = None) -> str:
@@ -193,10 +207,5 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
         AssertionError: there is no such device.
     """
     _lazy_init()
-    index = _get_device_index(device, optional=True)
-    peer = _get_device_index(peer_device)
-    if index < 0 or index >= device_count():
-        raise AssertionError("Invalid device id")
-    if peer < 0 or peer >= device_count():
-        raise AssertionError("Invalid peer device id")
-    return index != peer
+    index = device_index(device, missing=AssertionError)
+    return index != device_index(peer_device, optional=False, missing=AssertionError)

@@ -6,18 +6,10 @@ import time
 from pathlib import Path
 
 import torch
-from torch.accelerator._utils import _get_device_index
 
-from .device import DeviceLike, device_count
+from .arguments import DeviceLike, device_index
 
 _SYS, _PROC = Path("/sys"), Path("/proc")
-
-
-def _check(device: DeviceLike) -> int:
-    index = _get_device_index(device, optional=True)
-    if not 0 <= index < device_count():
-        raise RuntimeError(f"openreg: there is no device {index} (expected 0 to {device_count() - 1})")
-    return index
 
 
 def _read(paths: list[Path], what: str) -> list[int]:
@@ -37,7 +29,7 @@ def utilization(device: DeviceLike = None) -> int:
 
     All devices compute on the same processor, and other programs count too.
     """
-    _check(device)
+    device_index(device)
 
     def times() -> tuple[int, int]:
         user, nice, system, idle, iowait, *others = map(int, (_PROC / "stat").read_text().split("\n")[0].split()[1:9])
@@ -55,13 +47,13 @@ def memory_usage(device: DeviceLike = None) -> int:
     Raises:
         RuntimeError: always. For the bytes in use ask `device_memory_used`.
     """
-    _check(device)
+    device_index(device)
     raise RuntimeError("openreg: this machine does not tell for which part of the time its memory is busy")
 
 
 def device_memory_used(device: DeviceLike = None) -> int:
     """Bytes of the device's memory that are not free, cached ones included."""
-    free, total = torch.accelerator.get_memory_info(_check(device))
+    free, total = torch.accelerator.get_memory_info(device_index(device))
     return total - free
 
 
@@ -71,7 +63,7 @@ def temperature(device: DeviceLike = None) -> int:
     Raises:
         RuntimeError: there are no sensors, as in most virtual machines.
     """
-    _check(device)
+    device_index(device)
     zones = sorted((_SYS / "class/thermal").glob("thermal_zone*/temp"))
     return round(max(_read(zones, "its temperature")) / 1000)
 
@@ -82,7 +74,7 @@ def power_draw(device: DeviceLike = None) -> int:
     Raises:
         RuntimeError: the machine does not count energy, or only for root.
     """
-    _check(device)
+    device_index(device)
     counters = sorted((_SYS / "class/powercap").glob("intel-rapl:?/energy_uj"))
     before, begin = _read(counters, "its power draw"), time.monotonic()
     time.sleep(0.1)
@@ -96,7 +88,7 @@ def clock_rate(device: DeviceLike = None) -> int:
     Raises:
         RuntimeError: the machine does not tell.
     """
-    _check(device)
+    device_index(device)
     lines = (_PROC / "cpuinfo").read_text().splitlines()
     clocks = [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
     if clocks:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.accelerator._utils import _get_device_index
 
 from .. import _C
-from .device import DeviceLike, _lazy_init
+from .arguments import DeviceLike, check_integer, device_index
+from .device import _lazy_init
 from .host_memory import (
     host_memory_stats,
     host_memory_stats_as_nested_dict,
@@ -113,9 +113,9 @@ def _flattened(prefix: str, stats: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     """`memory_stats` with a dictionary for each part of a name; pools are keyed by their id, a tuple."""
+    index = device_index(device)
     if not torch._C._accelerator_isAllocatorInitialized():
         return {}
-    index = _get_device_index(device, optional=True)
     stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(index)
     # PyTorch does not pass these on.
     stats["reserved_bytes_by_private_pools"] = _C.reserved_by_private_pools(index)
@@ -125,18 +125,18 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     """The figures of `memory_stats` as a table for reading; `abbreviated`: small and large blocks together."""
-    index = _C.current_device() if device is None else _get_device_index(device, optional=True)
+    index = device_index(device)
     return memory_summary_of(index, memory_stats(index), abbreviated)
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
     """Starts ``allocated``, ``freed`` and the events of `memory_stats` from 0."""
-    torch.accelerator.reset_accumulated_memory_stats(device)
+    torch.accelerator.reset_accumulated_memory_stats(device_index(device))
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Starts ``peak`` of `memory_stats` from ``current``."""
-    torch.accelerator.reset_peak_memory_stats(device)
+    torch.accelerator.reset_peak_memory_stats(device_index(device))
 
 
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
@@ -151,22 +151,22 @@ def reset_max_memory_allocated(device: DeviceLike = None) -> None:
 
 def memory_allocated(device: DeviceLike = None) -> int:
     """Bytes that tensors on `device` (default: the current one) hold, with rounding."""
-    return torch.accelerator.memory_allocated(device)
+    return torch.accelerator.memory_allocated(device_index(device))
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
     """The most that `memory_allocated` was, since the process began or `reset_peak_memory_stats`."""
-    return torch.accelerator.max_memory_allocated(device)
+    return torch.accelerator.max_memory_allocated(device_index(device))
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
     """Bytes that the allocator has from `device` (default: the current one): for tensors and in its cache."""
-    return torch.accelerator.memory_reserved(device)
+    return torch.accelerator.memory_reserved(device_index(device))
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
     """The most that `memory_reserved` was, since the process began or `reset_peak_memory_stats`."""
-    return torch.accelerator.max_memory_reserved(device)
+    return torch.accelerator.max_memory_reserved(device_index(device))
 
 
 # --- Limits ---
@@ -174,7 +174,7 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     """Free and total memory of `device` (default: the current one). What the allocator caches is not free."""
-    return torch.accelerator.get_memory_info(device)
+    return torch.accelerator.get_memory_info(device_index(device))
 
 
 def list_gpu_processes(device: DeviceLike = None) -> str:
@@ -182,7 +182,7 @@ def list_gpu_processes(device: DeviceLike = None) -> str:
 
     There is one at most: every process has devices of its own.
     """
-    index = _get_device_index(device, optional=True)
+    index = device_index(device)
     free, total = torch.accelerator.get_memory_info(index)
     if total == free:
         return f"openreg:{index}\nno processes are running"
@@ -221,13 +221,13 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
     if not 0 <= fraction <= 1:
         raise ValueError(f"openreg: the memory fraction is out of range (got {fraction}, expected 0.0 to 1.0)")
     _lazy_init()
-    _C.set_memory_fraction(_get_device_index(device, optional=True), fraction)
+    _C.set_memory_fraction(device_index(device), fraction)
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
     """What `set_per_process_memory_fraction` set for `device` (default: the current one)."""
     _lazy_init()
-    return _C.get_memory_fraction(_get_device_index(device, optional=True))
+    return _C.get_memory_fraction(device_index(device))
 
 
 # --- Memory without a tensor ---
@@ -248,17 +248,17 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
         ValueError: `size` is negative or beyond 64 bits; `stream` is one of another device.
         torch.OutOfMemoryError: as for a tensor.
     """
-    _check_range("the size", size, 2**63 - 1)
+    check_integer("the size", size, 0, 2**63 - 1)
+    index = device_index(device)
     _lazy_init()
-    index = _get_device_index(device, optional=True)
     if isinstance(stream, torch.Stream):
         if stream.device.type != "openreg" or stream.device_index != index:
             raise ValueError(
                 f"openreg: the stream is of another device (got {stream.device}, expected openreg:{index})"
             )
         stream = stream.stream_id
-    elif stream is not None and not isinstance(stream, int):
-        raise TypeError(f"openreg: this is not a stream (got {stream!r}, expected a torch.Stream or a stream_id)")
+    elif stream is not None:
+        check_integer("the stream, if not a torch.Stream, its stream_id", stream, 0, 2**63 - 1)
     return _C.raw_allocate(size, index, stream)
 
 
@@ -269,12 +269,5 @@ def caching_allocator_delete(mem_ptr: int) -> None:
         RuntimeError: no memory that is in use begins at `mem_ptr`, which may have been given back before. Nothing
             changes.
     """
-    _check_range("the address", mem_ptr, 2**64 - 1)
+    check_integer("the address", mem_ptr, 0, 2**64 - 1)
     _C.raw_delete(mem_ptr)
-
-
-def _check_range(what: str, value: int, largest: int) -> None:
-    if not isinstance(value, int):
-        raise TypeError(f"openreg: {what} is not an int (got {value!r})")
-    if not 0 <= value <= largest:
-        raise ValueError(f"openreg: {what} is out of range (got {value}, expected 0 to {largest})")

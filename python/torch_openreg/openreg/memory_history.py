@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch._utils import _augment_memory_snapshot_stack_traces
-from torch.accelerator._utils import _get_device_index
 from torch.cuda._memory_viz import memory as _memory_flamegraph, segments as _segments_flamegraph
 
 from .. import _C
-from .device import DeviceLike, _lazy_init
+from .arguments import DeviceLike, check_integer, check_type, device_index
+from .device import _lazy_init
 
 _CONTEXTS = {None: 0, "state": 1, "alloc": 2, "all": 3}  # c10::CachingDeviceAllocator::RecordContext
 
@@ -24,9 +24,18 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
         mempool_id: only those of this pool (`MemPool.id`); (0, 0) and None: of all.
         include_traces: taken for the sake of code written for CUDA; segments have no history.
     """
-    pool = None if mempool_id is None or tuple(mempool_id) == (0, 0) else (mempool_id[0], mempool_id[1])
+    pool = None if mempool_id is None else _checked_pool(mempool_id)
+    if pool == (0, 0):
+        pool = None
     segments: list[dict[str, Any]] = _C.memory_snapshot(None, pool, False)["segments"]
     return segments
+
+
+def _checked_pool(pool: object) -> tuple[int, int]:
+    match pool:
+        case int(first), int(second) if 0 <= first < 2**64 and 0 <= second < 2**64:
+            return first, second
+    raise TypeError(f"openreg: this is not the id of a pool (got {pool!r}, expected the `id` of a MemPool)")
 
 
 def _record_memory_history(
@@ -61,6 +70,10 @@ def _record_memory_history(
     _check_one_of("stacks", stacks, ("python", "all"))
     _check_one_of("compile_context", compile_context, (False,))
     _check_one_of("global_record_annotations", global_record_annotations, (False,))
+    _check_one_of("clear_history", clear_history, (False, True))
+    check_type("max_entries", max_entries, int, "an int")
+    for action in skip_actions or ():
+        check_type("an action to skip", action, str, "a str")
     if not 1 <= max_entries <= sys.maxsize:
         raise RuntimeError(f"openreg: max_entries is out of range (got {max_entries}, expected 1 to {sys.maxsize})")
     _lazy_init()
@@ -103,7 +116,7 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
         - ``allocator_settings``: ``PYTORCH_ALLOC_CONF`` and what it says.
         - ``external_annotations``: empty.
     """
-    index = None if device is None else _get_device_index(device, optional=True)
+    index = None if device is None else device_index(device)
     snapshot = _C.memory_snapshot(index, None, True)
     if augment_with_fx_traces:
         snapshot = _augment_memory_snapshot_stack_traces(snapshot)  # type: ignore[arg-type, assignment]
@@ -132,11 +145,12 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
     Args:
         data_ptr: that of a storage, not of a view into its middle.
     """
-    return _C.allocation_traceback(data_ptr)
+    return _C.allocation_traceback(check_integer("the address", data_ptr, 0, 2**64 - 1))
 
 
 def _set_memory_metadata(metadata: str) -> None:
     """Words of your own that go into each entry of the history from now on; an empty string ends it."""
+    check_type("the metadata", metadata, str, "a str")
     _C.set_memory_metadata(metadata)
 
 

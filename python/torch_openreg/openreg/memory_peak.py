@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
-from torch.accelerator._utils import _get_device_index
 
 from .. import _C
-from .device import DeviceLike, _lazy_init
+from .arguments import DeviceLike, device_index
+from .device import _lazy_init
 
 
 class Peak:
@@ -64,7 +64,7 @@ def peak(device: DeviceLike = None) -> Iterator[Peak]:
         print(forward.growth)
     """
     _lazy_init()
-    measured = Peak(_get_device_index(device, optional=True))
+    measured = Peak(device_index(device))
     try:
         yield measured
     finally:

@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from torch.accelerator._utils import _get_device_index
-
 from .. import _C
-from .device import DeviceLike, _lazy_init, current_device
+from .arguments import DeviceLike, check_type, device_index
+from .device import _lazy_init, current_device
 from .memory_history import memory_snapshot
 
 
@@ -77,7 +76,8 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
         pool: where to allocate from.
         device: whose allocations; default the current device.
     """
-    index = _get_device_index(device, optional=True)
+    check_type("the pool", pool, MemPool, "a torch.openreg.MemPool")
+    index = device_index(device)
     use = _C.begin_pool_use(index, pool.id)
     try:
         yield

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch.profiler import record_function
 
+from .arguments import check_type
+
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
 
@@ -26,6 +28,7 @@ _ids = count(1)
 
 
 def _begin(message: str) -> record_function:
+    check_type("the name of a range", message, str, "a str")
     begun = record_function(message)
     begun.__enter__()
     return begun
@@ -54,19 +57,20 @@ def range_start(msg: str) -> int:
 
 def range_end(range_id: int) -> None:
     """Ends the range that `range_start` gave this number; an unknown number does nothing."""
+    check_type("the number of a range", range_id, int, "what range_start() returned")
     if begun := _started.pop(range_id, None):
         begun.__exit__(None, None, None)
 
 
 def mark(msg: str) -> None:
     """A range without length."""
-    with record_function(msg):
-        pass
+    _begin(msg).__exit__(None, None, None)
 
 
 @contextmanager
 def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
     """Context manager and decorator: a range around its body. The other arguments are those of ``msg.format``."""
+    check_type("the name of a range", msg, str, "a str")
     range_push(msg.format(*args, **kwargs))
     try:
         yield

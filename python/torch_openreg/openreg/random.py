@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import torch
 
 from .. import _C
+from .arguments import device_index
 
 _Device = torch.device | str | int
 
@@ -21,12 +22,11 @@ def _get_generator(device: _Device = "openreg") -> torch.Generator:
     Raises:
         RuntimeError: there is no such device.
     """
-    index: int | None
-    if isinstance(device, int):
-        index = device
-    else:
-        index = torch.device(device).index
-    return _C.default_generator(_C.current_device() if index is None or index < 0 else index)
+    return _C.default_generator(device_index(device, negative_is_current=True))
+
+
+def _generator_of(device: _Device) -> torch.Generator:
+    return _C.default_generator(device_index(device))
 
 
 @functools.cache
@@ -65,12 +65,12 @@ def initial_seed() -> int:
 
 def get_rng_state(device: _Device = "openreg") -> torch.Tensor:
     """State of `device`'s default generator: a CPU tensor of 16 bytes (uint8), 8 of the seed and 8 of the offset."""
-    return _get_generator(device).get_state()
+    return _generator_of(device).get_state()
 
 
 def _get_rng_state_offset(device: _Device = "openreg") -> int:
     """The offset of `device`'s default generator: how far its sequence has been used."""
-    return _get_generator(device).get_offset()
+    return _generator_of(device).get_offset()
 
 
 def _set_rng_state_offset(offset: int, device: _Device = "openreg") -> None:
@@ -79,7 +79,7 @@ def _set_rng_state_offset(offset: int, device: _Device = "openreg") -> None:
     Raises:
         RuntimeError: it is none, or there is no such device.
     """
-    _get_generator(device).set_offset(offset)
+    _generator_of(device).set_offset(offset)
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
@@ -93,7 +93,7 @@ def set_rng_state(new_state: torch.Tensor, device: _Device = "openreg") -> None:
     Raises:
         TypeError, RuntimeError: it is no CPU tensor of 16 bytes.
     """
-    _get_generator(device).set_state(new_state)
+    _generator_of(device).set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:

@@ -42,7 +42,7 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
     as `synchronize`, are not operators. Raises RuntimeError for another mode.
     """
     modes: dict[int | str, int] = {"default": 0, "warn": 1, "error": 2, 0: 0, 1: 1, 2: 2}
-    if debug_mode not in modes:
+    if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)) or debug_mode not in modes:
         raise RuntimeError(
             f"openreg: invalid sync debug mode (got {debug_mode!r}, expected one of `default`, `warn`, `error`)"
         )

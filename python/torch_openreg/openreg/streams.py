@@ -11,7 +11,7 @@ import torch
 from torch.accelerator._utils import _get_device_index
 
 from .. import _C
-from .device import DeviceLike
+from .arguments import DeviceLike, check_integer, check_type, device_index
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,9 +46,23 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
         if torch.compiler.is_compiling():  # Dynamo knows how to make a torch.Stream only
             plain = torch.Stream(**identity) if identity else torch.Stream(_torch_device(device), priority=priority)
             return plain  # type: ignore[return-value]
-        if identity:
-            return super().__new__(cls, **identity)
-        return super().__new__(cls, _torch_device(device), priority=priority)
+        if not identity:
+            return super().__new__(cls, _torch_device(device), priority=priority)
+        found = super().__new__(cls, **identity)
+        if found.device.type != "openreg":
+            raise ValueError(f"openreg: the stream is of another kind of device (got {found.device}, expected openreg)")
+        device_index(identity["device_index"])
+        return found
+
+    def wait_event(self, event: torch.Event) -> None:
+        """Makes work that is queued later wait for the event's newest record; the host does not wait."""
+        check_type("the event", event, torch.Event, "a torch.Event")  # PyTorch takes any object for one
+        super().wait_event(event)
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Makes work that is queued later wait for what `stream` has queued; the host does not wait."""
+        check_type("the stream", stream, torch.Stream, "a torch.Stream")  # as above
+        super().wait_stream(stream)
 
     @property
     def priority(self) -> int:
@@ -106,10 +120,9 @@ class ExternalStream(Stream):
     """
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> Self:
-        index = _get_device_index(device, optional=True)
-        return super().__new__(
-            cls, stream_id=_C.stream_at(index, stream_ptr), device_index=index, device_type=_DEVICE_TYPE
-        )
+        index = device_index(device, negative_is_current=True)
+        handle = check_integer("the handle of a stream", stream_ptr, 0, 2**64 - 1)
+        return super().__new__(cls, stream_id=_C.stream_at(index, handle), device_index=index, device_type=_DEVICE_TYPE)
 
 
 def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:
@@ -121,6 +134,7 @@ class StreamContext:
     """Context manager: makes `stream` and its device current inside, restores both after; None changes nothing."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
+        _check_stream(stream)
         self.stream = stream
 
     def __enter__(self) -> None:
@@ -136,23 +150,38 @@ class StreamContext:
 
 def current_stream(device: DeviceLike = None) -> Stream:
     """The calling thread's current stream on `device` (default: the current one)."""
-    current = torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
     if torch.compiler.is_compiling():  # Dynamo cannot ask it for its numbers
-        return current  # type: ignore[return-value]
-    return Stream(stream_id=current.stream_id, device_index=current.device_index, device_type=current.device_type)
+        plain = torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
+        return plain  # type: ignore[return-value]
+    current = torch.accelerator.current_stream(device_index(device, negative_is_current=True))
+    return _stream_with(current.stream_id, current.device_index)
+
+
+def _stream_with(stream_id: int, index: int) -> Stream:
+    found: Stream = torch.Stream.__new__(Stream, stream_id=stream_id, device_index=index, device_type=_DEVICE_TYPE)
+    return found
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
     """The stream that work goes to on `device` (default: the current one) unless another is made current."""
-    index = _get_device_index(device, optional=True)
-    current_stream(index)  # raises if there is no such device
-    return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
+    if torch.compiler.is_compiling():
+        index = _get_device_index(device, optional=True)
+        return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
+    index = device_index(device, negative_is_current=True)
+    torch.accelerator.current_stream(index)  # the first use of the device, with its errors
+    return _stream_with(0, index)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
     """Makes `stream` current, and its device; None changes nothing."""
+    _check_stream(stream)
     if stream is not None:
         torch.accelerator.set_stream(stream)
+
+
+def _check_stream(stream: object) -> None:
+    if stream is not None:
+        check_type("the stream", stream, torch.Stream, "a torch.Stream or None")
 
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
@@ -164,19 +193,20 @@ def _sleep(cycles: int) -> None:
     """Launches a kernel on the current stream that takes `cycles` nanoseconds and no processor time.
 
     Raises:
-        ValueError: `cycles` is negative.
+        ValueError: `cycles` is negative, or beyond 64 bits.
     """
-    _C.sleep(cycles)
+    _C.sleep(check_integer("the number of cycles", cycles, 0, 2**63 - 1))
 
 
 def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:
     """Context manager: makes `stream` and its device current inside, restores both after; None changes nothing."""
+    _check_stream(stream)
     return contextlib.nullcontext() if stream is None else stream
 
 
 def _torch_device(device: DeviceLike) -> torch.device:
     if device is None or (isinstance(device, int) and device < 0):
         return torch.device("openreg")
-    if isinstance(device, int):  # apart, since torch.compile does not look into the function below
+    if torch.compiler.is_compiling() and isinstance(device, int):  # it does not look into the function below
         return torch.device("openreg", device)
-    return torch.device("openreg", _get_device_index(device, optional=True))
+    return torch.device("openreg", device_index(device))

@@ -164,12 +164,12 @@ def test_an_error_in_a_replica_names_it():
                 raise ValueError("broken")
             return x
 
-    with pytest.raises(ValueError, match="(?s)Caught ValueError in replica 1 on device 1.*broken"):
+    with pytest.raises(ValueError, match=r"(?s)Caught ValueError in replica 1 on device 1.*broken"):
         nn.DataParallel(Broken())(batch())
 
 
 def test_a_module_on_another_device_is_refused():
-    with pytest.raises(RuntimeError, match="on device openreg:0 .* but found one of them on device: openreg:1"):
+    with pytest.raises(RuntimeError, match=r"on device openreg:0 .* but found one of them on device: openreg:1"):
         nn.DataParallel(network().to(DEVICES[1]))(batch())
 
 

@@ -1,0 +1,80 @@
+"""Arguments of users: what is wrong is named before anything is done, by an exception of the type of torch.cuda's."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _C
+
+DeviceLike = torch.device | str | int | None
+
+
+def device_index(
+    device: DeviceLike,
+    *,
+    optional: bool = True,
+    negative_is_current: bool = False,
+    missing: type[Exception] = RuntimeError,
+) -> int:
+    """The index of `device`: an index, a string such as ``"openreg:1"`` or a torch.device.
+
+    Args:
+        optional: whether None and a device without an index are the current device.
+        negative_is_current: whether a negative index is the current device.
+        missing: what is raised if there is no such device.
+
+    Raises:
+        ValueError: it is no device, one of another kind, or has no index though it must.
+        RuntimeError: a string that PyTorch does not read as a device.
+    """
+    if isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        if device.type != "openreg":
+            raise ValueError(f"openreg: the device is of another kind (got {device}, expected openreg)")
+        index = device.index
+    elif isinstance(device, int) and not isinstance(device, bool):
+        index = device
+    elif device is None and optional:
+        index = None
+    else:
+        raise _no_device(device)
+    if index is None:
+        if not optional:
+            raise ValueError(f"openreg: the device has no index (got {device}, expected {_range()})")
+        return _C.current_device()
+    if index < 0 and negative_is_current:
+        return _C.current_device()
+    if not 0 <= index < _C.device_count():
+        _C.init()  # a malformed setting is why there is none
+        raise missing(
+            f"openreg: The device index is out of range (got {index}, expected {_range()}); "
+            "TORCH_OPENREG_DEVICES sets how many devices there are"
+        )
+    return index
+
+
+def _range() -> str:
+    return f"0 to {_C.device_count() - 1}"
+
+
+def _no_device(device: object) -> ValueError:
+    return ValueError(
+        f"openreg: this is not a device (got {device!r}, expected an index from {_range()}, a string as 'openreg:0', "
+        "or a torch.device)"
+    )
+
+
+def check_integer(what: str, value: int, smallest: int, largest: int) -> int:
+    """`value`, an integer from `smallest` to `largest`; else TypeError or ValueError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"openreg: {what} is not an int (got {value!r}, expected {smallest} to {largest})")
+    if not smallest <= value <= largest:
+        raise ValueError(f"openreg: {what} is out of range (got {value}, expected {smallest} to {largest})")
+    return value
+
+
+def check_type(what: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
+    """TypeError if `value` is none of `kinds`."""
+    if not isinstance(value, kinds):
+        raise TypeError(f"openreg: {what} is of a wrong type (got {value!r}, expected {expected})")
