@@ -337,9 +337,9 @@ def _the_device_is_as_before() -> Iterator[None]:
     stream = openreg.current_stream()
     yield
     assert (openreg.current_device(), openreg.current_stream()) == (0, stream)
-    if openreg.memory_allocated() != allocated:
+    if openreg.memory_allocated() > allocated:
         gc.collect()  # the frames of what was raised
-    assert openreg.memory_allocated() == allocated
+    assert openreg.memory_allocated() <= allocated
     assert torch.ones(2, device="openreg").sum().item() == 2
 
 
