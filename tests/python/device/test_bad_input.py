@@ -291,7 +291,7 @@ PYTORCHS = {
     **dict.fromkeys(openreg.legacy.TYPES, "PyTorch's legacy constructors"),
 }
 
-MODULES = {"": openreg, "amp.": openreg.amp, "memory.": memory, "nvtx.": nvtx}
+MODULES = {"": openreg, "amp.": openreg.amp, "memory.": memory, "nvtx.": nvtx, "profiler.": openreg.profiler}
 
 
 def takes_arguments(function: Any) -> bool:
