@@ -140,16 +140,12 @@ def synchronize(device: DeviceLike = None) -> None:
         torch.AcceleratorError: a command has failed and no call has raised it yet. Of several, the oldest; the next
             call raises the next.
     """
-    # A profiler synchronizes when it ends; that is no first use of the device. (Dynamo cannot ask.)
-    if device is None and not (torch.compiler.is_compiling() or _C.is_initialized() or _C.in_bad_fork()):
-        return
-    # torch.compile does not take a None that is passed on; here and in `current_stream`.
-    if device is None:
-        torch.accelerator.synchronize()
-    elif torch.compiler.is_compiling():
-        torch.accelerator.synchronize(device)
-    else:
+    if torch.compiler.is_compiling():  # which does not take a None that is passed on; here and in `current_stream`
+        torch.accelerator.synchronize() if device is None else torch.accelerator.synchronize(device)
+    elif device is not None or _C.is_initialized() or _C.in_bad_fork():
+        _lazy_init()
         torch.accelerator.synchronize(device_index(device, negative_is_current=True))
+    # Else there is nothing to wait for. A profiler synchronizes when it ends; that is no first use of the device.
 
 
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:

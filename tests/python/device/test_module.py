@@ -184,7 +184,7 @@ def test_lazy_calls_wait_for_the_first_use(run_python):
     )
 
 
-@pytest.mark.parametrize("first_use", ["torch.ones(2, device='openreg')", "torch.openreg.synchronize()"])
+@pytest.mark.parametrize("first_use", ["torch.ones(2, device='openreg')", "torch.openreg.synchronize(0)"])
 def test_lazy_calls_are_made_whatever_the_first_use_is(run_python, first_use):
     run_python(
         "import torch\n"
@@ -193,6 +193,11 @@ def test_lazy_calls_are_made_whatever_the_first_use_is(run_python, first_use):
         f"{first_use}\n"
         "assert done == [1], done\n"
     )
+
+
+def test_waiting_for_nothing_is_no_first_use(run_python):
+    """PyTorch's profiler synchronizes also where a program does not use the device."""
+    run_python("import torch\ntorch.openreg.synchronize()\nassert not torch.openreg.is_initialized()\n")
 
 
 def test_launch_stats_count_launches():
