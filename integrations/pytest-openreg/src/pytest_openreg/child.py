@@ -1,0 +1,56 @@
+"""The process of one test: runs it with the options of the process that started it, and writes down what is reported.
+
+Run as a file, by `isolation`: python child.py JOB. What is written has builtin types only.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+MARK = "openreg_process_of_one_test"
+"""The attribute of the config that says that this is such a process."""
+
+
+class Log:
+    """A plugin that writes reports and warnings to a file, each at once: the process may die."""
+
+    def __init__(self, config: Any, path: str, nodeid: str) -> None:
+        self.config, self.file, self.nodeid = config, Path(path).open("wb"), nodeid
+
+    def _write(self, kind: str, content: object) -> None:
+        pickle.dump((kind, content), self.file)
+        self.file.flush()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self._write("report", self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
+
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
+        if nodeid == self.nodeid:
+            told = {
+                "category": warning_message.category.__name__,
+                "text": str(warning_message.message),
+                "file": warning_message.filename,
+                "line": warning_message.lineno,
+            }
+            self._write("warning", told)
+
+
+def main(job_file: str) -> int:
+    job: dict[str, Any] = pickle.loads(Path(job_file).read_bytes())
+    sys.path[:] = job["path"]
+    import pytest
+
+    # As a worker of pytest-xdist is made. Other plugins know by `workerinput` that somebody else writes the reports.
+    config: Any = pytest.Config.fromdictargs(job["options"], job["arguments"])
+    config.workerinput = job["workerinput"]
+    setattr(config, MARK, True)
+    config.pluginmanager.register(Log(config, job["log"], job["nodeid"]))
+    return int(config.hook.pytest_cmdline_main(config=config))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

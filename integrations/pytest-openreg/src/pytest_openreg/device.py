@@ -1,0 +1,214 @@
+"""The device as the plugin sees it: whether it is there, its errors, and what a test has left on it.
+
+Nothing here imports torch before it is called, and nothing but `initialise` and `description` uses the device before
+the tests do.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+FRAMES = 3  # Python lines that are told of each leaked block
+BLOCKS = 5  # leaked blocks that are told
+_OF_PYTEST = re.compile(r"/(_pytest|pluggy|pytest_openreg)/")
+
+
+@functools.cache
+def absence() -> str | None:
+    """Why there is no device, or None."""
+    for package in ("torch", "torch_openreg"):
+        if importlib.util.find_spec(package) is None:
+            return f"openreg: {package} is not installed"
+    try:
+        import torch
+    except Exception as error:
+        return f"openreg: torch cannot be imported: {error}"
+    if not hasattr(torch, "openreg"):
+        return "openreg: `import torch` has not loaded the device; `python -m torch_openreg` says why"
+    return None
+
+
+def initialise() -> None:
+    """Raises RuntimeError if a setting is malformed."""
+    import torch
+
+    torch.get_device_module("openreg").init()
+
+
+def description() -> str:
+    """One line for the report's header."""
+    import torch
+
+    from torch_openreg import __version__
+
+    memory = torch.get_device_module("openreg").get_device_properties(0).total_memory
+    count = torch.accelerator.device_count()
+    return f"torch_openreg {__version__} for torch {torch.__version__}, {count} x {memory / 2**20:.0f} MiB"
+
+
+def _module() -> Any:
+    """torch.openreg if the device has been used, else None."""
+    module = getattr(sys.modules.get("torch"), "openreg", None)
+    return module if module is not None and module.is_initialized() else None
+
+
+def uncollected_errors() -> list[str]:
+    """Waits for all devices; the errors that nobody has been told of. They are gone then."""
+    module = _module()
+    if module is None:
+        return []
+    import torch
+
+    errors = []
+    for index in range(module.device_count()):
+        while True:
+            try:
+                module.synchronize(index)
+            except torch.AcceleratorError as error:
+                errors.append(str(error))
+            else:
+                break
+    return errors
+
+
+def set_sync_debug_mode(mode: str) -> None:
+    module = getattr(sys.modules.get("torch"), "openreg", None)
+    if module is not None:
+        module.set_sync_debug_mode(mode)
+
+
+@dataclass
+class State:
+    """What a test finds, and should leave as it was: current device and streams, memory, process group."""
+
+    device: int = 0
+    streams: dict[int, int] = field(default_factory=dict)  # by device; 0 where there is none
+    memory: dict[int, int] = field(default_factory=dict)  # bytes by device
+    blocks: set[tuple[int, int]] = field(default_factory=set)  # device and address
+    has_process_group: bool = False
+
+    def restore(self) -> None:
+        """Makes the device and the streams current that were."""
+        module = _module()
+        if module is None:
+            return
+        import torch
+
+        for index in range(module.device_count()):
+            torch.accelerator.set_stream(_stream(module, index, self.streams.get(index, 0)))
+        module.set_device(self.device)
+
+
+def current_state(with_blocks: bool) -> State:
+    module = _module()
+    if module is None:
+        return State(has_process_group=_has_process_group())
+    devices = range(module.device_count())
+    return State(
+        device=module.current_device(),
+        streams={index: module.current_stream(index).stream_id for index in devices},
+        memory={index: module.memory_allocated(index) for index in devices},
+        blocks={(device, block["address"]) for device, block in _blocks(module)} if with_blocks else set(),
+        has_process_group=_has_process_group(),
+    )
+
+
+def remember_where_memory_is_allocated() -> None:
+    """From now on, or from the first use of the device on."""
+    module = getattr(sys.modules.get("torch"), "openreg", None)
+    if module is not None:
+        module._lazy_call(lambda: module.memory._record_memory_history("state", context="state", stacks="python"))
+
+
+def collect_garbage() -> None:
+    """Frees what earlier tests have left, also the traceback of the last failure, which pytest drops a little later."""
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            delattr(sys, name)
+    if _module() is not None:
+        gc.collect()
+
+
+def leaks(before: State) -> list[str]:
+    """One sentence for each thing that is there and was not before. Collects garbage if memory is among them."""
+    module = _module()
+    if module is None:
+        return []
+    now = current_state(with_blocks=False)
+    found = []
+    if now.device != before.device:
+        found.append(f"device {now.device} is still current (it was {before.device})")
+    for index, stream in now.streams.items():
+        if stream != before.streams.get(index, 0):
+            found.append(f"stream {stream} of openreg:{index} is still current (it was {before.streams.get(index, 0)})")
+    if now.has_process_group and not before.has_process_group:
+        found.append("the process group still has its streams and threads; torch.distributed.destroy_process_group()")
+    return found + _leaked_memory(module, before)
+
+
+def _leaked_memory(module: Any, before: State) -> list[str]:
+    def growth() -> dict[int, int]:
+        grown = {
+            index: module.memory_allocated(index) - before.memory.get(index, 0)
+            for index in range(module.device_count())
+        }
+        return {index: size for index, size in grown.items() if size > 0}
+
+    if not growth():
+        return []
+    gc.collect()
+    return [
+        f"{size} bytes of openreg:{index} are still in use{_origins(module, index, before)}"
+        for index, size in growth().items()
+    ]
+
+
+def _origins(module: Any, index: int, before: State) -> str:
+    """Where the blocks were allocated that are new on a device, largest first."""
+    new = [
+        block
+        for device, block in _blocks(module)
+        if device == index and (device, block["address"]) not in before.blocks
+    ]
+    new.sort(key=lambda block: -block["requested_size"])
+    lines = [
+        f"\n    {block['requested_size']} bytes, allocated at "
+        + " < ".join(f"{frame['filename']}:{frame['line']} in {frame['name']}" for frame in _frames(block))
+        for block in new[:BLOCKS]
+        if block["frames"]
+    ]
+    if len(new) > BLOCKS:
+        lines.append(f"\n    and {len(new) - BLOCKS} more blocks")
+    return "".join(lines)
+
+
+def _frames(block: dict[str, Any]) -> list[dict[str, Any]]:
+    """The innermost ones, without those that run the test."""
+    frames = [frame for frame in block["frames"] if not _OF_PYTEST.search(frame["filename"])]
+    return frames[:FRAMES]
+
+
+def _blocks(module: Any) -> list[tuple[int, dict[str, Any]]]:
+    return [
+        (segment["device"], block)
+        for segment in module.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    ]
+
+
+def _stream(module: Any, index: int, identity: int) -> Any:
+    import torch
+
+    return torch.Stream(stream_id=identity, device_index=index, device_type=module.default_stream(index).device_type)
+
+
+def _has_process_group() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()

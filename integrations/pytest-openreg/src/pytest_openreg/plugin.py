@@ -1,0 +1,206 @@
+"""The hooks. Nothing here imports torch unless a test, or the command line, asks for the device."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import device, isolation, request as requested
+
+if TYPE_CHECKING:
+    import torch
+
+_UNCOLLECTED = "openreg: the test did not collect"
+_failed = pytest.StashKey[bool]()  # of the test
+_clean = pytest.StashKey[bool]()  # of the run: garbage of earlier tests holds no memory
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("openreg", "tests on the accelerator openreg")
+    group.addoption(
+        "--openreg",
+        action="store_true",
+        help="watch the device in all tests: an error that a test did not collect fails that test. "
+        "Without the device the run fails.",
+    )
+    group.addoption(
+        "--openreg-leaks",
+        action="store_true",
+        help="also fail tests that leave device memory, a stream, a device or a process group behind",
+    )
+    group.addoption(
+        "--openreg-sync-debug",
+        choices=("default", "warn", "error"),
+        default="default",
+        help="what operators that make the host wait do in tests: nothing, warn, or raise",
+    )
+    group.addoption(
+        "--openreg-debug-memory",
+        action="store_true",
+        help="find errors in the use of device memory (TORCH_OPENREG_DEBUG_MEMORY=1); slow",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    _set_environment(early_config.known_args_namespace)  # now, as a conftest may use the device
+
+
+def _set_environment(options: argparse.Namespace) -> None:
+    if requested.is_watching(options):
+        os.environ.setdefault("TORCH_OPENREG_STACKS", "1")
+    if options.openreg_debug_memory:
+        os.environ["TORCH_OPENREG_DEBUG_MEMORY"] = "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _set_environment(config.option)
+    config.addinivalue_line(
+        "markers",
+        "openreg(devices=4, memory='256MiB', ..., sync_debug='error', leaks=True): the test uses the device; with "
+        "settings that this process does not have (TORCH_OPENREG_*, in lower case) it runs in a process of its own",
+    )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    if isolation.is_child(config):
+        device.absence()  # imports torch now: limits of time are those of the test
+        return
+    is_worker = hasattr(config, "workerinput")  # its controller has looked
+    if requested.is_watching(config.option) and not is_worker:
+        if reason := device.absence():
+            raise pytest.UsageError(f"{reason} (--openreg asks for the device)")
+        try:
+            device.initialise()
+        except RuntimeError as error:
+            raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if not requested.is_watching(config.option) or device.absence():
+        return None
+    return f"openreg: {device.description()}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        requested.check_marker(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if not isolation.is_needed(item):
+        return None
+    isolation.run(item, nextitem)
+    return True
+
+
+@pytest.fixture
+def openreg(_openreg_state: None) -> torch.device:
+    """The device, openreg:0. The test is skipped where it is absent."""
+    import torch
+
+    return torch.device("openreg", 0)
+
+
+# Set up after the fixtures of wider scopes, and before those of the test; torn down after these.
+@pytest.fixture(autouse=True)
+def _openreg_state(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test starts and ends with the device and the streams that it found current, and may be asked for leaks."""
+    item = request.node
+    if not requested.is_watched(item):
+        yield
+        return
+    if requested.asks_for_device(item):
+        if reason := device.absence():
+            pytest.skip(reason)
+        device.initialise()
+    looks_for_leaks = requested.looks_for_leaks(item)
+    if looks_for_leaks:
+        device.remember_where_memory_is_allocated()
+        if not item.config.stash.get(_clean, False):
+            device.collect_garbage()
+    before = device.current_state(with_blocks=looks_for_leaks)
+    yield
+    getattr(item, "funcargs", {}).clear()  # pytest keeps the values of fixtures a little longer than the test
+    is_measured = looks_for_leaks and not item.stash.get(_failed, False)  # the traceback of a failure holds memory
+    leaks = device.leaks(before) if is_measured else []
+    item.config.stash[_clean] = is_measured
+    before.restore()
+    if leaks:
+        pytest.fail("openreg: the test leaks:\n  " + "\n  ".join(leaks), pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    with _collecting_errors(item, "setup"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with _collecting_errors(item, "call"), _sync_debug_mode(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    with _collecting_errors(item, "teardown"):
+        return (yield)
+
+
+@contextmanager
+def _collecting_errors(item: pytest.Item, when: str) -> Iterator[None]:
+    """Waits for the device at the end. Its errors fail this phase; if it has failed already, they are told with it."""
+    if not requested.is_watched(item):
+        yield
+        return
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
+        raise
+    except pytest.skip.Exception:
+        _fail_for(item, device.uncollected_errors())
+        raise
+    except BaseException:
+        item.stash[_failed] = True
+        if errors := device.uncollected_errors():
+            item.add_report_section(when, "stderr", f"{_UNCOLLECTED}\n" + "\n".join(errors))
+        raise
+    _fail_for(item, device.uncollected_errors())
+
+
+def _fail_for(item: pytest.Item, errors: list[str]) -> None:
+    if errors:
+        item.stash[_failed] = True
+        pytest.fail(f"{_UNCOLLECTED}\n" + "\n".join(errors), pytrace=False)
+
+
+@contextmanager
+def _sync_debug_mode(item: pytest.Item) -> Iterator[None]:
+    mode = requested.sync_debug_mode(item) if requested.is_watched(item) else "default"
+    if mode == "default":
+        yield
+        return
+    device.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        device.set_sync_debug_mode("default")
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
+    """The limit of pytest-timeout is that of the process which runs the test, and not of the one that waits for it."""
+    return True if isolation.is_needed(item) else None
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
+    return True if isolation.is_needed(item) else None

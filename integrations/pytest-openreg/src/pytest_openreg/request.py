@@ -1,0 +1,101 @@
+"""What a test asks of the device: the fixture, the marker and the options of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import pytest
+
+SETTINGS = (
+    "devices",
+    "memory",
+    "engines",
+    "launch_blocking",
+    "cpu_fallback",
+    "debug_memory",
+    "fault_message",
+    "stacks",
+    "trace_records",
+)
+"""What `@pytest.mark.openreg` takes for a TORCH_OPENREG_ variable of the same name."""
+
+_OF_THE_PLUGIN = ("sync_debug", "leaks")
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def is_watching(options: argparse.Namespace) -> bool:
+    """Whether the command line asks for the device: then all tests are watched, and it must be there."""
+    return bool(
+        options.openreg
+        or options.openreg_leaks
+        or options.openreg_debug_memory
+        or options.openreg_sync_debug != "default"
+    )
+
+
+def asks_for_device(item: pytest.Item) -> bool:
+    """Whether the test itself asks for the device, by the fixture or by the marker."""
+    return "openreg" in getattr(item, "fixturenames", ()) or item.get_closest_marker("openreg") is not None
+
+
+def is_watched(item: pytest.Item) -> bool:
+    return is_watching(item.config.option) or asks_for_device(item)
+
+
+def arguments(item: pytest.Item) -> dict[str, Any]:
+    """The keywords of the test's markers. Those of the function count more than those of its class and module."""
+    found: dict[str, Any] = {}
+    for marker in reversed(list(item.iter_markers("openreg"))):
+        found |= marker.kwargs
+    return found
+
+
+def settings(item: pytest.Item) -> dict[str, str]:
+    """The environment variables that the test's markers ask for."""
+    return {
+        f"TORCH_OPENREG_{name.upper()}": str(int(value)) if isinstance(value, bool) else str(value)
+        for name, value in arguments(item).items()
+        if name in SETTINGS
+    }
+
+
+def differing_settings(item: pytest.Item) -> dict[str, str]:
+    """Those of `settings` that this process does not have: it has read its own already, or will."""
+    return {name: value for name, value in settings(item).items() if os.environ.get(name) != value}
+
+
+def sync_debug_mode(item: pytest.Item) -> str:
+    return str(arguments(item).get("sync_debug", item.config.option.openreg_sync_debug))
+
+
+def looks_for_leaks(item: pytest.Item) -> bool:
+    return bool(arguments(item).get("leaks", item.config.option.openreg_leaks))
+
+
+def check_marker(item: pytest.Item) -> None:
+    """Raises UsageError if a marker of the test cannot be understood."""
+    for marker in item.iter_markers("openreg"):
+        if marker.args:
+            _refuse(item, f"the marker takes keywords only (got {marker.args[0]!r})")
+        for name, value in marker.kwargs.items():
+            if name in SETTINGS:
+                _check(item, name, value, isinstance(value, (bool, int, str)), "a number or a string")
+            elif name == "leaks":
+                _check(item, name, value, isinstance(value, bool), "True or False")
+            elif name == "sync_debug":
+                _check(item, name, value, value in _SYNC_DEBUG_MODES, f"one of {', '.join(_SYNC_DEBUG_MODES)}")
+            else:
+                _refuse(
+                    item, f"unknown keyword (got {name!r}, expected one of {', '.join((*SETTINGS, *_OF_THE_PLUGIN))})"
+                )
+
+
+def _check(item: pytest.Item, name: str, value: object, allowed: bool, expected: str) -> None:
+    if not allowed:
+        _refuse(item, f"wrong {name} (got {value!r}, expected {expected})")
+
+
+def _refuse(item: pytest.Item, problem: str) -> None:
+    raise pytest.UsageError(f"openreg: {item.nodeid}: {problem}")

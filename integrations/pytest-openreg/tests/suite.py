@@ -1,0 +1,50 @@
+"""Runs a small test suite in a process of its own, and tells what became of each test."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+
+@dataclass
+class Result:
+    status: int
+    output: str
+    outcomes: dict[str, str]
+    """By test: passed, failed (in the call), error (before or after it), skipped."""
+    texts: dict[str, str]
+    """By test: what is reported of a failure or a skip, and the captured output."""
+
+
+def run_suite(folder: Path, source: str, *options: str, **variables: str) -> Result:
+    """Runs `source` as a test module in `folder`."""
+    (folder / "test_inner.py").write_text(source)
+    (folder / "pytest.ini").write_text("[pytest]\njunit_logging = all\n")
+    log = folder / "log.xml"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={log}", *options, str(folder)]
+    result = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=240, env={**os.environ, **variables}
+    )
+    outcomes: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for case in ElementTree.parse(log).iter("testcase") if log.exists() else ():
+        name = case.attrib["name"]
+        kinds = {part.tag: part for part in case}
+        outcomes[name] = next((word for tag, word in _OUTCOMES.items() if tag in kinds), outcomes.get(name, "passed"))
+        texts[name] = texts.get(name, "") + "\n".join(
+            f"{part.attrib.get('message', '')}\n{part.text or ''}" for part in case
+        )
+    return Result(result.returncode, result.stdout + result.stderr, outcomes, texts)
+
+
+_OUTCOMES = {"failure": "failed", "error": "error", "skipped": "skipped"}
+
+
+def has(text: str, *patterns: str) -> bool:
+    """Whether the text has all of them, in this order."""
+    return re.search(".*?".join(patterns), text, re.DOTALL) is not None
