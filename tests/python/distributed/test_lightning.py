@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
-from trainers import BATCH, data, documented, documented_names, model, needs, ranks, run_program, run_trainers
+from trainers import BATCH, data, documented, model, needs, ranks, run_program, run_trainers
 
-pytestmark = needs("lightning")
+pytestmark = needs("lightning") + needs("lightning_openreg", "pip install integrations/lightning-openreg")
 
 
 def module(shard: bool = False) -> Any:
@@ -50,13 +50,10 @@ def module(shard: bool = False) -> Any:
     return Regression()
 
 
-def train(
-    checkpoint: str, strategy: Callable[[dict[str, Any]], Any], shard: bool = False, **how: Any
-) -> dict[str, Any]:
+def train(checkpoint: str, strategy: Callable[[], Any], shard: bool = False, **how: Any) -> dict[str, Any]:
     """Losses of two epochs, and of a third from a checkpoint in another module."""
     from lightning.pytorch import Trainer
 
-    names = documented_names("Lightning")
     how = {
         "accelerator": "openreg",
         "devices": ranks(),
@@ -73,7 +70,7 @@ def train(
     loader = DataLoader(data(), batch_size=BATCH // ranks(), sampler=sampler)
 
     def fit(epochs: int, **resume: Any) -> tuple[Any, Any]:
-        trainer, net = Trainer(strategy=strategy(names), max_epochs=epochs, **how), module(shard)
+        trainer, net = Trainer(strategy=strategy(), max_epochs=epochs, **how), module(shard)
         trainer.fit(net, loader, loader, **resume)
         return trainer, net
 
@@ -90,24 +87,21 @@ def train(
 
 
 def alone(rank: int) -> dict[str, Any]:
-    from lightning.pytorch.strategies import SingleDeviceStrategy
-
-    return train("alone", lambda names: SingleDeviceStrategy("openreg:0"))
+    return train("alone", lambda: "auto")
 
 
 def ddp(rank: int) -> dict[str, Any]:
-    return train("ddp", lambda names: names["OpenregDDP"]())
+    return train("ddp", lambda: "auto")
 
 
 def ddp_in_bfloat16(rank: int) -> dict[str, Any]:
-    from lightning.pytorch.plugins.precision import MixedPrecision
-
-    plugin = MixedPrecision("bf16-mixed", "openreg")
-    return train("ddp_in_bfloat16", lambda names: names["OpenregDDP"](), plugins=plugin)
+    return train("ddp_in_bfloat16", lambda: "ddp", precision="bf16-mixed")
 
 
 def fsdp1(rank: int, checkpoint: str = "fsdp1", **how: Any) -> dict[str, Any]:
-    return train(checkpoint, lambda names: names["OpenregFSDP"](auto_wrap_policy={nn.Linear}), **how)
+    from lightning.pytorch.strategies import FSDPStrategy
+
+    return train(checkpoint, lambda: FSDPStrategy(auto_wrap_policy={nn.Linear}), **how)
 
 
 def fsdp1_in_bfloat16(rank: int) -> dict[str, Any]:
@@ -117,7 +111,7 @@ def fsdp1_in_bfloat16(rank: int) -> dict[str, Any]:
 def fsdp2(rank: int) -> dict[str, Any]:
     from lightning.pytorch.strategies import ModelParallelStrategy
 
-    return train("fsdp2", lambda names: ModelParallelStrategy(ranks(), tensor_parallel_size=1), shard=True)
+    return train("fsdp2", lambda: ModelParallelStrategy(ranks(), tensor_parallel_size=1), shard=True)
 
 
 WAYS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,25 +14,24 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from documents import code_of
 from ranks import run_in_turn, run_ranks
 from torch import nn
 from torch.utils.data import TensorDataset
 
-DOCUMENT = Path(__file__).parents[3] / "docs/trainers.md"
 BATCH, ROWS, WIDTH = 8, 48, 16  # of all ranks together
 
 
-def needs(library: str) -> list[pytest.MarkDecorator]:
-    """The marks of a library's tests."""
+def needs(library: str, way: str = "the extra 'trainers' of this package has it") -> list[pytest.MarkDecorator]:
+    """The marks of a library's tests; `way` is how it is installed."""
     missing = importlib.util.find_spec(library) is None
-    reason = f"{library} is not installed; the extra 'trainers' of this package has it"
+    reason = f"{library} is not installed; {way}"
     return [pytest.mark.full, pytest.mark.skipif(missing, reason=reason)]
 
 
 def documented(library: str) -> list[str]:
     """The pieces of code in a section of the document: first what users copy, then a program with it."""
-    section = re.search(rf"^## {library}$(.*?)(?=^## |\Z)", DOCUMENT.read_text(), re.M | re.S)
-    return re.findall(r"^```python\n(.*?)^```", section[1], re.M | re.S)
+    return code_of("trainers.md", library)
 
 
 @functools.cache

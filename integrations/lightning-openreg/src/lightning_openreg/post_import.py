@@ -1,0 +1,54 @@
+"""Code that runs when a module has been imported, and costs nothing where it never is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_Callback = Callable[[ModuleType], None]
+
+
+def when_imported(name: str, callback: _Callback) -> None:
+    """Calls `callback` with the module: now if it is imported already, else right after it has been."""
+    if name in sys.modules:
+        callback(sys.modules[name])
+    elif not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(name, callback))
+
+
+class _Finder(MetaPathFinder):
+    """Finds one module, by the other finders, until it has been imported."""
+
+    def __init__(self, name: str, callback: _Callback) -> None:
+        self.name, self.callback = name, callback
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        finders = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+        specs = (finder.find_spec(name, path, target) for finder in finders)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self)
+        return spec
+
+
+class _Loader(Loader):
+    """The loader that there would be, with a callback at its end."""
+
+    def __init__(self, loader: Loader, finder: _Finder) -> None:
+        self.loader, self.finder = loader, finder
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        sys.meta_path.remove(self.finder)
+        self.finder.callback(module)

@@ -1,0 +1,142 @@
+"""docs/recipes.md: the code on the page runs, where the libraries are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from documents import DOCUMENTS, code_of
+
+ROOT = DOCUMENTS.parent
+
+
+def run_program(folder: Path, heading: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program of a section in `folder`."""
+    (program,) = code_of("recipes.md", heading)
+    (folder / "program.py").write_text(program)
+    return subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, **variables},
+    )
+
+
+def need(*packages: str) -> None:
+    """Skips the test where a package is missing."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def test_what_counts_launches_sees_the_device(tmp_path):
+    result = run_program(tmp_path, "Was it the device?")
+    assert result.returncode == 0, result.stderr
+    (program,) = code_of("recipes.md", "Was it the device?")
+    on_cpu = program.replace('.to("openreg")', "").replace(', device="openreg"', "")
+    assert on_cpu != program
+    with pytest.raises(AssertionError, match="nothing was launched on the device"):
+        exec(on_cpu, {})
+
+
+def test_safetensors(tmp_path):
+    need("safetensors")
+    result = run_program(tmp_path, "safetensors")
+    assert result.returncode == 0, result.stderr
+
+
+def test_safetensors_refuses_the_name(tmp_path):
+    need("safetensors")
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    save_file({"weight": torch.ones(2)}, tmp_path / "file")
+    with pytest.raises(Exception, match="device openreg is invalid"):  # if it does not, page and patch are out of date
+        load_file(tmp_path / "file", device="openreg")
+
+
+@pytest.mark.full
+def test_accelerate_and_transformers_train_on_the_device_if_they_are_told(tmp_path):
+    need("accelerate", "transformers")
+    told = run_program(tmp_path, "accelerate and transformers", ACCELERATE_TORCH_DEVICE="openreg")
+    assert told.returncode == 0, told.stderr
+    untold = run_program(tmp_path, "accelerate and transformers")
+    assert "AssertionError: set ACCELERATE_TORCH_DEVICE=openreg" in untold.stderr
+
+
+@pytest.mark.full
+def test_ignite(tmp_path):
+    need("ignite")
+    result = run_program(tmp_path, "ignite")
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout.splitlines()[-1]) > 0.9
+
+
+@pytest.mark.full
+def test_torchao(tmp_path):
+    need("torchao")
+    result = run_program(tmp_path, "torchao")
+    assert result.returncode == 0, result.stderr
+    assert 0 < float(result.stdout.splitlines()[-1]) < 0.05
+
+
+@pytest.mark.full
+def test_pytest(tmp_path):
+    need("pytest_openreg")
+    (program,) = code_of("recipes.md", "pytest")
+    (tmp_path / "test_program.py").write_text(program)
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--openreg"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stdout
+    assert "2 passed" in result.stdout
+
+
+@pytest.fixture
+def workflow():
+    (text,) = code_of("recipes.md", "GitHub Actions", "yaml")
+    return yaml.safe_load(text)
+
+
+def test_the_workflow_is_one_of_github_for_this_torch(workflow):
+    assert workflow[True] == ["push", "pull_request"]  # `on` is true in YAML
+    steps = workflow["jobs"]["test"]["steps"]
+    assert all(("uses" in step) != ("run" in step) for step in steps)
+    pinned = re.search(r'dependencies = \["(torch==[^"]+)"\]', (ROOT / "pyproject.toml").read_text())[1]
+    assert pinned in steps[2]["run"]
+    assert pinned.replace("==", "-") in next(step for step in steps if step.get("id") == "wheels")["with"]["key"]
+    for step in steps:
+        subprocess.run(["bash", "-n"], input=step.get("run", ""), text=True, check=True)
+
+
+def test_the_workflow_installs_what_the_builds_ask_for(workflow):
+    (build,) = (step["run"] for step in workflow["jobs"]["test"]["steps"] if step.get("name", "").startswith("Build"))
+    for folder in re.findall(r'"\$RUNNER_TEMP/openreg(\S*)"', build.partition("pip wheel")[2]):
+        (wanted,) = re.findall(r"^requires = \[(.*)\]", (ROOT / folder.strip("/") / "pyproject.toml").read_text(), re.M)
+        for package in re.findall(r'"([^"]+)"', wanted):
+            assert package in build or package.startswith("torch=="), f"the build of {folder or '/'} wants {package}"
+
+
+@pytest.mark.full
+def test_the_last_steps_of_the_workflow_pass(workflow, tmp_path):
+    need("pytest_openreg")
+    (tmp_path / "test_one.py").write_text("def test_one(openreg): assert openreg.type == 'openreg'\n")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for step in workflow["jobs"]["test"]["steps"][-2:]:
+        command = ["bash", "-e", "-c", step["run"].replace("pytest ", "python -m pytest ")]
+        result = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=240, env={**os.environ, "PATH": path}
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
