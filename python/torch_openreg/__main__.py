@@ -57,6 +57,8 @@ def settings() -> dict[str, str]:
         "TORCH_OPENREG_CPU_FALLBACK": "1",
         "TORCH_OPENREG_DEBUG_MEMORY": "0",
         "TORCH_OPENREG_FAULT_MESSAGE": "1",
+        "TORCH_OPENREG_STACKS": "0",
+        "TORCH_OPENREG_TRACE_RECORDS": "1048576",
         "TORCH_OPENREG_AUTOLOAD": "default",
     }
     return used | {name: os.environ.get(name, default) for name, default in defaults.items()}
