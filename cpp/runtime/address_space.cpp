@@ -15,6 +15,8 @@
 #include "runtime/error.h"
 #include "runtime/fault_message.h"
 #include "runtime/host_memory.h"
+#include "runtime/ipc_file.h"
+#include "runtime/ipc_memory.h"
 #include "runtime/mutex.h"
 #include "runtime/range_allocator.h"
 #include "runtime/settings.h"
@@ -113,6 +115,8 @@ struct AddressSpace::Segments {
     Mutex mutex;
     RangeAllocator ranges OPENREG_GUARDED_BY(mutex);   // of the window
     std::size_t mapped OPENREG_GUARDED_BY(mutex) = 0;  // bytes
+    Mutex sharing;  // held while memory moves to the file; taken before `mutex`
+    std::atomic<IpcMemory*> ipc{nullptr};  // leaked with the rest
   };
   std::deque<Device> devices;
 };
@@ -215,8 +219,47 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   // Going on would take memory from somebody.
   if (!owner.ranges.is_taken(address, bytes)) std::terminate();
   decommit(aperture(memory), bytes);
+  if (auto* const ipc = owner.ipc.load()) ipc->forget(aperture(memory), bytes);
   owner.ranges.give_back(address, bytes);
   owner.mapped -= bytes;
+}
+
+IpcFile& AddressSpace::share(void* memory, std::size_t bytes) {
+  const int device = device_of(memory);
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const LockGuard lock(owner.sharing);
+  auto* ipc = owner.ipc.load();
+  if (ipc == nullptr) {
+    void* const begin = aperture(reinterpret_cast<void*>(window_begin(device)));
+    owner.ipc = ipc = new IpcMemory(begin, window_bytes(), kGranularity);
+  }
+  ipc->share(aperture(memory), bytes);
+  return ipc->file();
+}
+
+IpcFile* AddressSpace::shared_file(int device) const noexcept {
+  auto* const ipc = segments_->devices[static_cast<std::size_t>(device)].ipc.load();
+  return ipc == nullptr ? nullptr : &ipc->file();
+}
+
+void* AddressSpace::map_foreign(int device, const IpcFile& file, std::size_t offset,
+                                std::size_t bytes) {
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const LockGuard lock(owner.mutex);
+  // It does not grow: the lowest addresses will do.
+  const auto address = owner.ranges.take(bytes, window_bytes());
+  if (address == 0) return nullptr;
+  void* const memory = reinterpret_cast<void*>(address);
+  if (file.map_at(aperture(memory), offset, bytes)) return memory;
+  owner.ranges.give_back(address, bytes);
+  return nullptr;
+}
+
+void AddressSpace::unmap_foreign(void* memory, std::size_t bytes) noexcept {
+  auto& owner = segments_->devices[static_cast<std::size_t>(device_of(memory))];
+  const LockGuard lock(owner.mutex);
+  decommit(aperture(memory), bytes);
+  owner.ranges.give_back(reinterpret_cast<std::uintptr_t>(memory), bytes);
 }
 
 std::size_t AddressSpace::mapped(int device) const noexcept {

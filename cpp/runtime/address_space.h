@@ -5,6 +5,8 @@
 
 namespace openreg {
 
+class IpcFile;
+
 /// The devices' memory. See Note [Two windows] in address_space.cpp and docs/architecture.md.
 ///
 /// Each device has a *window*: addresses without access, the ones that device pointers lie in. At a
@@ -54,6 +56,21 @@ class AddressSpace {
   /// part of it; both numbers are multiples of kGranularity. What has not been mapped ends the
   /// process. The caller makes sure that no command still uses it.
   void unmap(void* memory, std::size_t bytes) noexcept;
+
+  /// Makes memory that has been mapped the file's by which other processes can have it, and what
+  /// lies beside it in the same multiples of kGranularity; its offset there is that in the window.
+  /// Contents and addresses stay. Waits for nothing; see Note [Memory moves under its users] for
+  /// what may use it meanwhile. Throws Error if the system refuses.
+  IpcFile& share(void* memory, std::size_t bytes);
+  /// The file of share(), or nullptr if nothing of the device has been shared.
+  IpcFile* shared_file(int device) const noexcept;
+
+  /// Memory of another process: this part of its file, both multiples of kGranularity, at free
+  /// addresses of `device`, which must exist. nullptr where there are none, and if the system
+  /// refuses. It is not of this device's capacity.
+  void* map_foreign(int device, const IpcFile& file, std::size_t offset, std::size_t bytes);
+  /// Takes all of what map_foreign() gave.
+  void unmap_foreign(void* memory, std::size_t bytes) noexcept;
 
   /// Where the window of `device`, which must exist, begins.
   std::uintptr_t window_begin(int device) const noexcept {

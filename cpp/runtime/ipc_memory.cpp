@@ -1,0 +1,165 @@
+#include "runtime/ipc_memory.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include "runtime/error.h"
+#include "runtime/settings.h"
+
+namespace openreg {
+
+// Note [Memory moves under its users]
+// Memory is private, with huge pages, until a tensor in it is sent to another process. Then the
+// pieces of 2 MiB that the tensor touches are copied to the file and the file is mapped in their
+// place. Tensors of others lie in the same pieces, and other threads go on meanwhile: a program
+// that sends from the thread of a queue launches kernels at the same time. So a piece is made
+// read-only before it is copied. Who writes to it then gets a SIGSEGV, and waits in the handler
+// until the file is there; the write happens a second time. Readers notice nothing.
+//
+// A piece that has moved is writable for ever, so a refused write to it came before: a handler that
+// is late just returns. The same holds for a piece that had to stay because the system refused.
+//
+// A system call that is to write to a moving piece fails (EFAULT) instead of waiting. Gloo's may;
+// therefore the sender waits for the device first, and what is submitted in the fraction of a
+// millisecond per piece that is left is only what another thread begins then.
+namespace {
+
+std::array<std::atomic<IpcMemory*>, kMaxDevices> g_memories;
+std::atomic<int> g_memory_count{0};
+
+struct sigaction g_previous;
+struct sigaction g_first;
+// How many handlers an access that is none of ours has been handed to since ours was installed.
+std::atomic<int> g_handed_on{0};
+
+// A fault of the processor happens again when the handler returns, and finds the handler that was
+// there before. One that was installed later than ours may come back to ours: then it is the turn
+// of the oldest, and then of the system.
+void hand_on(int signal, bool sent) noexcept {
+  struct sigaction next;
+  std::memset(&next, 0, sizeof next);
+  sigemptyset(&next.sa_mask);
+  next.sa_handler = SIG_DFL;
+  const int turn = g_handed_on.fetch_add(1);
+  if (turn == 0) next = g_previous;
+  if (turn == 1) next = g_first;
+  sigaction(signal, &next, nullptr);
+  if (sent) raise(signal);  // is blocked until the handler returns
+}
+
+void on_fault(int signal, siginfo_t* info, void*) {
+  const int saved_errno = errno;
+  const bool sent = info->si_code <= 0;  // by kill(): then si_addr says nothing
+  if (sent || !IpcMemory::wait_until_moved(info->si_addr)) hand_on(signal, sent);
+  errno = saved_errno;
+}
+
+// Called before memory moves, since others may have replaced the handler.
+void install_handler() {
+  struct sigaction action;
+  sigaction(SIGSEGV, nullptr, &action);
+  if ((action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_fault) return;
+  static const bool is_first = [&action] {
+    g_first = action;
+    return true;
+  }();
+  (void)is_first;
+  g_previous = action;
+  g_handed_on = 0;
+  std::memset(&action, 0, sizeof action);
+  sigemptyset(&action.sa_mask);
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigaction(SIGSEGV, &action, nullptr);
+}
+
+}  // namespace
+
+IpcMemory::IpcMemory(void* aperture, std::size_t bytes, std::size_t granularity)
+    : aperture_(static_cast<std::byte*>(aperture)),
+      bytes_(bytes),
+      granularity_(granularity),
+      file_(bytes),
+      places_(std::make_unique<std::atomic<Place>[]>(bytes / granularity)) {
+  g_memories[static_cast<std::size_t>(g_memory_count.fetch_add(1))] = this;
+}
+
+std::byte* IpcMemory::begin_of(std::size_t piece) const noexcept {
+  return aperture_ + piece * granularity_;
+}
+
+void IpcMemory::share(void* memory, std::size_t bytes) {
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - aperture_);
+  const std::size_t end = (offset + bytes + granularity_ - 1) / granularity_;
+  for (std::size_t piece = offset / granularity_; piece < end; ++piece) {
+    if (places_[piece] != Place::kFile) move(piece);
+  }
+}
+
+void IpcMemory::move(std::size_t piece) {
+  install_handler();
+  std::byte* const begin = begin_of(piece);
+  const std::size_t offset = piece * granularity_;
+  places_[piece] = Place::kMoving;
+  if (mprotect(begin, granularity_, PROT_READ) == 0 && copy_to_file(piece) &&
+      file_.map_at(begin, offset, granularity_)) {
+    places_[piece] = Place::kFile;
+    return;
+  }
+  const int reason = errno;
+  mprotect(begin, granularity_, PROT_READ | PROT_WRITE);
+  places_[piece] = Place::kReturned;
+  file_.discard(offset, granularity_);
+  throw Error("openreg: the system refuses memory that processes can share (got \"" +
+              std::generic_category().message(reason) +
+              "\"); free tensors, raise `ulimit -f`, or send tensor.cpu()");
+}
+
+bool IpcMemory::copy_to_file(std::size_t piece) const noexcept {
+  const std::size_t offset = piece * granularity_;
+  for (std::size_t done = 0; done < granularity_;) {
+    const auto written = pwrite(file_.descriptor(), begin_of(piece) + done, granularity_ - done,
+                                static_cast<off_t>(offset + done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    done += static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+void IpcMemory::forget(void* memory, std::size_t bytes) noexcept {
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - aperture_);
+  for (std::size_t piece = offset / granularity_; piece < (offset + bytes) / granularity_;
+       ++piece) {
+    if (places_[piece].exchange(Place::kPrivate) == Place::kFile)
+      file_.discard(piece * granularity_, granularity_);
+  }
+}
+
+bool IpcMemory::waits_for(const void* address) const noexcept {
+  const auto offset =
+      reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(aperture_);
+  if (offset >= bytes_) return false;
+  const auto& place = places_[offset / granularity_];
+  while (place == Place::kMoving) sched_yield();
+  return place != Place::kPrivate;
+}
+
+bool IpcMemory::wait_until_moved(const void* address) noexcept {
+  for (const auto& slot : g_memories) {
+    const IpcMemory* const memory = slot.load();
+    if (memory == nullptr) break;
+    if (memory->waits_for(address)) return true;
+  }
+  return false;
+}
+
+}  // namespace openreg

@@ -1,0 +1,270 @@
+#include "runtime/ipc_file.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "runtime/error.h"
+
+namespace openreg {
+namespace {
+
+constexpr std::size_t kBytes = std::size_t{8} << 20;
+constexpr std::size_t kBlock = 3 * IpcFile::kBlockBytes;
+
+// A process that does its part, says so, and lives until it is told to end, or killed.
+class Other {
+ public:
+  explicit Other(const std::function<bool()>& part) {
+    EXPECT_EQ(pipe(said_), 0);
+    EXPECT_EQ(pipe(told_), 0);
+    child_ = fork();
+    if (child_ != 0) {
+      close(told_[0]);
+      EXPECT_EQ(read(said_[0], &done_, 1), 1);
+      return;
+    }
+    close(told_[1]);  // or the end of the parent would not be seen
+    const char done = part() ? 'y' : 'n';
+    if (write(said_[1], &done, 1) != 1) _exit(1);
+    char any;
+    _exit(read(told_[0], &any, 1) < 0 ? 1 : 0);
+  }
+  ~Other() {
+    close(told_[1]);
+    if (child_ > 0) waitpid(child_, nullptr, 0);
+    for (const int end : {said_[0], said_[1]}) close(end);
+  }
+
+  bool did() const { return done_ == 'y'; }
+  void kill() {
+    ::kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    child_ = 0;
+  }
+
+ private:
+  int said_[2] = {};
+  int told_[2] = {};
+  pid_t child_ = 0;
+  char done_ = 0;
+};
+
+// What a receiver does with a message.
+bool hold_and_receive(IpcFile& file, std::uint32_t generation) {
+  file.hold(kBlock);
+  return file.receive(kBlock, generation);
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(IpcFile, ABlockThatNobodyElseUsesIsRetiredAtOnce) {
+  IpcFile file(kBytes);
+  EXPECT_TRUE(file.retire(kBlock));
+}
+
+TEST(IpcFile, AMessageUnderWayKeepsTheBlock) {
+  IpcFile file(kBytes);
+  const auto generation = file.send(kBlock);
+  EXPECT_FALSE(file.retire(kBlock));
+  EXPECT_TRUE(file.retire(2 * kBlock)) << "only this one";
+  EXPECT_TRUE(file.receive(kBlock, generation));
+  EXPECT_TRUE(file.retire(kBlock));
+}
+
+TEST(IpcFile, AMessageIsReceivedOnce) {
+  IpcFile file(kBytes);
+  const auto generation = file.send(kBlock);
+  EXPECT_TRUE(file.receive(kBlock, generation));
+  EXPECT_FALSE(file.receive(kBlock, generation));
+}
+
+TEST(IpcFile, AMessageAboutAnEarlierBlockIsNotReceived) {
+  IpcFile file(kBytes);
+  const auto earlier = file.send(kBlock);
+  ASSERT_TRUE(file.receive(kBlock, earlier));
+  ASSERT_TRUE(file.retire(kBlock));
+  const auto later = file.send(kBlock);
+  EXPECT_FALSE(file.receive(kBlock, earlier));
+  EXPECT_TRUE(file.receive(kBlock, later));
+}
+
+TEST(IpcFile, AnotherProcessHoldsABlockUntilItLetsGo) {
+  IpcFile file(kBytes);
+  const auto generation = file.send(kBlock);
+  const Other other([&, name = file.name()] {
+    IpcFile same(name);
+    const bool received = hold_and_receive(same, generation);
+    same.let_go(kBlock);
+    return received;
+  });
+  EXPECT_TRUE(other.did());
+  EXPECT_TRUE(file.retire(kBlock));
+}
+
+TEST(IpcFile, WhatAProcessHoldsIsFreeWhenItIsKilled) {
+  IpcFile file(kBytes);
+  const auto generation = file.send(kBlock);
+  Other other([&, name = file.name()] {
+    auto* const same = new IpcFile(name);
+    return hold_and_receive(*same, generation);
+  });
+  ASSERT_TRUE(other.did());
+  EXPECT_FALSE(file.retire(kBlock));
+  EXPECT_TRUE(file.retire(2 * kBlock));
+  other.kill();
+  EXPECT_TRUE(file.retire(kBlock));
+}
+
+TEST(IpcFile, HoldsOfOneProcessAreCounted) {
+  IpcFile file(kBytes);
+  const Other other([name = file.name()] {
+    auto* const same = new IpcFile(name);
+    same->hold(kBlock);
+    same->hold(kBlock);
+    same->let_go(kBlock);
+    same->hold(2 * kBlock);
+    same->let_go(2 * kBlock);
+    return true;
+  });
+  ASSERT_TRUE(other.did());
+  EXPECT_FALSE(file.retire(kBlock));
+  EXPECT_TRUE(file.retire(2 * kBlock));
+}
+
+TEST(IpcFile, AFileIsFoundWithAnotherProcessThatHasIt) {
+  IpcFile file(kBytes);
+  static constexpr char kWritten[] = "contents";
+  ASSERT_EQ(pwrite(file.descriptor(), kWritten, sizeof kWritten, kBlock), sizeof kWritten);
+  const Other second([name = file.name()] {
+    const IpcFile same(name);
+    const Other third([name = same.name()] {
+      const IpcFile again(name);
+      char read[sizeof kWritten] = {};
+      return pread(again.descriptor(), read, sizeof read, kBlock) == sizeof read &&
+             std::strcmp(read, kWritten) == 0;
+    });
+    return third.did();
+  });
+  EXPECT_TRUE(second.did());
+}
+
+TEST(IpcFile, AProcessThatIsGoneIsAClearError) {
+  IpcFileName name;
+  {
+    const IpcFile file(kBytes);
+    name = file.name();
+  }
+  EXPECT_NE(error_of([&] { IpcFile{name}; }).find("has to live until it is received"),
+            std::string::npos)
+      << "the descriptor is closed";
+  const IpcFile other(kBytes);
+  ASSERT_EQ(other.descriptor(), name.descriptor);
+  EXPECT_NE(error_of([&] { IpcFile{name}; }).find("No such process"), std::string::npos)
+      << "another file is there now";
+}
+
+TEST(IpcFile, ADescriptorThatIsNoFileIsNotOpened) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_NE(error_of([&] {
+              IpcFile{IpcFileName{getpid(), ends[0], 1, kBytes}};
+            }).find("cannot be reached"),
+            std::string::npos);
+  for (const int end : ends) close(end);
+}
+
+TEST(IpcFile, NoMoreDescriptorsIsAClearErrorAndLeavesNothing) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string error = error_of([] { const IpcFile file(kBytes); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_NE(error.find("the system refuses the file in which processes share device memory (got "
+                       "\"Too many open files\"); raise `ulimit -n`"),
+            std::string::npos)
+      << error;
+}
+
+TEST(IpcFile, NoFileSizeIsAClearErrorAndLeavesNoDescriptor) {
+  const int next = dup(0);
+  close(next);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);  // as Python does
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const std::string error = error_of([] { const IpcFile file(kBytes); });
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_NE(error.find("File too large"), std::string::npos) << error;
+  const int after = dup(0);
+  close(after);
+  EXPECT_EQ(after, next);
+}
+
+// Many times: the owner must not find the block unused between a message and a hold.
+TEST(IpcFile, ABlockIsNeverRetiredBetweenTheMessageAndTheHold) {
+  constexpr int kRounds = 2000;
+  IpcFile file(kBytes);
+  int generations[2];
+  int answers[2];
+  ASSERT_EQ(pipe(generations), 0);
+  ASSERT_EQ(pipe(answers), 0);
+  const Other receiver([&, name = file.name()] {
+    auto* const same = new IpcFile(name);
+    std::thread([=] {
+      std::uint32_t generation = 0;
+      while (read(generations[0], &generation, sizeof generation) == sizeof generation) {
+        const char received = hold_and_receive(*same, generation) ? 1 : 0;
+        if (write(answers[1], &received, 1) != 1) _exit(1);
+        if (read(generations[0], &generation, sizeof generation) != sizeof generation) _exit(1);
+        same->let_go(kBlock);
+        if (write(answers[1], &received, 1) != 1) _exit(1);
+      }
+    }).detach();
+    return true;
+  });
+  ASSERT_TRUE(receiver.did());
+  int early = 0;
+  char received = 0;
+  const auto tell = [&](std::uint32_t generation) {
+    return write(generations[1], &generation, sizeof generation) == sizeof generation;
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    ASSERT_TRUE(tell(file.send(kBlock)));
+    std::atomic<bool> held{false};
+    std::thread owner([&] {
+      while (!held) early += file.retire(kBlock) ? 1 : 0;
+    });
+    ASSERT_EQ(read(answers[0], &received, 1), 1);
+    ASSERT_EQ(received, 1);
+    held = true;
+    owner.join();
+    ASSERT_FALSE(file.retire(kBlock));
+    ASSERT_TRUE(tell(0));
+    ASSERT_EQ(read(answers[0], &received, 1), 1);
+    ASSERT_TRUE(file.retire(kBlock));
+  }
+  EXPECT_EQ(early, 0);
+  for (const int end : {generations[0], generations[1], answers[0], answers[1]}) close(end);
+}
+
+}  // namespace
+}  // namespace openreg
