@@ -39,7 +39,6 @@ WITHOUT = {
     r"torch\.cuda\.(memory\.)?caching_allocator_(enable|disabled)": "the device's allocator always keeps freed memory; "
     "`empty_cache` gives it back",
     r"torch\.cuda\.(memory\.)?(memory_cached|max_memory_cached|reset_max_memory_cached)": f"{OLD}: `memory_reserved`",
-    r"torch\.cuda\.ipc_collect": "tensors do not travel between processes yet",
     r"torch\.cuda\.amp\.amp_definitely_not_available": "the device always is",
 }
 

@@ -12,6 +12,7 @@
 #include "backend/allocator_settings.h"
 #include "backend/device.h"
 #include "backend/exception.h"
+#include "backend/ipc.h"
 #include "backend/memory_history.h"
 #include "backend/storage.h"
 #include "backend/stream.h"
@@ -118,6 +119,7 @@ bool hook_made_room(int device, std::size_t bytes) {
 bool may_free() noexcept { return !in_bad_fork() && !is_shut_down(); }
 
 void give_back(void* address) {
+  if (is_kept_for_others(address)) return;
   // What is no device's memory is not held by the first one either, which says so.
   const auto* space = AddressSpace::get_if_reserved();
   const int device = space == nullptr ? 0 : std::max(space->device_of(address), 0);

@@ -11,6 +11,7 @@ NB_MODULE(_C, m) {
   bindings::init_memory_snapshot(m);
   bindings::init_random(m);
   bindings::init_host_memory(m);
+  bindings::init_ipc(m);
   bindings::init_statistics(m);
   bindings::init_streams(m);
   bindings::init_distributed(m);

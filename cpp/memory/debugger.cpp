@@ -362,6 +362,13 @@ void Debugger::check_guards(int device) {
   }
 }
 
+void Debugger::forget_freed(std::byte* begin, std::byte* end) {
+  const LockGuard lock(mutex_);
+  for (const auto& [first, last, id] : take_freed(begin, end)) {
+    if (--records_.at(id).ranges == 0) records_.erase(id);
+  }
+}
+
 void Debugger::forget(const void* address) {
   const LockGuard lock(mutex_);
   held_.erase(static_cast<const std::byte*>(address));

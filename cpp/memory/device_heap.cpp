@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 
 #include "runtime/address_space.h"
@@ -44,6 +45,13 @@ class RuntimeBacking final : public Backing {
   int device_;
 };
 
+std::atomic<FreeMemoryCallback> g_free_memory{nullptr};
+
+bool free_memory(int device) {
+  const auto callback = g_free_memory.load(std::memory_order_acquire);
+  return callback != nullptr && callback(device);
+}
+
 auto detaching_unused(PoolId pool = {}) {
   return [pool](Heap& heap) {
     ++heap.statistics().synchronizations;
@@ -73,12 +81,12 @@ bool DeviceHeap::attempt(Allocation& result, Take take) {
 
 DeviceHeap::Allocation DeviceHeap::allocate(std::size_t bytes, Stream& stream,
                                             const Context& context) {
-  {
+  const auto cached = [&](Heap& heap) { return heap.allocate_cached(bytes, stream, context); };
+  do {
     Allocation result;
     const LockGuard lock(mutex_);
-    const auto cached = [&](Heap& heap) { return heap.allocate_cached(bytes, stream, context); };
     if (attempt(result, cached)) return result;
-  }
+  } while (free_memory(device_));
   return allocate_slowly(bytes, stream, context);
 }
 
@@ -224,6 +232,10 @@ void DeviceHeap::set_fraction(double fraction) {
 double DeviceHeap::fraction() {
   const LockGuard lock(mutex_);
   return fraction_;
+}
+
+void set_free_memory_callback(FreeMemoryCallback callback) noexcept {
+  g_free_memory.store(callback, std::memory_order_release);
 }
 
 DeviceHeap& device_heap(int device) {

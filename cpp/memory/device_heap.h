@@ -87,6 +87,12 @@ class DeviceHeap {
   double fraction_ OPENREG_GUARDED_BY(mutex_) = 1;
 };
 
+/// Asked before a heap that has nothing that fits asks its device for memory, under no lock. True:
+/// it has freed blocks.
+using FreeMemoryCallback = bool (*)(int device);
+/// Replaces the one before; nullptr: none is asked.
+void set_free_memory_callback(FreeMemoryCallback callback) noexcept;
+
 /// The heap of `device`, which must exist. Leaked: tensors may outlive static destruction.
 DeviceHeap& device_heap(int device);
 

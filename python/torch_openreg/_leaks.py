@@ -10,12 +10,14 @@ from . import _C
 
 
 def forget_what_python_holds() -> None:
-    """Called at exit. What the program's tensors still hold then is no leak.
+    """Called at exit. What the program's tensors or other processes still hold then is no leak.
 
     PyTorch keeps some of that for good when the interpreter ends: gradients, and the graphs of results.
     """
     if not _C.debugs_memory():
         return
+    for address in _C.blocks_kept_for_others():
+        _C.forget_block(address)
     gc.collect()
     for held in gc.get_objects():
         if issubclass(type(held), torch.Tensor):  # isinstance() would ask objects that answer with warnings

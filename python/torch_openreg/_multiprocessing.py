@@ -1,8 +1,7 @@
-"""Memory of the device belongs to one process. What would take it to another one raises, and says what to do."""
+"""Tensors go to other processes with their memory, not with a copy of it, as CUDA's do."""
 
 from __future__ import annotations
 
-import functools
 import threading
 from multiprocessing import queues, reduction
 from typing import Any, NoReturn
@@ -10,29 +9,55 @@ from typing import Any, NoReturn
 import torch
 from torch.multiprocessing import reductions
 
+from . import _C
+
 NAME = "openreg"
 
 
-def keep_memory_in_its_process() -> None:
-    """Teaches multiprocessing's pickler and the storages. Called once, when the device is loaded.
+def share_memory_between_processes() -> None:
+    """Teaches multiprocessing's pickler. Called once, when the device is loaded.
 
     Every tensor of whatever layout gets to another process by way of its storages. `pickle` and `torch.save`, which
     write the elements, do not ask here.
     """
     reduction.register(torch.UntypedStorage, _reduce_storage)
-    _patch_sharing()
 
 
 def _reduce_storage(storage: torch.UntypedStorage) -> Any:
     if storage.device.type != NAME:
         return reductions.reduce_storage(storage)
-    error = (
-        f"openreg: a tensor of {storage.device} cannot go to another process; send tensor.cpu(), and move what arrives "
-        "to a device there"
-    )
-    if _errors_are_only_printed():
-        return _refuse, (error,)
-    _refuse(error)
+    if storage.nbytes() == 0:
+        return _rebuild_empty_storage, (storage.device.index,)
+    try:
+        handle = _C.share_storage(storage)
+    except RuntimeError as error:
+        if _errors_are_only_printed():
+            return _refuse, (str(error),)
+        raise
+    _remember(handle, storage)
+    return _rebuild_storage, (handle,)
+
+
+def _rebuild_storage(handle: tuple[int, ...]) -> torch.UntypedStorage:
+    known = reductions.storage_from_cache(torch.UntypedStorage, _key(handle))
+    storage = _C.receive_storage(handle, known)
+    if storage is not known:
+        _remember(handle, storage)
+    return storage
+
+
+def _rebuild_empty_storage(device: int) -> torch.UntypedStorage:
+    return torch.UntypedStorage(0, device=torch.device(NAME, device))
+
+
+# By PyTorch's cache a process that gets the same storage twice, or its own one back, has one storage.
+def _remember(handle: tuple[int, ...], storage: torch.UntypedStorage) -> None:
+    reductions.shared_cache[_key(handle)] = reductions.StorageWeakRef(storage)
+
+
+def _key(handle: tuple[int, ...]) -> tuple[int, int]:
+    _, _, token, _, _, offset, _, _ = handle
+    return token, offset
 
 
 def _errors_are_only_printed() -> bool:
@@ -47,21 +72,3 @@ def _errors_are_only_printed() -> bool:
 
 def _refuse(error: str) -> NoReturn:
     raise RuntimeError(error)
-
-
-def _patch_sharing() -> None:
-    # PyTorch says of any device but the CPU's that its memory is shared already, as CUDA's is.
-    share_memory_, is_shared = torch.UntypedStorage.share_memory_, torch.UntypedStorage.is_shared
-
-    @functools.wraps(share_memory_)
-    def share_or_refuse(self: torch.UntypedStorage) -> torch.UntypedStorage:
-        if self.device.type == NAME:
-            _refuse(f"openreg: memory of {self.device} cannot be shared with other processes; use .cpu() first")
-        return share_memory_(self)  # type: ignore[no-any-return]
-
-    @functools.wraps(is_shared)
-    def is_really_shared(self: torch.UntypedStorage) -> bool:
-        return self.device.type != NAME and is_shared(self)
-
-    torch.UntypedStorage.share_memory_ = share_or_refuse  # type: ignore[method-assign]
-    torch.UntypedStorage.is_shared = is_really_shared  # type: ignore[method-assign, assignment]

@@ -25,7 +25,7 @@ def apply() -> None:
     _patch_dlpack_device()
     _patch_byteswap()
     _patch_random_replay()
-    _multiprocessing.keep_memory_in_its_process()
+    _multiprocessing.share_memory_between_processes()
     when_imported("torch.distributed.distributed_c10d", _distributed.register)
     when_imported("torch.testing._internal.distributed.fake_pg", _distributed.register_fake)
     when_imported("torch.testing._internal.distributed.multi_threaded_pg", _distributed.order_threads)

@@ -45,6 +45,7 @@ __all__ = [
     "get_per_process_memory_fraction",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
+    "ipc_collect",
     "list_gpu_processes",
     "max_memory_allocated",
     "max_memory_reserved",
@@ -74,6 +75,15 @@ def empty_cache() -> None:
     results. Does nothing before the first use of the device.
     """
     torch.accelerator.empty_cache()
+
+
+def ipc_collect() -> None:
+    """Frees the memory of tensors that were sent to other processes and are used nowhere any more.
+
+    It also waits for the work on tensors that were received and deleted here, so that their senders can free them. Both
+    happen by themselves too: the first when a tensor is sent and before the allocator asks the device for memory.
+    """
+    _C.ipc_collect()
 
 
 # --- Statistics ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.accelerator._utils import _get_device_index
@@ -86,9 +86,12 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
     Args:
         enable_timing: whether `elapsed_time` may be asked (milliseconds).
-        blocking, interprocess, external: taken for the sake of code written for CUDA. An interprocess event is not
-            supported; `external` concerns the capture of graphs.
+        blocking, external: taken for the sake of code written for CUDA; `external` concerns the capture of graphs.
+        interprocess: not supported, since PyTorch lets no event but CUDA's go to another process.
         device: default the current device.
+
+    Raises:
+        RuntimeError: `interprocess`, or there is no such device.
     """
 
     def __new__(  # type: ignore[misc]
@@ -100,12 +103,25 @@ class Event(torch.Event, metaclass=_OfThisDevice):
         *,
         device: DeviceLike = None,
     ) -> torch.Event:
-        return torch.Event(
-            _torch_device(device),
-            enable_timing=enable_timing,
-            blocking=blocking,
-            interprocess=interprocess,
-        )
+        if interprocess:
+            _refuse_interprocess()
+        return torch.Event(_torch_device(device), enable_timing=enable_timing, blocking=blocking)
+
+    @classmethod
+    def from_ipc_handle(cls, device: DeviceLike, handle: bytes) -> NoReturn:
+        """Not supported, as `interprocess`.
+
+        Raises:
+            RuntimeError: always.
+        """
+        _refuse_interprocess()
+
+
+def _refuse_interprocess() -> NoReturn:
+    raise RuntimeError(
+        "openreg: events between processes are not supported: PyTorch gives handles to CUDA's only; call synchronize() "
+        "and send a message. A tensor that is sent to another process is ready when it arrives"
+    )
 
 
 class ExternalStream(Stream):

@@ -1,0 +1,195 @@
+#include "backend/ipc_imports.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/device_type.h"
+#include "memory/debugger.h"
+#include "runtime/address_space.h"
+#include "runtime/error.h"
+#include "runtime/mutex.h"
+#include "runtime/process.h"
+#include "runtime/stream.h"
+#include "runtime/stream_pool.h"
+
+namespace openreg::backend {
+
+namespace {
+
+constexpr std::size_t kPiece = AddressSpace::kGranularity;
+
+// A part of another process's memory, in whole pieces, at addresses of this one.
+struct Mapping {
+  Mapping(const IpcFile& file, int device, std::size_t offset, std::size_t end)
+      : device(device),
+        offset(offset / kPiece * kPiece),
+        bytes((end + kPiece - 1) / kPiece * kPiece - this->offset),
+        address(static_cast<std::byte*>(
+            AddressSpace::get().map_foreign(device, file, this->offset, bytes))) {
+    if (address == nullptr) {
+      throw Error("openreg: there is no room for memory of another process on openreg:" +
+                  std::to_string(device) + " (got " + std::to_string(bytes) +
+                  " bytes); free tensors that were received, or raise `ulimit -v` or the "
+                  "system's vm.max_map_count");
+    }
+    // What was freed at these addresses has nothing to do with what is there now.
+    if (auto* const debugger = memory::Debugger::get())
+      debugger->forget_freed(address, address + bytes);
+  }
+  ~Mapping() { AddressSpace::get().unmap_foreign(address, bytes); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  bool covers(int on, std::size_t from, std::size_t to) const {
+    return device == on && offset <= from && to <= offset + bytes;
+  }
+
+  const int device;
+  const std::size_t offset;
+  const std::size_t bytes;
+  std::byte* const address;
+};
+
+// A file of another process, and what of it is mapped: small blocks share mappings.
+struct Source {
+  explicit Source(const IpcFileName& name) : file(name) {}
+
+  std::shared_ptr<Mapping> map(int device, std::size_t from, std::size_t to) {
+    std::erase_if(mappings, [](const auto& entry) { return entry.second.expired(); });
+    const auto [begin, end] = mappings.equal_range(from / kPiece);
+    for (auto it = begin; it != end; ++it) {
+      if (auto mapping = it->second.lock(); mapping && mapping->covers(device, from, to))
+        return mapping;
+    }
+    auto mapping = std::make_shared<Mapping>(file, device, from, to);
+    mappings.emplace(from / kPiece, mapping);
+    return mapping;
+  }
+
+  IpcFile file;
+  std::multimap<std::size_t, std::weak_ptr<Mapping>> mappings;  // by their first piece
+};
+
+// A block of another process that a storage here owns. Its parts go in the opposite order.
+struct Import {
+  ~Import() { source->file.let_go(offset); }
+
+  std::shared_ptr<Source> source;
+  std::shared_ptr<Mapping> mapping;
+  std::size_t offset;
+};
+
+struct Imports {
+  Mutex mutex;
+  std::map<std::uint64_t, std::weak_ptr<Source>> sources OPENREG_GUARDED_BY(mutex);  // by token
+  std::vector<std::unique_ptr<Import>> leaving OPENREG_GUARDED_BY(mutex);
+  bool has_thread OPENREG_GUARDED_BY(mutex) = false;
+};
+
+// Leaked: tensors may outlive static destruction.
+Imports& imports() {
+  static auto& all = *new Imports;
+  return all;
+}
+
+std::shared_ptr<Source> source_of(const IpcFileName& name) OPENREG_REQUIRES(imports().mutex) {
+  auto& sources = imports().sources;
+  if (auto source = sources[name.token].lock()) return source;
+  std::erase_if(sources, [](const auto& entry) { return entry.second.expired(); });
+  auto source = std::make_shared<Source>(name);
+  sources[name.token] = source;
+  return source;
+}
+
+bool is_idle(int device) {
+  const auto streams = StreamPool::of(device).streams();
+  return std::ranges::all_of(streams, [](const Strand* strand) { return strand->drained(); });
+}
+
+std::vector<std::unique_ptr<Import>> take_leaving() {
+  const LockGuard lock(imports().mutex);
+  return std::exchange(imports().leaving, {});
+}
+
+// Waits outside of the lock; what is given back needs it, as it changes the sources.
+void release(std::vector<std::unique_ptr<Import>> leaving) {
+  try {
+    for (const auto& import : leaving) drain_device(import->mapping->device);
+  } catch (...) {  // an interrupt, or the process ends: the memory is used still
+    const LockGuard lock(imports().mutex);
+    std::ranges::move(leaving, std::back_inserter(imports().leaving));
+    throw;
+  }
+  const LockGuard lock(imports().mutex);
+  leaving.clear();
+}
+
+void release_until_none_is_left() {
+  for (;;) {
+    auto leaving = take_leaving();
+    if (leaving.empty()) {
+      const LockGuard lock(imports().mutex);
+      if (!imports().leaving.empty()) continue;
+      imports().has_thread = false;
+      return;
+    }
+    try {
+      release(std::move(leaving));
+    } catch (const std::exception&) {
+      return;  // the process ends
+    }
+  }
+}
+
+// The deleter of imported memory. Queued work may use it still. The one who deletes need not wait
+// for that, and could not if it is a command.
+void let_go(void* context) {
+  if (in_bad_fork() || is_shut_down()) return;
+  std::unique_ptr<Import> import(static_cast<Import*>(context));
+  const bool idle = is_idle(import->mapping->device);
+  const LockGuard lock(imports().mutex);
+  if (idle) return import.reset();
+  imports().leaving.push_back(std::move(import));
+  if (std::exchange(imports().has_thread, true)) return;
+  try {
+    std::thread(&release_until_none_is_left).detach();
+  } catch (const std::system_error&) {
+    imports().has_thread = false;  // the next one that goes, or release_imports(), will do it
+  }
+}
+
+}  // namespace
+
+c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offset,
+                          std::size_t bytes, std::uint32_t generation) {
+  const LockGuard lock(imports().mutex);
+  auto source = source_of(name);
+  source->file.hold(offset);
+  auto import = std::make_unique<Import>(std::move(source), nullptr, offset);
+  if (!import->source->file.receive(offset, generation)) {
+    throw Error(
+        "openreg: a message with a tensor was read a second time, when its memory may have been "
+        "freed; send the tensor once for each receiver");
+  }
+  import->mapping = import->source->map(device, offset, offset + bytes);
+  auto* const address = import->mapping->address + (offset - import->mapping->offset);
+  return {address, import.release(), &let_go,
+          c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device))};
+}
+
+Imported imported_from(const c10::DataPtr& data) noexcept {
+  if (data.get_deleter() != &let_go) return {nullptr, 0};
+  const auto* const import = static_cast<const Import*>(data.get_context());
+  return {&import->source->file, import->offset};
+}
+
+void release_imports() { release(take_leaving()); }
+
+}  // namespace openreg::backend
