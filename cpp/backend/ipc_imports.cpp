@@ -79,11 +79,17 @@ struct Source {
 
 // A block of another process that a storage here owns. Its parts go in the opposite order.
 struct Import {
+  Import(std::shared_ptr<Source> from, std::size_t offset)
+      : source(std::move(from)), offset(offset) {
+    source->file.hold(offset);
+  }
   ~Import() { source->file.let_go(offset); }
+  Import(const Import&) = delete;
+  Import& operator=(const Import&) = delete;
 
-  std::shared_ptr<Source> source;
-  std::shared_ptr<Mapping> mapping;
-  std::size_t offset;
+  const std::shared_ptr<Source> source;
+  const std::size_t offset;
+  std::shared_ptr<Mapping> mapping{};
 };
 
 struct Imports {
@@ -170,9 +176,7 @@ void let_go(void* context) {
 c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offset,
                           std::size_t bytes, std::uint32_t generation) {
   const LockGuard lock(imports().mutex);
-  auto source = source_of(name);
-  source->file.hold(offset);
-  auto import = std::make_unique<Import>(std::move(source), nullptr, offset);
+  auto import = std::make_unique<Import>(source_of(name), offset);
   if (!import->source->file.receive(offset, generation)) {
     throw Error(
         "openreg: a message with a tensor was read a second time, when its memory may have been "

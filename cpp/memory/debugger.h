@@ -47,7 +47,8 @@ class Debugger {
   /// idle: what runs now may go unnoticed.
   void check_guards(int device);
 
-  /// Memory that is not of this device's blocks is there now, in place of what was freed.
+  /// Memory that is not of this device's blocks is there now, in place of what was freed. The
+  /// device has been waited for since.
   void forget_freed(std::byte* begin, std::byte* end);
   /// A block that goes when nothing can be submitted any more.
   void forget(const void* address);

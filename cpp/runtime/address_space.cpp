@@ -115,8 +115,8 @@ struct AddressSpace::Segments {
     Mutex mutex;
     RangeAllocator ranges OPENREG_GUARDED_BY(mutex);   // of the window
     std::size_t mapped OPENREG_GUARDED_BY(mutex) = 0;  // bytes
-    Mutex sharing;  // held while memory moves to the file; taken before `mutex`
-    std::atomic<IpcMemory*> ipc{nullptr};  // leaked with the rest
+    Mutex sharing;                                     // held while memory moves to the file
+    std::atomic<IpcMemory*> ipc{nullptr};              // leaked with the rest
   };
   std::deque<Device> devices;
 };

@@ -86,8 +86,9 @@ int open_descriptor(const IpcFileName& name) {
   if (!S_ISREG(status.st_mode) || status.st_size <= token_offset(name.bytes))
     throw_no_sender(name.process, ESRCH);
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) throw_no_sender(name.process, errno);
-  return descriptor;
+  if (descriptor >= 0) return descriptor;
+  if (errno == EMFILE || errno == ENFILE) throw_no_file(errno);
+  throw_no_sender(name.process, errno);
 }
 
 }  // namespace

@@ -75,6 +75,18 @@ TEST_F(DebuggerTest, FreshMemoryIsNotANumber) {
   }
 }
 
+TEST_F(DebuggerTest, MemoryThatIsInPlaceOfWhatWasFreedMayBeUsed) {
+  auto* const address = static_cast<std::byte*>(allocate(4096, stream));
+  free(address);
+  stream.synchronize();
+  EXPECT_NE(error_of([&] { use(address, stream); }), "nothing");
+  Debugger::get()->forget_freed(address, address + 1024);
+  EXPECT_EQ(error_of([&] { use(address, stream); }), "nothing");
+  EXPECT_NE(error_of([&] { use(address + 1024, stream); }), "nothing") << "the rest";
+  Debugger::get()->forget_freed(address - 4096, address + 8192);
+  EXPECT_EQ(error_of([&] { use(address + 1024, stream); }), "nothing");
+}
+
 TEST_F(DebuggerTest, FreedMemoryIsNotANumberInAnyFloatingPointType) {
   void* const address = allocate(4096, stream);
   std::byte* const memory = aperture(address);

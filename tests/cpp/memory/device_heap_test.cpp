@@ -14,6 +14,7 @@
 #include <span>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "../runtime/stream_helpers.h"
@@ -180,6 +181,34 @@ TEST_F(DeviceHeapTest, PiecesOfASegmentThatIsInUseMakeRoom) {
   ASSERT_NE(other, nullptr);
   EXPECT_EQ(reserved(), 60 * kMiB);
   for (void* block : {blocks[0], blocks[2], other}) heap.free(block);
+}
+
+// What keeps a block, and lets go of it when the heap wants memory.
+struct Keeper {
+  static bool let_go(int) {
+    if (kept == nullptr) return false;
+    of->free(std::exchange(kept, nullptr));
+    return true;
+  }
+  static inline DeviceHeap* of = nullptr;
+  static inline void* kept = nullptr;
+};
+
+TEST_F(DeviceHeapTest, MemoryThatACallbackFreesIsUsedBeforeTheDevicesIs) {
+  OwnStream stream(0);
+  Keeper::of = &heap;
+  Keeper::kept = allocate(8 * kMiB, *stream);
+  void* const address = Keeper::kept;
+  set_free_memory_callback(&Keeper::let_go);
+  const auto before = reserved();
+  void* const same = allocate(8 * kMiB, *stream);
+  EXPECT_EQ(same, address);
+  EXPECT_EQ(reserved(), before);
+  void* const other = allocate(8 * kMiB, *stream);  // it has nothing more to free
+  EXPECT_EQ(reserved(), before + 8 * kMiB);
+  set_free_memory_callback(nullptr);
+  heap.free(same);
+  heap.free(other);
 }
 
 TEST_F(DeviceHeapTest, BlocksThatStreamsStillUseAreWaitedFor) {

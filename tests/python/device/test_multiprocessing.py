@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 import resource
+import threading
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -187,6 +188,23 @@ def test_what_was_queued_before_the_send_is_done_when_it_arrives(peer, allocated
     peer.call(peer_module.keep, "x", x)
     assert peer.call(peer_module.elements, "x") == 1000 * [4]
     peer.call(peer_module.forget, "x")
+
+
+def test_work_goes_on_while_another_thread_sends(allocated):
+    with torch.openreg.use_mem_pool(torch.openreg.MemPool()):
+        tensors = [torch.zeros(1000 + i, device="openreg") for i in range(20)] + [torch.zeros(MIB, device="openreg")]
+    messages = []
+    sender = threading.Thread(target=lambda: messages.extend(map(ForkingPickler.dumps, tensors)))
+    sender.start()
+    count = 0
+    while sender.is_alive():
+        for x in tensors:
+            x.add_(1)
+        count += 1
+    sender.join()
+    torch.openreg.synchronize()
+    assert [memory_of(pickle.loads(message)) for message in messages] == [memory_of(x) for x in tensors]
+    assert all(all_are(x, count) for x in tensors)
 
 
 def test_queues_and_pipes(allocated):
