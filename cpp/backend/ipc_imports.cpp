@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,6 +18,7 @@
 #include "runtime/process.h"
 #include "runtime/stream.h"
 #include "runtime/stream_pool.h"
+#include "runtime/thread.h"
 
 namespace openreg::backend {
 
@@ -165,7 +166,7 @@ void let_go(void* context) {
   imports().leaving.push_back(std::move(import));
   if (std::exchange(imports().has_thread, true)) return;
   try {
-    std::thread(&release_until_none_is_left).detach();
+    start_detached_thread(&release_until_none_is_left);
   } catch (const std::system_error&) {
     imports().has_thread = false;  // the next one that goes, or release_imports(), will do it
   }

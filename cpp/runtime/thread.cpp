@@ -10,13 +10,16 @@ namespace openreg {
 
 namespace {
 
-/// A thread inherits the mask of the one that starts it.
+/// A thread inherits the mask of the one that starts it. Faults of the thread's own are its own to
+/// handle: blocked, they would end the process without a word, and a write to memory that moves is
+/// one (ipc_memory.cpp).
 class BlockedSignals {
  public:
   BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    sigset_t others;
+    sigfillset(&others);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&others, fault);
+    pthread_sigmask(SIG_SETMASK, &others, &before_);
   }
   ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   BlockedSignals(const BlockedSignals&) = delete;

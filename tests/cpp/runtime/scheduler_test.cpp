@@ -379,7 +379,7 @@ TEST(CopyEngine, IsReplacedWhileItSleepsInsideACommand) {
   outer->synchronize();
 }
 
-TEST(Scheduler, EnginesTakeNoSignals) {
+TEST(Scheduler, EnginesTakeNoSignalsButThoseOfTheirOwnFaults) {
   const OwnStream stream;
   sigset_t mask;
   sigemptyset(&mask);
@@ -391,6 +391,9 @@ TEST(Scheduler, EnginesTakeNoSignals) {
   ASSERT_TRUE(happens([&] { return ran.load(); }));
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGALRM}) {
     EXPECT_EQ(sigismember(&mask, signal), 1) << signal;
+  }
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+    EXPECT_EQ(sigismember(&mask, fault), 0) << fault;
   }
   sigset_t own;
   pthread_sigmask(SIG_BLOCK, nullptr, &own);

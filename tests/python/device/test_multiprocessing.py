@@ -192,7 +192,8 @@ def test_what_was_queued_before_the_send_is_done_when_it_arrives(peer, allocated
 
 def test_work_goes_on_while_another_thread_sends(allocated):
     with torch.openreg.use_mem_pool(torch.openreg.MemPool()):
-        tensors = [torch.zeros(1000 + i, device="openreg") for i in range(20)] + [torch.zeros(MIB, device="openreg")]
+        tensors = [torch.zeros(1000 + i, device="openreg") for i in range(20)]
+        tensors += [torch.zeros(MIB, device="openreg") for _ in range(8)]
     messages = []
     sender = threading.Thread(target=lambda: messages.extend(map(ForkingPickler.dumps, tensors)))
     sender.start()

@@ -1,0 +1,129 @@
+#include "backend/ipc.h"
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "backend/allocator.h"
+#include "backend/ipc_imports.h"
+#include "backend/stream.h"
+#include "runtime/address_space.h"
+#include "support.h"
+
+namespace openreg::backend {
+namespace {
+
+using testing::StreamGate;
+using testing::submit;
+
+constexpr std::size_t kBytes = 4096;
+
+c10::Storage make_storage() {
+  auto& allocator = device_allocator();
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), kBytes,
+                                               allocator.allocate(kBytes), &allocator, true);
+}
+
+std::int64_t allocated_bytes() {
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return device_allocator().getDeviceStats(0).allocated_bytes[kAll].current;
+}
+
+std::ptrdiff_t open_files() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                       std::filesystem::directory_iterator());
+}
+
+char& byte_of(const c10::DataPtr& data) {
+  return *static_cast<char*>(AddressSpace::get().aperture(data.get()));
+}
+
+TEST(IpcTest, AHandleOfThisProcessLeadsToTheStorageThatIsKnownOrToItsBlock) {
+  const auto storage = make_storage();
+  const auto known = receive_storage(share_storage(storage), &storage);
+  EXPECT_EQ(known.unsafeGetStorageImpl(), storage.unsafeGetStorageImpl());
+  const auto other = make_storage();
+  const auto received = receive_storage(share_storage(storage), &other);
+  EXPECT_NE(received.unsafeGetStorageImpl(), storage.unsafeGetStorageImpl());
+  EXPECT_EQ(received.data(), storage.data());
+}
+
+TEST(IpcTest, ABlockIsFreedByItsLastOwner) {
+  const auto before = allocated_bytes();
+  std::optional storage = make_storage();
+  std::optional received = receive_storage(share_storage(*storage), nullptr);
+  storage.reset();
+  EXPECT_GT(allocated_bytes(), before);
+  received.reset();
+  EXPECT_EQ(allocated_bytes(), before);
+}
+
+TEST(IpcTest, ABlockThatWasDeletedWhileAMessageIsUnderWayComesBack) {
+  const auto before = allocated_bytes();
+  std::optional storage = make_storage();
+  const void* const address = storage->data();
+  const auto handle = share_storage(*storage);
+  storage.reset();
+  EXPECT_FALSE(collect_shared());
+  EXPECT_EQ(blocks_kept_for_others().size(), 1);
+  EXPECT_EQ(receive_storage(handle, nullptr).data(), address);
+  EXPECT_EQ(allocated_bytes(), before);
+  EXPECT_THROW(receive_storage(handle, nullptr), c10::Error);
+}
+
+TEST(IpcTest, ASendWaitsForTheWorkOfTheDevice) {
+  const auto storage = make_storage();
+  bool done = false;
+  submit(current_stream(0), [&] { done = true; });
+  const auto handle = share_storage(storage);
+  EXPECT_TRUE(done);
+  receive_storage(handle, &storage);
+}
+
+// Imports go by a descriptor of their own; that the file is this process's own makes no difference.
+TEST(IpcTest, ImportedMemoryGoesWhenTheWorkThatUsesItIsDone) {
+  const auto storage = make_storage();
+  const auto handle = share_storage(storage);
+  const auto before = open_files();
+  byte_of(storage.data_ptr()) = 7;
+  auto data = import_block(handle.file, 0, handle.offset, handle.bytes, handle.generation);
+  EXPECT_NE(data.get(), storage.data());
+  EXPECT_EQ(imported_from(data).offset, handle.offset);
+  EXPECT_EQ(imported_from(storage.data_ptr()).file, nullptr);
+  EXPECT_EQ(open_files(), before + 1);
+  char read = 0;
+  StreamGate gate(current_stream(0));
+  submit(current_stream(0), [&read, &from = byte_of(data)] { read = from; });
+  data.clear();
+  EXPECT_EQ(open_files(), before + 1);
+  gate.open();
+  current_stream(0).synchronize();
+  EXPECT_EQ(read, 7);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (open_files() > before && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();  // a thread of its own gives it back
+  EXPECT_EQ(open_files(), before);
+}
+
+TEST(IpcTest, SmallBlocksOfAFileShareAMapping) {
+  const auto first = make_storage();
+  const auto second = make_storage();
+  const auto import = [](const IpcHandle& handle) {
+    return import_block(handle.file, 0, handle.offset, handle.bytes, handle.generation);
+  };
+  const auto here = import(share_storage(first));
+  const auto there = import(share_storage(second));
+  EXPECT_EQ(static_cast<const char*>(there.get()) - static_cast<const char*>(here.get()),
+            static_cast<const char*>(second.data()) - static_cast<const char*>(first.data()));
+}
+
+}  // namespace
+}  // namespace openreg::backend
