@@ -63,8 +63,11 @@ std::vector<std::uintptr_t> blocks_kept_for_others() {
 
 void init_ipc(nb::module_& m) {
   m.def("share_storage", &share_storage, nb::arg("storage"),
+        nb::sig("def share_storage(storage: torch.UntypedStorage) -> tuple[int, ...]"),
         "A handle of a storage, for one message to another process; waits for the device.");
   m.def("receive_storage", &receive_storage, nb::arg("handle"), nb::arg("known").none(),
+        nb::sig("def receive_storage(handle: tuple[int, ...], known: torch.UntypedStorage | None) "
+                "-> torch.UntypedStorage"),
         "The storage of a handle; `known` itself if that is it.");
   m.def("ipc_collect", &backend::collect_shared_and_received, ReleaseGil());
   m.def("blocks_kept_for_others", &blocks_kept_for_others, ReleaseGil(),
