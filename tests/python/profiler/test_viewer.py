@@ -31,23 +31,25 @@ def speedscope(tmp_path_factory):
 
 
 def test_a_viewer_shows_the_streams(speedscope, tmp_path):
-    x = torch.randn(64, 64, device="openreg")
+    x = torch.randn(64, 64, device="openreg", requires_grad=True)
     with profile() as prof:
-        with torch.openreg.stream(torch.openreg.Stream("openreg:1")):
-            x.to("openreg:1").exp()
+        x.to("openreg:1").exp().sum().backward()
         (x @ x).softmax(-1)
         torch.openreg.synchronize()
         torch.openreg.synchronize(1)
     prof.export_chrome_trace(str(tmp_path / "trace.json"))
-    names = {event["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
-    assert {"aten::mm", "Memcpy PtoP (Device -> Device)"} <= names
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    # speedscope reads numbers only: it gives up on the rows of the profiler itself, which all of PyTorch's traces have.
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if isinstance(event["pid"], int)]
 
-    contents = base64.b64encode((tmp_path / "trace.json").read_bytes()).decode()
+    contents = base64.b64encode(json.dumps(trace).encode()).decode()
     script = tmp_path / "trace.js"
     script.write_text(f"speedscope.loadFileFromBase64('trace.json', '{contents}')")
-    command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader"]
-    command += [f"--user-data-dir={tmp_path}/chromium", "--virtual-time-budget=20000", "--dump-dom"]
+    command = ["chromium", "--headless=new", "--no-sandbox", f"--user-data-dir={tmp_path}/chromium"]
+    command += ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"]
+    command += ["--virtual-time-budget=20000", "--dump-dom"]
     page = subprocess.run(
         [*command, f"file://{speedscope}#localProfilePath={script}"], capture_output=True, text=True, timeout=200
     ).stdout
-    assert "openreg:" in page, page
+    for track in ("openreg:0 (pid 0), stream 0 (default)", "openreg:1 (pid 1), stream 0 (default)", "(pt_autograd_"):
+        assert track in page, page
