@@ -61,6 +61,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_failures_are_sorted_and_a_crash_does_not_end_the_run(tmp_path):
     (tmp_path / "test_little.py").write_text(TESTS)
     output = tmp_path / "results.json"
