@@ -4,14 +4,13 @@
 #include <IActivityProfiler.h>
 #include <c10/util/Exception.h>
 #include <libkineto.h>
-#include <output_base.h>
 #include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
-#include <unistd.h>
 
+#include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "backend/trace_activities.h"
 #include "runtime/address_space.h"

@@ -90,6 +90,14 @@ const char* name_of_submission(const TraceSlice& slice) {
   return "openregLaunchKernel";
 }
 
+// One end of the arrow from a submission to what it queued.
+void add_arrow(libkineto::GenericTraceActivity& activity, std::uint32_t id, bool begins) {
+  activity.addMetadata("correlation", id);
+  activity.flow.id = id;
+  activity.flow.type = libkineto::kLinkAsyncCpuGpu;
+  activity.flow.start = begins ? 1 : 0;
+}
+
 bool is_on_thread(const TraceSlice& slice) {
   return slice.what == What::kSubmission || slice.what == What::kHostWait;
 }
@@ -128,7 +136,7 @@ TraceActivities::Activity& TraceActivities::add(ActivityType type, const std::st
   return activity;
 }
 
-// Annotations count for nobody's time: the device computes nothing meanwhile.
+// Annotations are not device time: the device computes nothing for them.
 TraceActivities::Activity& TraceActivities::add_annotation(const std::string& name,
                                                            const TraceSlice& slice) {
   auto& activity = add(ActivityType::GPU_USER_ANNOTATION, name, slice);
@@ -146,11 +154,7 @@ void TraceActivities::add_on_thread(const TraceSlice& slice) {
   activity.resource = slice.thread;
   activity.threadId = slice.thread;
   activity.linked = linked_(static_cast<std::int32_t>(slice.operation));
-  if (!queued_.contains(slice.id)) return;
-  activity.addMetadata("correlation", slice.id);
-  activity.flow.id = slice.id;
-  activity.flow.type = libkineto::kLinkAsyncCpuGpu;
-  activity.flow.start = 1;
+  if (queued_.contains(slice.id)) add_arrow(activity, slice.id, /*begins=*/true);
 }
 
 void TraceActivities::add_on_stream(const TraceSlice& slice) {
@@ -170,17 +174,12 @@ void TraceActivities::add_on_stream(const TraceSlice& slice) {
   activity.device = slice.device;
   activity.resource = static_cast<std::int32_t>(slice.stream);
   activity.threadId = slice.thread;
-  if (submitted) activity.addMetadata("correlation", slice.id);
+  if (submitted) add_arrow(activity, slice.id, /*begins=*/false);
   activity.addMetadata("device", slice.device);
   activity.addMetadata("stream", slice.stream);
   if (slice.what == What::kEventWait) {
     activity.addMetadata("wait_on_device", slice.other_device);
     activity.addMetadata("wait_on_stream", slice.other_stream);
-  }
-  if (submitted) {
-    activity.flow.id = slice.id;
-    activity.flow.type = libkineto::kLinkAsyncCpuGpu;
-    activity.flow.start = 0;
   }
   if (slice.what != What::kCommand) return;
   activity.addMetadataQuoted("run by", slice.by_engine ? "engine" : "host");

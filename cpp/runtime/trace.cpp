@@ -75,6 +75,16 @@ bool take_room() noexcept {
   return left != 0;
 }
 
+TraceSlice submission_of(const Stream& stream, const char* name,
+                         const CommandSummary& summary) noexcept {
+  return {.what = TraceSlice::What::kSubmission,
+          .submits = TraceSlice::What::kCommand,
+          .device = stream.device(),
+          .stream = stream.id(),
+          .name = name,
+          .summary = summary};
+}
+
 void push(Ids ThisThread::*ids, std::uint64_t id) {
   if (auto* const thread = per_thread<ThisThread>()) {
     thread->join_recording();
@@ -175,12 +185,7 @@ void ThreadSlice::begin_wait(const char* name) noexcept {
 
 void ThreadSlice::begin_submission(const Stream& stream, const Kernel& kernel,
                                    std::span<const std::byte> arguments) noexcept {
-  begin({.what = TraceSlice::What::kSubmission,
-         .submits = TraceSlice::What::kCommand,
-         .device = stream.device(),
-         .stream = stream.id(),
-         .name = kernel.name(),
-         .summary = kernel.summary(arguments)});
+  begin(submission_of(stream, kernel.name(), kernel.summary(arguments)));
 }
 
 void ThreadSlice::begin_submission(const Stream& stream, TraceSlice::What submits) noexcept {
@@ -197,12 +202,7 @@ void ThreadSlice::finish() noexcept {
 
 void HostCommand::begin(const Stream& stream, const char* name,
                         const CommandSummary& summary) noexcept {
-  submission_.begin({.what = TraceSlice::What::kSubmission,
-                     .submits = TraceSlice::What::kCommand,
-                     .device = stream.device(),
-                     .stream = stream.id(),
-                     .name = name,
-                     .summary = summary});
+  submission_.begin(submission_of(stream, name, summary));
 }
 
 void HostCommand::finish() noexcept {
