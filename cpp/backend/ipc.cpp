@@ -64,10 +64,9 @@ c10::DataPtr own_block(const IpcHandle& handle) {
   void* const address = reinterpret_cast<void*>(space.window_begin(handle.device) + handle.offset);
   const LockGuard lock(exports().mutex);
   const auto found = exports().owners.find(address);
-  TORCH_CHECK(found != exports().owners.end() &&
-                  space.shared_file(handle.device)->receive(handle.offset, handle.generation),
-              "openreg: a message with a tensor was read a second time, when its memory may have "
-              "been freed; send the tensor once for each receiver");
+  if (found == exports().owners.end() ||
+      !space.shared_file(handle.device)->receive(handle.offset, handle.generation))
+    refuse_second_reading();
   ++found->second;
   return {address, address, device_allocator().raw_deleter(),
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(handle.device))};
@@ -135,8 +134,10 @@ c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known)
               " was received, but this process has devices 0 to ", devices - 1,
               " only; give it as many as the sender (TORCH_OPENREG_DEVICES)");
   if (known != nullptr && has_block(*known, handle)) return *known;
-  auto data = is_own(handle) ? own_block(handle) : translate_errors([&] {
-    return import_block(handle.file, handle.device, handle.offset, handle.bytes, handle.generation);
+  auto data = translate_errors([&] {
+    return is_own(handle) ? own_block(handle)
+                          : import_block(handle.file, handle.device, handle.offset, handle.bytes,
+                                         handle.generation);
   });
   const bool resizable = data.get_deleter() == device_allocator().raw_deleter();
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), handle.bytes,

@@ -174,15 +174,17 @@ void let_go(void* context) {
 
 }  // namespace
 
+void refuse_second_reading() {
+  throw Error(
+      "openreg: a message with a tensor was read a second time, when its memory may have been "
+      "freed; send the tensor once for each receiver");
+}
+
 c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offset,
                           std::size_t bytes, std::uint32_t generation) {
   const LockGuard lock(imports().mutex);
   auto import = std::make_unique<Import>(source_of(name), offset);
-  if (!import->source->file.receive(offset, generation)) {
-    throw Error(
-        "openreg: a message with a tensor was read a second time, when its memory may have been "
-        "freed; send the tensor once for each receiver");
-  }
+  if (!import->source->file.receive(offset, generation)) refuse_second_reading();
   import->mapping = import->source->map(device, offset, offset + bytes);
   auto* const address = import->mapping->address + (offset - import->mapping->offset);
   return {address, import.release(), &let_go,

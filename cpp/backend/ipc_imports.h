@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "runtime/ipc_file.h"
 
@@ -14,6 +15,9 @@ namespace openreg::backend {
 /// `device`. Throws openreg::Error.
 c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offset,
                           std::size_t bytes, std::uint32_t generation);
+
+/// Throws the openreg::Error for a message that IpcFile::receive() says was read before.
+[[noreturn]] void refuse_second_reading();
 
 /// Where memory that was imported comes from.
 struct Imported {
