@@ -210,6 +210,9 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
   if (result.address == nullptr) return result;
   auto* const block = static_cast<std::byte*>(result.address);
   const auto block_bytes = static_cast<std::size_t>(result.usage.bytes);
+  // A graph's own memory serves one tensor after the other in each run: the checks, which are for
+  // one block each, cannot be nodes of the graph.
+  const bool captured = capture_of(stream) != 0;
   std::vector<Check> checks;
   std::uint64_t id = 0;
   {
@@ -221,12 +224,18 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
                                 .block_bytes = block_bytes,
                                 .bytes = bytes,
                                 .stream = &stream,
-                                .allocated_at = std::move(where)});
+                                .allocated_at = std::move(where),
+                                .captured = captured});
+    if (captured) {
+      for (const auto& [begin, end, old] : checks)
+        if (--records_.at(old).ranges == 0) records_.erase(old);
+    }
   }
+  result.address = block + kGuardBytes;
+  if (captured) return result;
   for (const auto& [begin, end, old] : checks)
     stream.submit(check_freed_kernel(), Arguments(old, begin, end).bytes());
   stream.submit(prepare_kernel(), Arguments(id).bytes());
-  result.address = block + kGuardBytes;
   return result;
 }
 
@@ -273,6 +282,13 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
     }
   }
   if (id == 0) return heap.free(address, context);  // which says what is wrong
+  if (record.captured || capture_of(*record.stream) != 0) {
+    {
+      const LockGuard lock(mutex_);
+      records_.erase(id);
+    }
+    return heap.free(record.block, context);
+  }
   // Streams that were told may use it still: it is filled when they are done.
   for (auto* user : record.recorded) {
     Event event;
@@ -335,6 +351,7 @@ void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void
     }
   }
   enqueue();
+  if (const auto capture = capture_of(stream)) return note_graph_use(capture, kernel, memory);
   if (foreign.empty()) return;
   const auto done = std::make_shared<Event>();
   done->record(stream);
@@ -348,6 +365,37 @@ void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void
     std::erase_if(uses, [&](const Use& use) { return use.stream == &stream; });
     uses.push_back({&stream, done});
   }
+}
+
+void Debugger::note_graph_use(CaptureId capture, const Kernel& kernel,
+                              std::span<const void* const> memory) {
+  const LockGuard lock(mutex_);
+  for (const void* const address : memory) {
+    const auto held = held_.find(static_cast<const std::byte*>(address));
+    if (held != held_.end() && !records_.at(held->second).captured)
+      used_by_graphs_[capture].emplace(held->second, &kernel);
+  }
+}
+
+void Debugger::check_graph(CaptureId capture) {
+  const LockGuard lock(mutex_);
+  const auto uses = used_by_graphs_.find(capture);
+  if (uses == used_by_graphs_.end()) return;
+  for (const auto& [id, kernel] : uses->second) {
+    const auto record = records_.find(id);
+    const bool gone = record == records_.end();
+    if (!gone && record->second.freed_at.empty()) continue;
+    throw Error(
+        std::string("openreg: a graph runs ") + kernel->name() +
+        " with memory that has been freed since it was captured; keep the tensor as long as "
+        "the graph" +
+        (gone ? "" : ": " + record->second.describe()));
+  }
+}
+
+void Debugger::forget_graph(CaptureId capture) {
+  const LockGuard lock(mutex_);
+  used_by_graphs_.erase(capture);
 }
 
 void Debugger::check_guards(int device) {

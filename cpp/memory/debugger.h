@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "memory/device_heap.h"
+#include "runtime/capture.h"
 #include "runtime/command.h"
 #include "runtime/event.h"
 #include "runtime/mutex.h"
@@ -43,6 +44,12 @@ class Debugger {
   void submit(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
               const std::function<void()>& enqueue);
 
+  /// Before a run of a graph: throws Error if memory that `capture` found in use, and that is not
+  /// the graph's own, has been freed since.
+  void check_graph(CaptureId capture);
+  /// The graph is gone.
+  void forget_graph(CaptureId capture);
+
   /// Throws Error if something was written beyond one of the device's blocks. The device should be
   /// idle: what runs now may go unnoticed.
   void check_guards(int device);
@@ -68,6 +75,7 @@ class Debugger {
     Stream* stream = nullptr;
     std::string allocated_at{};
     std::string freed_at{};
+    bool captured = false;            // it is a graph's own: nobody looks after it
     bool guarded = false;             // the guards and the pattern of fresh memory are there
     bool filled = false;              // the pattern of freed memory is there
     std::size_t ranges = 0;           // in freed_, or being checked
@@ -95,6 +103,8 @@ class Debugger {
   static const Kernel& check_freed_kernel();
 
   Record record_of(std::uint64_t id);
+  void note_graph_use(CaptureId capture, const Kernel& kernel, std::span<const void* const> memory)
+      OPENREG_EXCLUDES(mutex_);
   std::vector<Check> take_freed(std::byte* begin, std::byte* end) OPENREG_REQUIRES(mutex_);
   std::string broken_guard(const Record& record) const;
 
@@ -103,6 +113,9 @@ class Debugger {
   Mutex mutex_;  // never held while something is submitted
   std::uint64_t last_id_ OPENREG_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, Record> records_ OPENREG_GUARDED_BY(mutex_);
+  // What graphs use: of each record the kernel that does.
+  std::map<CaptureId, std::map<std::uint64_t, const Kernel*>> used_by_graphs_
+      OPENREG_GUARDED_BY(mutex_);
   // By the address that the program has.
   std::map<const std::byte*, std::uint64_t> held_ OPENREG_GUARDED_BY(mutex_);
   // By address; they do not overlap.

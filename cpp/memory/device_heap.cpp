@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/address_space.h"
+#include "runtime/capture.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
@@ -125,7 +126,11 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
 
 // What is unused now, and what becomes so when streams have done their work, would be enough.
 bool DeviceHeap::can_make_room(std::size_t bytes, Stream& stream) {
-  std::size_t unused = heap_.unused_bytes();
+  // A mark on a captured stream does not pass before the capture has ended.
+  const auto awaited = heap_.awaited_streams();
+  const bool may_become_unused =
+      std::ranges::none_of(awaited, [](const Stream* user) { return capture_of(*user) != 0; });
+  std::size_t unused = heap_.unused_bytes(may_become_unused);
   for (const auto& [number, pieces] : leaving_) {
     for (const Block* piece : pieces) unused += piece->bytes;
   }

@@ -65,8 +65,9 @@ class Heap {
   /// Takes out what has been unused for longest, as much as brings what is reserved below the
   /// threshold of the policy.
   Pieces detach_oldest();
-  /// Bytes that detach_unused() would take out now, or could when no block waits for a mark.
-  std::size_t unused_bytes() const;
+  /// Bytes that detach_unused() would take out now; with `of_awaited`, or could when no block waits
+  /// for a mark.
+  std::size_t unused_bytes(bool of_awaited = true) const;
   /// New memory that allocate() would ask the device for, if nothing in the cache fits.
   std::size_t bytes_to_map(std::size_t bytes, Stream& stream);
   /// Gives them back to the device. No work may use them any more.

@@ -1,5 +1,6 @@
 // Heap: which pool an allocation comes from.
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -7,6 +8,12 @@
 #include "runtime/error.h"
 
 namespace openreg::memory {
+
+PoolId new_pool_id(bool of_graph) noexcept {
+  static std::atomic<PoolId::first_type> last{0};
+  const auto number = ++last;
+  return of_graph ? PoolId{number, 0} : PoolId{0, number};
+}
 
 Pool& Heap::newest_route(const Stream& stream) {
   const auto newest = std::find_if(routes_.rbegin(), routes_.rend(),

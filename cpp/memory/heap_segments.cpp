@@ -195,9 +195,9 @@ Heap::Pieces Heap::detach_unused(PoolId id) {
   });
 }
 
-std::size_t Heap::unused_bytes() const {
-  const auto pending = statistics_.active_bytes.current() - statistics_.allocated_bytes.current();
-  auto bytes = static_cast<std::size_t>(pending);
+std::size_t Heap::unused_bytes(bool of_awaited) const {
+  const auto awaited = statistics_.active_bytes.current() - statistics_.allocated_bytes.current();
+  auto bytes = of_awaited ? static_cast<std::size_t>(awaited) : 0;
   for_each_unused({}, [&](const Block& block) { bytes += inner_bytes(block); });
   return bytes;
 }

@@ -10,6 +10,10 @@
 
 namespace openreg::memory {
 
+/// The id of a pool that no other has: {n, 0} for one that a graph makes of its own, {0, n} for one
+/// that the program makes, as CUDA's.
+PoolId new_pool_id(bool of_graph) noexcept;
+
 /// Memory that is cached together: the default pool, or one that the program made (a MemPool, a
 /// captured graph's). A pool's segments serve no other pool until they have gone back to the
 /// device.

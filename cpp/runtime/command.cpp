@@ -59,11 +59,28 @@ struct Envelope {
   std::uint64_t bytes;
 };
 
+/// Of a kernel that has nothing to decide once.
+class RepeatedCall final : public PreparedCommand {
+ public:
+  RepeatedCall(const Kernel& kernel, std::span<const std::byte> arguments)
+      : kernel_(kernel), arguments_(arguments) {}
+  void run() override { kernel_.run(arguments_); }
+
+ private:
+  const Kernel& kernel_;
+  const std::span<const std::byte> arguments_;
+};
+
 }  // namespace
 
 Kernel::Kernel(const char* name, Run run, KernelTraits traits)
     : name_(name), run_(run), id_(hash(name)), traits_(traits) {
   Registry::get().add(*this);
+}
+
+std::unique_ptr<PreparedCommand> Kernel::prepare(std::span<const std::byte> arguments) const {
+  if (traits_.prepare) return traits_.prepare(*this, arguments);
+  return std::make_unique<RepeatedCall>(*this, arguments);
 }
 
 CommandSummary Kernel::summary(std::span<const std::byte> arguments) const noexcept {

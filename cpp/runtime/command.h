@@ -2,12 +2,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace openreg {
 
+class Kernel;
 struct CommandSummary;
+
+/// A command that runs many times with the same arguments (a captured graph's), with what can be
+/// decided once for all runs. Used by one thread at a time.
+class PreparedCommand {
+ public:
+  virtual ~PreparedCommand() = default;
+  /// Throws to fail the command.
+  virtual void run() = 0;
+};
 
 /// The kinds of engines. Each runs the commands of its own kind only, so a long copy and a kernel
 /// on two streams happen at the same time even where one engine of a kind is all there is.
@@ -21,12 +32,19 @@ struct KernelTraits {
   /// The command takes microseconds and waits for nothing: the thread that makes it ready runs it,
   /// as it does events' records and waits (runtime/brief_run.h).
   bool brief = false;
+  /// Each command runs once only: it owns something, or stands for something that happens outside
+  /// of the device. So it cannot be captured.
+  bool once = false;
   /// Called instead of the kernel if the stream skips the command since an earlier one failed;
   /// null: nothing is. For commands that own something, or that others wait for. Must not throw.
   void (*skip)(std::span<const std::byte> arguments) noexcept = nullptr;
   /// Throws Error if these bytes cannot be the kernel's arguments; null: all can. Asked of commands
   /// that come from elsewhere (decode()).
   void (*check)(std::span<const std::byte> arguments) = nullptr;
+  /// Prepares a command; its arguments stay where they are as long as what is returned. Called on a
+  /// thread that runs commands. Null: each run is a call of the kernel.
+  std::unique_ptr<PreparedCommand> (*prepare)(const Kernel& kernel,
+                                              std::span<const std::byte> arguments) = nullptr;
   /// What a trace says of such a command (runtime/trace.h); null: that it is a kernel.
   CommandSummary (*summarize)(std::span<const std::byte> arguments) noexcept = nullptr;
 };
@@ -49,6 +67,8 @@ class Kernel {
   std::uint64_t id() const noexcept { return id_; }
   void run(std::span<const std::byte> arguments) const { run_(*this, arguments); }
   const KernelTraits& traits() const noexcept { return traits_; }
+  /// Never null.
+  std::unique_ptr<PreparedCommand> prepare(std::span<const std::byte> arguments) const;
   CommandSummary summary(std::span<const std::byte> arguments) const noexcept;
 
   /// The registered kernel with this id, or nullptr.

@@ -15,9 +15,10 @@ class Fence;
 /// The header of a command in a queue. Its arguments follow, or, if they are many, a pointer to
 /// them.
 struct alignas(16) Record {
-  enum Kind : std::uint32_t { kRun, kRecord, kWait };
+  enum Kind : std::uint32_t { kRun, kRecord, kWait, kGraph };
 
-  void* target = nullptr;  // kRun: const Kernel; kRecord, kWait: Fence (owns a reference)
+  // kRun: const Kernel; kRecord, kWait: Fence (owns a reference); kGraph: GraphRun (owns it)
+  void* target = nullptr;
   Kind kind = kRun;
   Work work{};  // kRun
   Fence* fence =

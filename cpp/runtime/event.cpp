@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/capture.h"
 #include "runtime/error.h"
 #include "runtime/failure.h"
 #include "runtime/fence.h"
@@ -35,6 +36,20 @@ void raise_failure_before(const Fence& fence) {
 struct Event::Impl {
   explicit Impl(bool timing) : timing(timing) {}
 
+  /// For a stream that waits.
+  FenceRef newest(std::shared_ptr<const CapturedPoint>& captured_as) const {
+    const LockGuard lock(mutex);
+    captured_as = point;
+    return fence;
+  }
+  /// For the host. `what` it is about to do.
+  FenceRef newest(const char* what) const {
+    std::shared_ptr<const CapturedPoint> captured_as;
+    FenceRef newest = this->newest(captured_as);
+    if (captured_as) refuse_captured_event(*captured_as, what);
+    expect_safe_call(what);
+    return newest;
+  }
   FenceRef newest() const {
     const LockGuard lock(mutex);
     return fence;
@@ -44,7 +59,9 @@ struct Event::Impl {
   std::atomic<std::uint64_t> version{0};
   std::atomic<int> device{-1};
   mutable Mutex mutex;
-  FenceRef fence OPENREG_GUARDED_BY(mutex);  // of the newest record
+  // Of the newest record: one of the two.
+  FenceRef fence OPENREG_GUARDED_BY(mutex);
+  std::shared_ptr<const CapturedPoint> point OPENREG_GUARDED_BY(mutex);
 };
 
 Event::Event(bool timing) : impl_(std::make_unique<Impl>(timing)) {}
@@ -62,17 +79,32 @@ void Event::mark(Stream& stream) { enqueue(stream, false); }
 void Event::enqueue(Stream& stream, bool may_wait) {
   check_usable();
   Strand& strand = Strand::of(stream);
-  FenceRef fence(new Fence(&strand, impl_->timing));
-  may_wait ? strand.enqueue_record(fence) : strand.enqueue_marker(fence);
+  auto point = may_wait ? capture_record(strand) : nullptr;
+  FenceRef fence;
+  if (!point) {
+    fence = FenceRef(new Fence(&strand, impl_->timing));
+    if (may_wait) {
+      strand.enqueue_record(fence);
+    } else if (!capture_mark(strand, fence)) {
+      strand.enqueue_marker(fence);
+    }
+  }
   const LockGuard lock(impl_->mutex);
-  std::swap(impl_->fence, fence);  // the old one goes after the lock
+  std::swap(impl_->fence, fence);  // the old ones go after the lock
+  std::swap(impl_->point, point);
   impl_->version.fetch_add(1, std::memory_order_relaxed);
   impl_->device.store(strand.device_index, std::memory_order_relaxed);
 }
 
 void Event::wait(Stream& stream) {
   check_usable();
-  if (const FenceRef fence = impl_->newest()) wait_on_stream(fence, Strand::of(stream));
+  Strand& strand = Strand::of(stream);
+  std::shared_ptr<const CapturedPoint> captured_as;
+  const FenceRef fence = impl_->newest(captured_as);
+  if (captured_as) return capture_wait(strand, *captured_as);
+  if (!fence) return;
+  expect_no_foreign_wait(strand);
+  wait_on_stream(fence, strand);
 }
 
 bool Event::happened() const noexcept {
@@ -82,15 +114,17 @@ bool Event::happened() const noexcept {
 }
 
 bool Event::query() {
-  if (!happened()) return false;
-  if (in_bad_fork() || is_shut_down()) return true;
-  if (const FenceRef fence = impl_->newest(); fence && fence->done()) raise_failure_before(*fence);
+  if (in_bad_fork()) return true;
+  const FenceRef fence = impl_->newest("query of an event");
+  if (fence && !fence->done()) return false;
+  if (is_shut_down()) return true;
+  if (fence && fence->done()) raise_failure_before(*fence);
   return true;
 }
 
 void Event::synchronize() {
   check_usable();
-  const FenceRef fence = impl_->newest();
+  const FenceRef fence = impl_->newest("synchronize of an event");
   if (!fence) return;
   if (!fence->done()) {
     if (runs_here(*fence->source())) throw_self_wait();
@@ -102,7 +136,7 @@ void Event::synchronize() {
 bool Event::synchronize_within(std::chrono::milliseconds timeout) {
   check_usable();
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  const FenceRef fence = impl_->newest();
+  const FenceRef fence = impl_->newest("synchronize of an event");
   if (!fence || fence->done()) return true;
   if (runs_here(*fence->source())) throw_self_wait();
   return sleep_until(fence, deadline);
@@ -122,7 +156,7 @@ double Event::elapsed_ms(const Event& start, const Event& end) {
           "openreg: the time between two events is unknown (got an event without timing, expected "
           "two made with timing enabled)");
     }
-    const FenceRef fence = event.impl_->newest();
+    const FenceRef fence = event.impl_->newest("elapsed_time");
     if (!fence) {
       throw Error(
           "openreg: the time between two events is unknown (got an event that was never recorded, "
@@ -153,6 +187,7 @@ ExternalEvent::~ExternalEvent() {
 
 void ExternalEvent::wait(Stream& stream) {
   check_usable();
+  expect_no_foreign_wait(Strand::of(stream));
   wait_on_stream(FenceRef(fence_), Strand::of(stream));
 }
 

@@ -18,6 +18,7 @@ namespace openreg {
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
 ///   Fence's mutex > Strand's failure mutex
+///   GraphExec's mutex > all that a submission takes
 /// All others are leaves: nothing is locked and nobody waited for while one of them is held. No
 /// callback, no kernel, and no destructor of what a kernel threw runs under any lock. Clang checks
 /// what the annotations say of it (runtime/mutex.h).

@@ -8,6 +8,7 @@
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/fence.h"
+#include "runtime/graph_exec.h"
 #include "runtime/scheduler.h"
 #include "runtime/trace.h"
 #include "runtime/wait.h"
@@ -50,15 +51,22 @@ void Strand::enqueue_marker(const FenceRef& fence) {
   reference.detach();
 }
 
-void Strand::enqueue_wait(const FenceRef& fence) {
+void Strand::enqueue_wait(const FenceRef& fence, Bound bound) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventWait);
   FenceRef reference = fence;
   enqueue({.target = reference.get(),
            .kind = Record::kWait,
            .traced_as = traced.id(),
            .site = fence->source() ? 0 : launch_site()},
-          {}, nullptr, Bound::kObeyed);
+          {}, nullptr, bound);
   reference.detach();
+}
+
+void Strand::enqueue_graph(std::unique_ptr<GraphRun> run) {
+  const tracing::ThreadSlice traced(*this, TraceSlice::What::kGraph);
+  enqueue({.target = run.get(), .kind = Record::kGraph, .traced_as = traced.id()}, {}, nullptr,
+          Bound::kExceeded);
+  static_cast<void>(run.release());
 }
 
 void Strand::enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
@@ -70,10 +78,6 @@ void Strand::enqueue(const Record& record, std::span<const std::byte> arguments,
         lock.unlock();
         make_room();
         lock.lock();
-      }
-      if (closed) {
-        throw Error("openreg: stream " + std::to_string(number) + " of openreg:" +
-                    std::to_string(device_index) + " has been destroyed; it takes no more work");
       }
     }
     const auto position = tail.load(std::memory_order_relaxed);
@@ -92,10 +96,23 @@ void Strand::enqueue(const Record& record, std::span<const std::byte> arguments,
 }
 
 bool Strand::is_brief(const Record& record) noexcept {
+  if (record.kind == Record::kGraph) return false;
   return record.kind != Record::kRun || static_cast<const Kernel*>(record.target)->traits().brief;
 }
 
-bool Strand::has_room() noexcept {
+void Strand::wait_for_room() {
+  const auto room = [this] {
+    const LockGuard lock(submit_mutex);
+    return has_room();
+  };
+  while (!room()) make_room();
+}
+
+bool Strand::has_room() {
+  if (closed) {
+    throw Error("openreg: stream " + std::to_string(number) + " of openreg:" +
+                std::to_string(device_index) + " has been destroyed; it takes no more work");
+  }
   const auto published = tail.load(std::memory_order_relaxed);
   if (published - head_seen < limit || in_command()) return true;
   head_seen = head.load(std::memory_order_acquire);
@@ -115,8 +132,13 @@ void Strand::make_room() {
 
 std::optional<EngineKind> Strand::next_engine() noexcept {
   const Record& record = reader.front(spare);
-  if (record.kind != Record::kRun) return std::nullopt;
-  return static_cast<const Kernel*>(record.target)->traits().engine;
+  if (record.kind == Record::kRun)
+    return static_cast<const Kernel*>(record.target)->traits().engine;
+  if (record.kind == Record::kGraph) {
+    const auto& run = *static_cast<const GraphRun*>(record.target);
+    if (run.has_node()) return run.node().kernel->traits().engine;
+  }
+  return std::nullopt;
 }
 
 void Strand::poison(FailurePtr failure) noexcept {

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 
+#include "runtime/capture.h"
 #include "runtime/command.h"
 #include "runtime/command_queue.h"
 #include "runtime/failure.h"
@@ -21,6 +23,7 @@ namespace openreg {
 
 class Fence;
 class FenceRef;
+class GraphRun;
 
 /// The inside of a Stream: its queue, how far it is, and who owns it.
 ///
@@ -39,6 +42,10 @@ struct Strand final : Stream {
     return static_cast<const Strand&>(stream);
   }
 
+  /// Whether a submission waits for room. Threads inside a command never do: no command may wait
+  /// for itself.
+  enum class Bound : bool { kObeyed, kExceeded };
+
   /// The ways to submit. They throw Error for a destroyed stream (a marker does not), what
   /// wait_for() throws while there is no room, and std::bad_alloc; then nothing was submitted. A
   /// command with a fence completes it; its failure is the fence's and does not poison the stream.
@@ -47,7 +54,11 @@ struct Strand final : Stream {
                    LaunchSite site, const FenceRef& fence);
   void enqueue_record(const FenceRef& fence);
   void enqueue_marker(const FenceRef& fence);
-  void enqueue_wait(const FenceRef& fence);
+  void enqueue_wait(const FenceRef& fence, Bound bound = Bound::kObeyed);
+  void enqueue_graph(std::unique_ptr<GraphRun> run);  // does not wait for room
+
+  /// Returns when there is room; throws as a submission that waits for it.
+  void wait_for_room() OPENREG_EXCLUDES(submit_mutex);
 
   /// All that is published has run. `tail` is read first: head never overtakes what it is compared
   /// with.
@@ -81,6 +92,7 @@ struct Strand final : Stream {
   std::uint64_t head_seen OPENREG_GUARDED_BY(submit_mutex) = 0;
   bool closed OPENREG_GUARDED_BY(submit_mutex) = false;
   std::uint64_t limit = kLimit;  // lower in tests
+  std::atomic<CaptureId> captured_by{0};
 
   // Written by producers, under submit_mutex; read by the runner.
   alignas(64) std::atomic<std::uint64_t> tail{0};  // number of commands published
@@ -108,16 +120,12 @@ struct Strand final : Stream {
   SpareChunk spare;
 
  private:
-  /// Whether a submission waits for room. Threads inside a command never do: no command may wait
-  /// for itself.
-  enum class Bound : bool { kObeyed, kExceeded };
-
   Strand(int device, std::int64_t id, Priority priority, Chunk* first);
 
   void enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
                Bound bound);
   static bool is_brief(const Record& record) noexcept;
-  bool has_room() noexcept OPENREG_REQUIRES(submit_mutex);
+  bool has_room() OPENREG_REQUIRES(submit_mutex);
   void make_room() OPENREG_EXCLUDES(submit_mutex);
 
   mutable Mutex failure_mutex_;

@@ -42,7 +42,10 @@ Priority Stream::priority() const noexcept { return Strand::of(*this).level; }
 
 void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work) {
   check_usable();
-  Strand::of(*this).enqueue_run(kernel, arguments, work, launch_site(), FenceRef());
+  Strand& strand = Strand::of(*this);
+  const LaunchSite site = launch_site();
+  if (capture_of(*this) != 0 && capture_command(strand, kernel, arguments, work, site)) return;
+  strand.enqueue_run(kernel, arguments, work, site, FenceRef());
 }
 
 void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
@@ -50,6 +53,8 @@ void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> ar
   check_usable();
   Strand& strand = Strand::of(*this);
   if (runs_here(strand)) throw_self_wait();
+  expect_not_captured(*this, kernel.name());
+  expect_safe_call(kernel.name());
   // Shared with the queue: a wait that is interrupted leaves it there.
   const FenceRef done(new Fence(&strand));
   const LaunchSite site = launch_site();
@@ -71,12 +76,16 @@ void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> ar
 bool Stream::idle() const noexcept { return in_bad_fork() || Strand::of(*this).drained(); }
 
 bool Stream::query() {
+  expect_not_captured(*this, "query");
+  expect_safe_call("query of a stream");
   if (!idle()) return false;
   if (!in_bad_fork() && !is_shut_down()) Strand::of(*this).raise_failure();
   return true;
 }
 
 void Stream::synchronize() {
+  expect_not_captured(*this, "synchronize");
+  expect_safe_call("synchronize of a stream");
   drain();
   Strand::of(*this).raise_failure();
 }
@@ -111,6 +120,9 @@ Stream& find_stream(int device, std::int64_t id) {
 
 void synchronize_device(int device) {
   StreamPool& pool = usable_pool(device);
+  for (Strand* const strand : pool.streams())
+    expect_not_captured(*strand, "synchronize of the device");
+  expect_safe_call("synchronize of a device");
   drain_pool(pool, device);
   if (const FailurePtr oldest = pool.take_oldest_failure()) oldest->raise();
 }

@@ -45,7 +45,7 @@ void refuse(std::span<const std::byte>) {
 }  // namespace
 
 OperationKernel::OperationKernel(const char* name)
-    : Kernel(name, &begin, {.brief = true, .skip = &skip, .check = &refuse}) {}
+    : Kernel(name, &begin, {.brief = true, .once = true, .skip = &skip, .check = &refuse}) {}
 
 void submit(Stream& stream, const OperationKernel& kernel, const Shared& operation) {
   auto shared = std::make_unique<Shared>(operation);

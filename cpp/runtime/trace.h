@@ -34,6 +34,7 @@ struct TraceSlice {
     kEventRecord,  ///< stream: of an event
     kEventWait,    ///< stream: it was set aside until an event had happened
     kSubmission,   ///< thread: the call that queued one of these
+    kGraph,        ///< what a submission queued: a graph, whose nodes are commands
     kHostWait,     ///< thread: it waited for the device, or for room in a queue
   };
 

@@ -8,6 +8,7 @@
 #include "runtime/counters.h"
 #include "runtime/error.h"
 #include "runtime/fence.h"
+#include "runtime/graph_exec.h"
 #include "runtime/scheduler.h"
 #include "runtime/test_point.h"
 #include "runtime/trace.h"
@@ -41,8 +42,14 @@ class WorkScope {
 // A command's slice of the trace.
 class TracedCommand {
  public:
-  TracedCommand(const Strand& strand, const Record& record, bool engine) noexcept
-      : strand_(strand), record_(record), engine_(engine) {
+  TracedCommand(const Strand& strand, std::uint32_t id, const Kernel& kernel,
+                std::span<const std::byte> arguments, LaunchSite site, bool engine) noexcept
+      : strand_(strand),
+        id_(id),
+        kernel_(kernel),
+        arguments_(arguments),
+        site_(site),
+        engine_(engine) {
     if (tracing::on()) begin_ = tracing::now();
   }
   ~TracedCommand() {
@@ -53,21 +60,23 @@ class TracedCommand {
 
  private:
   void keep() const noexcept {
-    const auto& kernel = *static_cast<const Kernel*>(record_.target);
     tracing::keep({.what = TraceSlice::What::kCommand,
                    .by_engine = engine_,
-                   .id = record_.traced_as,
+                   .id = id_,
                    .device = strand_.device_index,
                    .stream = strand_.number,
                    .begin = begin_,
                    .end = tracing::now(),
-                   .site = record_.site,
-                   .name = kernel.name(),
-                   .summary = kernel.summary(record_.arguments())});
+                   .site = site_,
+                   .name = kernel_.name(),
+                   .summary = kernel_.summary(arguments_)});
   }
 
   const Strand& strand_;
-  const Record& record_;
+  const std::uint32_t id_;
+  const Kernel& kernel_;
+  const std::span<const std::byte> arguments_;
+  const LaunchSite site_;
   const bool engine_;
   std::int64_t begin_ = 0;
 };
@@ -157,6 +166,9 @@ bool Turn::step() {
       if (waited->failed()) strand_.poison(waited->failure_for(strand_, record.site));
       break;
     }
+    case Record::kGraph:
+      if (!run_part(record)) return true;
+      break;
   }
   strand_.reader.pop(record);
   strand_.head.store(strand_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -193,17 +205,49 @@ void Turn::run(const Record& record, Fence* fence) {
   }
   ++commands_;
   enter();
-  const TracedCommand traced(strand_, record, runner_ == Runner::kEngine);
+  const TracedCommand traced(strand_, record.traced_as, kernel, record.arguments(), record.site,
+                             runner_ == Runner::kEngine);
   try {
-    const RunningMark mark(!kernel.traits().may_block);
-    const WorkScope team(callbacks_, record.work, runner_ == Runner::kEngine);
-    kernel.run(record.arguments());
+    compute(kernel, record.work, [&] { kernel.run(record.arguments()); });
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does it at exit); this is no error
   } catch (...) {
     if (fence && fence->complete(std::current_exception())) return;
     strand_.poison(kernel, record.site, std::current_exception());
   }
+}
+
+template <class F>
+void Turn::compute(const Kernel& kernel, Work work, F&& f) {
+  const RunningMark mark(!kernel.traits().may_block);
+  const WorkScope team(callbacks_, work, runner_ == Runner::kEngine);
+  f();
+}
+
+// One node of a graph. False: there are more of them, and the record stays where it is.
+bool Turn::run_part(const Record& record) {
+  auto& run = *static_cast<GraphRun*>(record.target);
+  if (run.hands_over()) static_cast<void>(strand_.take_failure());
+  if (!strand_.poisoned.load(std::memory_order_relaxed)) {
+    run.write_cells();
+    if (run.has_node()) {
+      ++commands_;
+      enter();
+      const auto& node = run.node();
+      const TracedCommand traced(strand_, record.traced_as, *node.kernel, node.arguments, node.site,
+                                 runner_ == Runner::kEngine);
+      try {
+        compute(*node.kernel, node.work, [&] { run.run_node(); });
+      } catch (const abi::__forced_unwind&) {
+        throw;
+      } catch (...) {
+        strand_.poison(*node.kernel, node.site, std::current_exception());
+      }
+    }
+    if (run.has_node() && !strand_.poisoned.load(std::memory_order_relaxed)) return false;
+  }
+  delete &run;
+  return true;
 }
 
 void Turn::flush_counters() noexcept {

@@ -51,6 +51,9 @@ class Turn {
 
   void enter();
   void run(const Record& record, Fence* fence);
+  bool run_part(const Record& record);
+  template <class F>
+  void compute(const Kernel& kernel, Work work, F&& f);
 
   Strand& strand_;
   const Runner runner_;

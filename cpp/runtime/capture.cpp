@@ -1,0 +1,317 @@
+#include "runtime/capture.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/fence.h"
+#include "runtime/mutex.h"
+#include "runtime/process.h"
+#include "runtime/strand.h"
+
+namespace openreg {
+
+namespace {
+
+using Frontier = std::vector<std::uint32_t>;
+
+void merge(Frontier& into, const Frontier& from) {
+  Frontier both;
+  std::ranges::set_union(into, from, std::back_inserter(both));
+  into.swap(both);
+}
+
+struct Capture {
+  struct Branch {
+    std::uint32_t lane;
+    Frontier frontier;
+  };
+
+  Strand* origin;
+  CaptureMode mode;
+  std::thread::id thread;
+  Graph graph;
+  std::unordered_map<Strand*, Branch> branches;
+  std::vector<std::pair<Strand*, FenceRef>> marks;
+  std::string spoiled_by;  // empty: it is in order
+
+  Branch& branch(Strand& strand) { return branches.at(&strand); }
+  Branch& join(Strand& strand) {
+    const auto lane = static_cast<std::uint32_t>(graph.lanes.size());
+    graph.lanes.push_back({strand.device_index, strand.level});
+    return branches.emplace(&strand, Branch{lane, {}}).first->second;
+  }
+};
+
+// Those under way. One lock for all: they are rare, and a stream can enter one from any thread.
+struct Captures {
+  // Never destroyed: streams are used until the process is gone.
+  static Captures& get() {
+    static Captures& captures = *new Captures;
+    return captures;
+  }
+
+  Capture* find(CaptureId id) OPENREG_REQUIRES(mutex) {
+    const auto found = by_id.find(id);
+    return found == by_id.end() ? nullptr : &found->second;
+  }
+  Capture* with(const Strand& strand) OPENREG_REQUIRES(mutex) {
+    const auto id = strand.captured_by.load(std::memory_order_relaxed);
+    return id == 0 ? nullptr : find(id);
+  }
+
+  Mutex mutex;
+  std::map<CaptureId, Capture> by_id OPENREG_GUARDED_BY(mutex);
+  CaptureId last OPENREG_GUARDED_BY(mutex) = 0;
+};
+
+// Read without the lock: almost always there is none.
+constinit std::atomic<std::size_t> g_under_way{0};
+
+std::string name_of(const Strand& strand) {
+  return "stream " + std::to_string(strand.number) +
+         " of openreg:" + std::to_string(strand.device_index);
+}
+
+[[noreturn]] void spoil(Capture& capture, const std::string& sentence) {
+  if (capture.spoiled_by.empty()) capture.spoiled_by = sentence;
+  throw CaptureError(sentence);
+}
+
+std::string not_permitted(const std::string& what, LaunchSite site) {
+  return "openreg: operation not permitted when stream is capturing (" + what + launched_by(site) +
+         "); do it before the capture, or after it";
+}
+
+void expect_in_order(const Capture& capture) {
+  if (capture.spoiled_by.empty()) return;
+  throw CaptureError("openreg: operation failed due to a previous error during capture: " +
+                     capture.spoiled_by);
+}
+
+void add_node(Capture& capture, Capture::Branch& branch, Graph::Node node) {
+  node.lane = branch.lane;
+  node.after = std::move(branch.frontier);
+  branch.frontier = {static_cast<std::uint32_t>(capture.graph.nodes.size())};
+  capture.graph.nodes.push_back(std::move(node));
+}
+
+std::string about_captured_event(const char* what) {
+  return std::string(
+             "openreg: operation not permitted on an event last recorded in a capturing "
+             "stream (") +
+         what + "); record it outside of the capture";
+}
+
+// Its streams are captured no longer.
+Capture take_capture(Strand& strand) {
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  const auto found = captures.by_id.find(capture_of(strand));
+  if (found == captures.by_id.end() || found->second.origin != &strand) {
+    throw CaptureError("openreg: no capture has begun on " + name_of(strand) +
+                       "; a capture ends on the stream on which it began");
+  }
+  if (found->second.mode != CaptureMode::kRelaxed &&
+      found->second.thread != std::this_thread::get_id()) {
+    throw CaptureError(
+        "openreg: attempt to terminate a thread-local capture sequence from another thread; end "
+        "the capture in the thread that has begun it, or begin it with the mode \"relaxed\"");
+  }
+  Capture capture = std::move(found->second);
+  captures.by_id.erase(found);
+  for (const auto& [captured, branch] : capture.branches)
+    captured->captured_by.store(0, std::memory_order_relaxed);
+  g_under_way.fetch_sub(1, std::memory_order_relaxed);
+  return capture;
+}
+
+/// Work that the end of the graph does not come after, if there is any.
+const Graph::Node* unjoined_node(const Graph& graph) {
+  const auto& nodes = graph.nodes;
+  std::vector<bool> joined(nodes.size(), false);
+  for (const auto end : graph.ends) joined[end] = true;
+  for (auto i = nodes.size(); i-- > 0;) {
+    if (!joined[i]) return &nodes[i];
+    for (const auto before : nodes[i].after) joined[before] = true;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+CaptureId begin_capture(Stream& stream, CaptureMode mode) {
+  check_usable();
+  Strand& strand = Strand::of(stream);
+  const auto site = launch_site();
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  if (auto* const other = captures.with(strand))
+    spoil(*other, not_permitted("a capture begins on " + name_of(strand), site));
+  const auto id = ++captures.last;
+  auto& capture = captures.by_id[id];
+  capture.origin = &strand;
+  capture.mode = mode;
+  capture.thread = std::this_thread::get_id();
+  capture.join(strand);
+  g_under_way.fetch_add(1, std::memory_order_relaxed);
+  strand.captured_by.store(id, std::memory_order_relaxed);
+  return id;
+}
+
+Graph end_capture(Stream& stream) {
+  Strand& strand = Strand::of(stream);
+  Capture capture = take_capture(strand);
+  // What the streams have now is all that work outside of the graph can have to do with them.
+  for (const auto& [marked, fence] : capture.marks) marked->enqueue_marker(fence);
+  expect_in_order(capture);
+  capture.graph.ends = capture.branch(strand).frontier;
+  if (const auto* const left = unjoined_node(capture.graph)) {
+    throw CaptureError(
+        std::string("openreg: capturing stream has unjoined work (") + left->kernel->name() +
+        " on another stream than the one that the capture began on" + launched_by(left->site) +
+        "); make that stream wait for the other before the capture ends");
+  }
+  return std::move(capture.graph);
+}
+
+bool is_capturing() noexcept { return g_under_way.load(std::memory_order_relaxed) != 0; }
+
+CaptureId capture_of(const Stream& stream) noexcept {
+  return Strand::of(stream).captured_by.load(std::memory_order_relaxed);
+}
+
+void capture_graph(Stream& stream, const Graph& graph) {
+  Strand& strand = Strand::of(stream);
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  auto* const capture = captures.with(strand);
+  if (!capture) return;
+  expect_in_order(*capture);
+  if (graph.nodes.empty()) return;
+  auto& branch = capture->branch(strand);
+  auto& into = capture->graph;
+  const auto first = static_cast<std::uint32_t>(into.nodes.size());
+  // Lanes of their own: those of the capture go on beside them.
+  const auto first_lane = static_cast<std::uint32_t>(into.lanes.size());
+  into.lanes.insert(into.lanes.end(), graph.lanes.begin() + 1, graph.lanes.end());
+  for (Graph::Node node : graph.nodes) {
+    node.lane = node.lane == 0 ? branch.lane : first_lane + node.lane - 1;
+    for (auto& before : node.after) before += first;
+    if (node.after.empty()) node.after = branch.frontier;
+    into.nodes.push_back(std::move(node));
+  }
+  branch.frontier.clear();
+  for (const auto end : graph.ends) branch.frontier.push_back(end + first);
+}
+
+void expect_not_captured(const Stream& stream, const char* what) {
+  if (capture_of(stream) == 0) return;
+  const Strand& strand = Strand::of(stream);
+  const auto site = launch_site();
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  auto* const capture = captures.with(strand);
+  if (!capture) return;
+  expect_in_order(*capture);
+  spoil(*capture, not_permitted(std::string(what) + " on " + name_of(strand), site));
+}
+
+void expect_safe_call(const char* what) {
+  if (!is_capturing()) return;
+  const auto site = launch_site();
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  for (auto& [id, capture] : captures.by_id) {
+    const bool own = capture.thread == std::this_thread::get_id();
+    const bool allowed =
+        own ? capture.mode == CaptureMode::kRelaxed : capture.mode != CaptureMode::kGlobal;
+    if (allowed) continue;
+    const std::string whose = own ? "" : " in another thread";
+    spoil(
+        capture,
+        not_permitted(what + whose + ", while " + name_of(*capture.origin) + " is captured", site));
+  }
+}
+
+bool capture_command(Strand& strand, const Kernel& kernel, std::span<const std::byte> arguments,
+                     Work work, LaunchSite site) {
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  auto* const capture = captures.with(strand);
+  if (!capture) return false;
+  expect_in_order(*capture);
+  if (kernel.traits().once) spoil(*capture, not_permitted(kernel.name(), site));
+  add_node(*capture, capture->branch(strand),
+           {.kernel = &kernel,
+            .arguments = {arguments.begin(), arguments.end()},
+            .work = work,
+            .site = site});
+  return true;
+}
+
+std::shared_ptr<const CapturedPoint> capture_record(Strand& strand) {
+  if (capture_of(strand) == 0) return nullptr;
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  auto* const capture = captures.with(strand);
+  if (!capture) return nullptr;
+  expect_in_order(*capture);
+  return std::make_shared<const CapturedPoint>(
+      CapturedPoint{capture_of(strand), capture->branch(strand).frontier});
+}
+
+bool capture_mark(Strand& strand, const FenceRef& fence) {
+  if (capture_of(strand) == 0) return false;
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  auto* const capture = captures.with(strand);
+  if (!capture) return false;
+  capture->marks.emplace_back(&strand, fence);
+  return true;
+}
+
+void expect_no_foreign_wait(Strand& strand) {
+  if (capture_of(strand) == 0) return;
+  const auto site = launch_site();
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  auto* const capture = captures.with(strand);
+  if (!capture) return;
+  expect_in_order(*capture);
+  spoil(*capture,
+        "openreg: dependency created on uncaptured work in another stream (" + name_of(strand) +
+            " is captured, and waits for an event that was recorded outside of the capture" +
+            launched_by(site) + "); wait before the capture begins");
+}
+
+void capture_wait(Strand& strand, const CapturedPoint& point) {
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  auto* const capture = captures.find(point.capture);
+  if (!capture) throw CaptureError(about_captured_event("a stream waits for it"));
+  expect_in_order(*capture);
+  if (auto* const other = captures.with(strand); other && other != capture) {
+    spoil(*capture, "openreg: operation would result in a merge of separate capture sequences (" +
+                        name_of(strand) +
+                        " is captured already, and waits for an event of another capture)");
+  }
+  const auto found = capture->branches.find(&strand);
+  auto& branch = found != capture->branches.end() ? found->second : capture->join(strand);
+  merge(branch.frontier, point.frontier);
+  strand.captured_by.store(point.capture, std::memory_order_relaxed);
+}
+
+void refuse_captured_event(const CapturedPoint& point, const char* what) {
+  const auto sentence = about_captured_event(what);
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  if (auto* const capture = captures.find(point.capture)) spoil(*capture, sentence);
+  throw CaptureError(sentence);
+}
+
+}  // namespace openreg

@@ -1,0 +1,164 @@
+#include "runtime/graph_exec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "runtime/address_space.h"
+#include "runtime/fence.h"
+#include "runtime/process.h"
+#include "runtime/strand.h"
+
+namespace openreg {
+
+namespace {
+
+FenceRef mark(Strand& strand) {
+  FenceRef fence(new Fence(&strand));
+  strand.enqueue_marker(fence);
+  return fence;
+}
+
+void wait(Strand& strand, const FenceRef& fence) {
+  if (fence->source() != &strand) strand.enqueue_wait(fence, Strand::Bound::kExceeded);
+}
+
+}  // namespace
+
+void GraphRun::write_cells() noexcept {
+  for (const auto& [memory, value] : cells_)
+    std::memcpy(AddressSpace::get().aperture(memory), value.data(), sizeof value);
+  cells_.clear();
+}
+
+const Graph::Node& GraphRun::node() const noexcept { return exec_->graph_.nodes[nodes_[next_]]; }
+
+void GraphRun::run_node() {
+  const auto number = nodes_[next_++];
+  auto& prepared = exec_->prepared_[number];
+  if (!prepared) {
+    const auto& node = exec_->graph_.nodes[number];
+    prepared = node.kernel->prepare(node.arguments);
+  }
+  prepared->run();
+}
+
+std::shared_ptr<GraphExec> GraphExec::make(Graph graph, std::shared_ptr<const void> keeps_alive) {
+  return std::shared_ptr<GraphExec>(new GraphExec(std::move(graph), std::move(keeps_alive)));
+}
+
+GraphExec::GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive)
+    : graph_(std::move(graph)),
+      keeps_alive_(std::move(keeps_alive)),
+      prepared_(graph_.nodes.size()) {
+  cut_into_segments();
+  lanes_.resize(graph_.lanes.size(), nullptr);
+  for (const auto& segment : segments_) {
+    auto*& lane = lanes_[segment.lane];
+    const auto& [device, priority] = graph_.lanes[segment.lane];
+    if (segment.lane != 0 && !lane) lane = &Strand::of(create_stream(device, priority));
+  }
+}
+
+GraphExec::~GraphExec() {
+  for (Strand* const lane : lanes_) {
+    if (lane) destroy_stream(*lane);
+  }
+}
+
+// A segment ends at a node that another lane waits for, and before one that waits for another lane.
+void GraphExec::cut_into_segments() {
+  const auto& nodes = graph_.nodes;
+  const auto lanes = graph_.lanes.size();
+  // The newest node of another lane that a lane has waited for: what lies before it on that lane
+  // needs no wait of its own.
+  std::vector<std::vector<std::int64_t>> waited(lanes, std::vector<std::int64_t>(lanes, -1));
+  const auto needed = [&](std::uint32_t lane, const std::vector<std::uint32_t>& after) {
+    std::map<std::uint32_t, std::uint32_t> newest;  // by lane
+    for (const auto before : after) {
+      const auto of = nodes[before].lane;
+      if (of != lane && waited[lane][of] < before) newest[of] = before;  // they are in order
+    }
+    for (const auto& [of, before] : newest) waited[lane][of] = before;
+    return newest;
+  };
+  std::vector<std::map<std::uint32_t, std::uint32_t>> waits(nodes.size() + 1);
+  std::vector<bool> is_awaited(nodes.size(), false);
+  for (std::size_t i = 0; i <= nodes.size(); ++i) {
+    waits[i] = i < nodes.size() ? needed(nodes[i].lane, nodes[i].after) : needed(0, graph_.ends);
+    for (const auto& [lane, before] : waits[i]) is_awaited[before] = true;
+  }
+
+  constexpr auto kNone = std::numeric_limits<std::uint32_t>::max();
+  std::vector<std::uint32_t> open(lanes, kNone);  // the segment that the lane's next node goes to
+  std::vector<std::uint32_t> segment_of(nodes.size());
+  const auto segments_of = [&](const std::map<std::uint32_t, std::uint32_t>& newest) {
+    std::vector<std::uint32_t> segments;
+    for (const auto& [lane, before] : newest) segments.push_back(segment_of[before]);
+    return segments;
+  };
+  for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+    const auto lane = nodes[i].lane;
+    if (open[lane] == kNone || !waits[i].empty()) {
+      open[lane] = static_cast<std::uint32_t>(segments_.size());
+      segments_.push_back({.lane = lane, .nodes = {}, .after = segments_of(waits[i])});
+    }
+    segment_of[i] = open[lane];
+    segments_[open[lane]].nodes.push_back(i);
+    if (!is_awaited[i]) continue;
+    segments_[open[lane]].awaited = true;
+    open[lane] = kNone;
+  }
+  ends_ = segments_of(waits[nodes.size()]);
+}
+
+std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment, std::vector<GraphCell> cells) {
+  return std::make_unique<GraphRun>(shared_from_this(),
+                                    segment ? GraphRun::Nodes(segment->nodes) : GraphRun::Nodes(),
+                                    std::move(cells));
+}
+
+void GraphExec::launch(Stream& stream, std::vector<GraphCell> cells) {
+  check_usable();
+  Strand& strand = Strand::of(stream);
+  strand.wait_for_room();  // the last thing that may wait or fail
+  const LockGuard lock(mutex_);
+  if (last_ && last_ != &strand) {
+    const FenceRef end_of_last = mark(*last_);
+    wait(strand, end_of_last);
+  }
+  last_ = &strand;
+  const bool is_chain = segments_.size() == 1 && segments_[0].lane == 0;
+  if (is_chain) {
+    strand.enqueue_graph(run_of(&segments_[0], std::move(cells)));
+  } else if (!segments_.empty()) {
+    launch_lanes(strand, std::move(cells));
+  }
+}
+
+void GraphExec::launch_lanes(Strand& strand, std::vector<GraphCell> cells) {
+  strand.enqueue_graph(run_of(nullptr, std::move(cells)));
+  const FenceRef begin = mark(strand);
+  for (Strand* const lane : lanes_) {
+    if (lane) wait(*lane, begin);
+  }
+  std::vector<FenceRef> ends(segments_.size());
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const auto& segment = segments_[i];
+    Strand& lane = segment.lane == 0 ? strand : *lanes_[segment.lane];
+    for (const auto before : segment.after) wait(lane, ends[before]);
+    lane.enqueue_graph(run_of(&segment, {}));
+    if (segment.awaited) ends[i] = mark(lane);
+  }
+  for (const auto segment : ends_) wait(strand, ends[segment]);
+  // What failed on a lane is the failure of the run's stream now, and of that alone.
+  for (Strand* const lane : lanes_) {
+    if (!lane) continue;
+    lane->enqueue_graph(std::make_unique<GraphRun>(shared_from_this(), GraphRun::Nodes(),
+                                                   std::vector<GraphCell>(), true));
+  }
+}
+
+}  // namespace openreg

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/command.h"
+#include "runtime/graph.h"
+#include "runtime/mutex.h"
+
+namespace openreg {
+
+class GraphExec;
+struct Strand;
+
+/// 16 bytes of device memory which a run writes before all else: what differs between runs.
+struct GraphCell {
+  void* memory;
+  std::array<std::uint64_t, 2> value;
+};
+
+/// A part of one run of a graph that one stream runs without a break. It lies in the queue as one
+/// record; whoever runs the stream runs it node by node, and may leave it to others in between.
+class GraphRun {
+ public:
+  using Nodes = std::span<const std::uint32_t>;
+
+  /// Writes the cells and then runs the nodes. With `hands_over` the stream gives up its failure,
+  /// if it has one: other streams have it by now.
+  GraphRun(std::shared_ptr<GraphExec> exec, Nodes nodes, std::vector<GraphCell> cells,
+           bool hands_over = false)
+      : exec_(std::move(exec)), nodes_(nodes), cells_(std::move(cells)), hands_over_(hands_over) {}
+
+  bool hands_over() const noexcept { return hands_over_; }
+  /// Before the first node.
+  void write_cells() noexcept;
+  bool has_node() const noexcept { return next_ != nodes_.size(); }
+  const Graph::Node& node() const noexcept;
+  /// Runs it, and goes on to the next one, also if it throws.
+  void run_node();
+
+ private:
+  const std::shared_ptr<GraphExec> exec_;
+  const Nodes nodes_;
+  std::vector<GraphCell> cells_;
+  const bool hands_over_;
+  std::size_t next_ = 0;
+};
+
+/// A graph that runs as often as it is asked to, one run after the other. Nodes are prepared by
+/// their first run. Each lane but the first has a stream of its own, and is cut into *segments*
+/// where lanes meet: a run is one record for each segment, and events between them. Thread safe.
+class GraphExec : public std::enable_shared_from_this<GraphExec> {
+ public:
+  /// `keeps_alive` lives as long as a run may need it.
+  static std::shared_ptr<GraphExec> make(Graph graph, std::shared_ptr<const void> keeps_alive = {});
+  ~GraphExec();
+  GraphExec(const GraphExec&) = delete;
+  GraphExec& operator=(const GraphExec&) = delete;
+
+  const Graph& graph() const noexcept { return graph_; }
+
+  /// Queues a run: work that `stream` has comes before it, work that it gets later behind it, and
+  /// so does the next run, whatever its stream. A node that fails ends the run, and fails `stream`
+  /// as a command does. Throws as Stream::submit() does; then nothing is queued.
+  void launch(Stream& stream, std::vector<GraphCell> cells = {});
+
+ private:
+  friend class GraphRun;
+
+  struct Segment {
+    std::uint32_t lane;
+    std::vector<std::uint32_t> nodes;
+    std::vector<std::uint32_t> after;  // segments of other lanes
+    bool awaited = false;              // by a segment of another lane, or by the end
+  };
+
+  explicit GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive);
+  void cut_into_segments();
+  std::unique_ptr<GraphRun> run_of(const Segment* segment, std::vector<GraphCell> cells);
+  void launch_lanes(Strand& strand, std::vector<GraphCell> cells) OPENREG_REQUIRES(mutex_);
+
+  const Graph graph_;
+  const std::shared_ptr<const void> keeps_alive_;
+  std::vector<Segment> segments_;    // each behind those that it comes after
+  std::vector<std::uint32_t> ends_;  // segments of other lanes that the end comes after
+  std::vector<Strand*> lanes_;       // the first is null: it is the stream of the run
+  // By the runner of the node's segment.
+  std::vector<std::unique_ptr<PreparedCommand>> prepared_;
+  Mutex mutex_;                                        // never held while waiting
+  Strand* last_ OPENREG_GUARDED_BY(mutex_) = nullptr;  // the stream of the newest run
+};
+
+}  // namespace openreg
