@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 from models import Decoder, cnn_step, mlp_adamw_step, mlp_step, transformer_step
@@ -107,6 +108,25 @@ def generation(device: str, each_read: bool = False) -> Step:
     return lambda: model.generate(200, each_read=each_read)
 
 
+def replayed(make: Callable[[str], Step]) -> Callable[[str], Step]:
+    """On the device the step's graph, on the CPU, which has none, the step itself."""
+
+    def of(device: str) -> Step:
+        step = make(device)
+        if device == "cpu":
+            return step
+        with torch.openreg.stream(torch.openreg.Stream()):
+            for _ in range(3):
+                step()
+        synchronize(device)
+        graph = torch.openreg.CUDAGraph()
+        with torch.openreg.graph(graph):
+            step()
+        return graph.replay
+
+    return of
+
+
 def groups() -> Groups:
     return {
         "element-wise": [
@@ -148,6 +168,13 @@ def groups() -> Groups:
             steady("8 small layers, batch 1", inference),
             steady("200 tokens, warm", generation),
             steady("200 tokens, each read, warm", lambda device: generation(device, each_read=True)),
+        ],
+        "graphs, to the CPU's operators": [
+            steady("chain of 200 adds of 16, replayed", replayed(lambda device: adds(device, 16, 200)), 20, 200),
+            steady("MLP step, batch 32, SGD, replayed", replayed(mlp_step), 10),
+            steady("CNN step, batch 32, SGD, replayed", replayed(cnn_step), 2),
+            steady("8 small layers, batch 1, replayed", replayed(inference), 20),
+            steady("8 small layers, batch 1, replayed and awaited", replayed(inference)),
         ],
         "begun before the wait": [
             steady("product of 2048, 5 ms of Python", lambda device: product_before(device, 2048, 5)),

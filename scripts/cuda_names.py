@@ -21,15 +21,13 @@ MODULES = {
     "torch.xpu": ["", "memory", "random", "streams"],
 }
 
-GRAPHS = "graphs are not there yet"
 LIBRARY = "one of NVIDIA's libraries"
 ONE_ALLOCATOR = "the device has one allocator"
 OLD = "PyTorch has renamed it, for years"
 
 # A regular expression for the whole name, with its module, and the reason.
 WITHOUT = {
-    r"torch\.(cuda|xpu)\.(graphs\.)?(CUDAGraph|XPUGraph|graph|graphs|graph_pool_handle|make_graphed_callables)": GRAPHS,
-    r"torch\.(cuda|xpu)\.(graphs\.)?is_current_stream_capturing": GRAPHS,
+    r"torch\.xpu\.XPUGraph": "it is `CUDAGraph`",
     r"torch\.cuda\.(CudaError|cudaStatus|check_error|cudart|current_blas_handle|current_solver_handle)": LIBRARY,
     r"torch\.cuda\.(nccl|jiterator|tunable|sparse|has_magma)": LIBRARY,
     r"torch\.cuda\.(has_half)": "true of every device today",

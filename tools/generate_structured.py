@@ -13,6 +13,10 @@ import importlib.util
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchgen.model import NativeFunctionsGroup
 
 FILES = 6
 
@@ -36,7 +40,12 @@ HEADER = """\
 namespace openreg::ops {{
 
 #define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \\
-  Structured<at::meta::structured_##META, at::_ops::FUNCTIONAL, at::_ops::OUT, &at::cpu::KERNEL>, \\
+  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \\
+             &at::cpu::KERNEL>, \\
+      at::_ops::FUNCTIONAL, at::_ops::OUT
+#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \\
+  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \\
+             at::_ops::OUT, &at::cpu::KERNEL>, \\
       at::_ops::FUNCTIONAL, at::_ops::OUT
 
 OPENREG_LIBRARY_IMPL(aten, m) {{
@@ -44,6 +53,7 @@ OPENREG_LIBRARY_IMPL(aten, m) {{
 }}
 
 #undef STRUCTURED
+#undef ITERATED
 
 }}  // namespace openreg::ops
 """
@@ -56,26 +66,35 @@ class Group:
     functional: str  # "add_Tensor"
     out: str  # "add_out"
     inplace: str | None  # "add__Tensor"
+    native: str | None  # "ufunc_add_CPU": the CPU's class, if it is an iterator
 
     def line(self) -> str:
-        forms = f"STRUCTURED({self.meta}, {self.functional}, {self.out}, {self.root}_outf)"
+        names = f"{self.functional}, {self.out}, {self.root}_outf"
+        forms = f"ITERATED({self.meta}, {self.native}, {names})" if self.native else f"STRUCTURED({self.meta}, {names})"
         if self.inplace:
             forms += f", at::_ops::{self.inplace}"
         return f"  register_structured<{forms}>(m);"
 
     def includes(self) -> list[str]:
-        return [f"#include <ATen/ops/{self.root}_{kind}.h>" for kind in ("cpu_dispatch", "meta", "ops")]
+        kinds = ["cpu_dispatch", "meta", *(["native"] if self.native else []), "ops"]
+        return [f"#include <ATen/ops/{self.root}_{kind}.h>" for kind in kinds]
+
+
+def is_iterator(group: NativeFunctionsGroup) -> bool:
+    # What a meta function computes beforehand goes to the implementation in place of arguments.
+    return group.out.structured_inherits is not None and group.out.precomputed is None
 
 
 def structured_groups() -> list[Group]:
     from torchgen.api import meta
     from torchgen.gen import get_grouped_native_functions, parse_native_yaml
-    from torchgen.model import NativeFunctionsGroup
+    from torchgen.model import DispatchKey, NativeFunctionsGroup
 
     spec = importlib.util.find_spec("torchgen")
     assert spec is not None and spec.submodule_search_locations is not None
     schema = Path(spec.submodule_search_locations[0]) / "packaged" / "ATen" / "native"
     parsed = parse_native_yaml(str(schema / "native_functions.yaml"), str(schema / "tags.yaml"))
+    cpu = parsed.backend_indices[DispatchKey.CPU]
     groups = []
     for group in get_grouped_native_functions(parsed.native_functions):
         if not isinstance(group, NativeFunctionsGroup) or not group.structured:
@@ -90,6 +109,7 @@ def structured_groups() -> list[Group]:
                 functional=functional,
                 out=group.out.func.name.unambiguous_name(),
                 inplace=group.inplace.func.name.unambiguous_name() if group.inplace else None,
+                native=cpu.get_kernel(group).kernel if is_iterator(group) else None,
             )
         )
     return sorted(groups, key=lambda group: (group.root, group.functional))

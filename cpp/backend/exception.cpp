@@ -4,14 +4,17 @@
 
 #include <string>
 
+#include "runtime/capture.h"
 #include "runtime/error.h"
 
 namespace openreg::backend {
 
 namespace {
 
-// AcceleratorError carries a driver's error number. We have one reason to fail: a command threw.
+// AcceleratorError carries a driver's error number. A command threw:
 constexpr std::int32_t kCommandFailed = 1;
+// Or a call disturbs a capture; CUDA's number.
+constexpr std::int32_t kStreamCaptureUnsupported = 900;
 
 }  // namespace
 
@@ -40,6 +43,8 @@ void rethrow_as_torch_error() {
     throw;
   } catch (const CommandError& e) {
     throw c10::AcceleratorError(here(), kCommandFailed, e.what());
+  } catch (const CaptureError& e) {
+    throw c10::AcceleratorError(here(), kStreamCaptureUnsupported, e.what());
   } catch (const Error& e) {
     throw c10::Error(here(), e.what());
   }

@@ -9,9 +9,9 @@ namespace openreg::backend {
 /// What an exception says, without a backtrace.
 std::string sentence_of(const std::exception_ptr& error);
 
-/// Rethrows the exception being handled as PyTorch's type: a CommandError as c10::AcceleratorError,
-/// another openreg::Error as c10::Error, anything else as it is. The only place where the runtime's
-/// errors become torch's.
+/// Rethrows the exception being handled as PyTorch's type: a CommandError and a CaptureError as
+/// c10::AcceleratorError, another openreg::Error as c10::Error, anything else as it is. The only
+/// place where the runtime's errors become torch's.
 [[noreturn]] void rethrow_as_torch_error();
 
 /// Runs `f`, with the runtime's errors turned into PyTorch's.

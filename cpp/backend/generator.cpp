@@ -6,13 +6,19 @@
 #include <c10/core/GeneratorImpl.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
+#include "backend/allocator.h"
 #include "backend/device_type.h"
+#include "backend/stream.h"
 #include "backend/thread_current.h"
+#include "runtime/address_space.h"
 
 namespace openreg::backend {
 
@@ -21,10 +27,31 @@ namespace {
 // A round of Philox 4x32-10 gives four numbers, and kernels take whole rounds.
 constexpr std::uint64_t kNumbersPerRound = 4;
 
-struct SharedState {
+// In the offset of a captured command: the rest is counted from the cell's, and the seed is the
+// cell's address.
+constexpr std::uint64_t kFromCell = std::uint64_t{1} << 63;
+
+// Asked without using the device: a program may seed it and never use it.
+CaptureId current_capture(c10::DeviceIndex device) {
+  return is_capturing() ? capture_of(current_stream(device)) : 0;
+}
+
+}  // namespace
+
+/// What generators draw from, one or several.
+struct PhiloxSource {
+  struct Captured {
+    CaptureId capture;
+    std::uint64_t cell;
+    std::uint64_t taken;
+  };
+
   std::mutex mutex;
   PhiloxState philox{c10::default_rng_seed_val, 0};
+  std::vector<Captured> captured;  // captures under way that have it
 };
+
+namespace {
 
 // A seed and how many numbers have been taken. Kernels never see the generator: they get both at
 // launch. States can be shared between generators (graphsafe_get_state), hence a lock of its own
@@ -35,25 +62,38 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
       16;  // seed, offset: CUDA's layout, which DTensor counts on
 
   explicit PhiloxGenerator(c10::DeviceIndex device,
-                           std::shared_ptr<SharedState> state = std::make_shared<SharedState>())
+                           std::shared_ptr<PhiloxSource> state = std::make_shared<PhiloxSource>())
       : GeneratorImpl({kDeviceType, device}, c10::DispatchKeySet(backend::kDispatchKey)),
         state_(std::move(state)) {}
 
   static c10::DeviceType device_type() { return kDeviceType; }
 
-  void set_current_seed(std::uint64_t seed) override { set({seed, 0}); }
+  void set_current_seed(std::uint64_t seed) override {
+    // The runs of a graph have the seed that the generator has then: to set it again says nothing.
+    if (current_capture(device().index()) != 0 && get().seed == seed) return;
+    expect_not_captured("seed");
+    set({seed, 0});
+  }
 
   void set_offset(std::uint64_t offset) override {
+    expect_not_captured("offset");
     check_offset(offset);
     const std::lock_guard lock(state_->mutex);
     state_->philox.offset = offset;
   }
 
-  std::uint64_t get_offset() const override { return get().offset; }
+  std::uint64_t get_offset() const override {
+    expect_not_captured("offset");
+    return get().offset;
+  }
 
-  std::uint64_t current_seed() const override { return get().seed; }
+  std::uint64_t current_seed() const override {
+    expect_not_captured("seed");
+    return get().seed;
+  }
 
   std::uint64_t seed() override {
+    expect_not_captured("seed");
     const auto seed =
         c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);  // 53 bits: exact in a double
     set_current_seed(seed);
@@ -61,6 +101,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   }
 
   void set_state(const c10::TensorImpl& tensor) override {
+    expect_not_captured("state");
     at::detail::check_rng_state(tensor);
     TORCH_CHECK(tensor.numel() == static_cast<std::int64_t>(kStateBytes),
                 "openreg: RNG state is wrong size (got ", tensor.numel(), " bytes, expected ",
@@ -73,6 +114,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   }
 
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    expect_not_captured("state");
     const auto state = get();
     auto tensor =
         at::empty({static_cast<std::int64_t>(kStateBytes)}, at::TensorOptions().dtype(at::kByte));
@@ -92,13 +134,37 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   }
 
   PhiloxState reserve(std::uint64_t numbers) {
+    const auto rounded = (numbers + kNumbersPerRound - 1) / kNumbersPerRound * kNumbersPerRound;
+    const auto capture = current_capture(device().index());
     const std::lock_guard lock(state_->mutex);
+    if (capture != 0) return reserve_captured(capture, rounded);
     const auto taken = state_->philox;
-    state_->philox.offset += (numbers + kNumbersPerRound - 1) / kNumbersPerRound * kNumbersPerRound;
+    state_->philox.offset += rounded;
     return taken;
   }
 
+  const std::shared_ptr<PhiloxSource>& source() const noexcept { return state_; }
+
  private:
+  PhiloxState reserve_captured(CaptureId capture, std::uint64_t numbers) {
+    const auto found =
+        std::ranges::find(state_->captured, capture, &PhiloxSource::Captured::capture);
+    TORCH_CHECK(found != state_->captured.end(),
+                "openreg: a captured operator draws from a generator that its graph does not have; "
+                "call the graph's register_generator_state() with it before the capture");
+    const PhiloxState taken{found->cell, found->taken | kFromCell};
+    found->taken += numbers;
+    return taken;
+  }
+
+  // A run of the graph would not read or write it again.
+  void expect_not_captured(const char* what) const {
+    TORCH_CHECK(
+        current_capture(device().index()) == 0, "openreg: a generator's ", what,
+        " cannot be used while the current stream is captured; do it before the capture, or "
+        "after it");
+  }
+
   static void check_offset(std::uint64_t offset) {
     // Negative numbers of Python arrive as the largest ones of all.
     const auto given = static_cast<std::int64_t>(offset);
@@ -123,10 +189,61 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     state_->philox = state;
   }
 
-  std::shared_ptr<SharedState> state_;
+  std::shared_ptr<PhiloxSource> state_;
 };
 
+PhiloxGenerator& philox_of(const at::Generator& generator) {
+  TORCH_CHECK(generator.defined() && generator.device().type() == kDeviceType,
+              "openreg: the generator is of another kind of device (got ",
+              generator.defined() ? generator.device().str() : "none",
+              ", expected an openreg device)");
+  return static_cast<PhiloxGenerator&>(*generator.unsafeGetGeneratorImpl());
+}
+
 }  // namespace
+
+PhiloxState philox_of_command(PhiloxState carried) noexcept {
+  if ((carried.offset & kFromCell) == 0) return carried;
+  PhiloxState now{};
+  const auto* const cell = reinterpret_cast<const void*>(carried.seed);
+  std::memcpy(&now, AddressSpace::get().aperture(cell), sizeof now);
+  return {now.seed, now.offset + (carried.offset & ~kFromCell)};
+}
+
+CapturedGenerator::CapturedGenerator(const at::Generator& generator)
+    : source_(philox_of(generator).source()),
+      cell_(allocate_raw(sizeof(PhiloxState), current_stream(generator.device().index()))) {}
+
+CapturedGenerator::~CapturedGenerator() {
+  end_capture();
+  deallocate_raw(cell_);
+}
+
+bool CapturedGenerator::is_of(const at::Generator& generator) const {
+  return philox_of(generator).source() == source_;
+}
+
+void CapturedGenerator::begin_capture(CaptureId capture) {
+  const std::lock_guard lock(source_->mutex);
+  source_->captured.push_back({capture, reinterpret_cast<std::uint64_t>(cell_), 0});
+  capture_ = capture;
+}
+
+void CapturedGenerator::end_capture() noexcept {
+  const std::lock_guard lock(source_->mutex);
+  const auto found =
+      std::ranges::find(source_->captured, capture_, &PhiloxSource::Captured::capture);
+  if (found == source_->captured.end()) return;
+  taken_ = found->taken;
+  source_->captured.erase(found);
+}
+
+GraphCell CapturedGenerator::take() {
+  const std::lock_guard lock(source_->mutex);
+  const auto now = source_->philox;
+  source_->philox.offset += taken_;
+  return {cell_, {now.seed, now.offset}};
+}
 
 PhiloxState reserve_philox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                            std::uint64_t increment) {

@@ -3,11 +3,16 @@
 #include <ATen/core/Generator.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "backend/device.h"
+#include "runtime/capture.h"
+#include "runtime/graph_exec.h"
 
 namespace openreg::backend {
+
+struct PhiloxSource;
 
 /// What a random kernel needs: Philox 4x32-10 is a pure function of it.
 struct PhiloxState {
@@ -15,9 +20,42 @@ struct PhiloxState {
   std::uint64_t offset;
 };
 
+/// What a command carries, as its kernel needs it. A captured command carries the address of its
+/// graph's cell (CapturedGenerator) and how far behind the cell's offset its numbers begin. For
+/// code that may read device memory.
+PhiloxState philox_of_command(PhiloxState carried) noexcept;
+
+/// A generator's part in a graph: the numbers that captured commands take, each run of the graph
+/// takes anew, from where the generator is then. A cell of device memory tells the commands.
+class CapturedGenerator {
+ public:
+  /// Throws c10::Error if the generator is of another kind of device.
+  explicit CapturedGenerator(const at::Generator& generator);
+  ~CapturedGenerator();
+  CapturedGenerator(const CapturedGenerator&) = delete;
+  CapturedGenerator& operator=(const CapturedGenerator&) = delete;
+
+  /// It takes from the same state: generators may share one.
+  bool is_of(const at::Generator& generator) const;
+
+  void begin_capture(CaptureId capture);
+  void end_capture() noexcept;
+
+  /// The captured commands take no numbers.
+  bool is_unused() const noexcept { return taken_ == 0; }
+  /// Takes a run's numbers: what the run is to write first.
+  GraphCell take();
+
+ private:
+  const std::shared_ptr<PhiloxSource> source_;
+  void* const cell_;
+  CaptureId capture_ = 0;
+  std::uint64_t taken_ = 0;  // by all captured commands together
+};
+
 /// Takes `increment` numbers (rounded up to a multiple of 4, as CUDA does) from `generator`, or
 /// from the device's default one, at launch, under its lock. Throws c10::Error if the generator is
-/// of another device.
+/// of another device, or the current stream is captured and the graph does not have the generator.
 PhiloxState reserve_philox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                            std::uint64_t increment);
 

@@ -11,6 +11,7 @@
 #include "backend/kernel_warnings.h"
 #include "backend/stream.h"
 #include "memory/debugger.h"
+#include "runtime/capture.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
 
@@ -123,10 +124,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     wait(waited_for.device(), [&] { waited_for.synchronize(); });
   }
 
-  // There is no graph capture: no stream ever captures.
   bool isStreamCapturing(const c10::Stream& stream) const override {
-    to_runtime(stream);
-    return false;
+    return capture_of(to_runtime(stream)) != 0;
   }
 
   // --- Events ---

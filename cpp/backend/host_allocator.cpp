@@ -15,6 +15,7 @@
 #include "backend/exception.h"
 #include "backend/pinned_pages.h"
 #include "backend/stream.h"
+#include "runtime/capture.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
 
@@ -118,7 +119,9 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
 
   c10::Stream get_current_stream() const override { return to_torch(current_stream()); }
 
-  bool stream_is_capturing(c10::Stream) const override { return false; }
+  bool stream_is_capturing(c10::Stream stream) const override {
+    return capture_of(to_runtime(stream)) != 0;
+  }
 };
 
 void delete_block(void* block);

@@ -3,6 +3,7 @@
 #include "backend/compute_threads.h"
 #include "backend/exception.h"
 #include "memory/debugger.h"
+#include "runtime/capture.h"
 #include "runtime/settings.h"
 
 namespace openreg::backend {
@@ -12,7 +13,7 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
   translate_errors([&] {
     const auto enqueue = [&] {
       if (how.work.microseconds != 0) note_wanted_threads();
-      if (how.waits || settings().launch_blocking) {
+      if (how.waits || (settings().launch_blocking && capture_of(stream) == 0)) {
         stream.submit_and_wait(kernel, arguments, how.work);
       } else {
         stream.submit(kernel, arguments, how.work);

@@ -76,6 +76,8 @@ const char* name_of_submission(const TraceSlice& slice) {
       return "openregEventRecord";
     case What::kEventWait:
       return "openregStreamWaitEvent";
+    case What::kGraph:
+      return "openregGraphLaunch";
     default:
       break;
   }

@@ -14,6 +14,7 @@ void init_memory(nb::module_& m);
 void init_memory_snapshot(nb::module_& m);
 void init_random(nb::module_& m);
 void init_host_memory(nb::module_& m);
+void init_graphs(nb::module_& m);
 void init_ipc(nb::module_& m);
 void init_launch_sites(nb::module_& m);
 void init_statistics(nb::module_& m);

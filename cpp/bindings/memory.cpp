@@ -3,7 +3,6 @@
 #include <nanobind/stl/string.h>
 
 #include <torch/csrc/Exceptions.h>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -44,10 +43,8 @@ void raw_delete(std::uintptr_t address) {
 
 // --- Pools ---
 
-// As CUDA's: the first number is for the pools that graphs make of their own.
 memory::PoolId make_pool(int device, bool use_on_oom, bool no_split) {
-  static std::atomic<unsigned long long> last{0};
-  const memory::PoolId id{0, ++last};
+  const auto id = memory::new_pool_id(/*of_graph=*/false);
   heap_of(device).locked([&](memory::Heap& heap) {
     heap.add_use(id);
     heap.set_use_on_oom(id, use_on_oom);

@@ -2,6 +2,8 @@
 
 NB_MODULE(_C, m) {
   namespace bindings = openreg::bindings;
+  // Objects of programs that end while they have them (graphs) are no leaks.
+  openreg::bindings::nb::set_leak_warnings(false);
   m.doc() = "What torch.openreg needs from C++ and PyTorch does not bind itself.";
   bindings::init_errors(m);
   bindings::init_waits(m);
@@ -10,6 +12,7 @@ NB_MODULE(_C, m) {
   bindings::init_memory(m);
   bindings::init_memory_snapshot(m);
   bindings::init_random(m);
+  bindings::init_graphs(m);
   bindings::init_host_memory(m);
   bindings::init_ipc(m);
   bindings::init_statistics(m);

@@ -25,6 +25,7 @@ def apply() -> None:
     _patch_dlpack_device()
     _patch_byteswap()
     _patch_random_replay()
+    _refuse_to_capture_optimizers()
     _multiprocessing.share_memory_between_processes()
     when_imported("torch.distributed.distributed_c10d", _distributed.register)
     when_imported("torch.testing._internal.distributed.fake_pg", _distributed.register_fake)

@@ -6,7 +6,8 @@
 Each entry's samples run on the CPU and on the device, with each dtype that the CPU takes; values, dtypes, shapes,
 strides and the device of the results are compared, and the gradients where the CPU has any (`values`). Random operators
 (whose CPU results change with the seed) are compared in all but values. The other checks change the samples, call with
-`out=`, or make the calls that are to be refused. Exit status 1 if something is not as `expected.py` says.
+`out=`, make the calls that are to be refused, or replay calls in graphs (`graphs`). Exit status 1 if something is not
+as `expected.py` says.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import torch
 
 from checks import CHECKS, run_check
-from entries import census, census_slice, entry_name, excepted
+from entries import census, census_slice, entry_name, excepted, graph_slice
 from expected import in_vain, unexpected
 from processes import run
 from result import Result
@@ -59,7 +60,11 @@ def summary(results: list[Result]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slice", action="store_true", help="one entry in four, with one dtype and one other check")
+    parser.add_argument(
+        "--slice",
+        action="store_true",
+        help="one entry in four, with one dtype and one other check; one in 16 with --check graphs",
+    )
     parser.add_argument("--check", nargs="*", choices=list(CHECKS), help="only these")
     parser.add_argument("--dtype", nargs="*", help="only these")
     parser.add_argument("--samples", type=int, help="of each entry, at most (10; for the slice 2)")
@@ -70,7 +75,7 @@ def main() -> int:
     pattern = re.compile(options.only)
     samples = options.samples or (2 if options.slice else 10)
     if options.slice:
-        entries = census_slice()
+        entries = graph_slice() if options.check == ["graphs"] else census_slice()
     else:
         entries = census(*(set(choice) if choice else None for choice in (options.check, options.dtype)))
     entries = [entry for entry in entries if pattern.search(entry_name(entry[0]))]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from errors import check_errors
+from graphs import check_graphs
 from outcome import Cost, changes_with_seed, clear_errors, compare, on_cpu, on_device, sentence, waiting_operators
 from outputs import check_outputs
 from result import Result, failure
@@ -99,6 +100,7 @@ CHECKS: dict[str, Callable[[Any, Result, int], None]] = {
     "shapes": check_values,
     "out": check_outputs,
     "errors": check_errors,
+    "graphs": check_graphs,
 }
 
 

@@ -19,6 +19,8 @@ with warnings.catch_warnings():
 
 # The checks for which one dtype is enough take the first of these that an entry supports.
 PREFERRED = [torch.float32, torch.int64, torch.complex64, torch.bool]
+# With these, elementwise operators and reductions are captured.
+GRAPHED = [*PREFERRED, torch.float64, torch.float16, torch.bfloat16]
 
 
 def entry_name(op: Any) -> str:
@@ -48,6 +50,8 @@ def cases(op: Any) -> list[Result]:
         wanted += [("out", dtype) for dtype in first(op, PREFERRED)]
     if op.error_inputs_func is not None:
         wanted += [("errors", dtype) for dtype in first(op, PREFERRED)]
+    graphed = GRAPHED if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo, ReductionOpInfo)) else first(op, PREFERRED)
+    wanted += [("graphs", dtype) for dtype in graphed if dtype in op.supported_dtypes("cpu")]
     name = entry_name(op)
     return [Result(name, check, dtype_name(dtype)) for check, dtype in wanted]
 
@@ -71,13 +75,20 @@ def in_slice(op: Any) -> list[Result]:
     if remainder:
         return []
     values = [case for case in cases(op) if case.check == "values"]
-    others = [case for case in cases(op) if case.check != "values"]
+    others = [case for case in cases(op) if case.check not in ("values", "graphs")]
     another = quotient // len(values)
     return [values[quotient % len(values)], *([others[another % len(others)]] if others else [])]
 
 
 def census_slice() -> list[tuple[Any, list[Result]]]:
     return [(op, todo) for op in op_db if (todo := in_slice(op))]
+
+
+def graph_slice() -> list[tuple[Any, list[Result]]]:
+    """Of one entry in sixteen, by a hash of its name, the first of its cases with graphs."""
+    chosen = [op for op in op_db if zlib.crc32(entry_name(op).encode()) // 4 % 16 == 0]
+    entries = [(op, [case for case in cases(op) if case.check == "graphs"][:1]) for op in chosen]
+    return [(op, todo) for op, todo in entries if todo]
 
 
 def excepted(case: Result) -> bool:

@@ -1,11 +1,11 @@
 """Random programs on the device, compared with the CPU bit by bit.
 
-    python tests/fuzz/fuzz.py [--seconds 60] [--threads 3] [--seed 0] [--programs 1] [--devices 2]
+    python tests/fuzz/fuzz.py [--seconds 60] [--threads 3] [--seed 0] [--programs 1] [--devices 2] [--graphs]
 
 Programs use streams, events, views, changes in place, copies to and from the host, and both devices. Calls that the CPU
 refuses are among them, and commands that fail late. A wait for the whole device collects those of all threads: with
 several threads, either no program fails or none waits so, in turn. A program that differs is printed; `--seed` makes it
-again, and `--repeat` runs it many times.
+again, and `--repeat` runs it many times. With `--graphs`, programs are captured, and replayed with other elements.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import traceback
 
 import torch
 
+import replays
 from machine import Difference, Machine
 from program import Author, Program
 
@@ -53,10 +54,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first program; the others count on")
     parser.add_argument("--repeat", type=int, default=1, help="how often each is run")
     parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--graphs", action="store_true", help="capture programs, one at a time, and replay them")
     options = parser.parse_args()
     devices = min(options.devices, torch.accelerator.device_count())
     end = time.monotonic() + options.seconds
     run, steps = 0, 0
+    while options.graphs and run < options.programs and time.monotonic() < end:
+        if difference := replays.difference(options.seed + run):
+            print(difference)
+            return 1
+        run += 1
+    if options.graphs:
+        print(f"{run} programs in graphs: as on the CPU")
+        return 0
     while run < options.programs and time.monotonic() < end:
         count = min(options.threads, options.programs - run)
         alone = options.threads == 1

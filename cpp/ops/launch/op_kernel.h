@@ -1,5 +1,9 @@
 #pragma once
 
+#include <memory>
+#include <span>
+
+#include "ops/launch/told_warnings.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"
 #include "runtime/command.h"
@@ -13,16 +17,43 @@ class OpKernel : public Kernel {
   using Body = void (*)(const OpKernel& kernel, ArgumentReader& arguments);
 
   OpKernel(const char* name, Body body, KernelTraits traits = {})
-      : Kernel(name, &run_body, with_check(traits)), body_(body) {}
+      : Kernel(name, &run_body, completed(traits)), body_(body) {}
 
  private:
-  static KernelTraits with_check(KernelTraits traits) {
+  friend class PreparedOp;
+
+  static KernelTraits completed(KernelTraits traits) {
     traits.check = &expect_layout;
+    if (!traits.prepare) traits.prepare = &prepare;
     return traits;
   }
   static void run_body(const Kernel& kernel, std::span<const std::byte> command);
+  static std::unique_ptr<PreparedCommand> prepare(const Kernel& kernel,
+                                                  std::span<const std::byte> command);
 
   Body body_;
+};
+
+/// The launcher's settings for the duration of a kernel.
+class LauncherSettings {
+ public:
+  explicit LauncherSettings(std::span<const std::byte> command);
+
+ private:
+  ToldWarningFilter warnings_;
+};
+
+/// A command whose tensors are made once for all its runs.
+class PreparedOp final : public PreparedCommand {
+ public:
+  PreparedOp(const OpKernel& kernel, std::span<const std::byte> command)
+      : kernel_(kernel), command_(command), arguments_(command) {}
+  void run() override;
+
+ private:
+  const OpKernel& kernel_;
+  const std::span<const std::byte> command_;
+  ArgumentReader arguments_;
 };
 
 }  // namespace openreg::ops

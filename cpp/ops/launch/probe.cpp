@@ -94,7 +94,7 @@ bool has_integers(std::span<const std::byte> command) {
 Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
   const auto command = arguments.finish();
   const auto kind = kind_of_stand_in(arguments, shrunk);
-  if (kind == StandIn::Kind::kReading) wait_for_device(arguments.device());
+  if (kind == StandIn::Kind::kReading) wait_for_device(arguments.device(), arguments.op());
   auto elements = Elements::kZeros;
   std::vector<c10::Warning> warnings;
   std::exception_ptr refusal;

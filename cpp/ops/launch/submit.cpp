@@ -6,6 +6,7 @@
 #include "ops/launch/probe.h"
 #include "ops/launch/sync_debug.h"
 #include "ops/launch/work.h"
+#include "runtime/capture.h"
 
 namespace openreg::ops {
 
@@ -47,7 +48,14 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes) {
   submit(kernel, arguments, *plan);
 }
 
-void wait_for_device(c10::Device device) {
+void expect_not_captured(c10::Device device, const char* op) {
+  if (!is_capturing()) return;
+  backend::translate_errors(
+      [&] { openreg::expect_not_captured(backend::current_stream(device.index()), op); });
+}
+
+void wait_for_device(c10::Device device, const char* op) {
+  expect_not_captured(device, op);
   announce_host_wait();
   wait_for_device_again(device);
 }

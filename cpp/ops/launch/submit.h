@@ -20,10 +20,15 @@ void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
 enum class Takes : bool { kMaybe, kAll };
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes = Takes::kMaybe);
 
+/// Throws c10::AcceleratorError if the current stream of `device` is captured: for what cannot be a
+/// part of a graph. `op` names the operator.
+void expect_not_captured(c10::Device device, const char* op);
+
 /// Waits until the current stream of `device` is idle, working meanwhile: for operators whose
 /// result the host needs. Counted, and reported as set_sync_debug_mode() says (sync_debug.h).
-/// Throws what failed on the stream before.
-void wait_for_device(c10::Device device);
+/// Throws what failed on the stream before, and c10::AcceleratorError if it is captured; `op` names
+/// the operator.
+void wait_for_device(c10::Device device, const char* op);
 
 /// The same within an operator that has waited already, for what it has queued itself since.
 void wait_for_device_again(c10::Device device);

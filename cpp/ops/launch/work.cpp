@@ -81,6 +81,12 @@ constexpr auto kRules = std::to_array<Rule>({
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
 });
 
+Work work_of_time(double microseconds) {
+  if (microseconds < kLeastWork) microseconds = 0;
+  return {.microseconds = static_cast<std::uint32_t>(std::min(microseconds, 1e9)),
+          .reproducible = at::globalContext().deterministicAlgorithms()};
+}
+
 // Kernels whose sums are shared among threads even if they are short, while CUDA's results are the
 // same in every run. For others torch.use_deterministic_algorithms() asks for it.
 constexpr auto kSharedSums = std::to_array<std::string_view>({"aten::native_layer_norm_backward"});
@@ -96,10 +102,11 @@ Work work_of(const char* kernel, const ArgumentWriter& arguments,
                                         [&](const Rule& each) { return each.kernel == kernel; });
   if (rule != kRules.end())
     time = std::max(time, rule->flops(Shapes(arguments, results)) / kFlopsPerMicrosecond);
-  if (time < kLeastWork) time = 0;
-  return {.microseconds = static_cast<std::uint32_t>(std::min(time, 1e9)),
-          .reproducible = at::globalContext().deterministicAlgorithms() ||
-                          std::ranges::find(kSharedSums, kernel) != kSharedSums.end()};
+  auto work = work_of_time(time);
+  work.reproducible |= std::ranges::find(kSharedSums, kernel) != kSharedSums.end();
+  return work;
 }
+
+Work work_of_bytes(double bytes) { return work_of_time(bytes / kBytesPerMicrosecond); }
 
 }  // namespace openreg::ops

@@ -13,6 +13,9 @@ namespace openreg::ops {
 Work work_of(const char* kernel, const ArgumentWriter& arguments,
              std::span<const Geometry> results = {});
 
+/// The same of one that passes so many bytes, and does little with each.
+Work work_of_bytes(double bytes);
+
 /// What is worth a team: ten times its start.
 inline constexpr int kLeastWork = 1000;  // microseconds
 

@@ -151,12 +151,13 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     launch(kernel, writer);
     record_pinned_use(source, device);
   } else if (source.nbytes() <= ArgumentWriter::kMaxInlineBytes) {
+    expect_not_captured(device, "aten::copy_ from memory that is not pinned");
     ArgumentWriter writer(copy_kernel.name(), device);
     writer.tensor(destination, Access::kWrite);
     writer.inline_tensor(writer.hold(source.contiguous()));
     launch(copy_kernel, writer);
   } else {
-    wait_for_device(device);
+    wait_for_device(device, "aten::copy_ from memory that is not pinned");
     const tracing::HostCommand traced(backend::current_stream(device.index()), copy_kernel.name(),
                                       pageable_copy(Place::kPageable, Place::kDevice, destination));
     CpuAliases aliases(device);
@@ -177,7 +178,7 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
     record_pinned_use(destination, device);
     return;
   }
-  wait_for_device(device);
+  wait_for_device(device, "aten::copy_ to the CPU");
   const tracing::HostCommand traced(backend::current_stream(device.index()), copy_kernel.name(),
                                     pageable_copy(Place::kDevice, Place::kPageable, destination));
   CpuAliases aliases(device);
@@ -186,9 +187,19 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
   at::native::copy_(out, aliases.alias(source, Access::kRead), /*non_blocking=*/false);
 }
 
+/// Two views of exactly the same elements: there is nothing to copy.
+bool are_same_elements(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().is_alias_of(b.storage()) && a.storage_offset() == b.storage_offset() &&
+         a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   if (source.is_same(destination)) return destination;
   check_copy(source, destination);
+  if (source.device() == destination.device() && !source._is_zerotensor() &&
+      are_same_elements(source, destination))
+    return destination;
   if (destination.numel() == 0) return destination;
   if (source._is_zerotensor()) {  // has no memory to copy
     at::_ops::zero_::call(const_cast<at::Tensor&>(destination));
@@ -229,7 +240,7 @@ void copy_packed(const at::Tensor& source, const at::Tensor& destination) {
 /// ATen's rules for tensors of which one or both are quantized, on the calling thread.
 at::Tensor copy_quantized(const at::Tensor& source, const at::Tensor& destination, bool) {
   const auto wait = [](c10::Device device) {
-    if (backend::is_openreg(device)) wait_for_device(device);
+    if (backend::is_openreg(device)) wait_for_device(device, "aten::copy_ of quantized tensors");
   };
   wait(source.device());
   if (destination.device() != source.device()) wait(destination.device());

@@ -17,7 +17,7 @@ namespace {
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   expect_memory(self);
-  wait_for_device(self.device());
+  wait_for_device(self.device(), "aten::_local_scalar_dense");
   const tracing::HostCommand traced(backend::current_stream(self.device().index()),
                                     "aten::_local_scalar_dense",
                                     {.kind = CommandSummary::Kind::kCopy,

@@ -171,7 +171,7 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
                         torch::jit::Stack* stack) {
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
-  wait_for_device(device);
+  wait_for_device(device, cpu_op.operator_name().name.c_str());
 
   CpuAliases aliases(device);
   c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments

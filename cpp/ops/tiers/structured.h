@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "ops/launch/submit.h"
+#include "ops/tiers/kept_iterator.h"
 #include "ops/tiers/structured_call.h"
 #include "ops/tiers/structured_outputs.h"
 #include "ops/wire/same_device.h"
@@ -78,14 +79,16 @@ class MetaCall final : public Meta {
 ///   out         meta resizes the given outputs, which do not always arrive sized, on the calling
 ///               thread
 ///   in-place    the first argument is the output
-template <class Meta, class Functional, class Out,
+///
+/// `Native` is the CPU's own class, where its meta function builds an iterator; else void.
+template <class Meta, class Native, class Functional, class Out,
           typename KernelSignature<typename Out::schema>::Type* kKernel,
           class FunctionalSchema = typename Functional::schema>
 struct Structured;
 
-template <class Meta, class Functional, class Out,
+template <class Meta, class Native, class Functional, class Out,
           typename KernelSignature<typename Out::schema>::Type* kKernel, class R, class... A>
-struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
+struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
   static constexpr std::size_t kInputs = sizeof...(A);
   static constexpr std::size_t kOutputs = output_count<R>();
   using Call = MetaCall<Meta, kOutputs>;
@@ -113,8 +116,17 @@ struct Structured<Meta, Functional, Out, kKernel, R(A...)> {
   static void run(const OpKernel&, ArgumentReader& reader) {
     KernelCall<typename Out::schema>::run(reader, kKernel);
   }
-  static inline const OpKernel kernel_{operator_name(Functional::name, Functional::overload_name),
-                                       &run};
+  static std::unique_ptr<PreparedCommand> prepare(const Kernel& kernel,
+                                                  std::span<const std::byte> command) {
+    const auto& op_kernel = static_cast<const OpKernel&>(kernel);
+    if constexpr (std::is_void_v<Native>) {
+      return std::make_unique<PreparedOp>(op_kernel, command);
+    } else {
+      return std::make_unique<PreparedIteration<Native, kOutputs, A...>>(op_kernel, command);
+    }
+  }
+  static inline const OpKernel kernel_{
+      operator_name(Functional::name, Functional::overload_name), &run, {.prepare = &prepare}};
 
   static void call(Form form, Outputs& outputs, A... args) {
     StructuredCall tensors(kTakesNumbers);

@@ -58,10 +58,12 @@ CommandTensors make_tensors(const CommandView& command) {
 
 ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
   const CommandView view(command);
-  next_ = view.values();
+  rewind();
   end_ = view.payload();
   made_ = make_tensors(view);
 }
+
+void ArgumentReader::rewind() noexcept { next_ = CommandView(command_).values(); }
 
 ArgumentReader::~ArgumentReader() = default;
 

@@ -32,6 +32,9 @@ class ArgumentReader {
   /// the reader.
   at::Tensor& tensor();
 
+  /// The next argument is the first one again.
+  void rewind() noexcept;
+
   /// After the kernel: an output that it left conjugated or negated by a bit is resolved, since the
   /// device tensor does not get the bit. Throws if it gave an output another shape.
   void settle_outputs();

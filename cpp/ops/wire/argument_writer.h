@@ -109,6 +109,7 @@ class ArgumentWriter {
   /// reported.
   void drop_warnings() noexcept;
 
+  const char* op() const noexcept { return op_; }
   c10::Device device() const noexcept { return device_; }
   /// The sizes of the tensors written so far, each once.
   std::size_t tensor_count() const noexcept { return tensors_.size(); }

@@ -16,6 +16,7 @@ namespace openreg::ops {
 namespace {
 
 constexpr std::size_t kLargestElement = 16;
+constexpr std::size_t kMostBeyond = std::size_t{64} << 10;  // bytes; enough for small sizes
 
 // Of the CPU's memory and of the device's: kernels load vectors from it by instructions that need
 // it.
@@ -63,7 +64,9 @@ void StandIn::shrink() {
 }
 
 // As much as the tensors reach. The storages say so too: a kernel that gives what it writes another
-// shape goes no farther, and one that reaches for more is refused.
+// shape goes no farther, and one that reaches for more is refused. Where the call's storage has
+// more than the tensor reaches, the kernel may need it: a loss computes its mean in the memory of
+// the result, which was made as large as what it is the mean of.
 void StandIn::give_memory() {
   const CommandView view(command_);
   std::vector<bool> written(view.header().storages);
@@ -91,7 +94,9 @@ void StandIn::give_memory() {
     auto& storage = own(view.storage(tensor));
     if (storage.nbytes == 0) continue;
     made_[tensor.storage] = true;
-    const auto bytes = reach[tensor.storage];
+    const auto bytes =
+        std::max(reach[tensor.storage],
+                 written[tensor.storage] ? std::min<std::size_t>(storage.nbytes, kMostBeyond) : 0);
     storage.nbytes = bytes;
     // Not aligned_alloc: pages that calloc() takes from the system are zero already.
     auto* memory = std::calloc(std::max(bytes, kLargestElement) + kAlignment - 1, 1);

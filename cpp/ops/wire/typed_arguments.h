@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "backend/generator.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/argument_writer.h"
 
@@ -75,6 +76,17 @@ struct Argument<at::Scalar> {
   }
   static const at::Scalar& pass(Held& held) { return held; }
   static const at::Scalar& meta(const at::Scalar& value) { return value; }
+};
+
+/// A random kernel's seed and offset; what a captured command gets differs from run to run.
+template <>
+struct Argument<backend::PhiloxState> {
+  using Held = backend::PhiloxState;
+  static void write(ArgumentWriter& writer, Held value) { writer.carry(value); }
+  static Held read(ArgumentReader& reader) {
+    return backend::philox_of_command(reader.value<Held>());
+  }
+  static Held pass(Held& held) { return held; }
 };
 
 template <>

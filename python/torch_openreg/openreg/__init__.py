@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import amp, host_memory, legacy, machine, memory, nvtx, profiler, random, statistics, streams
+from . import amp, graphs, host_memory, legacy, machine, memory, nvtx, profiler, random, statistics, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .device import (
     _exchange_device as _exchange_device,
@@ -35,6 +35,7 @@ from .device import (
     set_device,
     synchronize,
 )
+from .graphs import CUDAGraph, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables
 from .host_memory import (
     host_memory_stats,
     host_memory_stats_as_nested_dict,
@@ -104,6 +105,7 @@ from .streams import (
 
 __all__ = [
     "AcceleratorError",
+    "CUDAGraph",
     "Event",
     "ExternalStream",
     "MemPool",
@@ -137,6 +139,9 @@ __all__ = [
     "get_rng_state_all",
     "get_stream_from_external",
     "get_sync_debug_mode",
+    "graph",
+    "graph_pool_handle",
+    "graphs",
     "host_memory",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
@@ -145,12 +150,14 @@ __all__ = [
     "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "is_tf32_supported",
     "launch_stats",
     "legacy",
     "list_gpu_processes",
     "machine",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",

@@ -78,3 +78,11 @@ def check_type(what: str, value: object, kinds: type | tuple[type, ...], expecte
     """TypeError if `value` is none of `kinds`."""
     if not isinstance(value, kinds):
         raise TypeError(f"openreg: {what} is of a wrong type (got {value!r}, expected {expected})")
+
+
+def pool_id(pool: object) -> tuple[int, int]:
+    """The id of a memory pool; else TypeError."""
+    match pool:
+        case int(first), int(second) if 0 <= first < 2**64 and 0 <= second < 2**64:
+            return first, second
+    raise TypeError(f"openreg: this is not the id of a pool (got {pool!r}, expected the `id` of a MemPool)")

@@ -11,7 +11,7 @@ from torch._utils import _augment_memory_snapshot_stack_traces
 from torch.cuda._memory_viz import memory as _memory_flamegraph, segments as _segments_flamegraph
 
 from .. import _C
-from .arguments import DeviceLike, check_integer, check_type, device_index
+from .arguments import DeviceLike, check_integer, check_type, device_index, pool_id
 from .device import _lazy_init
 
 _CONTEXTS = {None: 0, "state": 1, "alloc": 2, "all": 3}  # c10::CachingDeviceAllocator::RecordContext
@@ -24,18 +24,11 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
         mempool_id: only those of this pool (`MemPool.id`); (0, 0) and None: of all.
         include_traces: taken for the sake of code written for CUDA; segments have no history.
     """
-    pool = None if mempool_id is None else _checked_pool(mempool_id)
+    pool = None if mempool_id is None else pool_id(mempool_id)
     if pool == (0, 0):
         pool = None
     segments: list[dict[str, Any]] = _C.memory_snapshot(None, pool, False)["segments"]
     return segments
-
-
-def _checked_pool(pool: object) -> tuple[int, int]:
-    match pool:
-        case int(first), int(second) if 0 <= first < 2**64 and 0 <= second < 2**64:
-            return first, second
-    raise TypeError(f"openreg: this is not the id of a pool (got {pool!r}, expected the `id` of a MemPool)")
 
 
 def _record_memory_history(

@@ -86,7 +86,8 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
     Args:
         enable_timing: whether `elapsed_time` may be asked (milliseconds).
-        blocking, external: taken for the sake of code written for CUDA; `external` concerns the capture of graphs.
+        blocking, external: taken for the sake of code written for CUDA. The host cannot ask about an event that was
+            recorded while a graph was captured, an external one neither: it raises.
         interprocess: not supported, since PyTorch lets no event but CUDA's go to another process.
         device: default the current device.
 

@@ -16,6 +16,7 @@
 
 #include "backend/device.h"
 #include "backend/stream.h"
+#include "runtime/capture.h"
 #include "runtime/event.h"
 #include "support.h"
 
@@ -223,8 +224,14 @@ TEST_F(GuardTest, AskingWhetherWorkIsDoneRaisesWhatFailed) {
   guard.synchronizeDevice(1);
 }
 
-TEST_F(GuardTest, NoStreamCaptures) {
-  EXPECT_FALSE(guard.isStreamCapturing(guard.getStream(device(0))));
+TEST_F(GuardTest, AStreamThatIsCapturedSaysSo) {
+  const auto stream = guard.getNewStream(device(0));
+  EXPECT_FALSE(guard.isStreamCapturing(stream));
+  begin_capture(to_runtime(stream), CaptureMode::kGlobal);
+  EXPECT_TRUE(guard.isStreamCapturing(stream));
+  EXPECT_FALSE(guard.isStreamCapturing(guard.getDefaultStream(device(0))));
+  end_capture(to_runtime(stream));
+  EXPECT_FALSE(guard.isStreamCapturing(stream));
 }
 
 TEST_F(GuardTest, WarningsOfAnEngineReachTheHostThatWaits) {

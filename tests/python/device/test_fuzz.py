@@ -19,6 +19,16 @@ def test_random_programs_equal_the_cpu(threads):
     fuzz("--programs", "120", "--threads", threads, timeout=250)
 
 
+def test_random_programs_in_graphs_equal_the_cpu():
+    fuzz("--graphs", "--programs", "60", timeout=250)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_many_random_programs_in_graphs_equal_the_cpu():
+    fuzz("--graphs", "--seconds", "120", "--seed", "1000000", timeout=800)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("threads", ["1", "3", "8"])

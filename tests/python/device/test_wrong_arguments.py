@@ -95,8 +95,26 @@ def state(size: int = 16, dtype: torch.dtype = torch.uint8, **options: Any) -> t
     return torch.zeros(size, dtype=dtype, **options)
 
 
+def captured(**options: Any) -> torch.openreg.CUDAGraph:
+    graph = options.setdefault("cuda_graph", openreg.CUDAGraph())
+    with openreg.graph(**options):
+        torch.ones(2, device="openreg")
+    return graph
+
+
+def dumped(path: Any) -> None:
+    graph = captured()
+    graph.enable_debug_mode()
+    graph.debug_dump(path)
+
+
+def graphed(callables: Any, *sample_args: Any, **options: Any) -> None:
+    openreg.make_graphed_callables(callables, *(sample_args or [()]), **options)
+
+
 NOT_INTEGERS = [None, 1.5, "x", True, []]
 NOT_STREAMS = [1, 1.5, "x", torch.device("openreg")]
+NOT_POOLS = [1, 1.5, "x", "xy", (1,), (1, 2, 3), ("a", 1), (-1, 0), (2**64, 0), (1.5, 2)]
 NO_SUCH_STREAM = (RuntimeError, r"no such stream \(got 12345, expected the id of a stream")
 
 # Other arguments: calls, the values given to each, the exception, a pattern that its text has.
@@ -224,6 +242,42 @@ ROWS: dict[str, list[Row]] = {
         (openreg.caching_allocator_delete, [1, 4096], RuntimeError, "no block that is in use begins at this address"),
     ],
     "change_current_allocator": [(openreg.change_current_allocator, [None, 1], RuntimeError, "cannot be replaced")],
+    "CUDAGraph": [(openreg.CUDAGraph, [None, 1, "x"], TypeError, "keep_graph is of a wrong type")],
+    "CUDAGraph.capture_begin": [
+        (lambda v: openreg.CUDAGraph().capture_begin(v), NOT_POOLS, TypeError, "not the id of a pool"),
+        (lambda v: openreg.CUDAGraph().capture_begin(None, v), [None, 1, b"global"], TypeError, "capture_error_mode"),
+        (lambda v: openreg.CUDAGraph().capture_begin(None, v), ["", "x"], RuntimeError, "unknown capture_error_mode"),
+        (lambda v: openreg.CUDAGraph().capture_begin(None, "relaxed", v), [True], RuntimeError, "DEBUG_MEMORY=1"),
+    ],
+    "CUDAGraph.debug_dump": [
+        (dumped, [None, 1, 1.5], TypeError, "expected str, bytes or os.PathLike"),
+        (dumped, ["/nowhere/graph.dot"], RuntimeError, "could not be written .*/nowhere/graph.dot"),
+    ],
+    "CUDAGraph.register_generator_state": [
+        (lambda v: openreg.CUDAGraph().register_generator_state(v), [None, 1, "x"], TypeError, "a torch.Generator"),
+        (
+            lambda v: openreg.CUDAGraph().register_generator_state(v),
+            [torch.Generator()],
+            RuntimeError,
+            "of another kind of device .*got cpu",
+        ),
+    ],
+    "graph": [
+        (openreg.graph, [None, 1, "x", openreg.Stream, torch.accelerator.Graph], TypeError, "the graph is of a wrong"),
+        (lambda v: captured(pool=v), NOT_POOLS, TypeError, "not the id of a pool"),
+        (lambda v: captured(stream=v), [1, "x"], TypeError, "the stream is of a wrong type"),
+        (lambda v: captured(stream=v()), [openreg.default_stream], RuntimeError, "on a non-default stream"),
+        (lambda v: captured(capture_error_mode=v), [None, 1], TypeError, "capture_error_mode"),
+        (lambda v: captured(enable_annotations=v), [True], RuntimeError, "annotations"),
+    ],
+    "make_graphed_callables": [
+        (graphed, [None, 1, "x"], TypeError, "takes a tuple of tensors for each callable"),
+        (lambda v: graphed(torch.exp, v), [None, 1, "x", [torch.ones(2)], torch.ones(2)], TypeError, "sample_args"),
+        (lambda v: graphed((torch.exp, torch.sin), v), [((),), (1, 2), ((), (), ())], TypeError, "for each callable"),
+        (lambda v: graphed(torch.exp, (v,)), [None, 1, "x", [1]], TypeError, "tensors only"),
+        (lambda v: graphed(torch.exp, num_warmup_iters=v), NOT_INTEGERS, TypeError, "num_warmup_iters"),
+        (lambda v: graphed(torch.exp, pool=v), NOT_POOLS, TypeError, "not the id of a pool"),
+    ],
     "MemPool": [(openreg.MemPool, [1.5, "x", 0], RuntimeError, "a pool's allocator cannot be chosen")],
     "use_mem_pool": [(entered(openreg.use_mem_pool), [None, 1, (0, 1)], TypeError, "expected a torch.openreg.MemPool")],
     "memory_snapshot": [

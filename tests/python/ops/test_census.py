@@ -48,7 +48,15 @@ def test_one_entry_in_four_equals_cpu(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(900)
+def test_one_entry_in_sixteen_gives_the_same_bits_in_a_graph(tmp_path):
+    results = census(tmp_path, "--slice", "--check", "graphs")
+    assert equal(results)["graphs"] >= 30
+    assert sum(result["samples"] for result in results) >= 100
+
+
+@pytest.mark.full
+@pytest.mark.timeout(4800)
 def test_every_entry_with_every_dtype_equals_cpu(tmp_path):
     results = census(tmp_path)
     counts = equal(results)

@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from torch.testing import assert_close
+from waits import no_waits
 
 DTYPES = [
     torch.float32,
@@ -67,6 +68,20 @@ def test_strided_and_broadcast_copies(numel):
     row = torch.randn(numel // 3, dtype=torch.float64)
     x.copy_(row)
     assert torch.equal(x.cpu(), row.float().expand(3, -1))
+
+
+def test_a_copy_to_its_own_elements_does_nothing_and_does_not_wait():
+    x = torch.arange(6.0, device="openreg").view(3, 2)
+    with no_waits():
+        x.copy_(x.view(3, 2))
+        x[:, :1].copy_(x[:, :1])
+    assert x.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+
+
+def test_a_conjugated_view_is_not_the_same_elements():
+    x = torch.tensor([1 + 2j, 3 - 1j], device="openreg")
+    x.copy_(x.conj())
+    assert x.tolist() == [1 - 2j, 3 + 1j]
 
 
 def test_copy_that_does_not_fit_has_the_sentence_of_the_cpu():

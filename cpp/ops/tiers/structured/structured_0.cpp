@@ -76,9 +76,11 @@
 #include <ATen/ops/_upsample_nearest_exact3d_ops.h>
 #include <ATen/ops/acos_cpu_dispatch.h>
 #include <ATen/ops/acos_meta.h>
+#include <ATen/ops/acos_native.h>
 #include <ATen/ops/acos_ops.h>
 #include <ATen/ops/acosh_cpu_dispatch.h>
 #include <ATen/ops/acosh_meta.h>
+#include <ATen/ops/acosh_native.h>
 #include <ATen/ops/acosh_ops.h>
 #include <ATen/ops/adaptive_max_pool2d_backward_cpu_dispatch.h>
 #include <ATen/ops/adaptive_max_pool2d_backward_meta.h>
@@ -94,12 +96,15 @@
 #include <ATen/ops/adaptive_max_pool3d_ops.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/add_meta.h>
+#include <ATen/ops/add_native.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addcdiv_cpu_dispatch.h>
 #include <ATen/ops/addcdiv_meta.h>
+#include <ATen/ops/addcdiv_native.h>
 #include <ATen/ops/addcdiv_ops.h>
 #include <ATen/ops/addcmul_cpu_dispatch.h>
 #include <ATen/ops/addcmul_meta.h>
+#include <ATen/ops/addcmul_native.h>
 #include <ATen/ops/addcmul_ops.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/addmm_meta.h>
@@ -129,7 +134,12 @@
 namespace openreg::ops {
 
 #define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, at::_ops::FUNCTIONAL, at::_ops::OUT, &at::cpu::KERNEL>, \
+  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \
+             &at::cpu::KERNEL>, \
+      at::_ops::FUNCTIONAL, at::_ops::OUT
+#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
+  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \
+             at::_ops::OUT, &at::cpu::KERNEL>, \
       at::_ops::FUNCTIONAL, at::_ops::OUT
 
 OPENREG_LIBRARY_IMPL(aten, m) {
@@ -157,15 +167,15 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(_upsample_nearest_exact2d_backward, _upsample_nearest_exact2d_backward, _upsample_nearest_exact2d_backward_grad_input, _upsample_nearest_exact2d_backward_outf)>(m);
   register_structured<STRUCTURED(_upsample_nearest_exact3d, _upsample_nearest_exact3d, _upsample_nearest_exact3d_out, _upsample_nearest_exact3d_outf)>(m);
   register_structured<STRUCTURED(_upsample_nearest_exact3d_backward, _upsample_nearest_exact3d_backward, _upsample_nearest_exact3d_backward_grad_input, _upsample_nearest_exact3d_backward_outf)>(m);
-  register_structured<STRUCTURED(acos, acos, acos_out, acos_outf), at::_ops::acos_>(m);
-  register_structured<STRUCTURED(acosh, acosh, acosh_out, acosh_outf), at::_ops::acosh_>(m);
+  register_structured<ITERATED(acos, acos_out, acos, acos_out, acos_outf), at::_ops::acos_>(m);
+  register_structured<ITERATED(acosh, acosh_out, acosh, acosh_out, acosh_outf), at::_ops::acosh_>(m);
   register_structured<STRUCTURED(adaptive_max_pool2d, adaptive_max_pool2d, adaptive_max_pool2d_out, adaptive_max_pool2d_outf)>(m);
   register_structured<STRUCTURED(adaptive_max_pool2d_backward, adaptive_max_pool2d_backward, adaptive_max_pool2d_backward_grad_input, adaptive_max_pool2d_backward_outf)>(m);
   register_structured<STRUCTURED(adaptive_max_pool3d, adaptive_max_pool3d, adaptive_max_pool3d_out, adaptive_max_pool3d_outf)>(m);
   register_structured<STRUCTURED(adaptive_max_pool3d_backward, adaptive_max_pool3d_backward, adaptive_max_pool3d_backward_grad_input, adaptive_max_pool3d_backward_outf)>(m);
-  register_structured<STRUCTURED(add_Tensor, add_Tensor, add_out, add_outf), at::_ops::add__Tensor>(m);
-  register_structured<STRUCTURED(addcdiv, addcdiv, addcdiv_out, addcdiv_outf), at::_ops::addcdiv_>(m);
-  register_structured<STRUCTURED(addcmul, addcmul, addcmul_out, addcmul_outf), at::_ops::addcmul_>(m);
+  register_structured<ITERATED(add_Tensor, ufunc_add_CPU, add_Tensor, add_out, add_outf), at::_ops::add__Tensor>(m);
+  register_structured<ITERATED(addcdiv, addcdiv_out, addcdiv, addcdiv_out, addcdiv_outf), at::_ops::addcdiv_>(m);
+  register_structured<ITERATED(addcmul, addcmul_out, addcmul, addcmul_out, addcmul_outf), at::_ops::addcmul_>(m);
   register_structured<STRUCTURED(addmm, addmm, addmm_out, addmm_outf), at::_ops::addmm_>(m);
   register_structured<STRUCTURED(addmv, addmv, addmv_out, addmv_outf), at::_ops::addmv_>(m);
   register_structured<STRUCTURED(all, all, all_all_out, all_outf)>(m);
@@ -181,5 +191,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
 }
 
 #undef STRUCTURED
+#undef ITERATED
 
 }  // namespace openreg::ops

@@ -72,7 +72,7 @@ TEST(StandIn, ViewsOfOneStorageStayIt) {
 }
 
 TEST(StandIn, StoragesEndWhereTheMemoryMadeForThemEnds) {
-  const auto tensor = empty_on(kDevice, {4, 4}, at::kFloat);
+  const auto tensor = empty_on(kDevice, {256, 256}, at::kFloat);
   ArgumentWriter writer("aten::add", kDevice);
   writer.tensor(tensor.select(0, 1), Access::kWrite);
   const auto command = writer.finish();
@@ -82,8 +82,18 @@ TEST(StandIn, StoragesEndWhereTheMemoryMadeForThemEnds) {
     auto& row = reader.tensor();
     EXPECT_EQ(row.storage().nbytes(), zeros.bytes());
     EXPECT_LT(row.storage().nbytes(), tensor.storage().nbytes());
-    EXPECT_THROW(row.resize_({4, 4}), c10::Error);
+    EXPECT_THROW(row.resize_({256, 256}), c10::Error);
   }
+}
+
+TEST(StandIn, WhatIsWrittenHasTheMemoryBehindItThatTheCallHas) {
+  const auto result = empty_on(kDevice, {4, 4}, at::kFloat);
+  result.resize_({});
+  ArgumentWriter writer("aten::mse_loss", kDevice);
+  writer.tensor(result, Access::kWrite);
+  const StandIn shrunk(writer.finish(), StandIn::Kind::kShrunk, Elements::kZeros);
+  ArgumentReader reader(shrunk.command());
+  EXPECT_EQ(reader.tensor().storage().nbytes(), result.storage().nbytes());
 }
 
 TEST(StandIn, ShrunkenOnesNeedLittleMemory) {

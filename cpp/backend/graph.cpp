@@ -1,0 +1,259 @@
+#include "backend/graph.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "backend/device.h"
+#include "backend/exception.h"
+#include "backend/host_allocator.h"
+#include "backend/stream.h"
+#include "memory/debugger.h"
+#include "memory/device_heap.h"
+#include "runtime/address_space.h"
+#include "runtime/process.h"
+#include "runtime/settings.h"
+
+namespace openreg::backend {
+
+namespace {
+
+CaptureMode mode_of(at::GraphCaptureMode mode) {
+  switch (mode) {
+    case at::GraphCaptureMode::ThreadLocal:
+      return CaptureMode::kThreadLocal;
+    case at::GraphCaptureMode::Relaxed:
+      return CaptureMode::kRelaxed;
+    case at::GraphCaptureMode::Default:
+    case at::GraphCaptureMode::Global:
+      break;
+  }
+  return CaptureMode::kGlobal;
+}
+
+template <class F>
+void for_each_heap(F&& f) {
+  for (int device = 0; device < AddressSpace::get().devices(); ++device)
+    memory::device_heap(device).locked(std::forward<F>(f));
+}
+
+}  // namespace
+
+/// The graph's share in a pool of memory of all devices and of the host: its memory stays where it
+/// is, and serves no others, until the last graph with the pool is gone.
+class CapturableGraph::PoolUse {
+ public:
+  explicit PoolUse(c10::MempoolId_t pool) : id_(pool) {
+    for_each_heap([&](memory::Heap& heap) { heap.add_use(id_); });
+  }
+  ~PoolUse() {
+    end_routes();
+    if (in_bad_fork() || is_shut_down()) return;
+    for_each_heap([&](memory::Heap& heap) { heap.remove_use(id_); });
+    if (has_host_pool_) host_allocator().release_pool(id_);
+  }
+  PoolUse(const PoolUse&) = delete;
+  PoolUse& operator=(const PoolUse&) = delete;
+
+  c10::MempoolId_t id() const noexcept { return id_; }
+
+  /// Memory for captured streams comes from the pool.
+  void begin_routes(CaptureId capture) {
+    host_allocator().begin_allocate_to_pool(
+        id_, [capture](c10::Stream stream) { return capture_of(to_runtime(stream)) == capture; });
+    has_host_pool_ = routes_host_ = true;
+    for_each_heap([&](memory::Heap& heap) {
+      routes_.push_back(heap.add_route(
+          id_, [capture](const openreg::Stream& stream) { return capture_of(stream) == capture; }));
+    });
+  }
+  void end_routes() noexcept {
+    if (in_bad_fork() || !routes_host_) return;
+    routes_host_ = false;
+    host_allocator().end_allocate_to_pool(id_);
+    auto route = routes_.begin();
+    for_each_heap([&](memory::Heap& heap) { heap.remove_route(*route++); });
+    routes_.clear();
+  }
+
+ private:
+  const c10::MempoolId_t id_;
+  std::vector<int> routes_;  // by device
+  bool routes_host_ = false;
+  bool has_host_pool_ = false;
+};
+
+CapturableGraph::CapturableGraph(const at::GraphImplArgs& args) : keeps_graph_(args.keep_graph) {}
+
+CapturableGraph::~CapturableGraph() {
+  // A capture that is under way goes with the graph; the stream is usable afterwards.
+  if (!in_bad_fork() && !is_shut_down()) {
+    try {
+      drop_capture();
+    } catch (const Error&) {  // it belongs to another thread
+    }
+  }
+  forget();
+}
+
+void CapturableGraph::drop_capture() {
+  if (state_ != State::kCapturing) return;
+  try {
+    static_cast<void>(end_capture(*stream_));
+  } catch (const CaptureError&) {
+    if (capture_of(*stream_) == capture_) throw;  // it goes on
+  }
+}
+
+void CapturableGraph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode capture_mode) {
+  TORCH_CHECK(state_ == State::kEmpty,
+              "openreg: this graph instance already owns a captured graph; to capture a new graph, "
+              "create a new instance, or call reset() before");
+  translate_errors([&] {
+    auto& stream = current_stream();
+    TORCH_CHECK(
+        stream.id() != 0,
+        "openreg: graphs must be captured on a non-default stream (got the default stream of "
+        "openreg:",
+        stream.device(),
+        "); use torch.openreg.graph(), or make another stream current. It may "
+        "be replayed on the default stream");
+    register_generator_state(default_generator(static_cast<c10::DeviceIndex>(stream.device())));
+    if (pool == c10::MempoolId_t{0, 0}) pool = memory::new_pool_id(/*of_graph=*/true);
+    auto use = std::make_unique<PoolUse>(pool);
+    stream_ = &stream;
+    capture_ = begin_capture(stream, mode_of(capture_mode));
+    state_ = State::kCapturing;
+    pool_ = std::move(use);
+    try {
+      pool_->begin_routes(capture_);
+      for (const auto& generator : generators_) generator->begin_capture(capture_);
+    } catch (...) {
+      reset();
+      throw;
+    }
+  });
+}
+
+void CapturableGraph::capture_end() {
+  TORCH_CHECK(state_ == State::kCapturing,
+              "openreg: capture_end() without a capture; call capture_begin() before");
+  translate_errors([&] {
+    TORCH_CHECK(&current_stream(static_cast<c10::DeviceIndex>(stream_->device())) == stream_,
+                "openreg: capture must end on the same stream it began on (got another current "
+                "stream, expected stream ",
+                stream_->id(), " of openreg:", stream_->device(), ")");
+    try {
+      graph_ = end_capture(*stream_);
+    } catch (const CaptureError&) {
+      if (capture_of(*stream_) == capture_) throw;  // it goes on
+      forget();
+      throw;
+    }
+    state_ = State::kCaptured;
+    for (const auto& generator : generators_) generator->end_capture();
+    pool_->end_routes();
+    if (graph_.nodes.empty()) {
+      TORCH_WARN(
+          "openreg: the captured graph is empty. This usually means that the work was launched on "
+          "another stream or device than the captured one");
+    }
+    if (!keeps_graph_) instantiate();
+  });
+}
+
+void CapturableGraph::expect_captured(const char* what) const {
+  TORCH_CHECK(
+      state_ == State::kCaptured, "openreg: ", what,
+      " without a preceding successful capture; call capture_begin() and capture_end() before");
+}
+
+void CapturableGraph::instantiate() {
+  expect_captured("instantiate()");
+  TORCH_CHECK(
+      keeps_graph_ || exec_ == nullptr,
+      "openreg: instantiate() was called by capture_end(); to call it yourself, make the graph "
+      "with keep_graph=True");
+  translate_errors([&] {
+    auto cells = std::make_shared<std::vector<std::shared_ptr<CapturedGenerator>>>(generators_);
+    exec_ = keeps_graph_ ? GraphExec::make(graph_, std::move(cells))
+                         : GraphExec::make(std::exchange(graph_, {}), std::move(cells));
+  });
+}
+
+void CapturableGraph::replay() {
+  expect_captured("replay()");
+  if (exec_ == nullptr) instantiate();
+  translate_errors([&] {
+    auto& stream = current_stream(static_cast<c10::DeviceIndex>(stream_->device()));
+    if (auto* const debugger = memory::Debugger::get()) debugger->check_graph(capture_);
+    if (capture_of(stream) != 0) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          std::ranges::all_of(generators_, [](const auto& each) { return each->is_unused(); }),
+          "openreg: a graph with random numbers cannot be captured as a part of another; capture "
+          "its operators");
+      return capture_graph(stream, exec_->graph());
+    }
+    std::vector<GraphCell> cells;
+    for (const auto& generator : generators_) {
+      if (!generator->is_unused()) cells.push_back(generator->take());
+    }
+    exec_->launch(stream, std::move(cells));
+    if (settings().launch_blocking) stream.synchronize();
+  });
+}
+
+void CapturableGraph::reset() {
+  translate_errors([&] { drop_capture(); });
+  forget();
+}
+
+void CapturableGraph::forget() noexcept {
+  generators_.clear();  // they leave the capture, if it is under way
+  exec_.reset();
+  graph_ = {};
+  pool_.reset();
+  if (auto* const debugger = memory::Debugger::get()) debugger->forget_graph(capture_);
+  capture_ = 0;
+  state_ = State::kEmpty;
+}
+
+c10::MempoolId_t CapturableGraph::pool() const {
+  TORCH_CHECK(
+      pool_ != nullptr,
+      "openreg: the graph has no memory pool before its capture; call capture_begin() before");
+  return pool_->id();
+}
+
+void CapturableGraph::debug_dump(const std::string& path) {
+  expect_captured("debug_dump()");
+  if (!debugs_) {
+    TORCH_WARN("openreg: debug_dump() writes nothing unless enable_debug_mode() was called before");
+    return;
+  }
+  std::ofstream file(path);
+  write_dot(exec_ != nullptr ? exec_->graph() : graph_, file);
+  file.close();
+  TORCH_CHECK(file.good(), "openreg: the graph could not be written (got the path \"", path, "\")");
+}
+
+void CapturableGraph::register_generator_state(const at::Generator& generator) {
+  TORCH_CHECK(state_ == State::kEmpty,
+              "openreg: register_generator_state() has to be called before the capture");
+  const bool known =
+      std::ranges::any_of(generators_, [&](const auto& each) { return each->is_of(generator); });
+  if (!known) generators_.push_back(std::make_shared<CapturedGenerator>(generator));
+}
+
+}  // namespace openreg::backend
+
+namespace at {
+
+using openreg::backend::CapturableGraph;
+// By the name that the device has (c10::DeviceTypeName), in capitals.
+REGISTER_GRAPH_IMPL(OPENREG, CapturableGraph);
+
+}  // namespace at

@@ -1,0 +1,176 @@
+"""The capture of graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from types import TracebackType
+
+import torch
+
+from .. import _C
+from .arguments import check_type, pool_id
+from .device import _lazy_init, synchronize
+from .memory import empty_cache
+from .streams import Stream, StreamContext
+
+Pool = tuple[int, int]
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether the current stream is captured. Does not initialise the device."""
+    return _C.is_current_stream_capturing()
+
+
+def graph_pool_handle() -> Pool:
+    """The id of a new memory pool, for graphs that are to share one.
+
+    Graphs may share a pool if they are replayed in the order in which they were captured, and no two at a time: what
+    one leaves in memory, the next one writes over.
+    """
+    return _C.graph_pool_handle()
+
+
+class CUDAGraph(_C.Graph):
+    """A captured graph. It has the name of `torch.cuda`'s class; `torch.accelerator.Graph` makes the same graphs.
+
+    Capture with `graph`, or with `capture_begin` and `capture_end` on a stream other than the default one.
+
+    Args:
+        keep_graph: whether the captured graph is kept: then `instantiate` makes it ready to run, again and again, or
+            the first `replay` does. Else `capture_end` does.
+    """
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        _lazy_init()
+        check_type("keep_graph", keep_graph, bool, "a bool")
+        super().__init__(keep_graph)
+
+    def capture_begin(
+        self, pool: Pool | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
+    ) -> None:
+        """Captures the current stream from now on: its work does not run, it becomes the graph's.
+
+        Args:
+            pool: whose memory the captured work gets: `graph_pool_handle`, another graph's `pool`, or a `MemPool`'s
+                id; default one of the graph's own.
+            capture_error_mode: which calls spoil the capture because they wait for the device, or ask about it:
+                those of any thread ("global"), of this one ("thread_local"), or only calls that concern captured
+                streams and events ("relaxed").
+            check_input_liveness: whether a replay checks that the tensors which it reads have not been freed. That is
+                checked with ``TORCH_OPENREG_DEBUG_MEMORY=1``, and only then.
+
+        Raises:
+            RuntimeError: the current stream is the default one or captured already, the graph has a capture already,
+                `capture_error_mode` is unknown, or the liveness of inputs cannot be checked.
+        """
+        if check_input_liveness and not _C.debugs_memory():
+            raise RuntimeError(
+                "openreg: check_input_liveness needs TORCH_OPENREG_DEBUG_MEMORY=1 in the environment, which checks it "
+                "in each replay"
+            )
+        check_type("capture_error_mode", capture_error_mode, str, "a str")
+        super().capture_begin(None if pool is None else pool_id(pool), capture_error_mode)
+
+    def capture_end(self) -> None:
+        """Ends the capture. Its stream runs what it gets from now on.
+
+        Raises:
+            RuntimeError: the capture was disturbed, by an operator that waits for the device for example, or a stream
+                that took part was not joined. The graph is empty then, and may capture again.
+        """
+        super().capture_end()
+
+    def instantiate(self) -> None:
+        """Makes a graph that is kept (`keep_graph`) ready to run."""
+        super().instantiate()
+
+    def replay(self) -> None:
+        """Queues a run of the graph on the current stream of its device. Runs of one graph come one after the other."""
+        super().replay()
+
+    def reset(self) -> None:
+        """Lets go of the graph and its memory; replays that are queued still run."""
+        super().reset()
+
+    def pool(self) -> Pool:
+        """The id of the pool that the graph's memory comes from, which others may share."""
+        return super().pool()
+
+    def enable_debug_mode(self) -> None:
+        """Without it `debug_dump` does nothing."""
+        super().enable_debug_mode()
+
+    def debug_dump(self, debug_path: str | os.PathLike[str]) -> None:
+        """Writes the graph to a file in DOT, the language of Graphviz: a box for each kernel, edges for their order."""
+        super().debug_dump(os.fsdecode(debug_path))
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Lets captured operators draw from `generator`; the device's default generator needs no word.
+
+        Each replay draws the numbers that the operators would draw if they were called then.
+
+        Raises:
+            RuntimeError: the capture has begun, or the generator is of another kind of device.
+        """
+        check_type("the generator", generator, torch.Generator, "a torch.Generator")
+        super().register_generator_state(generator)
+
+
+class graph:
+    """Context manager: what is launched inside becomes `cuda_graph`, and does not run. As `torch.cuda.graph`.
+
+    Args:
+        cuda_graph: the graph that is to get it.
+        pool: as in `CUDAGraph.capture_begin`.
+        stream: the stream to capture, which is current inside; default one for all captures of the process.
+        capture_error_mode: as in `CUDAGraph.capture_begin`.
+        enable_annotations: not supported, since it is made of CUDA's tools.
+        check_input_liveness: as in `CUDAGraph.capture_begin`.
+    """
+
+    default_capture_stream: torch.Stream | None = None
+
+    def __init__(
+        self,
+        cuda_graph: CUDAGraph,
+        pool: Pool | None = None,
+        stream: torch.Stream | None = None,
+        capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        check_input_liveness: bool = False,
+    ) -> None:
+        check_type("the graph", cuda_graph, CUDAGraph, "a torch.openreg.CUDAGraph")
+        if enable_annotations:
+            raise RuntimeError(
+                "openreg: annotations of a graph's kernels are made of CUDA's tools; use record_function"
+            )
+        if stream is None:
+            if graph.default_capture_stream is None:
+                graph.default_capture_stream = Stream()
+            stream = graph.default_capture_stream
+        self.cuda_graph = cuda_graph
+        self.capture_stream = stream
+        self._stream_context = StreamContext(stream)
+        self._pool, self._mode, self._check_input_liveness = pool, capture_error_mode, check_input_liveness
+
+    def __enter__(self) -> None:
+        synchronize()
+        empty_cache()
+        torch.accelerator.empty_host_cache()
+        self._stream_context.__enter__()
+        try:
+            self.cuda_graph.capture_begin(self._pool, self._mode, self._check_input_liveness)
+        except BaseException as error:
+            self._stream_context.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            # What went wrong inside is the reason; that the capture is spoilt only follows from it.
+            with contextlib.suppress(RuntimeError) if value is not None else contextlib.nullcontext():
+                self.cuda_graph.capture_end()
+        finally:
+            self._stream_context.__exit__(kind, value, traceback)
