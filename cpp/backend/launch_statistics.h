@@ -9,6 +9,7 @@ namespace openreg::backend {
 enum class LaunchCounter : std::size_t {
   kTyped,         ///< asynchronous launches with typed arguments: structured operators, our own
   kBoxed,         ///< asynchronous launches of boxed operators
+  kCompiled,      ///< kernels that torch.compile generated
   kSynchronous,   ///< operators that waited for the stream and ran on the calling thread
   kCpuFallbacks,  ///< of these, operators outside of aten, which have a kernel for the CPU only
   kCopies,        ///< asynchronous copies of bytes, for storages

@@ -7,14 +7,15 @@ namespace openreg::bindings {
 namespace nb = nanobind;
 
 // One function per topic. Each adds its part to the extension module `_C`.
+void init_compiled(nb::module_& m);
 void init_errors(nb::module_& m);
 void init_device(nb::module_& m);
 void init_distributed(nb::module_& m);
 void init_memory(nb::module_& m);
 void init_memory_snapshot(nb::module_& m);
 void init_random(nb::module_& m);
-void init_host_memory(nb::module_& m);
 void init_graphs(nb::module_& m);
+void init_host_memory(nb::module_& m);
 void init_ipc(nb::module_& m);
 void init_launch_sites(nb::module_& m);
 void init_statistics(nb::module_& m);

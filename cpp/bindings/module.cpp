@@ -18,4 +18,5 @@ NB_MODULE(_C, m) {
   bindings::init_statistics(m);
   bindings::init_streams(m);
   bindings::init_distributed(m);
+  bindings::init_compiled(m);
 }

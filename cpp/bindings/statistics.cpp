@@ -15,6 +15,7 @@ nb::dict launches() {
   nb::dict result;
   result["typed"] = counted(LaunchCounter::kTyped);
   result["boxed"] = counted(LaunchCounter::kBoxed);
+  result["compiled"] = counted(LaunchCounter::kCompiled);
   result["synchronous"] = counted(LaunchCounter::kSynchronous);
   result["cpu_fallbacks"] = counted(LaunchCounter::kCpuFallbacks);
   result["copies"] = counted(LaunchCounter::kCopies);

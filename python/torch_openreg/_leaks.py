@@ -36,4 +36,8 @@ def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def _forget(tensor: torch.Tensor) -> None:
     if tensor.device.type == "openreg" and tensor.layout is torch.strided and not tensor.is_nested:
-        _C.forget_block(tensor.untyped_storage().data_ptr())
+        try:
+            address = tensor.untyped_storage().data_ptr()
+        except RuntimeError:  # one of those that compilers trace with, which have no memory
+            return
+        _C.forget_block(address)

@@ -14,7 +14,7 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import _data_parallel, _distributed, _multiprocessing, _scatter_gather, openreg
+from . import _cpu_answers, _data_parallel, _distributed, _multiprocessing, _scatter_gather, openreg
 from ._post_import import when_imported
 
 NAME = "openreg"
@@ -43,6 +43,10 @@ def apply() -> None:
     when_imported("torch.distributed._symmetric_memory", _data_parallel.refuse_workspaces)
     when_imported("torch._dynamo.device_interface", _register_with_dynamo)
     when_imported("torch._dynamo.variables.ctx_manager", _register_device_context)
+    when_imported("torch._subclasses.fake_impls", _patch_fake_convolutions)
+    when_imported("torch._meta_registrations", _cpu_answers.extend_meta_functions)
+    when_imported("torch._refs", lambda _: _cpu_answers.extend(_cpu_answers.OF_FORMULAS))
+    when_imported("torch._inductor.compile_fx", _register_with_inductor)
     when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)
 
 
@@ -62,6 +66,25 @@ def _patch_dlpack_device() -> None:
         return (DLDeviceType.kDLExtDev, self.device.index)
 
     torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]
+
+
+def _refuse_to_capture_optimizers() -> None:
+    # PyTorch asks CUDA and XPU only whether a graph is captured. Unless `capturable` is set, the number of steps is
+    # counted on the host, so that a graph would take each step as if it were the one that was captured.
+    original = torch.optim.Optimizer._accelerator_graph_capture_health_check
+
+    @functools.wraps(original)
+    def check(self: torch.optim.Optimizer) -> None:
+        original(self)
+        if torch.compiler.is_compiling() or not openreg.is_current_stream_capturing():
+            return
+        if not all(group["capturable"] for group in self.param_groups):
+            raise RuntimeError(
+                f"openreg: step() of {type(self).__name__} cannot be captured without capturable=True (got False); "
+                "pass it to the optimizer"
+            )
+
+    torch.optim.Optimizer._accelerator_graph_capture_health_check = check  # type: ignore[method-assign]
 
 
 def _patch_byteswap() -> None:
@@ -124,6 +147,43 @@ def _register_device_context(_: ModuleType) -> None:
     from . import _compile
 
     _compile.register_device_context()
+
+
+def _patch_fake_convolutions(module: ModuleType) -> None:
+    # A fake convolution asks for the backend that would compute it, and lays its results out as that does. Custom
+    # devices have none and get rows; ours computes as the CPU, with channels last if an argument is so.
+    table = module.op_implementations_dict
+    aten = torch.ops.aten
+    original = table[aten.convolution.default]
+
+    @functools.wraps(original)
+    def convolution(mode: Any, op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, module.FakeTensor)]
+        device = tensors[0].fake_device
+        if device.type != NAME or any(tensor.fake_device != device for tensor in tensors):
+            return original(mode, op, *args, **kwargs)
+        _set_fake_device(tensors, torch.device("cpu"))
+        try:
+            results = original(mode, op, *args, **kwargs)
+        finally:
+            _set_fake_device(tensors, device)
+        _set_fake_device([leaf for leaf in tree_leaves(results) if leaf is not None], device)
+        return results
+
+    for op in [op for op, function in table.items() if function is original]:
+        table[op] = convolution
+
+
+def _set_fake_device(tensors: list[Any], device: torch.device) -> None:
+    for tensor in tensors:
+        tensor.fake_device = device
+
+
+def _register_with_inductor(_: ModuleType) -> None:
+    # Custom devices' modules are asked for their generators, but not for the version that the cache of programs needs.
+    from ._inductor import registration
+
+    registration.register()
 
 
 def _accept_flex_attention(module: ModuleType) -> None:

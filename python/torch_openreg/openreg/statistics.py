@@ -8,13 +8,14 @@ from .. import _C
 def launch_stats() -> dict[str, int]:
     """How operators reached the device, since the process began or the last `reset_launch_stats`.
 
-    ``typed`` and ``boxed`` launches and ``copies`` of whole storages are asynchronous; ``synchronous`` operators waited
-    for the stream and ran on the calling thread; ``cpu_fallbacks`` counts those of them that are not PyTorch's own and
-    have a kernel for the CPU only (``TORCH_OPENREG_CPU_FALLBACK=0`` refuses them, as CUDA does). ``host_waits`` counts
-    how often an operator made the host wait: the synchronous ones, ``item`` and copies to the host. ``plan_hits``
-    counts the calls that found a plan made by an earlier call of the same signature, ``plans_made`` those that had to
-    be planned. Planning may run kernels on the calling thread: ``probes`` counts them, ``probe_ns`` is their time in
-    nanoseconds, ``probe_bytes`` the memory made for their arguments, in bytes.
+    ``typed`` and ``boxed`` launches, ``compiled`` kernels of torch.compile and ``copies`` of whole storages are
+    asynchronous; ``synchronous`` operators waited for the stream and ran on the calling thread; ``cpu_fallbacks``
+    counts those of them that are not PyTorch's own and have a kernel for the CPU only (``TORCH_OPENREG_CPU_FALLBACK=0``
+    refuses them, as CUDA does). ``host_waits`` counts how often an operator made the host wait: the synchronous ones,
+    ``item`` and copies to the host. ``plan_hits`` counts the calls that found a plan made by an earlier call of the
+    same signature, ``plans_made`` those that had to be planned. Planning may run kernels on the calling thread:
+    ``probes`` counts them, ``probe_ns`` is their time in nanoseconds, ``probe_bytes`` the memory made for their
+    arguments, in bytes.
     """
     return _C.launch_stats()
 

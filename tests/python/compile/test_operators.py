@@ -72,12 +72,7 @@ def differences(op: Any, device: str) -> list[tuple[int, int, str]]:
     return found
 
 
-# PyTorch's formula knows two shapes of the statistics, which nobody needs in evaluation: the CPU's, for the CPU alone,
-# and CUDA's. The device has those of the CPU, whose kernel it runs.
-UNEQUAL_STATISTICS = {"native_batch_norm", "_native_batch_norm_legit"}
-
-
-@pytest.mark.parametrize("op", [op for op in operators(16) if op.id not in UNEQUAL_STATISTICS])
+@pytest.mark.parametrize("op", operators(16))
 def test_a_fake_result_looks_like_the_real_one(op):
     try:
         accepted = differences(op, "cpu")
@@ -118,16 +113,21 @@ def results(function: Operation, given: list[torch.Tensor]) -> list[torch.Tensor
     return [output.detach() for output in outputs] + list(gradients)
 
 
-def compiled_equals_eager(op: Any, device: str) -> bool:
+def equals_eager(op: Any, device: str, atol: float, **options: Any) -> bool:
+    """Compiled with these options of torch.compile. False: it has no sample with elements."""
     sample = first_sample(op, device)
     if sample is None:
         return False
     function, given = sample
     expected = results(function, given)
     torch._dynamo.reset()
-    got = results(torch.compile(function, backend="aot_eager", fullgraph=True), given)
-    assert_close(got, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+    got = results(torch.compile(function, **options), given)
+    assert_close(got, expected, rtol=1e-4, atol=atol, equal_nan=True)
     return True
+
+
+def compiled_equals_eager(op: Any, device: str) -> bool:
+    return equals_eager(op, device, atol=1e-5, backend="aot_eager", fullgraph=True)
 
 
 @pytest.mark.parametrize("op", operators(60))

@@ -208,6 +208,7 @@ def test_launch_stats_count_launches():
     assert set(after) == {
         "typed",
         "boxed",
+        "compiled",
         "synchronous",
         "cpu_fallbacks",
         "copies",

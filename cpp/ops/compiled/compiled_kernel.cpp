@@ -1,0 +1,157 @@
+#include "ops/compiled/compiled_kernel.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/Storage.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "backend/denormals.h"
+#include "backend/device_type.h"
+#include "backend/shared_memory.h"
+#include "backend/stream.h"
+#include "backend/submit.h"
+#include "ops/launch/work.h"
+#include "ops/wire/reach.h"
+#include "ops/wire/same_device.h"
+#include "runtime/address_space.h"
+#include "runtime/error.h"
+
+namespace openreg::ops {
+
+// Note [Commands of compiled kernels]
+//
+// A command is words: the mode of denormals, then one for each parameter, then the values that the
+// host gave. A parameter that is a tensor is a device pointer; or, if it is less than zero, the
+// number of a word of the command, negated, where the value begins.
+namespace {
+
+constexpr std::size_t kHeader = 1;  // words before the parameters'
+constexpr std::size_t kWord = sizeof(std::int64_t);
+
+bool is_tensor(Parameter parameter) { return parameter <= Parameter::kWrites; }
+
+std::int64_t resolve(const std::int64_t* words, std::int64_t word) {
+  if (word < 0) return reinterpret_cast<std::int64_t>(words - word);
+  return reinterpret_cast<std::int64_t>(
+      AddressSpace::get().aperture(reinterpret_cast<const void*>(word)));
+}
+
+}  // namespace
+
+CompiledKernel::CompiledKernel(const char* name, Entry entry, std::vector<Parameter> parameters)
+    : Kernel(name, &run), entry_(entry), parameters_(std::move(parameters)) {}
+
+const CompiledKernel& CompiledKernel::get(const std::string& name, Entry entry,
+                                          const std::vector<Parameter>& parameters) {
+  static auto& kernels = *new std::map<std::string, const CompiledKernel*>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = kernels.try_emplace(name, nullptr);
+  if (is_new) found->second = new CompiledKernel(found->first.c_str(), entry, parameters);
+  return *found->second;
+}
+
+void CompiledKernel::run(const Kernel& kernel, std::span<const std::byte> arguments) {
+  const auto& self = static_cast<const CompiledKernel&>(kernel);
+  const auto& parameters = self.parameters_;
+  if (arguments.size() < (kHeader + parameters.size()) * kWord)
+    throw Error("openreg: a command of " + std::string(kernel.name()) + " is too short");
+  const auto* const words = reinterpret_cast<const std::int64_t*>(arguments.data());
+  backend::set_flush_denormals(words[0] != 0);
+  at::internal::lazy_init_num_threads();  // OpenMP's number, for a thread that has not used ATen
+  c10::SmallVector<std::int64_t, 32> resolved;
+  resolved.resize_for_overwrite(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto word = words[kHeader + i];
+    resolved[i] = is_tensor(parameters[i]) ? resolve(words, word) : word;
+  }
+  self.entry_(resolved.data());
+}
+
+CompiledCall::CompiledCall(const CompiledKernel& kernel) : kernel_(kernel) {
+  words_.resize(kHeader + kernel.parameters().size());
+  words_[0] = backend::flush_denormals();
+}
+
+Parameter CompiledCall::next() const {
+  const auto& parameters = kernel_.parameters();
+  TORCH_CHECK(added_ < parameters.size(), "openreg: too many arguments for ", kernel_.name(),
+              " (expected ", parameters.size(), ")");
+  return parameters[added_];
+}
+
+void CompiledCall::add_word(std::int64_t word) { words_[kHeader + added_++] = word; }
+
+std::int64_t CompiledCall::add_value(const at::TensorBase& cpu_tensor) {
+  TORCH_CHECK(next() == Parameter::kReads && cpu_tensor.dim() == 0, "openreg: ", kernel_.name(),
+              " takes tensors of a device (got one of ", cpu_tensor.device(), " with ",
+              cpu_tensor.dim(), " dimensions, expected openreg, or a number to read)");
+  const auto at = words_.size();
+  words_.resize(at + (cpu_tensor.itemsize() + kWord - 1) / kWord);
+  std::memcpy(&words_[at], cpu_tensor.const_data_ptr(), cpu_tensor.itemsize());
+  return -static_cast<std::int64_t>(at);
+}
+
+void CompiledCall::add(const at::TensorBase& tensor) {
+  const auto parameter = next();
+  TORCH_CHECK(is_tensor(parameter), "openreg: argument ", added_, " of ", kernel_.name(),
+              " is not a number (got a tensor)");
+  const auto device = tensor.device();
+  if (device.type() != backend::kDeviceType) {
+    add_word(add_value(tensor));
+    return;
+  }
+  if (device_.value_or(device) != device) refuse_mixed_devices(kernel_.name(), *device_, device);
+  device_ = device;
+  expect_memory(tensor);
+  const auto& storage = tensor.storage();
+  const void* memory = nullptr;
+  if (parameter == Parameter::kWrites) {
+    memory = storage.mutable_data();  // a lazy clone gets memory of its own
+  } else {
+    backend::note_read(storage);
+    memory = storage.data();
+  }
+  const auto offset = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
+  bytes_touched_ += tensor.nbytes();
+  add_word(memory ? reinterpret_cast<std::int64_t>(memory) + static_cast<std::int64_t>(offset) : 0);
+}
+
+void CompiledCall::add(std::int64_t number) {
+  TORCH_CHECK(next() == Parameter::kInteger, "openreg: argument ", added_, " of ", kernel_.name(),
+              " is not an integer (got ", number, ")");
+  add_word(number);
+}
+
+void CompiledCall::add(double number) {
+  TORCH_CHECK(next() == Parameter::kFloat, "openreg: argument ", added_, " of ", kernel_.name(),
+              " is not a float (got ", number, ")");
+  const auto narrow = static_cast<float>(number);
+  std::int64_t word = 0;
+  std::memcpy(&word, &narrow, sizeof narrow);
+  add_word(word);
+}
+
+void CompiledCall::submit() {
+  const auto& parameters = kernel_.parameters();
+  TORCH_CHECK(added_ == parameters.size(), "openreg: too few arguments for ", kernel_.name(),
+              " (got ", added_, ", expected ", parameters.size(), ")");
+  const auto memory = [&] {
+    backend::MemoryOfCommand used;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto word = words_[kHeader + i];
+      if (is_tensor(parameters[i]) && word > 0) used.push_back(reinterpret_cast<void*>(word));
+    }
+    return used;
+  };
+  backend::submit(backend::current_stream(device_ ? device_->index() : -1), kernel_,
+                  std::as_bytes(std::span(words_.data(), words_.size())), memory,
+                  {.counted_as = backend::LaunchCounter::kCompiled,
+                   .work = work_of_bytes(static_cast<double>(bytes_touched_))});
+}
+
+}  // namespace openreg::ops

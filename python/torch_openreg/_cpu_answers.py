@@ -1,0 +1,89 @@
+"""Decisions of PyTorch's Python that depend on the device, and that are the CPU's for ours, which computes as the CPU.
+
+PyTorch asks ``device.type == "cpu"`` where it decides what an operator returns (whether batch normalisation saves its
+statistics in the dtype of its input) and what is quick or exact in C++ (whether a small product of matrices becomes a
+loop, how a variance is computed, when a value is stored and not computed again). In the functions below the constant
+``"cpu"`` is replaced by one that also equals ``"openreg"``. Functions that ask where memory is are not among them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+NAME = "openreg"
+
+OF_FORMULAS = {
+    "torch._decomp.decompositions": ("native_batch_norm_helper",),
+    "torch._prims_common": ("get_acc_type",),
+    "torch._refs": ("native_group_norm", "native_layer_norm"),
+}
+OF_INDUCTOR = {
+    "torch._inductor.decomposition": ("bmm", "addmm", "mm"),
+    "torch._inductor.ir": ("is_cpu",),
+    "torch._inductor.kernel.bmm": ("tuned_bmm",),
+    "torch._inductor.kernel.conv": ("convolution",),
+    "torch._inductor.kernel.flex.flex_attention": ("flex_attention", "flex_attention_backward"),
+    "torch._inductor.lowering": (
+        "_make_reduction_inner",
+        "_pad_as_cat",
+        "cat",
+        "div_prim",
+        "quantized_decomposed_quantize_per_tensor_tensor",
+        "use_two_step_variance",
+    ),
+    "torch._inductor.scheduler": ("BaseSchedulerNode.is_cpu", "Scheduler.speedup_by_fusion"),
+    "torch._inductor.utils": ("get_current_backend", "use_scatter_fallback"),
+}
+
+
+class _Cpu(str):
+    """``"cpu"`` that also equals the name of our device."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return other == NAME or str.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+def extend(functions: dict[str, tuple[str, ...]]) -> None:
+    """Makes functions, by module and name, answer for our device what they answer for the CPU."""
+    for module_name, names in functions.items():
+        module = importlib.import_module(module_name)
+        for name in names:
+            function: Any = module
+            for part in name.split("."):
+                function = getattr(function, part)
+            # The code is replaced and not the function, which is in tables already.
+            function = inspect.unwrap(function)
+            assert isinstance(function, FunctionType), name
+            function.__code__ = _extended(function.__code__)
+
+
+def _extended(value: Any) -> Any:
+    if isinstance(value, str):
+        return _Cpu(value) if value == "cpu" else value
+    if isinstance(value, tuple):
+        return tuple(_extended(each) for each in value)
+    if isinstance(value, CodeType):
+        return value.replace(co_consts=tuple(_extended(each) for each in value.co_consts))
+    return value
+
+
+def extend_meta_functions(module: ModuleType) -> None:
+    """The same for the functions that tell the results' shapes: of torch._meta_registrations."""
+    original = module.device_hint
+
+    @functools.wraps(original)
+    def device_hint(tensor: Any) -> str:
+        hint: str = original(tensor)
+        return "cpu" if hint == NAME else hint
+
+    module.device_hint = device_hint  # type: ignore[attr-defined]

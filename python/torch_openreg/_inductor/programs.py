@@ -1,0 +1,58 @@
+"""What generated programs import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+from torch._inductor.codecache import CppCodeCache, LambdaFuture, _get_cpp_prefix_header
+from torch._inductor.utils import clear_on_fresh_cache
+
+from .. import _C
+from .sources import ENTRY
+
+Launcher = Callable[..., None]
+
+empty_strided: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype, int], torch.Tensor] = _C.empty_strided
+"""Uninitialised memory: sizes, strides, dtype and the device's index."""
+
+
+@clear_on_fresh_cache
+class _Libraries(CppCodeCache):
+    """The libraries of kernels, compiled once for each source, with the flags that the CPU's kernels get."""
+
+    cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012  as its base class declares it
+    cpp_compile_command_flags: dict[str, Any] = {"include_pytorch": False, "shared": True}  # noqa: RUF012
+
+    @staticmethod
+    def cache_clear() -> None:
+        _Libraries.cache.clear()
+
+    @classmethod
+    def _get_uncompiled_header(cls, device: str) -> str | None:
+        return _get_cpp_prefix_header(device)
+
+
+def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source: str) -> Any:
+    """A function that launches the kernel of that C++ source, or a future of it while it is being compiled."""
+
+    def launcher(library: Any) -> Launcher:
+        # Kernels live as long as the process, and two of one name in two programs may differ.
+        unique = f"inductor::{name}_{library.key[:12]}"
+        return cast(Launcher, _C.compiled_kernel(unique, address_of(getattr(library, ENTRY)), types))
+
+    if get_compile_threads() <= 1:
+        return launcher(_Libraries.load(source))
+    load = _Libraries.load_async(source, submit_fn=compiler.submit)
+    return LambdaFuture(lambda: launcher(load()))
+
+
+def address_of(function: Any) -> int:
+    """Of a function that ctypes has found."""
+    import ctypes
+
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address

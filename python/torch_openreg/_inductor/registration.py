@@ -1,0 +1,29 @@
+"""Who generates kernels and programs for the device."""
+
+from __future__ import annotations
+
+from torch._inductor import graph
+from torch._inductor.codegen import common
+
+from .. import _cpu_answers
+from . import compiling
+from .aot import NoCppWrapper
+from .scheduling import OpenregScheduling
+from .streams import DeviceOperations, guard_where_streams_are_switched
+from .version import VersionOfPrograms
+from .wrapper import OpenregWrapper
+
+NAME = "openreg"
+
+
+def register() -> None:
+    """Tells Inductor. Called once, when it has been imported."""
+    _cpu_answers.extend(_cpu_answers.OF_INDUCTOR)
+    # Convolutions are oneDNN's, so programs with any keep images in channels-last order.
+    graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, NAME)  # type: ignore[assignment]
+    common.register_backend_for_device(
+        NAME, OpenregScheduling, OpenregWrapper, NoCppWrapper, device_custom_pass=VersionOfPrograms()
+    )
+    compiling.watch()
+    common.register_device_op_overrides(NAME, DeviceOperations())
+    guard_where_streams_are_switched()

@@ -1,0 +1,39 @@
+"""Kernels: Inductor's C++ for the CPU, with an entry by which the device can call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._inductor import config
+from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.utils import Placeholder, get_fused_kernel_name, parallel_num_threads
+from torch._inductor.virtualized import V
+
+from .sources import source_for_the_device
+from .streams import switches_streams
+
+
+class OpenregScheduling(CppScheduling):
+    """Inductor's generator of C++, whose kernels are commands of the device here."""
+
+    def codegen_node(self, node: Any) -> None:
+        super().codegen_node(node)
+        if switches_streams():
+            self.flush()  # type: ignore[no-untyped-call]
+
+    def define_kernel(self, src_code: str, nodes: Any, kernel_args: Any = None) -> str:
+        wrapper = V.graph.wrapper_code
+        known: dict[str, str] = wrapper.src_to_kernel
+        if src_code in known:
+            return known[src_code]
+        fused = get_fused_kernel_name(nodes, config.cpp.descriptive_names) if config.cpp.descriptive_names else ""
+        name = f"cpp_{fused}_{wrapper.next_kernel_suffix()}"
+        known[src_code] = name
+        source = src_code.replace(str(Placeholder.KERNEL_NAME), "kernel")
+        source = source.replace(str(Placeholder.DESCRIPTIVE_NAME), name).replace("#pragma CMT", "//")
+        arguments = self.kernel_group.args if kernel_args is None else kernel_args
+        types: list[str] = arguments.cpp_argdefs()[2]
+        source = source_for_the_device(source, types, parallel_num_threads())
+        body = f"compiled_kernel(async_compile, {name!r}, {types!r}, r'''\n{source}''')"
+        wrapper.define_kernel(name, body, gpu=False)
+        return name

@@ -1,0 +1,43 @@
+"""Graphs in which the program itself switches streams. All others run on the stream that is current at the call."""
+
+from __future__ import annotations
+
+import functools
+
+from torch._inductor import scheduler
+from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
+from torch._inductor.virtualized import V
+
+NAME = "openreg"
+
+
+class DeviceOperations(CpuDeviceOpOverrides):
+    """What generated programs do with devices and streams. Launches know their device by their tensors."""
+
+    def set_device(self, device_idx: int) -> str:
+        return "pass"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"torch.openreg.device({device_idx})"
+
+    def current_stream(self) -> str:
+        return "torch.openreg.current_stream()"
+
+    def synchronize(self) -> str:
+        return "torch.openreg.synchronize()"
+
+
+def switches_streams() -> bool:
+    """Whether the graph that is being compiled does. Then kernels may not be joined across a switch."""
+    return bool(V.graph.scheduler._has_multi_stream_nodes())
+
+
+def guard_where_streams_are_switched() -> None:
+    """Inductor declares a program's streams where it makes the device current, which others here can do without."""
+    original = scheduler.device_need_guard
+
+    @functools.wraps(original)
+    def device_need_guard(device: str) -> bool:
+        return switches_streams() if device == NAME else original(device)
+
+    scheduler.device_need_guard = device_need_guard
