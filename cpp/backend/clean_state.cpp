@@ -142,16 +142,21 @@ namespace {
 struct TurnState {
   CleanState clean;
   std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
+  std::optional<OneThread> alone;
 };
 
 }  // namespace
 
 void install_clean_state() {
   Callbacks callbacks;
-  callbacks.enter_commands = [](bool engine) -> void* {
+  callbacks.enter_commands = [](const Callbacks::Beginning& turn_of) -> void* {
     auto turn = std::make_unique<TurnState>();
-    if (engine) compute_with_one_thread();
-    if (engine || KernelWarnings::nobody_listens())
+    if (turn_of.engine) {
+      compute_with_one_thread();
+    } else if (!is_worth_a_team(turn_of.left, turn_of.before)) {
+      turn->alone.emplace();
+    }
+    if (turn_of.engine || KernelWarnings::nobody_listens())
       turn->warnings.emplace(&KernelWarnings::keeper());
     return turn.release();
   };

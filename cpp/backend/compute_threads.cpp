@@ -25,6 +25,19 @@ namespace openreg::backend {
 // out differently in its last bits. Where results have to be the same in every run
 // (Work::reproducible), only the expected work decides: one thread, or the program's number.
 
+// Note [Teams of hosts]
+//
+// After a parallel region the threads of a team spin for some milliseconds, in case another one
+// follows. A host that has waited goes on launching meanwhile, and an engine computes: with the
+// team's threads these are more than the cores, and each gets less. So a host takes its team if
+// that gains more in this wait than spinning threads are likely to cost until the next one, which
+// is expected to come as soon as this one came. On many cores the loss is small: one thread too
+// many among all of them.
+//
+// What one thread would take for the rest is measured rather than estimated: an engine did its
+// share of the work while the host was away. (A team could be ended after a wait, as an engine's is
+// after a command; but to make it anew takes a tenth of a millisecond.)
+
 namespace {
 
 // In what libtorch_cpu has loaded: linking an OpenMP runtime could bring a second one into the
@@ -52,6 +65,13 @@ void set_threads(int threads, int threads_of_mkl) {
 }
 void set_threads(int threads) { set_threads(threads, threads); }
 
+int cores() {
+  static const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return count;
+}
+
+constexpr std::chrono::milliseconds kSpinOfTeams{5};
+
 std::atomic<int> g_wanted{1};
 std::atomic<int> g_taken{0};  // cores that long commands have
 
@@ -68,6 +88,21 @@ void compute_with_one_thread() {
   at::internal::lazy_init_num_threads();
   set_threads(1);
 }
+
+bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before) {
+  const int threads = at::get_num_threads();
+  if (threads == 1) return false;
+  if (before.away.count() == 0 || left >= before.launched) return true;
+  const std::chrono::duration<double> away = before.away;
+  const std::chrono::duration<double> spinning = std::min<decltype(away)>(away, kSpinOfTeams);
+  const auto rest =
+      away * (left / std::chrono::duration<double, std::nano>(before.launched - left));
+  const double too_many = std::max(0.0, (threads + 1.0) / cores() - 1);  // of a core
+  return rest * (1 - 1.0 / threads) >= spinning * too_many;
+}
+
+OneThread::OneThread() : before_(at::get_num_threads()) { set_threads(1); }
+OneThread::~OneThread() { set_threads(before_, kGlobal); }
 
 void release_team() {
   constexpr int kSoft = 1;  // omp_pause_soft
@@ -90,17 +125,16 @@ void note_wanted_threads() noexcept {
 // The state: of an engine, the cores that it has taken; of a host, less than 0, its own number of
 // threads.
 int begin_work(Work work, bool engine) noexcept {
-  const int wanted = work.microseconds != 0 ? g_wanted.load(std::memory_order_relaxed) : 1;
+  const int wanted = work.is_long() ? g_wanted.load(std::memory_order_relaxed) : 1;
   if (!engine) {
     const int own = at::get_num_threads();
     set_threads(wanted);
     return -own;
   }
-  static const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   int taken = g_taken.load(std::memory_order_relaxed);
   int threads = wanted;
   do {
-    if (!work.reproducible) threads = std::max(1, std::min(wanted, cores - taken));
+    if (!work.reproducible) threads = std::max(1, std::min(wanted, cores() - taken));
   } while (!g_taken.compare_exchange_weak(taken, taken + threads, std::memory_order_relaxed));
   if (threads > 1) set_threads(threads);
   return threads;

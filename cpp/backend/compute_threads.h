@@ -1,5 +1,8 @@
 #pragma once
 
+#include <chrono>
+
+#include "runtime/callbacks.h"
 #include "runtime/command.h"
 
 namespace openreg::backend {
@@ -8,6 +11,22 @@ namespace openreg::backend {
 /// only. Cheap after the first call. See docs/architecture.md, "Streams": a second team in the
 /// process slows down both.
 void compute_with_one_thread();
+
+/// Whether a host that waits should compute with its team: one thread is expected to take `left`
+/// for the commands of the stream. See Note [Teams of hosts].
+bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before);
+
+/// While it lives, the calling thread computes with one thread.
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int before_;
+};
 
 /// Ends the calling thread's team, if it has one: for a thread that has computed by exception. The
 /// next parallel region makes a new one.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -10,17 +11,28 @@ namespace openreg {
 
 /// What the layers above lend to the runtime. Installed once, before first use; each may be null.
 struct Callbacks {
+  /// What a host that waits has done since the last wait, as far as it is known: how long it was
+  /// away, and what one thread is expected to take for the commands that the stream got meanwhile.
+  struct SinceLastWait {
+    std::chrono::nanoseconds away{};
+    std::chrono::nanoseconds launched{};
+  };
+  /// The beginning of a turn.
+  struct Beginning {
+    bool engine;                    // else a host
+    std::chrono::nanoseconds left;  // what one thread is expected to take for the stream's commands
+    SinceLastWait before;           // of a host
+  };
   /// The clean state for commands: called on a thread that is about to run kernels, once per turn,
-  /// and after it. `engine`: the thread is an engine (else a waiting host). The value
-  /// returned is given to leave_commands. Must not throw: the stream would be left without an
-  /// owner.
-  void* (*enter_commands)(bool engine) = nullptr;
+  /// and after it. The value returned is given to leave_commands. Must not throw: the stream would
+  /// be left without an owner.
+  void* (*enter_commands)(const Beginning& beginning) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 
   /// The sentence of an exception; null: what() of those that have one.
   std::string (*describe)(const std::exception_ptr& error) = nullptr;
 
-  /// Around a command that is expected to take an engine long, or whose number of threads may not
+  /// Around a command that is expected to take long, or whose number of threads may not
   /// depend on who runs it. What the first returns is given to the second. They must not throw.
   int (*begin_work)(Work work, bool engine) = nullptr;
   void (*end_work)(int state) noexcept = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -83,8 +84,18 @@ class Kernel {
 
 /// What a command asks of the thread that runs it.
 struct Work {
-  /// What one thread is expected to take. 0: little.
-  std::uint32_t microseconds : 31 = 0;
+  static constexpr std::uint32_t kMost = (1U << 31) - 1;
+  /// A team's start is a tenth of it.
+  static constexpr std::uint32_t kLong = 1'000'000;
+
+  bool is_long() const noexcept { return nanoseconds >= kLong; }
+  /// As if one command did the other's work too.
+  void add(Work other) noexcept {
+    nanoseconds = std::min(kMost, std::uint32_t{nanoseconds} + other.nanoseconds);
+  }
+
+  /// What one thread is expected to take, at most kMost. 0: next to nothing.
+  std::uint32_t nanoseconds : 31 = 0;
   /// The results depend on the number of threads, and are to be the same in every run: then that
   /// number does not depend on who runs the command.
   bool reproducible : 1 = false;

@@ -106,9 +106,11 @@ void GraphExec::cut_into_segments() {
       segments_.push_back({.lane = lane, .nodes = {}, .after = segments_of(waits[i])});
     }
     segment_of[i] = open[lane];
-    segments_[open[lane]].nodes.push_back(i);
+    auto& segment = segments_[open[lane]];
+    segment.nodes.push_back(i);
+    segment.work.add(nodes[i].work);
     if (!is_awaited[i]) continue;
-    segments_[open[lane]].awaited = true;
+    segment.awaited = true;
     open[lane] = kNone;
   }
   ends_ = segments_of(waits[nodes.size()]);
@@ -132,14 +134,14 @@ void GraphExec::launch(Stream& stream, std::vector<GraphCell> cells) {
   last_ = &strand;
   const bool is_chain = segments_.size() == 1 && segments_[0].lane == 0;
   if (is_chain) {
-    strand.enqueue_graph(run_of(&segments_[0], std::move(cells)));
+    strand.enqueue_graph(run_of(&segments_[0], std::move(cells)), segments_[0].work);
   } else if (!segments_.empty()) {
     launch_lanes(strand, std::move(cells));
   }
 }
 
 void GraphExec::launch_lanes(Strand& strand, std::vector<GraphCell> cells) {
-  strand.enqueue_graph(run_of(nullptr, std::move(cells)));
+  strand.enqueue_graph(run_of(nullptr, std::move(cells)), {});
   const FenceRef begin = mark(strand);
   for (Strand* const lane : lanes_) {
     if (lane) wait(*lane, begin);
@@ -149,7 +151,7 @@ void GraphExec::launch_lanes(Strand& strand, std::vector<GraphCell> cells) {
     const auto& segment = segments_[i];
     Strand& lane = segment.lane == 0 ? strand : *lanes_[segment.lane];
     for (const auto before : segment.after) wait(lane, ends[before]);
-    lane.enqueue_graph(run_of(&segment, {}));
+    lane.enqueue_graph(run_of(&segment, {}), segment.work);
     if (segment.awaited) ends[i] = mark(lane);
   }
   for (const auto segment : ends_) wait(strand, ends[segment]);
@@ -157,7 +159,8 @@ void GraphExec::launch_lanes(Strand& strand, std::vector<GraphCell> cells) {
   for (Strand* const lane : lanes_) {
     if (!lane) continue;
     lane->enqueue_graph(std::make_unique<GraphRun>(shared_from_this(), GraphRun::Nodes(),
-                                                   std::vector<GraphCell>(), true));
+                                                   std::vector<GraphCell>(), true),
+                        {});
   }
 }
 

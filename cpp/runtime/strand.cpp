@@ -62,10 +62,10 @@ void Strand::enqueue_wait(const FenceRef& fence, Bound bound) {
   reference.detach();
 }
 
-void Strand::enqueue_graph(std::unique_ptr<GraphRun> run) {
+void Strand::enqueue_graph(std::unique_ptr<GraphRun> run, Work work) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kGraph);
-  enqueue({.target = run.get(), .kind = Record::kGraph, .traced_as = traced.id()}, {}, nullptr,
-          Bound::kExceeded);
+  enqueue({.target = run.get(), .kind = Record::kGraph, .work = work, .traced_as = traced.id()}, {},
+          nullptr, Bound::kExceeded);
   static_cast<void>(run.release());
 }
 
@@ -83,6 +83,8 @@ void Strand::enqueue(const Record& record, std::span<const std::byte> arguments,
     const auto position = tail.load(std::memory_order_relaxed);
     writer.push(record, arguments, spare);
     if (completes) completes->set_position(position);
+    work_published.store(work_published.load(std::memory_order_relaxed) + record.work.nanoseconds,
+                         std::memory_order_relaxed);
     tail.store(position + 1, std::memory_order_seq_cst);
   }
   // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.
@@ -129,6 +131,14 @@ void Strand::make_room() {
     sleep_until(end);
   }
 }
+
+std::chrono::nanoseconds Strand::work_left() const noexcept {
+  const auto done = work_done.load(std::memory_order_relaxed);
+  const auto published = work_published.load(std::memory_order_relaxed);
+  return std::chrono::nanoseconds(published > done ? published - done : 0);
+}
+
+Work Strand::next_work() noexcept { return reader.front(spare).work; }
 
 std::optional<EngineKind> Strand::next_engine() noexcept {
   const Record& record = reader.front(spare);

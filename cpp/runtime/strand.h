@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -55,7 +56,7 @@ struct Strand final : Stream {
   void enqueue_record(const FenceRef& fence);
   void enqueue_marker(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence, Bound bound = Bound::kObeyed);
-  void enqueue_graph(std::unique_ptr<GraphRun> run);  // does not wait for room
+  void enqueue_graph(std::unique_ptr<GraphRun> run, Work work);  // does not wait for room
 
   /// Returns when there is room; throws as a submission that waits for it.
   void wait_for_room() OPENREG_EXCLUDES(submit_mutex);
@@ -67,8 +68,37 @@ struct Strand final : Stream {
     return head.load(std::memory_order_acquire) >= published;
   }
 
+  /// What one thread is expected to take for all that is published and has not run; an estimate.
+  std::chrono::nanoseconds work_left() const noexcept;
+  /// Runner: a command of so much work has run.
+  void note_done(Work work) noexcept {
+    work_done.store(work_done.load(std::memory_order_relaxed) + work.nanoseconds,
+                    std::memory_order_relaxed);
+  }
+
   /// Owner, and something is published: the kind of engine for the next command, if it matters.
   std::optional<EngineKind> next_engine() noexcept;
+
+  /// The same: what the next command asks of its runner.
+  Work next_work() noexcept;
+
+  /// Of what was published since note_wait(), a hint for hosts.
+  std::chrono::nanoseconds work_since_last_wait() const noexcept {
+    return std::chrono::nanoseconds(work_published.load(std::memory_order_relaxed) -
+                                    work_at_last_wait.load(std::memory_order_relaxed));
+  }
+  void note_wait() noexcept {
+    work_at_last_wait.store(work_published.load(std::memory_order_relaxed),
+                            std::memory_order_relaxed);
+  }
+  /// When a host is likely to wait for the stream; a hint for engines.
+  void expect_host(std::chrono::steady_clock::time_point when) noexcept {
+    host_expected.store(when.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  std::chrono::steady_clock::time_point when_host_is_expected() const noexcept {
+    return std::chrono::steady_clock::time_point(
+        std::chrono::steady_clock::duration(host_expected.load(std::memory_order_relaxed)));
+  }
 
   /// The same: whether the next command is brief (brief_run.h).
   bool next_is_brief() noexcept { return is_brief(reader.front(spare)); }
@@ -96,17 +126,22 @@ struct Strand final : Stream {
 
   // Written by producers, under submit_mutex; read by the runner.
   alignas(64) std::atomic<std::uint64_t> tail{0};  // number of commands published
+  std::atomic<std::uint64_t> work_published{0};    // in nanoseconds
 
   // The runner's.
   alignas(64) std::atomic<std::uint64_t> head{0};  // number of commands completed
   QueueReader reader;
   std::uint64_t tail_seen = 0;
-  std::int64_t wait_began = 0;  // of the wait at the head, if it is traced
+  std::atomic<std::uint64_t> work_done{0};  // in nanoseconds
+  std::int64_t wait_began = 0;              // of the wait at the head, if it is traced
   std::atomic<bool> poisoned{false};
 
   // Read by all, written at transitions, under the scheduler's mutex but for `spare`.
   alignas(64) std::atomic<State> state{State::kIdle};
   std::atomic<int> wanted{0};  // number of helpers: a hint for the runner
+  // Written by hosts, in nanoseconds; the first is of the steady clock.
+  std::atomic<std::int64_t> host_expected{0};
+  std::atomic<std::uint64_t> work_at_last_wait{0};
   const Priority level;
   const int device_index;
   const std::int64_t number;

@@ -23,9 +23,8 @@ constinit thread_local bool t_running = false;
 class WorkScope {
  public:
   WorkScope(const Callbacks& callbacks, Work work, bool engine)
-      : callbacks_(callbacks.begin_work && ((engine && work.microseconds != 0) || work.reproducible)
-                       ? &callbacks
-                       : nullptr) {
+      : callbacks_(callbacks.begin_work && (work.is_long() || work.reproducible) ? &callbacks
+                                                                                 : nullptr) {
     if (callbacks_) state_ = callbacks_->begin_work(work, engine);
   }
   ~WorkScope() {
@@ -123,8 +122,12 @@ void stand_still() noexcept {
 
 constinit thread_local Turn* Turn::innermost_ = nullptr;
 
-Turn::Turn(Strand& strand, Runner runner)
-    : strand_(strand), runner_(runner), callbacks_(current_callbacks()), outer_(innermost_) {
+Turn::Turn(Strand& strand, Runner runner, Callbacks::SinceLastWait before)
+    : strand_(strand),
+      runner_(runner),
+      before_(before),
+      callbacks_(current_callbacks()),
+      outer_(innermost_) {
   innermost_ = this;
 }
 
@@ -170,6 +173,7 @@ bool Turn::step() {
       if (!run_part(record)) return true;
       break;
   }
+  strand_.note_done(record.work);
   strand_.reader.pop(record);
   strand_.head.store(strand_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   if (recorded) {
@@ -183,8 +187,9 @@ bool Turn::step() {
 // Records and waits do without.
 void Turn::enter() {
   if (std::exchange(entered_, true)) return;
-  if (callbacks_.enter_commands)
-    clean_state_ = callbacks_.enter_commands(runner_ == Runner::kEngine);
+  if (!callbacks_.enter_commands) return;
+  clean_state_ = callbacks_.enter_commands(
+      {.engine = runner_ == Runner::kEngine, .left = strand_.work_left(), .before = before_});
 }
 
 // `fence`: of the caller that waits for the command, whose failure is that caller's.

@@ -29,7 +29,7 @@ class Turn {
  public:
   enum class Runner : bool { kHost, kEngine };
 
-  Turn(Strand& strand, Runner runner);
+  Turn(Strand& strand, Runner runner, Callbacks::SinceLastWait before = {});
   ~Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -57,6 +57,7 @@ class Turn {
 
   Strand& strand_;
   const Runner runner_;
+  const Callbacks::SinceLastWait before_;
   const RunningMark running_{true};
   const Callbacks callbacks_;
   bool entered_ = false;

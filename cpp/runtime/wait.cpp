@@ -65,6 +65,39 @@ class InterruptClock {
   std::chrono::nanoseconds last_{};
 };
 
+// Note [When the host is expected]
+// Hosts wait in a rhythm: a training step is launched, then its loss is read. How long a host was
+// away since its last wait is how long it will be away until the next one, likely. By it a host
+// judges whether its team pays (Callbacks::SinceLastWait), and engines judge whether a command that
+// would not be finished by then is better left to the host (engine.cpp).
+class Rhythm {
+ public:
+  explicit Rhythm(Strand& strand) noexcept : strand_(strand) {
+    if (last_end_ == Clock::time_point{}) return;
+    before_.away = Clock::now() - last_end_;
+    before_.launched = strand.work_since_last_wait();
+  }
+  ~Rhythm() {
+    if (in_command()) return;
+    last_end_ = Clock::now();
+    strand_.note_wait();
+    if (before_.away.count() != 0) strand_.expect_host(last_end_ + before_.away);
+  }
+  Rhythm(const Rhythm&) = delete;
+  Rhythm& operator=(const Rhythm&) = delete;
+
+  Callbacks::SinceLastWait before() const noexcept { return before_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Strand& strand_;
+  Callbacks::SinceLastWait before_;
+
+  static constinit thread_local Clock::time_point last_end_;
+};
+constinit thread_local Rhythm::Clock::time_point Rhythm::last_end_;
+
 // Around the whole wait.
 class WaitScope {
  public:
@@ -149,7 +182,7 @@ class HostWait {
 
   // False: the stream is no longer this thread's.
   bool run_turn(Strand& strand, const Fence* hop) {
-    Turn turn(strand, Turn::Runner::kHost);
+    Turn turn(strand, Turn::Runner::kHost, rhythm_.before());
     while (!scheduler_.stopping() && !reached(hop)) {
       if (!turn.has_work()) {
         if (scheduler_.go_idle(strand)) return false;
@@ -210,6 +243,7 @@ class HostWait {
 
   const Goal& goal_;
   const Meanwhile meanwhile_;
+  const Rhythm rhythm_{goal_.strand()};
   const std::optional<Deadline> deadline_;
   Scheduler& scheduler_ = Scheduler::get();
   const tracing::ThreadSlice traced_{goal_.fence() ? "Synchronize" : "WaitForRoom"};

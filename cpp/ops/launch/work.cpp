@@ -11,15 +11,16 @@ namespace openreg::ops {
 
 // Note [Work]
 //
-// How long a call takes decides whether an engine shares it with other cores (Note [Teams of
-// engines] in backend/compute_threads.cpp). A factor of two does no harm, so it is estimated from
+// How long a call takes decides whether it is shared with other cores (Note [Teams of engines] and
+// Note [Teams of hosts] in backend/compute_threads.cpp), and whether an engine begins it shortly
+// before a host comes to help. A factor of two does no harm, so it is estimated from
 // shapes: products by their multiplications and additions, all else by the bytes that are read and
 // written. The rates are those of one core of a server of 2023: half of what its vector units can
 // do in a good product of matrices, and a third of what it copies.
 namespace {
 
-constexpr double kFlopsPerMicrosecond = 50'000;
-constexpr double kBytesPerMicrosecond = 4'000;
+constexpr double kFlopsPerNanosecond = 50;
+constexpr double kNanosecondsPerCall = 500;
 
 double product_of(at::IntArrayRef sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), 1.0,
@@ -81,9 +82,9 @@ constexpr auto kRules = std::to_array<Rule>({
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
 });
 
-Work work_of_time(double microseconds) {
-  if (microseconds < kLeastWork) microseconds = 0;
-  return {.microseconds = static_cast<std::uint32_t>(std::min(microseconds, 1e9)),
+Work work_of_time(double nanoseconds) {
+  nanoseconds = std::min<double>(nanoseconds + kNanosecondsPerCall, Work::kMost);
+  return {.nanoseconds = static_cast<std::uint32_t>(nanoseconds),
           .reproducible = at::globalContext().deterministicAlgorithms()};
 }
 
@@ -97,16 +98,18 @@ Work work_of(const char* kernel, const ArgumentWriter& arguments,
              std::span<const Geometry> results) {
   auto bytes = static_cast<double>(arguments.bytes_touched());
   for (const auto& result : results) bytes += static_cast<double>(result.nbytes);
-  double time = bytes / kBytesPerMicrosecond;
+  double time = bytes * kNanosecondsPerByte;
   const auto* const rule = std::find_if(kRules.begin(), kRules.end(),
                                         [&](const Rule& each) { return each.kernel == kernel; });
   if (rule != kRules.end())
-    time = std::max(time, rule->flops(Shapes(arguments, results)) / kFlopsPerMicrosecond);
+    time = std::max(time, rule->flops(Shapes(arguments, results)) / kFlopsPerNanosecond);
   auto work = work_of_time(time);
   work.reproducible |= std::ranges::find(kSharedSums, kernel) != kSharedSums.end();
   return work;
 }
 
-Work work_of_bytes(double bytes) { return work_of_time(bytes / kBytesPerMicrosecond); }
+Work work_of_bytes(double bytes, double nanoseconds_per_byte) {
+  return work_of_time(bytes * nanoseconds_per_byte);
+}
 
 }  // namespace openreg::ops

@@ -7,16 +7,15 @@
 
 namespace openreg::ops {
 
-/// What a call of `kernel` with these arguments asks of its runner; 0 microseconds where that is
-/// too little to share it (kLeastWork). `results`: those that are not among the arguments yet. See
-/// Note [Work] in work.cpp.
+/// What a call of `kernel` with these arguments asks of its runner. `results`: those that are not
+/// among the arguments yet. See Note [Work] in work.cpp.
 Work work_of(const char* kernel, const ArgumentWriter& arguments,
              std::span<const Geometry> results = {});
 
-/// The same of one that passes so many bytes, and does little with each.
-Work work_of_bytes(double bytes);
+/// Of kernels that do little with each byte.
+inline constexpr float kNanosecondsPerByte = 0.25F;
 
-/// What is worth a team: ten times its start.
-inline constexpr int kLeastWork = 1000;  // microseconds
+/// The same of a kernel that reads and writes so many bytes.
+Work work_of_bytes(double bytes, double nanoseconds_per_byte = kNanosecondsPerByte);
 
 }  // namespace openreg::ops

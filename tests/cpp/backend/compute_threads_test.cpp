@@ -15,9 +15,9 @@ namespace openreg::backend {
 namespace {
 
 constexpr Work kShort{};
-constexpr Work kLong{.microseconds = 100'000};
+constexpr Work kLong{.nanoseconds = 100'000'000};
 constexpr Work kShortReproducible{.reproducible = true};
-constexpr Work kLongReproducible{.microseconds = 100'000, .reproducible = true};
+constexpr Work kLongReproducible{.nanoseconds = 100'000'000, .reproducible = true};
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
@@ -98,6 +98,35 @@ TEST(ComputeThreads, AReproducibleCommandHasAsManyThreadsWhoeverRunsIt) {
 TEST(ComputeThreads, AHostComputesWithItsOwnNumberAfterAReproducibleCommand) {
   const ComputesWith eight(8);
   EXPECT_EQ(threads_where_the_host_runs(kShortReproducible), 1);
+  EXPECT_EQ(at::get_num_threads(), 8);
+}
+
+using std::chrono::milliseconds;
+
+TEST(ComputeThreads, AHostTakesItsTeamIfMuchIsLeftOfWhatItLaunched) {
+  const ComputesWith as_many_as_cores(std::max(2, cores()));
+  EXPECT_TRUE(is_worth_a_team(milliseconds(9), {milliseconds(1), milliseconds(10)}));
+  EXPECT_TRUE(is_worth_a_team(milliseconds(10), {milliseconds(1), milliseconds(10)}));
+  EXPECT_FALSE(is_worth_a_team(milliseconds(0), {milliseconds(1), milliseconds(10)}));
+}
+
+TEST(ComputeThreads, ATeamSpinsForMillisecondsOnly) {
+  const ComputesWith as_many_as_cores(std::max(2, cores()));
+  EXPECT_TRUE(is_worth_a_team(milliseconds(1), {std::chrono::seconds(1), milliseconds(10)}));
+}
+
+TEST(ComputeThreads, AHostThatHasNotWaitedBeforeTakesItsTeam) {
+  const ComputesWith two(2);
+  EXPECT_TRUE(is_worth_a_team({}, {}));
+}
+
+TEST(ComputeThreads, AHostWithoutATeamComputesWithOneThreadForATurn) {
+  const ComputesWith eight(8);
+  {
+    const OneThread alone;
+    EXPECT_EQ(at::get_num_threads(), 1);
+    EXPECT_EQ(threads_where_the_host_runs(kLong), 8);
+  }
   EXPECT_EQ(at::get_num_threads(), 8);
 }
 

@@ -24,6 +24,7 @@ using testing::AtPoint;
 using testing::Blocker;
 using testing::BusyEngines;
 using testing::error_of;
+using testing::function_kernel;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
@@ -42,6 +43,7 @@ std::atomic<int> g_turns_now{0};
 std::function<void()> g_check;  // of g_thread only
 std::atomic<bool> g_checking{false};
 std::atomic<bool> g_works_for_room{true};
+Callbacks::Beginning g_beginning{};  // of g_thread only
 int g_state = 0;
 
 void note(const char* call) {
@@ -52,10 +54,11 @@ void note(const char* call) {
 // Callbacks cannot be taken away again; these do nothing until a test asks them to.
 void install() {
   Callbacks callbacks;
-  callbacks.enter_commands = [](bool engine) -> void* {
-    if (engine) ++g_engine_turns;
+  callbacks.enter_commands = [](const Callbacks::Beginning& turn) -> void* {
+    if (turn.engine) ++g_engine_turns;
     ++g_turns_now;
-    note(engine ? "enter as an engine" : "enter");
+    if (std::this_thread::get_id() == g_thread) g_beginning = turn;
+    note(turn.engine ? "enter as an engine" : "enter");
     return &g_state;
   };
   callbacks.leave_commands = [](void* state) noexcept {
@@ -120,6 +123,20 @@ TEST_F(CallbacksTest, AWaitOnAnIdleStreamCallsNone) {
   ASSERT_TRUE(happens([&] { return event.query(); }));
   event.synchronize();
   EXPECT_EQ(calls(), Calls());
+}
+
+TEST_F(CallbacksTest, AHostsTurnBeginsWithWhatIsLeftToDoAndHowLongTheHostWasAway) {
+  const BusyEngines busy;
+  const OwnStream stream;
+  submit_nothing(*stream);
+  stream->synchronize();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  for (int i = 0; i < 3; ++i) submit(*stream, [] {}, function_kernel(), {.nanoseconds = 1000});
+  stream->synchronize();
+  EXPECT_FALSE(g_beginning.engine);
+  EXPECT_EQ(g_beginning.left.count(), 3000);
+  EXPECT_EQ(g_beginning.before.launched.count(), 3000);
+  EXPECT_GE(g_beginning.before.away, std::chrono::milliseconds(2));
 }
 
 TEST_F(CallbacksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
@@ -395,23 +412,21 @@ TEST_F(CallbacksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
   Callbacks callbacks;
   callbacks.begin_work = [](Work work, bool engine) -> int {
     EXPECT_TRUE(engine);
-    g_work_begun += static_cast<int>(work.microseconds);
+    g_work_begun += static_cast<int>(work.nanoseconds);
     return 7;
   };
   callbacks.end_work = [](int state) noexcept { g_work_ended += state; };
   install_callbacks(callbacks);
   const OwnStream stream;
   Gate ran;
-  testing::Function* const key = testing::Functions::get().put([&] { ran.open(); });
-  stream->submit(testing::function_kernel(), std::as_bytes(std::span(&key, 1)),
-                 {.microseconds = 5000});
+  submit(*stream, [&] { ran.open(); }, function_kernel(), {.nanoseconds = 5'000'000});
   ran.wait();  // by an engine: this thread has not waited for the stream
   stream->synchronize();
-  EXPECT_EQ(g_work_begun, 5000);
+  EXPECT_EQ(g_work_begun, 5'000'000);
   EXPECT_EQ(g_work_ended, 7);
   submit_nothing(*stream);
   stream->synchronize();
-  EXPECT_EQ(g_work_begun, 5000);
+  EXPECT_EQ(g_work_begun, 5'000'000);
 }
 
 TEST_F(CallbacksTest, WhoeverRunsAReproducibleCommandAnnouncesIt) {

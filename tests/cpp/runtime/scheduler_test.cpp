@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "runtime/engine.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
+#include "runtime/strand.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -26,6 +28,7 @@ namespace {
 using testing::Blocker;
 using testing::BusyEngines;
 using testing::copy_kernel;
+using testing::function_kernel;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
@@ -406,6 +409,65 @@ TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
   submit(*stream, [&] { policy = sched_getscheduler(0); });
   ASSERT_TRUE(happens([&] { return policy != -1; }));
   EXPECT_EQ(policy, SCHED_BATCH);
+}
+
+TEST(Scheduler, AnEngineLeavesWorkThatTakesAWhileToAHostThatIsExpectedSoon) {
+  using Clock = std::chrono::steady_clock;
+  const OwnStream stream;
+  Strand& strand = Strand::of(*stream);
+  const auto begin_of = [&](Clock::time_point expected, Work work) {
+    strand.expect_host(expected);
+    Clock::time_point begin;
+    Gate ran;
+    submit(
+        *stream,
+        [&] {
+          begin = Clock::now();
+          ran.open();
+        },
+        function_kernel(), work);
+    ran.wait();
+    stream->synchronize();
+    return begin;
+  };
+  constexpr Work kLong{.nanoseconds = 100'000'000};
+  const auto soon = Clock::now() + std::chrono::microseconds(900);
+  EXPECT_GE(begin_of(soon, kLong), soon);
+  // It does not wait for one that comes later than that, and not before what takes no time.
+  const auto late = Clock::now() + std::chrono::minutes(5);
+  EXPECT_LT(begin_of(late, kLong), late);
+  EXPECT_LT(begin_of(late, Work{}), late);
+}
+
+TEST(Scheduler, AHostIsExpectedToWaitAsItDidBefore) {
+  using Clock = std::chrono::steady_clock;
+  const OwnStream stream;
+  Strand& strand = Strand::of(*stream);
+  const auto wait = [&] {
+    submit_nothing(*stream);
+    stream->synchronize();
+  };
+  wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  wait();
+  EXPECT_GE(strand.when_host_is_expected(), Clock::now());
+}
+
+TEST(Scheduler, AStreamKnowsTheWorkThatItHasLeft) {
+  const OwnStream stream;
+  Gate begun, finish;
+  submit(*stream,
+         [&] {
+           begun.open();
+           finish.wait();
+         },
+         function_kernel(), {.nanoseconds = 5});
+  begun.wait();
+  submit(*stream, [] {}, function_kernel(), {.nanoseconds = 7});
+  EXPECT_EQ(Strand::of(*stream).work_left().count(), 12);
+  finish.open();
+  stream->synchronize();
+  EXPECT_EQ(Strand::of(*stream).work_left().count(), 0);
 }
 
 TEST(Scheduler, EnginesAreStartedWhenThereIsWorkForThem) {

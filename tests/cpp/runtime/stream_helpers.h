@@ -81,10 +81,11 @@ inline const Kernel& copy_kernel() {
 }
 
 /// Submits a command that calls `function`.
-inline void submit(Stream& stream, Function function, const Kernel& kernel = function_kernel()) {
+inline void submit(Stream& stream, Function function, const Kernel& kernel = function_kernel(),
+                   Work work = {}) {
   Function* const key = Functions::get().put(std::move(function));
   try {
-    stream.submit(kernel, std::as_bytes(std::span(&key, 1)));
+    stream.submit(kernel, std::as_bytes(std::span(&key, 1)), work);
   } catch (...) {
     Functions::get().take(key);
     throw;

@@ -15,8 +15,8 @@ const int kWhom = 0;
 
 SignatureView signature_of(const std::uint64_t& word) { return make_signature(&kWhom, {&word, 1}); }
 
-CallPlan plan_with(std::uint64_t microseconds) {
-  return {.work = {.microseconds = static_cast<std::uint32_t>(microseconds)}};
+CallPlan plan_with(std::uint64_t nanoseconds) {
+  return {.work = {.nanoseconds = static_cast<std::uint32_t>(nanoseconds)}};
 }
 
 class PlanCacheTest : public ::testing::Test {
@@ -74,7 +74,7 @@ TEST_F(PlanCacheTest, APlanInUseStaysWhateverIsPlannedMeanwhile) {
   }
   PlanCache::clear();
   EXPECT_FALSE(PlanCache::find(signature_of(word)));
-  EXPECT_EQ(used->work.microseconds, 42);
+  EXPECT_EQ(used->work.nanoseconds, 42);
 }
 
 TEST_F(PlanCacheTest, ClearedPlansAreForgottenByEachThread) {
@@ -107,7 +107,7 @@ TEST_F(PlanCacheTest, ThreadsAgreeOnPlansWhileOthersAreDropped) {
         const std::uint64_t word = (i * (thread + 1)) % 30000;
         auto plan = PlanCache::find(signature_of(word));
         if (!plan) plan = PlanCache::insert(signature_of(word), plan_with(word));
-        if (plan->work.microseconds != word) ++wrong;
+        if (plan->work.nanoseconds != word) ++wrong;
       }
     });
   }

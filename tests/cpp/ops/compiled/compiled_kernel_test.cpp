@@ -1,0 +1,106 @@
+#include "ops/compiled/compiled_kernel.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "backend/device.h"
+#include "backend/stream.h"
+#include "ops/tensors/factories.h"
+
+namespace openreg::ops {
+namespace {
+
+const c10::Device kDevice(backend::kDeviceType, 0);
+constexpr std::int64_t kElements = 1 << 14;
+
+/// out[i] = in[i] * scale + bias, of so many elements.
+void scale_and_shift(const std::int64_t* arguments) {
+  const auto* const in = reinterpret_cast<const float*>(arguments[0]);
+  auto* const out = reinterpret_cast<float*>(arguments[1]);
+  float scale = 0;
+  std::memcpy(&scale, &arguments[2], sizeof scale);
+  const auto* const bias = reinterpret_cast<const float*>(arguments[3]);
+  for (std::int64_t i = 0; i < arguments[4]; ++i) out[i] = in[i] * scale + *bias;
+}
+
+const CompiledKernel& scale_kernel() {
+  return CompiledKernel::get("test::scale_and_shift", &scale_and_shift,
+                             {Parameter::kReads, Parameter::kWrites, Parameter::kFloat,
+                              Parameter::kReads, Parameter::kInteger});
+}
+
+TEST(CompiledKernel, ComputesWithTensorsNumbersAndValuesOfTheHost) {
+  const auto in = at::ones({3}).to(kDevice);
+  const auto out = empty_on(kDevice, {3}, at::kFloat);
+  CompiledCall call(scale_kernel());
+  call.add(in);
+  call.add(out);
+  call.add(2.5);
+  call.add(at::full({}, 4.0F));
+  call.add(std::int64_t{3});
+  call.submit();
+  EXPECT_TRUE(out.cpu().equal(at::full({3}, 6.5F)));
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+TEST(CompiledKernel, ArgumentsOfAnotherKindAreRefused) {
+  const auto tensor = empty_on(kDevice, {3}, at::kFloat);
+  CompiledCall call(scale_kernel());
+  EXPECT_EQ(error_of([&] { call.add(2.5); }),
+            "openreg: argument 0 of test::scale_and_shift is not a float (got 2.5)");
+  EXPECT_EQ(error_of([&] { call.add(std::int64_t{2}); }),
+            "openreg: argument 0 of test::scale_and_shift is not an integer (got 2)");
+  call.add(tensor);
+  EXPECT_EQ(error_of([&] { call.submit(); }),
+            "openreg: too few arguments for test::scale_and_shift (got 1, expected 5)");
+  call.add(tensor);
+  EXPECT_EQ(error_of([&] { call.add(tensor); }),
+            "openreg: argument 2 of test::scale_and_shift is not a number (got a tensor)");
+}
+
+TEST(CompiledKernel, OneNameIsOneKernel) { EXPECT_EQ(&scale_kernel(), &scale_kernel()); }
+
+void take_a_while(const std::int64_t*) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+TEST(CompiledKernel, TheWorkOfACallIsExpectedByWhatEarlierCallsTook) {
+  const auto& kernel =
+      CompiledKernel::get("test::take_a_while", &take_a_while, {Parameter::kWrites});
+  const auto tensor = empty_on(kDevice, {kElements}, at::kFloat);
+  const auto bytes = static_cast<double>(tensor.nbytes());
+  const auto before = kernel.expected_work(bytes);
+  EXPECT_EQ(before.nanoseconds, work_of_bytes(bytes).nanoseconds);
+  for (int i = 0; i < 20; ++i) {
+    CompiledCall call(kernel);
+    call.add(tensor);
+    call.submit();
+  }
+  backend::current_stream(0).synchronize();
+  EXPECT_GE(kernel.expected_work(bytes).nanoseconds, 1'900'000);
+  EXPECT_GE(kernel.expected_work(2 * bytes).nanoseconds, 3'800'000);
+
+  // Not where results must not depend on it.
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  EXPECT_EQ(kernel.expected_work(bytes).nanoseconds, before.nanoseconds);
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
+}  // namespace
+}  // namespace openreg::ops
