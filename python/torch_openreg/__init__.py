@@ -1,7 +1,7 @@
 """torch_openreg: an accelerator for PyTorch, called ``openreg``, that computes on the CPU.
 
-``import torch`` is enough: the package is an extension that PyTorch loads by itself (the entry point ``_autoload``).
-Importing it by name loads it too, also where ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` or another accelerator keeps it away.
+``import torch`` is enough: PyTorch loads the package itself (the entry point ``_autoload``). Importing it by name
+loads it too, even if ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` or another accelerator prevents that.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["__version__"]
 def _autoload() -> None:
     """The entry point: called by ``import torch``, at its end.
 
-    Defined before anything below imports torch: where this package is imported first, PyTorch calls it while the
-    package is still half initialised.
+    Defined before anything below imports torch: if this package is imported first, PyTorch calls it while the package
+    is still half initialised.
     """
     from . import _loading
 
     if _imported_by_name:
         _loading.load()
     elif not _loading.autoload():
-        # It stands back. Forgotten, so that a later `import torch_openreg` runs this file again and loads it.
+        # Not loaded. Forgotten, so that a later `import torch_openreg` runs this file again and loads it.
         for name in [n for n in sys.modules if n == __name__ or n.startswith(__name__ + ".")]:
             del sys.modules[name]
 
