@@ -1,7 +1,7 @@
 """``torch.openreg``: the device's module, with the names that users of ``torch.cuda`` expect.
 
-Where ``torch.accelerator`` has a function, the one here is a thin alias of it. Nothing here uses the device before it
-is called, and `is_available`, `device_count`, `is_initialized` and the seeding functions do not use it even then.
+If ``torch.accelerator`` has a function, the one here is a thin alias of it. Nothing here initialises the device before
+it is called, and `is_available`, `device_count`, `is_initialized` and the seeding functions do not even then.
 """
 
 from __future__ import annotations
