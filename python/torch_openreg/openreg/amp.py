@@ -1,4 +1,4 @@
-"""Automatic mixed precision: ``torch.amp`` with this device filled in."""
+"""Automatic mixed precision: ``torch.amp`` for this device."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class autocast(torch.amp.autocast):
 
     Args:
         dtype: float16 (the default) or bfloat16.
-        enabled: False computes in the tensors' own dtypes inside.
-        cache_enabled: whether weights are cast once, and not in every call.
+        enabled: if False, operators inside compute in the tensors' own dtypes.
+        cache_enabled: whether weights are cast once instead of in every call.
     """
 
     def __init__(self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True) -> None:
@@ -34,14 +34,14 @@ def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtyp
     """``torch.amp.custom_fwd(device_type="openreg")``: for the forward method of a torch.autograd.Function.
 
     Args:
-        cast_inputs: dtype that floating-point tensors of the device are cast to within autocast, which is off inside;
-            None leaves both as they are.
+        cast_inputs: within autocast, the dtype that floating-point tensors of the device are cast to, and autocast is
+            disabled inside; None changes neither.
     """
     return torch.amp.custom_fwd(fwd, device_type="openreg", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable[..., Any]) -> Any:
-    """``torch.amp.custom_bwd(device_type="openreg")``: for the backward method; it runs with forward's autocast."""
+    """``torch.amp.custom_bwd(device_type="openreg")``: for the backward method, which runs with forward's autocast."""
     return torch.amp.custom_bwd(bwd, device_type="openreg")
 
 
@@ -51,5 +51,5 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether bfloat16 tensors can be computed with: always."""
+    """Whether the device computes with bfloat16 tensors: always True."""
     return True
