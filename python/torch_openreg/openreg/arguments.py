@@ -1,4 +1,4 @@
-"""Arguments of users: what is wrong is named before anything is done, by an exception of the type of torch.cuda's."""
+"""Checks of arguments, before anything is done, with the same exception types as torch.cuda."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def device_index(
     """The index of `device`: an index, a string such as ``"openreg:1"`` or a torch.device.
 
     Args:
-        optional: whether None and a device without an index are the current device.
-        negative_is_current: whether a negative index is the current device.
-        missing: what is raised if there is no such device.
+        optional: whether None and a device without an index mean the current device.
+        negative_is_current: whether a negative index means the current device.
+        missing: the exception type if there is no such device.
 
     Raises:
-        ValueError: it is no device, one of another kind, or has no index though it must.
-        RuntimeError: a string that PyTorch does not read as a device.
+        ValueError: `device` is not a device, is of another kind, or lacks a required index.
+        RuntimeError: PyTorch cannot parse the string as a device.
     """
     if isinstance(device, str):
         device = torch.device(device)
@@ -66,7 +66,7 @@ def _no_device(device: object) -> ValueError:
 
 
 def check_integer(what: str, value: int, smallest: int, largest: int) -> int:
-    """`value`, an integer from `smallest` to `largest`; else TypeError or ValueError."""
+    """Returns `value` if it is an integer from `smallest` to `largest`; otherwise raises TypeError or ValueError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"openreg: {what} is not an int (got {value!r}, expected {smallest} to {largest})")
     if not smallest <= value <= largest:
@@ -75,13 +75,13 @@ def check_integer(what: str, value: int, smallest: int, largest: int) -> int:
 
 
 def check_type(what: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
-    """TypeError if `value` is none of `kinds`."""
+    """Raises TypeError if `value` is not an instance of `kinds`."""
     if not isinstance(value, kinds):
         raise TypeError(f"openreg: {what} is of a wrong type (got {value!r}, expected {expected})")
 
 
 def pool_id(pool: object) -> tuple[int, int]:
-    """The id of a memory pool; else TypeError."""
+    """Returns `pool` if it is the id of a memory pool; otherwise raises TypeError."""
     match pool:
         case int(first), int(second) if 0 <= first < 2**64 and 0 <= second < 2**64:
             return first, second
