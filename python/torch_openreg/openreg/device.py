@@ -1,4 +1,4 @@
-"""Devices: which there are, which is current, what they are like."""
+"""Devices: number, current device, properties."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _at_first_use: list[Callable[[], object]] = []
 
 
 def is_available() -> bool:
-    """Whether there is a device to use. Never raises and does not use the device."""
+    """Whether there is a device to use. Never raises, and does not initialise the device."""
     return _C.device_count() > 0
 
 
 def device_count() -> int:
     """Number of devices (``TORCH_OPENREG_DEVICES``, 2 if unset).
 
-    Never raises: if a setting is malformed there is none, and a line on stderr says why.
+    Never raises: if a setting is malformed, the number is 0 and a line on stderr says why.
     """
     return _C.device_count()
 
 
 def is_initialized() -> bool:
-    """Whether this process has used the device."""
+    """Whether this process has initialised the device."""
     return _C.is_initialized()
 
 
 def init() -> None:
-    """Prepares the device, as its first use does by itself.
+    """Initialises the device, which its first use otherwise does.
 
     Raises:
-        RuntimeError: in a forked child of a process that has used the device; or if a setting is malformed.
+        RuntimeError: in a forked child of a process that has initialised the device, or if a setting is malformed.
     """
     _lazy_init()
 
 
 def _lazy_init() -> None:
-    """As `init`. PyTorch calls it before the first tensor of the device."""
+    """Same as `init`. PyTorch calls it before the first tensor of the device."""
     _settings.check()
     _C.init()
     log.info("openreg is in use: %d devices", _C.device_count())
@@ -54,7 +54,7 @@ def _lazy_init() -> None:
 
 
 def _lazy_call(callable: Callable[[], object]) -> None:
-    """Calls `callable` now if the process has used the device, else before its first tensor."""
+    """Calls `callable` now if the device is initialised, otherwise before its first tensor."""
     if not builtins.callable(callable):
         raise TypeError(f"openreg: this cannot be called (got {callable!r}, expected a function without arguments)")
     if is_initialized():
@@ -64,20 +64,20 @@ def _lazy_call(callable: Callable[[], object]) -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    """Whether this process was forked from one that had used the device, and so cannot use it."""
+    """Whether this process was forked from one that had initialised the device, and so cannot use it."""
     return _C.in_bad_fork()
 
 
 def current_device() -> int:
-    """Index of the calling thread's current device."""
+    """The index of the calling thread's current device."""
     return torch.accelerator.current_device_index()
 
 
 def set_device(device: torch.device | str | int) -> None:
-    """Makes `device` the calling thread's current device; a negative index leaves it as it is.
+    """Makes `device` the calling thread's current device; a negative index changes nothing.
 
     Raises:
-        ValueError: it is no device, or one without an index.
+        ValueError: `device` is not a device, or has no index.
         RuntimeError: there is no such device.
     """
     if not _is_negative(device):
@@ -89,22 +89,22 @@ def _is_negative(device: object) -> bool:
 
 
 def _exchange_device(device: int) -> int:
-    """Makes the device with this index current; returns the index of the one before. Negative: -1, and no change."""
+    """Makes the device with this index current; returns the previous index. Negative: returns -1, without a change."""
     check_type("the index of a device", device, int, "an int")
     return -1 if device < 0 else torch._C._accelerator_exchangeDevice(device_index(device))
 
 
 def _maybe_exchange_device(device: int) -> int:
-    """As `_exchange_device`. CUDA's makes no device current that has not been used; here that costs nothing."""
+    """Same as `_exchange_device`. CUDA's skips devices that are not initialised; here initialisation costs nothing."""
     return _exchange_device(device)
 
 
 class device:
-    """Context manager: makes `device` current inside, restores the previous one after.
+    """Context manager: makes `device` current inside, and restores the previous one afterwards.
 
     Args:
         device: an index, a string such as ``"openreg:1"`` or a torch.device. None, a negative index and a device
-            without index change nothing.
+            without an index change nothing.
     """
 
     def __init__(self, device: DeviceLike) -> None:
@@ -127,18 +127,18 @@ class device:
 
 
 class device_of(device):
-    """Context manager: makes the device of a tensor or storage current; one of another kind changes nothing."""
+    """Context manager: makes the device of a tensor or storage current; other kinds of device change nothing."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
         super().__init__(obj.device if obj.device.type == "openreg" else None)
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Waits until all work of `device` (default: the current one) has happened; the calling thread works meanwhile.
+    """Waits until all work of `device` (default: the current one) has completed, running commands meanwhile.
 
     Raises:
-        torch.AcceleratorError: a command has failed and no call has raised it yet. Of several, the oldest; the next
-            call raises the next.
+        torch.AcceleratorError: a command has failed and its error has not been raised yet. If there are several, the
+            oldest is raised, and the next call raises the next.
     """
     if torch.compiler.is_compiling():  # which does not take a None that is passed on; here and in `current_stream`
         torch.accelerator.synchronize() if device is None else torch.accelerator.synchronize(device)
@@ -149,11 +149,11 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:
-    """What `device` (default: the current one) is like.
+    """The properties of `device` (default: the current one).
 
     Of the machine: ``total_memory`` in bytes, ``multi_processor_count`` (its cores), ``engines``. Of the GPU whose
     layout of random numbers the device has: ``major``, ``minor``, ``warp_size``, ``max_threads_per_multi_processor``,
-    ``regs_per_multiprocessor`` and others that programs read.
+    ``regs_per_multiprocessor`` and others that programs use.
 
     Raises:
         AssertionError: there is no such device.
@@ -193,10 +193,10 @@ def is_tf32_supported() -> bool:
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
     """Whether work of `device` can use the memory of `peer_device` without a copy through the host.
 
-    True for any two devices, which share the machine's memory; False for a device and itself, as CUDA says.
+    True for any two devices, because they share the machine's memory; False for a device and itself, as with CUDA.
 
     Args:
-        device: None is the current device.
+        device: default the current device.
         peer_device: an index, or a device with an index.
 
     Raises:
