@@ -18,27 +18,27 @@ Pool = tuple[int, int]
 
 
 def is_current_stream_capturing() -> bool:
-    """Whether the current stream is captured. Does not initialise the device."""
+    """Whether the current stream is being captured. Does not initialise the device."""
     return _C.is_current_stream_capturing()
 
 
 def graph_pool_handle() -> Pool:
-    """The id of a new memory pool, for graphs that are to share one.
+    """The id of a new memory pool, for graphs that share one.
 
-    Graphs may share a pool if they are replayed in the order in which they were captured, and no two at a time: what
-    one leaves in memory, the next one writes over.
+    Graphs may share a pool if they are replayed in the order in which they were captured, and one at a time: each graph
+    overwrites what the previous one leaves in memory.
     """
     return _C.graph_pool_handle()
 
 
 class CUDAGraph(_C.Graph):
-    """A captured graph. It has the name of `torch.cuda`'s class; `torch.accelerator.Graph` makes the same graphs.
+    """A captured graph, with the name of `torch.cuda`'s class; `torch.accelerator.Graph` makes the same graphs.
 
     Capture with `graph`, or with `capture_begin` and `capture_end` on a stream other than the default one.
 
     Args:
-        keep_graph: whether the captured graph is kept: then `instantiate` makes it ready to run, again and again, or
-            the first `replay` does. Else `capture_end` does.
+        keep_graph: whether the captured graph is kept. If so, `instantiate`, which may be called repeatedly, or the
+            first `replay` makes it ready to run; otherwise `capture_end` does.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -49,19 +49,19 @@ class CUDAGraph(_C.Graph):
     def capture_begin(
         self, pool: Pool | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
     ) -> None:
-        """Captures the current stream from now on: its work does not run, it becomes the graph's.
+        """Starts to capture the current stream: its work does not run, but becomes part of the graph.
 
         Args:
-            pool: whose memory the captured work gets: `graph_pool_handle`, another graph's `pool`, or a `MemPool`'s
-                id; default one of the graph's own.
-            capture_error_mode: which calls spoil the capture because they wait for the device, or ask about it:
-                those of any thread ("global"), of this one ("thread_local"), or only calls that concern captured
-                streams and events ("relaxed").
-            check_input_liveness: whether a replay checks that the tensors which it reads have not been freed. That is
-                checked with ``TORCH_OPENREG_DEBUG_MEMORY=1``, and only then.
+            pool: the pool for memory of the captured work: `graph_pool_handle`, another graph's `pool`, or a
+                `MemPool`'s id; default one of the graph's own.
+            capture_error_mode: which calls spoil the capture because they wait for or query the device: those of any
+                thread ("global"), of this thread ("thread_local"), or only calls that concern captured streams and
+                events ("relaxed").
+            check_input_liveness: whether a replay checks that the tensors it reads have not been freed. This is checked
+                with ``TORCH_OPENREG_DEBUG_MEMORY=1``, and only then.
 
         Raises:
-            RuntimeError: the current stream is the default one or captured already, the graph has a capture already,
+            RuntimeError: the current stream is the default one or already captured, the graph already has a capture,
                 `capture_error_mode` is unknown, or the liveness of inputs cannot be checked.
         """
         if check_input_liveness and not _C.debugs_memory():
@@ -73,32 +73,32 @@ class CUDAGraph(_C.Graph):
         super().capture_begin(None if pool is None else pool_id(pool), capture_error_mode)
 
     def capture_end(self) -> None:
-        """Ends the capture. Its stream runs what it gets from now on.
+        """Ends the capture. Its stream runs subsequent work normally.
 
         Raises:
-            RuntimeError: the capture was disturbed, by an operator that waits for the device for example, or a stream
-                that took part was not joined. The graph is empty then, and may capture again.
+            RuntimeError: the capture was disturbed, for example by an operator that waits for the device, or a stream
+                that took part was not joined. The graph is then empty, and may capture again.
         """
         super().capture_end()
 
     def instantiate(self) -> None:
-        """Makes a graph that is kept (`keep_graph`) ready to run."""
+        """Makes a kept graph (`keep_graph`) ready to run."""
         super().instantiate()
 
     def replay(self) -> None:
-        """Queues a run of the graph on the current stream of its device. Runs of one graph come one after the other."""
+        """Queues a run of the graph on the current stream of its device. Runs of one graph do not overlap."""
         super().replay()
 
     def reset(self) -> None:
-        """Lets go of the graph and its memory; replays that are queued still run."""
+        """Frees the graph and its memory; replays that are queued still run."""
         super().reset()
 
     def pool(self) -> Pool:
-        """The id of the pool that the graph's memory comes from, which others may share."""
+        """The id of the pool of the graph's memory, which other graphs may share."""
         return super().pool()
 
     def enable_debug_mode(self) -> None:
-        """Without it `debug_dump` does nothing."""
+        """Enables `debug_dump`, which otherwise only emits a warning."""
         super().enable_debug_mode()
 
     def debug_dump(self, debug_path: str | os.PathLike[str]) -> None:
@@ -106,26 +106,26 @@ class CUDAGraph(_C.Graph):
         super().debug_dump(os.fsdecode(debug_path))
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Lets captured operators draw from `generator`; the device's default generator needs no word.
+        """Lets captured operators draw from `generator`; the device's default generator needs no registration.
 
         Each replay draws the numbers that the operators would draw if they were called then.
 
         Raises:
-            RuntimeError: the capture has begun, or the generator is of another kind of device.
+            RuntimeError: the capture has begun, or the generator is for another kind of device.
         """
         check_type("the generator", generator, torch.Generator, "a torch.Generator")
         super().register_generator_state(generator)
 
 
 class graph:
-    """Context manager: what is launched inside becomes `cuda_graph`, and does not run. As `torch.cuda.graph`.
+    """Context manager: work launched inside becomes `cuda_graph`, and does not run. As `torch.cuda.graph`.
 
     Args:
-        cuda_graph: the graph that is to get it.
+        cuda_graph: the graph that receives it.
         pool: as in `CUDAGraph.capture_begin`.
-        stream: the stream to capture, which is current inside; default one for all captures of the process.
+        stream: the stream to capture, which is current inside; default one shared by all captures of the process.
         capture_error_mode: as in `CUDAGraph.capture_begin`.
-        enable_annotations: not supported, since it is made of CUDA's tools.
+        enable_annotations: not supported, because it requires CUDA's tools.
         check_input_liveness: as in `CUDAGraph.capture_begin`.
     """
 
