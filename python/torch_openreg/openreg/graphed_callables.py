@@ -18,7 +18,7 @@ from .streams import Stream, StreamContext
 
 @dataclasses.dataclass
 class _Part:
-    """A callable, and the graphs of its forward and backward pass with the tensors that they read and write."""
+    """A callable with the graphs of its forward and backward pass, and the tensors that they read and write."""
 
     function: Callable[..., Any]
     samples: tuple[Any, ...]
@@ -50,13 +50,13 @@ class _Part:
 
     @property
     def surface(self) -> tuple[torch.Tensor, ...]:
-        """All that gradients may be wanted of."""
+        """All tensors that may need gradients."""
         return self.inputs + self.parameters
 
     def compute_gradients(
         self, outputs: tuple[torch.Tensor, ...], gradients: tuple[torch.Tensor | None, ...]
     ) -> Iterator[torch.Tensor | None]:
-        """Of the inputs and parameters that require one."""
+        """The gradients of the inputs and parameters that require one."""
         wanted = [(out, grad) for out, grad in zip(outputs, gradients, strict=True) if grad is not None]
         leaves = tuple(each for each in self.surface if each.requires_grad)
         if not wanted or not leaves:
@@ -104,7 +104,7 @@ class _Part:
             )
 
     def forget_autograd(self) -> None:
-        """The gradients of parameters are not accumulated by nodes of the capture, which belong to its stream."""
+        """Detaches from the capture's nodes, which belong to its stream: they must not accumulate gradients."""
         self.outputs = tuple(output.detach() for output in self.outputs)
         self.saved = [tensor.detach() for tensor in self.saved]  # what is in them stays
 
@@ -120,14 +120,14 @@ def _empty_gradients(outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | 
 
 
 def _fill(static: torch.Tensor, given: torch.Tensor) -> None:
-    """Brings a tensor to where the graph reads it, if it is not there already."""
+    """Copies a tensor to where the graph reads it, unless it is already there."""
     if static.data_ptr() != given.data_ptr():
         static.copy_(given)
 
 
 def _keep_gradient(leaf: torch.Tensor, written: torch.Tensor) -> None:
-    """A leaf takes its first gradient as it is, in the graph's memory. If more are to be added, a replay must not write
-    over that."""
+    """Clones a leaf's gradient if it is still in the graph's memory, as the first one is: a replay must not
+    overwrite it if more are added."""
     if leaf.grad is not None and leaf.grad.data_ptr() == written.data_ptr():
         leaf.grad = leaf.grad.clone()
 
@@ -166,23 +166,23 @@ def make_graphed_callables(
     allow_unused_input: bool = False,
     pool: Pool | None = None,
 ) -> Any:
-    """Captures the forward and the backward pass of each callable; what is returned replays them. As in `torch.cuda`.
+    """Captures the forward and the backward pass of each callable and returns callables that replay them.
 
-    The results, and the gradients, lie in the same memory in each call: clone what is to outlive the next one. A module
-    is returned itself, with another `forward`, which replays where `training` is as it was.
+    Results and gradients are in the same memory in each call: clone what must outlive the next one. A module is
+    returned itself, with another `forward`, which replays if `training` is unchanged. As in `torch.cuda`.
 
     Args:
         callables: a function or module, or a tuple of those that run in this order; they share a memory pool.
-        sample_args: the arguments of a call, tensors only, of the shapes, dtypes and `requires_grad` that all calls
-            will have; for a tuple of callables a tuple of those.
+        sample_args: the arguments of a call, tensors only, with the shapes, dtypes and `requires_grad` of all later
+            calls; for a tuple of callables a tuple of those.
         num_warmup_iters: how often each is called before the capture.
-        allow_unused_input: whether inputs may have no part in the outputs.
+        allow_unused_input: whether the outputs may be independent of some inputs.
         pool: as in `CUDAGraph.capture_begin`; default a new one.
 
     Raises:
         RuntimeError: autocast is on with its cache (pass ``cache_enabled=False``), a module has hooks or buffers that
             require gradients, or the capture fails.
-        TypeError: `sample_args` holds something else than tensors.
+        TypeError: `sample_args` contains anything other than tensors.
     """
     several = isinstance(callables, tuple)
     functions, samples = (callables, sample_args) if several else ((callables,), (sample_args,))
