@@ -1,4 +1,4 @@
-"""Graphs: work that is captured once and run many times, for less than it costs to launch it. Names of `torch.cuda`."""
+"""Graphs: work that is captured once and replayed for less than its launch cost. Names as in `torch.cuda`."""
 
 from __future__ import annotations
 
