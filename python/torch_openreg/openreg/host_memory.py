@@ -1,4 +1,4 @@
-"""Pinned host memory: what its caching allocator holds, and how much of it the system has locked."""
+"""Pinned host memory: statistics of its caching allocator, and how much of it the system has locked."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = [
 
 
 def host_memory_stats() -> dict[str, Any]:
-    """Statistics of pinned memory, of all devices together, with the names of `torch.cuda.host_memory_stats`.
+    """Statistics of pinned memory, for all devices together, with the names of `torch.cuda.host_memory_stats`.
 
-    - ``"allocations.{current,peak,allocated,freed}"``, ``"allocated_bytes.{...}"``: blocks that were taken from the
+    - ``"allocations.{current,peak,allocated,freed}"``, ``"allocated_bytes.{...}"``: blocks allocated from the
       system, in use or cached. Sizes are powers of two.
     - ``"active_requests.{...}"``, ``"active_bytes.{...}"``: of these, the ones in use. A block that is freed while a
-      copy is queued counts until a later allocation, or `torch.accelerator.empty_host_cache`, finds the copy done.
-      Peaks are added up over the sizes of blocks, so a program that uses several may see more than it ever had.
-    - ``"num_host_alloc"``, ``"num_host_free"``: how often the system was asked for a block, and got one back.
-    - ``"host_alloc_time.{total,max,min,count,avg}"``, ``"host_free_time.{...}"``: how long that took, in microseconds.
+      copy is queued counts until a later allocation, or `torch.accelerator.empty_host_cache`, finds the copy completed.
+      Peaks are summed over the sizes of blocks, so a program that uses several may see more than it ever had.
+    - ``"num_host_alloc"``, ``"num_host_free"``: how often a block was requested from the system, and given back.
+    - ``"host_alloc_time.{total,max,min,count,avg}"``, ``"host_free_time.{...}"``: the time for these, in microseconds.
     - ``"locked_bytes.{current,peak,allocated,freed}"``, which torch.cuda does not have: bytes that the system has
-      locked in memory. Fewer than ``allocated_bytes`` where the limit (``ulimit -l``) does not allow more.
+      locked in memory. Fewer than ``allocated_bytes`` if the limit (``ulimit -l``) does not allow more.
 
     ``allocated`` and ``freed`` count since the process began or the last `reset_accumulated_host_memory_stats`,
-    ``peak``, ``max`` and ``min`` since the last `reset_peak_host_memory_stats`. An empty dictionary before the first
-    use of the device or of pinned memory, and in a forked child.
+    ``peak``, ``max`` and ``min`` since the last `reset_peak_host_memory_stats`. Empty before the first use of the
+    device or of pinned memory, and in a forked child.
     """
     flat: dict[str, Any] = {}
     for name, value in host_memory_stats_as_nested_dict().items():
@@ -42,15 +42,15 @@ def host_memory_stats() -> dict[str, Any]:
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """As `host_memory_stats`, with a dictionary in the place of each name with columns."""
+    """Same as `host_memory_stats`, with a dictionary in place of each name with columns."""
     return _C.host_memory_stats()
 
 
 def reset_accumulated_host_memory_stats() -> None:
-    """Starts the columns ``allocated``, ``freed``, ``total`` and ``count`` of `host_memory_stats` again."""
+    """Resets the columns ``allocated``, ``freed``, ``total`` and ``count`` of `host_memory_stats`."""
     _C.reset_accumulated_host_memory_stats()
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Starts the columns ``peak``, ``max`` and ``min`` of `host_memory_stats` again."""
+    """Resets the columns ``peak``, ``max`` and ``min`` of `host_memory_stats`."""
     _C.reset_peak_host_memory_stats()
