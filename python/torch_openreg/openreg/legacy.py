@@ -1,4 +1,4 @@
-"""The types of old programs: ``torch.openreg.FloatTensor``, ``FloatStorage`` and those of the other dtypes."""
+"""Legacy types: ``torch.openreg.FloatTensor``, ``FloatStorage`` and those of the other dtypes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _STORAGE_DTYPES = {**_DTYPES, "ComplexDouble": torch.complex128, "ComplexFloat":
 
 
 class _TensorType(type):
-    """Makes tensors, and is the type of those of its dtype, as the types of ``torch.cuda`` are."""
+    """Creates tensors, and is the type of tensors of its dtype, like the types of ``torch.cuda``."""
 
     dtype: torch.dtype
 
     @property
     def __name__(cls) -> str:  # type: ignore[override]
-        """Without its module, which is in the type's own name since `Tensor.type` reads that."""
+        """The name without its module, which the type's own name contains because `Tensor.type` reads that."""
         full: str = type.__dict__["__name__"].__get__(cls)
         return full.rpartition(".")[2]
 
@@ -42,7 +42,7 @@ class _TensorType(type):
 
 
 def _tensor_type(prefix: str, dtype: torch.dtype) -> _TensorType:
-    doc = f"Makes tensors of {dtype} on the device, as ``torch.{prefix}Tensor`` does on the CPU: of a size, or of data."
+    doc = f"Creates tensors of {dtype} on the device from a size or data, as ``torch.{prefix}Tensor`` does on the CPU."
     attributes = {"__module__": "torch.openreg", "__qualname__": f"{prefix}Tensor", "__doc__": doc, "dtype": dtype}
     return _TensorType(f"torch.openreg.{prefix}Tensor", (), attributes)
 
