@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` asks NVML, read from the system's own files if it has them."""
+"""What ``torch.cuda`` reads through NVML, read from the system's own files if they exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _read(paths: list[Path], what: str) -> list[int]:
 
 
 def utilization(device: DeviceLike = None) -> int:
-    """Percentage of the machine's processor time that was busy during the call, which takes 0.1 s.
+    """The percentage of the machine's processor time that was busy during the call, which takes 0.1 s.
 
     All devices compute on the same processor, and other programs count too.
     """
@@ -42,23 +42,23 @@ def utilization(device: DeviceLike = None) -> int:
 
 
 def memory_usage(device: DeviceLike = None) -> int:
-    """Refused: the machine does not tell for which part of the time its memory is read or written.
+    """Refused: the machine does not report for which fraction of the time its memory is read or written.
 
     Raises:
-        RuntimeError: always. For the bytes in use ask `device_memory_used`.
+        RuntimeError: always. `device_memory_used` returns the bytes in use.
     """
     device_index(device)
     raise RuntimeError("openreg: this machine does not tell for which part of the time its memory is busy")
 
 
 def device_memory_used(device: DeviceLike = None) -> int:
-    """Bytes of the device's memory that are not free, cached ones included."""
+    """Bytes of the device's memory that are not free, including cached ones."""
     free, total = torch.accelerator.get_memory_info(device_index(device))
     return total - free
 
 
 def temperature(device: DeviceLike = None) -> int:
-    """The highest temperature that the machine's sensors tell, in degrees Celsius.
+    """The highest temperature reported by the machine's sensors, in degrees Celsius.
 
     Raises:
         RuntimeError: there are no sensors, as in most virtual machines.
@@ -69,10 +69,10 @@ def temperature(device: DeviceLike = None) -> int:
 
 
 def power_draw(device: DeviceLike = None) -> int:
-    """What the machine's processors draw, in milliwatts: the mean of 0.1 s.
+    """The power that the machine's processors draw, in milliwatts: the mean over 0.1 s.
 
     Raises:
-        RuntimeError: the machine does not count energy, or only for root.
+        RuntimeError: the machine does not measure energy, or only for root.
     """
     device_index(device)
     counters = sorted((_SYS / "class/powercap").glob("intel-rapl:?/energy_uj"))
@@ -83,10 +83,10 @@ def power_draw(device: DeviceLike = None) -> int:
 
 
 def clock_rate(device: DeviceLike = None) -> int:
-    """The clock of the machine's fastest core now, in MHz.
+    """The current clock rate of the machine's fastest core, in MHz.
 
     Raises:
-        RuntimeError: the machine does not tell.
+        RuntimeError: the machine does not report it.
     """
     device_index(device)
     lines = (_PROC / "cpuinfo").read_text().splitlines()
