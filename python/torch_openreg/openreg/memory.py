@@ -1,4 +1,4 @@
-"""Memory of the device: what is in use, how much may be, pools, snapshots. As ``torch.cuda.memory``, in bytes."""
+"""Device memory: usage, limits, pools, snapshots. As ``torch.cuda.memory``, in bytes."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ __all__ = [
 def empty_cache() -> None:
     """Gives unused memory of all devices back to the system, after waiting for their work.
 
-    Memory of a `MemPool` that is alive stays. What failed in the work is raised by the next call that waits for its
-    results. Does nothing before the first use of the device.
+    Memory of a live `MemPool` stays. Errors of the work are raised by the next call that waits for its results. Does
+    nothing before the first use of the device.
     """
     torch.accelerator.empty_cache()
 
 
 def ipc_collect() -> None:
-    """Frees the memory of tensors that were sent to other processes and are used nowhere any more.
+    """Frees the memory of tensors that were sent to other processes and are no longer used anywhere.
 
     It also waits for the work on tensors that were received and deleted here, so that their senders can free them. Both
-    happen by themselves too: the first when a tensor is sent and before the allocator asks the device for memory.
+    also happen automatically: the first when a tensor is sent and before the allocator takes memory from the device.
     """
     _C.ipc_collect()
 
@@ -90,24 +90,24 @@ def ipc_collect() -> None:
 
 
 def memory_stats(device: DeviceLike = None) -> OrderedDict[str, Any]:
-    """Figures of `device`'s allocator (default: the current device), by name, sorted; empty before the first use.
+    """Statistics of `device`'s allocator (default: the current device), sorted by name; empty before the first use.
 
     The names are those that `torch.cuda.memory_stats` documents. ``<what>.<pool>.<figure>``: ``<pool>`` is ``all``,
     ``small_pool`` (blocks up to 1 MiB) or ``large_pool``; ``<figure>`` is ``current``, ``peak``, or ``allocated`` and
-    ``freed``, what was added and removed in all; ``<what>`` is
+    ``freed``, the totals added and removed; ``<what>`` is
 
     - ``allocation``, ``allocated_bytes``: blocks that tensors hold; ``requested_bytes``: the same before rounding;
-    - ``active``, ``active_bytes``: with those that were freed while another stream still used them;
-    - ``inactive_split``, ``inactive_split_bytes``: free blocks in segments that are in use elsewhere;
-    - ``segment``, ``reserved_bytes``: ranges of memory that the allocator has from the device. A segment grows, and
-      loses free parts of 2 MiB to `empty_cache`, so there are few;
-    - ``reserved_bytes_by_private_pools.<id>``: the same of one `MemPool`, (0, 1) written ``0_1``.
+    - ``active``, ``active_bytes``: plus those that were freed while another stream still used them;
+    - ``inactive_split``, ``inactive_split_bytes``: free blocks in segments that are partly in use;
+    - ``segment``, ``reserved_bytes``: ranges of memory that the allocator holds from the device. A segment grows,
+      and loses free parts of 2 MiB to `empty_cache`, so there are few;
+    - ``reserved_bytes_by_private_pools.<id>``: the same for one `MemPool`, (0, 1) written ``0_1``.
 
-    ``oversize_allocations`` and ``oversize_segments`` have no ``<pool>``: blocks of ``max_split_size`` and more, where
-    that is set, else -1. Events are counted in ``num_alloc_retries`` (the cache was given back to make room),
-    ``num_ooms``, ``num_sync_all_streams`` (waits for the device, to give memory back), ``num_device_alloc`` and
-    ``num_device_free`` (how often memory came from the device and went back). ``num_oom_rejections`` is always 0: no
-    allocation is refused before the device was asked.
+    ``oversize_allocations`` and ``oversize_segments``, for blocks of ``max_split_size`` and more, have no ``<pool>``;
+    ``max_split_size`` is -1 if there is no limit. Events are counted in ``num_alloc_retries`` (the cache was given back
+    to make room), ``num_ooms``, ``num_sync_all_streams`` (waits for the device, to give memory back),
+    ``num_device_alloc`` and ``num_device_free`` (how often memory was taken from the device and given back).
+    ``num_oom_rejections`` is always 0: no allocation is refused before the device is tried.
     """
     return OrderedDict(sorted(_flattened("", memory_stats_as_nested_dict(device))))
 
@@ -134,23 +134,23 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """The figures of `memory_stats` as a table for reading; `abbreviated`: small and large blocks together."""
+    """The statistics of `memory_stats` as a table; `abbreviated`: small and large blocks together."""
     index = device_index(device)
     return memory_summary_of(index, memory_stats(index), abbreviated)
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
-    """Starts ``allocated``, ``freed`` and the events of `memory_stats` from 0."""
+    """Resets ``allocated``, ``freed`` and the events of `memory_stats` to 0."""
     torch.accelerator.reset_accumulated_memory_stats(device_index(device))
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    """Starts ``peak`` of `memory_stats` from ``current``."""
+    """Resets ``peak`` of `memory_stats` to ``current``."""
     torch.accelerator.reset_peak_memory_stats(device_index(device))
 
 
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
-    """Deprecated: `reset_peak_memory_stats`, which resets all peaks."""
+    """Deprecated: use `reset_peak_memory_stats`, which resets all peaks."""
     warnings.warn(
         "torch.openreg.reset_max_memory_allocated resets all peaks; call reset_peak_memory_stats",
         FutureWarning,
@@ -160,22 +160,22 @@ def reset_max_memory_allocated(device: DeviceLike = None) -> None:
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
-    """Bytes that tensors on `device` (default: the current one) hold, with rounding."""
+    """Bytes that tensors on `device` (default: the current one) hold, after rounding."""
     return torch.accelerator.memory_allocated(device_index(device))
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """The most that `memory_allocated` was, since the process began or `reset_peak_memory_stats`."""
+    """The maximum of `memory_allocated` since the process began or the last `reset_peak_memory_stats`."""
     return torch.accelerator.max_memory_allocated(device_index(device))
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    """Bytes that the allocator has from `device` (default: the current one): for tensors and in its cache."""
+    """Bytes that the allocator holds from `device` (default: the current one): for tensors and in its cache."""
     return torch.accelerator.memory_reserved(device_index(device))
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """The most that `memory_reserved` was, since the process began or `reset_peak_memory_stats`."""
+    """The maximum of `memory_reserved` since the process began or the last `reset_peak_memory_stats`."""
     return torch.accelerator.max_memory_reserved(device_index(device))
 
 
@@ -183,14 +183,14 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """Free and total memory of `device` (default: the current one). What the allocator caches is not free."""
+    """Free and total memory of `device` (default: the current one). Cached memory is not free."""
     return torch.accelerator.get_memory_info(device_index(device))
 
 
 def list_gpu_processes(device: DeviceLike = None) -> str:
-    """For reading: which processes use `device` (default: the current one), and how much of its memory.
+    """A text that lists the processes that use `device` (default: the current one), and how much of its memory.
 
-    There is one at most: every process has devices of its own.
+    There is at most one: every process has devices of its own.
     """
     index = device_index(device)
     free, total = torch.accelerator.get_memory_info(index)
@@ -200,12 +200,12 @@ def list_gpu_processes(device: DeviceLike = None) -> str:
 
 
 def get_allocator_backend() -> str:
-    """The device's one allocator: ``"native"``, the caching one."""
+    """The name of the device's only allocator, the caching one: ``"native"``."""
     return "native"
 
 
 def change_current_allocator(allocator: object) -> None:
-    """Refused: the device has one allocator.
+    """Refused: the device has only one allocator.
 
     Raises:
         RuntimeError: always.
@@ -214,12 +214,12 @@ def change_current_allocator(allocator: object) -> None:
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Lets the allocator reserve no more than this part of the device's memory.
+    """Limits the memory that the allocator may reserve to this fraction of the device's memory.
 
-    What it has reserved already it keeps, until it needs more or `empty_cache`.
+    Memory that is already reserved stays reserved until the allocator needs more or `empty_cache` is called.
 
     Args:
-        fraction: from 0 to 1, which is the default.
+        fraction: from 0 to 1 (the default).
         device: default the current device.
 
     Raises:
@@ -235,7 +235,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
-    """What `set_per_process_memory_fraction` set for `device` (default: the current one)."""
+    """The value set by `set_per_process_memory_fraction` for `device` (default: the current one)."""
     _lazy_init()
     return _C.get_memory_fraction(device_index(device))
 
@@ -244,18 +244,18 @@ def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
 
 
 def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.Stream | int | None = None) -> int:
-    """Takes memory from the allocator, for use with other libraries; `caching_allocator_delete` gives it back.
+    """Allocates memory for use with other libraries; `caching_allocator_delete` frees it.
 
     Args:
-        size: bytes. 0 takes nothing.
+        size: bytes. 0 allocates nothing.
         device: default the current device.
-        stream: whose work the memory is for, a stream of `device` or its `stream_id`; default the current one.
+        stream: the stream whose work uses the memory, a stream of `device` or its `stream_id`; default the current one.
 
     Returns:
         The device address, 0 for no bytes.
 
     Raises:
-        ValueError: `size` is negative or beyond 64 bits; `stream` is one of another device.
+        ValueError: `size` is negative or exceeds 64 bits; `stream` belongs to another device.
         torch.OutOfMemoryError: as for a tensor.
     """
     check_integer("the size", size, 0, 2**63 - 1)
@@ -273,11 +273,10 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Gives back what `caching_allocator_alloc` returned. Work that was queued before may still use it.
+    """Frees memory returned by `caching_allocator_alloc`. Work that was queued before may still use it.
 
     Raises:
-        RuntimeError: no memory that is in use begins at `mem_ptr`, which may have been given back before. Nothing
-            changes.
+        RuntimeError: no memory in use begins at `mem_ptr`; it may already have been freed. Nothing changes.
     """
     check_integer("the address", mem_ptr, 0, 2**64 - 1)
     _C.raw_delete(mem_ptr)
