@@ -21,8 +21,8 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
     """The segments of all devices and their blocks, as in `_snapshot`; empty before the first use of the device.
 
     Args:
-        mempool_id: only those of this pool (`MemPool.id`); (0, 0) and None: of all.
-        include_traces: taken for the sake of code written for CUDA; segments have no history.
+        mempool_id: only segments of this pool (`MemPool.id`); (0, 0) and None: of all pools.
+        include_traces: accepted for compatibility with CUDA; segments have no history.
     """
     pool = None if mempool_id is None else pool_id(mempool_id)
     if pool == (0, 0):
@@ -42,21 +42,21 @@ def _record_memory_history(
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
 ) -> None:
-    """Starts or ends the recording of what happens to device memory, on all devices; `_snapshot` shows it.
+    """Starts or stops recording the history of device memory, on all devices; `_snapshot` returns it.
 
     Args:
-        enabled: ``"all"``: keep a history; ``"state"``: only the stacks of what is allocated; None: stop, and forget.
-        context: which stacks are kept: ``"state"``, of what is allocated; ``"alloc"``, also of each allocation in the
+        enabled: ``"all"``: keep a history; ``"state"``: only the stacks of allocated memory; None: stop, and discard.
+        context: which stacks are kept: ``"state"``, of allocated memory; ``"alloc"``, also of each allocation in the
             history; ``"all"``, also of each free; None, none.
         stacks: ``"python"``, or ``"all"`` with C++ frames, which take longer.
-        max_entries: how many entries the history of a device has; the oldest go first.
-        device: taken for the sake of code written for CUDA, which records on all devices too.
-        clear_history: forget what was recorded before.
+        max_entries: the maximum number of entries in the history of a device; the oldest are dropped first.
+        device: accepted for compatibility with CUDA, which also records on all devices.
+        clear_history: discard what was recorded before.
         compile_context, global_record_annotations: False; not supported.
         skip_actions: actions of `_snapshot` that are not recorded.
 
     Raises:
-        RuntimeError: an argument is none of these.
+        RuntimeError: an argument has another value.
     """
     _check_one_of("enabled", enabled, (None, "state", "all"))
     _check_one_of("context", context, tuple(_CONTEXTS))
@@ -87,10 +87,10 @@ def _check_one_of(name: str, value: object, allowed: tuple[object, ...]) -> None
 
 
 def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-    """What the allocator holds now, and what was recorded since `_record_memory_history`.
+    """The state of the allocator, and the history recorded since `_record_memory_history`.
 
     Args:
-        device: only this one; the lists of the others are empty. Default all, as CUDA.
+        device: only this device; the lists of the others are empty. Default all, as with CUDA.
         augment_with_fx_traces: as `torch.cuda.memory._snapshot`.
 
     Returns:
@@ -103,10 +103,10 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
           and ``frames``, the stack that allocated it, if it was recorded: ``filename``, ``line``, ``name``.
         - ``device_traces``: for each device its history, oldest first: dictionaries with ``action`` (``"alloc"``,
           ``"free_requested"``, ``"free_completed"``; ``"segment_alloc"``, ``"segment_map"``, ``"segment_unmap"``,
-          ``"segment_free"``: a segment came, grew, shrank, went; ``"oom"``; ``"snapshot"``), ``addr`` (``"oom"`` has
-          ``device_free`` instead), ``size``, ``stream``, ``time_us``, ``pool_id``, ``frames``, ``user_metadata`` (see
-          `_set_memory_metadata`) and ``compile_context`` (empty).
-        - ``allocator_settings``: ``PYTORCH_ALLOC_CONF`` and what it says.
+          ``"segment_free"``: a segment was added, grew, shrank, was removed; ``"oom"``; ``"snapshot"``), ``addr``
+          (``"oom"`` has ``device_free`` instead), ``size``, ``stream``, ``time_us``, ``pool_id``, ``frames``,
+          ``user_metadata`` (see `_set_memory_metadata`) and ``compile_context`` (empty).
+        - ``allocator_settings``: ``PYTORCH_ALLOC_CONF`` and its parsed values.
         - ``external_annotations``: empty.
     """
     index = None if device is None else device_index(device)
@@ -117,18 +117,18 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
 
 
 def _dump_snapshot(filename: str | Path = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
-    """Writes `_snapshot` into a file for PyTorch's viewers; docs/memory.md says how to open it."""
+    """Writes `_snapshot` to a file for PyTorch's viewers; docs/memory.md explains how to open it."""
     with Path(filename).open("wb") as file:
         pickle.dump(_snapshot(augment_with_fx_traces=augment_with_fx_traces), file)
 
 
 def _save_segment_usage(filename: str | Path = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
-    """Draws the segments as a flame graph. PyTorch fetches a script for it from the network, the first time."""
+    """Draws the segments as a flame graph. The first time, PyTorch fetches a script from the network."""
     Path(filename).write_text(_segments_flamegraph(snapshot or _snapshot()))
 
 
 def _save_memory_usage(filename: str | Path = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
-    """Draws the places that allocated as a flame graph. PyTorch fetches a script for it, as above."""
+    """Draws allocated memory by call stack as a flame graph. PyTorch fetches a script for it, as above."""
     Path(filename).write_text(_memory_flamegraph(snapshot or _snapshot()))
 
 
@@ -136,17 +136,17 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
     """The stack that allocated the memory that begins at `data_ptr`; None if there is none, or it was not recorded.
 
     Args:
-        data_ptr: that of a storage, not of a view into its middle.
+        data_ptr: the address of a storage, not of a view into its middle.
     """
     return _C.allocation_traceback(check_integer("the address", data_ptr, 0, 2**64 - 1))
 
 
 def _set_memory_metadata(metadata: str) -> None:
-    """Words of your own that go into each entry of the history from now on; an empty string ends it."""
+    """Sets a text that is added to each later entry of the history; an empty string stops this."""
     check_type("the metadata", metadata, str, "a str")
     _C.set_memory_metadata(metadata)
 
 
 def _get_memory_metadata() -> str:
-    """What `_set_memory_metadata` set."""
+    """The text set by `_set_memory_metadata`."""
     return _C.get_memory_metadata()
