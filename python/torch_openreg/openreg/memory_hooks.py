@@ -1,4 +1,4 @@
-"""What a program does when memory runs out, before that is an error."""
+"""Hooks that run when memory runs out, before an error is raised."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _hooks: OrderedDict[int, OutOfMemoryHook] = OrderedDict()
 
 
 def register_out_of_memory_hook(hook: OutOfMemoryHook) -> RemovableHandle:
-    """From now on ``hook(device, bytes)`` is called when an allocation of so many bytes does not fit on that device.
+    """Registers ``hook(device, bytes)``, called when an allocation of that many bytes does not fit on that device.
 
     It runs on the thread that allocates, after the allocator has given its cache back. If it returns true, it has freed
-    memory, and the allocation is tried again; it is called again if that does not fit either. If it returns false, the
-    hook before it is called, and with no hook left torch.OutOfMemoryError is raised. What a hook raises, the allocation
-    raises. Memory that runs out within a hook is an error at once.
+    memory, and the allocation is tried again; if it still does not fit, the hook is called again. If it returns false,
+    the hook registered before it is called; with no hook left torch.OutOfMemoryError is raised. An exception of a hook
+    is raised by the allocation. If memory runs out within a hook, the error is raised at once.
 
     Args:
-        hook: takes the device's index and the bytes.
+        hook: takes the device's index and the number of bytes.
 
     Returns:
-        a handle, whose ``remove()`` ends it; as a context manager it ends the hook when its body ends.
+        A handle whose ``remove()`` removes the hook; as a context manager it does so when its body ends.
 
     Raises:
-        TypeError: `hook` cannot be called.
+        TypeError: `hook` is not callable.
     """
     if not callable(hook):
         raise TypeError(f"openreg: a hook is a function of device and bytes (got {hook!r})")
