@@ -1,4 +1,4 @@
-"""The most memory that a part of the program uses."""
+"""The peak memory of a part of the program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .device import _lazy_init
 
 
 class Peak:
-    """What `peak` measures, in bytes: so far within its scope, of the whole scope after it."""
+    """The result of `peak`, in bytes: so far while in its scope, of the whole scope after it."""
 
     def __init__(self, device: int) -> None:
         self._device = device
@@ -33,17 +33,17 @@ class Peak:
 
     @property
     def allocated(self) -> int:
-        """The most that `memory_allocated` was."""
+        """The maximum of `memory_allocated`."""
         return self._now()[0]
 
     @property
     def reserved(self) -> int:
-        """The most that `memory_reserved` was."""
+        """The maximum of `memory_reserved`."""
         return self._now()[1]
 
     @property
     def growth(self) -> int:
-        """By how much `allocated` is above what tensors held when the scope began."""
+        """By how much `allocated` exceeds what tensors held when the scope began."""
         return self.allocated - self._at_begin
 
     def __repr__(self) -> str:
@@ -52,9 +52,9 @@ class Peak:
 
 @contextlib.contextmanager
 def peak(device: DeviceLike = None) -> Iterator[Peak]:
-    """Context manager: the most memory that `device` (default: the current one) has in use inside, by any thread.
+    """Context manager: measures the peak memory of `device` (default: the current one) inside, used by any thread.
 
-    Scopes may be nested and may overlap: each has a peak of its own, which neither others nor
+    Scopes may be nested and may overlap: each has a peak of its own, which neither other scopes nor
     `reset_peak_memory_stats` change. Memory counts from the call that allocates it, whether or not its work has run.
 
     Example::
