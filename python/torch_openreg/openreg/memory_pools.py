@@ -1,4 +1,4 @@
-"""Pools of memory that a program keeps apart."""
+"""Separate pools of memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .memory_history import memory_snapshot
 
 
 class MemPool:
-    """Memory of the current device that is cached apart, as `torch.cuda.MemPool`: fill it with `use_mem_pool`.
+    """Memory of the current device that is cached separately, as `torch.cuda.MemPool`. See `use_mem_pool`.
 
-    When the object goes, its unused memory goes back to the device, after the device's work. Tensors that were made in
-    it stay valid; their memory goes back by `empty_cache` once they are gone.
+    When the object is deleted, its unused memory returns to the device, after the device's work. Tensors that were
+    allocated in it stay valid; once they are freed, `empty_cache` gives their memory back.
 
     Args:
-        allocator: None; the device has one allocator.
-        use_on_oom: whether unused memory of the pool may serve other allocations that would else fail.
-        no_split: whether each block takes a segment of its own, so that none is split.
+        allocator: None; the device has only one allocator.
+        use_on_oom: whether unused memory of the pool may serve other allocations that would otherwise fail.
+        no_split: whether each block has a segment of its own, so that none is split.
 
     Raises:
         RuntimeError: `allocator` is not None.
@@ -37,21 +37,21 @@ class MemPool:
 
     @property
     def id(self) -> tuple[int, int]:
-        """The pool's name in snapshots and statistics."""
+        """The pool's id in snapshots and statistics."""
         return self._id
 
     @property
     def device(self) -> int:
-        """Index of the device that was current when the pool was made."""
+        """The index of the device that was current when the pool was created."""
         return self._device
 
     @property
     def allocator(self) -> None:
-        """None: the device's own."""
+        """None: the device's own allocator."""
         return None
 
     def use_count(self) -> int:
-        """How often the pool is used on its device: once by this object, once by each `use_mem_pool`."""
+        """The number of uses of the pool on its device: one by this object, one by each `use_mem_pool`."""
         return _C.pool_uses(self._device, self._id)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
@@ -67,14 +67,14 @@ class MemPool:
 
 @contextlib.contextmanager
 def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
-    """Context manager: allocations of the calling thread come from `pool`; of several such the innermost counts.
+    """Context manager: allocations of the calling thread come from `pool`. If nested, the innermost applies.
 
-    Other threads' do not, nor do those of threads that are started inside: so not what backward() allocates, which
+    Allocations of other threads, including those started inside, do not: so neither do those of backward(), which
     autograd runs on threads of its own.
 
     Args:
-        pool: where to allocate from.
-        device: whose allocations; default the current device.
+        pool: the pool to allocate from.
+        device: the device whose allocations are affected; default the current device.
     """
     check_type("the pool", pool, MemPool, "a torch.openreg.MemPool")
     index = device_index(device)
