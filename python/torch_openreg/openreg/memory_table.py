@@ -9,7 +9,7 @@ _POOLS = {"all": "", "large_pool": "  in large blocks", "small_pool": "  in smal
 
 
 def memory_summary_of(device: int, stats: Mapping[str, int], abbreviated: bool) -> str:
-    """`stats` are those of `memory_stats`; what is missing is 0."""
+    """Formats `stats`, the result of `memory_stats`; missing values are 0."""
     width = 24 + len(_COLUMNS) * 14
     lines = [
         f"Memory of openreg:{device}",
@@ -34,7 +34,7 @@ def _line(title: str, stats: Mapping[str, int], key: str, form: Callable[[int], 
 
 
 def _size(count: int) -> str:
-    """Bytes as in "1.50 MiB"; the unit changes from 1024 on."""
+    """Formats bytes as in "1.50 MiB"; the unit changes at 1024."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
