@@ -1,4 +1,4 @@
-"""Ranges with the names of ``torch.cuda.nvtx``: PyTorch's profiler shows them, as those of ``record_function``."""
+"""Ranges with the names of ``torch.cuda.nvtx``: PyTorch's profiler shows them like those of ``record_function``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start
 
 
 class _Open(threading.local):
-    """Ranges of this thread that `range_push` has begun, the innermost last."""
+    """Open ranges of this thread from `range_push`, the innermost last."""
 
     def __init__(self) -> None:
         self.ranges: list[record_function] = []
@@ -35,13 +35,13 @@ def _begin(message: str) -> record_function:
 
 
 def range_push(msg: str) -> int:
-    """Begins a range inside of those that the calling thread has begun; returns how many these are."""
+    """Begins a range inside the calling thread's open ranges; returns how many were open before."""
     _open.ranges.append(_begin(msg))
     return len(_open.ranges) - 1
 
 
 def range_pop() -> int:
-    """Ends the range that the calling thread has begun last; returns how many are left. -1: there was none."""
+    """Ends the calling thread's innermost range; returns how many are left, or -1 if there was none."""
     if not _open.ranges:
         return -1
     _open.ranges.pop().__exit__(None, None, None)
@@ -49,27 +49,27 @@ def range_pop() -> int:
 
 
 def range_start(msg: str) -> int:
-    """Begins a range that may overlap with others; returns its number, which `range_end` takes."""
+    """Begins a range that may overlap with others; returns its number for `range_end`."""
     number = next(_ids)
     _started[number] = _begin(msg)
     return number
 
 
 def range_end(range_id: int) -> None:
-    """Ends the range that `range_start` gave this number; an unknown number does nothing."""
+    """Ends the range for which `range_start` returned this number; an unknown number does nothing."""
     check_type("the number of a range", range_id, int, "what range_start() returned")
     if begun := _started.pop(range_id, None):
         begun.__exit__(None, None, None)
 
 
 def mark(msg: str) -> None:
-    """A range without length."""
+    """Records a range of zero length."""
     _begin(msg).__exit__(None, None, None)
 
 
 @contextmanager
 def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
-    """Context manager and decorator: a range around its body. The other arguments are those of ``msg.format``."""
+    """Context manager and decorator: a range around its body. Further arguments are passed to ``msg.format``."""
     check_type("the name of a range", msg, str, "a str")
     range_push(msg.format(*args, **kwargs))
     try:
