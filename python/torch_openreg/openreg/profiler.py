@@ -1,4 +1,4 @@
-"""Which part of a program ``torch.profiler`` sees of the device, with the names of ``torch.cuda.profiler``."""
+"""Which part of a program ``torch.profiler`` records on the device, with the names of ``torch.cuda.profiler``."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ __all__ = ["profile", "start", "stop"]
 
 
 def start() -> None:
-    """A running ``torch.profiler`` records the device again, after :func:`stop`. Without one nothing happens."""
+    """Makes a running ``torch.profiler`` record the device again, after :func:`stop`. Otherwise does nothing."""
     _C.resume_tracing()
 
 
 def stop() -> None:
-    """A running ``torch.profiler`` records nothing more of the device, until :func:`start`.
+    """Makes a running ``torch.profiler`` stop recording the device, until :func:`start`.
 
-    What is launched before and runs afterwards is not recorded: synchronize first.
+    Work that was launched before and runs afterwards is not recorded: synchronize first.
     """
     _C.pause_tracing()
 
 
 @contextmanager
 def profile() -> Iterator[None]:
-    """Context manager: :func:`start` before its body, :func:`stop` after it."""
+    """Context manager: calls :func:`start` before its body and :func:`stop` after it."""
     start()
     try:
         yield
