@@ -1,6 +1,6 @@
-"""Random numbers: one default generator per device. Its state is 16 bytes, seed and offset, as CUDA's.
+"""Random numbers: one default generator per device. Its state is 16 bytes, seed and offset, as with CUDA.
 
-Seeding and the states do not count as a use of the device: ``torch.manual_seed`` costs a CPU program nothing.
+Seeding, and reading or setting states, do not initialise the device: ``torch.manual_seed`` costs a CPU program nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Device = torch.device | str | int
 
 
 def _get_generator(device: _Device = "openreg") -> torch.Generator:
-    """The default generator of `device`; of the current device where the index is missing or negative.
+    """The default generator of `device`, or of the current device if the index is missing or negative.
 
     Raises:
         RuntimeError: there is no such device.
@@ -59,17 +59,17 @@ def seed_all() -> None:
 
 
 def initial_seed() -> int:
-    """The seed that the current device's default generator was given last."""
+    """The last seed of the current device's default generator."""
     return _get_generator().initial_seed()
 
 
 def get_rng_state(device: _Device = "openreg") -> torch.Tensor:
-    """State of `device`'s default generator: a CPU tensor of 16 bytes (uint8), 8 of the seed and 8 of the offset."""
+    """The state of `device`'s default generator: a CPU tensor of 16 bytes (uint8), seed (8) and offset (8)."""
     return _generator_of(device).get_state()
 
 
 def _get_rng_state_offset(device: _Device = "openreg") -> int:
-    """The offset of `device`'s default generator: how far its sequence has been used."""
+    """The offset of `device`'s default generator: the position in its sequence."""
     return _generator_of(device).get_offset()
 
 
@@ -77,7 +77,7 @@ def _set_rng_state_offset(offset: int, device: _Device = "openreg") -> None:
     """Sets the offset of `device`'s default generator, a multiple of 4.
 
     Raises:
-        RuntimeError: it is none, or there is no such device.
+        RuntimeError: `offset` is not a multiple of 4, or there is no such device.
     """
     _generator_of(device).set_offset(offset)
 
@@ -88,10 +88,10 @@ def get_rng_state_all() -> list[torch.Tensor]:
 
 
 def set_rng_state(new_state: torch.Tensor, device: _Device = "openreg") -> None:
-    """Sets the state of `device`'s default generator, as `get_rng_state` gives it.
+    """Sets the state of `device`'s default generator to a result of `get_rng_state`.
 
     Raises:
-        TypeError, RuntimeError: it is no CPU tensor of 16 bytes.
+        TypeError, RuntimeError: `new_state` is not a CPU tensor of 16 bytes.
     """
     _generator_of(device).set_state(new_state)
 
