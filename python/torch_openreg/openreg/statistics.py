@@ -1,4 +1,4 @@
-"""How work reached the device and who did it: makes tests deterministic and explains speed."""
+"""How work reached the device and which threads ran it: makes tests deterministic and explains speed."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ from .. import _C
 
 
 def launch_stats() -> dict[str, int]:
-    """How operators reached the device, since the process began or the last `reset_launch_stats`.
+    """Counts how operators reached the device, since the process began or the last `reset_launch_stats`.
 
     ``typed`` and ``boxed`` launches, ``compiled`` kernels of torch.compile and ``copies`` of whole storages are
     asynchronous; ``synchronous`` operators waited for the stream and ran on the calling thread; ``cpu_fallbacks``
-    counts those of them that are not PyTorch's own and have a kernel for the CPU only (``TORCH_OPENREG_CPU_FALLBACK=0``
-    refuses them, as CUDA does). ``host_waits`` counts how often an operator made the host wait: the synchronous ones,
+    counts the custom ones among them that have a kernel for the CPU only (``TORCH_OPENREG_CPU_FALLBACK=0``
+    refuses them, as CUDA does). ``host_waits`` counts how often an operator made the host wait: synchronous operators,
     ``item`` and copies to the host. ``plan_hits`` counts the calls that found a plan made by an earlier call of the
-    same signature, ``plans_made`` those that had to be planned. Planning may run kernels on the calling thread:
-    ``probes`` counts them, ``probe_ns`` is their time in nanoseconds, ``probe_bytes`` the memory made for their
-    arguments, in bytes.
+    same signature, ``plans_made`` the calls that had to be planned. Planning may run kernels on the calling thread:
+    ``probes`` counts them, ``probe_ns`` is their time in nanoseconds, ``probe_bytes`` the memory allocated for
+    their arguments, in bytes.
     """
     return _C.launch_stats()
 
 
 def reset_launch_stats() -> None:
-    """Starts the counts of `launch_stats` again."""
+    """Resets the counts of `launch_stats`."""
     _C.reset_launch_stats()
 
 
 def scheduler_stats() -> dict[str, int]:
-    """What the scheduler has done in this process, all devices together.
+    """Counters of the scheduler in this process, for all devices together.
 
-    ``commands_by_engines`` and ``commands_by_hosts`` say who ran the commands (a thread that waits, works); ``grants``
-    and ``helps`` count the streams a waiting thread was handed or took; ``parks`` the streams that had to wait for an
-    event; ``sleeps`` the threads that slept; ``engines`` and ``spares`` the threads started.
+    ``commands_by_engines`` and ``commands_by_hosts`` count the commands by the threads that ran them (a waiting host
+    thread runs commands); ``grants`` and ``helps`` the streams that a waiting thread was handed or took; ``parks`` the
+    streams that had to wait for an event; ``sleeps`` the threads that slept; ``engines`` and ``spares`` the threads
+    started.
     """
     return _C.scheduler_counters()
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Says what happens when an operator makes the host wait for the device, as `torch.cuda.set_sync_debug_mode` does.
+    """Sets what happens when an operator makes the host wait for the device, as `torch.cuda.set_sync_debug_mode` does.
 
     ``"default"`` (0): nothing. ``"warn"`` (1): a warning, with the line of Python that called the operator.
-    ``"error"`` (2): a RuntimeError, before anything is done. The mode is the process's. Calls that ask for a wait, such
-    as `synchronize`, are not operators. Raises RuntimeError for another mode.
+    ``"error"`` (2): a RuntimeError, before anything is done. The mode applies to the process. Explicit waits, such as
+    `synchronize`, are not operators. Raises RuntimeError for another mode.
     """
     modes: dict[int | str, int] = {"default": 0, "warn": 1, "error": 2, 0: 0, 1: 1, 2: 2}
     if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)) or debug_mode not in modes:
@@ -51,5 +52,5 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_sync_debug_mode() -> int:
-    """The mode that `set_sync_debug_mode` set: 0 (default), 1 (warn) or 2 (error)."""
+    """The mode set by `set_sync_debug_mode`: 0 (default), 1 (warn) or 2 (error)."""
     return _C.get_sync_debug_mode()
