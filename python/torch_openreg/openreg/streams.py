@@ -1,4 +1,4 @@
-"""Streams and events: torch.Stream and torch.Event, with this device filled in."""
+"""Streams and events: torch.Stream and torch.Event for this device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1.value
 
 
 class _OfThisDevice(type):
-    """Decides by its device whether an object is a `Stream` or an `Event`, since PyTorch's own functions return plain
+    """Decides by its device whether an object is a `Stream` or an `Event`, because PyTorch's own functions return plain
     torch.Stream and torch.Event objects."""
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -34,9 +34,9 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     """A queue of work on one device, run in order: a torch.Stream.
 
     Args:
-        device: where it lies; default the current device.
-        priority: 0, or negative for work that goes before that of other streams.
-        identity: ``stream_id``, ``device_index`` and ``device_type`` of a stream that exists.
+        device: the stream's device; default the current one.
+        priority: 0, or negative for work that runs before that of other streams.
+        identity: ``stream_id``, ``device_index`` and ``device_type`` of an existing stream.
 
     Raises:
         RuntimeError: there is no such device.
@@ -55,40 +55,40 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
         return found
 
     def wait_event(self, event: torch.Event) -> None:
-        """Makes work that is queued later wait for the event's newest record; the host does not wait."""
+        """Makes later work wait for the event's newest record, without waiting on the host."""
         check_type("the event", event, torch.Event, "a torch.Event")  # PyTorch takes any object for one
         super().wait_event(event)
 
     def wait_stream(self, stream: torch.Stream) -> None:
-        """Makes work that is queued later wait for what `stream` has queued; the host does not wait."""
+        """Makes later work wait for the work queued on `stream`, without waiting on the host."""
         check_type("the stream", stream, torch.Stream, "a torch.Stream")  # as above
         super().wait_stream(stream)
 
     @property
     def priority(self) -> int:
-        """0, or -1 if its work goes before that of other streams."""
+        """0, or -1 if its work runs before that of other streams."""
         return _C.stream_priority(self.device_index, self.stream_id)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """The lowest priority and the highest: 0 and -1."""
+        """The lowest and the highest priority: 0 and -1."""
         return 0, -1
 
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
-        """The native handle, for functions called by ctypes."""
+        """The native handle, for functions called through ctypes."""
         return ctypes.c_void_p(self.native_handle)  # type: ignore[attr-defined]
 
 
 class Event(torch.Event, metaclass=_OfThisDevice):
-    """A point in a stream's work that others can wait for: makes plain torch.Event objects, since PyTorch's functions
-    refuse those of a subclass.
+    """A point in a stream's work that streams and the host can wait for. Creates plain torch.Event objects, because
+    PyTorch's functions refuse those of a subclass.
 
     Args:
-        enable_timing: whether `elapsed_time` may be asked (milliseconds).
-        blocking, external: taken for the sake of code written for CUDA. The host cannot ask about an event that was
-            recorded while a graph was captured, an external one neither: it raises.
-        interprocess: not supported, since PyTorch lets no event but CUDA's go to another process.
+        enable_timing: whether `elapsed_time` may be called (milliseconds).
+        blocking, external: accepted for compatibility with CUDA. Querying or waiting on the host for an event that was
+            recorded while a graph was captured raises, even if it is external.
+        interprocess: not supported, because PyTorch sends only CUDA's events to other processes.
         device: default the current device.
 
     Raises:
@@ -110,7 +110,7 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
     @classmethod
     def from_ipc_handle(cls, device: DeviceLike, handle: bytes) -> NoReturn:
-        """Not supported, as `interprocess`.
+        """Not supported, like `interprocess`.
 
         Raises:
             RuntimeError: always.
@@ -126,7 +126,7 @@ def _refuse_interprocess() -> NoReturn:
 
 
 class ExternalStream(Stream):
-    """The stream that has this native handle, as `torch.Stream.native_handle` gives it.
+    """The stream with this native handle, as returned by `torch.Stream.native_handle`.
 
     Args:
         stream_ptr: the handle.
@@ -143,12 +143,12 @@ class ExternalStream(Stream):
 
 
 def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:
-    """As `ExternalStream`."""
+    """Same as `ExternalStream`."""
     return ExternalStream(data_ptr, device)
 
 
 class StreamContext:
-    """Context manager: makes `stream` and its device current inside, restores both after; None changes nothing."""
+    """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         _check_stream(stream)
@@ -180,7 +180,7 @@ def _stream_with(stream_id: int, index: int) -> Stream:
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
-    """The stream that work goes to on `device` (default: the current one) unless another is made current."""
+    """The stream that receives work on `device` (default: the current one) unless another stream is current."""
     if torch.compiler.is_compiling():
         index = _get_device_index(device, optional=True)
         return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
@@ -190,7 +190,7 @@ def default_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Makes `stream` current, and its device; None changes nothing."""
+    """Makes `stream` and its device current; None changes nothing."""
     _check_stream(stream)
     if stream is not None:
         torch.accelerator.set_stream(stream)
@@ -202,21 +202,21 @@ def _check_stream(stream: object) -> None:
 
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
-    """Makes the stream with this id current, and its device."""
+    """Makes the stream with this id and its device current."""
     set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
 
 
 def _sleep(cycles: int) -> None:
-    """Launches a kernel on the current stream that takes `cycles` nanoseconds and no processor time.
+    """Launches a kernel on the current stream that takes `cycles` nanoseconds but no processor time.
 
     Raises:
-        ValueError: `cycles` is negative, or beyond 64 bits.
+        ValueError: `cycles` is negative, or exceeds 64 bits.
     """
     _C.sleep(check_integer("the number of cycles", cycles, 0, 2**63 - 1))
 
 
 def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:
-    """Context manager: makes `stream` and its device current inside, restores both after; None changes nothing."""
+    """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing."""
     _check_stream(stream)
     return contextlib.nullcontext() if stream is None else stream
 
