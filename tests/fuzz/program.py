@@ -49,6 +49,8 @@ class Program:
 class Author:
     """Writes a program, and runs it on the CPU meanwhile: there, streams and devices mean nothing."""
 
+    operations = OPERATIONS
+
     def __init__(self, seed: int, devices: int, fails: bool, waits_for_devices: bool) -> None:
         self.fails = fails
         self.waits = ["stream", "event", "query"] + ["device"] * waits_for_devices
@@ -98,7 +100,7 @@ class Author:
         candidates = self.here()
         if not candidates:
             return
-        operation = self.rng.choice(OPERATIONS)
+        operation = self.rng.choice(self.operations)
         inputs = tuple(self.rng.choice(candidates) for _ in range(operation.inputs))
         tensors = [self.program.values[number] for number in inputs]
         numbers = operation.choose(self.rng, tensors)

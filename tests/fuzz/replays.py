@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from machine import Difference, Machine
-from operations import BY_NAME, apply, indices
+from operations import BY_NAME, OPERATIONS, apply, indices
 from program import Author, Program, new_tensor
 
 REPLAYS = 4  # kernels keep what they can from the second one on
@@ -14,6 +14,9 @@ INPUTS = 4
 
 class GraphAuthor(Author):
     """Writes what can be captured: of one device, and nothing that the host waits for."""
+
+    # Indices come from the host's memory.
+    operations = tuple(operation for operation in OPERATIONS if operation.choose is not indices)
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, devices=1, fails=False, waits_for_devices=False)
@@ -26,14 +29,6 @@ class GraphAuthor(Author):
         steps = self.program.steps
         steps[:] = [step for step in steps if not isinstance(step.expected, Exception)]
         return self.program
-
-    def operation(self) -> None:
-        count, following = len(self.program.steps), self.next
-        before = {number: value.clone() for number, value in self.program.values.items()}
-        super().operation()
-        if len(self.program.steps) > count and BY_NAME[self.program.steps[-1].name].choose is indices:
-            self.program.steps.pop()  # its indices come from the host's memory
-            self.program.values, self.next = before, following
 
 
 def elements(like: torch.Tensor, seed: int) -> torch.Tensor:
