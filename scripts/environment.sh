@@ -3,6 +3,7 @@
 #   need <what>...      makes sure of system packages: by apt as root on Debian, else one line says what to install
 #   use_environment     activates the virtual environment: the active one, else .venv, made where there is none
 #   install <extras>    builds and installs the project there; further arguments go to pip
+#   build_requirements  prints what the build needs
 # The system's own Python is only used to make .venv.
 
 readonly build_dir=${build_dir:-build/wheel} # one build tree for the wheel and its C++ tests
@@ -18,7 +19,7 @@ have() {
   case $1 in
     g++) command -v "${CXX:-g++}" >/dev/null ;;
     clang) command -v clang++ >/dev/null ;;
-    git | spin | valgrind | clang-tidy) command -v "$1" >/dev/null ;;
+    git | gdb | spin | valgrind | clang-tidy) command -v "$1" >/dev/null ;;
     libgtest-dev) [[ -e /usr/include/gtest/gtest.h ]] ;;
     libbenchmark-dev) [[ -e /usr/include/benchmark/benchmark.h ]] ;;
     python3-venv | python3-dev) find_python ;;
@@ -81,17 +82,22 @@ use_environment() {
   unset PYTHONHOME PYTHONPATH
 }
 
-# The build needs the torch that the package will run with, so there is no isolation: what pyproject.toml's
-# build-system asks for goes into the environment. Options are spelled out: the pip of Debian 12 has no -C.
-install() {
-  local extras=$1
-  shift
-  say "Installing what the build needs (torch, pinned, is by far the largest)"
-  "$python" - <<'PYTHON' | "$python" -m pip install --quiet -r /dev/stdin
+# What pyproject.toml's build-system asks for, one requirement a line.
+build_requirements() {
+  "$python" - <<'PYTHON'
 import ast, pathlib, re
 pyproject = pathlib.Path("pyproject.toml").read_text()
 print(*ast.literal_eval(re.search(r"^requires = (\[.*?\])", pyproject, re.M | re.S)[1]), sep="\n")
 PYTHON
+}
+
+# The build needs the torch that the package will run with, so there is no isolation: build_requirements go into the
+# environment. Options are spelled out: the pip of Debian 12 has no -C.
+install() {
+  local extras=$1
+  shift
+  say "Installing what the build needs (torch, pinned, is by far the largest)"
+  build_requirements | "$python" -m pip install --quiet -r /dev/stdin
   say "Building and installing torch_openreg"
   "$python" -m pip install --quiet --no-build-isolation --config-settings=build-dir="$build_dir" "$@" ".[$extras]"
 }
