@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -62,29 +61,6 @@ bool linger(const Strand& strand, const Scheduler& scheduler, EngineKind kind) {
   return !strand.drained();
 }
 
-// Before a command that takes a while: if a host is to wait for the stream soon, it computes the
-// command with more threads, and would have to wait for this engine's one. See Note [When the host
-// is expected]. The host may be late, so the engine does not leave the stream, and waits little.
-void leave_to_host(Strand& strand, const Scheduler& scheduler, EngineKind kind) {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::uint32_t kWorthLeaving = 100'000;
-  constexpr std::chrono::microseconds kLate{50};
-  constexpr std::chrono::milliseconds kLongest{1};
-  const auto work = strand.next_work().nanoseconds;
-  if (work < kWorthLeaving) return;
-  const auto now = Clock::now();
-  const auto end = strand.when_host_is_expected() + kLate;
-  // By two threads the command takes half of the time.
-  if (end <= now ||
-      end - now > std::min<std::chrono::nanoseconds>(std::chrono::nanoseconds(work / 2), kLongest))
-    return;
-  const auto has_else_to_do = [&] {
-    return strand.wanted.load(std::memory_order_relaxed) > 0 || scheduler.has_ready(kind) ||
-           scheduler.stopping();
-  };
-  while (!spin_until(has_else_to_do) && Clock::now() < end) continue;
-}
-
 // Runs the stream, which the engine owns, until it is somebody else's.
 void run(Strand& strand, Scheduler& scheduler, EngineKind kind) {
   Turn turn(strand, Turn::Runner::kEngine);
@@ -96,7 +72,6 @@ void run(Strand& strand, Scheduler& scheduler, EngineKind kind) {
       if (!linger(strand, scheduler, kind) && scheduler.go_idle(strand)) return;
       continue;
     }
-    leave_to_host(strand, scheduler, kind);
     if (strand.wanted.load(std::memory_order_relaxed) > 0 && scheduler.hand_over(strand)) return;
     if (!turn.is_for(kind) || (scheduler.has_ready(kind) && quantum.used_up()) ||
         (low && scheduler.has_ready_high(kind))) {

@@ -138,8 +138,6 @@ std::chrono::nanoseconds Strand::work_left() const noexcept {
   return std::chrono::nanoseconds(published > done ? published - done : 0);
 }
 
-Work Strand::next_work() noexcept { return reader.front(spare).work; }
-
 std::optional<EngineKind> Strand::next_engine() noexcept {
   const Record& record = reader.front(spare);
   if (record.kind == Record::kRun)

@@ -79,9 +79,6 @@ struct Strand final : Stream {
   /// Owner, and something is published: the kind of engine for the next command, if it matters.
   std::optional<EngineKind> next_engine() noexcept;
 
-  /// The same: what the next command asks of its runner.
-  Work next_work() noexcept;
-
   /// Of what was published since note_wait(), a hint for hosts.
   std::chrono::nanoseconds work_since_last_wait() const noexcept {
     return std::chrono::nanoseconds(work_published.load(std::memory_order_relaxed) -
@@ -90,14 +87,6 @@ struct Strand final : Stream {
   void note_wait() noexcept {
     work_at_last_wait.store(work_published.load(std::memory_order_relaxed),
                             std::memory_order_relaxed);
-  }
-  /// When a host is likely to wait for the stream; a hint for engines.
-  void expect_host(std::chrono::steady_clock::time_point when) noexcept {
-    host_expected.store(when.time_since_epoch().count(), std::memory_order_relaxed);
-  }
-  std::chrono::steady_clock::time_point when_host_is_expected() const noexcept {
-    return std::chrono::steady_clock::time_point(
-        std::chrono::steady_clock::duration(host_expected.load(std::memory_order_relaxed)));
   }
 
   /// The same: whether the next command is brief (brief_run.h).
@@ -138,10 +127,8 @@ struct Strand final : Stream {
 
   // Read by all, written at transitions, under the scheduler's mutex but for `spare`.
   alignas(64) std::atomic<State> state{State::kIdle};
-  std::atomic<int> wanted{0};  // number of helpers: a hint for the runner
-  // Written by hosts, in nanoseconds; the first is of the steady clock.
-  std::atomic<std::int64_t> host_expected{0};
-  std::atomic<std::uint64_t> work_at_last_wait{0};
+  std::atomic<int> wanted{0};                       // number of helpers: a hint for the runner
+  std::atomic<std::uint64_t> work_at_last_wait{0};  // in nanoseconds; written by hosts
   const Priority level;
   const int device_index;
   const std::int64_t number;

@@ -65,23 +65,22 @@ class InterruptClock {
   std::chrono::nanoseconds last_{};
 };
 
-// Note [When the host is expected]
 // Hosts wait in a rhythm: a training step is launched, then its loss is read. How long a host was
 // away since its last wait is how long it will be away until the next one, likely. By it a host
-// judges whether its team pays (Callbacks::SinceLastWait), and engines judge whether a command that
-// would not be finished by then is better left to the host (engine.cpp).
+// judges whether its team pays (Callbacks::SinceLastWait). Waits of commands, and of hosts that
+// only sleep, do not count.
 class Rhythm {
  public:
-  explicit Rhythm(Strand& strand) noexcept : strand_(strand) {
-    if (last_end_ == Clock::time_point{}) return;
+  /// Of a wait for `strand` that begins; null: of none that counts.
+  explicit Rhythm(Strand* strand) noexcept : strand_(strand) {
+    if (!strand_ || last_end_ == Clock::time_point{}) return;
     before_.away = Clock::now() - last_end_;
-    before_.launched = strand.work_since_last_wait();
+    before_.launched = strand_->work_since_last_wait();
   }
   ~Rhythm() {
-    if (in_command()) return;
+    if (!strand_) return;
     last_end_ = Clock::now();
-    strand_.note_wait();
-    if (before_.away.count() != 0) strand_.expect_host(last_end_ + before_.away);
+    strand_->note_wait();
   }
   Rhythm(const Rhythm&) = delete;
   Rhythm& operator=(const Rhythm&) = delete;
@@ -91,7 +90,7 @@ class Rhythm {
  private:
   using Clock = std::chrono::steady_clock;
 
-  Strand& strand_;
+  Strand* const strand_;
   Callbacks::SinceLastWait before_;
 
   static constinit thread_local Clock::time_point last_end_;
@@ -243,7 +242,8 @@ class HostWait {
 
   const Goal& goal_;
   const Meanwhile meanwhile_;
-  const Rhythm rhythm_{goal_.strand()};
+  const Rhythm rhythm_{meanwhile_ == Meanwhile::kWorks && !in_command() ? &goal_.strand()
+                                                                        : nullptr};
   const std::optional<Deadline> deadline_;
   Scheduler& scheduler_ = Scheduler::get();
   const tracing::ThreadSlice traced_{goal_.fence() ? "Synchronize" : "WaitForRoom"};

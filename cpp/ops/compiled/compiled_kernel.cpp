@@ -1,11 +1,9 @@
 #include "ops/compiled/compiled_kernel.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/Storage.h>
 #include <c10/util/Exception.h>
 
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -16,6 +14,7 @@
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
+#include "ops/launch/work.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
 #include "runtime/address_space.h"
@@ -25,14 +24,13 @@ namespace openreg::ops {
 
 // Note [Commands of compiled kernels]
 //
-// A command is words: the mode of denormals, the bytes of its tensors, then one for each parameter,
-// then the values that the host gave. A parameter that is a tensor is a device pointer; or, if it
-// is less than zero, the number of a word of the command, negated, where the value begins.
+// A command is words: the mode of denormals, then one for each parameter, then the values that the
+// host gave. A parameter that is a tensor is a device pointer; or, if it is less than zero, the
+// number of a word of the command, negated, where the value begins.
 namespace {
 
-constexpr std::size_t kHeader = 2;  // words before the parameters'
+constexpr std::size_t kHeader = 1;  // words before the parameters'
 constexpr std::size_t kWord = sizeof(std::int64_t);
-constexpr std::int64_t kLeastMeasured = 1 << 14;  // bytes
 
 bool is_tensor(Parameter parameter) { return parameter <= Parameter::kWrites; }
 
@@ -71,29 +69,7 @@ void CompiledKernel::run(const Kernel& kernel, std::span<const std::byte> argume
     const auto word = words[kHeader + i];
     resolved[i] = is_tensor(parameters[i]) ? resolve(words, word) : word;
   }
-  const auto bytes = words[1];
-  if (bytes < kLeastMeasured) {
-    self.entry_(resolved.data());
-    return;
-  }
-  const auto begin = std::chrono::steady_clock::now();
   self.entry_(resolved.data());
-  const std::chrono::duration<float, std::nano> time = std::chrono::steady_clock::now() - begin;
-  self.note_rate(time.count() * static_cast<float>(at::get_num_threads()) /
-                 static_cast<float>(bytes));
-}
-
-void CompiledKernel::note_rate(float measured) const noexcept {
-  constexpr float kNewest = 0.25F;
-  const float before = rate_.load(std::memory_order_relaxed);
-  rate_.store(before + kNewest * (measured - before), std::memory_order_relaxed);
-}
-
-Work CompiledKernel::expected_work(double bytes) const {
-  // What was measured differs from run to run, and may not decide where results may not.
-  const bool measured = !at::globalContext().deterministicAlgorithms();
-  return work_of_bytes(bytes,
-                       measured ? rate_.load(std::memory_order_relaxed) : kNanosecondsPerByte);
 }
 
 CompiledCall::CompiledCall(const CompiledKernel& kernel) : kernel_(kernel) {
@@ -141,7 +117,7 @@ void CompiledCall::add(const at::TensorBase& tensor) {
     memory = storage.data();
   }
   const auto offset = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
-  bytes_touched_ += static_cast<std::int64_t>(tensor.nbytes());
+  bytes_touched_ += tensor.nbytes();
   add_word(memory ? reinterpret_cast<std::int64_t>(memory) + static_cast<std::int64_t>(offset) : 0);
 }
 
@@ -172,11 +148,10 @@ void CompiledCall::submit() {
     }
     return used;
   };
-  words_[1] = bytes_touched_;
   backend::submit(backend::current_stream(device_ ? device_->index() : -1), kernel_,
                   std::as_bytes(std::span(words_.data(), words_.size())), memory,
                   {.counted_as = backend::LaunchCounter::kCompiled,
-                   .work = kernel_.expected_work(static_cast<double>(bytes_touched_))});
+                   .work = work_of_bytes(static_cast<double>(bytes_touched_))});
 }
 
 }  // namespace openreg::ops

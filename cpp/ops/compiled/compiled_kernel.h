@@ -3,13 +3,11 @@
 #include <ATen/core/TensorBase.h>
 #include <c10/util/SmallVector.h>
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "ops/launch/work.h"
 #include "runtime/command.h"
 
 namespace openreg::ops {
@@ -31,18 +29,12 @@ class CompiledKernel : public Kernel {
 
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 
-  /// Of a call that reads and writes so many bytes, by what earlier calls took.
-  Work expected_work(double bytes) const;
-
  private:
   CompiledKernel(const char* name, Entry entry, std::vector<Parameter> parameters);
   static void run(const Kernel& kernel, std::span<const std::byte> arguments);
 
-  void note_rate(float measured) const noexcept;
-
   const Entry entry_;
   const std::vector<Parameter> parameters_;
-  mutable std::atomic<float> rate_{kNanosecondsPerByte};  // of one thread
 };
 
 /// One call of a compiled kernel: its arguments are added in the order of the parameters, and then
@@ -70,7 +62,7 @@ class CompiledCall {
 
   const CompiledKernel& kernel_;
   std::size_t added_ = 0;
-  std::int64_t bytes_touched_ = 0;
+  std::size_t bytes_touched_ = 0;
   std::optional<c10::Device> device_;
   c10::SmallVector<std::int64_t, 32> words_;
 };

@@ -12,14 +12,14 @@ namespace openreg::ops {
 // Note [Work]
 //
 // How long a call takes decides whether it is shared with other cores (Note [Teams of engines] and
-// Note [Teams of hosts] in backend/compute_threads.cpp), and whether an engine begins it shortly
-// before a host comes to help. A factor of two does no harm, so it is estimated from
-// shapes: products by their multiplications and additions, all else by the bytes that are read and
-// written. The rates are those of one core of a server of 2023: half of what its vector units can
-// do in a good product of matrices, and a third of what it copies.
+// Note [Teams of hosts] in backend/compute_threads.cpp). A factor of two does no harm, so it is
+// estimated from shapes: products by their multiplications and additions, all else by the bytes
+// that are read and written. The rates are those of one core of a server of 2023: half of what its
+// vector units can do in a good product of matrices, and a third of what it copies.
 namespace {
 
 constexpr double kFlopsPerNanosecond = 50;
+constexpr double kBytesPerNanosecond = 4;
 constexpr double kNanosecondsPerCall = 500;
 
 double product_of(at::IntArrayRef sizes) {
@@ -98,7 +98,7 @@ Work work_of(const char* kernel, const ArgumentWriter& arguments,
              std::span<const Geometry> results) {
   auto bytes = static_cast<double>(arguments.bytes_touched());
   for (const auto& result : results) bytes += static_cast<double>(result.nbytes);
-  double time = bytes * kNanosecondsPerByte;
+  double time = bytes / kBytesPerNanosecond;
   const auto* const rule = std::find_if(kRules.begin(), kRules.end(),
                                         [&](const Rule& each) { return each.kernel == kernel; });
   if (rule != kRules.end())
@@ -108,8 +108,6 @@ Work work_of(const char* kernel, const ArgumentWriter& arguments,
   return work;
 }
 
-Work work_of_bytes(double bytes, double nanoseconds_per_byte) {
-  return work_of_time(bytes * nanoseconds_per_byte);
-}
+Work work_of_bytes(double bytes) { return work_of_time(bytes / kBytesPerNanosecond); }
 
 }  // namespace openreg::ops

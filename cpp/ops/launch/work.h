@@ -12,10 +12,7 @@ namespace openreg::ops {
 Work work_of(const char* kernel, const ArgumentWriter& arguments,
              std::span<const Geometry> results = {});
 
-/// Of kernels that do little with each byte.
-inline constexpr float kNanosecondsPerByte = 0.25F;
-
-/// The same of a kernel that reads and writes so many bytes.
-Work work_of_bytes(double bytes, double nanoseconds_per_byte = kNanosecondsPerByte);
+/// The same of one that passes so many bytes, and does little with each.
+Work work_of_bytes(double bytes);
 
 }  // namespace openreg::ops

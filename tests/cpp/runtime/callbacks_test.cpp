@@ -408,7 +408,7 @@ TEST_F(CallbacksTest, InstallingNothingReplacesNothing) {
 std::atomic<int> g_work_begun{0};
 std::atomic<int> g_work_ended{0};
 
-TEST_F(CallbacksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
+TEST_F(CallbacksTest, CommandsThatAreExpectedToBeLongAreAnnounced) {
   Callbacks callbacks;
   callbacks.begin_work = [](Work work, bool engine) -> int {
     EXPECT_TRUE(engine);
@@ -416,6 +416,7 @@ TEST_F(CallbacksTest, EnginesAnnounceCommandsThatAreExpectedToBeLong) {
     return 7;
   };
   callbacks.end_work = [](int state) noexcept { g_work_ended += state; };
+  g_work_begun = g_work_ended = 0;
   install_callbacks(callbacks);
   const OwnStream stream;
   Gate ran;

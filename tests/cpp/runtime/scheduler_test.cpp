@@ -411,48 +411,6 @@ TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
   EXPECT_EQ(policy, SCHED_BATCH);
 }
 
-TEST(Scheduler, AnEngineLeavesWorkThatTakesAWhileToAHostThatIsExpectedSoon) {
-  using Clock = std::chrono::steady_clock;
-  const OwnStream stream;
-  Strand& strand = Strand::of(*stream);
-  const auto begin_of = [&](Clock::time_point expected, Work work) {
-    strand.expect_host(expected);
-    Clock::time_point begin;
-    Gate ran;
-    submit(
-        *stream,
-        [&] {
-          begin = Clock::now();
-          ran.open();
-        },
-        function_kernel(), work);
-    ran.wait();
-    stream->synchronize();
-    return begin;
-  };
-  constexpr Work kLong{.nanoseconds = 100'000'000};
-  const auto soon = Clock::now() + std::chrono::microseconds(900);
-  EXPECT_GE(begin_of(soon, kLong), soon);
-  // It does not wait for one that comes later than that, and not before what takes no time.
-  const auto late = Clock::now() + std::chrono::minutes(5);
-  EXPECT_LT(begin_of(late, kLong), late);
-  EXPECT_LT(begin_of(late, Work{}), late);
-}
-
-TEST(Scheduler, AHostIsExpectedToWaitAsItDidBefore) {
-  using Clock = std::chrono::steady_clock;
-  const OwnStream stream;
-  Strand& strand = Strand::of(*stream);
-  const auto wait = [&] {
-    submit_nothing(*stream);
-    stream->synchronize();
-  };
-  wait();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  wait();
-  EXPECT_GE(strand.when_host_is_expected(), Clock::now());
-}
-
 TEST(Scheduler, AStreamKnowsTheWorkThatItHasLeft) {
   const OwnStream stream;
   Gate begun, finish;

@@ -62,6 +62,7 @@ def peer():
 @pytest.fixture
 def allocated(request):
     """What tensors hold when a test begins; the same when it ends."""
+    gc.collect()  # of tests before: freed later, it would be missing at the end
     torch.openreg.ipc_collect()
     before = torch.openreg.memory_allocated()
     yield before

@@ -1,25 +1,20 @@
 #include "ops/compiled/compiled_kernel.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <string>
-#include <thread>
 
 #include "backend/device.h"
-#include "backend/stream.h"
 #include "ops/tensors/factories.h"
 
 namespace openreg::ops {
 namespace {
 
 const c10::Device kDevice(backend::kDeviceType, 0);
-constexpr std::int64_t kElements = 1 << 14;
 
 /// out[i] = in[i] * scale + bias, of so many elements.
 void scale_and_shift(const std::int64_t* arguments) {
@@ -75,32 +70,6 @@ TEST(CompiledKernel, ArgumentsOfAnotherKindAreRefused) {
 }
 
 TEST(CompiledKernel, OneNameIsOneKernel) { EXPECT_EQ(&scale_kernel(), &scale_kernel()); }
-
-void take_a_while(const std::int64_t*) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
-}
-
-TEST(CompiledKernel, TheWorkOfACallIsExpectedByWhatEarlierCallsTook) {
-  const auto& kernel =
-      CompiledKernel::get("test::take_a_while", &take_a_while, {Parameter::kWrites});
-  const auto tensor = empty_on(kDevice, {kElements}, at::kFloat);
-  const auto bytes = static_cast<double>(tensor.nbytes());
-  const auto before = kernel.expected_work(bytes);
-  EXPECT_EQ(before.nanoseconds, work_of_bytes(bytes).nanoseconds);
-  for (int i = 0; i < 20; ++i) {
-    CompiledCall call(kernel);
-    call.add(tensor);
-    call.submit();
-  }
-  backend::current_stream(0).synchronize();
-  EXPECT_GE(kernel.expected_work(bytes).nanoseconds, 1'900'000);
-  EXPECT_GE(kernel.expected_work(2 * bytes).nanoseconds, 3'800'000);
-
-  // Not where results must not depend on it.
-  at::globalContext().setDeterministicAlgorithms(true, false);
-  EXPECT_EQ(kernel.expected_work(bytes).nanoseconds, before.nanoseconds);
-  at::globalContext().setDeterministicAlgorithms(false, false);
-}
 
 }  // namespace
 }  // namespace openreg::ops
