@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from operations import DTYPES, MODULUS, OPERATIONS, Numbers, apply
+from operations import DTYPES, MODULUS, OPERATIONS, Numbers, Operation, apply
 
 STREAMS = 3  # of each device
 MOST_ELEMENTS = 1 << 17
@@ -49,7 +49,7 @@ class Program:
 class Author:
     """Writes a program, and runs it on the CPU meanwhile: there, streams and devices mean nothing."""
 
-    operations = OPERATIONS
+    operations: tuple[Operation, ...] = OPERATIONS
 
     def __init__(self, seed: int, devices: int, fails: bool, waits_for_devices: bool) -> None:
         self.fails = fails
