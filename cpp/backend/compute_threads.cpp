@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <string_view>
 #include <thread>
 
@@ -15,10 +16,11 @@ namespace openreg::backend {
 // An engine computes with one thread: beside a busy host that is what there is, and short commands
 // are over before a team has started. Nobody can help a kernel that runs, though. So for a command
 // whose work outweighs a team's start many times (Work::kLong) the engine takes a team of the cores
-// that no other long command has, but one for the host, and never more than the program computes
-// with itself. (With the host's core too, a product of 1.2 ms took 4 ms on two cores: the host
-// launched on one of them, and the thread on the other waited for its companion.) The team ends
-// with the command: libgomp counts the threads of all teams, and if they are more than the cores it
+// that no other long command has, and never more than the program computes with itself. It leaves
+// one to the host, unless the command outlasts what a host launches meanwhile: a product of 1.2 ms
+// took 4 ms on two cores, because the host launched on one of them, and the thread on the other
+// waited for its companion; one of 90 ms took 170 ms with one thread. The team ends with the
+// command: libgomp counts the threads of all teams, and if they are more than the cores it
 // lets none of them spin between parallel regions, which costs the host's small operators a wake
 // for each.
 //
@@ -73,6 +75,7 @@ int cores() {
 }
 
 constexpr std::chrono::milliseconds kSpinOfTeams{5};
+constexpr std::uint32_t kOutlastsHost = 10'000'000;  // nanoseconds
 
 std::atomic<int> g_wanted{1};
 std::atomic<int> g_taken{0};  // cores that long commands have
@@ -136,7 +139,8 @@ int begin_work(Work work, bool engine) noexcept {
   int taken = g_taken.load(std::memory_order_relaxed);
   int threads = wanted;
   do {
-    if (!work.reproducible) threads = std::max(1, std::min(wanted, cores() - 1 - taken));
+    const int for_host = work.nanoseconds < kOutlastsHost ? 1 : 0;
+    if (!work.reproducible) threads = std::max(1, std::min(wanted, cores() - for_host - taken));
   } while (!g_taken.compare_exchange_weak(taken, taken + threads, std::memory_order_relaxed));
   if (threads > 1) set_threads(threads);
   return threads;

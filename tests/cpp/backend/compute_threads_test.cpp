@@ -15,14 +15,12 @@ namespace openreg::backend {
 namespace {
 
 constexpr Work kShort{};
+constexpr Work kFewMilliseconds{.nanoseconds = 2'000'000};
 constexpr Work kLong{.nanoseconds = 100'000'000};
 constexpr Work kShortReproducible{.reproducible = true};
 constexpr Work kLongReproducible{.nanoseconds = 100'000'000, .reproducible = true};
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
-
-/// With eight threads in the program: all cores but the host's.
-int most_of_an_engine() { return std::clamp(cores() - 1, 1, 8); }
 
 /// The program computes with `n` threads for the length of a test.
 class ComputesWith {
@@ -70,9 +68,14 @@ TEST(ComputeThreads, AnEngineComputesShortCommandsWithOneThread) {
 
 TEST(ComputeThreads, ALongCommandTakesTheCoresThatAreFreeAndGivesThemBack) {
   const ComputesWith eight(8);
-  EXPECT_EQ(threads_in_command(kLong), most_of_an_engine());
+  EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
   EXPECT_EQ(threads_in_command(kShort), 1);
-  EXPECT_EQ(threads_in_command(kLong), most_of_an_engine());
+  EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
+}
+
+TEST(ComputeThreads, ACommandOfAFewMillisecondsLeavesTheHostACore) {
+  const ComputesWith eight(8);
+  EXPECT_EQ(threads_in_command(kFewMilliseconds), std::clamp(cores() - 1, 1, 8));
 }
 
 TEST(ComputeThreads, ALongCommandTakesNoMoreThanTheProgramComputesWith) {
@@ -83,9 +86,9 @@ TEST(ComputeThreads, ALongCommandTakesNoMoreThanTheProgramComputesWith) {
 TEST(ComputeThreads, WhatAnotherLongCommandHasIsNotFree) {
   const ComputesWith eight(8);
   const int first = begin_work(kLong, /*engine=*/true);
-  EXPECT_EQ(threads_in_command(kLong), std::max(1, std::min(8, cores() - 1 - first)));
+  EXPECT_EQ(threads_in_command(kLong), std::max(1, std::min(8, cores() - first)));
   end_work(first);
-  EXPECT_EQ(threads_in_command(kLong), most_of_an_engine());
+  EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
 }
 
 TEST(ComputeThreads, AReproducibleCommandHasAsManyThreadsWhoeverRunsIt) {
