@@ -33,27 +33,15 @@ RESHAPED_BY_KERNELS = {
 HEADER = """\
 // Written by tools/generate_structured.py from the schema that ships with torch {version}. Do not edit.
 #include "backend/library.h"
-#include "ops/tiers/structured.h"
+#include "ops/tiers/structured_macros.h"
 
 {includes}
 
 namespace openreg::ops {{
 
-#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \\
-  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \\
-             &at::cpu::KERNEL>, \\
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \\
-  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \\
-             at::_ops::OUT, &at::cpu::KERNEL>, \\
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-
 OPENREG_LIBRARY_IMPL(aten, m) {{
 {lines}
 }}
-
-#undef STRUCTURED
-#undef ITERATED
 
 }}  // namespace openreg::ops
 """

@@ -26,7 +26,7 @@ struct PhiloxState {
 PhiloxState philox_of_command(PhiloxState carried) noexcept;
 
 /// A generator's part in a graph: the numbers that captured commands take, each run of the graph
-/// takes anew, from where the generator is then. A cell of device memory tells the commands.
+/// takes anew, from where the generator is then. The commands read it from a cell of device memory.
 class CapturedGenerator {
  public:
   /// Throws c10::Error if the generator is of another kind of device.

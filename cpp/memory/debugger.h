@@ -75,7 +75,7 @@ class Debugger {
     Stream* stream = nullptr;
     std::string allocated_at{};
     std::string freed_at{};
-    bool captured = false;            // it is a graph's own: nobody looks after it
+    bool captured = false;            // it is a graph's own, and is not checked
     bool guarded = false;             // the guards and the pattern of fresh memory are there
     bool filled = false;              // the pattern of freed memory is there
     std::size_t ranges = 0;           // in freed_, or being checked

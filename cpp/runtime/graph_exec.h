@@ -23,7 +23,7 @@ struct GraphCell {
 };
 
 /// A part of one run of a graph that one stream runs without a break. It lies in the queue as one
-/// record; whoever runs the stream runs it node by node, and may leave it to others in between.
+/// record; the owner of the stream runs it node by node, and may hand it over in between.
 class GraphRun {
  public:
   using Nodes = std::span<const std::uint32_t>;

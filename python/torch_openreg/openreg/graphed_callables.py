@@ -142,7 +142,7 @@ class _Replay(torch.autograd.Function):
             _fill(static, given)
         part.forward_graph.replay()
         ctx.leaves = tuple(each if each.is_leaf and each.requires_grad else None for each in surface)
-        return tuple(output.detach() for output in part.outputs)  # views, so that nobody changes the outputs themselves
+        return tuple(output.detach() for output in part.outputs)  # views: the outputs themselves stay as they are
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -1,6 +1,6 @@
 // Written by tools/generate_structured.py from the schema that ships with torch 2.13.0. Do not edit.
 #include "backend/library.h"
-#include "ops/tiers/structured.h"
+#include "ops/tiers/structured_macros.h"
 
 #include <ATen/ops/_addmm_activation_cpu_dispatch.h>
 #include <ATen/ops/_addmm_activation_meta.h>
@@ -133,15 +133,6 @@
 
 namespace openreg::ops {
 
-#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \
-             &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \
-             at::_ops::OUT, &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-
 OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(_addmm_activation, _addmm_activation, _addmm_activation_out, _addmm_activation_outf)>(m);
   register_structured<STRUCTURED(_convert_indices_from_coo_to_csr, _convert_indices_from_coo_to_csr, _convert_indices_from_coo_to_csr_out, _convert_indices_from_coo_to_csr_outf)>(m);
@@ -189,8 +180,5 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(any_dims, any_dims, any_dims_out, any_outf)>(m);
   register_structured<STRUCTURED(argmax, argmax, argmax_out, argmax_outf)>(m);
 }
-
-#undef STRUCTURED
-#undef ITERATED
 
 }  // namespace openreg::ops

@@ -1,6 +1,6 @@
 // Written by tools/generate_structured.py from the schema that ships with torch 2.13.0. Do not edit.
 #include "backend/library.h"
-#include "ops/tiers/structured.h"
+#include "ops/tiers/structured_macros.h"
 
 #include <ATen/ops/argmin_cpu_dispatch.h>
 #include <ATen/ops/argmin_meta.h>
@@ -155,15 +155,6 @@
 
 namespace openreg::ops {
 
-#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \
-             &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \
-             at::_ops::OUT, &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-
 OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(argmin, argmin, argmin_out, argmin_outf)>(m);
   register_structured<ITERATED(asin, asin_out, asin, asin_out, asin_outf), at::_ops::asin_>(m);
@@ -211,8 +202,5 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<ITERATED(expm1, expm1_out, expm1, expm1_out, expm1_outf), at::_ops::expm1_>(m);
   register_structured<ITERATED(floor, floor_out, floor, floor_out, floor_outf), at::_ops::floor_>(m);
 }
-
-#undef STRUCTURED
-#undef ITERATED
 
 }  // namespace openreg::ops

@@ -1,6 +1,6 @@
 // Written by tools/generate_structured.py from the schema that ships with torch 2.13.0. Do not edit.
 #include "backend/library.h"
-#include "ops/tiers/structured.h"
+#include "ops/tiers/structured_macros.h"
 
 #include <ATen/ops/fmax_cpu_dispatch.h>
 #include <ATen/ops/fmax_meta.h>
@@ -152,15 +152,6 @@
 
 namespace openreg::ops {
 
-#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \
-             &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \
-             at::_ops::OUT, &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-
 OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<ITERATED(fmax, fmax_out, fmax, fmax_out, fmax_outf)>(m);
   register_structured<ITERATED(fmin, fmin_out, fmin, fmin_out, fmin_outf)>(m);
@@ -208,8 +199,5 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(linalg_cross, linalg_cross, linalg_cross_out, linalg_cross_outf)>(m);
   register_structured<STRUCTURED(linalg_inv_ex, linalg_inv_ex, linalg_inv_ex_inverse, linalg_inv_ex_outf)>(m);
 }
-
-#undef STRUCTURED
-#undef ITERATED
 
 }  // namespace openreg::ops

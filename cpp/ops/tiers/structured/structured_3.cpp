@@ -1,6 +1,6 @@
 // Written by tools/generate_structured.py from the schema that ships with torch 2.13.0. Do not edit.
 #include "backend/library.h"
-#include "ops/tiers/structured.h"
+#include "ops/tiers/structured_macros.h"
 
 #include <ATen/ops/linalg_ldl_factor_ex_cpu_dispatch.h>
 #include <ATen/ops/linalg_ldl_factor_ex_meta.h>
@@ -145,15 +145,6 @@
 
 namespace openreg::ops {
 
-#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \
-             &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \
-             at::_ops::OUT, &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-
 OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(linalg_ldl_factor_ex, linalg_ldl_factor_ex, linalg_ldl_factor_ex_out, linalg_ldl_factor_ex_outf)>(m);
   register_structured<STRUCTURED(linalg_ldl_solve, linalg_ldl_solve, linalg_ldl_solve_out, linalg_ldl_solve_outf)>(m);
@@ -201,8 +192,5 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(reflection_pad1d_backward, reflection_pad1d_backward, reflection_pad1d_backward_grad_input, reflection_pad1d_backward_outf)>(m);
   register_structured<ITERATED(remainder_Tensor, remainder_out, remainder_Tensor, remainder_Tensor_out, remainder_outf), at::_ops::remainder__Tensor>(m);
 }
-
-#undef STRUCTURED
-#undef ITERATED
 
 }  // namespace openreg::ops

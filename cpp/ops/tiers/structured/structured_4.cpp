@@ -1,6 +1,6 @@
 // Written by tools/generate_structured.py from the schema that ships with torch 2.13.0. Do not edit.
 #include "backend/library.h"
-#include "ops/tiers/structured.h"
+#include "ops/tiers/structured_macros.h"
 
 #include <ATen/ops/renorm_cpu_dispatch.h>
 #include <ATen/ops/renorm_meta.h>
@@ -161,15 +161,6 @@
 
 namespace openreg::ops {
 
-#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \
-             &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \
-             at::_ops::OUT, &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-
 OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(renorm, renorm, renorm_out, renorm_outf), at::_ops::renorm_>(m);
   register_structured<STRUCTURED(replication_pad1d, replication_pad1d, replication_pad1d_out, replication_pad1d_outf)>(m);
@@ -217,8 +208,5 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<ITERATED(special_i1, special_i1_out, special_i1, special_i1_out, special_i1_outf)>(m);
   register_structured<ITERATED(special_i1e, special_i1e_out, special_i1e, special_i1e_out, special_i1e_outf)>(m);
 }
-
-#undef STRUCTURED
-#undef ITERATED
 
 }  // namespace openreg::ops

@@ -1,6 +1,6 @@
 // Written by tools/generate_structured.py from the schema that ships with torch 2.13.0. Do not edit.
 #include "backend/library.h"
-#include "ops/tiers/structured.h"
+#include "ops/tiers/structured_macros.h"
 
 #include <ATen/ops/special_laguerre_polynomial_l_cpu_dispatch.h>
 #include <ATen/ops/special_laguerre_polynomial_l_meta.h>
@@ -166,15 +166,6 @@
 
 namespace openreg::ops {
 
-#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, void, at::_ops::FUNCTIONAL, at::_ops::OUT, \
-             &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
-  Structured<at::meta::structured_##META, at::native::structured_##NATIVE, at::_ops::FUNCTIONAL, \
-             at::_ops::OUT, &at::cpu::KERNEL>, \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
-
 OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<ITERATED(special_laguerre_polynomial_l, special_laguerre_polynomial_l_out, special_laguerre_polynomial_l, special_laguerre_polynomial_l_out, special_laguerre_polynomial_l_outf)>(m);
   register_structured<ITERATED(special_legendre_polynomial_p, special_legendre_polynomial_p_out, special_legendre_polynomial_p, special_legendre_polynomial_p_out, special_legendre_polynomial_p_outf)>(m);
@@ -222,8 +213,5 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   register_structured<STRUCTURED(upsample_trilinear3d_backward, upsample_trilinear3d_backward, upsample_trilinear3d_backward_grad_input, upsample_trilinear3d_backward_outf)>(m);
   register_structured<ITERATED(xlogy_Tensor, xlogy_out, xlogy_Tensor, xlogy_OutTensor, xlogy_outf), at::_ops::xlogy__Tensor>(m);
 }
-
-#undef STRUCTURED
-#undef ITERATED
 
 }  // namespace openreg::ops

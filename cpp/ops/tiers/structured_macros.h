@@ -1,0 +1,17 @@
+#pragma once
+
+// Only the generated files of tiers/structured include this.
+
+#include "ops/tiers/structured.h"
+
+/// What register_structured() takes of an operator. The second is of one whose meta function builds
+/// an iterator, with the CPU's own class.
+#define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
+  OPENREG_STRUCTURED(META, void, FUNCTIONAL, OUT, KERNEL)
+#define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
+  OPENREG_STRUCTURED(META, at::native::structured_##NATIVE, FUNCTIONAL, OUT, KERNEL)
+
+#define OPENREG_STRUCTURED(META, NATIVE, FUNCTIONAL, OUT, KERNEL)                      \
+  Structured<at::meta::structured_##META, NATIVE, at::_ops::FUNCTIONAL, at::_ops::OUT, \
+             &at::cpu::KERNEL>,                                                        \
+      at::_ops::FUNCTIONAL, at::_ops::OUT
