@@ -1,31 +1,45 @@
-# Imported targets for the installed torch, without its own CMake package: in a CUDA wheel that one stops
-# where there is no CUDA toolkit. torch is located, not imported.
+# Imported targets for a torch that is installed, without its own CMake package: in a CUDA wheel that package fails if there
+# is no CUDA toolkit. torch is located, not imported.
 #   openreg::torch         c10, torch_cpu, the headers
 #   openreg::torch_python  the same and libtorch_python
 # and OPENREG_TORCH_ROOT, OPENREG_TORCH_VERSION (without the "+cpu" of a local version).
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 
-# pyproject.toml has the pinned version: a backend is bound to the torch that it was compiled against.
-file(STRINGS "${PROJECT_SOURCE_DIR}/pyproject.toml" _line REGEX "^dependencies = ")
-string(REGEX REPLACE ".*\"torch==([0-9.]+)\".*" "\\1" _pinned "${_line}")
+set(OPENREG_TORCH_ROOT "" CACHE PATH "The torch package to compile against (default: the interpreter's)")
+option(OPENREG_ALLOW_NEWER_TORCH "Compile against a torch that is newer than those that are supported"
+  $ENV{OPENREG_ALLOW_NEWER_TORCH})
 
-# In pip's isolated build torch is in a directory of the build's own, which this Python has on its path too.
-execute_process(
-  COMMAND "${Python_EXECUTABLE}" -c
-          "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-  OUTPUT_VARIABLE OPENREG_TORCH_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE
-  ERROR_QUIET RESULT_VARIABLE _status)
-if(NOT _status EQUAL 0)
-  message(FATAL_ERROR
-    "torch_openreg is built against torch ${_pinned}, and ${Python_EXECUTABLE} has no torch: "
-    "pip install torch==${_pinned}, or name another Python by -DPython_EXECUTABLE=.")
+# pyproject.toml says which versions are supported.
+file(STRINGS "${PROJECT_SOURCE_DIR}/pyproject.toml" _line REGEX "^torch = ")
+string(REGEX MATCH ">=([0-9.]+),<([0-9.]+)" _supported "${_line}")
+set(_least "${CMAKE_MATCH_1}")
+set(_below "${CMAKE_MATCH_2}")
+
+set(_root "${OPENREG_TORCH_ROOT}")
+if(NOT _root)
+  execute_process(
+    COMMAND "${Python_EXECUTABLE}" -c
+            "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    OUTPUT_VARIABLE _root OUTPUT_STRIP_TRAILING_WHITESPACE
+    ERROR_QUIET RESULT_VARIABLE _status)
+  if(NOT _status EQUAL 0)
+    message(FATAL_ERROR
+      "torch_openreg is built against torch ${_supported}, and ${Python_EXECUTABLE} has no torch: "
+      "install one, or name another Python by -DPython_EXECUTABLE=.")
+  endif()
 endif()
+set(OPENREG_TORCH_ROOT "${_root}")
 file(STRINGS "${OPENREG_TORCH_ROOT}/version.py" _line REGEX "^__version__ = ")
-string(REGEX REPLACE "^__version__ = '([^'+]+).*" "\\1" OPENREG_TORCH_VERSION "${_line}")
-if(NOT OPENREG_TORCH_VERSION STREQUAL _pinned)
-  message(FATAL_ERROR
-    "torch_openreg is built against torch ${_pinned} (got ${OPENREG_TORCH_VERSION} in ${OPENREG_TORCH_ROOT}): "
-    "pip install torch==${_pinned}.")
+string(REGEX REPLACE "^__version__ = '([0-9]+[.][0-9]+[.][0-9]+).*" "\\1" OPENREG_TORCH_VERSION "${_line}")
+
+set(_found "torch_openreg supports torch ${_supported} (got ${OPENREG_TORCH_VERSION} in ${OPENREG_TORCH_ROOT})")
+if(OPENREG_TORCH_VERSION VERSION_LESS _least)
+  message(FATAL_ERROR "${_found}: install one of those.")
+elseif(OPENREG_TORCH_VERSION VERSION_GREATER_EQUAL _below)
+  if(NOT OPENREG_ALLOW_NEWER_TORCH)
+    message(FATAL_ERROR "${_found}: install one of those, or set OPENREG_ALLOW_NEWER_TORCH=1 to try this one.")
+  endif()
+  message(WARNING "${_found}: this version has not been tested.")
 endif()
 message(STATUS "Found torch ${OPENREG_TORCH_VERSION}: ${OPENREG_TORCH_ROOT}")
 

@@ -3,10 +3,12 @@
 #   need <what>...      makes sure of system packages: by apt as root on Debian, else one line says what to install
 #   use_environment     activates the virtual environment: the active one, else .venv, made where there is none
 #   install <extras>    builds and installs the project there; further arguments go to pip
-#   build_requirements  prints what the build needs
+#   build_requirements  prints what the build needs beside torch
+#   supports <version>  whether pyproject.toml allows a version of torch
 # The system's own Python is only used to make .venv.
 
 readonly build_dir=${build_dir:-build/wheel} # one build tree for the wheel and its C++ tests
+readonly default_torch=2.13.0 # for an environment that has none: the oldest that is supported
 
 say() { printf '\n== %s\n' "$*"; }
 fail() {
@@ -91,13 +93,25 @@ print(*ast.literal_eval(re.search(r"^requires = (\[.*?\])", pyproject, re.M | re
 PYTHON
 }
 
+# Needs `packaging`, which is one of the build requirements.
+supports() {
+  "$python" - "$1" <<'PYTHON'
+import pathlib, re, sys
+from packaging.specifiers import SpecifierSet
+supported = re.search(r'^torch = "(.*)"', pathlib.Path("pyproject.toml").read_text(), re.M)[1]
+sys.exit(sys.argv[1] not in SpecifierSet(supported))
+PYTHON
+}
+
 # The build needs the torch that the package will run with, so there is no isolation: build_requirements go into the
 # environment. Options are spelled out: the pip of Debian 12 has no -C.
 install() {
   local extras=$1
   shift
-  say "Installing what the build needs (torch, pinned, is by far the largest)"
+  say "Installing what the build needs (torch is by far the largest)"
   build_requirements | "$python" -m pip install --quiet -r /dev/stdin
+  "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))' ||
+    "$python" -m pip install --quiet "torch==$default_torch"
   say "Building and installing torch_openreg"
   "$python" -m pip install --quiet --no-build-isolation --config-settings=build-dir="$build_dir" "$@" ".[$extras]"
 }

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Writes cpp/ops/tiers/structured/*.cpp: one line for each structured operator of the installed torch.
+"""Writes the tables of structured operators: one line for each that the given torch has. Called by the build.
 
-The files are committed; a test runs this program and compares. Needs PyYAML, which torchgen reads the schema with.
+    python tools/generate_structured.py --torch DIRECTORY --output DIRECTORY
 
-    python tools/generate_structured.py [--output DIRECTORY]
+Needs PyYAML, with which torchgen, a package beside torch, reads the schema.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ RESHAPED_BY_KERNELS = {
 }
 
 HEADER = """\
-// Written by tools/generate_structured.py from the schema that ships with torch {version}. Do not edit.
+// Written by tools/generate_structured.py from the schema that ships with torch.
 #include "backend/library.h"
 #include "ops/tiers/structured_macros.h"
 
@@ -73,14 +73,14 @@ def is_iterator(group: NativeFunctionsGroup) -> bool:
     return group.out.structured_inherits is not None and group.out.precomputed is None
 
 
-def structured_groups() -> list[Group]:
+def structured_groups(torch: Path) -> list[Group]:
+    """The groups of operators that the torch in this directory has."""
+    sys.path.insert(0, str(torch.parent))
     from torchgen.api import meta
     from torchgen.gen import get_grouped_native_functions, parse_native_yaml
     from torchgen.model import DispatchKey, NativeFunctionsGroup
 
-    spec = importlib.util.find_spec("torchgen")
-    assert spec is not None and spec.submodule_search_locations is not None
-    schema = Path(spec.submodule_search_locations[0]) / "packaged" / "ATen" / "native"
+    schema = torch.parent / "torchgen" / "packaged" / "ATen" / "native"
     parsed = parse_native_yaml(str(schema / "native_functions.yaml"), str(schema / "tags.yaml"))
     cpu = parsed.backend_indices[DispatchKey.CPU]
     groups = []
@@ -88,7 +88,7 @@ def structured_groups() -> list[Group]:
         if not isinstance(group, NativeFunctionsGroup) or not group.structured:
             continue
         functional = group.functional.func.name.unambiguous_name()
-        if functional in RESHAPED_BY_KERNELS:
+        if functional in RESHAPED_BY_KERNELS or not cpu.has_kernel(group.out):
             continue
         groups.append(
             Group(
@@ -103,25 +103,15 @@ def structured_groups() -> list[Group]:
     return sorted(groups, key=lambda group: (group.root, group.functional))
 
 
-def torch_version() -> str:
-    spec = importlib.util.find_spec("torch")
-    assert spec is not None and spec.submodule_search_locations is not None
-    namespace: dict[str, str] = {}
-    exec((Path(spec.submodule_search_locations[0]) / "version.py").read_text(), namespace)
-    return namespace["__version__"].split("+")[0]
-
-
-def generate() -> dict[str, str]:
+def generate(torch: Path) -> dict[str, str]:
     """The files, by name."""
-    groups = structured_groups()
+    groups = structured_groups(torch)
     size = math.ceil(len(groups) / FILES)
-    version = torch_version()
     files = {}
     for index in range(FILES):
         part = groups[index * size : (index + 1) * size]
         includes = sorted({line for group in part for line in group.includes()})
         files[f"structured_{index}.cpp"] = HEADER.format(
-            version=version,
             includes="\n".join(includes),
             lines="\n".join(group.line() for group in part),
         )
@@ -130,12 +120,12 @@ def generate() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = Path(__file__).resolve().parent.parent / "cpp" / "ops" / "tiers" / "structured"
-    parser.add_argument("--output", type=Path, default=default)
-    output = parser.parse_args().output
-    output.mkdir(parents=True, exist_ok=True)
-    for name, text in generate().items():
-        (output / name).write_text(text)
+    parser.add_argument("--torch", type=Path, required=True, help="the directory of the package")
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for name, text in generate(arguments.torch).items():
+        (arguments.output / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "backend/torch_version.h"
+
 #include <torch/library.h>
 
 /// TORCH_LIBRARY_IMPL for the kernels of strided tensors on the device,

@@ -95,11 +95,12 @@ def _is_available(module: ModuleType) -> bool:
 
 
 def _check_torch_version() -> None:
+    # The layout of what a backend implements and fills changes between minor versions, not within one.
     installed = str(torch.__version__)
-    if installed.partition("+")[0] != _build.TORCH_VERSION:
+    if installed.split(".")[:2] != _build.TORCH_VERSION.split(".")[:2]:
         raise ImportError(
             f"torch_openreg {_build.VERSION} was built for torch {_build.TORCH_VERSION}, but torch {installed} is "
-            f"installed: {_WAYS_OUT}"
+            f"installed: build it again for that torch, or {_WAYS_OUT}"
         )
 
 

@@ -4,6 +4,7 @@
 #include <ATen/BlasBackend.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/GroupedMMUtils.h>
+#include <ATen/native/Resize.h>
 
 #include <optional>
 
@@ -132,14 +133,20 @@ at::Tensor scaled_grouped_mm(const at::Tensor& a, const at::Tensor& b, const at:
   return out;
 }
 
+#if OPENREG_TORCH_AT_LEAST(2, 14)
+using ScaleList = const at::ITensorListRef&;  // the operator is structured
+#else
+using ScaleList = at::TensorList;
+#endif
+
 /// By recipes, of which there is the one above.
-at::Tensor scaled_grouped_mm_v2(const at::Tensor& a, const at::Tensor& b, at::TensorList scale_a,
+at::Tensor scaled_grouped_mm_v2(const at::Tensor& a, const at::Tensor& b, ScaleList scale_a,
                                 at::IntArrayRef recipe_a, at::IntArrayRef swizzle_a,
-                                at::TensorList scale_b, at::IntArrayRef recipe_b,
+                                ScaleList scale_b, at::IntArrayRef recipe_b,
                                 at::IntArrayRef swizzle_b, const OptionalTensor& offs,
                                 const OptionalTensor& bias, OptionalDtype out_dtype,
                                 at::IntArrayRef contraction_dim, bool use_fast_accum) {
-  const auto rows = [](at::TensorList scales, at::IntArrayRef recipe, at::IntArrayRef swizzle) {
+  const auto rows = [](ScaleList scales, at::IntArrayRef recipe, at::IntArrayRef swizzle) {
     return scales.size() == 1 && recipe.size() == 1 &&
            recipe[0] == static_cast<std::int64_t>(at::blas::ScalingType::RowWise) &&
            std::all_of(swizzle.begin(), swizzle.end(), [](auto each) {
@@ -155,9 +162,27 @@ at::Tensor scaled_grouped_mm_v2(const at::Tensor& a, const at::Tensor& b, at::Te
         contraction_dim.size() == 2 && a.size(contraction_dim[0]) == b.size(contraction_dim[1]),
         "contraction dimensions of mat_a and mat_b must match (got ", contraction_dim, ")");
   }
-  return scaled_grouped_mm(a, b, scale_a[0], scale_b[0], offs, bias, std::nullopt, out_dtype,
-                           use_fast_accum);
+  return scaled_grouped_mm(a, b, scale_a.front(), scale_b.front(), offs, bias, std::nullopt,
+                           out_dtype, use_fast_accum);
 }
+
+#if OPENREG_TORCH_AT_LEAST(2, 14)
+at::Tensor& scaled_grouped_mm_v2_out(const at::Tensor& a, const at::Tensor& b, ScaleList scale_a,
+                                     at::IntArrayRef recipe_a, at::IntArrayRef swizzle_a,
+                                     ScaleList scale_b, at::IntArrayRef recipe_b,
+                                     at::IntArrayRef swizzle_b, const OptionalTensor& offs,
+                                     const OptionalTensor& bias, OptionalDtype out_dtype,
+                                     at::IntArrayRef contraction_dim, bool use_fast_accum,
+                                     at::Tensor& out) {
+  const auto result =
+      scaled_grouped_mm_v2(a, b, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, offs,
+                           bias, out_dtype, contraction_dim, use_fast_accum);
+  TORCH_CHECK(out.scalar_type() == result.scalar_type(), "Expected out tensor to have dtype ",
+              result.scalar_type(), ", but got ", out.scalar_type(), " instead");
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
+}
+#endif
 
 }  // namespace
 
@@ -165,6 +190,9 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("_grouped_mm", TORCH_FN(grouped_mm));
   m.impl("_scaled_grouped_mm", TORCH_FN(scaled_grouped_mm));
   m.impl("_scaled_grouped_mm_v2", TORCH_FN(scaled_grouped_mm_v2));
+#if OPENREG_TORCH_AT_LEAST(2, 14)
+  m.impl("_scaled_grouped_mm_v2.out", TORCH_FN(scaled_grouped_mm_v2_out));
+#endif
 }
 
 }  // namespace openreg::ops

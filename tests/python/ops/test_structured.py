@@ -24,16 +24,10 @@ def load_generator():
     return module
 
 
-def test_committed_tables_are_what_the_generator_writes():
-    pytest.importorskip("yaml", reason="torchgen reads the schema with PyYAML")
-    for name, text in load_generator().generate().items():
-        assert (ROOT / "cpp" / "ops" / "tiers" / "structured" / name).read_text() == text, name
-
-
 def test_every_structured_operator_has_a_kernel_in_each_form():
     pytest.importorskip("yaml", reason="torchgen reads the schema with PyYAML")
     missing = []
-    for group in load_generator().structured_groups():
+    for group in load_generator().structured_groups(Path(torch.__file__).parent):
         for form in (group.functional, group.out, group.inplace):
             if form is None:
                 continue

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from children import write_metadata
 from nanobind import stubgen
 
@@ -153,9 +154,16 @@ def test_a_library_for_another_torch_is_one_sentence_and_not_loaded(run_python, 
     assert result.returncode == 1
     assert re.search(
         r"ImportError: torch_openreg 9\.9 was built for torch 1\.2\.3, but torch \d\S* is installed: "
-        r"run `pip uninstall torch_openreg` or set TORCH_DEVICE_BACKEND_AUTOLOAD=0\n",
+        r"build it again for that torch, or run `pip uninstall torch_openreg` or set TORCH_DEVICE_BACKEND_AUTOLOAD=0\n",
         result.stderr,
     )
+
+
+def test_a_library_for_another_patch_of_the_same_minor_version_is_loaded(run_python, copy_of_the_package):
+    minor = ".".join(torch.__version__.split(".")[:2])
+    build = copy_of_the_package / "torch_openreg/_build.py"
+    build.write_text(f'VERSION = "9.9"\nTORCH_VERSION = "{minor}.99"\n')
+    run_python("import torch; assert torch.ones(2, device='openreg').sum().item() == 2", path=[copy_of_the_package])
 
 
 @pytest.mark.parametrize("statement", ["import torch", "import torch_openreg"])

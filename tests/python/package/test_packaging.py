@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ import torch
 ROOT = Path(__file__).resolve().parents[3]
 TORCH = Path(torch.__file__).parent
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
-PINNED = "2.13.0"
+VERSION = torch.__version__.partition("+")[0]
+MINOR = ".".join(VERSION.split(".")[:2])
+SUPPORTED = re.search(r'^torch = "(.*)"', PYPROJECT, re.M)[1]
+LEAST, BELOW = re.fullmatch(r">=([0-9.]+),<([0-9.]+)", SUPPORTED).groups()
 # The tools that pip has installed beside the interpreter come first, as builds find them.
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
@@ -79,9 +83,8 @@ def test_version_is_the_packages() -> None:
     assert f'version = "{version}"' in PYPROJECT
 
 
-def test_torch_is_pinned_to_one_version_everywhere() -> None:
-    assert re.findall(r'"torch([=<>~!][^"]*)"', PYPROJECT) == [f"=={PINNED}"] * 2  # to build with, and to run with
-    assert importlib.metadata.requires("torch_openreg")[0] == f"torch=={PINNED}"
+def test_the_package_requires_the_minor_version_that_it_was_compiled_against() -> None:
+    assert importlib.metadata.requires("torch_openreg")[0] == f"torch=={MINOR}.*"
 
 
 def test_installed_libraries_have_no_absolute_rpath() -> None:
@@ -93,9 +96,9 @@ def test_installed_libraries_have_no_absolute_rpath() -> None:
 
 
 def test_configures_without_torchs_own_cmake_package(tmp_path: Path) -> None:
-    site = partial_torch(tmp_path / "site", PINNED)
+    site = partial_torch(tmp_path / "site", VERSION)
     output = configure(tmp_path / "build", PYTHONPATH=str(site)).stdout
-    assert f"Found torch {PINNED}: {site}/torch" in output
+    assert f"Found torch {VERSION}: {site}/torch" in output
 
 
 def test_reads_nothing_of_torchs_own_cmake_package(tmp_path: Path) -> None:
@@ -106,14 +109,27 @@ def test_reads_nothing_of_torchs_own_cmake_package(tmp_path: Path) -> None:
     assert "share/cmake" not in re.sub(r"/share/cmake-\d", "", text)
 
 
-def test_configuring_against_another_torch_says_which_is_needed(tmp_path: Path) -> None:
-    site = partial_torch(tmp_path / "site", "9.8.7+cpu")
+@pytest.mark.parametrize(
+    ("version", "way_out"),
+    [
+        pytest.param("2.1.0", "install one of those.", id="older"),
+        pytest.param(f"{BELOW}.0", "or set OPENREG_ALLOW_NEWER_TORCH=1 to try this one.", id="newer"),
+    ],
+)
+def test_configuring_against_another_torch_says_which_are_supported(tmp_path: Path, version: str, way_out: str) -> None:
+    site = partial_torch(tmp_path / "site", f"{version}+cpu")
     result = configure(tmp_path / "build", check=False, PYTHONPATH=str(site))
     assert result.returncode != 0
-    expected = (
-        f"torch_openreg is built against torch {PINNED} (got 9.8.7 in {site}/torch): pip install torch=={PINNED}."
-    )
-    assert expected in one_line(result.stderr)
+    message = one_line(result.stderr)
+    assert f"torch_openreg supports torch {SUPPORTED} (got {version} in {site}/torch): install one of those" in message
+    assert way_out in message
+
+
+def test_a_newer_torch_configures_with_a_warning_if_asked_for(tmp_path: Path) -> None:
+    site = partial_torch(tmp_path / "site", f"{BELOW}.1.dev20300101+cpu")
+    result = configure(tmp_path / "build", PYTHONPATH=str(site), OPENREG_ALLOW_NEWER_TORCH="1")
+    assert f"Found torch {BELOW}.1: {site}/torch" in result.stdout
+    assert "this version has not been tested" in one_line(result.stderr)
 
 
 @pytest.mark.parametrize(("system", "processor"), [("FreeBSD", "x86_64"), ("Linux", "riscv64")])
@@ -140,8 +156,9 @@ print("loaded" if "libtorch_openreg" in open("/proc/self/maps").read() else "not
     version = importlib.metadata.version("torch_openreg")
     for part in (
         f"torch_openreg {version}",
-        f"torch {PINNED}",
+        f"torch {VERSION}",
         "torch 9.8.7",
+        "build it again",
         "`pip uninstall torch_openreg`",
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0",
     ):
@@ -149,14 +166,11 @@ print("loaded" if "libtorch_openreg" in open("/proc/self/maps").read() else "not
     assert library == "not loaded"
 
 
-# The builds of the package. Each has an environment of its own, which sees the packages of the one that runs the tests.
-
-
 class Environment:
-    """A throw-away virtual environment that has whatever the current one has, but not torch_openreg."""
+    """A throw-away virtual environment with all that the current one has, but for torch_openreg and what is named."""
 
-    def __init__(self, path: Path) -> None:
-        venv.create(path, with_pip=True)
+    def __init__(self, path: Path, *, without: tuple[str, ...] = (), with_pip: bool = True) -> None:
+        venv.create(path, with_pip=with_pip)
         self.python = path / "bin/python"
         site = run(self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
         self.prefix = path
@@ -164,8 +178,8 @@ class Environment:
         # Links and not a .pth file: a package that is linked is found, one that is not (ours) is absent.
         for source in {Path(entry) for entry in sys.path if entry.endswith("site-packages")}:
             for item in source.iterdir():
-                ours = "openreg" in item.name
-                if not ours and not (self.site / item.name).exists() and item.suffix != ".pth":
+                absent = "openreg" in item.name or item.name.partition("-")[0] in without
+                if not absent and not (self.site / item.name).exists() and item.suffix != ".pth":
                     (self.site / item.name).symlink_to(item)
 
     def pip(self, *arguments: str | Path) -> None:
@@ -175,6 +189,91 @@ class Environment:
         """All of it, but for what Python has compiled of other packages."""
         found = (str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*"))
         return {path for path in found if "__pycache__" not in path or "openreg" in path}
+
+
+# Which torch the package is compiled against: what tools/build_backend.py answers, without a build.
+
+
+BACKEND = """
+import json, sys
+sys.path.insert(0, "tools")
+import build_backend
+metadata = build_backend.dynamic_metadata({"torch": str(build_backend.supported())}, {})
+settings = build_backend._with_torch({"build-dir": "build"})
+print(json.dumps([build_backend.get_requires_for_build_wheel(), metadata["dependencies"], settings]))
+"""
+
+
+class Answer:
+    """What the build backend asks for in an environment, run as pip runs it."""
+
+    def __init__(self, environment: Environment, *, build: Path | None = None, **variables: str) -> None:
+        path = {} if build is None else {"PYTHONPATH": str(build), "PYTHONNOUSERSITE": "1"}
+        result = run("env", "-C", ROOT, environment.python, "-c", BACKEND, **path, **variables)
+        requirements, (self.dependency,), self.settings = json.loads(result.stdout.splitlines()[-1])
+        self.requirements = [each for each in requirements if each.startswith("torch")]
+        self.root = self.settings.get("cmake.define.OPENREG_TORCH_ROOT")
+        self.errors = result.stderr
+
+
+@pytest.fixture(scope="module")
+def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("bare") / "environment", without=("torch",), with_pip=False)
+
+
+@pytest.fixture
+def with_torch(without_torch: Environment) -> Iterator[Callable[[str], Path]]:
+    """Puts a torch into the environment that has none."""
+    yield lambda version: partial_torch(without_torch.site, version) / "torch"
+    shutil.rmtree(without_torch.site / "torch", ignore_errors=True)
+
+
+def test_without_a_torch_the_build_requires_one_that_is_supported(without_torch: Environment) -> None:
+    answer = Answer(without_torch)
+    assert answer.requirements == [f"torch{SUPPORTED}"]
+    assert answer.root is None
+    assert answer.settings == {"build-dir": "build"}
+
+
+@pytest.mark.parametrize("version", [f"{LEAST}.0", f"{LEAST}.1+cpu"])
+def test_a_supported_torch_of_the_environment_is_compiled_against(
+    without_torch: Environment, with_torch: Callable[[str], Path], version: str
+) -> None:
+    root = with_torch(version)
+    answer = Answer(without_torch)
+    assert answer.requirements == []
+    assert answer.root == str(root)
+    assert answer.dependency == f"torch=={LEAST}.*"
+
+
+@pytest.mark.parametrize("version", ["2.1.0", f"{BELOW}.0"])
+def test_an_unsupported_torch_of_the_environment_is_named_and_not_used(
+    without_torch: Environment, with_torch: Callable[[str], Path], version: str
+) -> None:
+    root = with_torch(version)
+    answer = Answer(without_torch)
+    assert answer.requirements == [f"torch{SUPPORTED}"]
+    assert answer.root is None
+    assert f"torch_openreg supports torch {SUPPORTED} (got {version} in {root})" in one_line(answer.errors)
+
+
+def test_a_newer_torch_is_compiled_against_if_asked_for(
+    without_torch: Environment, with_torch: Callable[[str], Path]
+) -> None:
+    root = with_torch(f"{BELOW}.0")
+    answer = Answer(without_torch, OPENREG_ALLOW_NEWER_TORCH="1")
+    assert answer.root == str(root)
+    assert answer.dependency == f"torch=={BELOW}.*"
+
+
+def test_the_torch_that_the_build_required_comes_first(without_torch: Environment, tmp_path: Path) -> None:
+    build = partial_torch(tmp_path / "build-environment", f"{LEAST}.7")
+    answer = Answer(without_torch, build=build)
+    assert answer.root == str(build / "torch")
+    assert answer.dependency == f"torch=={LEAST}.*"
+
+
+# The builds of the package. Each has an environment of its own, which sees the packages of the one that runs the tests.
 
 
 @pytest.fixture
