@@ -98,7 +98,7 @@ c10::CachingDeviceAllocator::DeviceStats to_torch(memory::Heap& heap) {
                    " are cached in pieces that do not fit, ", size(failed.free),
                    " are free. Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
                    limited ? " or the fraction set by set_per_process_memory_fraction" : "",
-                   "; torch.openreg.memory_summary() tells more");
+                   "; see torch.openreg.memory_summary()");
 }
 
 std::atomic<OutOfMemoryHook> g_hook{nullptr};

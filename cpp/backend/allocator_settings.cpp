@@ -37,9 +37,8 @@ void warn_of_unserved_keys(const std::string& settings) {
     if (!served_keys().contains(tokens[i])) unserved += (unserved.empty() ? "" : ", ") + tokens[i];
   }
   if (unserved.empty()) return;
-  TORCH_WARN_ONCE(
-      "openreg: PYTORCH_ALLOC_CONF names settings that mean nothing to this device (got ", unserved,
-      "); docs/settings.md lists those that do");
+  TORCH_WARN_ONCE("openreg: PYTORCH_ALLOC_CONF has settings that this device ignores (got ",
+                  unserved, "); docs/settings.md lists those that have an effect");
 }
 
 memory::Policy policy() {
@@ -66,7 +65,7 @@ void read_environment() {
   for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
     const auto value = c10::utils::get_env(name);
     TORCH_CHECK(!value.has_value(), "openreg: ", name, " is malformed (got ", *value,
-                ", expected key:value,... as docs/settings.md has them)", reason);
+                ", expected key:value,..., see docs/settings.md)", reason);
   }
   TORCH_CHECK(false, "openreg: PyTorch's allocator settings are malformed", reason);
 }

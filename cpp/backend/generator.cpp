@@ -150,7 +150,8 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     const auto found =
         std::ranges::find(state_->captured, capture, &PhiloxSource::Captured::capture);
     TORCH_CHECK(found != state_->captured.end(),
-                "openreg: a captured operator draws from a generator that its graph does not have; "
+                "openreg: a captured operator draws from a generator that is not registered with "
+                "its graph; "
                 "call the graph's register_generator_state() with it before the capture");
     const PhiloxState taken{found->cell, found->taken | kFromCell};
     found->taken += numbers;
@@ -194,7 +195,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
 
 PhiloxGenerator& philox_of(const at::Generator& generator) {
   TORCH_CHECK(generator.defined() && generator.device().type() == kDeviceType,
-              "openreg: the generator is of another kind of device (got ",
+              "openreg: the generator belongs to another kind of device (got ",
               generator.defined() ? generator.device().str() : "none",
               ", expected an openreg device)");
   return static_cast<PhiloxGenerator&>(*generator.unsafeGetGeneratorImpl());
@@ -250,7 +251,7 @@ PhiloxState reserve_philox(const std::optional<at::Generator>& generator, c10::D
   auto* philox =
       at::get_generator_or_default<PhiloxGenerator>(generator, default_generator(device));
   TORCH_CHECK(philox->device().index() == resolve_device(device),
-              "openreg: the generator is of another device (got ", philox->device(),
+              "openreg: the generator belongs to another device (got ", philox->device(),
               ", expected openreg:", static_cast<int>(resolve_device(device)), ")");
   const std::lock_guard lock(philox->mutex_);
   return philox->reserve(increment);

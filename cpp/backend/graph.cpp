@@ -111,7 +111,7 @@ void CapturableGraph::drop_capture() {
 void CapturableGraph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode capture_mode) {
   TORCH_CHECK(state_ == State::kEmpty,
               "openreg: this graph instance already owns a captured graph; to capture a new graph, "
-              "create a new instance, or call reset() before");
+              "create a new instance, or call reset() first");
   translate_errors([&] {
     auto& stream = current_stream();
     TORCH_CHECK(
@@ -140,7 +140,7 @@ void CapturableGraph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode 
 
 void CapturableGraph::capture_end() {
   TORCH_CHECK(state_ == State::kCapturing,
-              "openreg: capture_end() without a capture; call capture_begin() before");
+              "openreg: capture_end() without a capture; call capture_begin() first");
   translate_errors([&] {
     TORCH_CHECK(&current_stream(static_cast<c10::DeviceIndex>(stream_->device())) == stream_,
                 "openreg: capture must end on the same stream it began on (got another current "
@@ -168,7 +168,7 @@ void CapturableGraph::capture_end() {
 void CapturableGraph::expect_captured(const char* what) const {
   TORCH_CHECK(
       state_ == State::kCaptured, "openreg: ", what,
-      " without a preceding successful capture; call capture_begin() and capture_end() before");
+      " without a preceding successful capture; call capture_begin() and capture_end() first");
 }
 
 void CapturableGraph::instantiate() {
@@ -193,8 +193,8 @@ void CapturableGraph::replay() {
     if (capture_of(stream) != 0) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           std::ranges::all_of(generators_, [](const auto& each) { return each->is_unused(); }),
-          "openreg: a graph with random numbers cannot be captured as a part of another; capture "
-          "its operators");
+          "openreg: a graph with random numbers cannot be captured as part of another; capture "
+          "its operators instead");
       return capture_graph(stream, exec_->graph());
     }
     std::vector<GraphCell> cells;
@@ -224,14 +224,14 @@ void CapturableGraph::forget() noexcept {
 c10::MempoolId_t CapturableGraph::pool() const {
   TORCH_CHECK(
       pool_ != nullptr,
-      "openreg: the graph has no memory pool before its capture; call capture_begin() before");
+      "openreg: the graph has no memory pool before its capture; call capture_begin() first");
   return pool_->id();
 }
 
 void CapturableGraph::debug_dump(const std::string& path) {
   expect_captured("debug_dump()");
   if (!debugs_) {
-    TORCH_WARN("openreg: debug_dump() writes nothing unless enable_debug_mode() was called before");
+    TORCH_WARN("openreg: debug_dump() writes nothing unless enable_debug_mode() was called first");
     return;
   }
   std::ofstream file(path);
@@ -242,7 +242,7 @@ void CapturableGraph::debug_dump(const std::string& path) {
 
 void CapturableGraph::register_generator_state(const at::Generator& generator) {
   TORCH_CHECK(state_ == State::kEmpty,
-              "openreg: register_generator_state() has to be called before the capture");
+              "openreg: register_generator_state() must be called before the capture");
   const bool known =
       std::ranges::any_of(generators_, [&](const auto& each) { return each->is_of(generator); });
   if (!known) generators_.push_back(std::make_shared<CapturedGenerator>(generator));

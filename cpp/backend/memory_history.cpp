@@ -37,7 +37,7 @@ std::string read_python_stack() {
     if (!text.empty()) text += "\n";
     text += frame.filename + ":" + std::to_string(frame.lineno) + " in " + frame.funcname;
   }
-  return text.empty() ? "(no Python frame: a thread of autograd's, or C++)" : text;
+  return text.empty() ? "(no Python frame: an autograd thread, or C++)" : text;
 }
 
 memory::Action to_action(const std::string& name) {
@@ -62,7 +62,8 @@ memory::Action to_action(const std::string& name) {
     case Entry::OOM:
       return memory::Action::kOutOfMemory;
   }
-  TORCH_INTERNAL_ASSERT(false, "openreg: an action that the installed torch should not have");
+  TORCH_INTERNAL_ASSERT(false,
+                        "openreg: PyTorch's memory history has an action that is unknown here");
 }
 
 }  // namespace

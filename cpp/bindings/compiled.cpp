@@ -63,7 +63,7 @@ nb::object compiled_kernel(const std::string& name, std::uintptr_t address,
       CompiledKernel::get(name, reinterpret_cast<CompiledKernel::Entry>(address), parameters);
   static PyMethodDef method{"compiled_kernel",
                             reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&launch)),
-                            METH_FASTCALL, "Puts a call of the kernel into the stream."};
+                            METH_FASTCALL, "Submits a call of the kernel to the current stream."};
   const auto capsule =
       nb::steal(PyCapsule_New(const_cast<CompiledKernel*>(&kernel), nullptr, nullptr));
   if (!capsule) throw nb::python_error();
@@ -73,7 +73,7 @@ nb::object compiled_kernel(const std::string& name, std::uintptr_t address,
 }
 
 c10::SmallVector<std::int64_t, 8> integers(PyObject* tuple) {
-  TORCH_CHECK_TYPE(PyTuple_CheckExact(tuple), "openreg: sizes and strides are tuples");
+  TORCH_CHECK_TYPE(PyTuple_CheckExact(tuple), "openreg: sizes and strides must be tuples");
   c10::SmallVector<std::int64_t, 8> result;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
     const long long number = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
@@ -87,7 +87,7 @@ c10::SmallVector<std::int64_t, 8> integers(PyObject* tuple) {
 PyObject* empty_strided(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 4 && THPDtype_Check(arguments[2]),
-                   "openreg: empty_strided takes sizes, strides, a dtype and a device's index");
+                   "openreg: empty_strided takes sizes, strides, a dtype and a device index");
   const auto sizes = integers(arguments[0]);
   const auto strides = integers(arguments[1]);
   const auto dtype = reinterpret_cast<THPDtype*>(arguments[2])->scalar_type;
@@ -102,11 +102,11 @@ PyObject* empty_strided(PyObject*, PyObject* const* arguments, Py_ssize_t count)
 
 void init_compiled(nb::module_& m) {
   m.def("compiled_kernel", &compiled_kernel, nb::arg("name"), nb::arg("address"), nb::arg("types"),
-        "A function that launches the kernel of that name, at the address of its entry. `types`: "
-        "those of its C++ parameters.");
+        "Returns a function that launches the kernel with this name and entry address. `types` are "
+        "the types of its C++ parameters.");
   static PyMethodDef method{
       "empty_strided", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&empty_strided)),
-      METH_FASTCALL, "Uninitialised memory on a device."};
+      METH_FASTCALL, "Returns an uninitialised tensor on a device."};
   m.attr("empty_strided") = nb::steal(PyCFunction_New(&method, nullptr));
 }
 

@@ -88,36 +88,36 @@ void init_device(nb::module_& m) {
       .def_ro("name", &DeviceProperties::name, "The device's name: 'openreg'.")
       .def_ro("total_memory", &DeviceProperties::total_memory, "Capacity of the device, in bytes.")
       .def_ro("multi_processor_count", &DeviceProperties::multi_processor_count,
-              "Processor cores of the machine, which the devices share.")
+              "Processor cores of the machine; the devices share them.")
       .def_ro(
           "engines", &DeviceProperties::engines,
-          "Threads that run the commands of all devices (TORCH_OPENREG_ENGINES); one more makes "
+          "Threads that run the commands of all devices (TORCH_OPENREG_ENGINES); another one runs "
           "long copies.")
       .def_ro("uuid", &DeviceProperties::uuid, "Identifies the device and its process.")
       .def_ro("major", &DeviceProperties::major, "Compute capability, with `minor`: 9.0.")
       .def_ro("minor", &DeviceProperties::minor, "Compute capability, with `major`: 9.0.")
       .def_ro("warp_size", &DeviceProperties::warp_size, "Threads in a warp.")
       .def_ro("max_threads_per_block", &DeviceProperties::max_threads_per_block,
-              "Most threads in a block.")
+              "Maximum number of threads in a block.")
       .def_ro("max_threads_per_multi_processor", &DeviceProperties::max_threads_per_multi_processor,
-              "Most threads on a multiprocessor.")
+              "Maximum number of threads on a multiprocessor.")
       .def_ro("regs_per_multiprocessor", &DeviceProperties::regs_per_multiprocessor,
               "Registers of a multiprocessor.")
       .def_ro("shared_memory_per_block", &DeviceProperties::shared_memory_per_block,
-              "Most shared memory of a block, in bytes.")
+              "Maximum shared memory of a block, in bytes.")
       .def_ro("shared_memory_per_multiprocessor",
               &DeviceProperties::shared_memory_per_multiprocessor,
               "Shared memory of a multiprocessor, in bytes.")
       .def_ro("clock_rate", &DeviceProperties::clock_rate,
-              "In kHz, of the cycles that torch.openreg._sleep() takes.")
+              "Rate of the cycles that torch.openreg._sleep() counts, in kHz.")
       .def_ro("is_integrated", &DeviceProperties::is_integrated,
-              "It shares the machine's memory: true.")
+              "True: the device shares the machine's memory.")
       .def_ro("is_multi_gpu_board", &DeviceProperties::is_multi_gpu_board, "False.")
       .def("__repr__", &describe);
 
   m.def("init", &initialize, ReleaseGil(),
-        "First use of the device. RuntimeError in a forked child of a process that used it, or if "
-        "a setting is malformed.");
+        "Initialises the device. Raises RuntimeError in a forked child of a process that used it, "
+        "and if a setting is malformed.");
   m.def(
       "is_initialized", [] { return is_initialized(); },
       "The device has been used in this process.");
@@ -126,10 +126,11 @@ void init_device(nb::module_& m) {
       "This process was forked from one that used the device.");
   m.def(
       "device_count", [] { return device_count(); },
-      "Number of devices; 0 where the settings are malformed. Never raises.");
+      "Number of devices; 0 if the settings are malformed. Never raises.");
   m.def(
       "current_device", [] { return static_cast<int>(backend::current_device()); },
-      "The calling thread's current device. Unlike PyTorch's function it does not count as a use "
+      "The calling thread's current device. Unlike PyTorch's function, this does not count as a "
+      "use "
       "of the device.");
   m.def("device_properties", &device_properties, nb::arg("index"), ReleaseGil());
   m.def(
@@ -139,7 +140,7 @@ void init_device(nb::module_& m) {
         settle_autograd_threads();
       },
       ReleaseGil(),
-      "Lets the running commands end, drops the queued ones, and takes no more. Returns when "
+      "Waits for the running commands, drops the queued ones, and accepts no more. Returns when "
       "autograd's threads are idle. Idempotent.");
 
   // Python's atexit functions run before the interpreter and libtorch's statics go.

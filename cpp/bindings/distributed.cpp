@@ -71,9 +71,8 @@ nb::object make_process_group(nb::handle given, nb::handle make_gloo) {
 
 void init_distributed(nb::module_& m) {
   m.def("make_process_group", &make_process_group, nb::arg("options"), nb::arg("make_gloo"),
-        "A torch.distributed Backend \"occl\" with c10d's DistributedBackendOptions. "
-        "make_gloo(store, rank, size, timeout) makes the Gloo backend that it uses, when it is "
-        "needed.");
+        "Returns a torch.distributed Backend \"occl\" for c10d's DistributedBackendOptions. "
+        "make_gloo(store, rank, size, timeout) makes the Gloo backend that it uses, at first use.");
 }
 
 }  // namespace openreg::bindings

@@ -81,11 +81,11 @@ void init_graphs(nb::module_& m) {
       .def("register_generator_state", &register_generator_state, nb::arg("generator"));
   m.def(
       "graph_pool_handle", [] { return memory::new_pool_id(/*of_graph=*/false); },
-      "The id of a new pool, for graphs that are to share one.");
+      "Returns the id of a new pool, for graphs that are to share one.");
   m.def(
       "is_current_stream_capturing",
       [] { return is_capturing() && capture_of(backend::current_stream()) != 0; },
-      "Uses no device unless a capture is under way.");
+      "Does not initialise the device.");
 }
 
 }  // namespace openreg::bindings

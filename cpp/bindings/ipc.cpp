@@ -64,11 +64,11 @@ std::vector<std::uintptr_t> blocks_kept_for_others() {
 void init_ipc(nb::module_& m) {
   m.def("share_storage", &share_storage, nb::arg("storage"),
         nb::sig("def share_storage(storage: torch.UntypedStorage) -> tuple[int, ...]"),
-        "A handle of a storage, for one message to another process; waits for the device.");
+        "Returns a handle of a storage, for one message to another process. Waits for the device.");
   m.def("receive_storage", &receive_storage, nb::arg("handle"), nb::arg("known").none(),
         nb::sig("def receive_storage(handle: tuple[int, ...], known: torch.UntypedStorage | None) "
                 "-> torch.UntypedStorage"),
-        "The storage of a handle; `known` itself if that is it.");
+        "Returns the storage of a handle: `known` itself, if the handle refers to it.");
   m.def("ipc_collect", &backend::collect_shared_and_received, ReleaseGil());
   m.def("blocks_kept_for_others", &blocks_kept_for_others, ReleaseGil(),
         "Addresses of blocks that only other processes use.");

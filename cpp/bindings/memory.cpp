@@ -146,9 +146,10 @@ void set_out_of_memory_hook(nb::object hook) {
 }  // namespace
 
 void init_memory(nb::module_& m) {
-  m.def("raw_allocate", &raw_allocate, nb::arg("bytes"), nb::arg("device"),
-        nb::arg("stream").none(), ReleaseGil(),
-        "Address of memory for the work of the stream with this id, or of the current one.");
+  m.def(
+      "raw_allocate", &raw_allocate, nb::arg("bytes"), nb::arg("device"), nb::arg("stream").none(),
+      ReleaseGil(),
+      "Returns the address of memory for work on the stream with this id, or on the current one.");
   m.def("raw_delete", &raw_delete, nb::arg("address"), ReleaseGil());
   m.def(
       "set_memory_fraction",
@@ -158,33 +159,35 @@ void init_memory(nb::module_& m) {
       "get_memory_fraction", [](int device) { return heap_of(device).fraction(); },
       nb::arg("device"), ReleaseGil());
   m.def("make_pool", &make_pool, nb::arg("device"), nb::arg("use_on_oom"), nb::arg("no_split"),
-        ReleaseGil(), "A new private pool, used once; its id.");
-  m.def("release_pool", &release_pool, nb::arg("device"), nb::arg("pool"), ReleaseGil(),
-        "Ends the use that make_pool() began, and gives unused memory of the pool back.");
+        ReleaseGil(), "Makes a private pool, which has one use, and returns its id.");
+  m.def(
+      "release_pool", &release_pool, nb::arg("device"), nb::arg("pool"), ReleaseGil(),
+      "Ends the use that make_pool() began, and returns unused memory of the pool to the device.");
   m.def("pool_uses", &pool_uses, nb::arg("device"), nb::arg("pool"), ReleaseGil());
   m.def("begin_pool_use", &begin_pool_use, nb::arg("device"), nb::arg("pool"), ReleaseGil(),
-        "From now on the calling thread's allocations come from the pool; what end_pool_use() "
-        "takes.");
+        "From now on the calling thread's allocations come from the pool. Returns the argument of "
+        "end_pool_use().");
   m.def("end_pool_use", &end_pool_use, nb::arg("device"), nb::arg("use"), ReleaseGil());
   m.def("begin_peak", &begin_peak, nb::arg("device"), ReleaseGil(),
-        "Begins a scope with a peak of its own; what peak_of() and end_peak() take.");
+        "Begins a scope whose peak is measured. Returns the argument of peak_of() and end_peak().");
   m.def("peak_of", &peak_of, nb::arg("device"), nb::arg("scope"), ReleaseGil(),
-        "The most bytes that tensors and the allocator have had in the scope so far.");
+        "Peak bytes in use by tensors and reserved by the allocator, in the scope so far.");
   m.def("end_peak", &end_peak, nb::arg("device"), nb::arg("scope"), ReleaseGil(),
-        "Ends the scope; its peak, as of peak_of().");
+        "Ends the scope and returns its peak, as peak_of() does.");
   m.def("set_out_of_memory_hook", &set_out_of_memory_hook, nb::arg("hook"),
-        "hook(device, bytes) is asked before out of memory is raised; True tries again. The first "
-        "one stays.");
+        "hook(device, bytes) is called before out of memory is raised; if it returns True, the "
+        "allocation is tried again. A second call has no effect.");
   m.def("reserved_by_private_pools", &reserved_by_private_pools, nb::arg("device"));
   m.def(
       "debugs_memory", [] { return memory::Debugger::get() != nullptr; },
-      "Errors in the use of memory are looked for (TORCH_OPENREG_DEBUG_MEMORY).");
+      "Whether errors in the use of memory are detected (TORCH_OPENREG_DEBUG_MEMORY).");
   m.def(
       "forget_block",
       [](std::uintptr_t address) {
         memory::Debugger::get()->forget(reinterpret_cast<const void*>(address));
       },
-      nb::arg("address"), ReleaseGil(), "This block, where one begins there, counts as no leak.");
+      nb::arg("address"), ReleaseGil(),
+      "The block that begins at this address, if any, does not count as a leak.");
 }
 
 }  // namespace openreg::bindings

@@ -297,12 +297,13 @@ std::string around_python_stack(backend::ReadStack read) {
 void init_memory_snapshot(nb::module_& m) {
   backend::install_around_python_stack(&around_python_stack);
   m.def("memory_snapshot", &snapshot, nb::arg("device").none(), nb::arg("pool").none(),
-        nb::arg("include_traces"), "Of all devices and pools, or only of those given.");
+        nb::arg("include_traces"),
+        "Returns a snapshot of all devices and pools, or only of those given.");
   m.def("allocation_traceback", &allocation_traceback, nb::arg("address"));
   m.def("record_memory_history", &record_history, nb::arg("enabled"), nb::arg("trace"),
         nb::arg("context"), nb::arg("cpp_stacks"), nb::arg("max_entries"), nb::arg("clear"),
         nb::arg("skip_actions"), ReleaseGil(),
-        "backend::HistoryRequest; `context` is a number of c10's RecordContext.");
+        "See backend::HistoryRequest; `context` is a value of c10's RecordContext.");
   m.def("set_memory_metadata", &set_metadata, nb::arg("metadata"), ReleaseGil());
   m.def("get_memory_metadata", &metadata, ReleaseGil());
 }

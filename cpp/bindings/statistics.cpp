@@ -45,16 +45,18 @@ nb::dict scheduler() {
 }  // namespace
 
 void init_statistics(nb::module_& m) {
-  m.def("launch_stats", &launches, "How operators reached the device so far.");
+  m.def("launch_stats", &launches, "Counts how operators reached the device so far.");
   m.def("reset_launch_stats", &backend::reset_launch_counters);
   m.def(
       "set_sync_debug_mode",
       [](int mode) { ops::set_sync_debug_mode(static_cast<ops::SyncDebugMode>(mode)); },
       nb::arg("mode"));
   m.def("get_sync_debug_mode", [] { return static_cast<int>(ops::sync_debug_mode()); });
-  m.def("pause_tracing", &tracing::pause, "A profiler records nothing of the devices for now.");
+  m.def("pause_tracing", &tracing::pause,
+        "Profilers record nothing of the devices until resume_tracing().");
   m.def("resume_tracing", &tracing::resume);
-  m.def("scheduler_counters", &scheduler, "What the scheduler has done so far in this process.");
+  m.def("scheduler_counters", &scheduler,
+        "Counts what the scheduler has done so far in this process.");
 }
 
 }  // namespace openreg::bindings

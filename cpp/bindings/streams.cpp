@@ -24,7 +24,8 @@ void run_sleep(const Kernel&, std::span<const std::byte> arguments) {
 }
 
 void check_sleep(std::span<const std::byte> arguments) {
-  if (arguments.size() != sizeof(std::int64_t)) throw Error("openreg: no arguments of a sleep");
+  if (arguments.size() != sizeof(std::int64_t))
+    throw Error("openreg: these are not the arguments of a sleep");
 }
 
 const Kernel kSleep{"openreg::sleep", &run_sleep, {.check = &check_sleep}};
@@ -56,12 +57,14 @@ int stream_priority(int device, std::int64_t id) {
 }  // namespace
 
 void init_streams(nb::module_& m) {
-  m.def("sleep", &sleep, nb::arg("cycles"), ReleaseGil(),
-        "Launches a kernel on the current stream that takes so many cycles, of a nanosecond each.");
+  m.def(
+      "sleep", &sleep, nb::arg("cycles"), ReleaseGil(),
+      "Launches a kernel on the current stream that takes this many cycles, of a nanosecond each.");
   m.def("stream_at", &stream_at, nb::arg("device"), nb::arg("address"), ReleaseGil(),
-        "Id of the stream with this native handle. RuntimeError if there is none.");
+        "Returns the id of the stream with this native handle. Raises RuntimeError if there is "
+        "none.");
   m.def("stream_priority", &stream_priority, nb::arg("device"), nb::arg("stream_id"), ReleaseGil(),
-        "Priority of a stream: 0, or -1 for the high one.");
+        "Returns the priority of a stream: 0 (normal) or -1 (high).");
 }
 
 }  // namespace openreg::bindings

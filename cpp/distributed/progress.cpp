@@ -68,9 +68,8 @@ std::string read_reports(c10d::Store& store, const Progress::Member& member) {
   std::vector<std::pair<std::string, std::vector<int>>> found;
   for (int rank = 0; rank < member.size; ++rank) {
     if (rank == member.rank) continue;
-    const std::string text = store.check({keys[rank]})
-                                 ? store.get_to_str(keys[rank])
-                                 : "no report, so late, busy elsewhere or gone";
+    const std::string text = store.check({keys[rank]}) ? store.get_to_str(keys[rank])
+                                                       : "no report: late, busy elsewhere or gone";
     auto same = std::ranges::find(found, text, [](const auto& each) { return each.first; });
     if (same == found.end()) same = found.insert(same, {text, {}});
     same->second.push_back(rank);
@@ -193,14 +192,14 @@ std::string Progress::exchange() {
         for (const auto& report : reports) own(report.store)->set(key_of(report.rank), report.text);
         answer->set_value(read_reports(*own(member->store), *member));
       } catch (const std::exception&) {
-        answer->set_value("no reports, as the store is gone");
+        answer->set_value("no reports: the store is gone");
       }
     });
   } catch (const std::system_error&) {
     return "";  // no thread to be had
   }
   if (future.wait_for(kPatience + kStorePatience) != std::future_status::ready)
-    return "no reports, as the store does not answer";
+    return "no reports: the store does not answer";
   return future.get();
 }
 

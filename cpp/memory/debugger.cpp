@@ -154,7 +154,7 @@ void Debugger::run_release(const Kernel&, std::span<const std::byte> bytes) {
   for (const auto& use : record.foreign_uses) {
     if (use.done->query()) continue;
     throw Error("openreg: memory was freed while stream " + std::to_string(use.stream->id()) +
-                " still used it; call record_stream() before, or wait for that stream: " +
+                " still used it; call record_stream() first, or wait for that stream: " +
                 record.describe());
   }
   const std::string error = record.guarded ? self.broken_guard(record) : "";

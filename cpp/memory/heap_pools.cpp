@@ -61,7 +61,7 @@ int Heap::add_route(PoolId id, Filter filter) {
 
 void Heap::remove_route(int id) {
   const auto found = std::ranges::find(routes_, id, &Route::id);
-  if (found == routes_.end()) throw Error("openreg: this use of a memory pool has ended before");
+  if (found == routes_.end()) throw Error("openreg: this use of a memory pool has already ended");
   const PoolId pool = found->pool->id();
   routes_.erase(found);
   remove_use(pool);

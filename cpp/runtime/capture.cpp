@@ -114,13 +114,13 @@ Capture take_capture(Strand& strand) {
   const auto found = captures.by_id.find(capture_of(strand));
   if (found == captures.by_id.end() || found->second.origin != &strand) {
     throw CaptureError("openreg: no capture has begun on " + name_of(strand) +
-                       "; a capture ends on the stream on which it began");
+                       "; a capture ends on the stream that it began on");
   }
   if (found->second.mode != CaptureMode::kRelaxed &&
       found->second.thread != std::this_thread::get_id()) {
     throw CaptureError(
         "openreg: attempt to terminate a thread-local capture sequence from another thread; end "
-        "the capture in the thread that has begun it, or begin it with the mode \"relaxed\"");
+        "the capture in the thread that began it, or begin it with the mode \"relaxed\"");
   }
   Capture capture = std::move(found->second);
   captures.by_id.erase(found);
@@ -173,7 +173,7 @@ Graph end_capture(Stream& stream) {
   if (const auto* const left = unjoined_node(capture.graph)) {
     throw CaptureError(
         std::string("openreg: capturing stream has unjoined work (") + left->kernel->name() +
-        " on another stream than the one that the capture began on" + launched_by(left->site) +
+        " on a stream other than the one that the capture began on" + launched_by(left->site) +
         "); make that stream wait for the other before the capture ends");
   }
   return std::move(capture.graph);

@@ -164,8 +164,8 @@ double Event::elapsed_ms(const Event& start, const Event& end) {
     }
     if (!fence->done()) {
       throw Error(
-          "openreg: the time between two events is unknown (got an event that has not happened, "
-          "expected two that have); synchronize them first");
+          "openreg: the time between two events is unknown (got an event that has not completed, "
+          "expected two completed events); synchronize them first");
     }
     raise_failure_before(*fence);
     return fence->time();

@@ -70,10 +70,10 @@ int create_descriptor() {
 }
 
 [[noreturn]] void throw_no_sender(int process, int reason) {
-  throw_refused("device memory of process " + std::to_string(process) + " cannot be reached",
-                reason,
-                "a process that sends a tensor has to live until it is received, as the same user "
-                "and in the same PID namespace");
+  throw_refused(
+      "device memory of process " + std::to_string(process) + " cannot be reached", reason,
+      "the process that sends a tensor must live until it is received, and both must run as the "
+      "same user and in the same PID namespace");
 }
 
 // Another process may run under that number now, with anything behind the descriptor: it is looked

@@ -113,7 +113,7 @@ void Strand::wait_for_room() {
 bool Strand::has_room() {
   if (closed) {
     throw Error("openreg: stream " + std::to_string(number) + " of openreg:" +
-                std::to_string(device_index) + " has been destroyed; it takes no more work");
+                std::to_string(device_index) + " has been destroyed; it accepts no more work");
   }
   const auto published = tail.load(std::memory_order_relaxed);
   if (published - head_seen < limit || in_command()) return true;

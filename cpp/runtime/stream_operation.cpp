@@ -39,7 +39,7 @@ void skip(std::span<const std::byte> arguments) noexcept {
 }
 
 void refuse(std::span<const std::byte>) {
-  throw Error("openreg: a stream's operation cannot come from another process");
+  throw Error("openreg: a stream operation cannot be sent to another process");
 }
 
 }  // namespace

@@ -157,12 +157,12 @@ Access access_of(const c10::OperatorHandle& op, const c10::Argument& argument) {
 
 void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                        c10::DispatchKey key) {
-  TORCH_CHECK_NOT_IMPLEMENTED(cpu_op.hasComputedKernelForDispatchKey(key),
-                              "openreg: ", op.operator_name(),
-                              " has no kernel for openreg, and none for the CPU to run instead");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      cpu_op.hasComputedKernelForDispatchKey(key), "openreg: ", op.operator_name(),
+      " has no kernel for openreg, and no kernel for the CPU that could run instead");
   TORCH_CHECK_NOT_IMPLEMENTED(
       settings().cpu_fallback || !is_foreign(cpu_op), "openreg: ", op.operator_name(),
-      " has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids to run the CPU's; "
+      " has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids running the CPU's; "
       "register one for \"openreg\" (dispatch key PrivateUse1), or move the tensors to the CPU");
 }
 

@@ -77,7 +77,7 @@ at::Tensor& ArgumentReader::tensor() {
 }
 
 void ArgumentReader::throw_at_end() {
-  TORCH_CHECK(false, "openreg: a command ends before its arguments do");
+  TORCH_CHECK(false, "openreg: a command has fewer arguments than its kernel reads");
 }
 
 void ArgumentReader::settle_outputs() {

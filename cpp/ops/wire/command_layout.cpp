@@ -52,7 +52,7 @@ void expect_tensor(const CommandView& command, const TensorRecord& tensor, std::
   expect(tensor.storage < header.storages, "a tensor without a storage");
   expect(tensor.word < words, "a tensor without a shape");
   const auto& shape = command.shape(tensor);
-  expect(is_within(tensor.word, 1 + 2 * std::uint64_t{shape.dim}, words), "a shape behind the end");
+  expect(is_within(tensor.word, 1 + 2 * std::uint64_t{shape.dim}, words), "a shape beyond the end");
   expect(is_dtype(shape), "an unknown dtype");
   for (std::size_t i = 0; i < shape.dim; ++i)
     expect(command.sizes(tensor)[i] >= 0 && command.strides(tensor)[i] >= 0, "a size below 0");
@@ -60,14 +60,14 @@ void expect_tensor(const CommandView& command, const TensorRecord& tensor, std::
   expect(tensor.storage_offset >= 0 && is_within(command, tensor, storage.nbytes),
          "a tensor beyond its storage");
   if (shape.flags & kPayload) {
-    expect(is_within(storage.pointer, storage.nbytes, payload), "a storage behind the payload");
+    expect(is_within(storage.pointer, storage.nbytes, payload), "a storage beyond the payload");
   } else if (!(shape.flags & kPinned) && storage.nbytes != 0) {
     const auto& space = AddressSpace::get();
     const auto* const first = reinterpret_cast<const std::byte*>(storage.pointer);
     const int device = space.device_of(first);
     expect(device >= 0 && is_within(storage.pointer - space.window_begin(device), storage.nbytes,
                                     space.window_bytes()),
-           "a storage outside of the devices");
+           "a storage outside the devices' memory");
   }
 }
 
@@ -85,7 +85,7 @@ void expect_layout(std::span<const std::byte> command) {
          "parts out of order");
   expect(is_multiple(header.words_at, 8) && is_multiple(header.values_at, 8) &&
              is_multiple(header.payload_at, 8),
-         "parts out of line");
+         "misaligned parts");
   const auto words = (header.values_at - header.words_at) / sizeof(std::int64_t);
   const auto payload = command.size() - header.payload_at;
   for (const auto& tensor : view.tensors()) expect_tensor(view, tensor, words, payload);

@@ -30,7 +30,8 @@ void check_memory(const c10::TensorImpl& tensor, std::int64_t end, std::size_t n
   const auto needed =
       bytes_of(static_cast<std::size_t>(end), c10::typeMetaToScalarType(tensor.dtype()));
   TORCH_CHECK(nbytes >= needed,
-              "openreg: the storage of a tensor has been resized below it (got a storage of ",
+              "openreg: the storage of a tensor was resized to less than the tensor needs (got a "
+              "storage of ",
               nbytes, " bytes, expected ", needed, " or more)");
 }
 

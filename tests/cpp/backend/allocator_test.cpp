@@ -216,7 +216,7 @@ TEST_F(AllocatorTest, OutOfMemoryNamesTheFiguresAndChangesNothing) {
                  "openreg: openreg:0 is out of memory. Tried to allocate 56.00 MiB; the device has "
                  "64.00 MiB: 16.00 MiB are in use by tensors, 0 bytes are cached in pieces that do "
                  "not fit, 48.00 MiB are free. Free tensors, use smaller batches, or raise "
-                 "TORCH_OPENREG_MEMORY; torch.openreg.memory_summary() tells more");
+                 "TORCH_OPENREG_MEMORY; see torch.openreg.memory_summary()");
   }
   EXPECT_EQ(stats().num_ooms, ooms + 1);
   EXPECT_EQ(stats().allocated_bytes[kAll].current, static_cast<std::int64_t>(16 * kMiB));

@@ -224,7 +224,7 @@ TEST_F(HeapPoolsTest, WrongUsesAreRefusedAndChangeNothing) {
             "openreg: (0, 0) is the default memory pool, not a private one");
   EXPECT_THROW(route_all({}), Error);
   EXPECT_EQ(error_of([&] { heap.remove_route(1); }),
-            "openreg: this use of a memory pool has ended before");
+            "openreg: this use of a memory pool has already ended");
   EXPECT_EQ(heap.uses(kFirst), 0);
   EXPECT_EQ(pool_of(allocate(512)), PoolId{});
 }

@@ -300,7 +300,7 @@ TEST_F(HeapTest, AnAddressThatBeginsNoHeldBlockIsRefusedAndNothingChanges) {
                       pending, behind(large, 5 * kMiB), behind(large, std::size_t{1} << 40)}) {
     const auto what = "openreg: no block that is in use begins at this address (got " +
                       std::to_string(reinterpret_cast<std::uintptr_t>(wrong)) +
-                      "); it may have been freed before, or be of another allocator";
+                      "); it may have been freed already, or belong to another allocator";
     EXPECT_EQ(testing::error_of([&] { heap.free(wrong); }), what);
     EXPECT_EQ(testing::error_of([&] { heap.record_stream(wrong, stream(1)); }), what);
     EXPECT_EQ(heap.context_of(wrong), nullptr);

@@ -282,8 +282,8 @@ TEST(Event, ElapsedTimeIsRefusedWhereThereIsNone) {
   pending.record(*stream);
   EXPECT_EQ(error_of([&] { Event::elapsed_ms(timed, pending); }),
             sentence +
-                "an event that has not happened, expected two that have); synchronize them "
-                "first");
+                "an event that has not completed, expected two completed events); "
+                "synchronize them first");
 }
 
 TEST(ExternalEvent, ReleasesTheStreamsThatWait) {

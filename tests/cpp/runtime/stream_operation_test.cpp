@@ -187,7 +187,7 @@ TEST(StreamOperation, ManyInFlightHoldUpNoEngine) {
 TEST(StreamOperation, CannotComeFromElsewhere) {
   const std::vector<std::byte> pointer(sizeof(void*));
   EXPECT_EQ(error_of([&] { decode(encode(kernel(), pointer)); }),
-            "openreg: a stream's operation cannot come from another process");
+            "openreg: a stream operation cannot be sent to another process");
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ TEST(Stream, ADestroyedStreamRunsWhatItHasAndTakesNoMore) {
   destroy_stream(stream);  // has no effect
   EXPECT_EQ(error_of([&] { submit_nothing(stream); }),
             "openreg: stream " + std::to_string(stream.id()) +
-                " of openreg:0 has been destroyed; it takes no more work");
+                " of openreg:0 has been destroyed; it accepts no more work");
   blocker.open();
   EXPECT_TRUE(happens([&] { return stream.query(); }));
   EXPECT_TRUE(ran);

@@ -259,7 +259,7 @@ ROWS: dict[str, list[Row]] = {
             lambda v: openreg.CUDAGraph().register_generator_state(v),
             [torch.Generator()],
             RuntimeError,
-            "of another kind of device .*got cpu",
+            "belongs to another kind of device .*got cpu",
         ),
     ],
     "graph": [

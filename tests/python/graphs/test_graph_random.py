@@ -177,7 +177,7 @@ def test_states_are_not_touched_inside_a_capture(call):
 
 
 def test_a_generator_of_the_cpu_cannot_be_registered():
-    with pytest.raises(RuntimeError, match="of another kind of device"):
+    with pytest.raises(RuntimeError, match="belongs to another kind of device"):
         openreg.CUDAGraph().register_generator_state(torch.Generator())
 
 

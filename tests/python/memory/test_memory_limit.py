@@ -57,7 +57,7 @@ def test_out_of_memory_tells_what_was_asked_what_there_is_and_what_to_try(run_al
     assert plain == (
         "openreg: openreg:0 is out of memory. Tried to allocate 56.00 MiB; the device has 64.00 MiB: 20.00 MiB are in "
         "use by tensors, 0 bytes are cached in pieces that do not fit, 44.00 MiB are free. Free tensors, use smaller "
-        "batches, or raise TORCH_OPENREG_MEMORY; torch.openreg.memory_summary() tells more"
+        "batches, or raise TORCH_OPENREG_MEMORY; see torch.openreg.memory_summary()"
     )
     assert "64.00 MiB, of which this process may use 32.00 MiB: 20.00 MiB are in use" in with_fraction
     assert "raise TORCH_OPENREG_MEMORY or the fraction set by set_per_process_memory_fraction" in with_fraction

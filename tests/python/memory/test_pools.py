@@ -276,7 +276,7 @@ def test_what_a_pool_cannot_be_is_refused():
         _C.release_pool(0, (7, 7))
     use = _C.begin_pool_use(0, MemPool().id)
     _C.end_pool_use(0, use)
-    with pytest.raises(RuntimeError, match="this use of a memory pool has ended before"):
+    with pytest.raises(RuntimeError, match="this use of a memory pool has already ended"):
         _C.end_pool_use(0, use)
 
 

@@ -588,6 +588,6 @@ def test_a_generator_of_another_device_is_refused_at_the_call(draw):
         draw("openreg", torch.Generator("cpu"))
     swapped = {"cpu": "openreg", "openreg": "cpu"}
     assert str(raised.value) == re.sub(r"cpu|openreg", lambda name: swapped[name[0]], str(expected.value))
-    with pytest.raises(RuntimeError, match="generator is of another device \\(got openreg:1, expected openreg:0\\)"):
+    with pytest.raises(RuntimeError, match="belongs to another device \\(got openreg:1, expected openreg:0\\)"):
         draw("openreg:0", torch.Generator("openreg:1"))
     assert_the_device_works()

@@ -97,7 +97,7 @@ def test_kernels_of_the_cpu_are_refused_on_request(run_python):
         TORCH_OPENREG_CPU_FALLBACK="0",
     )
     assert result.stdout.strip() == (
-        "openreg: openreg_fallback::twice has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids to run "
+        "openreg: openreg_fallback::twice has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids running "
         'the CPU\'s; register one for "openreg" (dispatch key PrivateUse1), or move the tensors to the CPU'
     )
 
