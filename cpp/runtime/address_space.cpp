@@ -29,19 +29,19 @@ namespace openreg {
 //
 //   base_                                   base_ + distance_
 //   | window 0 | window 1 | ... |           | aperture 0 | aperture 1 | ... |
-//     no access, ever: what data_ptr()        the memory, committed segment by segment: what
-//     kernels says; a host that follows it faults     use, after adding distance_
+//     never accessible: what data_ptr()       the memory, committed segment by segment: what
+//     returns; a host that follows it faults  kernels use, after adding distance_
 //
-// The check costs nothing per operation, there is no lock, and the questions "whose pointer is
-// this?" and "where is its memory?" are arithmetic on two constants. All of it is one reservation
-// of addresses without memory behind them. A window is a power of two, so that the device is a
-// shift away.
+// The protection costs nothing per operation and needs no lock, and the questions "which device's
+// pointer is this?" and "where is its memory?" are arithmetic on two constants. All of it is one
+// reservation of addresses without memory. The size of a window is a power of two, so that a shift
+// gives the device.
 
 namespace {
 
 constexpr std::size_t kSmallestWindow = std::size_t{1} << 30;
 constexpr std::size_t kGranularity = AddressSpace::kGranularity;
-// A window has room for so many segments that grow, each up to the capacity.
+// A window has room for this many segments, each of which can grow up to the capacity.
 constexpr std::size_t kRoom = 8;
 constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
@@ -54,8 +54,8 @@ std::string gibibytes(std::size_t bytes) {
   return text;
 }
 
-// `bytes` of addresses without access, aligned to kGranularity for huge pages; 0 if the system
-// refuses.
+// Reserves `bytes` of addresses without access, aligned to kGranularity for huge pages; 0 if the
+// system refuses.
 std::uintptr_t reserve(std::size_t bytes) {
   void* const block = mmap(nullptr, bytes + kGranularity, PROT_NONE, kReserved, -1, 0);
   if (block == MAP_FAILED) return 0;
@@ -68,8 +68,8 @@ std::uintptr_t reserve(std::size_t bytes) {
 }
 
 bool commit(void* address, std::size_t bytes) {
-  // Accounted for, unlike the reservation: where the system does not overcommit it refuses here,
-  // not at the first touch.
+  // Unlike the reservation, this memory is accounted for: a system that does not overcommit refuses
+  // here, not at the first access.
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
   if (mmap(address, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) == MAP_FAILED) return false;
 #ifdef MADV_HUGEPAGE
@@ -80,8 +80,8 @@ bool commit(void* address, std::size_t bytes) {
   madvise(address, bytes, MADV_DONTDUMP);
 #endif
 #ifdef MADV_DONTFORK
-  // A forked child cannot use the device. Were the memory copied on write, the parent's next writes
-  // would pay for it: thirty times the time, with small pages ever after.
+  // A forked child cannot use the device. If the memory were copied on write, the parent's next
+  // writes would take thirty times as long, and the pages would be small from then on.
   madvise(address, bytes, MADV_DONTFORK);
 #endif
   return true;
@@ -89,7 +89,7 @@ bool commit(void* address, std::size_t bytes) {
 
 void decommit(void* address, std::size_t bytes) noexcept {
   if (mmap(address, bytes, PROT_NONE, kReserved | MAP_FIXED, -1, 0) != MAP_FAILED) return;
-  // The kernel has no room for one more mapping. The memory can still go back; the range stays
+  // The kernel has no room for one more mapping. The memory can still be returned; the range stays
   // accessible until it is used again.
   madvise(address, bytes, MADV_DONTNEED);
 }
@@ -100,8 +100,8 @@ struct AddressSpace::Segments {
   struct Device {
     Device(std::uintptr_t window, std::size_t bytes) : ranges(window, bytes, kGranularity) {}
 
-    // Puts memory, which the host sees at `aperture`, behind a range that has been taken; gives the
-    // range back on failure.
+    // Commits memory at `aperture` for a range that has been taken; gives the range back on
+    // failure.
     bool commit_taken(std::uintptr_t address, void* aperture, std::size_t bytes)
         OPENREG_REQUIRES(mutex) {
       if (!commit(aperture, bytes)) {
@@ -173,7 +173,7 @@ AddressSpace::AddressSpace() {
 
 namespace {
 
-// 0 where that is more than the largest number.
+// 0 if the result would overflow.
 std::size_t round_up(std::size_t bytes) {
   return (bytes + kGranularity - 1) / kGranularity * kGranularity;
 }
@@ -216,7 +216,7 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   const LockGuard lock(owner.mutex);
-  // Going on would take memory from somebody.
+  // To continue would take memory that is in use elsewhere.
   if (!owner.ranges.is_taken(address, bytes)) std::terminate();
   decommit(aperture(memory), bytes);
   if (auto* const ipc = owner.ipc.load()) ipc->forget(aperture(memory), bytes);
@@ -246,7 +246,7 @@ void* AddressSpace::map_foreign(int device, const IpcFile& file, std::size_t off
                                 std::size_t bytes) {
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
   const LockGuard lock(owner.mutex);
-  // It does not grow: the lowest addresses will do.
+  // It does not grow, so the lowest addresses will do.
   const auto address = owner.ranges.take(bytes, window_bytes());
   if (address == 0) return nullptr;
   void* const memory = reinterpret_cast<void*>(address);

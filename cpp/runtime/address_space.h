@@ -29,7 +29,8 @@ class AddressSpace {
     return offset < distance_ ? static_cast<int>(offset >> window_shift_) : -1;
   }
 
-  /// Where a device pointer's memory is for code that runs on the device. nullptr stays nullptr.
+  /// The address of a device pointer's memory for code that runs on the device. nullptr stays
+  /// nullptr.
   void* aperture(const void* device_pointer) const noexcept {
     return device_pointer ? reinterpret_cast<void*>(
                                 reinterpret_cast<std::uintptr_t>(device_pointer) + distance_)
@@ -43,33 +44,33 @@ class AddressSpace {
   }
 
   /// Commits `bytes` (rounded up to kGranularity) of zeroed memory on `device` and returns its
-  /// device pointer, aligned to kGranularity; nullptr when the device's capacity would be exceeded,
-  /// when no free range of addresses is long enough, or when the system refuses the memory. Throws
+  /// device pointer, aligned to kGranularity; nullptr if the device's capacity would be exceeded,
+  /// if no free range of addresses is long enough, or if the system refuses the memory. Throws
   /// Error if there is no such device.
   void* map(int device, std::size_t bytes);
 
-  /// The same right behind memory that has been mapped and ends at `end`; false where map() would
-  /// return nullptr, and where the addresses are taken.
+  /// The same, directly after mapped memory that ends at `end`; false if map() would return nullptr
+  /// or if the addresses are taken.
   bool extend(void* end, std::size_t bytes);
 
-  /// Gives memory that has been mapped back to the system, all that map() and extend() gave or a
-  /// part of it; both numbers are multiples of kGranularity. What has not been mapped ends the
-  /// process. The caller makes sure that no command still uses it.
+  /// Returns mapped memory to the system: all that map() and extend() mapped, or a part of it; both
+  /// arguments are multiples of kGranularity. Ends the process if the memory is not mapped. The
+  /// caller makes sure that no command still uses it.
   void unmap(void* memory, std::size_t bytes) noexcept;
 
-  /// Makes memory that has been mapped the file's by which other processes can have it, and what
-  /// lies beside it in the same multiples of kGranularity; its offset there is that in the window.
-  /// Contents and addresses stay. Waits for nothing; see Note [Memory moves under its users] for
-  /// what may use it meanwhile. Throws Error if the system refuses.
+  /// Moves mapped memory to the file that shares it with other processes, and with it all that lies
+  /// in the same multiples of kGranularity; offsets in the file are those in the window. Contents
+  /// and addresses stay the same. Does not wait for commands; Note [Memory moves under its users]
+  /// says what may use the memory meanwhile. Throws Error if the system refuses.
   IpcFile& share(void* memory, std::size_t bytes);
   /// The file of share(), or nullptr if nothing of the device has been shared.
   IpcFile* shared_file(int device) const noexcept;
 
-  /// Memory of another process: this part of its file, both multiples of kGranularity, at free
-  /// addresses of `device`, which must exist. nullptr where there are none, and if the system
-  /// refuses. It is not of this device's capacity.
+  /// Maps memory of another process: this part of its file, both numbers multiples of kGranularity,
+  /// at free addresses of `device`, which must exist. nullptr if there are none, or if the system
+  /// refuses. The memory does not count towards the device's capacity.
   void* map_foreign(int device, const IpcFile& file, std::size_t offset, std::size_t bytes);
-  /// Takes all of what map_foreign() gave.
+  /// Unmaps all that one call of map_foreign() mapped.
   void unmap_foreign(void* memory, std::size_t bytes) noexcept;
 
   /// Where the window of `device`, which must exist, begins.
@@ -79,7 +80,7 @@ class AddressSpace {
   int devices() const noexcept { return static_cast<int>(distance_ >> window_shift_); }
   /// Bytes that a device can have mapped.
   std::size_t capacity() const noexcept { return capacity_; }
-  /// Size of a device's range of addresses: a power of two, and where the system allows it several
+  /// Size of a device's range of addresses: a power of two and, if the system allows it, several
   /// times the capacity, so that memory can be extended.
   std::size_t window_bytes() const noexcept { return std::size_t{1} << window_shift_; }
   /// Bytes that `device`, which must exist, has mapped now.

@@ -9,7 +9,7 @@ namespace openreg {
 
 namespace {
 
-/// Streams that the calling thread owns, and whose brief commands it runs one after the other.
+/// Streams that the calling thread owns and whose brief commands it runs one after another.
 class BriefRun {
  public:
   using Strands = IntrusiveList<Strand, &Strand::link>;

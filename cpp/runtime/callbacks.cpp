@@ -27,7 +27,7 @@ void replace(std::atomic<Function>& installed, Function function) {
 }  // namespace
 
 void install_callbacks(const Callbacks& callbacks) {
-  // The second of a pair first: who sees the first sees the second.
+  // The second of a pair first: a thread that sees the first also sees the second.
   replace(g_callbacks.leave_commands, callbacks.leave_commands);
   replace(g_callbacks.enter_commands, callbacks.enter_commands);
   replace(g_callbacks.describe, callbacks.describe);

@@ -9,10 +9,12 @@
 
 namespace openreg {
 
-/// What the layers above lend to the runtime. Installed once, before first use; each may be null.
+/// Functions that the layers above provide to the runtime. Installed once, before first use; each
+/// may be null.
 struct Callbacks {
-  /// What a host that waits has done since the last wait, as far as it is known: how long it was
-  /// away, and what one thread is expected to take for the commands that the stream got meanwhile.
+  /// What a host that waits has done since its last wait, if that is known: how long it was away,
+  /// and how long one thread is expected to take for the commands submitted to the stream
+  /// meanwhile.
   struct SinceLastWait {
     std::chrono::nanoseconds away{};
     std::chrono::nanoseconds launched{};
@@ -20,41 +22,41 @@ struct Callbacks {
   /// The beginning of a turn.
   struct Beginning {
     bool engine;                    // else a host
-    std::chrono::nanoseconds left;  // what one thread is expected to take for the stream's commands
-    SinceLastWait before;           // of a host
+    std::chrono::nanoseconds left;  // expected for one thread to run the stream's commands
+    SinceLastWait before;           // for a host
   };
   /// The clean state for commands: called on a thread that is about to run kernels, once per turn,
-  /// and after it. The value returned is given to leave_commands. Must not throw: the stream would
+  /// and after it. The value returned is passed to leave_commands. Must not throw: the stream would
   /// be left without an owner.
   void* (*enter_commands)(const Beginning& beginning) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 
-  /// The sentence of an exception; null: what() of those that have one.
+  /// The message of an exception. Null: what(), if the exception has one.
   std::string (*describe)(const std::exception_ptr& error) = nullptr;
 
-  /// Around a command that is expected to take long, or whose number of threads may not
-  /// depend on who runs it. What the first returns is given to the second. They must not throw.
+  /// Around a command that is expected to take long, or whose number of threads must not depend on
+  /// which thread runs it. The first one's result is passed to the second. They must not throw.
   int (*begin_work)(Work work, bool engine) = nullptr;
   void (*end_work)(int state) noexcept = nullptr;
 
-  /// Around a wait that does not return at once, also one that a command makes (bindings: releases
-  /// the GIL if held).
+  /// Around a wait that does not return at once, including one made by a command (bindings:
+  /// releases the GIL if held).
   void* (*begin_wait)() = nullptr;
   void (*end_wait)(void* state) noexcept = nullptr;
 
-  /// Whether the calling thread, which has found a queue full, is to run commands until there is
-  /// room, or sleeps meanwhile. Null: it runs them.
+  /// Whether the calling thread, which has found a queue full, runs commands until there is room;
+  /// otherwise it sleeps. Null: it runs them.
   bool (*works_for_room)() = nullptr;
 
   /// Asked in the outermost wait of a host thread between commands (every 20 ms) and on a signal or
-  /// every 50 ms of sleep, with no lock held: returns to go on waiting, throws to end the wait
+  /// every 50 ms of sleep, with no lock held: returns to continue the wait, throws to end it
   /// (bindings: Python's signals). The queue stays intact.
   void (*check_interrupt)() = nullptr;
 };
 
 /// Replaces the non-null members. Thread safe; meant for library initialisation and tests.
 void install_callbacks(const Callbacks& callbacks);
-/// The callbacks as they are now; the second of a pair is null where the first is.
+/// The installed callbacks; the second of a pair is null if the first is.
 Callbacks current_callbacks() noexcept;
 
 }  // namespace openreg

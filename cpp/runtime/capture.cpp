@@ -37,7 +37,7 @@ struct Capture {
   Graph graph;
   std::unordered_map<Strand*, Branch> branches;
   std::vector<std::pair<Strand*, FenceRef>> marks;
-  std::string spoiled_by;  // empty: it is in order
+  std::string spoiled_by;  // empty: the capture is valid
 
   Branch& branch(Strand& strand) { return branches.at(&strand); }
   Branch& join(Strand& strand) {
@@ -47,9 +47,10 @@ struct Capture {
   }
 };
 
-// Those under way. One lock for all: they are rare, and a stream can enter one from any thread.
+// The captures under way. One lock serves all: captures are rare, and a stream can join one from
+// any thread.
 struct Captures {
-  // Never destroyed: streams are used until the process is gone.
+  // Never destroyed: streams are used until the process ends.
   static Captures& get() {
     static Captures& captures = *new Captures;
     return captures;
@@ -69,7 +70,7 @@ struct Captures {
   CaptureId last OPENREG_GUARDED_BY(mutex) = 0;
 };
 
-// Read without the lock: almost always there is none.
+// Read without the lock: there is almost never a capture.
 constinit std::atomic<std::size_t> g_under_way{0};
 
 std::string name_of(const Strand& strand) {
@@ -107,7 +108,7 @@ std::string about_captured_event(const char* what) {
          what + "); record it outside of the capture";
 }
 
-// Its streams are captured no longer.
+// Its streams are no longer captured.
 Capture take_capture(Strand& strand) {
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
@@ -130,7 +131,7 @@ Capture take_capture(Strand& strand) {
   return capture;
 }
 
-/// Work that the end of the graph does not come after, if there is any.
+/// A node that the end of the graph does not depend on, if there is one.
 const Graph::Node* unjoined_node(const Graph& graph) {
   const auto& nodes = graph.nodes;
   std::vector<bool> joined(nodes.size(), false);
@@ -166,7 +167,7 @@ CaptureId begin_capture(Stream& stream, CaptureMode mode) {
 Graph end_capture(Stream& stream) {
   Strand& strand = Strand::of(stream);
   Capture capture = take_capture(strand);
-  // What the streams have now is all that work outside of the graph can have to do with them.
+  // Outside the graph, a mark concerns only the work that its stream has queued by now.
   for (const auto& [marked, fence] : capture.marks) marked->enqueue_marker(fence);
   expect_in_order(capture);
   capture.graph.ends = capture.branch(strand).frontier;
@@ -196,7 +197,7 @@ void capture_graph(Stream& stream, const Graph& graph) {
   auto& branch = capture->branch(strand);
   auto& into = capture->graph;
   const auto first = static_cast<std::uint32_t>(into.nodes.size());
-  // Lanes of their own: those of the capture go on beside them.
+  // Separate lanes, because those of the capture continue beside them.
   const auto first_lane = static_cast<std::uint32_t>(into.lanes.size());
   into.lanes.insert(into.lanes.end(), graph.lanes.begin() + 1, graph.lanes.end());
   for (Graph::Node node : graph.nodes) {

@@ -22,14 +22,14 @@ struct Strand;
 //
 // While a stream is captured, what is submitted to it does not run: it becomes a node of a graph. A
 // captured stream has a *frontier*, the nodes that its next one runs after. An event that is
-// recorded on it takes the frontier along; a stream that waits for that event has it added to its
-// own, and is captured from then on, if it was not. So work that events fork and join becomes a
-// graph with those edges. At the end all that was forked has to be joined again.
+// recorded on it carries the frontier; a stream that waits for that event adds it to its own
+// frontier, and is captured from then on if it was not before. So work that events fork and join
+// becomes a graph with those edges. All forked work must be joined before the capture ends.
 //
-// What would need a result of work that has not run cannot be captured, nor what would order
-// captured work after work that is not: such a call throws, and the capture is of no use any more;
-// its end throws too. The streams are as usable as before in any case: their queues have not been
-// touched.
+// A call that needs the result of captured work cannot be captured, as that work has not run; nor
+// can a call that orders captured work after work that is not captured. Such a call throws and
+// invalidates the capture: its end throws too. The streams stay usable in any case, as their queues
+// have not been touched.
 
 /// Names a capture; none has the number 0.
 using CaptureId = std::uint64_t;
@@ -38,11 +38,11 @@ using CaptureId = std::uint64_t;
 /// and events that are not captured are *potentially unsafe*.
 enum class CaptureMode : std::uint8_t {
   kGlobal,       ///< potentially unsafe calls of any thread
-  kThreadLocal,  ///< those of the thread that has begun it
+  kThreadLocal,  ///< those of the thread that began it
   kRelaxed,      ///< only calls that concern captured streams and events
 };
 
-/// What cannot be done because of a capture. The text has CUDA's words.
+/// A call that a capture does not permit. The message uses CUDA's wording.
 class CaptureError : public Error {
  public:
   using Error::Error;
@@ -51,27 +51,27 @@ class CaptureError : public Error {
 /// Captures `stream` from now on. Throws CaptureError if it is captured already.
 CaptureId begin_capture(Stream& stream, CaptureMode mode);
 
-/// Ends the capture that began on `stream`. Throws CaptureError if there is none, and leaves it
-/// under way if it belongs to another thread (unless its mode is kRelaxed). Also throws if the
-/// capture was disturbed, or work that was forked was not joined: then it is over, and its commands
-/// are lost.
+/// Ends the capture that began on `stream`. Throws CaptureError if there is none, or if it was
+/// begun by another thread and its mode is not kRelaxed; in the latter case it stays under way.
+/// Also throws if the capture was invalidated, or if forked work was not joined: then the capture
+/// has ended and its commands are lost.
 Graph end_capture(Stream& stream);
 
-/// Captures are under way, in some thread.
+/// Whether a capture is under way, in any thread.
 bool is_capturing() noexcept;
 
-/// The capture that the stream takes part in; 0: none. Takes no lock.
+/// The capture that the stream takes part in; 0 if there is none. Takes no lock.
 CaptureId capture_of(const Stream& stream) noexcept;
 
 /// Captures a run of `graph` on a captured stream: its nodes become nodes of the capture.
 void capture_graph(Stream& stream, const Graph& graph);
 
-/// Throws CaptureError, and spoils the capture, if `stream` is captured. `what` the caller is about
-/// to do, such as "aten::item waits".
+/// Throws CaptureError, and invalidates the capture, if `stream` is captured. `what` describes what
+/// the caller is about to do, such as "aten::item waits".
 void expect_not_captured(const Stream& stream, const char* what);
 
-/// The same for what concerns no captured stream, but waits for the device or asks what has
-/// happened there, if a capture's mode forbids that to the calling thread.
+/// The same for a call that concerns no captured stream but waits for the device or queries it, if
+/// the mode of a capture forbids that to the calling thread.
 void expect_safe_call(const char* what);
 
 // --- For streams and events ---
@@ -82,19 +82,19 @@ struct CapturedPoint {
   std::vector<std::uint32_t> frontier;
 };
 
-/// Each does nothing and returns false (null) if the stream is not captured.
+/// Each does nothing and returns false or null if the stream is not captured.
 bool capture_command(Strand& strand, const Kernel& kernel, std::span<const std::byte> arguments,
                      Work work, LaunchSite site);
 std::shared_ptr<const CapturedPoint> capture_record(Strand& strand);
-/// `fence` happens once the capture has ended and the stream has done what it has by then.
+/// `fence` completes once the capture has ended and the stream has run what it has queued by then.
 bool capture_mark(Strand& strand, const FenceRef& fence);
 /// Throws CaptureError if the stream, which waits for an event that was not captured, is captured.
 void expect_no_foreign_wait(Strand& strand);
 
 /// A wait for a captured event. Throws CaptureError if its capture is not under way.
 void capture_wait(Strand& strand, const CapturedPoint& point);
-/// Throws CaptureError, and spoils the capture: the host can neither wait for such an event nor ask
-/// about it.
+/// Throws CaptureError, and invalidates the capture: the host can neither wait for such an event
+/// nor query it.
 [[noreturn]] void refuse_captured_event(const CapturedPoint& point, const char* what);
 
 }  // namespace openreg

@@ -24,7 +24,7 @@ std::uint64_t hash(std::string_view text) noexcept {
 
 class Registry {
  public:
-  // Never destroyed: kernels are found until the process is gone.
+  // Never destroyed: kernels are looked up until the process ends.
   static Registry& get() {
     static Registry& registry = *new Registry;
     return registry;
@@ -50,7 +50,7 @@ class Registry {
   std::unordered_map<std::uint64_t, const Kernel*> kernels_ OPENREG_GUARDED_BY(mutex_);
 };
 
-// What stands before the arguments of an encoded command, in the byte order of the machine.
+// The header of an encoded command, in the machine's byte order.
 struct Envelope {
   static constexpr std::uint64_t kMagic = 0x31646d636765726f;  // "oregcmd1"
 
@@ -59,7 +59,7 @@ struct Envelope {
   std::uint64_t bytes;
 };
 
-/// Of a kernel that has nothing to decide once.
+/// For a kernel that has nothing to prepare.
 class RepeatedCall final : public PreparedCommand {
  public:
   RepeatedCall(const Kernel& kernel, std::span<const std::byte> arguments)

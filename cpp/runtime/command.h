@@ -12,8 +12,8 @@ namespace openreg {
 class Kernel;
 struct CommandSummary;
 
-/// A command that runs many times with the same arguments (a captured graph's), with what can be
-/// decided once for all runs. Used by one thread at a time.
+/// A command that runs many times with the same arguments (in a captured graph). It holds what can
+/// be decided once for all runs. Used by one thread at a time.
 class PreparedCommand {
  public:
   virtual ~PreparedCommand() = default;
@@ -21,39 +21,40 @@ class PreparedCommand {
   virtual void run() = 0;
 };
 
-/// The kinds of engines. Each runs the commands of its own kind only, so a long copy and a kernel
-/// on two streams happen at the same time even where one engine of a kind is all there is.
+/// The kinds of engines. Each engine runs only the commands of its kind, so a long copy and a
+/// kernel on two streams run at the same time even if there is only one engine of each kind.
 enum class EngineKind : std::uint8_t { kCompute, kCopy };
 
 struct KernelTraits {
   EngineKind engine = EngineKind::kCompute;
-  /// The command may wait for something outside of the device (Python, a host function); process
-  /// exit does not wait for its end.
+  /// The command may wait for something outside the device (Python, a host function); process exit
+  /// does not wait for it.
   bool may_block = false;
   /// The command takes microseconds and waits for nothing: the thread that makes it ready runs it,
   /// as it does events' records and waits (runtime/brief_run.h).
   bool brief = false;
-  /// Each command runs once only: it owns something, or stands for something that happens outside
-  /// of the device. So it cannot be captured.
+  /// Each command runs only once: it owns something, or stands for an action outside the device. So
+  /// it cannot be captured.
   bool once = false;
-  /// Called instead of the kernel if the stream skips the command since an earlier one failed;
-  /// null: nothing is. For commands that own something, or that others wait for. Must not throw.
+  /// Called instead of the kernel if the stream skips the command because an earlier one failed.
+  /// Null: nothing is called. For commands that own something, or that others wait for. Must not
+  /// throw.
   void (*skip)(std::span<const std::byte> arguments) noexcept = nullptr;
-  /// Throws Error if these bytes cannot be the kernel's arguments; null: all can. Asked of commands
-  /// that come from elsewhere (decode()).
+  /// Throws Error if these bytes cannot be the kernel's arguments. Null: any bytes can. Called for
+  /// commands that come from outside the process (decode()).
   void (*check)(std::span<const std::byte> arguments) = nullptr;
-  /// Prepares a command; its arguments stay where they are as long as what is returned. Called on a
-  /// thread that runs commands. Null: each run is a call of the kernel.
+  /// Prepares a command, whose arguments stay in place for the lifetime of the returned object.
+  /// Called on a thread that runs commands. Null: each run calls the kernel.
   std::unique_ptr<PreparedCommand> (*prepare)(const Kernel& kernel,
                                               std::span<const std::byte> arguments) = nullptr;
-  /// What a trace says of such a command (runtime/trace.h); null: that it is a kernel.
+  /// Describes such a command in a trace (runtime/trace.h). Null: it is shown as a kernel.
   CommandSummary (*summarize)(std::span<const std::byte> arguments) noexcept = nullptr;
 };
 
-/// What a command runs. Static: one object per kernel, alive as long as the process; registered by
-/// its constructor. `name` is the operator's name, in errors and traces, and unique. `id` is
-/// derived from it, so it is the same in every process: a command can be encoded here and decoded
-/// elsewhere.
+/// The function that a command runs. Static: one object per kernel, which lives as long as the
+/// process; its constructor registers it. `name` is the operator's name, in errors and traces, and
+/// unique. `id` is derived from it, so it is the same in every process: a command can be encoded
+/// here and decoded elsewhere.
 class Kernel {
  public:
   /// Runs on the thread that owns the stream, with the kernel itself and the command's arguments;
@@ -82,39 +83,39 @@ class Kernel {
   KernelTraits traits_;
 };
 
-/// What a command asks of the thread that runs it.
+/// What a command requires of the thread that runs it.
 struct Work {
   static constexpr std::uint32_t kMost = (1U << 31) - 1;
-  /// A team's start is a tenth of it.
+  /// To start a team takes a tenth of this time.
   static constexpr std::uint32_t kLong = 1'000'000;
 
   bool is_long() const noexcept { return nanoseconds >= kLong; }
-  /// As if one command did the other's work too.
+  /// Adds the time of another command.
   void add(Work other) noexcept {
     nanoseconds = std::min(kMost, std::uint32_t{nanoseconds} + other.nanoseconds);
   }
 
-  /// What one thread is expected to take, at most kMost. 0: next to nothing.
+  /// Expected time of one thread, at most kMost. 0: negligible.
   std::uint32_t nanoseconds : 31 = 0;
-  /// The results depend on the number of threads, and are to be the same in every run: then that
-  /// number does not depend on who runs the command.
+  /// The results depend on the number of threads and must be the same in every run, so that number
+  /// must not depend on which thread runs the command.
   bool reproducible : 1 = false;
 };
 
-/// The calling thread is running a command.
+/// Whether the calling thread is running a command.
 bool in_command() noexcept;
 
 /// A command outside of a queue: a kernel and its arguments. Arguments are flat bytes (copied with
 /// memcpy, aligned to 16 in the queue) that hold device pointers, sizes and values, and no host
-/// pointers but pinned ones.
+/// pointers except to pinned memory.
 struct Command {
   const Kernel* kernel = nullptr;
   std::vector<std::byte> arguments;
 };
 
 std::vector<std::byte> encode(const Kernel& kernel, std::span<const std::byte> arguments);
-/// Throws Error on bytes that are no command, that name a kernel this process does not have, or
-/// that the kernel cannot read.
+/// Throws Error if the bytes are not a command, if they name a kernel that this process does not
+/// have, or if they cannot be that kernel's arguments.
 Command decode(std::span<const std::byte> bytes);
 
 }  // namespace openreg

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kMostInside = Chunk::kPlaceBytes - sizeof(Record);
 constexpr std::align_val_t kAlignment{alignof(Record)};
 
-// Where the arguments lie, or the pointer to them.
+// Where the arguments are, or the pointer to them.
 std::byte* behind(Record& record) noexcept { return reinterpret_cast<std::byte*>(&record + 1); }
 
 std::byte* outside(const Record& record) noexcept {
@@ -25,14 +25,14 @@ struct Free {
 };
 using Arguments = std::unique_ptr<std::byte, Free>;
 
-/// Fetches a record's place, as far as most records reach, for writing: the runner's core has had
-/// these cache lines last, and the write would wait for each.
+/// Prefetches a record's place for writing, as far as most records reach: the runner's core had
+/// these cache lines last, and the writes would wait for each of them.
 void prefetch_for_write(const std::byte* place) noexcept {
   constexpr std::size_t kCacheLine = 64;
   constexpr std::size_t kBytes = 448;
   for (std::size_t at = 0; at < kBytes; at += kCacheLine) {
 #if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(place[at]));  // what the builtin is for newer CPUs only
+    asm volatile("prefetchw %0" : : "m"(place[at]));  // which the builtin emits for newer CPUs only
 #else
     __builtin_prefetch(place + at, /*rw=*/1);
 #endif

@@ -20,20 +20,19 @@ struct alignas(16) Record {
   // kRun: const Kernel; kRecord, kWait: Fence (owns a reference); kGraph: GraphRun (owns it)
   void* target = nullptr;
   Kind kind = kRun;
-  Work work{};  // kRun, kGraph
-  Fence* fence =
-      nullptr;  // kRun: of the caller that waits for this command (owns a reference), or null
-  std::size_t bytes = 0;        // of the arguments
-  std::uint32_t traced_as = 0;  // its submission's number in a trace; 0: it is in none
+  Work work{};             // kRun, kGraph
+  Fence* fence = nullptr;  // kRun: completed for the caller that waits for this command (owns a
+                           // reference), or null
+  std::size_t bytes = 0;   // of the arguments
+  std::uint32_t traced_as = 0;  // its submission's number in a trace; 0: not traced
   LaunchSite site = 0;
 
   std::span<const std::byte> arguments() const noexcept;
 };
 
-/// A block of places for records; the blocks of a queue are linked, so it has no end that it could
-/// run into. Records that follow each other do not lie side by side: the runner's core, when it
-/// reads one, also fetches the cache lines behind it, and would take those that the producer is
-/// writing.
+/// A block of places for records. The blocks of a queue are linked, so a queue has no fixed size.
+/// Consecutive records are not adjacent: when the runner's core reads one, it also prefetches the
+/// cache lines that follow, and would take them from the producer that is writing them.
 struct alignas(64) Chunk {
   static constexpr std::size_t kPlaceBytes = 1024;
   static constexpr std::size_t kPlaces = 16;  // two chunks stay in the L2 cache
@@ -47,7 +46,8 @@ struct alignas(64) Chunk {
   alignas(64) std::byte places[kPlaces][kPlaceBytes];
 };
 
-/// Where the runner leaves a drained chunk for the producer: two chunks circulate and stay warm.
+/// Through this the runner returns a drained chunk to the producer: two chunks circulate and stay
+/// in the cache.
 class SpareChunk {
  public:
   void give(Chunk* chunk) noexcept { delete chunk_.exchange(chunk, std::memory_order_acq_rel); }
@@ -57,7 +57,7 @@ class SpareChunk {
   std::atomic<Chunk*> chunk_{nullptr};
 };
 
-/// The producers' end; one at a time.
+/// The producers' end, used by one thread at a time.
 class QueueWriter {
  public:
   explicit QueueWriter(Chunk* first) noexcept : chunk_(first) {}
@@ -71,7 +71,7 @@ class QueueWriter {
   std::size_t used_ = 0;  // places
 };
 
-/// The runner's end; one at a time, and only for records that were published.
+/// The runner's end, used by one thread at a time, and only for published records.
 class QueueReader {
  public:
   explicit QueueReader(Chunk* first) noexcept : chunk_(first) {}

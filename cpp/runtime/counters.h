@@ -5,7 +5,7 @@
 
 namespace openreg {
 
-/// What SchedulerCounters reports, as it is counted.
+/// The live counters that SchedulerCounters reports.
 struct Counters {
   using Counter = std::atomic<std::uint64_t>;
 
@@ -21,7 +21,7 @@ struct Counters {
 
 extern constinit Counters g_counters;
 
-/// Counters are for reading by people and tests: they order nothing.
+/// Relaxed: the counters are read by people and by tests, and order nothing.
 inline void count(Counters::Counter& counter, std::uint64_t by = 1) noexcept {
   counter.fetch_add(by, std::memory_order_relaxed);
 }

@@ -24,8 +24,8 @@ constinit thread_local std::optional<EngineKind> t_engine;
 void prepare_thread(EngineKind kind) noexcept {
   t_engine = kind;
 #ifdef SCHED_BATCH
-  // An ordinary thread that is woken while the other cores are busy takes the core of the thread
-  // that woke it: a launch would last as long as the commands that the engine then runs.
+  // If the other cores are busy, an ordinary thread takes the core of the thread that wakes it: a
+  // launch would last as long as the commands that the engine then runs.
   const sched_param parameters{};
   pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
 #endif
@@ -38,7 +38,7 @@ void prepare_thread(EngineKind kind) noexcept {
 // How long a turn lasts if another stream is runnable.
 class Quantum {
  public:
-  // Asked before each command while another stream is runnable.
+  // Called before each command while another stream is runnable.
   bool used_up() noexcept {
     return ++commands_ > kCommands || std::chrono::steady_clock::now() - begin_ >= kTime;
   }
@@ -51,8 +51,8 @@ class Quantum {
   int commands_ = 0;
 };
 
-// Looks at the drained stream for a while before giving it up: a launch then costs the producer
-// neither a lock nor a wake. Whether there is something to run.
+// Polls the drained stream for a while before giving it up: a launch then costs the producer
+// neither a lock nor a wake-up. Returns whether there is something to run.
 bool linger(const Strand& strand, const Scheduler& scheduler, EngineKind kind) {
   spin_until([&] {
     return !strand.drained() || strand.wanted.load(std::memory_order_relaxed) > 0 ||
@@ -61,7 +61,7 @@ bool linger(const Strand& strand, const Scheduler& scheduler, EngineKind kind) {
   return !strand.drained();
 }
 
-// Runs the stream, which the engine owns, until it is somebody else's.
+// Runs the stream, which the engine owns, until the engine no longer owns it.
 void run(Strand& strand, Scheduler& scheduler, EngineKind kind) {
   Turn turn(strand, Turn::Runner::kEngine);
   Quantum quantum;

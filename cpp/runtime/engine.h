@@ -6,8 +6,8 @@
 
 namespace openreg {
 
-/// Starts a thread that runs the streams that the scheduler gives it. Nothing joins it. Throws
-/// Error if the system refuses the thread.
+/// Starts a thread that runs the streams that the scheduler assigns to it. It is never joined.
+/// Throws Error if the system refuses the thread.
 void start_engine_thread(EngineKind kind);
 
 /// The kind of engine that the calling thread is, if any.

@@ -9,14 +9,14 @@
 
 namespace openreg {
 
-/// What the runtime throws. The text starts with "openreg: " and says what the user can do.
-/// Layers above turn it into their own exception types in one place (backend/exception.h).
+/// What the runtime throws. The text starts with "openreg: " and says what the user can do. The
+/// layers above convert it to their own exception types in one place (backend/exception.h).
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The sentence of any exception: what() where it has one.
+/// The message of any exception: what(), if it has one.
 std::string describe(const std::exception_ptr& error);
 
 /// A command failed on the device. Thrown once, by the first synchronising call on its stream or

@@ -18,15 +18,16 @@ namespace openreg {
 
 namespace {
 
-// A fence that is done without a failure needs no command, and neither does a wait for the stream's
-// own past.
+// A fence that has completed without a failure needs no command, and neither does a wait for the
+// stream's own earlier work.
 void wait_on_stream(const FenceRef& fence, Strand& strand) {
   if (fence->source() == &strand) return;
   if (fence->done() && !fence->failed()) return;
   strand.enqueue_wait(fence);
 }
 
-// The failure is the stream's, and raised once: if it has been collected, there is nothing to say.
+// The failure belongs to the stream and is raised once: if it has been collected, there is nothing
+// to raise.
 void raise_failure_before(const Fence& fence) {
   if (const FailurePtr failure = fence.source()->take_failure(fence.failure())) failure->raise();
 }
@@ -36,13 +37,13 @@ void raise_failure_before(const Fence& fence) {
 struct Event::Impl {
   explicit Impl(bool timing) : timing(timing) {}
 
-  /// For a stream that waits.
+  /// For a wait of a stream.
   FenceRef newest(std::shared_ptr<const CapturedPoint>& captured_as) const {
     const LockGuard lock(mutex);
     captured_as = point;
     return fence;
   }
-  /// For the host. `what` it is about to do.
+  /// For a call of the host, which `what` describes.
   FenceRef newest(const char* what) const {
     std::shared_ptr<const CapturedPoint> captured_as;
     FenceRef newest = this->newest(captured_as);
@@ -59,7 +60,7 @@ struct Event::Impl {
   std::atomic<std::uint64_t> version{0};
   std::atomic<int> device{-1};
   mutable Mutex mutex;
-  // Of the newest record: one of the two.
+  // The newest record: one of the two is set.
   FenceRef fence OPENREG_GUARDED_BY(mutex);
   std::shared_ptr<const CapturedPoint> point OPENREG_GUARDED_BY(mutex);
 };
@@ -68,7 +69,7 @@ Event::Event(bool timing) : impl_(std::make_unique<Impl>(timing)) {}
 
 Event::~Event() {
   // In a forked child another thread's lock or reference may be held for ever; and a failure may
-  // hold what cannot be destroyed while the process takes itself apart.
+  // hold objects that cannot be destroyed while the process ends.
   if (in_bad_fork() || is_shut_down()) static_cast<void>(impl_.release());
 }
 
@@ -90,7 +91,7 @@ void Event::enqueue(Stream& stream, bool may_wait) {
     }
   }
   const LockGuard lock(impl_->mutex);
-  std::swap(impl_->fence, fence);  // the old ones go after the lock
+  std::swap(impl_->fence, fence);  // the old ones are released after the lock
   std::swap(impl_->point, point);
   impl_->version.fetch_add(1, std::memory_order_relaxed);
   impl_->device.store(strand.device_index, std::memory_order_relaxed);
@@ -180,7 +181,7 @@ ExternalEvent::~ExternalEvent() {
   if (in_bad_fork() || is_shut_down()) return;
   const FenceRef fence = FenceRef::attach(fence_);
   if (fence->done()) return;
-  // Nobody can complete it any more: say so instead of leaving its waiters parked.
+  // Nothing can complete it any more: fail its waiters instead of leaving them parked.
   signal(std::make_exception_ptr(
       Error("openreg: an external event was destroyed before it was signalled")));
 }

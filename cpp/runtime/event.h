@@ -10,43 +10,44 @@ namespace openreg {
 class Stream;
 class Fence;
 
-/// A point in a stream's work. It refers to its newest record only; who waits captures that record
-/// when it calls. Thread safe. Destroying it with waits pending is allowed.
+/// A point in a stream's work. It refers to its newest record only; a call that waits captures that
+/// record when it begins. Thread safe. It may be destroyed while waits are pending.
 class Event {
  public:
-  /// `timing`: whether elapsed_ms() may be asked.
+  /// `timing`: whether elapsed_ms() may be called.
   explicit Event(bool timing = false);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
   void record(Stream& stream);
-  /// The same for those who hold a lock or clean up: it never waits for room in the stream's queue,
-  /// and a destroyed stream is no error.
+  /// The same for callers that hold a lock or clean up: it never waits for room in the stream's
+  /// queue, and a destroyed stream is not an error.
   void mark(Stream& stream);
-  /// Later commands of `stream` run after the newest record has happened; a never recorded event is
-  /// no wait.
+  /// Later commands of `stream` run after the newest record has completed. Does nothing if the
+  /// event was never recorded.
   void wait(Stream& stream);
-  /// The newest record has happened; true for a never recorded event. Never throws, never waits,
-  /// and collects no failure.
+  /// Whether the newest record has completed; true if the event was never recorded. Never throws,
+  /// never waits, and collects no failure.
   bool happened() const noexcept;
-  /// The same, for those who use the results: throws the source stream's CommandError, as
+  /// The same, for callers that use the results: throws the source stream's CommandError, as
   /// synchronize() does. Never waits.
   bool query();
-  /// Waits (and works) until the newest record has happened. Throws the source stream's
-  /// CommandError.
+  /// Waits until the newest record has completed, and runs commands meanwhile. Throws the source
+  /// stream's CommandError.
   void synchronize();
 
-  /// Sleeps until the newest record has happened, at most as long as `timeout`. Whether it has;
-  /// collects no failure.
+  /// Sleeps until the newest record has completed, for at most `timeout`. Returns whether it has
+  /// completed. Collects no failure.
   bool synchronize_within(std::chrono::milliseconds timeout);
 
   /// Number of records so far, for display; 0: never recorded.
   std::uint64_t version() const noexcept;
   /// The device of the newest record's stream; -1: never recorded.
   int device() const noexcept;
-  /// Milliseconds from `start`'s record to `end`'s, taken by whoever ran them. Throws Error unless
-  /// both have timing, were recorded, and have happened, and the source streams' CommandError.
+  /// Milliseconds from `start`'s record to `end`'s, measured by the threads that ran them. Throws
+  /// Error unless both have timing, were recorded and have completed. Throws the source streams'
+  /// CommandError.
   static double elapsed_ms(const Event& start, const Event& end);
 
  private:
@@ -56,11 +57,11 @@ class Event {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Something outside of the device that streams can wait for (a collective, a host function). One
-/// shot.
+/// Something outside the device that streams can wait for (a collective, a host function). Can be
+/// signalled once.
 class ExternalEvent {
  public:
-  /// `name`, which is static, stands in errors and traces where kernels have theirs.
+  /// `name`, which is static, appears in errors and traces in place of a kernel's name.
   explicit ExternalEvent(const char* name = "external event");
   ~ExternalEvent();
   ExternalEvent(const ExternalEvent&) = delete;
@@ -68,7 +69,7 @@ class ExternalEvent {
 
   void wait(Stream& stream);
   /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the
-  /// streams that wait.
+  /// streams that wait for it.
   void signal(std::exception_ptr error = nullptr);
 
  private:

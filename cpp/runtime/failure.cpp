@@ -37,7 +37,7 @@ void Failure::print_if_uncollected() noexcept {
 }
 
 std::string Failure::epitaph() const {
-  // PyTorch's errors go on with a backtrace.
+  // PyTorch's errors continue with a backtrace.
   const std::string text = describe(cause_);
   return "openreg: " + std::string(source_) + " failed on openreg:" + std::to_string(device_) +
          ", stream " + std::to_string(stream_) + launched_by(site_) + ": " +

@@ -17,17 +17,17 @@ class Failure {
   /// `source` is the failed kernel's name, and static; `site` the line that launched it.
   Failure(const char* source, LaunchSite site, int device, std::int64_t stream,
           std::exception_ptr cause);
-  /// Nobody can collect it any more: prints what print_if_uncollected() prints.
+  /// No call can collect the failure any more: prints it if none did.
   ~Failure() { print_if_uncollected(); }
   Failure(const Failure&) = delete;
   Failure& operator=(const Failure&) = delete;
 
-  /// Failures in the order in which they happened.
+  /// Numbers failures in the order in which they occurred.
   std::uint64_t sequence() const noexcept { return sequence_; }
 
-  /// Throws it as a CommandError. From now on it counts as collected.
+  /// Throws it as a CommandError. It then counts as collected.
   [[noreturn]] void raise();
-  /// One line on stderr, the first time, if no call has collected it.
+  /// Prints one line to stderr, on the first call, if no call has collected the failure.
   void print_if_uncollected() noexcept;
 
  private:

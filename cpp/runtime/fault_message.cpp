@@ -16,7 +16,7 @@ namespace {
 
 struct sigaction g_previous;
 
-// A line put together without anything that a signal handler may not call.
+// A line that is built from async-signal-safe functions only.
 class Line {
  public:
   Line& text(const char* characters) noexcept {
@@ -37,7 +37,7 @@ class Line {
 
   void write_to_stderr() const noexcept {
     [[maybe_unused]] const auto written =
-        write(STDERR_FILENO, buffer_, size_);  // nobody to tell if it fails
+        write(STDERR_FILENO, buffer_, size_);  // nothing can be done if it fails
   }
 
  private:
@@ -57,12 +57,11 @@ void print_message(int device, const void* address) noexcept {
   line.text("); copy it with .cpu()\n").write_to_stderr();
 }
 
-// What would have happened without us. A fault of the processor happens again when the handler
-// returns, so putting the old disposition back is enough; a signal that somebody sent has to be
-// sent again.
+// Lets the signal have its original effect. A fault of the processor occurs again when the handler
+// returns, so restoring the old disposition is enough; a signal that was sent must be sent again.
 void restore_previous(int signal, bool sent) noexcept {
   sigaction(signal, &g_previous, nullptr);
-  if (sent) raise(signal);  // is blocked until the handler returns
+  if (sent) raise(signal);  // blocked until the handler returns
 }
 
 void call_previous(int signal, siginfo_t* info, void* context, bool sent) noexcept {
@@ -79,7 +78,7 @@ void call_previous(int signal, siginfo_t* info, void* context, bool sent) noexce
 
 void on_fault(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  const bool sent = info->si_code <= 0;  // by kill(): then si_addr says nothing
+  const bool sent = info->si_code <= 0;  // by kill(): then si_addr is meaningless
   const AddressSpace* const space = AddressSpace::get_if_reserved();
   const int device = sent || space == nullptr ? -1 : space->device_of(info->si_addr);
   if (device >= 0) {
@@ -100,7 +99,7 @@ void install_fault_message() {
     sigemptyset(&action.sa_mask);
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGSEGV, nullptr, &g_previous);  // known before the first signal can need it
+    sigaction(SIGSEGV, nullptr, &g_previous);  // set before the first signal can need it
     sigaction(SIGSEGV, &action, nullptr);
   }
 }

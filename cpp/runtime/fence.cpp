@@ -28,7 +28,7 @@ Fence::Strands Fence::close() noexcept {
   fired_.store(true, std::memory_order_release);
   while (Waiter* waiter = waiters_.pop_front()) {
     waiter->watching = false;
-    waiter->wake();  // under the lock: without it the waiter could vanish from its stack
+    waiter->wake();  // under the lock: otherwise the waiter could be destroyed meanwhile
   }
   return std::exchange(parked_, {});
 }
@@ -62,7 +62,7 @@ bool Fence::park(Strand& strand) noexcept {
   const LockGuard lock(mutex_);
   if (fired_.load(std::memory_order_relaxed)) return false;
   reach(TestPoint::kWillPark);
-  // Parked first, then linked: whoever takes the list finds streams that are parked.
+  // Parked first, then linked: a thread that takes the list finds only parked streams.
   Scheduler::get().set_parked(strand, *this);
   reach(TestPoint::kParking);
   parked_.push_back(strand);

@@ -17,15 +17,16 @@
 
 namespace openreg {
 
-/// One record of an event, the one thing to wait for: a position in a stream, or something outside
-/// of the device. Parked streams and sleeping hosts wait in its lists. Counted by FenceRef.
+/// One record of an event, and the only thing that is ever waited for: a position in a stream, or
+/// something outside the device. Parked streams and sleeping hosts wait in its lists. FenceRef
+/// counts the references.
 class Fence {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// A record on `source`. `timed`: the time of completion is taken.
   explicit Fence(Strand* source, bool timed = false) noexcept : source_(source), timed_(timed) {}
-  /// Something outside, which has this static name.
+  /// Something outside the device, with this static name.
   explicit Fence(const char* name) noexcept : source_(nullptr), timed_(false), name_(name) {}
   Fence(const Fence&) = delete;
   Fence& operator=(const Fence&) = delete;
@@ -34,32 +35,32 @@ class Fence {
   static void operator delete(void* memory) noexcept { free_fence(memory); }
 
   Strand* source() const noexcept { return source_; }
-  /// Of something outside; else null.
+  /// Of something outside the device; else null.
   const char* name() const noexcept { return name_; }
 
-  /// It has happened. The position in the stream is the truth; the flag only says that the lists
-  /// are closed. So `event.query()` agrees with what `stream.synchronize()` saw.
+  /// Whether it has completed. The position in the stream decides; the flag only says that the
+  /// lists are closed. So `event.query()` agrees with what `stream.synchronize()` saw.
   bool done() const noexcept {
     return fired_.load(std::memory_order_acquire) ||
            (source_ && source_->head.load(std::memory_order_acquire) >
                            position_.load(std::memory_order_acquire));
   }
 
-  /// Producer, before the record is published.
+  /// Called by the producer, before the record is published.
   void set_position(std::uint64_t position) noexcept {
     position_.store(position, std::memory_order_release);
   }
-  /// Source's runner, before its head moves: from then on readers may look.
+  /// Called by the source's runner before its head moves: from then on others may read the results.
   void complete(FailurePtr failure) noexcept;
-  /// The same, of a command that the fence belongs to and that threw `error`. False: its caller has
-  /// abandoned it, and the error is not the fence's.
+  /// The same for a command that completes this fence and threw `error`. False: the caller has
+  /// abandoned the fence, which does not take the error.
   bool complete(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
-  /// By the caller of such a command, who waits no longer: what the command has thrown, if
-  /// anything.
+  /// Called when the caller of such a command stops waiting for it: returns what the command has
+  /// thrown, if anything.
   std::exception_ptr abandon() noexcept OPENREG_EXCLUDES(scheduler_mutex);
-  /// Wakes all who wait. After the source's head has moved; by the source's runner.
+  /// Wakes all waiters. Called by the source's runner after its head has moved.
   void fire() noexcept OPENREG_EXCLUDES(scheduler_mutex);
-  /// For a fence without source: completes it, the first time.
+  /// Completes a fence that has no source; later calls do nothing.
   void signal(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   // Once it is done:
@@ -68,18 +69,19 @@ class Fence {
   const std::exception_ptr& error() const noexcept { return error_; }
   /// The source's failure; null if it has none.
   const Failure* failure() const noexcept { return failure_.get(); }
-  /// What it hands on to a stream that waits for it; null: nothing.
-  /// `site`: that queued the wait.
+  /// The failure that it passes to a stream that waits for it; null if there is none. `site`: that
+  /// queued the wait.
   FailurePtr failure_for(const Strand& strand, LaunchSite site = 0) const;
   Clock::time_point time() const noexcept { return time_; }
 
-  /// Sets a running stream aside until the fence fires; the caller no longer owns it. False: it has
-  /// fired, the stream goes on.
+  /// Parks a running stream until the fence fires; the caller no longer owns the stream. False: the
+  /// fence has fired, and the stream continues.
   bool park(Strand& strand) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// False: it has fired, nobody will wake the waiter.
+  /// False: the fence has fired, and will not wake the waiter.
   bool add(Waiter& waiter) noexcept OPENREG_EXCLUDES(scheduler_mutex);
-  /// Always on the way out, fired or not: afterwards nobody touches the waiter.
+  /// Called at the end of every wait, whether the fence has fired or not: afterwards no other
+  /// thread touches the waiter.
   void remove(Waiter& waiter) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
  private:
@@ -89,7 +91,7 @@ class Fence {
   /// Closes the lists: wakes the hosts and returns the streams.
   Strands close() noexcept OPENREG_REQUIRES(mutex_);
 
-  // Not 0 until it is known: a head may be greater already.
+  // Not 0 while the position is unknown, because the head may be greater already.
   static constexpr auto kUnpublished = std::numeric_limits<std::uint64_t>::max();
 
   std::atomic<int> references_{0};
@@ -99,7 +101,7 @@ class Fence {
   std::atomic<bool> fired_{false};
   std::atomic<std::uint64_t> position_{kUnpublished};
   FailurePtr failure_;        // of the source
-  std::exception_ptr error_;  // of its own command, or from outside
+  std::exception_ptr error_;  // of its own command, or from outside the device
   Clock::time_point time_{};
 
   Mutex mutex_ OPENREG_ACQUIRED_BEFORE(scheduler_mutex);
@@ -125,7 +127,7 @@ class FenceRef {
     if (fence_ && fence_->references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete fence_;
   }
 
-  /// A reference that lies in a queue, and back.
+  /// Moves the reference into a queue and back.
   Fence* detach() noexcept { return std::exchange(fence_, nullptr); }
   static FenceRef attach(Fence* fence) noexcept {
     FenceRef result;

@@ -10,7 +10,7 @@ namespace openreg {
 
 #if defined(__SANITIZE_ADDRESS__)
 
-// Memory that is kept would hide a use after free.
+// Recycled memory would hide a use after free.
 void* allocate_fence(std::size_t bytes) { return ::operator new(bytes); }
 void free_fence(void* memory) noexcept { ::operator delete(memory); }
 
@@ -18,7 +18,7 @@ void free_fence(void* memory) noexcept { ::operator delete(memory); }
 
 namespace {
 
-// Free memory, as a list through itself.
+// Free memory, linked through itself.
 struct Free {
   Free* next;
 };
@@ -30,8 +30,8 @@ struct Batch {
 
 constexpr std::size_t kBatch = 128;
 
-// Full batches, on their way from threads that free to threads that allocate. Leaked: threads may
-// outlive static objects.
+// Full batches, which pass from threads that free to threads that allocate. Leaked, because threads
+// may outlive static objects.
 struct Exchange {
   Mutex mutex;
   std::array<Free*, 64> batches OPENREG_GUARDED_BY(mutex){};
@@ -51,7 +51,7 @@ void release(Batch& batch) noexcept {
   batch.count = 0;
 }
 
-// A thread's own: one batch to take from and give to, and a full one beside it.
+// Per thread: one batch to take from and give to, and a spare full one.
 struct ThreadCache {
   Batch current;
   Batch full;

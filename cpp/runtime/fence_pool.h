@@ -4,9 +4,8 @@
 
 namespace openreg {
 
-/// Memory for fences. One thread records, and another, which runs the stream, gives the memory
-/// back: the general allocator pays for that at each fence, this one at each hundredth. Thread
-/// safe.
+/// Memory for fences. One thread records a fence, and another, which runs the stream, frees it. A
+/// general allocator pays for that with each fence, this one with each hundredth. Thread safe.
 void* allocate_fence(std::size_t bytes);
 void free_fence(void* memory) noexcept;
 

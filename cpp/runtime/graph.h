@@ -11,8 +11,8 @@
 
 namespace openreg {
 
-/// Commands, and which of them run after which: what streams were told while they were captured
-/// (capture.h). A value; how it runs is in graph_exec.h.
+/// Commands and their dependencies: what was submitted to streams while they were captured
+/// (capture.h). A value type; graph_exec.h runs it.
 struct Graph {
   struct Node {
     const Kernel* kernel = nullptr;
@@ -20,8 +20,8 @@ struct Graph {
     Work work{};
     LaunchSite site = 0;
     std::uint32_t lane = 0;
-    /// Numbers of nodes, all less than its own, in order and none twice. The node before it on its
-    /// own lane is among them.
+    /// Numbers of the nodes that it runs after: all less than its own, in ascending order, none
+    /// twice. The previous node of its own lane is among them.
     std::vector<std::uint32_t> after{};
   };
   /// A stream that was captured. The first one is the stream that the capture began on.
@@ -32,7 +32,7 @@ struct Graph {
 
   std::vector<Node> nodes;
   std::vector<Lane> lanes;
-  /// What is to run before the graph is done; what these run after is not listed.
+  /// Nodes that must run before the graph has completed; those that they run after are not listed.
   std::vector<std::uint32_t> ends;
 };
 

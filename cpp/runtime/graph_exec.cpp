@@ -72,8 +72,8 @@ GraphExec::~GraphExec() {
 void GraphExec::cut_into_segments() {
   const auto& nodes = graph_.nodes;
   const auto lanes = graph_.lanes.size();
-  // The newest node of another lane that a lane has waited for: what lies before it on that lane
-  // needs no wait of its own.
+  // The newest node of each other lane that a lane has waited for: the nodes before it on that lane
+  // need no separate wait.
   std::vector<std::vector<std::int64_t>> waited(lanes, std::vector<std::int64_t>(lanes, -1));
   const auto needed = [&](std::uint32_t lane, const std::vector<std::uint32_t>& after) {
     std::map<std::uint32_t, std::uint32_t> newest;  // by lane
@@ -92,7 +92,7 @@ void GraphExec::cut_into_segments() {
   }
 
   constexpr auto kNone = std::numeric_limits<std::uint32_t>::max();
-  std::vector<std::uint32_t> open(lanes, kNone);  // the segment that the lane's next node goes to
+  std::vector<std::uint32_t> open(lanes, kNone);  // the segment that takes the lane's next node
   std::vector<std::uint32_t> segment_of(nodes.size());
   const auto segments_of = [&](const std::map<std::uint32_t, std::uint32_t>& newest) {
     std::vector<std::uint32_t> segments;
@@ -155,7 +155,7 @@ void GraphExec::launch_lanes(Strand& strand, std::vector<GraphCell> cells) {
     if (segment.awaited) ends[i] = mark(lane);
   }
   for (const auto segment : ends_) wait(strand, ends[segment]);
-  // What failed on a lane is the failure of the run's stream now, and of that alone.
+  // A failure of a lane now belongs to the run's stream, and only to that.
   for (Strand* const lane : lanes_) {
     if (!lane) continue;
     lane->enqueue_graph(std::make_unique<GraphRun>(shared_from_this(), GraphRun::Nodes(),

@@ -16,20 +16,21 @@ namespace openreg {
 class GraphExec;
 struct Strand;
 
-/// 16 bytes of device memory which a run writes before all else: what differs between runs.
+/// 16 bytes of device memory that a run writes first: what differs between runs.
 struct GraphCell {
   void* memory;
   std::array<std::uint64_t, 2> value;
 };
 
-/// A part of one run of a graph that one stream runs without a break. It lies in the queue as one
-/// record; the owner of the stream runs it node by node, and may hand it over in between.
+/// A part of one run of a graph, which one stream runs from beginning to end. It is one record in
+/// the queue; the owner of the stream runs it node by node, and may hand the stream over in
+/// between.
 class GraphRun {
  public:
   using Nodes = std::span<const std::uint32_t>;
 
-  /// Writes the cells and then runs the nodes. With `hands_over` the stream gives up its failure,
-  /// if it has one: other streams have it by now.
+  /// Writes the cells and then runs the nodes. With `hands_over` the stream drops its failure, if
+  /// it has one, because other streams have it by then.
   GraphRun(std::shared_ptr<GraphExec> exec, Nodes nodes, std::vector<GraphCell> cells,
            bool hands_over = false)
       : exec_(std::move(exec)), nodes_(nodes), cells_(std::move(cells)), hands_over_(hands_over) {}
@@ -39,7 +40,7 @@ class GraphRun {
   void write_cells() noexcept;
   bool has_node() const noexcept { return next_ != nodes_.size(); }
   const Graph::Node& node() const noexcept;
-  /// Runs it, and goes on to the next one, also if it throws.
+  /// Runs the node and advances to the next one, even if the node throws.
   void run_node();
 
  private:
@@ -50,8 +51,8 @@ class GraphRun {
   std::size_t next_ = 0;
 };
 
-/// A graph that runs as often as it is asked to, one run after the other. Nodes are prepared by
-/// their first run. Each lane but the first has a stream of its own, and is cut into *segments*
+/// A graph that can be launched any number of times; its runs follow each other. The first run
+/// prepares the nodes. Each lane but the first has a stream of its own, and is cut into *segments*
 /// where lanes meet: a run is one record for each segment, and events between them. Thread safe.
 class GraphExec : public std::enable_shared_from_this<GraphExec> {
  public:
@@ -63,9 +64,10 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
 
   const Graph& graph() const noexcept { return graph_; }
 
-  /// Queues a run: work that `stream` has comes before it, work that it gets later behind it, and
-  /// so does the next run, whatever its stream. A node that fails ends the run, and fails `stream`
-  /// as a command does. Throws as Stream::submit() does; then nothing is queued.
+  /// Queues a run. It runs after the work that `stream` has now; work that is submitted to `stream`
+  /// later runs after it, and so does the next run, whatever its stream. A node that fails ends the
+  /// run and fails `stream`, as a command does. Throws as Stream::submit() does; then nothing is
+  /// queued.
   void launch(Stream& stream, std::vector<GraphCell> cells = {});
 
  private:
@@ -86,7 +88,7 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
 
   const Graph graph_;
   const std::shared_ptr<const void> keeps_alive_;
-  std::vector<Segment> segments_;    // each behind those that it comes after
+  std::vector<Segment> segments_;    // each after its predecessors
   std::vector<std::uint32_t> ends_;  // segments of other lanes that the end comes after
   std::vector<Strand*> lanes_;       // the first is null: it is the stream of the run
   // By the runner of the node's segment.

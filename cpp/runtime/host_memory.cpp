@@ -24,7 +24,7 @@ std::optional<std::size_t> read_limit(const fs::path& file) {
   return std::nullopt;
 }
 
-// A group is also bound by the groups around it. Inside a container the group's path is often the
+// A group is also bound by its parents' limits. Inside a container the group's path is often the
 // host's and does not exist here: the walk up then ends at the mount, which is the container's own
 // group.
 std::optional<std::size_t> lowest_limit(const fs::path& mount, fs::path group, const char* file) {

@@ -6,16 +6,16 @@
 
 namespace openreg {
 
-/// Bytes of memory that this process may use: the machine's, or its control group's limit where
-/// that is lower. Throws Error if the machine does not tell.
+/// Bytes of memory that this process may use: the machine's, or the limit of its control group if
+/// that is lower. Throws Error if the system does not report it.
 std::size_t host_memory();
 
 /// The lowest memory limit of this process's control group and the groups around it (cgroup v1 and
-/// v2), or nullopt where there is none. `root` stands for the file system's root; it is a parameter
+/// v2), or nullopt if there is none. `root` stands for the file system's root; it is a parameter
 /// for the tests.
 std::optional<std::size_t> cgroup_memory_limit(const std::filesystem::path& root = "/");
 
-/// What a device gets unless TORCH_OPENREG_MEMORY says otherwise: 0.8 of host_memory(), shared
+/// The capacity of a device if TORCH_OPENREG_MEMORY is not set: 0.8 of host_memory(), shared
 /// between `devices`.
 std::size_t default_device_memory(int devices);
 

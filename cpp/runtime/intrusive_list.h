@@ -9,8 +9,8 @@ struct ListLink {
   T* next = nullptr;
 };
 
-/// A FIFO whose links lie in its elements: nothing is allocated, so nothing can fail, and an
-/// element leaves from the middle at once. It owns nothing. Not thread safe.
+/// A FIFO whose links lie in its elements: nothing is allocated, so nothing can fail, and removing
+/// an element from the middle takes constant time. It owns nothing. Not thread safe.
 template <class T, ListLink<T> T::*kLink>
 class IntrusiveList {
  public:

@@ -18,21 +18,22 @@ namespace openreg {
 
 // Note [Blocks that processes share]
 // The file has no name in any file system, so nothing has to be removed when processes end. Others
-// open it as /proc/<process>/fd/<descriptor>. Behind the memory it has a word for each 512 bytes,
+// open it as /proc/<process>/fd/<descriptor>. After the memory it has a word for each 512 bytes,
 // and its token:
 //
 //   0                         bytes                 + bytes / 64
 //   | memory                  | words               | token
 //
-// A block is used by others as long as a message that names it is under way, or a process holds it.
-// Messages are counted in the block's word. A process that holds a block has a record lock (fcntl)
-// on its first byte: the system takes locks away from a process that ends, also if it is killed.
-// A message is received by a hold first and only then by counting it off, so the owner, who looks
-// at the word first and at the locks then, cannot miss both. The word's upper half is the block's
-// generation: a message that is read twice is not taken for one about the next block there.
+// Other processes use a block while a message that names it is under way, or a process holds it.
+// The block's word counts the messages. A process that holds a block has a record lock (fcntl) on
+// its first byte: the system releases the locks of a process that ends, even if it is killed. A
+// receiver holds the block first and then decrements the count, so the owner, which reads the word
+// before it looks at the locks, cannot miss both. The upper half of the word is the block's
+// generation: a message that is read twice is not mistaken for one about the next block at this
+// offset.
 //
-// Record locks belong to the process, and go when it closes *any* descriptor of the file: it has
-// one only.
+// Record locks belong to the process, which loses them when it closes *any* descriptor of the file:
+// so it has only one.
 namespace {
 
 constexpr std::uint64_t kRetiring = std::uint64_t{1} << 31;
@@ -66,7 +67,7 @@ int create_descriptor() {
 #endif
   const int descriptor = memfd_create("openreg", MFD_CLOEXEC | kNotExecutable);
   if (descriptor >= 0 || errno != EINVAL) return descriptor;
-  return memfd_create("openreg", MFD_CLOEXEC);  // systems that do not know the flag
+  return memfd_create("openreg", MFD_CLOEXEC);  // for systems that do not know the flag
 }
 
 [[noreturn]] void throw_no_sender(int process, int reason) {
@@ -76,8 +77,8 @@ int create_descriptor() {
       "same user and in the same PID namespace");
 }
 
-// Another process may run under that number now, with anything behind the descriptor: it is looked
-// at before it is opened.
+// Another process may have that number now, and its descriptor may be anything: it is checked
+// before it is opened.
 int open_descriptor(const IpcFileName& name) {
   const std::string path =
       "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.descriptor);
@@ -146,7 +147,7 @@ bool IpcFile::map_at(void* address, std::size_t offset, std::size_t bytes) const
 }
 
 void IpcFile::discard(std::size_t offset, std::size_t bytes) const noexcept {
-  [[maybe_unused]] const int refused =  // then the memory stays until it is used again
+  [[maybe_unused]] const int refused =  // if refused, the memory stays until it is used again
       fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                 static_cast<off_t>(bytes));
 }

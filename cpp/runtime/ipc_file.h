@@ -9,26 +9,25 @@
 
 namespace openreg {
 
-/// What another process finds an IpcFile by.
+/// Identifies an IpcFile for other processes.
 struct IpcFileName {
-  int process = 0;          ///< one that has it open
-  int descriptor = -1;      ///< under which
-  std::uint64_t token = 0;  ///< of this file alone
-  std::size_t bytes = 0;    ///< of memory in it
+  int process = 0;          ///< that has it open
+  int descriptor = -1;      ///< in that process
+  std::uint64_t token = 0;  ///< unique to this file
+  std::size_t bytes = 0;    ///< size of its memory
 };
 
-/// The memory of a device that its process shares with others: an anonymous file, and who uses
-/// which block of it. See Note [Blocks that processes share] in ipc_file.cpp. A block is named by
-/// its offset, a multiple of kBlockBytes. Thread safe.
+/// The memory of a device that its process shares with others: an anonymous file, which also
+/// records which processes use which block. See Note [Blocks that processes share] in ipc_file.cpp.
+/// A block is identified by its offset, a multiple of kBlockBytes. Thread safe.
 class IpcFile {
  public:
   static constexpr std::size_t kBlockBytes = 512;
 
-  /// A new file, with room for `bytes`, a multiple of the system's pages; takes memory where it is
-  /// written to. Throws Error if the system refuses.
+  /// Makes a file with room for `bytes`, a multiple of the system's page size; pages take memory
+  /// when they are first written. Throws Error if the system refuses.
   explicit IpcFile(std::size_t bytes);
-  /// The file that another process has by this name. Throws Error if that process is gone or cannot
-  /// be looked into.
+  /// Opens another process's file. Throws Error if that process has ended or cannot be accessed.
   explicit IpcFile(const IpcFileName& name);
   ~IpcFile();
   IpcFile(const IpcFile&) = delete;
@@ -38,26 +37,27 @@ class IpcFile {
   IpcFileName name() const noexcept;
   int descriptor() const noexcept { return descriptor_; }
 
-  /// Puts a part of it, in whole pages, behind `address`, in place of what is there; false if the
-  /// system refuses.
+  /// Maps a part of it, in whole pages, at `address`, in place of what is mapped there; false if
+  /// the system refuses.
   bool map_at(void* address, std::size_t offset, std::size_t bytes) const noexcept;
-  /// Gives memory back to the system: it reads as zeros.
+  /// Returns memory to the system; it reads as zeros afterwards.
   void discard(std::size_t offset, std::size_t bytes) const noexcept;
 
   // --- Who uses a block ---
 
-  /// A message that names the block is about to leave. The caller owns the block or holds it.
+  /// Called before a message that names the block is sent. The caller owns the block or holds it.
   /// Returns the block's generation, for receive().
   std::uint32_t send(std::size_t offset);
-  /// The message has arrived. False, and the message was nothing, if it was received already and
-  /// the block may have gone since. Who wants the block holds it before.
+  /// Called when the message arrives; a receiver that wants the block calls hold() first. False,
+  /// and the message is void, if it was received before and the block may have been freed since.
   bool receive(std::size_t offset, std::uint32_t generation) noexcept;
-  /// This process, which is not the owner, uses the block until it has let go as often, or ends,
-  /// however it does. Throws Error.
+  /// Marks the block as used by this process, which is not the owner, until let_go() has been
+  /// called as often, or the process ends in any way. Throws Error if the system refuses the lock.
   void hold(std::size_t offset);
   void let_go(std::size_t offset) noexcept;
-  /// Asked by the owner: neither is a message under way nor does another process hold the block,
-  /// and what was sent before is received no more. False: nothing has changed.
+  /// Called by the owner before it reuses the block. True: no message is under way, no other
+  /// process holds the block, and messages sent before can no longer be received. False: nothing
+  /// has changed.
   bool retire(std::size_t offset) noexcept;
 
  private:

@@ -19,17 +19,18 @@ namespace openreg {
 // Note [Memory moves under its users]
 // Memory is private, with huge pages, until a tensor in it is sent to another process. Then the
 // pieces of 2 MiB that the tensor touches are copied to the file and the file is mapped in their
-// place. Tensors of others lie in the same pieces, and other threads go on meanwhile: a program
-// that sends from the thread of a queue launches kernels at the same time. So a piece is made
-// read-only before it is copied. Who writes to it then gets a SIGSEGV, and waits in the handler
-// until the file is there; the write happens a second time. Readers notice nothing.
+// place. Other tensors lie in the same pieces, and other threads continue meanwhile: a program that
+// sends from the thread of a queue launches kernels at the same time. So a piece is made read-only
+// before it is copied. A thread that writes to it then gets a SIGSEGV, and waits in the handler
+// until the file is mapped; then the write is repeated. Reads are not affected.
 //
-// A piece that has moved is writable for ever, so a refused write to it came before: a handler that
-// is late just returns. The same holds for a piece that had to stay because the system refused.
+// A piece that has moved stays writable, so a write to it that faulted did so before the move: a
+// late handler just returns. The same holds for a piece that had to stay because the system
+// refused.
 //
-// A system call that is to write to a moving piece fails (EFAULT) instead of waiting. Gloo's may;
-// therefore the sender waits for the device first, and what is submitted in the fraction of a
-// millisecond per piece that is left is only what another thread begins then.
+// A system call that writes to a moving piece fails (EFAULT) instead of waiting. Gloo's calls may
+// do that. So the sender waits for the device first, and only work that another thread submits in
+// the remaining fraction of a millisecond per piece can be affected.
 namespace {
 
 std::array<std::atomic<IpcMemory*>, kMaxDevices> g_memories;
@@ -37,12 +38,12 @@ std::atomic<int> g_memory_count{0};
 
 struct sigaction g_previous;
 struct sigaction g_first;
-// How many handlers an access that is none of ours has been handed to since ours was installed.
+// How often a fault that is not ours has been passed to another handler since ours was installed.
 std::atomic<int> g_handed_on{0};
 
-// A fault of the processor happens again when the handler returns, and finds the handler that was
-// there before. One that was installed later than ours may come back to ours: then it is the turn
-// of the oldest, and then of the system.
+// A fault of the processor occurs again when the handler returns, and reaches the previous handler.
+// A handler that was installed after ours may call ours again: then the oldest handler is next, and
+// then the system's default.
 void hand_on(int signal, bool sent) noexcept {
   struct sigaction next;
   std::memset(&next, 0, sizeof next);
@@ -52,17 +53,17 @@ void hand_on(int signal, bool sent) noexcept {
   if (turn == 0) next = g_previous;
   if (turn == 1) next = g_first;
   sigaction(signal, &next, nullptr);
-  if (sent) raise(signal);  // is blocked until the handler returns
+  if (sent) raise(signal);  // blocked until the handler returns
 }
 
 void on_fault(int signal, siginfo_t* info, void*) {
   const int saved_errno = errno;
-  const bool sent = info->si_code <= 0;  // by kill(): then si_addr says nothing
+  const bool sent = info->si_code <= 0;  // by kill(): then si_addr is meaningless
   if (sent || !IpcMemory::wait_until_moved(info->si_addr)) hand_on(signal, sent);
   errno = saved_errno;
 }
 
-// Called before memory moves, since others may have replaced the handler.
+// Called before memory moves, because others may have replaced the handler.
 void install_handler() {
   struct sigaction action;
   sigaction(SIGSEGV, nullptr, &action);

@@ -9,7 +9,7 @@
 
 namespace openreg {
 
-/// Which parts of a device's memory lie in a file, so that other processes can have them too; the
+/// Which parts of a device's memory lie in a file, so that other processes can map them too; the
 /// rest is private. See Note [Memory moves under its users] in ipc_memory.cpp. It lives as long as
 /// the process.
 class IpcMemory {
@@ -21,16 +21,16 @@ class IpcMemory {
 
   IpcFile& file() noexcept { return file_; }
 
-  /// From now on this memory of the aperture, and what lies beside it in the same multiples of the
-  /// granularity, is the file's, at the same offsets. Its contents and addresses stay; whoever
-  /// writes to it meanwhile is held up. Throws Error if the system refuses; some of it may have
-  /// moved. Not thread safe.
+  /// Moves this memory of the aperture, and all that lies in the same multiples of the granularity,
+  /// to the file, at the same offsets. Contents and addresses stay the same; threads that write to
+  /// it meanwhile are held up. Throws Error if the system refuses; some of it may have moved by
+  /// then. Not thread safe.
   void share(void* memory, std::size_t bytes);
-  /// The memory has left the aperture; both are multiples of the granularity.
+  /// Called when the memory has been unmapped; both arguments are multiples of the granularity.
   void forget(void* memory, std::size_t bytes) noexcept;
 
-  /// Asked by a thread whose write to `address` was refused: if that is memory which moves or has
-  /// moved, returns when the write can be tried again. Calls only what a signal handler may.
+  /// Called by a thread whose write to `address` faulted. If that memory is moving or has moved,
+  /// returns true as soon as the write can be tried again; else false. Async-signal-safe.
   static bool wait_until_moved(const void* address) noexcept;
 
  private:

@@ -13,7 +13,7 @@ constinit LaunchSites g_sites;
 
 constinit std::atomic<LaunchSite (*)() noexcept> detail::g_launch_site_here{nullptr};
 
-// What a command launches has no line of the program.
+// Launches from within a command have no line in the program.
 LaunchSite detail::find_launch_site(LaunchSite (*here)() noexcept) noexcept {
   return in_command() ? 0 : here();
 }

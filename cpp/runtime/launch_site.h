@@ -9,16 +9,16 @@ namespace openreg {
 /// A line of the program that launches commands; 0: unknown.
 using LaunchSite = std::uint32_t;
 
-/// What the layers above know of the program (bindings: Python's frames). Installed once, before
-/// first use; asked only with TORCH_OPENREG_STACKS=1.
+/// What the layers above know about the program (bindings: Python's frames). Installed once, before
+/// first use; called only with TORCH_OPENREG_STACKS=1.
 struct LaunchSites {
   /// Where the calling thread is in the program. Called at each launch, with no lock held.
   LaunchSite (*here)() noexcept = nullptr;
-  /// In words, such as "train.py:12 in step". From any thread.
+  /// As text, such as "train.py:12 in step". Called from any thread.
   std::string (*describe)(LaunchSite site) = nullptr;
 };
 void install_launch_sites(const LaunchSites& sites) noexcept;
-/// Called at first use.
+/// Reads the setting; called at first use.
 void ask_for_launch_sites();
 
 namespace detail {
@@ -26,12 +26,12 @@ extern constinit std::atomic<LaunchSite (*)() noexcept> g_launch_site_here;
 LaunchSite find_launch_site(LaunchSite (*here)() noexcept) noexcept;
 }  // namespace detail
 
-/// The line that launches now; 0 unless it is asked for.
+/// The line that launches now; 0 without TORCH_OPENREG_STACKS=1.
 inline LaunchSite launch_site() noexcept {
   const auto here = detail::g_launch_site_here.load(std::memory_order_relaxed);
   return here ? detail::find_launch_site(here) : 0;
 }
-/// In words; empty if it is unknown.
+/// As text; empty if it is unknown.
 std::string describe(LaunchSite site);
 /// For errors: ", launched by train.py:12 in step"; empty if it is unknown.
 std::string launched_by(LaunchSite site);

@@ -3,8 +3,8 @@
 #include <condition_variable>
 #include <mutex>
 
-// What is guarded by which mutex, for Clang's thread-safety analysis: scripts/lint checks it. Other
-// compilers see nothing. https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
+// Annotations for Clang's thread-safety analysis, which scripts/lint runs: which mutex guards what.
+// They are empty for other compilers. https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
 #if defined(__clang__)
 #define OPENREG_THREAD_SAFETY(...) __attribute__((__VA_ARGS__))
 #else
@@ -20,7 +20,7 @@
 /// Of a function: it is called with the mutex held, and without.
 #define OPENREG_REQUIRES(mutex) OPENREG_THREAD_SAFETY(requires_capability(mutex))
 #define OPENREG_EXCLUDES(mutex) OPENREG_THREAD_SAFETY(locks_excluded(mutex))
-/// Of a function: it takes the mutex, and gives it back.
+/// Of a function: it takes the mutex, and it releases the mutex.
 #define OPENREG_ACQUIRE(...) OPENREG_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define OPENREG_RELEASE(...) OPENREG_THREAD_SAFETY(release_capability(__VA_ARGS__))
 /// Of a function: the mutex is held, though the analysis cannot see it.
@@ -28,7 +28,7 @@
 
 namespace openreg {
 
-/// std::mutex, which libstdc++ does not annotate.
+/// std::mutex with annotations, which libstdc++ lacks.
 class OPENREG_CAPABILITY("mutex") Mutex {
  public:
   constexpr Mutex() noexcept = default;

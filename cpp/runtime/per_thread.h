@@ -2,8 +2,8 @@
 
 namespace openreg {
 
-/// The calling thread's object of a type, made at first use. Null once the thread takes its
-/// thread-local objects apart: what comes after that does without.
+/// The calling thread's object of a type, made at first use. Null once the thread is destroying its
+/// thread-local objects: callers after that must manage without it.
 template <class T>
 T* per_thread() {
   constinit thread_local T* object = nullptr;

@@ -36,13 +36,14 @@ Phase phase() noexcept { return g_phase.load(std::memory_order_acquire); }
 void after_fork_in_child() noexcept { g_phase.store(Phase::kForked, std::memory_order_release); }
 
 [[noreturn]] void throw_forked() {
-  // The sentence of torch.cuda, which users know and search for.
+  // The message of torch.cuda, which users know and search for.
   throw Error(
       "openreg: Cannot re-initialize openreg in forked subprocess. To use openreg with "
       "multiprocessing, you must use the 'spawn' start method");
 }
 
-// What a program submits last and does not wait for gets this time: its failure is worth a line.
+// Time for work that a program submits last and does not wait for, so that its failures are
+// printed.
 constexpr std::chrono::seconds kGrace{1};
 constexpr std::chrono::microseconds kLook{200};
 
@@ -61,7 +62,7 @@ std::vector<Rest> queued() {
   return rests;
 }
 
-// Returns when the engines have run what is queued now, or will not come to its end.
+// Returns when the engines have run what is queued now, cannot continue, or the time is up.
 void run_queued() {
   const std::vector<Rest> rests = queued();
   const auto runs = [](const Rest& rest) {
@@ -97,7 +98,7 @@ void register_handlers() {
 }  // namespace
 
 void shutdown() noexcept {
-  // A command that calls exit() cannot be waited for, nor those that wait for it.
+  // A command that calls exit() cannot be waited for, nor can those that wait for it.
   const bool may_wait = !in_command();
   if (may_wait && phase() == Phase::kInUse) run_queued();
   Phase before = phase();

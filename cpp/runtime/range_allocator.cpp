@@ -32,7 +32,7 @@ bool RangeAllocator::take_at(std::uintptr_t address, std::size_t bytes) {
   return true;
 }
 
-// Takes a piece out of a free range. What can fail comes first.
+// Takes a piece out of a free range. The operation that can fail comes first.
 void RangeAllocator::cut(Ranges::iterator range, std::uintptr_t address, std::size_t bytes) {
   const std::size_t before = address - range->first;
   const std::size_t after = range->second - before - bytes;

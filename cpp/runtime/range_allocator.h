@@ -6,25 +6,25 @@
 
 namespace openreg {
 
-/// Hands out ranges of addresses from one interval. It never touches them. Addresses and sizes are
-/// multiples of a granularity, which is the caller's to keep. Not thread safe.
+/// Hands out ranges of addresses from one interval. It never touches them. Addresses and sizes must
+/// be multiples of the granularity. Not thread safe.
 class RangeAllocator {
  public:
   RangeAllocator(std::uintptr_t begin, std::size_t bytes, std::size_t granularity)
       : begin_(begin), end_(begin + bytes), granularity_(granularity), free_{{begin, bytes}} {}
 
-  /// A free range of `bytes` (more than 0), or 0 if there is none. In the middle of the longest
-  /// free range as long as both halves are of `room` bytes: what lies before and what comes here
-  /// can grow (take_at). Else the lowest.
+  /// Takes a free range of `bytes` (more than 0); 0 if there is none. It begins in the middle of
+  /// the longest free range if both halves have `room` bytes, so that the new range and the one
+  /// before can both grow (take_at). Otherwise it is the lowest.
   std::uintptr_t take(std::size_t bytes, std::size_t room);
 
-  /// Takes just this range; false, and nothing is taken, if not all of it is free.
+  /// Takes exactly this range. False, and nothing is taken, if not all of it is free.
   bool take_at(std::uintptr_t address, std::size_t bytes);
 
-  /// All of this range, which is not empty, has been taken.
+  /// Whether all of this range, which is not empty, has been taken.
   bool is_taken(std::uintptr_t address, std::size_t bytes) const noexcept;
 
-  /// Makes a range free again: what was taken at once, or any part of it.
+  /// Frees a range that was taken, or any part of one.
   void give_back(std::uintptr_t address, std::size_t bytes);
 
  private:

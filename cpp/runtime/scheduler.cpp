@@ -13,7 +13,7 @@
 namespace openreg {
 
 // Note [Streams as strands]
-// A stream owns no thread, and has one owner at most:
+// A stream owns no thread, and has at most one owner:
 //
 //            producer, helping host               engine, helping host
 //     Idle ---------------------------> Queued ------------------------> Running
@@ -26,20 +26,21 @@ namespace openreg {
 //                                       Parked <--------------------------------+
 //                                                  next command waits for a fence
 //
-// - There are engines for long copies beside those for all else, as a GPU has: a copy and a kernel
-//   on two streams happen at the same time. A queued stream stands in the run queue of the kind
-//   that its next command is for, and an engine that comes to a command of the other kind gives the
-//   stream back. Records and waits are for both, and the stream stays where it was: in one that is
-//   used for copies they do not wait for a kernel's end. Hosts run everything.
-// - Who makes brief commands ready runs them: the stream goes from Idle, or from Parked, to Running
-//   at once (brief_run.h).
-// - Engines alone guarantee progress. Hosts that wait and work meanwhile only make it faster.
-// - make_runnable() is the one place where a stream is given away: to a host that has asked for it
+// - There are separate engines for long copies, as on a GPU: a copy and a kernel on two streams run
+//   at the same time. A queued stream is in the run queue for the kind of its next command, and an
+//   engine that reaches a command of the other kind releases the stream. Both kinds run records and
+//   waits, for which the stream stays in the queue where it was: so on a stream for copies they do
+//   not wait for a kernel to end. Hosts run everything.
+// - The thread that makes brief commands ready runs them: the stream goes from Idle, or from
+//   Parked, directly to Running (brief_run.h).
+// - Engines alone guarantee progress. Hosts that run commands while they wait only make it faster.
+// - make_runnable() is the only place that hands a stream over: to a host that has asked for it
 //   (then it never leaves Running), else to the run queue.
-// - The race between a producer that publishes and looks for an owner, and an owner that gives up
-//   and looks for work, is decided by four sequentially consistent operations: the producer stores
-//   the tail and loads the state, the owner stores the state and loads the tail. One of them sees
-//   the other. They are operations and not fences so that the thread sanitizer understands them.
+// - A producer that publishes and then looks for an owner races with an owner that gives up and
+//   then looks for work. Four sequentially consistent operations decide it: the producer stores the
+//   tail and loads the state, the owner stores the state and loads the tail. At least one of them
+//   sees the other's store. They are operations and not fences so that the thread sanitizer
+//   understands them.
 
 namespace {
 
@@ -51,7 +52,7 @@ bool is_high(const Strand& strand) noexcept { return strand.level == Priority::k
 }  // namespace
 
 Scheduler& Scheduler::get() {
-  static Scheduler& scheduler = *new Scheduler;  // engines use it until the process is gone
+  static Scheduler& scheduler = *new Scheduler;  // engines use it until the process ends
   return scheduler;
 }
 
@@ -66,7 +67,7 @@ bool Scheduler::moves(const Strand& strand) {
 void Scheduler::schedule(Strand& strand) {
   Transition transition(*this);
   if (!is(strand, Strand::State::kIdle)) return;
-  if (strand.drained()) return;  // somebody was quicker, and is through with it
+  if (strand.drained()) return;  // another thread was quicker and has run it
   make_runnable(strand, transition);
 }
 
@@ -103,7 +104,7 @@ void Scheduler::set_parked(Strand& strand, Fence& fence) {
   assert(is(strand, Strand::State::kRunning));
   strand.state.store(Strand::State::kParked, std::memory_order_relaxed);
   strand.parked_on = &fence;
-  wake_helpers(strand);  // what they can do now is at the other end of the wait
+  wake_helpers(strand);  // they can help at the stream that this one waits for
   count(g_counters.parks);
 }
 
@@ -142,7 +143,8 @@ Scheduler::Claim Scheduler::claim(Strand& begin, Waiter& waiter) {
     case Strand::State::kRunning:
       if (runs_here(*strand)) throw_self_wait();
       [[fallthrough]];
-    case Strand::State::kParked:  // its fence is done: somebody is about to make it runnable
+    case Strand::State::kParked:  // its fence has fired: another thread is about to make it
+                                  // runnable
       strand->helpers.push_back(waiter);
       strand->wanted.fetch_add(1, std::memory_order_relaxed);
       return {Claim::kRegistered, strand, FenceRef(hop)};
@@ -183,7 +185,7 @@ bool Scheduler::try_idle(Strand& strand) {
     strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
     return false;
   }
-  wake_helpers(strand);  // who waits for room has nothing else that would wake it
+  wake_helpers(strand);  // nothing else would wake a waiter for room
   return true;
 }
 
@@ -244,7 +246,7 @@ void Scheduler::start_engine(Engines& engines) {
 }
 
 void Scheduler::call_engine(Engines& engines, Transition& transition) {
-  // Every visitor takes one stream.
+  // Each visitor takes one stream.
   if (engines.ready.load(std::memory_order_relaxed) <= engines.visitors) return;
   auto& called = transition.called[index(engines.kind)];
   if (engines.sleeping > engines.notified) {
@@ -260,7 +262,7 @@ void Scheduler::call_engine(Engines& engines, Transition& transition) {
 }
 
 Scheduler::Transition::~Transition() {
-  // Only now: a thread that is woken while we hold the mutex would run into it.
+  // Only after the unlock: a thread that is woken while the mutex is held would block on it.
   scheduler_mutex.unlock();
   for (Engines& engines : scheduler_.engines_) {
     auto [to_notify, to_start] = called[index(engines.kind)];
@@ -269,8 +271,8 @@ Scheduler::Transition::~Transition() {
       try {
         scheduler_.start_engine(engines);
       } catch (const Error&) {
-        // There is an engine of the kind already. What this one was for waits for it, or for a host
-        // that helps, or for the next attempt.
+        // There is already an engine of this kind. The work waits for it, for a host that helps, or
+        // for the next attempt.
       }
     }
   }
@@ -289,7 +291,7 @@ Strand* Scheduler::next_strand(EngineKind kind, bool arriving) {
     if (engines.threads - engines.blocked > engines.wanted) {
       --engines.threads;
       lock.unlock();
-      Transition pass_on(*this);  // it may have been woken for work that it does not take
+      Transition pass_on(*this);  // this engine may have been woken for work that it does not take
       call_engine(engines, pass_on);
       return nullptr;
     }
@@ -323,7 +325,7 @@ void Scheduler::unblock_engine(EngineKind kind) {
 }
 
 void Scheduler::begin_running() noexcept {
-  // Against stop(), as for a producer and an owner: one of the two sees the other.
+  // Races with stop() as a producer does with an owner: at least one of the two sees the other.
   running_.fetch_add(1, std::memory_order_seq_cst);
   if (!stopping_.load(std::memory_order_seq_cst)) return;
   stand_still();

@@ -12,16 +12,16 @@
 
 namespace openreg {
 
-/// Who owns which stream, and how many engines there are. One per process, never destroyed.
-/// See Note [Streams as strands] in scheduler.cpp and docs/architecture.md.
+/// Decides which thread owns which stream, and how many engines there are. One per process, never
+/// destroyed. See Note [Streams as strands] in scheduler.cpp and docs/architecture.md.
 ///
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
 ///   Fence's mutex > Strand's failure mutex
 ///   GraphExec's mutex > all that a submission takes
-/// All others are leaves: nothing is locked and nobody waited for while one of them is held. No
-/// callback, no kernel, and no destructor of what a kernel threw runs under any lock. Clang checks
-/// what the annotations say of it (runtime/mutex.h).
+/// All others are leaves: while one of them is held, no other lock is taken and nothing is waited
+/// for. No callback, no kernel, and no destructor of what a kernel threw runs under any lock. Clang
+/// checks the part of this that is annotated (runtime/mutex.h).
 class Scheduler {
  public:
   static Scheduler& get();
@@ -29,11 +29,11 @@ class Scheduler {
   /// Starts the first engine of each kind; more follow when there is work for them. Throws Error if
   /// the system refuses a thread.
   void start() OPENREG_EXCLUDES(scheduler_mutex);
-  /// From now on no command begins. With `wait`, returns when those that run have ended, but for
-  /// those that may block.
+  /// From now on no command begins. With `wait`, returns when the running commands have ended,
+  /// except those that may block.
   void stop(bool wait) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
-  // Hints for whoever runs a stream; they may be a moment old.
+  // Hints for the runner of a stream; they may be slightly out of date.
   bool has_ready(EngineKind kind) const noexcept {
     return of(kind).ready.load(std::memory_order_relaxed) > 0;
   }
@@ -42,55 +42,60 @@ class Scheduler {
   }
   bool stopping() const noexcept { return stopping_.load(std::memory_order_relaxed); }
 
-  /// Nothing has to happen elsewhere before the stream's next command runs.
+  /// Whether the stream's next command can run now: the stream is not parked on an unfinished
+  /// fence.
   bool moves(const Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// A producer published a command and then saw the stream idle: gives the stream away.
+  /// Called by a producer that published a command and then saw the stream idle: finds an owner for
+  /// it.
   void schedule(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
-  /// The same, to run the command itself. True: the caller owns the stream.
+  /// The same for a producer that runs the command itself. True: the caller owns the stream.
   bool take_idle(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
-  /// Owner: the stream has nothing to run. False: something has come, the caller owns it still.
+  /// Called by the owner when the stream has nothing to run. False: a command has arrived, and the
+  /// caller still owns the stream.
   bool go_idle(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
-  /// Owner, between two commands: gives the stream back.
+  /// Called by the owner between two commands: gives up the stream.
   void release(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
-  /// Owner: gives the stream to a host that wants it. False: there is none any more.
+  /// Called by the owner: hands the stream to a host that wants it. False: no host wants it any
+  /// more.
   bool hand_over(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
-  /// Owner, with the fence's mutex: the stream waits for the fence.
+  /// Called by the owner, with the fence's mutex held: the stream waits for the fence.
   void set_parked(Strand& strand, Fence& fence) OPENREG_EXCLUDES(scheduler_mutex);
-  /// The fence has fired. Without its mutex. With `owned`, streams that no host waits for go there,
-  /// and are the caller's to run.
+  /// Called when the fence has fired, without its mutex. If `owned` is given, streams that no host
+  /// waits for are moved to it, and the caller owns and runs them.
   void unpark(IntrusiveList<Strand, &Strand::link> strands,
               IntrusiveList<Strand, &Strand::link>* owned = nullptr)
       OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// Where a host that waits got to, along the chain of fences that begins at its goal's stream.
+  /// How far a host that waits got along the chain of fences that begins at its goal's stream.
   struct Claim {
     enum Result {
-      kOwned,       // `strand` is the caller's to run
-      kRegistered,  // somebody else runs `strand`; the waiter is among its helpers
-      kOutside,     // the chain ends at something outside of the device
-      kNothing,     // `strand` has nothing left to run: what it was wanted for has happened
+      kOwned,       // the caller owns `strand` and runs it
+      kRegistered,  // another thread runs `strand`; the waiter is among its helpers
+      kOutside,     // the chain ends at something outside the device
+      kNothing,     // `strand` has nothing left to run
     };
     Result result;
     Strand* strand;
     FenceRef hop;  // the last fence on the way; null: `strand` is where the chain begins
   };
   /// Throws Error if the chain leads to a stream that the calling thread is running: a command
-  /// waits for its own stream by way of others. It is seen only if they are parked by then.
+  /// waits for its own stream through others. This is detected only if those are parked by then.
   Claim claim(Strand& begin, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
-  /// After kRegistered, always. True: the stream was handed over meanwhile, the caller owns it.
+  /// Must be called after kRegistered. True: the stream was handed over meanwhile, and the caller
+  /// owns it.
   bool withdraw(Strand& strand, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// A thread begins to run commands. Does not return when the scheduler stops.
+  /// Called when a thread begins to run commands. Does not return once the scheduler stops.
   void begin_running() noexcept;
   void end_running() noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// Around an engine's sleep inside a command: somebody else has to do its work.
+  /// Around an engine's sleep inside a command: another engine has to do its work meanwhile.
   void block_engine(EngineKind kind) OPENREG_EXCLUDES(scheduler_mutex);
   void unblock_engine(EngineKind kind) OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// The next stream for an engine, which sleeps till there is one. nullptr: there is one engine
-  /// too many, this one ends. `arriving`: its first call.
+  /// Returns the next stream for an engine, which sleeps until there is one. nullptr: there is one
+  /// engine too many, and this one ends. `arriving`: it is the engine's first call.
   Strand* next_strand(EngineKind kind, bool arriving) OPENREG_EXCLUDES(scheduler_mutex);
 
  private:
@@ -107,8 +112,8 @@ class Scheduler {
     RunQueue run_queues[2] OPENREG_GUARDED_BY(scheduler_mutex);  // high priority, normal
     int threads OPENREG_GUARDED_BY(scheduler_mutex) = 0;         // starting ones included
     int blocked OPENREG_GUARDED_BY(scheduler_mutex) = 0;   // of these, asleep inside a command
-    int sleeping OPENREG_GUARDED_BY(scheduler_mutex) = 0;  // of these, asleep for want of work
-    int notified OPENREG_GUARDED_BY(scheduler_mutex) = 0;  // of the sleeping, those woken
+    int sleeping OPENREG_GUARDED_BY(scheduler_mutex) = 0;  // of these, asleep without work
+    int notified OPENREG_GUARDED_BY(scheduler_mutex) = 0;  // of the sleeping ones, woken
     // Those about to look at the run queues: spinning, woken, starting.
     int visitors OPENREG_GUARDED_BY(scheduler_mutex) = 0;
 
@@ -117,7 +122,7 @@ class Scheduler {
     std::atomic<int> ready_high{0};
   };
 
-  /// Holds the mutex; calls the engines that are needed after giving it up.
+  /// Holds the mutex; after releasing it, wakes or starts the engines that are needed.
   class OPENREG_SCOPED_CAPABILITY Transition {
    public:
     explicit Transition(Scheduler& scheduler) OPENREG_ACQUIRE(scheduler_mutex)

@@ -4,8 +4,9 @@
 
 namespace openreg {
 
-/// The scheduler's: it guards who owns which stream. Beside the Scheduler, of which there is one,
-/// so that what it guards in streams and waiters can name it. See Note [Lock order].
+/// The scheduler's mutex: it guards the ownership of streams. It is not a member of the Scheduler,
+/// of which there is only one, so that the annotations of streams and waiters can name it. See Note
+/// [Lock order].
 inline constinit Mutex scheduler_mutex;
 
 }  // namespace openreg

@@ -24,15 +24,15 @@ namespace openreg {
 namespace {
 
 constexpr std::string_view kPrefix = "TORCH_OPENREG_";
-// What may follow it. The last is read in Python.
+// The names that may follow it. The last one is read in Python.
 constexpr std::array<std::string_view, 10> kNames{
     "DEVICES",      "MEMORY",       "ENGINES", "LAUNCH_BLOCKING", "FAULT_MESSAGE",
     "DEBUG_MEMORY", "CPU_FALLBACK", "STACKS",  "TRACE_RECORDS",   "AUTOLOAD"};
 
 constexpr int kMaxEngines = 1024;
 constexpr int kMostTraceRecords = 1 << 30;
-// From one page of memory, as segments are committed, to what an address space of 47 bits has room
-// for.
+// From one huge page, the unit in which memory is committed, to what fits into an address space of
+// 47 bits.
 constexpr std::size_t kMinMemory = std::size_t{2} << 20;
 constexpr std::size_t kMaxMemory = std::size_t{16} << 40;
 
@@ -43,8 +43,8 @@ bool is_setting(std::string_view variable) {
 
 std::optional<std::string_view> environment(const char* variable) {
   assert(is_setting(variable));
-  // Safe as long as no other thread calls setenv meanwhile: the first use of a device is not the
-  // time for that.
+  // Safe unless another thread calls setenv meanwhile, which a program must not do during the first
+  // use of a device.
   // NOLINTNEXTLINE(concurrency-mt-unsafe)
   const char* value = std::getenv(variable);
   if (value == nullptr) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<std::string_view> environment(const char* variable) {
               "\", expected " + expected + ")");
 }
 
-// Digits only: no sign, no space, nothing after them. nullopt also for what does not fit.
+// Digits only: no sign, no space, nothing after them. nullopt also if the number does not fit.
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -122,7 +122,7 @@ std::optional<std::size_t> read_memory(const char* variable, int devices) {
   return *bytes;
 }
 
-// How many letters have to be inserted, removed or replaced to make one of the other.
+// The number of letters that must be inserted, removed or replaced to turn one into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

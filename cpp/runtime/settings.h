@@ -7,7 +7,7 @@
 
 namespace openreg {
 
-/// TORCH_OPENREG_DEVICES allows no more.
+/// The maximum of TORCH_OPENREG_DEVICES.
 inline constexpr std::size_t kMaxDevices = 64;
 
 /// Every environment variable that the library reads (docs/settings.md lists them).
@@ -20,20 +20,21 @@ struct Settings {
   /// TORCH_OPENREG_ENGINES: threads that run commands (long copies have one of their own), 1 to
   /// 1024. Default: the cores less one, at least one.
   int engines = 1;
-  /// TORCH_OPENREG_LAUNCH_BLOCKING: 0 or 1. Each launch waits, and raises where it was made.
+  /// TORCH_OPENREG_LAUNCH_BLOCKING: 0 or 1. Each launch waits for its command and raises its error.
   bool launch_blocking = false;
-  /// TORCH_OPENREG_FAULT_MESSAGE: 0 or 1. One line on stderr when the host touches device memory.
+  /// TORCH_OPENREG_FAULT_MESSAGE: 0 or 1. Prints a line to stderr if the host touches device
+  /// memory.
   bool fault_message = true;
   /// TORCH_OPENREG_DEBUG_MEMORY: 0 or 1. Finds errors in the use of device memory
   /// (memory/debugger.h).
   bool debug_memory = false;
-  /// TORCH_OPENREG_CPU_FALLBACK: 0 or 1. Operators outside of aten that have a kernel for the CPU
-  /// and none for openreg run the CPU's.
+  /// TORCH_OPENREG_CPU_FALLBACK: 0 or 1. Operators outside aten that have a kernel for the CPU and
+  /// none for openreg run the CPU's.
   bool cpu_fallback = true;
   /// TORCH_OPENREG_STACKS: 0 or 1. Errors of commands name the Python line that launched them.
   bool stacks = false;
-  /// TORCH_OPENREG_TRACE_RECORDS: what a profiler keeps of the device at most, 1 to 2^30 records of
-  /// some 100 bytes.
+  /// TORCH_OPENREG_TRACE_RECORDS: maximum number of records of the device that a profiler keeps, 1
+  /// to 2^30, of about 100 bytes each.
   int trace_records = 1 << 20;
 };
 
@@ -41,14 +42,14 @@ struct Settings {
 /// Throws Error naming the variable, its value and what is allowed; a later call throws again.
 const Settings& settings();
 
-/// Number of devices, or 0 where the settings are malformed: for callers that must not throw. The
-/// first such answer is explained by a line on stderr.
+/// Number of devices, or 0 if the settings are malformed: for callers that must not throw. The
+/// first time it returns 0 it explains that in a line on stderr.
 int device_count() noexcept;
 
-/// One sentence for each variable of the environment that is named like a setting and is none.
+/// One sentence for each environment variable that has the prefix of the settings but is not one.
 std::vector<std::string> unknown_settings();
 
-/// Parses settings from the present environment, without caching. For tests and for settings().
+/// Parses settings from the current environment, without caching. For tests and for settings().
 Settings read_settings();
 
 }  // namespace openreg

@@ -8,7 +8,7 @@
 
 namespace openreg {
 
-/// How long a thread looks for something to happen before it sleeps: about the price of a wake.
+/// How long a thread spins before it sleeps: about the cost of a wake-up.
 inline constexpr std::chrono::microseconds kSpinTime{20};
 
 inline void relax_cpu() noexcept {
@@ -19,8 +19,9 @@ inline void relax_cpu() noexcept {
 #endif
 }
 
-/// Looks at `happened` for kSpinTime; whether it was seen. It looks at every eighth pause only: a
-/// line that another core writes would bounce between the two and slow the writer down.
+/// Polls `happened` for kSpinTime; returns whether it became true. It polls only at every eighth
+/// pause: otherwise a cache line that another core writes would bounce between the two and slow the
+/// writer down.
 template <class Predicate>
 bool spin_until(Predicate happened) {
   const auto end = std::chrono::steady_clock::now() + kSpinTime;

@@ -25,7 +25,7 @@ void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> argume
                          LaunchSite site, const FenceRef& fence) {
   const tracing::ThreadSlice traced(*this, kernel, arguments);
   FenceRef reference = fence;
-  // The queue only reads the kernel; the target of other records is not constant.
+  // The queue only reads the kernel; the targets of other records are not const.
   const Record record{.target = const_cast<Kernel*>(&kernel),
                       .kind = Record::kRun,
                       .work = work,
@@ -89,7 +89,7 @@ void Strand::enqueue(const Record& record, std::span<const std::byte> arguments,
   }
   // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.
   if (state.load(std::memory_order_seq_cst) != State::kIdle) return;
-  // Who is not to wait for room has a lock, perhaps, that must not be held while others are woken.
+  // A caller that must not wait for room may hold a lock, under which no other thread may be woken.
   if (bound == Bound::kObeyed && is_brief(record) && !in_command()) {
     run_brief_commands(*this);
   } else {
@@ -123,7 +123,7 @@ bool Strand::has_room() {
 
 void Strand::make_room() {
   if (const auto works = current_callbacks().works_for_room; !works || works()) {
-    // Half of the queue: then the producer goes on launching for a while.
+    // Half of the queue, so that the producer can then launch for a while.
     wait_for(Goal::position(*this, tail.load(std::memory_order_relaxed) - limit / 2));
   } else {
     const FenceRef end(new Fence(this));

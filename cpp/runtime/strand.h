@@ -26,11 +26,11 @@ class Fence;
 class FenceRef;
 class GraphRun;
 
-/// The inside of a Stream: its queue, how far it is, and who owns it.
+/// The implementation of a Stream: its queue, its progress and its owner.
 ///
-/// A stream has one owner at most: the run queue (kQueued), one thread (kRunning), one fence
+/// A stream has at most one owner: the run queue (kQueued), one thread (kRunning) or one fence
 /// (kParked). The state is written only under the scheduler's mutex; producers read it without.
-/// Each group of members has a cache line of its own: producers and runner do not share one.
+/// Each group of members has its own cache lines, so producers and the runner do not share one.
 struct Strand final : Stream {
   enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked };
 
@@ -43,14 +43,14 @@ struct Strand final : Stream {
     return static_cast<const Strand&>(stream);
   }
 
-  /// Whether a submission waits for room. Threads inside a command never do: no command may wait
-  /// for itself.
+  /// Whether a submission waits for room in the queue. Threads inside a command never wait, because
+  /// a command must not wait for itself.
   enum class Bound : bool { kObeyed, kExceeded };
 
   /// The ways to submit. They throw Error for a destroyed stream (a marker does not), what
   /// wait_for() throws while there is no room, and std::bad_alloc; then nothing was submitted. A
-  /// command with a fence completes it; its failure is the fence's and does not poison the stream.
-  /// A marker is a record that does not wait for room and that no trace shows.
+  /// command with a fence completes it; its failure goes to the fence and does not poison the
+  /// stream. A marker is a record that does not wait for room and that no trace shows.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
                    LaunchSite site, const FenceRef& fence);
   void enqueue_record(const FenceRef& fence);
@@ -58,28 +58,29 @@ struct Strand final : Stream {
   void enqueue_wait(const FenceRef& fence, Bound bound = Bound::kObeyed);
   void enqueue_graph(std::unique_ptr<GraphRun> run, Work work);  // does not wait for room
 
-  /// Returns when there is room; throws as a submission that waits for it.
+  /// Returns when there is room. Throws what a submission that waits for room throws.
   void wait_for_room() OPENREG_EXCLUDES(submit_mutex);
 
-  /// All that is published has run. `tail` is read first: head never overtakes what it is compared
-  /// with.
+  /// Whether all published commands have run. `tail` is read first, so that only commands that were
+  /// published by then count.
   bool drained() const noexcept {
     const auto published = tail.load(std::memory_order_acquire);
     return head.load(std::memory_order_acquire) >= published;
   }
 
-  /// What one thread is expected to take for all that is published and has not run; an estimate.
+  /// Estimated time of one thread for all that is published and has not run.
   std::chrono::nanoseconds work_left() const noexcept;
-  /// Runner: a command of so much work has run.
+  /// Called by the runner: a command with this work has run.
   void note_done(Work work) noexcept {
     work_done.store(work_done.load(std::memory_order_relaxed) + work.nanoseconds,
                     std::memory_order_relaxed);
   }
 
-  /// Owner, and something is published: the kind of engine for the next command, if it matters.
+  /// Called by the owner if something is published: the kind of engine for the next command, if it
+  /// matters.
   std::optional<EngineKind> next_engine() noexcept;
 
-  /// Of what was published since note_wait(), a hint for hosts.
+  /// Estimated time of what was published since note_wait(); a hint for hosts.
   std::chrono::nanoseconds work_since_last_wait() const noexcept {
     return std::chrono::nanoseconds(work_published.load(std::memory_order_relaxed) -
                                     work_at_last_wait.load(std::memory_order_relaxed));
@@ -89,18 +90,19 @@ struct Strand final : Stream {
                             std::memory_order_relaxed);
   }
 
-  /// The same: whether the next command is brief (brief_run.h).
+  /// Called by the owner if something is published: whether the next command is brief
+  /// (brief_run.h).
   bool next_is_brief() noexcept { return is_brief(reader.front(spare)); }
 
-  /// Runner: the commands from here on are skipped. The first failure is kept.
+  /// Called by the runner: the commands from here on are skipped. Only the first failure is kept.
   void poison(FailurePtr failure) noexcept;
   /// The same, because a command of the stream threw `error`.
   void poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error);
   /// The failure that poisons the stream, if any.
   FailurePtr failure() const noexcept;
-  /// The same, and the stream is usable again.
+  /// The same, and makes the stream usable again.
   FailurePtr take_failure() noexcept;
-  /// Null, and nothing is taken, unless it is the expected one.
+  /// The same, but only if it is the expected failure; otherwise null.
   FailurePtr take_failure(const Failure* expected) noexcept;
   /// Throws the stream's failure, if it has one.
   void raise_failure();
@@ -132,10 +134,10 @@ struct Strand final : Stream {
   const Priority level;
   const int device_index;
   const std::int64_t number;
-  // Whose run queue it is in, or was last.
+  // The kind of engine in whose run queue it is, or was last.
   EngineKind queued_for OPENREG_GUARDED_BY(scheduler_mutex) = EngineKind::kCompute;
   ListLink<Strand> link;  // in a run queue, or (under the fence's mutex) in its fence's list
-  // Alive: the wait at the queue's head owns a reference.
+  // Stays alive, because the wait at the queue's head owns a reference.
   Fence* parked_on OPENREG_GUARDED_BY(scheduler_mutex) = nullptr;
   // Hosts that want to run the stream.
   IntrusiveList<Waiter, &Waiter::as_helper> helpers OPENREG_GUARDED_BY(scheduler_mutex);

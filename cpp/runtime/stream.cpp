@@ -17,7 +17,8 @@ namespace {
 
 void drain_pool(StreamPool& pool, int device) {
   if (runs_device_here(device)) throw_self_wait();
-  // All markers first: what is submitted to one stream while we wait for another is not waited for.
+  // All markers first, so that this does not wait for work that is submitted to one stream while it
+  // waits for another.
   std::vector<FenceRef> markers;
   for (Strand* const strand : pool.streams()) {
     if (strand->drained()) continue;
@@ -27,7 +28,7 @@ void drain_pool(StreamPool& pool, int device) {
   for (const FenceRef& marker : markers) wait_for(Goal::fence(marker));
 }
 
-// A device that takes work; what shutdown dropped would be waited for without end.
+// A device that accepts work: a wait for work that shutdown dropped would never end.
 StreamPool& usable_pool(int device) {
   begin_use();
   check_usable();
@@ -55,14 +56,14 @@ void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> ar
   if (runs_here(strand)) throw_self_wait();
   expect_not_captured(*this, kernel.name());
   expect_safe_call(kernel.name());
-  // Shared with the queue: a wait that is interrupted leaves it there.
+  // Shared with the queue, where an interrupted wait leaves it.
   const FenceRef done(new Fence(&strand));
   const LaunchSite site = launch_site();
   strand.enqueue_run(kernel, arguments, work, site, done);
   try {
     wait_for(Goal::fence(done));
   } catch (...) {
-    // Interrupted. What the command throws is the stream's now.
+    // Interrupted. What the command throws now belongs to the stream.
     if (std::exception_ptr error = done->abandon()) strand.poison(kernel, site, std::move(error));
     throw;
   }

@@ -11,8 +11,8 @@ namespace openreg {
 enum class Priority : int { kHigh = -1, kNormal = 0 };
 
 /// A FIFO of commands on one device. It owns no thread: engines and waiting hosts run it
-/// (docs/architecture.md, "Streams"). Thread safe: many threads may submit to one stream.
-/// Stream cores are never freed: a reference stays valid for the life of the process.
+/// (docs/architecture.md, "Streams"). Thread safe: many threads may submit to one stream. Stream
+/// objects are never freed: a reference stays valid for the life of the process.
 class Stream {
  public:
   int device() const noexcept;
@@ -20,30 +20,31 @@ class Stream {
   std::int64_t id() const noexcept;
   Priority priority() const noexcept;
 
-  /// Enqueues a command; `arguments` are copied. Waits for room where the queue is full, working
-  /// meanwhile. Throws Error in a forked child and after shutdown, and what
+  /// Enqueues a command; `arguments` are copied. If the queue is full, waits for room and runs
+  /// commands meanwhile. Throws Error in a forked child and after shutdown, and what
   /// Callbacks::check_interrupt throws while it waits for room.
   void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
-  /// The same, and returns when this command has run; the calling thread works meanwhile. What the
-  /// command throws is thrown here, as it is, to nobody else, and later commands run. Throws
+  /// The same, but returns when this command has run; the calling thread runs commands meanwhile.
+  /// What the command throws is thrown here, unchanged, and only here; later commands run. Throws
   /// CommandError if an earlier failure made the stream skip the command, and Error if called from
   /// a command of this stream.
   void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
-  /// Nothing queued and nothing running. Never throws, never waits, and collects no failure.
+  /// Whether nothing is queued and nothing is running. Never throws, never waits, and collects no
+  /// failure.
   bool idle() const noexcept;
 
-  /// The same, for those who use the results: throws CommandError as synchronize() does if the
+  /// The same, for callers that use the results: throws CommandError as synchronize() does if the
   /// stream is idle because a command failed. Never waits.
   bool query();
 
-  /// Returns when all that was submitted before the call has happened; the calling thread works
-  /// meanwhile. Throws CommandError (once per failure; the stream is usable again), Error if called
-  /// from a command of this stream.
+  /// Returns when all that was submitted before the call has completed; the calling thread runs
+  /// commands meanwhile. Throws CommandError (once per failure; the stream is usable again
+  /// afterwards), and Error if called from a command of this stream.
   void synchronize();
 
-  /// The same for those who do not use the results: a failure stays for those who do.
+  /// The same for callers that do not use the results: a failure is left for those that do.
   void drain();
 
   Stream(const Stream&) = delete;
@@ -56,29 +57,28 @@ class Stream {
 
 /// Device `device`'s default stream. Throws Error if there is no such device.
 Stream& default_stream(int device);
-/// A new stream (or a drained, destroyed one, again).
+/// Makes a stream, or reuses a destroyed one that has drained.
 Stream& create_stream(int device, Priority priority = Priority::kNormal);
-/// Takes no more work from the user; what is queued still runs, then the core can serve again.
+/// The stream accepts no more work. What is queued still runs; then the object can be reused.
 void destroy_stream(Stream& stream) noexcept;
 /// The live stream with this id. Throws Error if there is none.
 Stream& find_stream(int device, std::int64_t id);
 
 /// Waits for all streams of the device and throws the oldest failure on it. Others stay, each for
-/// the next call that asks for it.
+/// the next call that collects it.
 void synchronize_device(int device);
 /// The same, and collects no failure.
 void drain_device(int device);
 
-/// What the scheduler has done so far, in the process: makes tests deterministic and explains
-/// speed.
+/// What the scheduler has done so far in the process, for tests and to explain speed.
 struct SchedulerCounters {
   std::uint64_t commands_by_engines = 0;
   std::uint64_t commands_by_hosts = 0;
   std::uint64_t grants = 0;   ///< streams handed over to a waiting host
   std::uint64_t helps = 0;    ///< streams that a waiting host took over by itself
-  std::uint64_t parks = 0;    ///< streams set aside, waiting for an event
+  std::uint64_t parks = 0;    ///< streams parked until an event completes
   std::uint64_t spares = 0;   ///< engines started in place of blocked ones
-  std::uint64_t sleeps = 0;   ///< host threads that slept on a wait
+  std::uint64_t sleeps = 0;   ///< times that a host thread slept in a wait
   std::uint64_t engines = 0;  ///< engine threads started
 };
 SchedulerCounters scheduler_counters() noexcept;

@@ -14,7 +14,7 @@ namespace {
 
 using Shared = std::shared_ptr<StreamOperation>;
 
-// The queue's share of the operation, which its command carries as a pointer.
+// The queue's reference to the operation, which the command carries as a pointer.
 std::unique_ptr<Shared> take(std::span<const std::byte> arguments) {
   Shared* shared = nullptr;
   std::memcpy(&shared, arguments.data(), sizeof shared);
@@ -27,7 +27,7 @@ void begin(const Kernel&, std::span<const std::byte> arguments) {
     (*operation)->begin();
   } catch (...) {
     (*operation)->skip();
-    (*operation)->end();  // the stream fails by what is thrown here
+    (*operation)->end();  // the exception that is rethrown fails the stream
     throw;
   }
 }

@@ -11,22 +11,23 @@ namespace openreg {
 class Stream;
 class OperationKernel;
 
-/// Work that threads outside of the device do in a stream's order (a collective): it begins when
-/// the work before it is done, and the work after it begins when it has ended. No engine and no
-/// waiting host is held up meanwhile.
+/// Work that threads outside the device do in the order of a stream (a collective): it begins when
+/// the work before it has completed, and the work after it begins when it has ended. It holds up no
+/// engine and no waiting host meanwhile.
 class StreamOperation {
  public:
-  /// `name` is static, and the operation's name in errors and traces.
+  /// `name`, which is static, is the operation's name in errors and traces.
   explicit StreamOperation(const char* name) : ended_(name) {}
   virtual ~StreamOperation() = default;
   StreamOperation(const StreamOperation&) = delete;
   StreamOperation& operator=(const StreamOperation&) = delete;
 
   /// Begins it: called on the thread that runs the stream, which must not wait here. What it throws
-  /// fails the stream as a kernel's error does. Else end() is called once, sooner or later.
+  /// fails the stream as a kernel's error does. If it does not throw, end() must be called once
+  /// afterwards.
   virtual void begin() = 0;
-  /// Called instead of begin() if the stream skips the operation since an earlier command failed,
-  /// and if begin() has thrown.
+  /// Called instead of begin() if the stream skips the operation because an earlier command failed,
+  /// and after begin() if that has thrown.
   virtual void skip() noexcept {}
 
   /// From any thread that holds no lock of the runtime. An `error` fails the stream.
@@ -38,13 +39,13 @@ class StreamOperation {
   ExternalEvent ended_;
 };
 
-/// A kernel that begins operations. Its commands mean nothing in another process.
+/// A kernel that begins operations. Its commands have no meaning in another process.
 class OperationKernel : public Kernel {
  public:
   explicit OperationKernel(const char* name);
 };
 
-/// Queues an operation. Nothing may be submitted to the stream meanwhile. Throws as
+/// Queues an operation. Nothing else may be submitted to the stream during the call. Throws as
 /// Stream::submit() does.
 void submit(Stream& stream, const OperationKernel& kernel,
             const std::shared_ptr<StreamOperation>& operation);

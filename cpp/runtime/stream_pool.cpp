@@ -70,7 +70,7 @@ Strand* StreamPool::reopen(Priority priority) {
     strand = *drained;
     closed_.erase(drained);
   }
-  // The next user must not find the last one's failure, but it is not lost.
+  // The next user must not get the previous one's failure, but that must not be lost.
   if (FailurePtr failure = strand->take_failure()) {
     const LockGuard lock(mutex_);
     orphaned_.push_back(std::move(failure));
@@ -136,7 +136,7 @@ FailurePtr StreamPool::take_oldest_failure() {
   }
 }
 
-// Whether it was there.
+// Returns whether it was found.
 bool StreamPool::take(const Failure& failure) {
   bool taken = false;
   for (Strand* const strand : streams()) {

@@ -16,20 +16,21 @@ class StreamPool {
 
   /// Throws Error if there is no such device, or the settings are malformed.
   static StreamPool& of(int device);
-  /// Of all devices; empty if none has been used.
+  /// Those of all devices; empty if no device has been used.
   static std::vector<StreamPool*> all() noexcept;
 
   Strand& default_stream() noexcept { return *default_; }
   Strand& create(Priority priority);
   void destroy(Strand& strand) noexcept;
-  /// Throws Error.
+  /// Throws Error if there is no such stream.
   Strand& find(std::int64_t id);
 
-  /// Destroyed ones too: their work and their failures are still the device's.
+  /// Includes destroyed ones: their work and their failures still belong to the device.
   std::vector<Strand*> streams() const;
-  /// The failures of all streams; one that was handed on may be there several times.
+  /// The failures of all streams; one that was passed on to other streams may occur several times.
   std::vector<FailurePtr> failures() const;
-  /// The one that happened first, removed from all streams that it poisons. Null: there is none.
+  /// The failure that occurred first, removed from all streams that it poisons. Null if there is
+  /// none.
   FailurePtr take_oldest_failure();
 
  private:
@@ -40,9 +41,9 @@ class StreamPool {
   Strand* const default_;
   mutable Mutex mutex_;
   std::vector<Strand*> streams_ OPENREG_GUARDED_BY(mutex_);  // by id
-  // Destroyed; they serve again when they are drained.
+  // Destroyed; reused once they have drained.
   std::vector<Strand*> closed_ OPENREG_GUARDED_BY(mutex_);
-  // Of streams that serve again.
+  // Of streams that have been reused.
   std::vector<FailurePtr> orphaned_ OPENREG_GUARDED_BY(mutex_);
 };
 

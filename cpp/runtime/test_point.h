@@ -7,9 +7,9 @@
 namespace openreg {
 
 /// Moments at which the protocol's races are decided. A test that is built with OPENREG_TESTING
-/// stops a thread there, to make the other one win; elsewhere they do not exist.
+/// stops a thread there, so that the other one wins; in other builds they do not exist.
 enum class TestPoint {
-  kGoingIdle,    // the owner has seen an empty queue, and is about to become nobody
+  kGoingIdle,    // the owner has seen an empty queue, and is about to give up the stream
   kWillPark,     // the owner has seen that the stream has to wait, and is about to park it
   kParking,      // the stream is parked and not yet linked to its fence
   kHeadMoved,    // a record has been completed, its fence has not fired

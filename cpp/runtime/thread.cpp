@@ -10,9 +10,9 @@ namespace openreg {
 
 namespace {
 
-/// A thread inherits the mask of the one that starts it. Faults of the thread's own are its own to
-/// handle: blocked, they would end the process without a word, and a write to memory that moves is
-/// one (ipc_memory.cpp).
+/// A thread inherits the signal mask of the thread that starts it. Signals for its own faults stay
+/// unblocked: a blocked one would end the process without a message, and a write to memory that is
+/// moving is such a fault (ipc_memory.cpp).
 class BlockedSignals {
  public:
   BlockedSignals() {

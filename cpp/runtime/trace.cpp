@@ -20,11 +20,12 @@ namespace {
 
 using Ids = std::vector<std::uint64_t>;
 
-// The operators' calls have small numbers as their ids; where both are looked up, they must differ.
+// Calls of operators have small numbers as ids; the two must differ because both are looked up
+// together.
 constexpr std::uint32_t kFirstId = 0x40000000;
 constexpr std::size_t kShards = 16;
 
-// Threads spread over the shards, so that they seldom meet at a lock.
+// Threads are spread over the shards, so that they rarely contend for a lock.
 struct alignas(64) Shard {
   Mutex mutex;
   std::vector<TraceSlice> slices OPENREG_GUARDED_BY(mutex);
@@ -43,7 +44,7 @@ struct Recording {
   std::array<Shard, kShards> shards;
 };
 
-// Threads may still run commands while the process ends.
+// Leaked, because threads may still run commands while the process ends.
 Recording& recording() noexcept {
   static Recording& recording = *new Recording;
   return recording;
@@ -52,7 +53,7 @@ Recording& recording() noexcept {
 struct ThisThread {
   const std::int32_t number = ::gettid();
   Shard& shard = recording().shards[recording().threads.fetch_add(1) % kShards];
-  // What an earlier recording has not seen the end of does not count.
+  // Entries that an earlier recording left open do not count.
   std::uint32_t recording_number = 0;
   Ids operations;
   Ids annotations;
@@ -113,7 +114,8 @@ void start(std::size_t most) {
   recording.number.fetch_add(1, std::memory_order_relaxed);
   recording.started.store(now(), std::memory_order_relaxed);
   for (Shard& shard : recording.shards) {
-    const LockGuard shard_lock(shard.mutex);  // whoever has it after this sees the new start
+    const LockGuard shard_lock(
+        shard.mutex);  // a thread that takes it after this sees the new start
     shard.slices.clear();
   }
   recording.room.store(most, std::memory_order_relaxed);
@@ -156,7 +158,7 @@ void keep(TraceSlice slice) noexcept {
   slice.thread = thread->number;
   try {
     const LockGuard lock(thread->shard.mutex);
-    // What began before the recording did is not a part of it.
+    // A slice that began before the recording is not part of it.
     if (slice.begin < recording().started.load(std::memory_order_relaxed)) return;
     if (take_room()) {
       thread->shard.slices.push_back(slice);

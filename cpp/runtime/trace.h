@@ -14,10 +14,10 @@ namespace openreg {
 class Kernel;
 class Stream;
 
-/// Where memory lies that a copy reads or writes.
+/// Where the memory lies that a copy reads or writes.
 enum class Place : std::uint8_t { kDevice, kOtherDevice, kPinned, kPageable };
 
-/// What a trace says of a command beyond its name.
+/// Describes a command in a trace, beyond its name.
 struct CommandSummary {
   enum class Kind : std::uint8_t { kKernel, kCopy, kFill };
 
@@ -27,12 +27,12 @@ struct CommandSummary {
   std::uint64_t bytes = 0;  ///< copied or filled
 };
 
-/// A stretch of time on a track of a trace: a stream's, or a thread's.
+/// An interval on a track of a trace. A track belongs to a stream or to a thread.
 struct TraceSlice {
   enum class What : std::uint8_t {
-    kCommand,      ///< stream: a kernel, a copy, a fill, or an operation outside of the device
+    kCommand,      ///< stream: a kernel, a copy, a fill, or an operation outside the device
     kEventRecord,  ///< stream: of an event
-    kEventWait,    ///< stream: it was set aside until an event had happened
+    kEventWait,    ///< stream: it was parked until an event completed
     kSubmission,   ///< thread: the call that queued one of these
     kGraph,        ///< what a submission queued: a graph, whose nodes are commands
     kHostWait,     ///< thread: it waited for the device, or for room in a queue
@@ -40,10 +40,10 @@ struct TraceSlice {
 
   What what = What::kCommand;
   What submits = What::kCommand;  ///< of a submission
-  bool by_engine = false;         ///< of a command: an engine ran it, no waiting host
-  std::uint32_t id = 0;           ///< joins a submission and what it queued; 0: queued untraced
+  bool by_engine = false;         ///< of a command: an engine ran it, not a waiting host
+  std::uint32_t id = 0;           ///< links a submission and what it queued; 0: queued untraced
   std::int32_t device = -1;
-  std::int32_t thread = 0;         ///< the system's number of the thread that was busy
+  std::int32_t thread = 0;         ///< the system's id of the thread that was busy
   std::int32_t other_device = -1;  ///< of an event wait: where the event was recorded
   std::int64_t other_stream = 0;
   std::int64_t stream = 0;
@@ -58,7 +58,7 @@ struct TraceSlice {
 
 struct Trace {
   std::vector<TraceSlice> slices;  ///< in no order
-  std::uint64_t dropped = 0;       ///< slices that were too many
+  std::uint64_t dropped = 0;       ///< slices above the limit
 };
 
 /// Records what streams and hosts do from start() to stop(). One recording at a time; all functions
@@ -67,14 +67,15 @@ namespace tracing {
 
 extern constinit std::atomic<bool> g_on;
 
-/// A recording is under way. All that a launch and a command cost without one is to ask this.
+/// Whether a recording is under way. Without one, this check is all that a launch or a command
+/// costs.
 inline bool on() noexcept { return g_on.load(std::memory_order_relaxed); }
 
 /// Keeps the first `most` slices and counts those that follow. What was recorded before is dropped.
 void start(std::size_t most);
-/// Ends the recording and hands it over. Commands that run on are not in it.
+/// Ends the recording and hands it over. Commands that are still running are not in it.
 Trace stop();
-/// Within a recording: nothing is kept until resume(). Without one both do nothing.
+/// Within a recording, nothing is kept until resume(). Outside one, both do nothing.
 void pause() noexcept;
 void resume() noexcept;
 
@@ -87,8 +88,8 @@ void pop_annotation() noexcept;
 
 /// Nanoseconds since the epoch.
 std::int64_t now() noexcept;
-/// Keeps a slice, with the calling thread as its thread. Never throws: without memory for it, it is
-/// dropped.
+/// Keeps a slice, with the calling thread as its thread. Never throws: if there is no memory for
+/// the slice, it is dropped.
 void keep(TraceSlice slice) noexcept;
 
 /// A slice for the scope's duration on the calling thread's track. The work that it queues carries

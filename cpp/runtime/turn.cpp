@@ -19,7 +19,7 @@ namespace {
 
 constinit thread_local bool t_running = false;
 
-// Around a command whose number of threads is not what its runner has anyway.
+// Around a command that needs another number of threads than its runner has.
 class WorkScope {
  public:
   WorkScope(const Callbacks& callbacks, Work work, bool engine)
@@ -89,7 +89,7 @@ void trace_event_record(const Strand& strand, const Record& record, std::int64_t
                  .end = tracing::now()});
 }
 
-// A wait for something outside of the device is that thing's time on the stream.
+// A wait for something outside the device is shown as that operation's time on the stream.
 void trace_event_wait(Strand& strand, const Record& record, const Fence& fence) noexcept {
   const bool outside = fence.source() == nullptr;
   tracing::keep({.what = outside ? TraceSlice::What::kCommand : TraceSlice::What::kEventWait,
@@ -178,13 +178,13 @@ bool Turn::step() {
   strand_.head.store(strand_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   if (recorded) {
     reach(TestPoint::kHeadMoved);
-    recorded->fire();  // after the head: whoever is woken finds the stream as far as the fence says
+    recorded->fire();  // after the head, so that woken threads see the stream at this position
     reach(TestPoint::kFired);
   }
   return true;
 }
 
-// Records and waits do without.
+// Not called for records and waits.
 void Turn::enter() {
   if (std::exchange(entered_, true)) return;
   if (!callbacks_.enter_commands) return;
@@ -192,12 +192,12 @@ void Turn::enter() {
       {.engine = runner_ == Runner::kEngine, .left = strand_.work_left(), .before = before_});
 }
 
-// `fence`: of the caller that waits for the command, whose failure is that caller's.
+// `fence` belongs to a caller that waits for the command, and to which the command's failure goes.
 void Turn::run(const Record& record, Fence* fence) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
   if (strand_.poisoned.load(std::memory_order_relaxed)) {
-    // Null with a fence: collected meanwhile; the stream is usable again, and the caller gets its
-    // command.
+    // Null with a fence: the failure has been collected meanwhile; the stream is usable again, and
+    // the caller's command runs.
     FailurePtr earlier = fence ? strand_.failure() : nullptr;
     if (!fence || earlier) {
       if (kernel.traits().skip) {
@@ -215,7 +215,7 @@ void Turn::run(const Record& record, Fence* fence) {
   try {
     compute(kernel, record.work, [&] { kernel.run(record.arguments()); });
   } catch (const abi::__forced_unwind&) {
-    throw;  // the thread is being ended from outside (Python does it at exit); this is no error
+    throw;  // the thread is being ended from outside (Python does so at exit); this is no error
   } catch (...) {
     if (fence && fence->complete(std::current_exception())) return;
     strand_.poison(kernel, record.site, std::current_exception());
@@ -229,7 +229,7 @@ void Turn::compute(const Kernel& kernel, Work work, F&& f) {
   f();
 }
 
-// One node of a graph. False: there are more of them, and the record stays where it is.
+// Runs one node of a graph. False: there are more nodes, and the record stays in the queue.
 bool Turn::run_part(const Record& record) {
   auto& run = *static_cast<GraphRun*>(record.target);
   if (run.hands_over()) static_cast<void>(strand_.take_failure());

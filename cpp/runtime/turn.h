@@ -7,7 +7,7 @@
 
 namespace openreg {
 
-/// Whether the calling thread counts among those whose command process exit waits for; as before at
+/// Sets whether process exit waits for the calling thread's command; restores the previous value at
 /// the end of the scope.
 class RunningMark {
  public:
@@ -20,11 +20,11 @@ class RunningMark {
   const bool before_;
 };
 
-/// Where a thread of a device that has been shut down stays: the process takes itself apart.
+/// Blocks for ever: for threads that need a device that has been shut down while the process ends.
 [[noreturn]] void stand_still() noexcept;
 
-/// A stretch of running a stream's commands, on the thread that owns the stream: under the clean
-/// state of Callbacks, known to that thread as its innermost frame.
+/// A period in which the thread that owns a stream runs its commands, under the clean state of
+/// Callbacks. Turns nest on a thread; the innermost one is known.
 class Turn {
  public:
   enum class Runner : bool { kHost, kEngine };
@@ -34,14 +34,14 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// A command is there.
+  /// Whether there is a command.
   bool has_work() noexcept;
   /// Whether the next command is for engines of this kind; has_work() was true.
   bool is_for(EngineKind kind) noexcept;
   /// Runs the next command; has_work() was true. False: the stream is parked and no longer the
   /// caller's.
   bool step();
-  /// Makes the commands run so far count.
+  /// Adds the commands run so far to the counters.
   void flush_counters() noexcept;
 
  private:
@@ -68,7 +68,7 @@ class Turn {
   static constinit thread_local Turn* innermost_;
 };
 
-/// The calling thread is inside a command of this stream, or of a stream of this device.
+/// Whether the calling thread is inside a command of this stream, or of any stream of this device.
 bool runs_here(const Strand& strand) noexcept;
 bool runs_device_here(int device) noexcept;
 [[noreturn]] void throw_self_wait();

@@ -20,24 +20,24 @@ namespace openreg {
 
 // Note [The thread that waits, works]
 // A host that waits takes over the stream of its goal, between two commands, and runs it; or the
-// stream that this one is parked for, and so on along the chain. Never an unrelated stream: a
-// command run on top of a waiting one could wait for what lies beneath it on the same stack, and
-// would delay the return.
+// stream that this one is parked on, and so on along the chain. It never runs an unrelated stream:
+// a command that runs on top of a waiting one could wait for what lies below it on the same stack,
+// and would delay the return.
 //
-// Where it cannot, it sleeps, until somebody hands the stream over, or the goal is reached, or the
-// stream goes idle (for room there is no fence). A waiter that sleeps is woken by its word only; so
-// it looks at the goal once more after it has registered itself.
+// If it cannot, it sleeps until the stream is handed over, or the goal is reached, or the stream
+// goes idle (there is no fence for room). A sleeping waiter is woken only through its word, so it
+// checks the goal once more after it has registered.
 
 namespace {
 
 constexpr std::chrono::milliseconds kAskWhileHelping{20};
 constexpr std::chrono::milliseconds kAskWhileAsleep{50};
 
-// When the waiting thread is to ask whether it should go on.
+// Decides when the waiting thread checks for an interrupt.
 class InterruptClock {
  public:
-  // Only the outermost wait of a host is interrupted: thrown inside a command it would be taken for
-  // the command's failure.
+  // Only the outermost wait of a host is interrupted: an exception inside a command would be taken
+  // for the command's failure.
   explicit InterruptClock(void (*check)()) noexcept : check_(in_command() ? nullptr : check) {
     restart();
   }
@@ -51,7 +51,7 @@ class InterruptClock {
   }
 
  private:
-  // The coarse clock costs a quarter of the precise one, and is asked at every command.
+  // Read at every command; the coarse clock costs a quarter of the precise one.
   static std::chrono::nanoseconds now() noexcept {
     timespec time;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
@@ -65,13 +65,13 @@ class InterruptClock {
   std::chrono::nanoseconds last_{};
 };
 
-// Hosts wait in a rhythm: a training step is launched, then its loss is read. How long a host was
-// away since its last wait is how long it will be away until the next one, likely. By it a host
-// judges whether its team pays (Callbacks::SinceLastWait). Waits of commands, and of hosts that
-// only sleep, do not count.
+// Hosts wait in a rhythm: a training step is launched, then its loss is read. The time that a host
+// was away since its last wait predicts how long it will be away until the next one. From that a
+// host decides whether its team pays off (Callbacks::SinceLastWait). Waits of commands, and of
+// hosts that only sleep, do not count.
 class Rhythm {
  public:
-  /// Of a wait for `strand` that begins; null: of none that counts.
+  /// Begins a wait for `strand`; null if the wait does not count.
   explicit Rhythm(Strand* strand) noexcept : strand_(strand) {
     if (!strand_ || last_end_ == Clock::time_point{}) return;
     before_.away = Clock::now() - last_end_;
@@ -131,7 +131,7 @@ class SleepScope {
 
  private:
   const std::optional<EngineKind> replaced_;
-  const RunningMark mark_{false};  // exit does not wait for a thread that waits itself
+  const RunningMark mark_{false};  // exit does not wait for a thread that is itself waiting
 };
 
 class HostWait {
@@ -179,7 +179,7 @@ class HostWait {
     if (run_turn(strand, hop)) scheduler_.release(strand);
   }
 
-  // False: the stream is no longer this thread's.
+  // False: this thread no longer owns the stream.
   bool run_turn(Strand& strand, const Fence* hop) {
     Turn turn(strand, Turn::Runner::kHost, rhythm_.before());
     while (!scheduler_.stopping() && !reached(hop)) {
@@ -197,8 +197,8 @@ class HostWait {
   }
 
   void wait_for_others(const Scheduler::Claim& claim) {
-    // The goal cannot come before the last hop; without one it is what we wait for. Room has no
-    // fence: the stream is handed over, or goes idle.
+    // The goal cannot be reached before the last hop; without a hop, wait for the goal itself. Room
+    // has no fence: the wait ends when the stream is handed over or goes idle.
     Fence* const watched = claim.hop ? claim.hop.get() : goal_.fence().get();
     const bool may_sleep = !watched || watched->add(waiter_);
     if (may_sleep && !goal_.reached()) sleep(claim.result == Scheduler::Claim::kRegistered);
@@ -206,7 +206,7 @@ class HostWait {
     if (claim.result != Scheduler::Claim::kRegistered) return;
     reach(TestPoint::kWithdrawing);
     if (!scheduler_.withdraw(*claim.strand, waiter_)) return;
-    // Never dropped: what was handed over is run, or given back.
+    // A stream that was handed over must be run or released.
     if (ask_ || goal_.reached()) {
       scheduler_.release(*claim.strand);
     } else {
@@ -214,7 +214,7 @@ class HostWait {
     }
   }
 
-  // What lies outside of the device takes longer than a wake, and may need this core.
+  // Spins only for the device: work outside it takes longer than a wake-up, and may need this core.
   void sleep(bool spins) {
     if (spins && spin_until([this] { return waiter_.woken() || goal_.reached(); })) return;
     const SleepScope scope;

@@ -7,8 +7,8 @@
 
 namespace openreg {
 
-// The system call itself: std::atomic::wait and condition variables go back to sleep when a signal
-// arrives, and Ctrl-C would have to wait for the device.
+// Uses the system call directly: std::atomic::wait and condition variables go back to sleep when a
+// signal arrives, so Ctrl-C would have to wait for the device.
 
 void Waiter::wake() noexcept {
   if (word_.exchange(kWoken, std::memory_order_acq_rel) != kAsleep) return;

@@ -12,21 +12,22 @@ namespace openreg {
 
 struct Strand;
 
-/// A host thread that waits: lies on its stack, is registered at most at one stream that it wants
-/// to run and at one fence that it watches, and sleeps on a word of its own. Whoever wakes it does
-/// so under the lock of the list that it is registered in; it leaves both lists before it vanishes.
+/// A host thread that waits. It lies on that thread's stack, is registered with at most one stream
+/// that the thread wants to run and one fence that it watches, and the thread sleeps on its word.
+/// It is woken under the lock of the list that it is registered in, and leaves both lists before it
+/// is destroyed.
 class Waiter {
  public:
   Waiter() = default;
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  /// Forgets an earlier wake(). Only while registered nowhere.
+  /// Forgets an earlier wake(). Called only while it is in no list.
   void reset() noexcept { word_.store(kAwake, std::memory_order_relaxed); }
   void wake() noexcept;
   bool woken() const noexcept { return word_.load(std::memory_order_acquire) == kWoken; }
 
-  /// Sleeps until wake(), a signal, or the end of `limit`; may return early without a reason.
+  /// Sleeps until wake(), a signal, or the end of `limit`; may also return early.
   void sleep(std::optional<std::chrono::milliseconds> limit) noexcept;
 
   Strand* granted OPENREG_GUARDED_BY(scheduler_mutex) = nullptr;  // the stream handed over
