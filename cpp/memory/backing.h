@@ -17,7 +17,7 @@ class Mark {
   virtual bool passed() const noexcept = 0;
 };
 
-/// What a heap needs of its device.
+/// What a heap needs from its device.
 class Backing {
  public:
   struct Addresses {
@@ -26,11 +26,11 @@ class Backing {
   };
 
   virtual ~Backing() = default;
-  /// Where all memory of map() lies. Asked once, after the first map().
+  /// The range of addresses in which all memory of map() lies. Called once, after the first map().
   virtual Addresses addresses() const = 0;
-  /// New memory of `bytes`, a multiple of kSegmentBytes; nullptr where the device has no room.
+  /// New memory of `bytes`, a multiple of kSegmentBytes; nullptr if the device has no room.
   virtual void* map(std::size_t bytes) = 0;
-  /// The same right behind memory of map() that ends at `end`; false where that is not possible.
+  /// The same, directly after memory of map() that ends at `end`; false if that is not possible.
   virtual bool extend(void* end, std::size_t bytes) = 0;
   /// Takes memory of map() and extend() back, in any pieces of kSegmentBytes.
   virtual void unmap(void* memory, std::size_t bytes) noexcept = 0;

@@ -17,7 +17,8 @@ class FreeList;
 class Pool;
 struct Segment;
 
-/// Where and why memory was taken, for those who ask later; what it is, only its maker knows.
+/// Where and why memory was allocated, to be reported later. Opaque: only the layer that makes it
+/// knows its type.
 using Context = std::shared_ptr<void>;
 
 inline constexpr std::size_t kBlockBytes = 512;  ///< sizes and addresses are multiples of it
@@ -39,8 +40,8 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t granularity) {
 struct Block {
   enum class State : std::uint8_t {
     kFree,      ///< in a free list
-    kHeld,      ///< the program has it
-    kPending,   ///< the program has let go of it, but other streams use it still
+    kHeld,      ///< in use by the program
+    kPending,   ///< freed by the program, but other streams still use it
     kDetached,  ///< on its way back to the device
   };
 
@@ -54,15 +55,15 @@ struct Block {
   Block* next = nullptr;
   State state = State::kFree;
   std::uint32_t marks = 0;       ///< of other streams, not passed yet
-  std::uint64_t freed_at = 0;    ///< how many allocations the heap had made when it became free
+  std::uint64_t freed_at = 0;    ///< number of allocations the heap had made when it became free
   std::vector<Stream*> users{};  ///< other streams that use it, see Heap::record_stream()
-  Context context{};             ///< of the allocation, where history is recorded
+  Context context{};             ///< of the allocation, if history is recorded
 
   std::byte* end() const { return address + bytes; }
   bool is_part() const { return left != nullptr || right != nullptr; }
 };
 
-/// Addresses with memory behind them, without a gap, for the work of one stream.
+/// A range of addresses with memory, without gaps, for the work of one stream.
 struct Segment {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
@@ -73,7 +74,7 @@ struct Segment {
   bool is_oversize = false;  ///< one block, see Policy::max_split_bytes
   Block* first = nullptr;
   Block* last = nullptr;
-  Context context{};  ///< of the allocation that it was mapped for, where history is recorded
+  Context context{};  ///< of the allocation that it was mapped for, if history is recorded
 
   std::byte* end() const { return address + bytes; }
 };

@@ -9,9 +9,9 @@
 
 namespace openreg::memory {
 
-/// Which block begins at an address of the device's window: a table of two levels, so that a
-/// lookup is two loads, and an address that is not the device's is known as such. Entries take
-/// memory only where blocks begin.
+/// Maps addresses of the device's window to the blocks that begin there. A table of two levels: a
+/// lookup is two loads, and addresses outside the window are recognised. Entries take memory only
+/// where blocks begin.
 class BlockMap {
  public:
   BlockMap() = default;
@@ -19,18 +19,19 @@ class BlockMap {
   BlockMap(const BlockMap&) = delete;
   BlockMap& operator=(const BlockMap&) = delete;
 
-  /// Makes the map one of addresses from `begin` (a multiple of kSegmentBytes) on; once.
+  /// Sets the range of addresses, which begins at `begin`, a multiple of kSegmentBytes. Called
+  /// once.
   void cover(std::uintptr_t begin, std::size_t bytes);
   bool covers_something() const noexcept { return bytes_ != 0; }
 
-  /// The block that was set for `address`; nullptr if none was, or if it cannot be a block's.
+  /// The block that was set for `address`; nullptr if none was, or if no block can begin there.
   Block* find(const void* address) const noexcept {
     const auto offset = reinterpret_cast<std::uintptr_t>(address) - begin_;
     if (offset >= bytes_ || offset % kBlockBytes != 0) return nullptr;
     const auto* leaf = leaves_[offset / kSegmentBytes];
     return leaf == nullptr ? nullptr : leaf->blocks[offset % kSegmentBytes / kBlockBytes];
   }
-  /// `address` must be in the range. nullptr forgets it.
+  /// `address` must be in the range. nullptr removes the entry.
   void set(const void* address, Block* block) {
     const auto offset = reinterpret_cast<std::uintptr_t>(address) - begin_;
     auto*& leaf = leaves_[offset / kSegmentBytes];

@@ -16,25 +16,25 @@
 namespace openreg::memory {
 
 // Note [Debugging memory]
-// A block gets kGuardBytes more on either side. What is done to its memory are commands of its own
-// stream, so that they come in order with the program's:
+// A block gets kGuardBytes more on either side. Its memory is written and checked by commands on
+// its stream, so that they run in order with the program's:
 //
 // - *prepare*, when it is allocated: the guards get a pattern, and the block one that is NaN in all
-//   types of floating point. Who computes with memory that was never written sees NaN.
-// - *release*, when it is freed. Commands of other streams that use the block must be done by now:
-//   freed without record_stream() and without having waited for them, its memory could be given to
-//   others while they run. Then the guards must be intact. Then all of it gets another pattern, NaN
-//   too.
-// - *check*, when its memory is part of another block: the pattern of release must be intact, or
-//   somebody wrote there after the free.
+//   types of floating point. A computation with memory that was never written gives NaN.
+// - *release*, when it is freed. Commands of other streams that use the block must have completed
+//   by now: if it was freed without record_stream() and without waiting for them, its memory could
+//   be reused while they run. Then the guards must be intact. Then the whole block gets another
+//   pattern, which is also NaN.
+// - *check*, when its memory becomes part of another block: the pattern of release must be intact;
+//   otherwise there was a write after the free.
 //
 // A command that finds an error fails, as a kernel does: the stream's next synchronisation raises
-// it. Whoever synchronises looks at the guards of all blocks as well. A command that is submitted
-// with memory that has been freed is refused at the call.
+// it. A synchronisation of the device also checks the guards of all blocks. A command that is
+// submitted with freed memory is refused at the call.
 //
-// Memory that went back to the device and was mapped again is zero, which is therefore never an
-// error, in whole pieces of kSegmentBytes. A poisoned stream skips the commands above: what they
-// did not write, nobody checks.
+// Memory that was returned to the device and mapped again is zero. So whole pieces of kSegmentBytes
+// that are zero are never an error. A poisoned stream skips the commands above; what they did not
+// write is not checked.
 
 namespace {
 
@@ -43,7 +43,7 @@ constexpr int kGuardByte = 0xA5;
 constexpr int kFreshByte = 0xFF;
 constexpr std::uint16_t kFreedPattern = 0x7FFB;  // as float, double, half and bfloat16: NaN
 
-// A command never sees the process's debugger go: it is leaked.
+// Commands can rely on the process's debugger, which is never destroyed.
 template <class T>
 T* in_aperture(T* address) {
   return static_cast<T*>(AddressSpace::get().aperture(address));
@@ -189,7 +189,7 @@ void Debugger::run_check_freed(const Kernel&, std::span<const std::byte> bytes) 
   }
 }
 
-// What is wrong with a record's guards; empty if nothing is.
+// Describes what is wrong with a record's guards; empty if they are intact.
 std::string Debugger::broken_guard(const Record& record) const {
   const std::byte* const block = in_aperture(record.block);
   const std::byte* const data = block + kGuardBytes;
@@ -201,17 +201,17 @@ std::string Debugger::broken_guard(const Record& record) const {
   return "";
 }
 
-// --- What the host does ---
+// --- On the host ---
 
 DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
                                           std::string where, const Context& context) {
   const std::size_t guarded = bytes + 2 * kGuardBytes;
-  auto result = heap.allocate(std::max(bytes, guarded), stream, context);  // they may wrap around
+  auto result = heap.allocate(std::max(bytes, guarded), stream, context);  // the sum may overflow
   if (result.address == nullptr) return result;
   auto* const block = static_cast<std::byte*>(result.address);
   const auto block_bytes = static_cast<std::size_t>(result.usage.bytes);
-  // A graph's own memory serves one tensor after the other in each run: the checks, which are for
-  // one block each, cannot be nodes of the graph.
+  // In each run a graph's own memory is used by one tensor after another: the checks, each for one
+  // block, cannot be nodes of the graph.
   const bool captured = capture_of(stream) != 0;
   std::vector<Check> checks;
   std::uint64_t id = 0;
@@ -239,7 +239,8 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
   return result;
 }
 
-// Takes [begin, end) out of what is known to be freed: each piece is to be checked.
+// Removes [begin, end) from what is known to be freed, and returns the pieces, each of which is to
+// be checked.
 std::vector<Debugger::Check> Debugger::take_freed(std::byte* begin, std::byte* end) {
   std::vector<Check> checks;
   auto it = freed_.upper_bound(begin);
@@ -281,7 +282,7 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
       records_.at(id).freed_at = std::move(where);
     }
   }
-  if (id == 0) return heap.free(address, context);  // which says what is wrong
+  if (id == 0) return heap.free(address, context);  // throws if the address is wrong
   if (record.captured || capture_of(*record.stream) != 0) {
     {
       const LockGuard lock(mutex_);
@@ -289,7 +290,7 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
     }
     return heap.free(record.block, context);
   }
-  // Streams that were told may use it still: it is filled when they are done.
+  // The streams of record_stream() may still use it: it is filled when they are done.
   for (auto* user : record.recorded) {
     Event event;
     event.mark(*user);
@@ -405,7 +406,7 @@ void Debugger::check_guards(int device) {
     if (record.stream->device() != device || !record.guarded) continue;
     const std::string error = broken_guard(record);
     if (error.empty()) continue;
-    record.guarded = false;  // said once
+    record.guarded = false;  // reported once
     throw Error(error);
   }
 }

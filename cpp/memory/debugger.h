@@ -23,14 +23,14 @@ namespace openreg::memory {
 /// Note [Debugging memory] in debugger.cpp for what it finds, and how. Thread safe.
 class Debugger {
  public:
-  /// The process's debugger; nullptr unless it is asked for. The one thing that it costs where it
-  /// is not.
+  /// The process's debugger; nullptr unless it is enabled. This check is all that it costs
+  /// otherwise.
   static Debugger* get() noexcept { return instance_.load(std::memory_order_acquire); }
   /// Called before the first use of device memory.
   static void start_if_asked();
 
-  // What allocators ask of a DeviceHeap, of blocks with guards around them. `where` says in words
-  // who asks: it comes back in the errors.
+  // The functions of a DeviceHeap, for blocks with guards around them. `where` describes the
+  // caller, as text for errors.
   DeviceHeap::Allocation allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
                                   std::string where, const Context& context = {});
   DeviceHeap::Usage free(DeviceHeap& heap, void* address, std::string where,
@@ -38,28 +38,28 @@ class Debugger {
   void record_stream(DeviceHeap& heap, void* address, Stream& stream);
   std::vector<Stream*> streams_of(DeviceHeap& heap, const void* address);
 
-  /// Around the submission of a command that uses `memory`, which begins where blocks do; what is
-  /// not of this device's blocks is ignored. Throws Error, and submits nothing, if it has been
-  /// freed. `enqueue` submits the command to `stream`.
+  /// Around the submission of a command that uses `memory`, the addresses at which its tensors'
+  /// memory begins; those that are not in a block of the device are ignored. Throws Error, and
+  /// submits nothing, if one has been freed. `enqueue` submits the command to `stream`.
   void submit(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
               const std::function<void()>& enqueue);
 
-  /// Before a run of a graph: throws Error if memory that `capture` found in use, and that is not
-  /// the graph's own, has been freed since.
+  /// Called before a run of a graph: throws Error if memory that the commands of `capture` use, and
+  /// that is not the graph's own, has been freed since.
   void check_graph(CaptureId capture);
-  /// The graph is gone.
+  /// Called when the graph has been destroyed.
   void forget_graph(CaptureId capture);
 
-  /// Throws Error if something was written beyond one of the device's blocks. The device should be
-  /// idle: what runs now may go unnoticed.
+  /// Throws Error if memory next to one of the device's blocks was overwritten. The device should
+  /// be idle: writes of running commands may be missed.
   void check_guards(int device);
 
-  /// Memory that is not of this device's blocks is there now, in place of what was freed. The
-  /// device has been waited for since.
+  /// Called when freed memory has been replaced by memory that does not belong to the device's
+  /// blocks. The caller has waited for the device since it was freed.
   void forget_freed(std::byte* begin, std::byte* end);
-  /// A block that goes when nothing can be submitted any more.
+  /// For a block that is freed when nothing can be submitted any more.
   void forget(const void* address);
-  /// The blocks that have not been freed, for reading; empty if there are none.
+  /// Describes the blocks that have not been freed; empty if there are none.
   std::string describe_leaks();
 
  private:
@@ -67,7 +67,7 @@ class Debugger {
     Stream* stream;
     std::shared_ptr<Event> done;
   };
-  // A block, from its allocation until others have all of its memory.
+  // A block, from its allocation until all of its memory belongs to others.
   struct Record {
     std::byte* block = nullptr;
     std::size_t block_bytes = 0;
@@ -113,10 +113,10 @@ class Debugger {
   Mutex mutex_;  // never held while something is submitted
   std::uint64_t last_id_ OPENREG_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, Record> records_ OPENREG_GUARDED_BY(mutex_);
-  // What graphs use: of each record the kernel that does.
+  // The records that graphs use, each with a kernel that uses it.
   std::map<CaptureId, std::map<std::uint64_t, const Kernel*>> used_by_graphs_
       OPENREG_GUARDED_BY(mutex_);
-  // By the address that the program has.
+  // By the address that the program was given.
   std::map<const std::byte*, std::uint64_t> held_ OPENREG_GUARDED_BY(mutex_);
   // By address; they do not overlap.
   std::map<std::byte*, Range> freed_ OPENREG_GUARDED_BY(mutex_);

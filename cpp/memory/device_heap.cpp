@@ -71,7 +71,7 @@ DeviceHeap::Usage DeviceHeap::usage(std::int64_t bytes) {
   return {bytes, statistics.allocated_bytes.current(), statistics.reserved_bytes.current()};
 }
 
-// `take` gives the address or nullptr.
+// `take` returns the address or nullptr.
 template <class Take>
 bool DeviceHeap::attempt(Allocation& result, Take take) {
   const auto before = heap_.statistics().allocated_bytes.current();
@@ -91,9 +91,9 @@ DeviceHeap::Allocation DeviceHeap::allocate(std::size_t bytes, Stream& stream,
   return allocate_slowly(bytes, stream, context);
 }
 
-// What is tried is what CUDA's allocator tries, in its order. That one keeps its lock meanwhile;
-// here others go on, and may have taken and freed memory while this thread waited. So it is tried
-// again until there is room, or is none at one moment.
+// Tries what CUDA's allocator tries, in the same order. CUDA's keeps its lock meanwhile; here other
+// threads continue, and may have taken and freed memory while this thread waited. So this tries
+// again until there is room, or until at one moment there is none.
 DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& stream,
                                                    const Context& context) {
   Allocation result;
@@ -103,7 +103,8 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
     const LockGuard lock(mutex_);
     const auto capacity = static_cast<double>(AddressSpace::get().capacity());
     heap_.set_limit(static_cast<std::size_t>(fraction_ * capacity));
-    if (bytes > heap_.limit()) return fail(bytes, stream, context);  // whatever is given back
+    if (bytes > heap_.limit())
+      return fail(bytes, stream, context);  // whatever is returned to the device
   }
   give_back([](Heap& heap) { return heap.detach_oldest(); }, try_mapped);
   if (result.address != nullptr) return result;
@@ -124,7 +125,8 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
   return result;
 }
 
-// What is unused now, and what becomes so when streams have done their work, would be enough.
+// Whether the memory that is unused now, and that which becomes unused when streams have done their
+// work, would be enough.
 bool DeviceHeap::can_make_room(std::size_t bytes, Stream& stream) {
   // A mark on a captured stream does not pass before the capture has ended.
   const auto awaited = heap_.awaited_streams();
@@ -166,9 +168,10 @@ std::vector<Stream*> DeviceHeap::streams_of(const void* address) {
   return heap_.streams_of(address);
 }
 
-// `detach` takes memory out of the cache under the lock. Queued work may still use it: it
-// goes when the device has done all that it had. See Note [Stream order]. Then `then` is called,
-// still under the lock that was taken to release it: no other thread can have taken the room.
+// `detach` takes memory out of the cache under the lock. Queued work may still use it: it is
+// released when the device has done all work that it had. See Note [Stream order]. Then `then` is
+// called, still under the lock that was taken for the release, so no other thread can have taken
+// the room.
 template <class Detach, class Then>
 void DeviceHeap::give_back(Detach detach, Then then) {
   std::uint64_t number = 0;
@@ -199,13 +202,13 @@ void DeviceHeap::give_back(Detach detach, Then then) {
   then();
 }
 
-// After a wait for the device that began when `number` was the newest.
+// Called after a wait for the device that began when `number` was the newest.
 void DeviceHeap::release_until(std::uint64_t number) {
   for (; !leaving_.empty() && leaving_.front().number <= number; leaving_.pop_front())
     heap_.release(leaving_.front().pieces);
 }
 
-// Makes the blocks available that other streams used. Streams of other devices may be among them.
+// Makes blocks available that other streams used, which may be streams of other devices.
 void DeviceHeap::wait_for_users() {
   std::uint64_t number = 0;
   {

@@ -13,42 +13,41 @@
 namespace openreg::memory {
 
 /// One device's memory as allocators use it: a Heap under a lock, over the runtime's address space
-/// and events, and what to do when memory runs out. Thread safe. Throws the runtime's errors.
+/// and events, with a strategy for when memory runs out. Thread safe. Throws the runtime's errors.
 class DeviceHeap {
  public:
   explicit DeviceHeap(int device);
 
-  /// What profilers are told with each allocation.
+  /// Reported to profilers with each allocation.
   struct Usage {
-    std::int64_t bytes = 0;  ///< of this block; less than 0 where it is freed
+    std::int64_t bytes = 0;  ///< of this block; negative if it is freed
     std::int64_t allocated = 0;
     std::int64_t reserved = 0;
   };
   struct Allocation {
-    void* address = nullptr;  ///< nullptr: out of memory, also after the cache was given back
+    void* address = nullptr;  ///< nullptr: out of memory, even after emptying the cache
     Usage usage;
-    // Without an address, and of the same moment as `usage`:
+    // If there is no address; of the same moment as `usage`:
     std::size_t free = 0;   ///< bytes of the device that are not mapped
     std::size_t limit = 0;  ///< bytes that may be reserved
   };
 
-  /// `bytes` > 0. Out of memory, it waits for the device, gives the cache back, and tries again. It
-  /// fails only if at one moment what is free and all that could go back are not enough, whatever
-  /// other threads do meanwhile.
+  /// `bytes` > 0. If memory runs out, waits for the device, empties the cache, and tries again.
+  /// Fails only if at one moment the free memory and all that could be returned to the device are
+  /// not enough, whatever other threads do meanwhile.
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);
   std::vector<Stream*> streams_of(const void* address);
-  /// Gives unused memory back to the device: of the default pool and of pools that are given up, or
-  /// only of one such. Waits for the device; what failed on it stays for those who wait for the
-  /// results.
+  /// Returns unused memory to the device: that of the default pool and of pools that are no longer
+  /// used, or only that of one such pool. Waits for the device, but collects no failure.
   void empty_cache(PoolId pool = {});
 
   /// The part of the device's memory, from 0 to 1, that may be reserved.
   void set_fraction(double fraction);
   double fraction();
 
-  /// f(Heap&), under the lock: it takes no other one, and waits for nothing.
+  /// Calls f(Heap&) under the lock: f must take no other lock and wait for nothing.
   template <class F>
   decltype(auto) locked(F&& f) OPENREG_EXCLUDES(mutex_) {
     const LockGuard lock(mutex_);
@@ -56,8 +55,8 @@ class DeviceHeap {
   }
 
  private:
-  // Memory on its way back to the device. Whoever has waited for the device since releases it: a
-  // thread that is short of memory does not depend on the one that detached it.
+  // Memory on its way back to the device. Any thread that has waited for the device since then
+  // releases it, so a thread that is short of memory does not depend on the one that detached it.
   struct Leaving {
     std::uint64_t number;
     Heap::Pieces pieces;
@@ -82,15 +81,15 @@ class DeviceHeap {
   Heap heap_ OPENREG_GUARDED_BY(mutex_);
   // In the order of their numbers.
   std::deque<Leaving> leaving_ OPENREG_GUARDED_BY(mutex_);
-  // So far; the number of the newest.
+  // How many there have been, which is also the number of the newest.
   std::uint64_t detachments_ OPENREG_GUARDED_BY(mutex_) = 0;
   double fraction_ OPENREG_GUARDED_BY(mutex_) = 1;
 };
 
-/// Asked before a heap that has nothing that fits asks its device for memory, under no lock. True:
-/// it has freed blocks.
+/// Called without a lock when nothing in the cache of a heap fits, before the heap asks its device
+/// for memory. True: it has freed blocks.
 using FreeMemoryCallback = bool (*)(int device);
-/// Replaces the one before; nullptr: none is asked.
+/// Replaces the previous one; nullptr: none is called.
 void set_free_memory_callback(FreeMemoryCallback callback) noexcept;
 
 /// The heap of `device`, which must exist. Leaked: tensors may outlive static destruction.

@@ -11,12 +11,12 @@
 
 namespace openreg::memory {
 
-/// Free blocks by size: the best fit is found, taken and put back in a few dozen instructions.
+/// Free blocks by size: to find, take and put back the best fit takes a few dozen instructions.
 ///
 /// Blocks of up to kBinnedBytes lie in bins, one for each multiple of kBlockBytes, with a bit per
-/// bin that is not empty and a bit per word of such bits. Larger ones lie in a tree. Of blocks of
-/// one size, bins give the one that was freed last, which is the most likely to be in the
-/// processor's caches; the tree gives the lowest address.
+/// bin that is not empty and a bit per word of such bits. Larger ones lie in a tree. Among blocks
+/// of one size, bins return the one that was freed last, which is the most likely to be in the
+/// processor's caches; the tree returns the one with the lowest address.
 class FreeList {
  public:
   /// The smallest block of at least `bytes`, or nullptr. It stays in the list.
@@ -29,7 +29,7 @@ class FreeList {
   void insert(Block& block) { is_binned(block) ? insert_into_bin(block) : insert_into_tree(block); }
   void remove(Block& block) { is_binned(block) ? remove_from_bin(block) : remove_from_tree(block); }
 
-  /// Calls f(Block&) for each block; f may not change the list.
+  /// Calls f(Block&) for each block; f must not change the list.
   template <class F>
   void for_each(F f) const;
 
@@ -58,7 +58,7 @@ class FreeList {
   void remove_from_tree(Block& block);
 
   using Bins = std::array<Block*, kBins>;
-  std::unique_ptr<Bins> bins_;  // made with the first block that needs it
+  std::unique_ptr<Bins> bins_;  // made for the first block that needs it
   std::array<std::uint64_t, kWordBits> occupied_{};
   std::uint64_t occupied_words_ = 0;
   std::set<Block*, BySize> tree_;
@@ -68,7 +68,7 @@ inline Block* FreeList::best_fit_in_bins(std::size_t first) const {
   std::size_t word = first / kWordBits;
   std::uint64_t bits = occupied_[word] & (~std::uint64_t{0} << (first % kWordBits));
   if (bits == 0) {
-    // Twice, since a shift by all 64 bits is not defined.
+    // Two shifts, because a shift by all 64 bits is undefined.
     const std::uint64_t words = occupied_words_ & (~std::uint64_t{0} << word << 1);
     if (words == 0) return nullptr;
     word = static_cast<std::size_t>(std::countr_zero(words));

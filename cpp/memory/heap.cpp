@@ -12,22 +12,22 @@ namespace openreg::memory {
 
 // Note [Stream order]
 // A block belongs to the stream that it was allocated for. When the program frees it, commands that
-// use it may still be queued; nobody waits for them. The block goes at once to the free list of its
-// own stream, and only later allocations for that stream can get it: their commands come after the
-// old ones in the same queue. That is why free lists are per stream, and why a free costs no
-// synchronisation.
+// use it may still be queued, and the free does not wait for them. The block goes at once to the
+// free list of its own stream, and only later allocations for that stream can get it: their
+// commands come after the old ones in the same queue. So free lists are per stream, and a free
+// costs no synchronisation.
 //
 // A block that other streams used (record_stream) is marked on each of them when it is freed, and
-// is *pending* until all marks have passed. Marks are looked at when memory is asked for, the
-// oldest of each stream first.
+// is *pending* until all marks have passed. Marks are checked when memory is requested, the oldest
+// of each stream first.
 //
-// Memory can go back to the device only when no command uses it, in whichever stream: the owner
+// Memory can be returned to the device only when no command of any stream uses it: the owner
 // detaches what is free, waits for the device without a lock, and then releases it. Memory that is
-// freed meanwhile is not among it, so nothing is unmapped that the wait did not cover.
+// freed meanwhile is not included, so nothing is unmapped that the wait did not cover.
 
 namespace {
 
-// More cannot be rounded up to a segment, nor to a power of two.
+// More than this cannot be rounded up to a segment or to a power of two.
 constexpr std::size_t kMaxBytes = std::numeric_limits<std::size_t>::max() / 4;
 
 [[noreturn]] void throw_not_held(const void* address) {
@@ -125,9 +125,10 @@ std::size_t Heap::free(void* address, const Context& context) {
   return bytes;
 }
 
-// Frees a block that other streams use: it becomes available when they have done what they have.
+// Frees a block that other streams use: it becomes available when they have done the work that they
+// have now.
 std::size_t Heap::free_later(Block& block, const Context& context) {
-  std::vector<std::unique_ptr<Mark>> marks;  // made first: this may throw
+  std::vector<std::unique_ptr<Mark>> marks;  // first, because this may throw
   marks.reserve(block.users.size());
   for (auto* user : block.users) marks.push_back(backing_.mark(*user));
 
@@ -141,7 +142,7 @@ std::size_t Heap::free_later(Block& block, const Context& context) {
   return block.bytes;
 }
 
-// The program does not have the block any more.
+// The block no longer belongs to the program.
 inline void Heap::let_go(Block& block, const Context& context) {
   held_.set(block.address, nullptr);
   const auto size_class = block.segment->size_class;
@@ -196,7 +197,7 @@ inline void Heap::make_available(Block& block, const Context& context) {
   merge_and_insert(block);
 }
 
-// Makes a block that is in no list free, as one with its free neighbours.
+// Makes a block that is in no list free, merged with its free neighbours.
 inline void Heap::merge_and_insert(Block& freed) {
   InactiveChange change;
   Block* block = &freed;
@@ -238,7 +239,7 @@ void Heap::out_of_memory(std::size_t bytes, std::size_t free, const Stream& stre
                   route(stream).id(), context);
 }
 
-// A free without a context of its own is told with that of the allocation.
+// A free without a context is recorded with that of the allocation.
 void Heap::record(Action action, const Block& block, const Context& context) {
   history_.record(action, block.address, block.bytes, block.segment->stream,
                   block.segment->pool->id(), context ? context : block.context);

@@ -18,8 +18,8 @@
 
 namespace openreg::memory {
 
-/// One device's memory: which blocks are in use, and the cache of free ones. See Note
-/// [Stream order] in heap.cpp. Bookkeeping only: never touches the memory, never waits, never looks
+/// One device's memory: which blocks are in use, and the cache of free ones. See Note [Stream
+/// order] in heap.cpp. Bookkeeping only: it never touches the memory, never waits, and never looks
 /// into a stream. Not thread safe: the owner locks.
 class Heap {
  public:
@@ -30,64 +30,64 @@ class Heap {
 
   // --- Blocks ---
 
-  /// Memory of at least `bytes` (> 0), aligned to kBlockBytes, for work of `stream` from now on:
-  /// out of the cache; nullptr where that has none that fits.
+  /// Memory of at least `bytes` (> 0), aligned to kBlockBytes, for work that is submitted to
+  /// `stream` from now on. From the cache; nullptr if nothing in it fits.
   void* allocate_cached(std::size_t bytes, Stream& stream, const Context& context = {});
-  /// The same, where need be with new memory from the device; nullptr where that has no room.
+  /// The same, with new memory from the device if necessary; nullptr if that has no room.
   void* allocate(std::size_t bytes, Stream& stream, const Context& context = {});
-  /// The same out of pools that the program keeps for the case that nothing else is left.
+  /// The same, from pools that the program has marked for use when nothing else is left.
   void* allocate_last_resort(std::size_t bytes, Stream& stream, const Context& context = {});
-  /// The program lets go of a block. Work that is queued may still use it. Returns its size with
-  /// rounding. Throws Error if no held block begins at `address`.
+  /// Frees a block. Queued work may still use it. Returns its rounded size. Throws Error if no held
+  /// block begins at `address`.
   std::size_t free(void* address, const Context& context = {});
-  /// The block is used by `stream` too: after free() it is not reused before the work which that
-  /// has then is done. Throws as free().
+  /// Declares that `stream` uses the block too: after free() it is not reused before the work that
+  /// `stream` has by then is done. Throws as free() does.
   void record_stream(void* address, Stream& stream);
   /// The streams whose work may use the block: its own, and those of record_stream(). Throws as
-  /// free().
+  /// free() does.
   std::vector<Stream*> streams_of(const void* address) const;
-  /// Makes freed blocks available whose marks have passed. Allocating does it too.
+  /// Makes freed blocks available whose marks have passed. Allocations do so too.
   void collect();
-  /// The streams whose marks blocks wait for.
+  /// The streams on whose marks blocks wait.
   std::vector<Stream*> awaited_streams() const;
 
-  // --- Giving memory back to the device ---
+  // --- Returning memory to the device ---
 
   /// Free memory on its way back to the device, in pieces of whole kSegmentBytes. Queued work may
-  /// still use it: the owner waits for that before it releases them.
+  /// still use it: the owner waits for that work before it releases them.
   using Pieces = std::vector<Block*>;
-  /// Takes all of the default pool and of private ones that the program has given up out of the
-  /// cache; with an id, only what is of that private pool if it has been given up.
+  /// Removes from the cache all unused memory of the default pool and of the private pools that the
+  /// program no longer uses; with an id, only that of this private pool, if it is no longer used.
   Pieces detach_unused(PoolId pool = {});
-  /// Takes out as many of the largest blocks that are not split as could make room for such a one
-  /// of `bytes` (see Policy::max_split_bytes); none where that is not what is asked for.
+  /// Removes as many of the oversize blocks (see Policy::max_split_bytes) as could make room for
+  /// one of `bytes`; none if a block of `bytes` is not oversize.
   Pieces detach_oversize(std::size_t bytes, Stream& stream);
-  /// Takes out what has been unused for longest, as much as brings what is reserved below the
-  /// threshold of the policy.
+  /// Removes the memory that has been unused for longest, as much as brings reserved memory below
+  /// the policy's threshold.
   Pieces detach_oldest();
-  /// Bytes that detach_unused() would take out now; with `of_awaited`, or could when no block waits
-  /// for a mark.
+  /// Bytes that detach_unused() would remove now; with `of_awaited`, that it could remove once all
+  /// marks have passed.
   std::size_t unused_bytes(bool of_awaited = true) const;
-  /// New memory that allocate() would ask the device for, if nothing in the cache fits.
+  /// How much new memory allocate() would request from the device if nothing in the cache fits.
   std::size_t bytes_to_map(std::size_t bytes, Stream& stream);
-  /// Gives them back to the device. No work may use them any more.
+  /// Returns them to the device. No work may use them any more.
   void release(const Pieces& pieces);
   /// Puts them back into the cache.
   void restore(const Pieces& pieces);
 
   // --- Pools ---
 
-  /// The program uses a pool, which is made at its first use.
+  /// The program begins to use a pool, which is made at its first use.
   void add_use(PoolId pool);
   void remove_use(PoolId pool);
   int uses(PoolId pool) const;
   void set_use_on_oom(PoolId pool, bool value);
   void set_no_split(PoolId pool, bool value);
 
-  /// Which allocations a route is for; asked under the owner's lock, so it takes none.
+  /// Which allocations a route is for; called under the owner's lock, so it must take none.
   using Filter = std::function<bool(const Stream&)>;
-  /// From now on allocations that `filter` accepts come from `pool`; where several routes do, the
-  /// newest counts. A route is a use of its pool.
+  /// From now on allocations that `filter` accepts come from `pool`; if several routes accept one,
+  /// the newest counts. A route is a use of its pool.
   int add_route(PoolId pool, Filter filter);
   void remove_route(int route);
 
@@ -104,7 +104,7 @@ class Heap {
   History& history() noexcept { return history_; }
   /// The segments of all pools or of one, in the order of their addresses.
   std::vector<SegmentInfo> segments(const PoolId* pool = nullptr) const;
-  /// An allocation of `bytes` has failed for good, while the device had `free` bytes.
+  /// Notes that an allocation of `bytes` has finally failed, while the device had `free` bytes.
   void out_of_memory(std::size_t bytes, std::size_t free, const Stream& stream,
                      const Context& context);
   /// Context of the held block that begins at `address`, if any was recorded.
@@ -120,7 +120,7 @@ class Heap {
     Pool* pool;
     Filter filter;
   };
-  // What an operation changes of the free blocks that share a segment with others.
+  // How an operation changes the number and bytes of free blocks that share a segment with others.
   struct InactiveChange {
     std::int64_t blocks = 0;
     std::int64_t bytes = 0;
@@ -167,18 +167,19 @@ class Heap {
   Backing& backing_;
   Policy policy_;
   std::size_t limit_ = std::numeric_limits<std::size_t>::max();
-  BlockMap held_;                           // by the address that the program has
+  BlockMap held_;                           // by the address that the program was given
   std::map<std::byte*, Segment> segments_;  // by address
-  std::deque<Block> blocks_;                // all there have been
-  Block* spare_ = nullptr;                  // of them, those that stand for nothing now
+  std::deque<Block> blocks_;                // all blocks, including spare ones
+  Block* spare_ = nullptr;                  // list of the unused ones
   Pool default_pool_{PoolId{}};
   std::map<PoolId, Pool> private_pools_;
   std::vector<Route> routes_;
   int last_route_ = 0;
-  std::map<Stream*, std::deque<Pending>> pending_;  // by the stream waited for, in its order
-  std::uint64_t allocations_ = 0;                   // so far
+  std::map<Stream*, std::deque<Pending>>
+      pending_;                    // by the stream that is waited for, in its order
+  std::uint64_t allocations_ = 0;  // so far
   Statistics statistics_;
-  std::map<PoolId, ClassCounter> private_bytes_;  // also of pools that are gone
+  std::map<PoolId, ClassCounter> private_bytes_;  // including destroyed pools
   History history_;
 };
 

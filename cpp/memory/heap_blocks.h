@@ -4,8 +4,8 @@
 
 namespace openreg::memory {
 
-// Heap's steps from one block to another: each allocation and each free takes several of them, in
-// some instructions each. For the sources of Heap only.
+// Heap's basic operations on blocks: each allocation and each free takes several of them, of a few
+// instructions each. For the sources of Heap only.
 
 inline void Heap::InactiveChange::add(const Block& block, int sign) {
   if (!block.is_part()) return;
@@ -13,7 +13,7 @@ inline void Heap::InactiveChange::add(const Block& block, int sign) {
   bytes += sign * signed_bytes(block.bytes);
 }
 
-/// As one change, however many blocks were joined and split: so CUDA counts.
+/// As one change, however many blocks were joined and split: this is how CUDA counts.
 inline void Heap::apply(SizeClass size_class, InactiveChange change) {
   if (change.blocks != 0) statistics_.inactive_split.change(size_class, change.blocks);
   if (change.bytes != 0) statistics_.inactive_split_bytes.change(size_class, change.bytes);
@@ -27,7 +27,7 @@ inline void Heap::insert_free(Block& block) {
 
 inline void Heap::remove_free(Block& block) { block.segment->free_blocks->remove(block); }
 
-/// Blocks come and go with each allocation: they are kept and used again.
+/// Each allocation makes and deletes blocks, so they are kept and reused.
 inline Block& Heap::new_block() {
   if (spare_ == nullptr) return blocks_.emplace_back();
   Block& block = *spare_;
@@ -42,7 +42,7 @@ inline void Heap::delete_block(Block& block) {
   spare_ = &block;
 }
 
-/// Shortens `block`, which is in no list, to `bytes`. Returns the rest, in no list either.
+/// Shortens `block`, which is in no list, to `bytes`. Returns the rest, also in no list.
 inline Block& Heap::split(Block& block, std::size_t bytes) {
   auto& rest = new_block();
   rest.address = block.address + bytes;
@@ -56,7 +56,7 @@ inline Block& Heap::split(Block& block, std::size_t bytes) {
   return rest;
 }
 
-/// `block` and its right neighbour, neither in a list, become one.
+/// Merges `block` and its right neighbour, neither of which is in a list.
 inline void Heap::absorb_right(Block& block) {
   auto& right = *block.right;
   block.bytes += right.bytes;

@@ -37,7 +37,7 @@ void Heap::add_use(PoolId id) {
 
 void Heap::remove_use(PoolId id) {
   auto& pool = existing(id);
-  // The uses of routes end with those: a route must not lead to a pool that is gone.
+  // The uses of routes end with the routes: a route must not lead to a pool that is gone.
   if (pool.uses <= std::ranges::count(routes_, &pool, &Route::pool))
     throw Error("openreg: a memory pool was released more often than it was used");
   --pool.uses;

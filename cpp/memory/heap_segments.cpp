@@ -1,4 +1,4 @@
-// Heap: memory from the device, and back to it.
+// Heap: memory from the device and back to the device.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -9,13 +9,13 @@
 namespace openreg::memory {
 
 // Note [Segments grow]
-// A stream's blocks of one size class lie in one segment as far as possible. Where nothing in it
-// fits, it is extended by what is missing behind its last block. So all free memory in it can
-// merge, whatever the sizes that were asked for; with a segment for each large block, what a
-// training loop has cached for smaller batches is of no use to a larger one (peak reserved memory
-// of recorded loops is 1.3 to 1.7 times the peak in use that way, and 1.03 to 1.2 times this way).
-// For the same reason memory goes back in pieces: all whole multiples of kSegmentBytes that are
-// free, not only segments that are free as a whole.
+// A stream's blocks of one size class lie in one segment as far as possible. If nothing in it fits,
+// the segment is extended after its last block by what is missing. So all free memory in it can
+// merge, whatever sizes were requested; with a segment for each large block, what a training loop
+// has cached for smaller batches is useless for a larger one (peak reserved memory of recorded
+// loops is 1.3 to 1.7 times the peak in use that way, and 1.03 to 1.2 times this way). For the same
+// reason memory is returned in pieces: all whole multiples of kSegmentBytes that are free, not only
+// segments that are free as a whole.
 
 namespace {
 
@@ -27,14 +27,14 @@ std::size_t rounding_up(const std::byte* address) {
   return (kSegmentBytes - rounding_down(address)) % kSegmentBytes;
 }
 
-// Bytes of the whole multiples of kSegmentBytes in a block: what can go back to the device.
+// Bytes of the whole multiples of kSegmentBytes in a block: what can be returned to the device.
 std::size_t inner_bytes(const Block& block) {
   const std::size_t edges = rounding_up(block.address) + rounding_down(block.end());
   return block.bytes < edges ? 0 : block.bytes - edges;
 }
 
-// By how much a segment has to grow so that its last block can be one of `rounded` bytes, which
-// nothing in it is yet.
+// By how much a segment must grow so that its last block can have `rounded` bytes, if no block in
+// it has them yet.
 std::size_t bytes_missing(const Segment& segment, std::size_t rounded) {
   const Block& last = *segment.last;
   return round_up(rounded - (last.state == Block::State::kFree ? last.bytes : 0), kSegmentBytes);
@@ -47,7 +47,7 @@ bool Heap::within_limit(std::size_t bytes) const {
   return reserved <= limit_ && bytes <= limit_ - reserved;
 }
 
-// The stream's newest segment, if such a block may lie in one that grows.
+// The stream's newest segment, if a block of this size may lie in a segment that grows.
 Segment* Heap::extensible_segment(Pool& pool, std::size_t rounded, Stream& stream) {
   if (pool.no_split || policy_.is_oversize(round_up(rounded, kSegmentBytes))) return nullptr;
   return pool.share(stream, class_of(rounded)).growing;
@@ -61,7 +61,7 @@ std::size_t Heap::bytes_to_map(std::size_t bytes, Stream& stream) {
 }
 
 // A free block of at least `rounded` bytes at the end of the stream's newest segment, in no list;
-// nullptr where it cannot be extended.
+// nullptr if it cannot be extended.
 Block* Heap::extend_segment(Pool& pool, std::size_t rounded, Stream& stream, InactiveChange& change,
                             const Context& context) {
   auto* segment = extensible_segment(pool, rounded, stream);
@@ -90,7 +90,7 @@ Block* Heap::extend_segment(Pool& pool, std::size_t rounded, Stream& stream, Ina
   return &added;
 }
 
-// The one block, in no list, of a new segment; nullptr where the device has no room.
+// The only block, in no list, of a new segment; nullptr if the device has no room.
 Block* Heap::map_segment(Pool& pool, std::size_t rounded, Stream& stream, const Context& context) {
   const std::size_t bytes = round_up(rounded, kSegmentBytes);
   if (!within_limit(bytes)) return nullptr;
@@ -140,9 +140,9 @@ void Heap::count_unmapped(const Segment& segment, std::size_t bytes) {
     private_bytes_[segment.pool->id()].remove(segment.size_class, signed_bytes(bytes));
 }
 
-// --- Giving memory back ---
+// --- Returning memory ---
 
-// What `choose` puts into the vector it is given, which are free blocks.
+// Detaches the free blocks that `choose` adds to the vector it is passed.
 template <class Choose>
 Heap::Pieces Heap::detach(Choose choose) {
   std::vector<Block*> blocks;
@@ -154,8 +154,8 @@ Heap::Pieces Heap::detach(Choose choose) {
   return pieces;
 }
 
-// The whole multiples of kSegmentBytes in a free block, as a block of their own; nullptr where
-// there are none.
+// The whole multiples of kSegmentBytes in a free block, as a separate block; nullptr if there are
+// none.
 Block* Heap::detach_inner_part(Block& block) {
   if (inner_bytes(block) == 0) return nullptr;
   const std::size_t before = rounding_up(block.address);
@@ -179,8 +179,8 @@ Block* Heap::detach_inner_part(Block& block) {
   return piece;
 }
 
-// Free blocks of the default pool and of those that the program has given up; with an id, of that
-// one if it has been given up.
+// The free blocks of the default pool and of pools that the program no longer uses; with an id,
+// only of that pool, if it is no longer used.
 template <class F>
 void Heap::for_each_unused(PoolId id, F f) const {
   if (id == PoolId{}) default_pool_.for_each_free(f);
@@ -215,7 +215,7 @@ Heap::Pieces Heap::detach_oversize(std::size_t bytes, Stream& stream) {
     std::size_t room = 0;
     for (Block* block : largest_first) {
       if (room >= rounded && block->bytes < rounded) break;
-      if (block->bytes >= rounded) {  // one is enough, and the smallest such
+      if (block->bytes >= rounded) {  // one is enough: the smallest that is large enough
         chosen.clear();
         room = 0;
       }
@@ -228,7 +228,7 @@ Heap::Pieces Heap::detach_oversize(std::size_t bytes, Stream& stream) {
 
 Heap::Pieces Heap::detach_oldest() {
   if (policy_.garbage_collection_threshold <= 0) return {};
-  // As floating-point numbers: without a limit the threshold is more than an integer can be.
+  // In floating point: without a limit the threshold exceeds the range of integers.
   const double threshold = policy_.garbage_collection_threshold * static_cast<double>(limit_);
   double excess = static_cast<double>(statistics_.reserved_bytes.current()) - threshold;
   if (excess <= 0) return {};
@@ -260,13 +260,14 @@ void Heap::release(const Pieces& pieces) {
   }
 }
 
-// Takes a detached piece out of its segment, which ends there, and begins again behind it.
+// Cuts a detached piece out of its segment: the segment ends there, and another one begins after
+// it.
 void Heap::cut_out(Block& piece) {
   auto& segment = *piece.segment;
   auto& growing = segment.pool->share(*segment.stream, segment.size_class).growing;
   Block* const left = piece.left;
   Block* const right = piece.right;
-  // Blocks that are alone in their segment now do not count as parts of one any more.
+  // A block that is now alone in its segment no longer counts as a part of one.
   InactiveChange change;
   for (Block* neighbour : {left, right}) {
     if (neighbour != nullptr && neighbour->state == Block::State::kFree) change.add(*neighbour, -1);

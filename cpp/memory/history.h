@@ -20,13 +20,13 @@ enum class Action : std::uint8_t {
   kSegmentAlloc,
   kSegmentFree,
   kSegmentMap,    ///< a segment was extended
-  kSegmentUnmap,  ///< a part of a segment went back
+  kSegmentUnmap,  ///< a part of a segment was returned
   kSnapshot,
   kOutOfMemory,
 };
 inline constexpr std::size_t kActions = 9;
 
-/// Something that happened to a device's memory.
+/// An event in the history of a device's memory.
 struct TraceEntry {
   Action action;
   std::uintptr_t address;  ///< for kOutOfMemory: bytes that the device had free
@@ -48,26 +48,26 @@ struct HistoryOptions {
   std::uint32_t skipped = 0;  ///< a bit for each Action that is not recorded
 };
 
-/// The last things that happened to a device's memory, oldest first. Not thread safe.
+/// The latest events of a device's memory, oldest first. Not thread safe.
 class History {
  public:
   const HistoryOptions& options() const noexcept { return options_; }
   bool enabled() const noexcept { return options_.enabled; }
   void configure(const HistoryOptions& options);
   void clear();
-  /// Does nothing where history is not enabled.
+  /// Does nothing if history is not enabled.
   void record(Action action, const void* address, std::size_t bytes, const Stream* stream,
               PoolId pool, Context context);
   std::vector<TraceEntry> entries() const;
 
-  /// Words of the program's own that go into each entry from now on.
+  /// Text of the program that is added to each entry from now on.
   void set_metadata(std::string metadata) { metadata_ = std::move(metadata); }
   const std::string& metadata() const noexcept { return metadata_; }
 
  private:
   HistoryOptions options_;
   std::vector<TraceEntry> ring_;
-  std::size_t oldest_ = 0;  // where the next entry goes once the ring is full; 0 before
+  std::size_t oldest_ = 0;  // where the next entry goes once the ring is full; 0 until then
   std::string metadata_;
 };
 

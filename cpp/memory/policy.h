@@ -10,22 +10,24 @@
 
 namespace openreg::memory {
 
-/// How a heap rounds, splits and keeps memory: PyTorch's PYTORCH_ALLOC_CONF, which documents each.
+/// How a heap rounds, splits and keeps memory. PyTorch documents each setting at
+/// PYTORCH_ALLOC_CONF.
 struct Policy {
   /// Blocks of this size and more are not split, and not used for smaller requests.
   std::size_t max_split_bytes = std::numeric_limits<std::size_t>::max();
-  /// By how much such a block may be larger than what it is used for.
+  /// By how much such a block may exceed the request that it is used for.
   std::size_t max_non_split_rounding = std::size_t{20} << 20;
-  /// The part of the limit above which unused segments are given back, the oldest first; 0: never.
+  /// The part of the limit above which unused segments are returned to the device, the oldest
+  /// first; 0: never.
   double garbage_collection_threshold = 0;
-  /// Into how many steps the way to the next power of two is divided, to round sizes up to; 0 and
-  /// 1: sizes are rounded to kBlockBytes only. The first is for sizes below 2 MiB, each next one
-  /// for twice that, the last for all larger ones.
+  /// The number of steps between powers of two to which sizes are rounded up; 0 and 1: sizes are
+  /// rounded to kBlockBytes only. The first entry is for sizes below 2 MiB, each following one for
+  /// sizes up to twice the previous bound, the last for all larger sizes.
   std::array<std::size_t, 16> power2_divisions{};
 
   bool is_oversize(std::size_t bytes) const { return bytes >= max_split_bytes; }
 
-  /// What a block for `bytes` (> 0, and not near the largest number) has.
+  /// The size of a block for `bytes` (> 0, and not so large that rounding overflows).
   std::size_t round(std::size_t bytes) const {
     const std::size_t divisions = power2_divisions[interval(bytes)];
     if (divisions > 1 && bytes > kBlockBytes * divisions) {

@@ -10,12 +10,12 @@
 
 namespace openreg::memory {
 
-/// The id of a pool that no other has: {n, 0} for one that a graph makes of its own, {0, n} for one
-/// that the program makes, as CUDA's.
+/// A new, unique id of a pool: {n, 0} if a graph makes it, {0, n} if the program makes it, as with
+/// CUDA.
 PoolId new_pool_id(bool of_graph) noexcept;
 
 /// Memory that is cached together: the default pool, or one that the program made (a MemPool, a
-/// captured graph's). A pool's segments serve no other pool until they have gone back to the
+/// captured graph's). A pool's segments serve no other pool until they have been returned to the
 /// device.
 class Pool {
  public:
@@ -26,17 +26,17 @@ class Pool {
   PoolId id() const noexcept { return id_; }
   bool is_default() const noexcept { return id_ == PoolId{}; }
 
-  int uses = 0;              ///< by the program; at 0 its segments go back with the default pool's
+  int uses = 0;  ///< by the program; at 0 its segments are returned with the default pool's
   std::size_t segments = 0;  ///< mapped for it
-  bool use_on_oom = false;   ///< serves others where all else has failed
+  bool use_on_oom = false;   ///< serves others if all else has failed
   bool no_split = false;     ///< a block takes a whole segment
 
-  /// What a stream has of one size class.
+  /// The memory of a stream for one size class.
   struct Share {
     FreeList free;      ///< blocks that its work may use
-    FreeList oversize;  ///< the same that are used as a whole only, see Policy::max_split_bytes
+    FreeList oversize;  ///< the same, but used only as a whole, see Policy::max_split_bytes
     Segment* growing =
-        nullptr;  ///< the newest segment: it is extended while there is room behind it
+        nullptr;  ///< the newest segment: it is extended while there is room after it
   };
   Share& share(Stream& stream, SizeClass size_class) {
     if (&stream != last_stream_) {
@@ -61,7 +61,7 @@ class Pool {
 
   PoolId id_;
   std::unordered_map<Stream*, Shares> shares_;
-  Stream* last_stream_ = nullptr;  // most calls are of the same stream as the one before
+  Stream* last_stream_ = nullptr;  // most calls are for the same stream as the previous call
   Shares* last_shares_ = nullptr;
 };
 

@@ -8,8 +8,8 @@
 
 namespace openreg::memory {
 
-/// A number that moves, its highest value, and what was added and removed, each since its last
-/// reset. What PyTorch calls a Stat.
+/// A changing number, its highest value, and what was added and removed, each since its last reset.
+/// PyTorch calls this a Stat.
 struct Counter {
   std::int64_t current = 0;
   std::int64_t peak = 0;
@@ -22,10 +22,10 @@ struct Counter {
 enum class SizeClass : std::uint8_t { kSmall, kLarge };
 inline constexpr std::size_t kSizeClasses = 2;
 
-/// A counter over all blocks, and over the small and the large ones. Each allocation moves several
-/// of them, so only what cannot be worked out later is kept: the sum over both classes has a peak
-/// of its own, but no other number; what was added follows from the rest; and a number is as high
-/// as it gets when it begins to fall, or is asked for, so peaks are noted then.
+/// A counter over all blocks, and over the small and the large ones. Each allocation changes
+/// several of them, so only what cannot be computed later is kept: of the sum over both classes
+/// only the peak; what was added follows from the rest; and as a number is at its highest when it
+/// begins to fall or is read, peaks are noted only then.
 class ClassCounter {
  public:
   void add(SizeClass size_class, std::int64_t amount) {
@@ -33,13 +33,13 @@ class ClassCounter {
   }
   void remove(SizeClass size_class, std::int64_t amount) {
     auto& part = parts_[index(size_class)];
-    // Without a store where there is no new peak, which is nearly always.
+    // Stores only if there is a new peak, which is rare.
     if (part.current > part.peak) part.peak = part.current;
     if (current() > peak_) peak_ = current();
     part.current -= amount;
     part.freed += amount;
   }
-  /// One change of either sign, as CUDA counts a block that several operations made.
+  /// One change of either sign, as CUDA counts a block that results from several operations.
   void change(SizeClass size_class, std::int64_t amount) {
     amount >= 0 ? add(size_class, amount) : remove(size_class, -amount);
   }
@@ -87,10 +87,10 @@ class ClassCounter {
 
   std::array<Part, kSizeClasses> parts_;
   std::int64_t peak_ = 0;          // since the last take_peak()
-  std::int64_t earlier_peak_ = 0;  // before
+  std::int64_t earlier_peak_ = 0;  // before that
 };
 
-/// The highest numbers of a part of the program, in bytes.
+/// The highest values in a part of the program, in bytes.
 struct Peak {
   std::int64_t allocated = 0;
   std::int64_t reserved = 0;
@@ -105,26 +105,25 @@ struct Statistics {
   ClassCounter requested_bytes;       ///< bytes in `allocation`, as asked for
   ClassCounter active;                ///< blocks that the program holds or that streams still use
   ClassCounter active_bytes;          ///< bytes in `active`
-  ClassCounter inactive_split;        ///< free blocks whose segment has others that are not
+  ClassCounter inactive_split;        ///< free blocks whose segment also has other blocks
   ClassCounter inactive_split_bytes;  ///< bytes in `inactive_split`
   ClassCounter segment;               ///< segments mapped from the device
   ClassCounter reserved_bytes;        ///< bytes in `segment`
   ClassCounter oversize_allocations;  ///< held blocks that max_split_size keeps whole
   ClassCounter oversize_segments;     ///< segments of such blocks
   std::int64_t device_maps = 0;       ///< segments mapped so far
-  std::int64_t device_unmaps = 0;     ///< segments given back so far
-  std::int64_t retries = 0;           ///< allocations that had to give the cache back
-  std::int64_t out_of_memory = 0;     ///< allocations that failed after that, too
-  std::int64_t synchronizations = 0;  ///< waits for all streams, to give memory back
+  std::int64_t device_unmaps = 0;     ///< segments returned so far
+  std::int64_t retries = 0;           ///< allocations that had to empty the cache
+  std::int64_t out_of_memory = 0;     ///< allocations that failed even after that
+  std::int64_t synchronizations = 0;  ///< waits for all streams, to return memory
 
-  /// Scopes have peaks of their own, whatever other scopes and resets there are. Returns the new
-  /// one's number.
+  /// Begins a scope, whose peak is independent of other scopes and of resets. Returns its number.
   int begin_scope() {
     note_peaks();
     scopes_[++last_scope_] = {allocated_bytes.current(), reserved_bytes.current()};
     return last_scope_;
   }
-  /// So far. Throws std::out_of_range if it has ended.
+  /// The peak so far. Throws std::out_of_range if the scope has ended.
   Peak peak_of_scope(int scope) {
     note_peaks();
     return scopes_.at(scope);
