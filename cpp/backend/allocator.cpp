@@ -52,7 +52,7 @@ StatArray to_torch(const memory::ClassCounter& counter) {
   return array;
 }
 
-// Under the heap's lock.
+// Called under the heap's lock.
 c10::CachingDeviceAllocator::DeviceStats to_torch(memory::Heap& heap) {
   const auto& from = heap.statistics();
   const auto max_split = heap.policy().max_split_bytes;
@@ -113,14 +113,14 @@ bool hook_made_room(int device, std::size_t bytes) {
   return hook(device, bytes);
 }
 
-// A tensor may go in a forked child, or after shutdown: its memory is the parent's, or the
-// system's, to take back. Asked before any lock, which another thread may have held when the
-// process forked.
+// A tensor may be destroyed in a forked child, or after shutdown: its memory is then left to the
+// parent or the system. Checked before any lock is taken, as another thread may have held it when
+// the process forked.
 bool may_free() noexcept { return !in_bad_fork() && !is_shut_down(); }
 
 void give_back(void* address) {
   if (is_kept_for_others(address)) return;
-  // What is no device's memory is not held by the first one either, which says so.
+  // For an address that is not device memory, the first device's heap reports the error.
   const auto* space = AddressSpace::get_if_reserved();
   const int device = space == nullptr ? 0 : std::max(space->device_of(address), 0);
   auto& heap = memory::device_heap(device);
@@ -132,7 +132,7 @@ void give_back(void* address) {
                                    torch_device(device));
 }
 
-/// It goes when it can no longer be given back, which is no leak.
+/// Memory that can no longer be returned when its tensor is destroyed is not a leak.
 void forget(void* address) {
   if (auto* debugger = memory::Debugger::get(); debugger != nullptr && !in_bad_fork())
     debugger->forget(address);
@@ -148,7 +148,7 @@ void delete_block(void* address) {
   }
 }
 
-// The first use of device memory. An empty tensor is one, too.
+// The first use of device memory, which may be an empty tensor.
 void prepare() {
   static const bool prepared = [] {
     AddressSpace::get();
@@ -161,16 +161,16 @@ void prepare() {
 
 class Allocator final : public c10::DeviceAllocator {
  public:
-  // PyTorch gives no device: whoever calls has set the current one.
+  // PyTorch passes no device: the caller has set the current one.
   c10::DataPtr allocate(std::size_t bytes) override {
     return allocate_for(current_stream(), bytes);
   }
 
-  // One function for all pointers, and the context is the address: raw_allocate() and
+  // One function for all pointers, with the address as context, so that raw_allocate() and
   // raw_deallocate() work.
   c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
 
-  // Copy-on-write storages that are written to. In order on the current stream.
+  // For copy-on-write storages that are written to. Runs in order on the current stream.
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     copy_bytes(to, from, bytes);
   }
@@ -187,7 +187,8 @@ class Allocator final : public c10::DeviceAllocator {
 
   // The one function behind torch.Tensor.record_stream and the guard's recordDataPtrOnStream.
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    // Memory that storages share until they write has another context: the owners' common one.
+    // Memory that storages share until they write has another context, which the owners have in
+    // common.
     const bool ours = data.get_deleter() == &delete_block || c10::impl::cow::is_cow_data_ptr(data);
     void* const address = data.get();
     if (address == nullptr || !ours) return;  // empty, or not ours to reuse

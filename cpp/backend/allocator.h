@@ -16,25 +16,25 @@ namespace openreg::backend {
 /// outlive static destruction.
 c10::DeviceAllocator& device_allocator();
 
-/// The same for the work of `stream`, whatever is current. Throws c10::OutOfMemoryError.
+/// The same for the work of `stream`, whichever stream is current. Throws c10::OutOfMemoryError.
 c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes);
 
 /// The streams whose work may use the memory that begins at `address`: the one that it was
-/// allocated for, and those that were recorded. Throws openreg::Error if it is not in use.
+/// allocated for, and those that were recorded. Throws openreg::Error if the memory is not in use.
 std::vector<openreg::Stream*> streams_of(const void* address);
 
-/// Device memory without a tensor: `bytes` on the device of `stream` for its work; nullptr for no
-/// bytes. Throws c10::OutOfMemoryError.
+/// Device memory without a tensor: `bytes` on the device of `stream`, for work on that stream;
+/// nullptr for 0 bytes. Throws c10::OutOfMemoryError.
 void* allocate_raw(std::size_t bytes, openreg::Stream& stream);
-/// Takes what allocate_raw() gave; nullptr is ignored. Throws c10::Error, and changes nothing,
-/// where no block that is in use begins at `address`.
+/// Frees memory of allocate_raw(); nullptr is ignored. Throws c10::Error, and changes nothing, if
+/// no block that is in use begins at `address`.
 void deallocate_raw(void* address);
 
-/// Asked when a device's memory has run out, on the thread that wants `bytes`, under no lock. True:
-/// it has freed some, and the allocation is tried again. It is not asked within itself. What it
-/// throws, the allocation throws.
+/// Called when a device's memory has run out, on the thread that requests `bytes`, without a lock.
+/// True: it has freed memory, and the allocation is tried again. It is not called recursively. The
+/// allocation throws what it throws.
 using OutOfMemoryHook = bool (*)(int device, std::size_t bytes);
-/// Replaces the one before; nullptr: none is asked.
+/// Replaces the previous hook; nullptr: none is called.
 void set_out_of_memory_hook(OutOfMemoryHook hook) noexcept;
 
 }  // namespace openreg::backend

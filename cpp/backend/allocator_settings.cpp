@@ -18,7 +18,7 @@ namespace {
 
 using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
-// What the heaps do, and what PyTorch's host allocator does for us.
+// Settings of the heaps, and of PyTorch's host allocator.
 const std::set<std::string>& served_keys() {
   static const std::set<std::string> keys{
       "max_split_size_mb",        "max_non_split_rounding_mb",     "garbage_collection_threshold",
@@ -27,7 +27,7 @@ const std::set<std::string>& served_keys() {
   return keys;
 }
 
-// PyTorch's parser takes any key, since others may be some device's.
+// PyTorch's parser accepts any key, because it may belong to another device.
 void warn_of_unserved_keys(const std::string& settings) {
   const c10::CachingAllocator::ConfigTokenizer tokens(settings);
   std::string unserved;
@@ -52,7 +52,7 @@ memory::Policy policy() {
   return result;
 }
 
-// PyTorch's parser names neither the variable nor, mostly, what is wrong with it.
+// PyTorch's parser does not name the variable, and rarely what is wrong with it.
 void read_environment() {
   std::string reason;
   try {
@@ -83,8 +83,8 @@ void apply() {
 void follow_allocator_settings() {
   static const bool followed = [] {
     read_environment();
-    // There is one hook in a process. Where another device has it, settings made at run time are
-    // not seen here.
+    // There is one hook in a process. If another device has it, settings made at run time have no
+    // effect here.
     if (!Config::getConfigParserHook()) {
       Config::registerDeviceConfigParserHook([](const std::string&) { apply(); }, {});
     }

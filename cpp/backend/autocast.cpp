@@ -1,6 +1,6 @@
-// Mixed precision: which operators torch.autocast("openreg") runs in the low dtype, which in
-// float32. The lists and the casting are PyTorch's, the same as for CUDA; a backend says that it
-// wants them.
+// Mixed precision: which operators torch.autocast("openreg") runs in the low dtype and which in
+// float32. The lists and the casting are PyTorch's, the same as for CUDA; a backend only registers
+// them.
 #include <ATen/autocast_mode.h>
 
 #include "backend/library.h"

@@ -24,21 +24,21 @@
 namespace openreg::backend {
 
 // Note [Clean state]
-// A waiting host runs commands on the user's own thread, in the middle of whatever the user has
-// entered there: autocast, a FakeTensorMode, vmap, the profiler. A command has been through all of
-// that when it was launched. It must now compute what an engine would compute, so the host's
-// thread-local state is put aside for the time of its turn.
+// A waiting host runs commands on the user's own thread, under whatever the user has entered there:
+// autocast, a FakeTensorMode, vmap, the profiler. A command has passed through all of that when it
+// was launched. It must now compute what an engine would compute, so the host's thread-local state
+// is set aside during its turn.
 //
 // at::ThreadLocalState does the same for tasks that inherit a state. It copies everything, on entry
-// and on exit. This one is entered each time a waiting host takes a stream over, so it looks first,
-// moves where it can, and leaves alone what only counts together with a dispatch key that is
-// excluded here: autocast's dtypes and cache, saved-tensor hooks, functionalization's and the
-// tracer's settings.
+// and on exit. This one is entered each time a waiting host takes a stream over, so it checks
+// first, moves what it can, and leaves what only takes effect with a dispatch key that is excluded
+// here: autocast's dtypes and cache, saved-tensor hooks, functionalization's and the tracer's
+// settings.
 
 namespace {
 
-// Below autograd and autocast, and without anything that modes have included: as an engine thread
-// starts, and CPU kernels called from operators run.
+// Below autograd and autocast, and without the keys that modes have included: the state in which an
+// engine thread starts, and in which operators call CPU kernels.
 const c10::impl::LocalDispatchKeySet& clean_keys() {
   static const auto keys = [] {
     c10::impl::PODLocalDispatchKeySet pod{};
@@ -50,8 +50,8 @@ const c10::impl::LocalDispatchKeySet& clean_keys() {
   return keys;
 }
 
-// Bits of AutogradState. The whole cannot be copied: it may hold a Python object, whose count needs
-// the GIL.
+// Bits of AutogradState. It cannot be copied as a whole: it may hold a Python object, whose
+// reference count needs the GIL.
 struct AutogradBits {
   bool grad_mode;
   bool forward_grad_mode;
@@ -97,7 +97,7 @@ struct CleanState::Saved {
       record_function = true;
       at::enableRecordFunction(false);
     }
-    // Last, here and below: the functions above include and exclude keys.
+    // Last, here and below, because the functions above include and exclude keys.
     c10::impl::_force_tls_local_dispatch_key_set(clean_keys());
   }
 
@@ -126,7 +126,7 @@ struct CleanState::Saved {
   c10::impl::PyInterpreter* python_dispatcher;
   std::shared_ptr<c10::ThreadLocalDebugInfo> debug_info;
   c10::DeviceIndex device;
-  bool flushes_denormals;  // each command sets its launcher's
+  bool flushes_denormals;  // each command sets that of its launcher
   std::optional<ThreadCurrent> streams;
   std::optional<c10::impl::TorchDispatchModeTLS> dispatch_modes;
   std::optional<at::impl::PythonTorchFunctionTLS> function_modes;
@@ -163,8 +163,8 @@ void install_clean_state() {
   callbacks.leave_commands = [](void* turn) noexcept { delete static_cast<TurnState*>(turn); };
   callbacks.begin_work = &begin_work;
   callbacks.end_work = &end_work;
-  // A team of autograd's thread would stay beside that of the program's thread, and each region of
-  // either would have to wake it.
+  // A team of autograd's thread would exist beside that of the program's thread, and each region of
+  // either would have to wake its own.
   callbacks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };
   callbacks.describe = &sentence_of;
   install_callbacks(callbacks);

@@ -4,11 +4,11 @@
 
 namespace openreg::backend {
 
-/// The thread state that every command runs under, whoever runs it: no Python dispatch or
+/// The thread state that every command runs under, on whichever thread: no Python dispatch or
 /// torch-function modes, no functorch levels, no autograd and ADInplaceOrView keys, no autocast, no
-/// inference mode surprises, no RecordFunction callbacks of the host; the thread's device and
-/// stream are restored after. Engines also compute with one OpenMP and one MKL thread. The runtime
-/// makes one for each turn, once install_clean_state() was called.
+/// inference mode, no RecordFunction callbacks of the host. The thread's device and stream are
+/// restored afterwards. Engines also compute with one OpenMP and one MKL thread. After
+/// install_clean_state() the runtime makes one for each turn.
 class CleanState {
  public:
   CleanState();
@@ -21,7 +21,7 @@ class CleanState {
   std::unique_ptr<Saved> saved_;
 };
 
-/// Gives the runtime its hooks for commands. Called once when the library is loaded.
+/// Installs the runtime's callbacks for commands. Called once, when the library is loaded.
 void install_clean_state();
 
 }  // namespace openreg::backend

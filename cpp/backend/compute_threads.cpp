@@ -13,39 +13,39 @@ namespace openreg::backend {
 
 // Note [Teams of engines]
 //
-// An engine computes with one thread: beside a busy host that is what there is, and short commands
-// are over before a team has started. Nobody can help a kernel that runs, though. So for a command
-// whose work outweighs a team's start many times (Work::kLong) the engine takes a team of the cores
-// that no other long command has, and never more than the program computes with itself. It leaves
-// one to the host, unless the command outlasts what a host launches meanwhile: a product of 1.2 ms
-// took 4 ms on two cores, because the host launched on one of them, and the thread on the other
-// waited for its companion; one of 90 ms took 170 ms with one thread. The team ends with the
-// command: libgomp counts the threads of all teams, and if they are more than the cores it
-// lets none of them spin between parallel regions, which costs the host's small operators a wake
-// for each.
+// An engine computes with one thread: beside a busy host no more cores are free, and short commands
+// end before a team has started. But no other thread can help a running kernel. So for a command
+// that takes many times as long as starting a team (Work::kLong) the engine takes a team of the
+// cores that no other long command has, but never more than the program itself computes with. It
+// leaves one core to the host, unless the command outlasts what a host launches meanwhile: a
+// product of 1.2 ms took 4 ms on two cores, because the host launched on one of them, and the
+// thread on the other waited for its companion; one of 90 ms took 170 ms with one thread. The team
+// ends with the command: libgomp counts the threads of all teams, and if there are more of them
+// than cores, none of them spins between parallel regions, so each of the host's small operators
+// has to wake its threads.
 //
 // A host that waits runs commands with as many threads as the program computes with, or with one.
-// So the number depends on what runs a command, and on what else is running; and a sum that threads
-// share comes out differently in its last bits. If results have to be the same in every run
-// (Work::reproducible), only the expected work decides: one thread, or the program's number.
+// So the number of threads depends on which thread runs a command and on what else is running, and
+// a sum that several threads share differs in its last bits. If results must be the same in every
+// run (Work::reproducible), only the expected work decides: one thread, or the program's number.
 
 // Note [Teams of hosts]
 //
 // After a parallel region the threads of a team spin for some milliseconds, in case another one
-// follows. A host that has waited goes on launching meanwhile, and an engine computes: with the
-// team's threads these are more than the cores, and each gets less. So a host takes its team if
-// that gains more in this wait than spinning threads are likely to cost until the next one, which
-// is expected to come as soon as this one came. On many cores the loss is small: one thread too
-// many among all of them.
+// follows. A host that has waited then continues launching, and an engine computes: with the team's
+// threads there are more of them than cores, and each gets less time. So a host takes its team if
+// that gains more in this wait than spinning threads are likely to cost until the next wait, which
+// is expected after as long a time as this one. On many cores the loss is small: there is one
+// thread too many among all of them.
 //
-// What one thread would take for the rest is measured rather than estimated: an engine did its
-// share of the work while the host was away. (A team could be ended after a wait, as an engine's is
-// after a command; but to make it anew takes a tenth of a millisecond.)
+// The time of one thread for the rest is measured, not estimated: from what an engine did while the
+// host was away. (A team could be ended after a wait, as an engine's is after a command; but making
+// a new one takes a tenth of a millisecond.)
 
 namespace {
 
-// In what libtorch_cpu has loaded: linking an OpenMP runtime could bring a second one into the
-// process.
+// Looks the function up among the libraries that libtorch_cpu has loaded: linking an OpenMP runtime
+// could bring a second one into the process.
 template <class F>
 F* find_in_torch(const char* name) {
   void* library = ::dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -58,12 +58,13 @@ namespace {
 
 constexpr int kGlobal = 0;  // MKL: as many as the process computes with
 
-/// Of the calling thread only.
+/// For the calling thread only.
 void set_threads(int threads, int threads_of_mkl) {
   static const auto set_openmp = find_in_torch<void(int)>("omp_set_num_threads");
   if (set_openmp != nullptr) set_openmp(threads);
-  // After torch.set_num_threads MKL does not listen to OpenMP in new threads. Absent in builds
-  // without MKL. The name in small letters is another function, for Fortran: it takes a pointer.
+  // After torch.set_num_threads MKL ignores OpenMP's number in new threads. The function is absent
+  // in builds without MKL. The name in lower case is another function, for Fortran, which takes a
+  // pointer.
   static const auto set_mkl = find_in_torch<int(int)>("MKL_Set_Num_Threads_Local");
   if (set_mkl != nullptr) set_mkl(threads_of_mkl);
 }
@@ -86,9 +87,9 @@ void compute_with_one_thread() {
   thread_local bool done = false;
   if (done) return;
   done = true;
-  // ATen sets a thread's number at its first use, to that of torch.set_num_threads, and afterwards
-  // leaves it alone. Each library remembers for itself what has been used: torch's does in the
-  // first call, ours, for kernels of our own, in the second.
+  // ATen sets a thread's number at its first use, to that of torch.set_num_threads, and does not
+  // change it afterwards. Each library has its own flag for the first use: the first call sets that
+  // of torch, the second that of our library, for our own kernels.
   at::get_num_threads();
   at::internal::lazy_init_num_threads();
   set_threads(1);
@@ -113,7 +114,8 @@ void release_team() {
   constexpr int kSoft = 1;  // omp_pause_soft
   static const auto pause = [] {
     auto* function = find_in_torch<int(int)>("omp_pause_resource_all");
-    // GCC's ends the team of the calling thread; other runtimes mean those of the whole process.
+    // GCC's function ends the team of the calling thread; that of other runtimes ends those of the
+    // whole process.
     Dl_info info{};
     const bool is_gcc = function != nullptr &&
                         ::dladdr(reinterpret_cast<void*>(function), &info) != 0 &&
@@ -127,8 +129,8 @@ void note_wanted_threads() noexcept {
   g_wanted.store(at::get_num_threads(), std::memory_order_relaxed);
 }
 
-// The state: of an engine, the cores that it has taken; of a host, less than 0, its own number of
-// threads.
+// Returns, for an engine, the number of cores that it has taken; for a host, its own number of
+// threads, negated.
 int begin_work(Work work, bool engine) noexcept {
   const int wanted = work.is_long() ? g_wanted.load(std::memory_order_relaxed) : 1;
   if (!engine) {

@@ -7,13 +7,13 @@
 
 namespace openreg::backend {
 
-/// Makes the calling thread compute without a team: one OpenMP and one MKL thread, for this thread
-/// only. Cheap after the first call. See docs/architecture.md, "Streams": a second team in the
-/// process slows down both.
+/// Makes the calling thread compute without a team: with one OpenMP and one MKL thread. Affects no
+/// other thread. Cheap after the first call. See docs/architecture.md, "Streams": a second team in
+/// the process slows down both.
 void compute_with_one_thread();
 
-/// Whether a host that waits should compute with its team: one thread is expected to take `left`
-/// for the commands of the stream. See Note [Teams of hosts].
+/// Whether a host that waits should compute with its team. `left` is the expected time of one
+/// thread for the commands of the stream. See Note [Teams of hosts].
 bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before);
 
 /// While it lives, the calling thread computes with one thread.
@@ -28,16 +28,17 @@ class OneThread {
   const int before_;
 };
 
-/// Ends the calling thread's team, if it has one: for a thread that has computed by exception. The
-/// next parallel region makes a new one.
+/// Ends the calling thread's team, if it has one: for a thread that computes only exceptionally.
+/// The next parallel region makes a new team.
 void release_team();
 
-/// The number of threads that the calling thread's program computes with (torch.get_num_threads()):
-/// as many as a long command may have from now on.
+/// Notes the number of threads that the program computes with (torch.get_num_threads() on the
+/// calling thread), which is the maximum for long commands from now on.
 void note_wanted_threads() noexcept;
 
-/// Sets the number of threads for the command that the calling thread is about to run; `engine`: it
-/// is one. Returns what end_work() is given afterwards. See Note [Teams of engines].
+/// Sets the number of threads for the command that the calling thread is about to run; `engine`:
+/// whether the thread is an engine. Returns the argument of end_work(). See Note [Teams of
+/// engines].
 int begin_work(Work work, bool engine) noexcept;
 void end_work(int state) noexcept;
 

@@ -6,9 +6,9 @@
 
 namespace openreg::backend {
 
-/// torch.set_flush_denormal is a mode of the thread that computes. A command takes the launcher's
-/// along, so that its result does not depend on who runs it. Elsewhere than on x86 the mode is not
-/// carried.
+/// torch.set_flush_denormal is a mode of the computing thread. A command carries the launching
+/// thread's mode, so that its result does not depend on which thread runs it. On processors other
+/// than x86 the mode is not carried.
 #if defined(__SSE__)
 inline constexpr unsigned kFlushDenormals = 0x8040;  // MXCSR: flush to zero, denormals are zero
 

@@ -11,9 +11,9 @@ c10::DeviceIndex current_device() noexcept;
 /// Throws c10::Error ("openreg: The device index is out of range (got 5, expected 0 to 1) ...") for
 /// a device that does not exist.
 void set_device(c10::DeviceIndex index);
-/// Without the check, for guards that restore.
+/// The same without the check, for guards that restore the device.
 void set_device_unchecked(c10::DeviceIndex index) noexcept;
-/// `index`, or the current device for -1. Throws as set_device().
+/// `index`, or the current device for -1. Throws as set_device() does.
 c10::DeviceIndex resolve_device(c10::DeviceIndex index);
 
 }  // namespace openreg::backend

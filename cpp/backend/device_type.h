@@ -3,7 +3,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/DispatchKey.h>
 
-// The slot of PyTorch's that the device lives in, named here and nowhere else.
+// PyTorch's slot for the device, which is named only here.
 
 namespace openreg::backend {
 

@@ -1,5 +1,5 @@
 // torch.autograd.profiler.profile(use_device="openreg", use_kineto=False): PyTorch records an event
-// before and after each operator, and asks for the time between them.
+// before and after each operator, and reads the time between them.
 #include <c10/util/ApproximateClock.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
@@ -43,7 +43,7 @@ class EventProfiler final : public torch::profiler::impl::ProfilerStubs {
                                 kMicroseconds);
     });
   }
-  // Ranges are those of torch.profiler; no other tool reads ours.
+  // Ranges belong to torch.profiler; no other tool would read ours.
   void mark(const char*) const override {}
   void rangePush(const char*) const override {}
   void rangePop() const override {}

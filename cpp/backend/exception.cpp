@@ -11,15 +11,15 @@ namespace openreg::backend {
 
 namespace {
 
-// AcceleratorError carries a driver's error number. A command threw:
+// AcceleratorError carries a driver's error number. For a failed command:
 constexpr std::int32_t kCommandFailed = 1;
-// Or a call disturbs a capture; CUDA's number.
+// For a call that a capture does not permit; CUDA's number.
 constexpr std::int32_t kStreamCaptureUnsupported = 900;
 
 }  // namespace
 
-// c10::Error::what() ends with a C++ backtrace, which does not belong into a sentence, and which
-// takes milliseconds to make.
+// c10::Error::what() ends with a C++ backtrace, which does not belong in a message and takes
+// milliseconds to make.
 std::string sentence_of(const std::exception_ptr& cause) {
   try {
     std::rethrow_exception(cause);

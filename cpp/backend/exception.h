@@ -6,15 +6,15 @@
 
 namespace openreg::backend {
 
-/// What an exception says, without a backtrace.
+/// The message of an exception, without a backtrace.
 std::string sentence_of(const std::exception_ptr& error);
 
 /// Rethrows the exception being handled as PyTorch's type: a CommandError and a CaptureError as
-/// c10::AcceleratorError, another openreg::Error as c10::Error, anything else as it is. The only
-/// place where the runtime's errors become torch's.
+/// c10::AcceleratorError, another openreg::Error as c10::Error, anything else unchanged. The only
+/// place where the runtime's errors become PyTorch's.
 [[noreturn]] void rethrow_as_torch_error();
 
-/// Runs `f`, with the runtime's errors turned into PyTorch's.
+/// Runs `f`, and converts the runtime's errors to PyTorch's.
 template <class F>
 decltype(auto) translate_errors(F&& f) {
   try {

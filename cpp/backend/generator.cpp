@@ -24,21 +24,21 @@ namespace openreg::backend {
 
 namespace {
 
-// A round of Philox 4x32-10 gives four numbers, and kernels take whole rounds.
+// A round of Philox 4x32-10 yields four numbers, and kernels take whole rounds.
 constexpr std::uint64_t kNumbersPerRound = 4;
 
-// In the offset of a captured command: the rest is counted from the cell's, and the seed is the
-// cell's address.
+// A flag in the offset of a captured command: the other bits are relative to the cell's offset, and
+// the seed is the cell's address.
 constexpr std::uint64_t kFromCell = std::uint64_t{1} << 63;
 
-// Asked without using the device: a program may seed it and never use it.
+// Does not initialise the device: a program may seed it and never use it.
 CaptureId current_capture(c10::DeviceIndex device) {
   return is_capturing() ? capture_of(current_stream(device)) : 0;
 }
 
 }  // namespace
 
-/// What generators draw from, one or several.
+/// The state that one or several generators draw from.
 struct PhiloxSource {
   struct Captured {
     CaptureId capture;
@@ -54,12 +54,12 @@ struct PhiloxSource {
 namespace {
 
 // A seed and how many numbers have been taken. Kernels never see the generator: they get both at
-// launch. States can be shared between generators (graphsafe_get_state), hence a lock of its own
-// beside GeneratorImpl::mutex_, which callers hold over several calls.
+// launch. Generators can share a state (graphsafe_get_state), so the state has its own lock besides
+// GeneratorImpl::mutex_, which callers hold over several calls.
 class PhiloxGenerator final : public c10::GeneratorImpl {
  public:
   static constexpr std::size_t kStateBytes =
-      16;  // seed, offset: CUDA's layout, which DTensor counts on
+      16;  // seed, offset: CUDA's layout, which DTensor relies on
 
   explicit PhiloxGenerator(c10::DeviceIndex device,
                            std::shared_ptr<PhiloxSource> state = std::make_shared<PhiloxSource>())
@@ -69,7 +69,8 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   static c10::DeviceType device_type() { return kDeviceType; }
 
   void set_current_seed(std::uint64_t seed) override {
-    // The runs of a graph have the seed that the generator has then: to set it again says nothing.
+    // Runs of a graph use the seed that the generator has then, so setting the same seed has no
+    // effect.
     if (current_capture(device().index()) != 0 && get().seed == seed) return;
     expect_not_captured("seed");
     set({seed, 0});
@@ -122,7 +123,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     return tensor.getIntrusivePtr();
   }
 
-  // Graph-safe: the state itself changes hands, not a copy of its numbers.
+  // Graph-safe: the generators then share the state itself, not a copy of its numbers.
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override {
     TORCH_CHECK(other->device().type() == kDeviceType, "Expected a '", kDeviceType,
                 "' device type for generator but found '", other->device().type(), "'");
@@ -158,7 +159,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     return taken;
   }
 
-  // A run of the graph would not read or write it again.
+  // A run of the graph would not repeat the access.
   void expect_not_captured(const char* what) const {
     TORCH_CHECK(
         current_capture(device().index()) == 0, "openreg: a generator's ", what,
@@ -167,7 +168,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   }
 
   static void check_offset(std::uint64_t offset) {
-    // Negative numbers of Python arrive as the largest ones of all.
+    // Negative numbers from Python arrive as very large ones.
     const auto given = static_cast<std::int64_t>(offset);
     TORCH_CHECK(given >= 0 && offset % kNumbersPerRound == 0,
                 "openreg: RNG offset is invalid (got ", given, ", expected a multiple of ",

@@ -14,19 +14,20 @@ namespace openreg::backend {
 
 struct PhiloxSource;
 
-/// What a random kernel needs: Philox 4x32-10 is a pure function of it.
+/// The state of Philox 4x32-10, which determines the numbers of a random kernel.
 struct PhiloxState {
   std::uint64_t seed;
   std::uint64_t offset;
 };
 
-/// What a command carries, as its kernel needs it. A captured command carries the address of its
-/// graph's cell (CapturedGenerator) and how far behind the cell's offset its numbers begin. For
-/// code that may read device memory.
+/// The state that a command carries, as its kernel needs it. A captured command carries the address
+/// of its graph's cell (CapturedGenerator) and the distance of its numbers from the cell's offset.
+/// For code that may read device memory.
 PhiloxState philox_of_command(PhiloxState carried) noexcept;
 
-/// A generator's part in a graph: the numbers that captured commands take, each run of the graph
-/// takes anew, from where the generator is then. The commands read it from a cell of device memory.
+/// A generator's part in a graph: each run of the graph takes new numbers for the captured
+/// commands, from the generator's offset at that time. The commands read the state from a cell of
+/// device memory.
 class CapturedGenerator {
  public:
   /// Throws c10::Error if the generator is of another kind of device.
@@ -35,15 +36,15 @@ class CapturedGenerator {
   CapturedGenerator(const CapturedGenerator&) = delete;
   CapturedGenerator& operator=(const CapturedGenerator&) = delete;
 
-  /// It takes from the same state: generators may share one.
+  /// Whether `generator` has the same state: generators may share one.
   bool is_of(const at::Generator& generator) const;
 
   void begin_capture(CaptureId capture);
   void end_capture() noexcept;
 
-  /// The captured commands take no numbers.
+  /// Whether the captured commands take no numbers.
   bool is_unused() const noexcept { return taken_ == 0; }
-  /// Takes a run's numbers: what the run is to write first.
+  /// Takes the numbers of one run. Returns what the run must write first.
   GraphCell take();
 
  private:
@@ -54,8 +55,9 @@ class CapturedGenerator {
 };
 
 /// Takes `increment` numbers (rounded up to a multiple of 4, as CUDA does) from `generator`, or
-/// from the device's default one, at launch, under its lock. Throws c10::Error if the generator is
-/// of another device, or the current stream is captured and the graph does not have the generator.
+/// from the device's default one, at launch, under its lock. Throws c10::Error if the generator
+/// belongs to another device, or if the current stream is captured and the generator is not
+/// registered with the graph.
 PhiloxState reserve_philox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                            std::uint64_t increment);
 

@@ -42,8 +42,8 @@ void for_each_heap(F&& f) {
 
 }  // namespace
 
-/// The graph's share in a pool of memory of all devices and of the host: its memory stays where it
-/// is, and serves no others, until the last graph with the pool is gone.
+/// The graph's use of a memory pool on all devices and on the host: memory of the pool stays in
+/// place, and serves nothing else, until the last graph with the pool is gone.
 class CapturableGraph::PoolUse {
  public:
   explicit PoolUse(c10::MempoolId_t pool) : id_(pool) {
@@ -60,7 +60,7 @@ class CapturableGraph::PoolUse {
 
   c10::MempoolId_t id() const noexcept { return id_; }
 
-  /// Memory for captured streams comes from the pool.
+  /// From now on memory for captured streams comes from the pool.
   void begin_routes(CaptureId capture) {
     host_allocator().begin_allocate_to_pool(
         id_, [capture](c10::Stream stream) { return capture_of(to_runtime(stream)) == capture; });
@@ -89,11 +89,11 @@ class CapturableGraph::PoolUse {
 CapturableGraph::CapturableGraph(const at::GraphImplArgs& args) : keeps_graph_(args.keep_graph) {}
 
 CapturableGraph::~CapturableGraph() {
-  // A capture that is under way goes with the graph; the stream is usable afterwards.
+  // A capture that is under way ends with the graph; the stream is usable afterwards.
   if (!in_bad_fork() && !is_shut_down()) {
     try {
       drop_capture();
-    } catch (const Error&) {  // it belongs to another thread
+    } catch (const Error&) {  // the capture belongs to another thread
     }
   }
   forget();
@@ -104,7 +104,7 @@ void CapturableGraph::drop_capture() {
   try {
     static_cast<void>(end_capture(*stream_));
   } catch (const CaptureError&) {
-    if (capture_of(*stream_) == capture_) throw;  // it goes on
+    if (capture_of(*stream_) == capture_) throw;  // the capture continues
   }
 }
 
@@ -149,7 +149,7 @@ void CapturableGraph::capture_end() {
     try {
       graph_ = end_capture(*stream_);
     } catch (const CaptureError&) {
-      if (capture_of(*stream_) == capture_) throw;  // it goes on
+      if (capture_of(*stream_) == capture_) throw;  // the capture continues
       forget();
       throw;
     }
@@ -253,7 +253,7 @@ void CapturableGraph::register_generator_state(const at::Generator& generator) {
 namespace at {
 
 using openreg::backend::CapturableGraph;
-// By the name that the device has (c10::DeviceTypeName), in capitals.
+// By the device's name (c10::DeviceTypeName), in capitals.
 REGISTER_GRAPH_IMPL(OPENREG, CapturableGraph);
 
 }  // namespace at

@@ -15,31 +15,32 @@
 
 namespace openreg::backend {
 
-/// What torch.accelerator.Graph and torch.openreg.CUDAGraph are made of: a capture, what came of
-/// it, and the memory and the random numbers that it has. Like CUDA's graphs it is not thread safe,
-/// but for its destructor.
+/// The implementation of torch.accelerator.Graph and torch.openreg.CUDAGraph: a capture, the
+/// resulting graph, and its memory and random numbers. Like CUDA's graphs it is not thread safe,
+/// except for its destructor.
 class CapturableGraph final : public at::GraphImplInterface {
  public:
   explicit CapturableGraph(const at::GraphImplArgs& args = {});
   ~CapturableGraph() override;
 
-  /// Captures the current stream, which is not the default one, from now on. Memory that captured
-  /// work asks for comes from `pool`, {0, 0}: from one of its own. The default mode is kGlobal.
+  /// Captures the current stream, which must not be the default one, from now on. Captured work
+  /// gets its memory from `pool`; {0, 0} means a new pool for this graph. The default mode is
+  /// kGlobal.
   void capture_begin(c10::MempoolId_t pool = {0, 0},
                      at::GraphCaptureMode capture_mode = at::GraphCaptureMode::Default) override;
   void capture_end() override;
   void instantiate() override;
   /// Queues a run on the current stream.
   void replay() override;
-  /// What is queued still runs.
+  /// Queued runs still run.
   void reset() override;
   c10::MempoolId_t pool() const override;
   void enable_debug_mode() override { debugs_ = true; }
   /// Writes the graph in DOT. Warns, and writes nothing, without enable_debug_mode().
   void debug_dump(const std::string& path) override;
 
-  /// Captured work may draw from `generator`; the device's default one needs no word. To be called
-  /// before the capture.
+  /// Permits captured work to draw from `generator`; the device's default one is always permitted.
+  /// To be called before the capture.
   void register_generator_state(const at::Generator& generator);
 
  private:

@@ -21,7 +21,8 @@ namespace {
 
 c10::Device torch_device(c10::DeviceIndex index) { return {kDeviceType, index}; }
 
-// Where the host waits, it also hears what kernels have to say, and what they have broken.
+// After the wait, the debugger checks the device's memory, and kept warnings of kernels are
+// emitted.
 template <class F>
 void wait(int device, F&& f) {
   translate_errors([&] {
@@ -34,16 +35,17 @@ void wait(int device, F&& f) {
 openreg::Event* as_event(void* event) { return static_cast<openreg::Event*>(event); }
 
 // PyTorch keeps one object of this class per kind of device and calls it from any thread.
-// Everything "current" is therefore thread-local, in device.cpp and stream.cpp. The answers below
-// only translate: c10's words into the runtime's, the runtime's errors into c10's.
+// Everything "current" is therefore thread-local, in device.cpp and stream.cpp. The functions below
+// only translate: c10's types into the runtime's, and the runtime's errors into c10's.
 class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   // --- Devices ---
 
   c10::DeviceType type() const override { return kDeviceType; }
 
-  // Must not throw: asked where PyTorch looks for accelerators, as early as `import torch`.
-  // Malformed settings are zero devices here and an error at the first use.
+  // Must not throw: PyTorch calls it when it looks for accelerators, as early as in `import torch`.
+  // If the settings are malformed there are zero devices here, and the first use of the device
+  // raises the error.
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(openreg::device_count());
   }
@@ -62,19 +64,19 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
 
-  // A guard restores what exchangeDevice() returned, in its destructor: nothing to check, nothing
-  // to throw.
+  // Guards restore the result of exchangeDevice() with it, in their destructors: it need not check,
+  // and must not throw.
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.has_index()) set_device_unchecked(device.index());
   }
 
-  // What tensors can be made of and computed with.
+  // The dtypes that tensors can have and be computed with.
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
     resolve_device(device.index());
-    return {};  // all: whatever type the CPU computes with
+    return {};  // all: every type that the CPU computes with
   }
 
-  // Raises the oldest of what failed on the device; the next call raises the next.
+  // Raises the oldest failure on the device; the next call raises the next one.
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     const auto device = resolve_device(index);
     wait(device, [&] { synchronize_device(device); });
@@ -82,8 +84,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   // --- Streams ---
 
-  // The current stream. The autograd engine asks when a node is made and replays its backward on
-  // the same stream.
+  // The current stream. The autograd engine reads it when a node is made, and runs the node's
+  // backward on the same stream.
   c10::Stream getStream(c10::Device device) const override {
     return to_torch(current_stream(device.index()));
   }
@@ -98,14 +100,14 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
         stream_from_pool(device.index(), is_high_priority ? Priority::kHigh : Priority::kNormal));
   }
 
-  // torch.Stream(priority=...). The c10::Stream is copied about and never given back, so it must
-  // come from something that does not grow: the pool, as on CUDA. Priorities beyond ours are
-  // clamped: negative is high, the rest normal.
+  // torch.Stream(priority=...). A c10::Stream is copied freely and never returned, so it must come
+  // from something that does not grow: the pool, as on CUDA. Other priorities are clamped: negative
+  // is high, the rest normal.
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     return getStreamFromGlobalPool(device, priority < 0);
   }
 
-  // Does not switch devices: PyTorch calls exchangeDevice() as well where it wants that.
+  // Does not switch devices: PyTorch also calls exchangeDevice() if it wants that.
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return to_torch(exchange_current_stream(to_runtime(stream)));
   }
@@ -130,8 +132,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   // --- Events ---
 
-  // PyTorch holds an event as a void*, null until its first record; from then on it is ours, until
-  // destroyEvent().
+  // PyTorch holds an event as a void*, null until its first record; then it points to our event,
+  // until destroyEvent().
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
     TORCH_CHECK(device == -1 || device == stream.device_index(),
@@ -144,7 +146,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     });
   }
 
-  // Later work of `stream` waits. The host does not.
+  // Later work of `stream` waits; the host does not.
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
     auto& waiting = to_runtime(stream);
@@ -174,8 +176,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   // --- Memory ---
 
-  // Autograd and DDP call this where they use a tensor on another stream than the one it was made
-  // on. The same as torch.Tensor.record_stream; without it such memory would be reused too early.
+  // Autograd and DDP call this if they use a tensor on a stream other than the one it was made on.
+  // The same as torch.Tensor.record_stream; without it such memory would be reused too early.
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     device_allocator().recordStream(data, stream);
   }

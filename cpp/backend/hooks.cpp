@@ -16,11 +16,11 @@ namespace openreg::backend {
 
 namespace {
 
-// Asked by generic C++ code, torch._C._accelerator_hooks_* and at::Context. The base class throws
-// where a backend gives no answer, so every question is answered here.
+// Called by generic C++ code, torch._C._accelerator_hooks_* and at::Context. The base class throws
+// from functions that a backend does not override, so every one is overridden here.
 class OpenregHooks final : public at::PrivateUse1HooksInterface {
  public:
-  // --- Is it there? None of these throws, and none makes the device come alive. ---
+  // --- Is it present? None of these throws, and none initialises the device. ---
 
   bool isBuilt() const override { return true; }
 
@@ -30,13 +30,14 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return static_cast<c10::DeviceIndex>(openreg::device_count());
   }
 
-  // Autograd asks which devices have a current stream worth looking at. Ours come alive together.
+  // From this autograd learns which devices have a current stream that matters. Ours are
+  // initialised together.
   bool hasPrimaryContext(c10::DeviceIndex device) const override {
     return is_initialized() && device >= 0 && device < openreg::device_count();
   }
 
-  // Once per process, before the first use that goes through at::Context. The runtime makes threads
-  // and memory when they are needed; what is left is to refuse a device that cannot be used.
+  // Called once per process, before the first use that goes through at::Context. The runtime makes
+  // threads and memory when they are needed; this only refuses a device that cannot be used.
   void init() const override {
     translate_errors([] {
       settings();
@@ -44,7 +45,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     });
   }
 
-  // --- The current device: as the guard has it ---
+  // --- The current device: the same as in the guard ---
 
   void setCurrentDevice(c10::DeviceIndex device) const override { set_device(device); }
 
@@ -56,7 +57,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return previous;
   }
 
-  // For a device that may be none: then nothing changes.
+  // For an index that may not be a device: then nothing changes.
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     const auto previous = current_device();
     if (device >= 0 && device < openreg::device_count()) set_device(device);
@@ -69,7 +70,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
 
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
 
-  // For memory that comes without a tensor, such as at::from_blob.
+  // For memory without a tensor, as with at::from_blob.
   c10::Device getDeviceFromPtr(void* data) const override {
     const auto* space = AddressSpace::get_if_reserved();
     const int device = space != nullptr ? space->device_of(data) : -1;
@@ -78,7 +79,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
 
-  // UntypedStorage.resize_, and what FSDP frees and fills storages with.
+  // For UntypedStorage.resize_, with which FSDP also frees and refills storages.
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     resize_storage(storage, bytes);
   }

@@ -6,8 +6,9 @@ struct PrivateUse1HooksInterface;
 
 namespace openreg::backend {
 
-/// What PyTorch asks of a device outside of streams and memory: is it there, its generators, whose
-/// pointer is this. A singleton that is leaked on purpose: PyTorch keeps the pointer for good.
+/// PyTorch's interface to a device apart from streams and memory: whether it is present, its
+/// generators, and which device a pointer belongs to. A singleton that is leaked on purpose:
+/// PyTorch keeps the pointer for ever.
 at::PrivateUse1HooksInterface& accelerator_hooks();
 
 }  // namespace openreg::backend

@@ -39,8 +39,8 @@ class Stopwatch {
 };
 
 // PyTorch's cache: sizes rounded to powers of two, a free list per size, and a block that streams
-// have used (see record_event) comes back only when events recorded at its free have happened. We
-// say what memory and events are.
+// have used (see record_event) is reused only when the events recorded at its free have completed.
+// This class supplies memory and events.
 class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Stream, EventPtr> {
  public:
   std::pair<void*, void*> allocate(std::size_t bytes) override {
@@ -68,8 +68,8 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
     }
   }
 
-  // A pointer into a block will do: memory that came back from NumPy or DLPack begins where they
-  // say, and only its pages tell whose it is.
+  // A pointer into a block is accepted: memory that comes back from NumPy or DLPack may begin
+  // anywhere in it, and only its pages identify the block.
   bool record_event(void* p, void* block, c10::Stream stream) override {
     void* const begin = pinned_pages::begin_of(p);
     return begin != nullptr && CachingHostAllocatorImpl::record_event(begin, block, stream);

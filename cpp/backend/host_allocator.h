@@ -12,13 +12,13 @@ namespace openreg::backend {
 /// reused too early.
 at::HostAllocator& host_allocator();
 
-/// `p` points into memory of host_allocator(), interior pointers included. Thread safe, never
-/// throws.
+/// Whether `p` points into memory of host_allocator(), interior pointers included. Thread safe,
+/// never throws.
 bool is_pinned(const void* p) noexcept;
 
 struct HostMemoryStats {
   at::HostStats blocks;                      // as PyTorch counts, for every accelerator
-  c10::CachingAllocator::Stat locked_bytes;  // what the system really locked
+  c10::CachingAllocator::Stat locked_bytes;  // what the system has actually locked
 };
 
 /// nullopt before the first use of the device or of pinned memory, and in a forked child of a

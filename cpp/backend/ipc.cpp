@@ -23,12 +23,13 @@ namespace openreg::backend {
 
 namespace {
 
-// The blocks of this process that have been sent and that others may use still.
+// The blocks of this process that have been sent and that others may still use.
 struct Exports {
   Mutex mutex;
-  // By address: the storages here that own it. None: it is freed when others have let go of it.
+  // By address: the number of storages in this process that own the block. 0: it is freed when
+  // others have released it.
   std::map<void*, int> owners OPENREG_GUARDED_BY(mutex);
-  std::atomic<bool> any{false};  // there have been
+  std::atomic<bool> any{false};  // there has been one
 };
 
 // Leaked: tensors may outlive static destruction.
@@ -58,7 +59,7 @@ std::uint32_t send_block(void* address, IpcFile& file, std::size_t offset) {
   return file.send(offset);
 }
 
-// Of this process: it gets the block itself, once more.
+// For a handle of this process, which gets another reference to the block itself.
 c10::DataPtr own_block(const IpcHandle& handle) {
   auto& space = AddressSpace::get();
   void* const address = reinterpret_cast<void*>(space.window_begin(handle.device) + handle.offset);
@@ -78,7 +79,7 @@ bool is_own(const IpcHandle& handle) {
   return file != nullptr && file->name().token == handle.file.token;
 }
 
-// Whether `storage` has the block, and the message is counted off.
+// Whether `storage` has the block. If so, the message counts as received.
 bool has_block(const c10::Storage& storage, const IpcHandle& handle) {
   const auto& data = storage.data_ptr();
   if (storage.nbytes() < handle.bytes) return false;
@@ -98,7 +99,7 @@ bool has_block(const c10::Storage& storage, const IpcHandle& handle) {
 IpcHandle share_storage(const c10::Storage& storage) {
   const int device = storage.device().index();
   translate_errors([] { check_usable(); });
-  void* const address = storage.mutable_data();  // a lazy clone gets memory of its own
+  void* const address = storage.mutable_data();  // a lazy clone gets its own memory
   const auto& data = storage.data_ptr();
   translate_errors([&] { drain_device(device); });
   IpcHandle handle;

@@ -40,7 +40,7 @@ struct Mapping {
                   " bytes); free tensors that were received, or raise `ulimit -v` or the "
                   "system's vm.max_map_count");
     }
-    // What was freed at these addresses has nothing to do with what is there now.
+    // Memory that was freed at these addresses has nothing to do with the memory that is there now.
     if (auto* const debugger = memory::Debugger::get())
       debugger->forget_freed(address, address + bytes);
   }
@@ -58,7 +58,7 @@ struct Mapping {
   std::byte* const address;
 };
 
-// A file of another process, and what of it is mapped: small blocks share mappings.
+// A file of another process, and its mapped parts: small blocks share mappings.
 struct Source {
   explicit Source(const IpcFileName& name) : file(name) {}
 
@@ -78,7 +78,8 @@ struct Source {
   std::multimap<std::size_t, std::weak_ptr<Mapping>> mappings;  // by their first piece
 };
 
-// A block of another process that a storage here owns. Its parts go in the opposite order.
+// A block of another process that a storage in this process owns. The members are destroyed in the
+// opposite order.
 struct Import {
   Import(std::shared_ptr<Source> from, std::size_t offset)
       : source(std::move(from)), offset(offset) {
@@ -125,11 +126,11 @@ std::vector<std::unique_ptr<Import>> take_leaving() {
   return std::exchange(imports().leaving, {});
 }
 
-// Waits outside of the lock; what is given back needs it, as it changes the sources.
+// Waits without the lock; releasing needs it, because it changes the sources.
 void release(std::vector<std::unique_ptr<Import>> leaving) {
   try {
     for (const auto& import : leaving) drain_device(import->mapping->device);
-  } catch (...) {  // an interrupt, or the process ends: the memory is used still
+  } catch (...) {  // an interrupt, or the process ends: the memory is still in use
     const LockGuard lock(imports().mutex);
     std::ranges::move(leaving, std::back_inserter(imports().leaving));
     throw;
@@ -155,8 +156,8 @@ void release_until_none_is_left() {
   }
 }
 
-// The deleter of imported memory. Queued work may use it still. The one who deletes need not wait
-// for that, and could not if it is a command.
+// The deleter of imported memory. Queued work may still use it. The caller need not wait for that,
+// and could not if it is a command.
 void let_go(void* context) {
   if (in_bad_fork() || is_shut_down()) return;
   std::unique_ptr<Import> import(static_cast<Import*>(context));
@@ -168,7 +169,7 @@ void let_go(void* context) {
   try {
     start_detached_thread(&release_until_none_is_left);
   } catch (const std::system_error&) {
-    imports().has_thread = false;  // the next one that goes, or release_imports(), will do it
+    imports().has_thread = false;  // the next block that is freed, or release_imports(), will do it
   }
 }
 

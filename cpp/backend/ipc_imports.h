@@ -9,10 +9,10 @@
 
 namespace openreg::backend {
 
-/// Memory of other processes that this one uses. Thread safe.
+/// Memory of other processes that this process uses. Thread safe.
 
-/// The memory of a message (see IpcFile): of the block at `offset` in the file, `bytes` of it, on
-/// `device`. Throws openreg::Error.
+/// The memory of a message (see IpcFile): the first `bytes` of the block at `offset` in the file,
+/// mapped on `device`. Throws openreg::Error.
 c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offset,
                           std::size_t bytes, std::uint32_t generation);
 
@@ -27,8 +27,8 @@ struct Imported {
 /// {nullptr, 0} if `data` is not of import_block(). Valid while `data` is.
 Imported imported_from(const c10::DataPtr& data) noexcept;
 
-/// Waits for the work that may use imported memory whose last owner has let go of it, and gives it
-/// back. Otherwise a thread of its own does so.
+/// Waits for the work that may use imported memory whose last owner has freed it, and releases that
+/// memory. Otherwise a background thread does so.
 void release_imports();
 
 }  // namespace openreg::backend

@@ -11,7 +11,7 @@ namespace openreg::backend {
 namespace {
 
 class Keeper final : public c10::WarningHandler {
-  static constexpr std::size_t kMost = 100;  // a program that never waits must not grow without end
+  static constexpr std::size_t kMost = 100;  // a bound for programs that never wait
 
  public:
   void process(const c10::Warning& warning) override {

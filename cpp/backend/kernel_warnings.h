@@ -4,20 +4,20 @@
 
 namespace openreg::backend {
 
-/// Warnings that kernels raise where no Python listens: on engine threads, and on hosts in calls
-/// that PyTorch does not listen to (torch.accelerator.synchronize). They are kept, and raised again
-/// by the next operator that waits for a device. Else, on a waiting host that runs commands itself,
-/// they go their usual way.
+/// Warnings that kernels emit where Python has no warning handler: on engine threads, and on hosts
+/// in calls for which PyTorch installs none (torch.accelerator.synchronize). They are kept, and
+/// emitted again by the next operator that waits for a device. On a waiting host with a handler,
+/// which runs commands itself, they are emitted as usual.
 class KernelWarnings {
  public:
-  /// Says that this is a Python program: then a thread without a handler of its own only has none
+  /// Declares that this is a Python program: then a thread without its own handler lacks one only
   /// for the moment.
   static void python_listens() noexcept;
   /// Whether the calling thread's warnings are to be kept.
   static bool nobody_listens();
   /// The handler of engine threads while they run commands.
   static c10::WarningHandler& keeper();
-  /// Raises what has been kept as warnings of the calling thread. Throws what its handler throws.
+  /// Emits the kept warnings on the calling thread. Throws what its handler throws.
   static void raise_kept();
 };
 

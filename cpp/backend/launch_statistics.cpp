@@ -16,8 +16,8 @@ struct alignas(64) ThreadCounters {
   Counters counters{};
 };
 
-/// The counters of all threads there have been. A thread that ends leaves its own to the next one.
-/// Leaked: threads count during static destruction.
+/// The counters of all threads, including ended ones. A thread that ends leaves its counters to the
+/// next new one. Leaked, because threads count during static destruction.
 class Registry {
  public:
   static Registry& get() {
@@ -67,7 +67,7 @@ struct Owner {
 
 ThreadCounters& begin_counting() {
   t_counters = Registry::get().take();
-  // What the thread counts after this goes is counted all the same.
+  // Counts that the thread adds after this is destroyed are still included.
   thread_local Owner owner;
   static_cast<void>(owner);
   return *t_counters;

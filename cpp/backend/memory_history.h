@@ -11,32 +11,33 @@
 
 namespace openreg::backend {
 
-/// What torch.openreg.memory._record_memory_history is given; its docstring says what each is.
+/// The arguments of torch.openreg.memory._record_memory_history; its docstring explains each of
+/// them.
 struct HistoryRequest {
   bool enabled = false;
-  bool trace = false;  ///< keep a history, not only the stacks of what is held
+  bool trace = false;  ///< keep a history, not only the stacks of held blocks
   c10::CachingDeviceAllocator::RecordContext context =
       c10::CachingDeviceAllocator::RecordContext::NEVER;
   bool cpp_stacks = false;
   std::size_t max_entries = 0;
   bool clear = false;
-  std::vector<std::string> skip_actions;  ///< as PyTorch names them
+  std::vector<std::string> skip_actions;  ///< by PyTorch's names
 };
 
-/// Starts, changes or ends the recording on all devices; its end clears the history. Throws
+/// Starts, changes or ends the recording on all devices; ending it clears the history. Throws
 /// c10::Error for an unknown action.
 void record_memory_history(const HistoryRequest& request);
 
-/// The stack of the calling thread where history wants it of an allocation or of a free, else
-/// nullptr: a torch::CapturedTraceback. Takes the GIL, so it is called under no lock.
+/// The stack of the calling thread, a torch::CapturedTraceback, if the history records it for an
+/// allocation or for a free; else nullptr. Takes the GIL, so it is called under no lock.
 memory::Context context_of_allocation();
 memory::Context context_of_free();
 
-/// The calling thread's Python frames in words, innermost first, one to a line. Takes the GIL.
+/// The calling thread's Python frames as text, innermost first, one per line. Takes the GIL.
 std::string python_stack();
 
-/// Reading a stack runs Python, which loses an exception that is on its way while memory is freed.
-/// `around` calls `read` and keeps it (bindings).
+/// Reading a stack runs Python code, which would lose a pending Python exception if memory is freed
+/// meanwhile. `around` calls `read` and preserves the exception (bindings).
 using ReadStack = std::string (*)();
 void install_around_python_stack(std::string (*around)(ReadStack read));
 

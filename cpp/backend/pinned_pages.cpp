@@ -33,7 +33,7 @@ struct Ranges {
   c10::CachingAllocator::Stat locked_bytes;
 };
 
-// Leaked: memory is freed from destructors of static objects too.
+// Leaked, because destructors of static objects also free memory.
 Ranges& ranges() {
   static auto& all = *[] {
     ::pthread_atfork(nullptr, nullptr, [] { forked = true; });
@@ -53,13 +53,13 @@ std::size_t round_to_pages(std::size_t bytes) {
 
 bool lock(std::byte* pages, std::size_t bytes) noexcept {
   if (::mlock(pages, bytes) == 0) return true;
-  ::munlock(pages, bytes);  // where the limit was not the reason, but memory, some are locked
+  ::munlock(pages, bytes);  // if memory was short and not the limit, some pages are locked
   return false;
 }
 
-// The system locks all of a range or, beyond the limit, nothing. Nobody tells how much the limit
-// still allows, since other parts of the process lock memory too. So it is tried: the whole, else
-// half of it, a quarter and so on, one behind the other. Returns the bytes locked.
+// The system locks all of a range or, beyond the limit, nothing. How much the limit still allows is
+// unknown, because other parts of the process lock memory too. So this tries the whole range, else
+// a half, a quarter and so on, one after another. Returns the bytes locked.
 std::size_t lock_what_may_be(std::byte* pages, std::size_t bytes) noexcept {
   if (lock(pages, bytes)) return bytes;
   std::size_t locked = 0;

@@ -10,24 +10,24 @@ namespace openreg::backend {
 namespace pinned_pages {
 
 /// Zeroed pages, at least `bytes` (> 0). As many of them, from the beginning, are locked as
-/// RLIMIT_MEMLOCK allows, without a word where it does not: the lock is a matter of speed. Throws
-/// std::bad_alloc, and Error in a forked child of a process that has any.
+/// RLIMIT_MEMLOCK allows; there is no warning if it does not allow all, because locking only
+/// affects speed. Throws std::bad_alloc, and Error in a forked child of a process that has any.
 void* map(std::size_t bytes);
-/// Takes what map() returned. Does nothing in a forked child.
+/// Releases pages of map(). Does nothing in a forked child.
 void unmap(void* pages) noexcept;
-/// What map() returned for the pages that `p` points into; nullptr for other memory, and in a
-/// forked child, where they are ordinary copies.
+/// The address that map() returned for the pages that `p` points into; nullptr for other memory,
+/// and in a forked child, where the pages are ordinary copies.
 void* begin_of(const void* p) noexcept;
 
-/// map() has been called in this process.
+/// Whether map() has been called in this process.
 bool in_use() noexcept;
-/// The process is a forked child of one that has used pinned memory: locks may be held by threads
-/// that do not exist here.
+/// Whether the process is a forked child of one that has used pinned memory: locks may be held by
+/// threads that do not exist here.
 bool in_bad_fork() noexcept;
-/// Throws Error there.
+/// Throws Error in such a child.
 void check_usable();
 
-/// Bytes that are really locked. Not in a forked child: it takes a lock.
+/// Bytes that are actually locked. Must not be called in a forked child, because it takes a lock.
 c10::CachingAllocator::Stat locked_bytes();
 void reset_accumulated_locked_bytes();
 void reset_peak_locked_bytes();

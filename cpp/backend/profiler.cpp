@@ -1,6 +1,7 @@
-// The device in torch.profiler: what Kineto, PyTorch's profiler library, asks of an accelerator.
-// runtime/trace.h records; here a recording becomes the activities of a trace. Track of a stream:
-// process id = index of the device, thread id = number of the stream.
+// The device in torch.profiler: the interface of Kineto, PyTorch's profiler library, to an
+// accelerator. runtime/trace.h records; here a recording becomes the activities of a trace. The
+// track of a stream has the device's index as its process id and the stream's number as its thread
+// id.
 #include <IActivityProfiler.h>
 #include <c10/util/Exception.h>
 #include <libkineto.h>
@@ -71,8 +72,8 @@ class Session : public libkineto::IActivityProfilerSession {
   }
 
   std::vector<std::string> errors() override { return errors_; }
-  // The one place for one device; without it Kineto makes up 16 of them. processTrace() has named
-  // the others, and the streams.
+  // Kineto takes one device here; without it, it invents 16. processTrace() has named the other
+  // devices and the streams.
   std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
     return std::make_unique<libkineto::DeviceInfo>(device_info(0));
   }
@@ -101,7 +102,7 @@ class Profiler : public libkineto::IActivityProfiler {
   const std::string& name() const override { return name_; }
   const std::set<ActivityType>& availableActivities() const override { return kActivities; }
 
-  /// Null where only the CPU is to be profiled, and where the settings are malformed.
+  /// Null if only the CPU is to be profiled, and if the settings are malformed.
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       const std::set<ActivityType>& wanted, const libkineto::Config&) override {
     if (!wanted.contains(ActivityType::CONCURRENT_KERNEL) || device_count() == 0) return nullptr;

@@ -2,7 +2,7 @@
 
 namespace openreg::backend {
 
-/// Makes the device known to torch.profiler. Called once, when the library is loaded.
+/// Registers the device with torch.profiler. Called once, when the library is loaded.
 void register_profiler();
 /// The same for torch.autograd.profiler without Kineto, which times operators by events.
 void register_event_profiler();

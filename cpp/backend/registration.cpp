@@ -1,6 +1,6 @@
-// What PyTorch is told when the library is loaded, all of it, in order. Each line stores a pointer;
-// nothing here starts a thread, reserves memory or reads a setting. The operators register
-// themselves with the dispatcher (cpp/ops), and the name "openreg" is given in Python, by
+// Everything that is registered with PyTorch when the library is loaded, in order. Each line stores
+// a pointer; nothing here starts a thread, reserves memory or reads a setting. The operators
+// register themselves with the dispatcher (cpp/ops), and the name "openreg" is given in Python, by
 // torch.utils.rename_privateuse1_backend.
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -20,8 +20,8 @@ namespace openreg::backend {
 namespace {
 
 const bool kRegistered = [] {
-  // Devices, streams, events. First: with a guard, PrivateUse1 is a kind of device that PyTorch can
-  // switch to. (C10_REGISTER_GUARD_IMPL does the same from a macro.)
+  // Devices, streams, events. First, because with a guard PrivateUse1 is a device type that PyTorch
+  // can switch to. (The macro C10_REGISTER_GUARD_IMPL does the same.)
   c10::impl::registerDeviceGuard(kDeviceType, &device_guard());
   // Memory: of the device, and of the host for copies to and from it.
   c10::SetAllocator(kDeviceType, &device_allocator());
@@ -31,9 +31,9 @@ const bool kRegistered = [] {
   // Profiling, through Kineto and without.
   register_profiler();
   register_event_profiler();
-  // torch.save and torch.load of what users attach to tensors.
+  // torch.save and torch.load of flags that users attach to tensors.
   torch::jit::TensorBackendMetaRegistry(kDeviceType, &get_tensor_metadata, &set_tensor_metadata);
-  // Not PyTorch but our runtime below is told this: the thread state that commands run under.
+  // This one goes to our own runtime: the thread state that commands run under.
   install_clean_state();
   return true;
 }();

@@ -18,11 +18,11 @@ constinit thread_local ResultPlacement* t_placement = nullptr;
 
 }  // namespace
 
-/// PyTorch's CPU allocator, but for threads that run such a kernel.
+/// PyTorch's CPU allocator, except for threads that run such a kernel.
 class ServingAllocator final : public c10::Allocator {
  public:
-  /// Takes the place of the CPU's allocator, when it is needed first. Other threads allocate
-  /// meanwhile, and c10 orders nothing: so the object has been there since the library was loaded.
+  /// Takes the place of the CPU's allocator at first need. Other threads allocate meanwhile, and
+  /// c10 does not synchronise this: so the object exists from when the library is loaded.
   static void install() {
     static const bool installed = [] {
       instance_.beneath_.store(c10::GetCPUAllocator(), std::memory_order_release);
@@ -36,8 +36,8 @@ class ServingAllocator final : public c10::Allocator {
     if (t_placement != nullptr) {
       const auto number = t_placement->next_++;
       for (const auto& place : t_placement->places_) {
-        // The kernel may allocate otherwise than the probe's did (with another number of threads,
-        // for example), so this can be raw memory, such as oneDNN's: its context is the address.
+        // The kernel may allocate differently from the probe's (with another number of threads, for
+        // example), so this can be raw memory, such as oneDNN's, whose context is the address.
         if (place.allocation == number && place.bytes == bytes)
           return {place.memory, place.memory, &keep, c10::Device(c10::kCPU)};
       }
@@ -62,7 +62,7 @@ class ServingAllocator final : public c10::Allocator {
 
   c10::Allocator& beneath() const noexcept { return *beneath_.load(std::memory_order_acquire); }
 
-  static ServingAllocator& instance_;  // leaked: tensors are made until the process is gone
+  static ServingAllocator& instance_;  // leaked: tensors are made until the process ends
   std::atomic<c10::Allocator*> beneath_{nullptr};
 };
 

@@ -7,11 +7,11 @@
 
 namespace openreg::backend {
 
-// The CPU's functional kernels make the memory of their results themselves. For a result to lie in
-// the device's memory without a copy, the allocation that it comes from is served with that memory:
-// which one it is, a probe has seen.
+// The CPU's functional kernels allocate their results themselves. So that a result lies in the
+// device's memory without a copy, the allocation from which it comes is served with that memory. A
+// probe has found out which allocation that is.
 
-/// While alive: notes what the CPU's allocator hands to the calling thread.
+/// While it lives, records the CPU allocations of the calling thread.
 class AllocationLog {
  public:
   AllocationLog();
@@ -20,7 +20,7 @@ class AllocationLog {
   AllocationLog& operator=(const AllocationLog&) = delete;
 
   static constexpr std::int32_t kNone = -1;
-  /// The number of the last allocation that gave this address; kNone: none has.
+  /// The number of the last allocation that returned this address; kNone if none did.
   std::int32_t number_of(const void* address) const;
 
  private:
@@ -35,8 +35,8 @@ struct Placement {
   std::size_t bytes;
 };
 
-/// While alive: of the calling thread's CPU allocations, those with these numbers are served with
-/// the memory given, if they ask for as many bytes.
+/// While it lives, those CPU allocations of the calling thread that have these numbers are served
+/// with the given memory, if they request as many bytes.
 class ResultPlacement {
  public:
   explicit ResultPlacement(std::span<const Placement> places);

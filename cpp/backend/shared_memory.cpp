@@ -12,21 +12,22 @@
 namespace openreg::backend {
 
 // Note [Shared memory]
-// A program sees a lazy clone as a tensor with memory of its own: it orders no work on one of the
-// two after work on the other. But until one is written to they share memory, and the last that is
-// left writes in place, while other streams may still have to read what is there: for the copy that
-// another owner got when it was written to, or for work on one that is gone. So each stream that
-// reads shared memory is noted with its block (record_stream), which also keeps the memory from
-// being reused too early; and the stream of the last owner's first write waits for all of them. It
-// may wait for more than they have read, but only there. To ask for the address (data_ptr()) is a
-// write, on the stream that is current then.
+// To a program a lazy clone is a tensor with its own memory: it does not order work on one of the
+// two after work on the other. But until one is written to they share memory, and the last
+// remaining owner writes in place, while other streams may still have to read the memory: for the
+// copy that another owner got when it was written to, or for work on an owner that is gone. So each
+// stream that reads shared memory is recorded with its block (record_stream), which also keeps the
+// memory from being reused too early; and the stream of the last owner's first write waits for all
+// of them. It may wait for more than their reads, but only there. Reading the address (data_ptr())
+// counts as a write, on the stream that is current then.
 namespace {
 
-// What c10 does at the first write, in the order of streams.
+// Does what c10 does at the first write, in stream order.
 void materialize(c10::StorageImpl* storage) {
   const c10::DeviceGuard guard(storage->device());
   const void* const shared = storage->data();
-  // While it is an owner: the memory may go as soon as it has got its copy.
+  // While the storage is still an owner: the memory may be freed as soon as the storage has its
+  // copy.
   device_allocator().recordStream(storage->data_ptr(), to_torch(current_stream()));
   c10::impl::cow::materialize_cow(storage);
   if (storage->data() != shared || shared == nullptr) return;

@@ -51,7 +51,7 @@ CommandSummary summarize_copy(std::span<const std::byte> bytes) noexcept {
 
 const Kernel kCopyKernel("copy_bytes", &run_copy, {.summarize = &summarize_copy});
 
-// `later` runs what is submitted from now on after all that `earlier` has.
+// `later` runs what is submitted from now on after all work that `earlier` has.
 void order(openreg::Stream& earlier, openreg::Stream& later) {
   openreg::Event event;
   event.record(earlier);
@@ -87,10 +87,10 @@ void resize_storage(const c10::Storage& storage, std::size_t bytes) {
   const c10::DeviceGuard guard(storage.device());
   auto memory = device_allocator().allocate(bytes);
   copy_bytes(memory.get(), impl.data(), std::min(bytes, impl.nbytes()));
-  // The old memory goes now, and may belong to another stream than the one that copies.
+  // The old memory is freed now, and may belong to a stream other than the one that copies.
   device_allocator().recordStream(impl.data_ptr(), to_torch(current_stream()));
   impl.set_data_ptr_noswap(std::move(memory));
-  impl.clear_materializer();  // what it may have shared is the others' now
+  impl.clear_materializer();  // memory that it shared now belongs to the other owners
   impl.set_nbytes(bytes);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kStreamsPerPool = 32;
 
-// Hands out its streams in turn, each made when its turn comes first.
+// Hands out its streams in turn; each is made when it is first handed out.
 class StreamRing {
  public:
   openreg::Stream& next(c10::DeviceIndex device, Priority priority) {
@@ -47,7 +47,7 @@ openreg::Stream& current_stream(c10::DeviceIndex device) {
   }
   const auto index = resolve_device(device);
   auto& stream = translate_errors([&]() -> openreg::Stream& { return default_stream(index); });
-  current.streams[device_slot(index)] = &stream;  // found at once the next time
+  current.streams[device_slot(index)] = &stream;  // the next call finds it at once
   return stream;
 }
 
@@ -63,7 +63,7 @@ openreg::Stream& to_runtime(const c10::Stream& stream) {
   TORCH_CHECK(stream.device_type() == kDeviceType,
               "openreg: the stream belongs to another kind of device (got ", stream.device(),
               ", expected an openreg stream)");
-  // Most calls name the current stream: autograd asks for it, and hands it back, at each node.
+  // Most calls name the current stream: autograd gets it, and sets it again, at each node.
   auto& current = current_stream(stream.device_index());
   if (current.id() == stream.id()) return current;
   return translate_errors(

@@ -10,7 +10,7 @@ namespace openreg::backend {
 /// The calling thread's current stream on a device (-1: the current device); the device's default
 /// stream until set.
 openreg::Stream& current_stream(c10::DeviceIndex device = -1);
-/// Makes `stream` current on its device for the calling thread and returns the one that was. Does
+/// Makes `stream` current on its device for the calling thread and returns the previous one. Does
 /// not switch devices.
 openreg::Stream& exchange_current_stream(openreg::Stream& stream);
 
@@ -19,7 +19,7 @@ openreg::Stream& to_runtime(const c10::Stream& stream);
 c10::Stream to_torch(const openreg::Stream& stream);
 
 /// A stream from the device's pool of 32 per priority, handed out in turn and never destroyed, as
-/// CUDA's.
+/// on CUDA.
 openreg::Stream& stream_from_pool(c10::DeviceIndex device, Priority priority);
 
 }  // namespace openreg::backend

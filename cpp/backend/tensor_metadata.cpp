@@ -11,7 +11,7 @@ namespace {
 
 struct Flags final : c10::BackendMeta {
   explicit Flags(TensorMetadata values) : values(std::move(values)) {}
-  const TensorMetadata values;  // shared by tensors that are shallow copies of one another: never
+  const TensorMetadata values;  // shared by tensors that are shallow copies of each other: never
                                 // changed, only replaced
 };
 

@@ -10,8 +10,8 @@ class Tensor;
 namespace openreg::backend {
 
 /// Named flags that a backend attaches to a tensor and that torch.save keeps: PyTorch's "backend
-/// meta". openreg's own tensors carry none; what users attach (torch._utils.set_tensor_metadata) is
-/// kept on the device and in checkpoints.
+/// meta". openreg's own tensors have none; flags that users attach
+/// (torch._utils.set_tensor_metadata) are kept on the device and in checkpoints.
 using TensorMetadata = std::unordered_map<std::string, bool>;
 
 /// Adds the tensor's flags to `metadata`.

@@ -12,16 +12,16 @@ class Stream;
 
 namespace openreg::backend {
 
-/// Where what belongs to an existing device lies in an array of kMaxDevices.
+/// The index of an existing device in an array of kMaxDevices.
 inline std::size_t device_slot(c10::DeviceIndex device) noexcept {
   return static_cast<unsigned char>(device);
 }
 
-/// What device.h and stream.h call current, of the calling thread.
+/// The calling thread's current device and streams (device.h, stream.h).
 struct ThreadCurrent {
   c10::DeviceIndex device = 0;
   std::array<openreg::Stream*, kMaxDevices>
-      streams{};             ///< null: not asked for yet, the default one
+      streams{};             ///< null: the default one, not looked up yet
   bool has_streams = false;  ///< a stream was set: most threads set none
 };
 

@@ -14,7 +14,8 @@ namespace {
 using libkineto::ActivityType;
 using What = TraceSlice::What;
 
-// Kineto draws annotations one nanosecond longer at either end, over their neighbours.
+// Kineto lengthens annotations by a nanosecond at either end, so that they overlap their
+// neighbours.
 constexpr std::int64_t kWidened = 1;
 
 const char* letter_of(Place place) {
@@ -38,7 +39,7 @@ bool is_between_devices(const CommandSummary& copy) {
   return copy.from == Place::kOtherDevice || copy.to == Place::kOtherDevice;
 }
 
-// As CUDA's traces have them, and as tools that read traces expect them.
+// As in CUDA's traces, and as expected by tools that read traces.
 std::string name_of_copy(const CommandSummary& copy) {
   const std::string direction = is_between_devices(copy)
                                     ? "PtoP"
@@ -111,7 +112,7 @@ TraceActivities::TraceActivities(const Trace& trace, Window window,
     : window_(window), linked_(linked), buffer_(std::make_unique<libkineto::CpuTraceBuffer>()) {
   buffer_->span = libkineto::TraceSpan(window.begin, window.end, "openreg");
   buffer_->gpuOpCount = 0;
-  // An arrow has both its ends in the trace.
+  // Both ends of an arrow must be in the trace.
   for (const auto& slice : trace.slices) {
     if (!is_within(slice) || slice.id == 0) continue;
     (is_on_thread(slice) ? submissions_ : queued_)[slice.id] = &slice;
@@ -201,7 +202,7 @@ void TraceActivities::add_on_stream(const TraceSlice& slice) {
   if (submission->second->annotation != 0) annotate(slice, submission->second->annotation);
 }
 
-// The stretch of a stream's track from the first command of a range to its last.
+// Annotates a stream's track from the first command of a range to its last.
 void TraceActivities::annotate(const TraceSlice& slice, std::uint64_t annotation) {
   const auto* const range = linked_(static_cast<std::int32_t>(annotation));
   if (!range) return;

@@ -23,12 +23,12 @@ class TraceActivities {
     std::int64_t end;
   };
 
-  /// `linked` finds an operator's call, or a range that the user named, by its number.
+  /// `linked` finds the call of an operator, or a range that the user named, by its number.
   TraceActivities(const Trace& trace, Window window,
                   const libkineto::getLinkedActivityCallback& linked);
 
-  /// Hands all of them to `logger`, which keeps pointers to them, with the names of their streams
-  /// and of all devices but the first.
+  /// Passes all of them to `logger`, which keeps pointers to them, with the names of their streams
+  /// and of all devices except the first.
   void log(libkineto::ActivityLogger& logger) const;
 
   /// The activities themselves, which the logger's owner keeps.
