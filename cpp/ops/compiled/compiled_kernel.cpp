@@ -24,9 +24,9 @@ namespace openreg::ops {
 
 // Note [Commands of compiled kernels]
 //
-// A command is words: the mode of denormals, then one for each parameter, then the values that the
-// host gave. A parameter that is a tensor is a device pointer; or, if it is less than zero, the
-// number of a word of the command, negated, where the value begins.
+// A command consists of words: the mode for denormals, then one word for each parameter, then the
+// values that the host supplied. The word of a tensor is a device pointer or, if it is negative,
+// the negated number of the word of the command at which the value begins.
 namespace {
 
 constexpr std::size_t kHeader = 1;  // words before the parameters'
@@ -62,7 +62,8 @@ void CompiledKernel::run(const Kernel& kernel, std::span<const std::byte> argume
     throw Error("openreg: a command of " + std::string(kernel.name()) + " is too short");
   const auto* const words = reinterpret_cast<const std::int64_t*>(arguments.data());
   backend::set_flush_denormals(words[0] != 0);
-  at::internal::lazy_init_num_threads();  // OpenMP's number, for a thread that has not used ATen
+  at::internal::lazy_init_num_threads();  // OpenMP's number of threads, for a thread that has not
+                                          // used ATen
   c10::SmallVector<std::int64_t, 32> resolved;
   resolved.resize_for_overwrite(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -111,7 +112,7 @@ void CompiledCall::add(const at::TensorBase& tensor) {
   const auto& storage = tensor.storage();
   const void* memory = nullptr;
   if (parameter == Parameter::kWrites) {
-    memory = storage.mutable_data();  // a lazy clone gets memory of its own
+    memory = storage.mutable_data();  // a lazy clone gets its own memory
   } else {
     backend::note_read(storage);
     memory = storage.data();

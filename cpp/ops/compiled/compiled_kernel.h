@@ -12,18 +12,19 @@
 
 namespace openreg::ops {
 
-/// What a compiled kernel takes in a place of its arguments.
+/// The kind of a compiled kernel's parameter.
 enum class Parameter : std::uint8_t { kReads, kWrites, kInteger, kFloat };
 
 /// A kernel that was generated and compiled while the process ran (torch.compile). It is made once
 /// for each source and lives as long as the process, as all kernels do: commands point to it.
 class CompiledKernel : public Kernel {
  public:
-  /// The function that was compiled. It takes a word for each parameter: an address that it can
-  /// access, an integer, or the bits of a float.
+  /// The compiled function. It takes a word for each parameter: an address that it can access, an
+  /// integer, or the bits of a float.
   using Entry = void (*)(const std::int64_t* arguments);
 
-  /// The kernel of that name; `entry` and `parameters` are those of its first call. Thread safe.
+  /// The kernel with this name; only the first call for a name uses `entry` and `parameters`.
+  /// Thread safe.
   static const CompiledKernel& get(const std::string& name, Entry entry,
                                    const std::vector<Parameter>& parameters);
 
@@ -43,14 +44,14 @@ class CompiledCall {
  public:
   explicit CompiledCall(const CompiledKernel& kernel);
 
-  /// A tensor of the device, or, where the kernel reads, one of the CPU without dimensions, whose
-  /// value travels in the command. Throws c10::Error for others, for those whose storage has been
-  /// freed, and where no tensor is expected.
+  /// Adds a tensor of the device or, for a parameter that the kernel reads, a CPU tensor without
+  /// dimensions, whose value travels in the command. Throws c10::Error for others, for tensors
+  /// whose storage has been freed, and if no tensor is expected.
   void add(const at::TensorBase& tensor);
   void add(std::int64_t number);
   void add(double number);
 
-  /// What add() takes next. Throws c10::Error if there is nothing left to add.
+  /// The kind of the next argument. Throws c10::Error if there is none left.
   Parameter next() const;
 
   /// Throws c10::Error if arguments are missing, and what backend::submit() throws.

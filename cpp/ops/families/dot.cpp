@@ -1,6 +1,6 @@
-// Products of vectors. PyTorch leaves it to these kernels to answer tensors of zeros without
-// memory, and to see to conjugation: that is decided here, by bits of the arguments, and what is
-// launched is a product of vectors that have none.
+// Products of vectors. PyTorch expects these kernels to handle zero tensors without memory and
+// conjugation: both are decided here by the arguments' bits, and the launched kernel is a product
+// of vectors without such bits.
 #include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/dot.h>
 #include <ATen/ops/dot_native.h>

@@ -1,6 +1,6 @@
-// The places of a sparse tensor's elements as numbers, in the order of rows: by them PyTorch checks
-// whether a COO tensor that claims to be coalesced is. Its composite code asks for ATen's kernel of
-// the device.
+// The positions of a sparse tensor's elements as linear indices in row-major order. With them
+// PyTorch checks whether a COO tensor that claims to be coalesced is. Its composite code calls
+// ATen's kernel for the device.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/ops/tensor.h>
@@ -9,7 +9,7 @@
 
 namespace at::native {
 
-// Declared in a header of ATen's that does not come with PyTorch.
+// Declared in an ATen header that is not shipped with PyTorch.
 using flatten_indices_fn = Tensor (*)(const Tensor& indices, IntArrayRef size);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
 
@@ -19,7 +19,8 @@ namespace openreg::ops {
 
 namespace {
 
-/// \param indices int64 [sparse dimensions, elements]. \param size of the sparse dimensions.
+/// \param indices int64 [sparse dimensions, elements]. \param size the sizes of the sparse
+/// dimensions.
 at::Tensor flatten_indices(const at::Tensor& indices, at::IntArrayRef size) {
   std::vector<std::int64_t> strides(size.size(), 1);
   for (auto i = std::ssize(size) - 2; i >= 0; --i) strides[i] = strides[i + 1] * size[i + 1];

@@ -1,6 +1,6 @@
-// Products of groups of matrices (torch.nn.functional.grouped_mm, scaled_grouped_mm). Where a group
-// ends is for the device to read, so each is one command: ATen's own, for backends without a
-// kernel, reads it on the host.
+// Products of groups of matrices (torch.nn.functional.grouped_mm, scaled_grouped_mm). The device
+// reads where a group ends, so each product is one command; ATen's own code for backends without a
+// kernel reads it on the host.
 #include <ATen/BlasBackend.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/GroupedMMUtils.h>
@@ -24,8 +24,8 @@ void multiply(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& of
   at::native::_grouped_mm_fallback(a, b, offs, std::nullopt, out.scalar_type(), out);
 }
 
-/// Each row of a, and each column of b, has a scale; where the groups lie along the contracted
-/// dimension, one for each group.
+/// Each row of a, and each column of b, has a scale, or one for each group if the groups lie along
+/// the contracted dimension.
 void multiply_scaled(const at::Tensor& a, const at::Tensor& b, const at::Tensor& scale_a,
                      const at::Tensor& scale_b, const OptionalTensor& offs, at::Tensor& out) {
   auto rows = a.to(at::kFloat);
@@ -47,10 +47,10 @@ void multiply_scaled(const at::Tensor& a, const at::Tensor& b, const at::Tensor&
 const FunctionKernel<&multiply> multiply_kernel{"aten::_grouped_mm"};
 const FunctionKernel<&multiply_scaled> scaled_kernel{"aten::_scaled_grouped_mm"};
 
-/// Shapes: a [M, K] or [groups, M, K], b [K, N] or [groups, K, N]. Where one of them has two
-/// dimensions, offs [groups], int32, tells where each group ends in the dimension that the groups
-/// share: M, N, or K if both have two.
-/// \return [M, N], or [groups, M, N] where both have two dimensions, or both three.
+/// Shapes: a [M, K] or [groups, M, K], b [K, N] or [groups, K, N]. If one of them has two
+/// dimensions, offs [groups], int32, contains the end of each group in the dimension that the
+/// groups share: M, N, or K if both have two.
+/// \return [M, N], or [groups, M, N] if both have two dimensions, or both three.
 at::Tensor grouped_mm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& offs,
                       const OptionalTensor& bias, OptionalDtype out_dtype) {
   at::native::_grouped_mm_validate_inputs(a, b, offs, bias, out_dtype);
@@ -139,7 +139,7 @@ using ScaleList = const at::ITensorListRef&;  // the operator is structured
 using ScaleList = at::TensorList;
 #endif
 
-/// By recipes, of which there is the one above.
+/// Selected by recipes; only the one above is supported.
 at::Tensor scaled_grouped_mm_v2(const at::Tensor& a, const at::Tensor& b, ScaleList scale_a,
                                 at::IntArrayRef recipe_a, at::IntArrayRef swizzle_a,
                                 ScaleList scale_b, at::IntArrayRef recipe_b,

@@ -1,5 +1,6 @@
-// Fourier transforms in half precision, which CUDA has and PyTorch refuses for the CPU: computed in
-// single precision, and rounded. CUDA takes powers of two only; here all sizes are taken.
+// Fourier transforms in half precision, which CUDA has and PyTorch refuses for the CPU: they are
+// computed in single precision and rounded. CUDA takes only powers of two; here all sizes are
+// supported.
 #include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -23,7 +24,7 @@ at::Tensor rounded(const at::Tensor& tensor) {
   return tensor.to(tensor.is_complex() ? at::kComplexHalf : at::kHalf);
 }
 
-/// The operator as PyTorch writes it in terms of others: that is what stands in the CPU's place.
+/// PyTorch's composite implementation of the operator, which is registered for the CPU.
 void run_composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
@@ -72,8 +73,8 @@ void register_transforms(torch::Library& m) {
 
 }  // namespace
 
-// Under the key of autograd, since composite operators are differentiated through the operators
-// that they are written in; the other one is asked in inference mode.
+// Under autograd's key, because composite operators are differentiated through the operators of
+// which they are made; the other key is used in inference mode.
 OPENREG_LIBRARY_IMPL(aten, m) { register_transforms(m); }
 OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) { register_transforms(m); }
 

@@ -18,8 +18,8 @@ void run_index_select(const OpKernel&, ArgumentReader& reader) {
 }
 const OpKernel index_select_kernel{"aten::index_select", &run_index_select};
 
-/// Checks what needs no data, with CPU's sentences, and returns the result's sizes. An index out of
-/// range is found by the kernel, so it is an error of the stream.
+/// Checks what does not depend on elements, with the CPU's messages, and returns the result's
+/// sizes. The kernel detects an index out of range, so that is an error of the stream.
 c10::SmallVector<std::int64_t, 6> check_index_select(const at::Tensor& self, std::int64_t dim,
                                                      const at::Tensor& index) {
   TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector");

@@ -1,5 +1,5 @@
-// Layer normalisation, forward. ATen's kernel can only be reached through the functional operator
-// of the CPU, whose result would have to be copied: that takes longer than to compute it.
+// Layer normalisation, forward. ATen's kernel can only be reached through the CPU's functional
+// operator, whose result would have to be copied: that takes longer than computing it.
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
@@ -40,7 +40,7 @@ struct Row {
 
   [[gnu::always_inline]] Real x(std::int64_t i) const { return static_cast<Real>(input[i]); }
 
-  /// The mean, up to the error of a long sum; 0 of no elements, as the CPU has it.
+  /// The mean, up to the error of a long sum; 0 if there are no elements, as on the CPU.
   [[gnu::always_inline]] Real rough_mean() const {
     if (size == 0) return 0;
     const auto n = static_cast<Real>(size);
@@ -57,9 +57,9 @@ struct Row {
       return Sums<Real, 2>{distance, distance * distance};
     });
     const auto n = static_cast<Real>(size);
-    // The mean lies at center + rest; of no elements, and where the sum is too large, at center.
+    // The mean is center + rest; if there are no elements or the sum is too large, it is center.
     const Real rest = size != 0 && std::isfinite(sum) ? sum / n : 0;
-    // Infinite it stays so: the square of `rest` may be as large.
+    // An infinite spread stays infinite, because the square of `rest` may be infinite too.
     const Real spread = squares / n;
     const Real variance = std::isfinite(spread) ? spread - rest * rest : spread;
     const Real scale = 1 / std::sqrt((variance < 0 ? 0 : variance) + eps);
@@ -126,7 +126,8 @@ void normalize_rows(const at::Tensor& input, const at::Tensor& weight, const at:
 void normalize(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
                double eps, at::Tensor& out, at::Tensor& mean, at::Tensor& rstd) {
   if (input.scalar_type() == at::kHalf) {
-    // Converted one by one they take most of the time; ATen converts whole tensors in vectors.
+    // Converting elements one by one would take most of the time; ATen converts whole tensors in
+    // vectors.
     const auto real = [](const OptionalTensor& tensor) {
       return given(tensor) ? tensor->to(at::kFloat) : at::Tensor();
     };
@@ -155,8 +156,8 @@ void normalize(const at::Tensor& input, const OptionalTensor& weight, const Opti
 const FunctionKernel<&normalize> normalize_kernel{"aten::native_layer_norm"};
 
 /// \param input [*, *normalized_shape]. \param weight, bias of normalized_shape, or none.
-/// \return the result, contiguous, of input's shape; mean and 1 / deviation, which have 1 for each
-/// normalised dimension.
+/// \return the result, contiguous, of input's shape; mean and 1 / deviation, which have size 1 in
+/// each normalised dimension.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm(const at::Tensor& input,
                                                                  at::IntArrayRef normalized_shape,
                                                                  const OptionalTensor& weight,

@@ -1,6 +1,5 @@
-// Products of matrices of 16 bits in float32 (the argument out_dtype of torch.mm and its
-// relatives), which the CPU does not have: there the factors are converted first, which loses
-// nothing.
+// Products of 16-bit matrices with float32 results (the argument out_dtype of torch.mm and its
+// relatives), which the CPU does not have: the factors are converted first, which is exact.
 #include <ATen/ScalarOps.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/addmm.h>

@@ -1,6 +1,7 @@
-// put_, which CPU's take differentiates by. ATen's kernel asks whether only deterministic
-// algorithms are allowed; that is for the call to answer, since it may be otherwise when the kernel
-// runs. So this one is made of others: sums are taken one by one, and always deterministic.
+// put_, with which autograd computes the gradient of take. ATen's kernel checks whether only
+// deterministic algorithms are allowed; but that must be decided at the call, because it may have
+// changed when the kernel runs. So this implementation is made of other operators: sums are
+// computed one by one, and are always deterministic.
 #include <ATen/Context.h>
 #include <ATen/Dispatch.h>
 #include <ATen/MemoryOverlap.h>

@@ -1,5 +1,5 @@
-// Normalisation by the root of the mean square, forward and backward: one command each, where the
-// composite form has one for each step. ATen has no kernel of it for the CPU.
+// Normalisation by the root mean square, forward and backward: one command each, while the
+// composite form has one for each step. ATen has no such kernel for the CPU.
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
@@ -31,7 +31,7 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-/// What is normalised together, the last `dims` dimensions, is a row.
+/// A row consists of the elements that are normalised together: the last `dims` dimensions.
 std::int64_t rows_of(const at::Tensor& input, std::int64_t dims) {
   return c10::multiply_integers(input.sizes().slice(0, input.dim() - dims));
 }
@@ -68,7 +68,7 @@ struct Row {
     return scale;
   }
 
-  /// Adds to `grad_weight`; null where a gradient is not wanted.
+  /// Adds to `grad_weight`. Pointers are null for gradients that are not wanted.
   [[gnu::always_inline]] void differentiate(const T* grad, Real scale, T* grad_input,
                                             Real* grad_weight) const {
     const auto dy = [&](std::int64_t i) { return static_cast<Real>(grad[i]); };
@@ -178,27 +178,27 @@ void check(const at::Tensor& input, at::IntArrayRef normalized_shape,
   at::native::_check_layer_norm_inputs(input, normalized_shape, weight.value_or(at::Tensor()), {});
 }
 
-/// Where the dtypes of input and weight differ: one that holds both, to compute in.
+/// If the dtypes of input and weight differ: the one that holds both, to compute in.
 std::optional<at::ScalarType> common_dtype(const at::Tensor& input, const OptionalTensor& weight) {
   if (!given(weight) || weight->scalar_type() == input.scalar_type()) return std::nullopt;
   return c10::promoteTypes(input.scalar_type(), weight->scalar_type());
 }
 
-/// What CUDA and the composite form take where none is given.
+/// The default of CUDA and of the composite form.
 double default_eps(at::ScalarType dtype) {
   return dtype == at::kDouble ? std::numeric_limits<double>::epsilon()
                               : std::numeric_limits<float>::epsilon();
 }
 
 /// \param input [*, *normalized_shape]. \param weight of normalized_shape, or none.
-/// \return the result, contiguous, of input's shape, and 1 / root of the mean square (in float32
-/// where the input has 16 bits), which has 1 for each normalised dimension.
+/// \return the result, contiguous, of input's shape, and 1 / root of the mean square (in float32 if
+/// the input has 16 bits), which has size 1 in each normalised dimension.
 std::tuple<at::Tensor, at::Tensor> fused_rms_norm(const at::Tensor& input,
                                                   at::IntArrayRef normalized_shape,
                                                   const OptionalTensor& weight,
                                                   std::optional<double> eps) {
   check(input, normalized_shape, weight);
-  if (input.numel() == 0) {  // its strides are those of the steps
+  if (input.numel() == 0) {  // its strides are those of the composite form
     return at::compositeimplicitautograd::_fused_rms_norm(input, normalized_shape, weight, eps);
   }
   const auto real_eps = eps.value_or(default_eps(input.scalar_type()));
@@ -216,7 +216,7 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm(const at::Tensor& input,
   return {out, rstd};
 }
 
-/// \return the gradients of input and weight; undefined where not wanted.
+/// \return the gradients of input and weight; undefined if not wanted.
 std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward(
     const at::Tensor& grad_out, const at::Tensor& input, at::IntArrayRef normalized_shape,
     const at::Tensor& rstd, const OptionalTensor& weight, std::array<bool, 2> output_mask) {

@@ -1,5 +1,5 @@
-// The cells of LSTM and GRU. PyTorch routes them to fused operators on every device but the CPU,
-// which has none of its own: here one command computes a cell with ATen's CPU operators.
+// The cells of LSTM and GRU. PyTorch routes them to fused operators on every device except the CPU,
+// which has none: here one command computes a cell with ATen's CPU operators.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/mul.h>
@@ -23,7 +23,7 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-/// The parts of a matrix [batch, n * hidden] side by side, each [batch, hidden].
+/// The n adjacent parts of a matrix [batch, n * hidden], each [batch, hidden].
 template <std::size_t n>
 std::array<at::Tensor, n> gates(const at::Tensor& matrix) {
   const auto hidden = matrix.size(1) / static_cast<std::int64_t>(n);
@@ -33,7 +33,7 @@ std::array<at::Tensor, n> gates(const at::Tensor& matrix) {
   return parts;
 }
 
-// d sigmoid and d tanh, in terms of their results.
+// The derivatives of sigmoid and tanh, in terms of their results.
 at::Tensor sigmoid_slope(const at::Tensor& y) { return y * (1 - y); }
 at::Tensor tanh_slope(const at::Tensor& y) { return 1 - y * y; }
 
@@ -120,7 +120,7 @@ const FunctionKernel<&lstm_cell_backward> lstm_backward_kernel{
 const FunctionKernel<&gru_cell> gru_kernel{"aten::_thnn_fused_gru_cell"};
 const FunctionKernel<&gru_cell_backward> gru_backward_kernel{"aten::_thnn_fused_gru_cell_backward"};
 
-/// Of both cells: n gates, each as wide as the state.
+/// Checks the arguments of either cell: n gates, each as wide as the state.
 void check_cell(const char* name, std::int64_t n, const at::Tensor& input_gates,
                 const at::Tensor& hidden_gates, const at::Tensor& state,
                 const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
@@ -179,7 +179,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> thnn_fused_lstm_cell_backward_imp
 }
 
 /// Shapes: gates [batch, 3 * hidden] (reset, update, new), hx [batch, hidden], biases [3 * hidden].
-/// \return hy, like hx, and what the backward needs, [batch, 5 * hidden].
+/// \return hy, like hx, and the workspace for the backward, [batch, 5 * hidden].
 std::tuple<at::Tensor, at::Tensor> thnn_fused_gru_cell(const at::Tensor& input_gates,
                                                        const at::Tensor& hidden_gates,
                                                        const at::Tensor& hx,

@@ -12,8 +12,8 @@ namespace openreg::ops {
 template <class Real, std::size_t n>
 using Sums = std::array<Real, n>;
 
-/// The sums of the numbers that `terms(i)` returns, a Sums, for i from begin below end: in parts
-/// that the compiler can keep in one vector.
+/// The sums of the numbers that `terms(i)` returns, a Sums, for begin <= i < end: in parts that the
+/// compiler can keep in one vector.
 template <class Real, std::size_t kSums, class Terms>
 [[gnu::always_inline]] inline Sums<Real, kSums> sums_of_block(std::int64_t begin, std::int64_t end,
                                                               Terms&& terms) {
@@ -36,15 +36,16 @@ template <class Real, std::size_t kSums, class Terms>
   return sums;
 }
 
-/// The sums of the numbers that `terms(i)` returns, a Sums, for i below n. Sums of blocks are added
-/// in pairs, and those again, so that the error hardly grows with n.
+/// The sums of the numbers that `terms(i)` returns, a Sums, for i < n. The sums of blocks are added
+/// pairwise, so that the error hardly grows with n.
 template <class Real, std::size_t kSums, class Terms>
 [[gnu::always_inline]] inline Sums<Real, kSums> sums_of(std::int64_t n, Terms&& terms) {
   constexpr std::int64_t kBlock = 2048;
   const auto add = [](Sums<Real, kSums>& to, const Sums<Real, kSums>& from) {
     for (std::size_t s = 0; s < kSums; ++s) to[s] += from[s];
   };
-  std::array<Sums<Real, kSums>, 64> waiting;  // at k, where bit k of `blocks` is set: 2^k blocks
+  std::array<Sums<Real, kSums>, 64>
+      waiting;  // at k, if bit k of `blocks` is set: the sums of 2^k blocks
   std::uint64_t blocks = 0;
   for (std::int64_t begin = 0; begin < n; begin += kBlock, ++blocks) {
     auto sums = sums_of_block<Real, kSums>(begin, std::min(begin + kBlock, n), terms);
@@ -58,7 +59,7 @@ template <class Real, std::size_t kSums, class Terms>
   return sums;
 }
 
-/// The sum of `term(i)` for i below n, as above.
+/// The sum of `term(i)` for i < n, as above.
 template <class Real, class Term>
 [[gnu::always_inline]] inline Real sum_of(std::int64_t n, Term&& term) {
   return sums_of<Real, 1>(n, [&](std::int64_t i) { return Sums<Real, 1>{term(i)}; })[0];

@@ -1,6 +1,6 @@
-// Batch normalisation in the steps between which processes exchange what they have summed
-// (torch.nn.SyncBatchNorm). The CPU has no such operators; these have the results of CUDA's:
-// statistics are float32 where the input has 16 bits.
+// Batch normalisation in steps, between which processes exchange their sums
+// (torch.nn.SyncBatchNorm). The CPU has no such operators; the results of these are like CUDA's:
+// statistics are float32 if the input has 16 bits.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/native/Resize.h>
@@ -28,7 +28,7 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-/// `vector` has a number for each channel of `like`, which is the second dimension.
+/// `vector` has one number for each channel of `like`; channels are the second dimension.
 at::Tensor along_channels(const at::Tensor& vector, const at::Tensor& like, at::ScalarType dtype) {
   std::vector<std::int64_t> shape(like.dim(), 1);
   shape[1] = vector.numel();
@@ -51,7 +51,7 @@ void statistics(const at::Tensor& input, double eps, at::Tensor& mean, at::Tenso
   at::rsqrt_out(invstd, std::get<1>(found) + eps);
 }
 
-/// Where to compute `out` in `dtype`: in its own memory if it has that type.
+/// The tensor in which to compute `out` in `dtype`: `out` itself if it has that dtype.
 at::Tensor workspace(const at::Tensor& out, at::ScalarType dtype) {
   return out.scalar_type() == dtype ? out : at::empty_like(out, out.options().dtype(dtype));
 }
@@ -67,7 +67,7 @@ void normalize(const at::Tensor& input, const OptionalTensor& weight, const Opti
   if (!result.is_same(out)) out.copy_(result);
 }
 
-/// Each row of `means` and `invstds` tells of as many elements as `counts` says.
+/// Each row of `means` and `invstds` summarises as many elements as `counts` says.
 void gather(const at::Tensor& means, const at::Tensor& invstds, double momentum, double eps,
             const at::Tensor& counts, at::Tensor& running_mean, at::Tensor& running_var,
             at::Tensor& mean, at::Tensor& invstd) {
@@ -166,7 +166,7 @@ std::tuple<at::Tensor, at::Tensor> batch_norm_stats(const at::Tensor& input, dou
   return {mean, invstd};
 }
 
-/// eps is in invstd already.
+/// invstd already includes eps.
 at::Tensor& batch_norm_elemt_out(const at::Tensor& input, const OptionalTensor& weight,
                                  const OptionalTensor& bias, const at::Tensor& mean,
                                  const at::Tensor& invstd, double /*eps*/, at::Tensor& out) {
@@ -187,8 +187,8 @@ at::Tensor batch_norm_elemt(const at::Tensor& input, const OptionalTensor& weigh
 }
 
 /// \param means, invstds [processes, channels]. \param counts [processes], how many elements of
-/// each channel they are about. The running statistics, [channels], are moved by `momentum` towards
-/// the whole's. \return mean and 1 / deviation of the whole.
+/// each channel they summarise. The running statistics, [channels], move by `momentum` towards the
+/// overall ones. \return the overall mean and 1 / deviation.
 std::tuple<at::Tensor, at::Tensor> gather_stats_with_counts(
     const at::Tensor& input, const at::Tensor& means, const at::Tensor& invstds,
     const OptionalTensor& running_mean, const OptionalTensor& running_var, double momentum,
@@ -226,8 +226,8 @@ std::tuple<at::Tensor, at::Tensor> batch_norm_gather_stats(
                                   counts);
 }
 
-/// \return for each channel the sums of grad_out and of grad_out * (input - mean), for the
-/// gradient of the input, and the gradients of weight and bias; undefined where not wanted.
+/// \return for each channel the sums of grad_out and of grad_out * (input - mean), for the gradient
+/// of the input, and the gradients of weight and bias; undefined if not wanted.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward_reduce(
     const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& mean,
     const at::Tensor& invstd, const OptionalTensor& weight, bool input_g, bool weight_g,

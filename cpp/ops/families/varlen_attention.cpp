@@ -1,7 +1,7 @@
-// Attention over sequences of several lengths, one after the other in one tensor
+// Attention over sequences of several lengths, one after another in one tensor
 // (torch.nn.attention.varlen): the operators of CUDA's flash path. The CPU has a flash path for
-// sequences of one length, which is asked once for each sequence. Where sequences begin is for the
-// device to read, so all of it is one command.
+// sequences of one length, which is called once for each sequence. The device reads where sequences
+// begin, so all of it is one command.
 #include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
@@ -24,7 +24,7 @@ namespace {
 const FunctionKernel<&attend_sequences> forward_kernel{"aten::_flash_attention_forward"};
 const FunctionKernel<&differentiate_sequences> backward_kernel{"aten::_flash_attention_backward"};
 
-/// Of `size` rows, if given.
+/// If given, it must have `size` rows.
 void check_indices(const char* name, const OptionalTensor& tensor, std::int64_t dim,
                    std::int64_t size) {
   if (!given(tensor)) return;
@@ -120,7 +120,7 @@ at::Tensor flash_attention_into(at::Tensor& out, const at::Tensor& query, const 
   return logsumexp;
 }
 
-/// The state of random numbers, which nobody reads without dropout, and a place that CUDA leaves
+/// The state of random numbers, which is not used without dropout, and a result that CUDA leaves
 /// unused.
 std::tuple<at::Tensor, at::Tensor> random_state(c10::Device device) {
   return {empty_on(device, {2}, at::kUInt64).zero_(), empty_on(device, {}, at::kUInt64).zero_()};

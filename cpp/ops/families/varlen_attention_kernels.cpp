@@ -18,14 +18,14 @@ namespace {
 
 constexpr auto kInfinity = std::numeric_limits<double>::infinity();
 
-/// Query i, counted so that the last of queries and keys meet, sees the keys from i - left to
-/// i + right; -1: all on that side.
+/// Query i sees the keys from i - left to i + right, counted so that the last query is aligned with
+/// the last key; -1: all keys on that side.
 struct Window {
   std::int64_t left;
   std::int64_t right;
 };
 
-/// One of the sequences, each [tokens, heads, size]; the heads of keys may be fewer.
+/// One of the sequences, with tensors [tokens, heads, size]; keys may have fewer heads.
 struct Sequence {
   std::int64_t query_begin;
   std::int64_t queries;
@@ -38,10 +38,10 @@ struct Sequence {
   }
 };
 
-/// As the CPU's operator takes it: [1, heads, tokens, size].
+/// The layout of the CPU's operator: [1, heads, tokens, size].
 at::Tensor heads_first(const at::Tensor& sequence) { return sequence.transpose(0, 1).unsqueeze(0); }
 
-/// Each head as often as queries have heads for it.
+/// Repeats each head for all query heads that use it.
 at::Tensor repeat_heads(const at::Tensor& sequence, std::int64_t heads) {
   return sequence.repeat_interleave(heads / sequence.size(1), 1);
 }
@@ -110,7 +110,7 @@ Sequence sequence_of(std::int64_t i, const at::Tensor& key, const at::Tensor& va
   return {begin, queries, key.narrow(0, key_begin, keys), value.narrow(0, key_begin, keys)};
 }
 
-/// A gradient of repeated heads, summed over the repetitions.
+/// The gradient of repeated heads, summed over the repetitions.
 at::Tensor sum_heads(const at::Tensor& grad, std::int64_t heads) {
   auto sequence = grad.squeeze(0).transpose(0, 1);
   if (sequence.size(1) == heads) return sequence;
@@ -168,7 +168,7 @@ void differentiate_sequences(const at::Tensor& grad_out, const at::Tensor& query
                              std::int64_t right, at::Tensor& grad_query, at::Tensor& grad_key,
                              at::Tensor& grad_value) {
   const Window window{left, right};
-  // Of what is in no sequence, or sees nothing.
+  // The gradients of tokens that are in no sequence or see nothing are zero.
   for (auto* grad : {&grad_query, &grad_key, &grad_value}) grad->zero_();
   if (!given(query_ends)) {
     for (std::int64_t i = 0; i < query.size(0); ++i) {

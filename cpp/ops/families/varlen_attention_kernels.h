@@ -10,15 +10,18 @@ namespace openreg::ops {
 using OptionalTensor = std::optional<at::Tensor>;
 
 /// Attention of CPU tensors, sequence by sequence, with the CPU's flash path.
-/// \param query [tokens, heads, size]. \param key, value [tokens, heads of keys, size], the heads
-/// of queries being a multiple. \param query_ends, key_ends int32 [sequences + 1]: where sequences
-/// begin, and the end; without query_ends tensors are [sequences, tokens, heads, size].
-/// \param used_keys int32 [sequences]: how many keys count. \param pages int32 [sequences, most
-/// pages]: the numbers of each sequence's pages, key and value being [pages, tokens, heads of keys,
-/// size]. \param left, right query i, counted so that the last of queries and keys meet, sees the
-/// keys from i - left to i + right; negative: all on that side. \param logsumexp of the scores,
-/// [heads, tokens] or [sequences, heads, tokens]; infinity where a query sees no key, whose result
-/// is 0.
+/// \param query [tokens, heads, size].
+/// \param key, value [tokens, heads of keys, size]; the number of the query's heads is a multiple
+/// of theirs.
+/// \param query_ends, key_ends int32 [sequences + 1]: where the sequences begin, and the end of the
+/// last; without query_ends, tensors are [sequences, tokens, heads, size].
+/// \param used_keys int32 [sequences]: how many keys count.
+/// \param pages int32 [sequences, maximum of pages]: the numbers of each sequence's pages; key and
+/// value are then [pages, tokens, heads of keys, size].
+/// \param left, right query i sees the keys from i - left to i + right, counted so that the last
+/// query is aligned with the last key; negative: all keys on that side.
+/// \param logsumexp of the scores, [heads, tokens] or [sequences, heads, tokens]; infinity for a
+/// query that sees no key, whose result is 0.
 void attend_sequences(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                       const OptionalTensor& query_ends, const OptionalTensor& key_ends,
                       const OptionalTensor& used_keys, const OptionalTensor& pages, double scale,

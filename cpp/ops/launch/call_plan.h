@@ -16,13 +16,13 @@
 
 namespace openreg::ops {
 
-/// How a result looks; `defined` is false for an undefined tensor.
+/// The geometry of a result; `defined` is false for an undefined tensor.
 struct Geometry {
   bool defined = false;
   c10::ScalarType dtype = c10::ScalarType::Float;
   c10::SmallVector<std::int64_t, 5> sizes;
   c10::SmallVector<std::int64_t, 5> strides;
-  std::size_t nbytes = 0;  // of its storage: some kernels need more than the sizes say
+  std::size_t nbytes = 0;  // of its storage: some kernels need more than the sizes require
 
   template <class Tensor>
   static Geometry of(const Tensor& tensor) {
@@ -39,15 +39,16 @@ struct Geometry {
 struct CallPlan {
   /// False: the calling thread runs the CPU's kernel itself, once the stream is idle.
   bool asynchronous = true;
-  /// The call waits for its command: only the kernel knows whether it takes such arguments.
+  /// The call waits for its command, because only the kernel can decide whether it takes such
+  /// arguments.
   bool waits = false;
-  /// The command must not report warnings: the call has.
+  /// The command must not report warnings, because the call has.
   bool drops_warnings = false;
-  /// Of new results, then of out arguments.
+  /// The geometry of new results, then of out arguments.
   c10::SmallVector<Geometry, 3> results{};
-  /// Which of its allocations each new result comes from (backend/result_placement.h).
+  /// From which of the kernel's allocations each new result comes (backend/result_placement.h).
   c10::SmallVector<std::int32_t, 3> allocations{};
-  /// What every call of this signature warns of.
+  /// The warnings that every call of this signature reports.
   std::vector<c10::Warning> warnings{};
   Work work{};
 };

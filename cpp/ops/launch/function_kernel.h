@@ -8,7 +8,7 @@
 namespace openreg::ops {
 
 /// A function of CPU tensors and values as a kernel. Its parameters are the arguments of the
-/// command, in their order; those of type at::Tensor& are written, and their shapes are settled
+/// command, in this order; those of type at::Tensor& are written, and their shapes are determined
 /// before.
 template <auto kFunction>
 class FunctionKernel;
@@ -18,7 +18,7 @@ class FunctionKernel<kFunction> {
   explicit FunctionKernel(const char* name, Takes takes = Takes::kMaybe)
       : kernel_(name, &run), takes_(takes) {}
 
-  /// With tensors of `device`.
+  /// Launches it with tensors of `device`.
   void launch(c10::Device device, const std::remove_cvref_t<A>&... arguments) const {
     ArgumentWriter writer(kernel_.name(), device);
     (write<A>(writer, arguments), ...);

@@ -11,7 +11,8 @@
 namespace openreg::ops {
 
 /// A kernel over CPU tensors. Its body reads the arguments in the order in which they were written,
-/// and runs under the launcher's settings: denormals as the launcher has them, no warning twice.
+/// and runs under the launcher's settings: the launching thread's mode for denormals, and no
+/// warning a second time.
 class OpKernel : public Kernel {
  public:
   using Body = void (*)(const OpKernel& kernel, ArgumentReader& arguments);
@@ -34,7 +35,7 @@ class OpKernel : public Kernel {
   Body body_;
 };
 
-/// The launcher's settings for the duration of a kernel.
+/// Applies the launcher's settings for the duration of a kernel.
 class LauncherSettings {
  public:
   explicit LauncherSettings(std::span<const std::byte> command);

@@ -15,7 +15,8 @@ namespace openreg::ops {
 
 namespace {
 
-/// All plans, by the hash of their signature. Leaked: launches may come during static destruction.
+/// All plans, by the hash of their signature. Leaked, because launches may happen during static
+/// destruction.
 class Store {
  public:
   static Store& get() {
@@ -38,7 +39,7 @@ class Store {
     return kept;
   }
 
-  /// Time as plans know it: how many have been made.
+  /// The time for plans: how many have been made.
   std::uint64_t now() const noexcept { return made_.load(std::memory_order_relaxed); }
 
   std::size_t size() {
@@ -50,7 +51,7 @@ class Store {
     plans_.clear();
     epoch_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// Changes when all plans have been forgotten.
+  /// Changes when all plans are forgotten.
   std::uint64_t epoch() const noexcept { return epoch_.load(std::memory_order_relaxed); }
 
  private:
@@ -62,7 +63,7 @@ class Store {
     return nullptr;
   }
 
-  // An eighth at once: then it costs little per plan.
+  // An eighth at a time, so that the cost per plan is small.
   void drop_oldest() {
     std::vector<std::uint64_t> ages;
     ages.reserve(plans_.size());
@@ -85,7 +86,7 @@ class Store {
 /// The plans that a thread used last, by the low bits of the hash.
 class AtHand {
  public:
-  /// The plan in the signature's place, of whatever signature; null if there is none.
+  /// The plan in the signature's slot, whatever its own signature is; null if there is none.
   const KeptPlan* look(const SignatureView& signature, std::uint64_t epoch) {
     if (epoch_ != epoch) {
       for (auto& plan : plans_) retire(plan);
@@ -106,7 +107,7 @@ class AtHand {
   }
 
  private:
-  // While plans are in use, none goes.
+  // While any plan is in use, none is destroyed.
   void retire(PlanPtr& plan) {
     if (plan != nullptr && uses_ > 0) retired_.push_back(std::move(plan));
     plan = nullptr;

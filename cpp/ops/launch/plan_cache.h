@@ -6,8 +6,8 @@
 
 namespace openreg::ops {
 
-/// A plan that the calling thread uses: it stays while this is alive, whatever the thread plans
-/// meanwhile. Costs no atomic operation. Not to be given to another thread.
+/// Keeps a plan that the calling thread uses alive, whatever the thread plans meanwhile. Costs no
+/// atomic operation. Must not be passed to another thread.
 class PlanUse {
  public:
   PlanUse() = default;
@@ -33,23 +33,23 @@ class PlanUse {
   static void end() noexcept;
 
   const KeptPlan* plan_ = nullptr;
-  PlanPtr owned_;  // null: the thread has it at hand
+  PlanPtr owned_;  // null: it is among the thread's recent plans
 };
 
-/// The plans of the process. Bounded: those that have not been used for longest go. Each thread has
-/// the plans that it used last at hand, and finds them without a lock. Thread safe.
+/// The plans of the process. Bounded: the least recently used ones are dropped. Each thread keeps
+/// the plans that it used last, and finds those without a lock. Thread safe.
 class PlanCache {
  public:
-  /// Plans that are kept at the most.
+  /// Maximum number of plans that are kept.
   static constexpr std::size_t kMost = 16384;
 
-  /// Empty if there is none.
+  /// Finds a plan. The result is empty if there is none.
   static PlanUse find(const SignatureView& signature);
   /// Keeps a plan; of two threads that plan the same, the first one's is kept.
   static PlanUse insert(const SignatureView& signature, CallPlan plan);
-  /// How many there are.
+  /// Number of plans.
   static std::size_t size();
-  /// Forgets all, for tests.
+  /// Forgets all plans, for tests.
   static void clear();
 };
 

@@ -19,28 +19,28 @@ namespace openreg::ops {
 
 // Note [Probes]
 //
-// CPU kernels find out about dtypes they do not take ("bitwise_and_cpu" not implemented for
-// 'Float') when they run. On the device that is after the call, and would be an error of the
-// stream; a GPU's kernels are chosen on the host, so there it is an error of the call. To be that
-// here too, the first call with new dtypes, dimensions, flags or strings, and where meta functions
-// do not see to them with new integers and new sizes that are equal, tries the kernel on the
-// calling thread, on tensors of zeros: small ones, which costs next to nothing, and where a kernel
-// does not take such shapes, in full size. What would take much memory then is read where it lies,
-// once the stream is idle: a probe takes no more memory than that of the call's outputs and
-// kMostBytes. Zeros are indices in range, so errors that depend on
-// data stay errors of the stream; integers that may not be zero (divisors, pivots) are tried as
-// ones after that. What a kernel has not implemented it says whatever the elements are: that is
-// raised at once. Any other failure proves nothing (zeros are a singular matrix): then the call
-// waits for the real command, as it does where written memory overlaps, which kernels may refuse.
-// Numbers that come with the call are tried as they are; those of which only the kind counts
-// (number.h) stand for all of their kind.
+// CPU kernels detect dtypes that they do not take ("bitwise_and_cpu" not implemented for 'Float')
+// only when they run. On the device that is after the call, and would be an error of the stream; a
+// GPU's kernels are chosen on the host, so there it is an error of the call. To make it an error of
+// the call here too, the kernel is tried on the calling thread, on tensors of zeros. This happens
+// for the first call with new dtypes, numbers of dimensions, flags or strings; if the meta function
+// does not check them, also with new integers and a new pattern of equal sizes. The tensors are
+// small, which costs next to nothing; if the kernel does not take such shapes, they have full size.
+// Inputs that would then take much memory are read where they lie, once the stream is idle: a probe
+// takes no more memory than the call's outputs and kMostBytes. Zeros are indices in range, so
+// errors that depend on data stay errors of the stream; integers that must not be zero (divisors,
+// pivots) are then tried as ones. A kernel reports that something is not implemented whatever the
+// elements are: that is raised at once. Any other failure proves nothing (zeros are a singular
+// matrix): then the call waits for the real command, as it also does if written memory overlaps,
+// which kernels may refuse. Numbers among the arguments are tried as they are; numbers of which
+// only the kind matters (number.h) stand for all of their kind.
 //
-// The warnings of a probe that passes are the call's; a second probe shows which of them recur.
+// The call reports the warnings of a probe that passes; a second probe shows which of them recur.
 namespace {
 
 using Attempt = c10::function_ref<bool(std::span<const std::byte>)>;
 
-/// Of stand-ins for what a call reads.
+/// The maximum for stand-ins of a call's inputs.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 StandIn::Kind kind_of_stand_in(const ArgumentWriter& arguments, bool shrunk) {
@@ -70,14 +70,15 @@ bool try_on(std::span<const std::byte> command, StandIn::Kind kind, Elements ele
     passes = attempt(stand_in.command());
   } catch (const c10::NotImplementedError&) {
     refusal = std::current_exception();
-  } catch (const std::exception&) {  // that is the answer, and may be due to the elements
+  } catch (const std::exception&) {  // the kernel refuses, perhaps because of the elements
   }
   warnings = collected.get();
   count_probe(begin, bytes);
   backend::set_flush_denormals(flushes_denormals);
-  // Autograd's thread launches, and does not wait: a team of its own would stay for this one time,
-  // and slow down that of the threads that compute (docs/architecture.md, "Streams"). One thread
-  // for the probe would not do: kernels choose algorithms, and layouts of results, by the number.
+  // Autograd's thread launches and does not wait: a team that it made once for the probe would
+  // persist, and slow down the teams of the threads that compute (docs/architecture.md, "Streams").
+  // A probe with one thread would not be valid, because kernels choose algorithms, and layouts of
+  // results, by the number of threads.
   if (torch::autograd::get_current_graph_task_id() != -1) backend::release_team();
   return passes;
 }
@@ -115,7 +116,7 @@ Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
 
 Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail) {
   c10::SmallVector<std::uint64_t, 64> words;
-  // Not the kernel's own address: that stands for whole calls.
+  // Not the kernel's own address, which is used for the signatures of calls.
   const auto alike = arguments.signature(reinterpret_cast<const char*>(&kernel) + 1, detail, words);
   if (const auto known = PlanCache::find(alike)) {
     return {.passes = !known->waits, .warned = known->drops_warnings, .warnings = known->warnings};
@@ -126,7 +127,7 @@ Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail 
   };
   auto findings = probe(arguments, /*shrunk=*/true, runs);
   if (!findings.passes) findings = probe(arguments, /*shrunk=*/false, runs);
-  // What is not implemented is not for any elements: no wait is needed to tell.
+  // What is not implemented is so for all elements: it can be raised without a wait.
   if (findings.refusal) std::rethrow_exception(findings.refusal);
   if (findings.passes) {
     PlanCache::insert(alike, {.drops_warnings = findings.warned, .warnings = findings.warnings});

@@ -13,14 +13,15 @@
 
 namespace openreg::ops {
 
-/// What probing has shown. See Note [Probes] in probe.cpp.
+/// The result of a probe. See Note [Probes] in probe.cpp.
 struct Findings {
   bool passes = false;
-  /// What the kernel says to arguments that it takes with no elements whatever; null: nothing.
+  /// The kernel's error for arguments that it refuses whatever their elements are; null if there is
+  /// none.
   std::exception_ptr refusal{};
-  /// The kernel has warned, and the call has reported it: the command must not.
+  /// The kernel has warned and the call has reported it, so the command must not.
   bool warned = false;
-  /// What it warns of every time.
+  /// The warnings that it gives every time.
   std::vector<c10::Warning> warnings{};
 };
 
@@ -30,9 +31,9 @@ struct Findings {
 Findings probe(ArgumentWriter& arguments, bool shrunk,
                c10::function_ref<bool(std::span<const std::byte>)> attempt);
 
-/// Whether `kernel` takes the arguments, or throws what it says if it never does: remembered of
-/// calls that are alike by `detail`, else it is run on stand-ins, small ones, and where it does not
-/// take such shapes, in full size.
+/// Finds out whether `kernel` takes the arguments; throws its error if it never does. The answer is
+/// remembered for calls that are alike by `detail`; otherwise the kernel is run on stand-ins: small
+/// ones, and if it does not take such shapes, in full size.
 Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail);
 
 }  // namespace openreg::ops

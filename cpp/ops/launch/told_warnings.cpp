@@ -8,13 +8,13 @@ namespace openreg::ops {
 
 void ToldWarningFilter::process(const c10::Warning& warning) {
   static constexpr std::array<std::string_view, 4> kOfTheHost{
-      // Outputs were sized at the call; a kernel may bring one to another shape and back (mse_loss
-      // does).
+      // Outputs got their sizes at the call; a kernel may change the shape of one and restore it
+      // (mse_loss does).
       "An output with one or more elements was resized",
-      // Of meta functions, which kernels call again.
+      // From meta functions, which kernels call again.
       "indexing with dtype torch.uint8 is now deprecated",
       "The reduce argument of torch.scatter with Tensor src is deprecated",
-      // Of factories.
+      // From factories.
       "ComplexHalf support is experimental",
   };
   const std::string_view message = warning.msg();

@@ -6,9 +6,9 @@
 
 namespace openreg::ops {
 
-/// While a command runs: keeps warnings from coming out of its kernel that were told when the
-/// operator was called. Those are all, if the call has tried the kernel (Note [Probes]); and in
-/// any case what ATen's functions say that run on the host as well as in the kernel. Other warnings
+/// While a command runs, drops those warnings of its kernel that were reported when the operator
+/// was called. These are all of them if the call has tried the kernel (Note [Probes]); and in any
+/// case those of ATen's functions that run on the host as well as in the kernel. Other warnings
 /// pass.
 class ToldWarningFilter final : public c10::WarningHandler {
  public:
@@ -22,7 +22,7 @@ class ToldWarningFilter final : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
-/// While alive: keeps the calling thread's warnings from being reported.
+/// While it lives, collects the calling thread's warnings instead of reporting them.
 class CollectedWarnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
@@ -33,9 +33,9 @@ class CollectedWarnings final : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
-/// ATen gives many warnings once in a process, others each time. Of those that the first of two
-/// like runs gave, reports the ones that the second did not give, and returns the others: what
-/// every call is to report.
+/// ATen reports some warnings once per process, and others each time. Of the warnings of the first
+/// of two equal runs, this reports those that the second run did not repeat, and returns the
+/// others, which every call must report.
 std::vector<c10::Warning> report_once_only(const std::vector<c10::Warning>& first,
                                            const std::vector<c10::Warning>& second);
 

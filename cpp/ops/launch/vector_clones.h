@@ -1,7 +1,8 @@
 #pragma once
 
-/// Marks a function of independent loops: compiled once for each width of vectors, and chosen by
-/// the machine when the library is loaded. The thread sanitizer is not there yet then.
+/// Marks a function of independent loops: it is compiled once for each width of vectors, and the
+/// machine's version is chosen when the library is loaded. Not with the thread sanitizer, which is
+/// not yet initialised at that time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define OPENREG_VECTOR_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))

@@ -11,11 +11,12 @@ namespace openreg::ops {
 
 // Note [Work]
 //
-// How long a call takes decides whether it is shared with other cores (Note [Teams of engines] and
-// Note [Teams of hosts] in backend/compute_threads.cpp). A factor of two does no harm, so it is
-// estimated from shapes: products by their multiplications and additions, all else by the bytes
-// that are read and written. The rates are those of one core of a server of 2023: half of what its
-// vector units can do in a good product of matrices, and a third of what it copies.
+// The duration of a call determines whether several cores share it (Note [Teams of engines] and
+// Note [Teams of hosts] in backend/compute_threads.cpp). An error by a factor of two does no harm,
+// so the duration is estimated from shapes: products by their multiplications and additions,
+// everything else by the bytes that are read and written. The rates are those of one core of a
+// server of 2023: half the rate of its vector units in a good matrix product, and a third of its
+// rate for copies.
 namespace {
 
 constexpr double kFlopsPerNanosecond = 50;
@@ -27,7 +28,7 @@ double product_of(at::IntArrayRef sizes) {
                          [](double a, std::int64_t b) { return a * static_cast<double>(b); });
 }
 
-/// The sizes of a call's tensors, its results behind them.
+/// The sizes of a call's tensors, followed by those of its results.
 class Shapes {
  public:
   Shapes(const ArgumentWriter& arguments, std::span<const Geometry> results) {
@@ -42,14 +43,15 @@ class Shapes {
   c10::SmallVector<at::IntArrayRef, 8> sizes_;
 };
 
-// The last three tensors are the factors and the result; a factor that is both is there once.
+// The last three tensors are the two factors and the result; if both factors are one tensor, it
+// occurs once.
 double matrix_product(const Shapes& shapes) {
   const auto n = shapes.count();
   if (n < 2 || shapes[n >= 3 ? n - 3 : 0].empty()) return 0;
   return 2 * shapes.elements(n - 1) * static_cast<double>(shapes[n >= 3 ? n - 3 : 0].back());
 }
 
-// For each element of the result (or of its gradient) a filter of the weight.
+// Each element of the result (or of its gradient) takes one filter of the weight.
 double filters(const Shapes& shapes, std::size_t weight, std::size_t result) {
   if (shapes.count() <= std::max(weight, result) || shapes[weight].empty()) return 0;
   return 2 * shapes.elements(result) * shapes.elements(weight) /
@@ -88,8 +90,8 @@ Work work_of_time(double nanoseconds) {
           .reproducible = at::globalContext().deterministicAlgorithms()};
 }
 
-// Kernels whose sums are shared among threads even if they are short, while CUDA's results are the
-// same in every run. For others torch.use_deterministic_algorithms() asks for it.
+// Kernels that share sums among threads even if they are short, while CUDA's results are the same
+// in every run. For other kernels this takes torch.use_deterministic_algorithms().
 constexpr auto kSharedSums = std::to_array<std::string_view>({"aten::native_layer_norm_backward"});
 
 }  // namespace

@@ -7,12 +7,12 @@
 
 namespace openreg::ops {
 
-/// What a call of `kernel` with these arguments asks of its runner. `results`: those that are not
-/// among the arguments yet. See Note [Work] in work.cpp.
+/// The work of a call of `kernel` with these arguments. `results`: those that are not among the
+/// arguments yet. See Note [Work] in work.cpp.
 Work work_of(const char* kernel, const ArgumentWriter& arguments,
              std::span<const Geometry> results = {});
 
-/// The same of one that passes so many bytes, and does little with each.
+/// The work of a call that reads or writes this many bytes, and does little with each.
 Work work_of_bytes(double bytes);
 
 }  // namespace openreg::ops

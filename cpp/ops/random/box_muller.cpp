@@ -1,6 +1,6 @@
-// Compiled with -ffast-math where the compiler is GCC: it then takes the vector functions of the C
-// library for logarithm, sine and cosine (a factor of seven), one loop for each. They differ from
-// the scalar ones by an ulp or two. Nothing here is infinite or not a number.
+// Compiled with -ffast-math if the compiler is GCC: it then uses the C library's vector functions
+// for logarithm, sine and cosine (a factor of seven), with one loop for each. They differ from the
+// scalar functions by an ulp or two. No value here is infinite or NaN.
 #include "ops/random/box_muller.h"
 
 #include <cmath>

@@ -5,16 +5,17 @@
 
 namespace openreg::ops {
 
-/// Two independent standard normal numbers of each pair (x, y) of random bits, by Box and Muller
-/// (1958), as cuRAND makes them: `first` by the sine, `second` by the cosine. 32 bits of each.
+/// Makes two independent standard normal numbers from each pair (x, y) of random bits, by Box and
+/// Muller (1958), as cuRAND does: `first` by the sine, `second` by the cosine. Takes 32 bits of
+/// each.
 void box_muller(const std::uint32_t* x, const std::uint32_t* y, float* first, float* second,
                 std::size_t count) noexcept;
 
-/// The same of 53 bits of each: of (x0, x1) and (y0, y1).
+/// The same with 53 bits of each, from (x0, x1) and (y0, y1).
 void box_muller(const std::uint32_t* x0, const std::uint32_t* x1, const std::uint32_t* y0,
                 const std::uint32_t* y1, double* first, double* second, std::size_t count) noexcept;
 
-/// Random bits as a number in (0, 1], as cuRAND has it: the middle of a step of 2^-32, or of 2^-53.
+/// Random bits as a number in (0, 1], as in cuRAND: the middle of a step of 2^-32, or of 2^-53.
 template <class T>
 inline T unit_of(std::uint32_t bits) noexcept {
   constexpr T kStep = T(1) / (std::uint64_t{1} << 32);

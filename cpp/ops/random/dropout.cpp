@@ -1,6 +1,7 @@
-// Dropout in the layout of CUDA's fused kernel: where the tensors allow vectors of 4 or 2 elements,
-// the numbers of one call go to neighbours. It is CUDA's for float32 but for one case: with vectors
-// of 2 and more than 540672 elements, CUDA draws numbers that it has not taken from the generator.
+// Dropout in the layout of CUDA's fused kernel: if the tensors allow vectors of 4 or 2 elements,
+// the numbers of one call go to adjacent elements. For float32 the results are CUDA's, except in
+// one case: with vectors of 2 and more than 540672 elements, CUDA draws numbers that it has not
+// taken from the generator.
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
@@ -44,7 +45,7 @@ template <class T, class Real>
                                                  const T* __restrict in, T* __restrict out,
                                                  bool* __restrict mask, std::int64_t count) {
   const Real scale = 1 / keep;
-  const Real end = keep >= 1 ? 2 : keep;  // what is certain stays so where a number is 1
+  const Real end = keep >= 1 ? 2 : keep;  // with keep = 1 a number that is 1 is kept too
   for (std::int64_t i = 0; i < count; ++i) {
     const bool kept = unit_of<float>(bits[i]) < end;
     mask[i] = kept;
@@ -57,7 +58,7 @@ void scale_or_drop(const std::uint32_t* bits, float keep, const float* in, float
   scale_or_drop<float, float>(bits, keep, in, out, mask, count);
 }
 
-/// Numbers k to k + vector - 1 of n subsequences side by side.
+/// Numbers k to k + vector - 1 of n subsequences, interleaved.
 template <int vector>
 void interleave(const Raw& raw, int k, std::int64_t n, std::uint32_t* bits) {
   for (std::int64_t i = 0; i < n; ++i)
@@ -82,8 +83,8 @@ void drop(backend::PhiloxState philox, double keep, const at::Tensor& input, at:
   });
 }
 
-/// `vector` as vector_size() has it of the device's tensor. Vectors are numbered in the order of
-/// memory, single elements in that of indices.
+/// `vector` is vector_size() of the device's tensor. Vectors are numbered in the order of memory,
+/// single elements in that of indices.
 void dropout(backend::PhiloxState philox, double keep, std::int64_t vector, const at::Tensor& input,
              at::Tensor& output, at::Tensor& mask) {
   if (vector == 1 && !(input.is_contiguous() && output.is_contiguous())) {
@@ -111,7 +112,7 @@ const FunctionKernel<&dropout> dropout_kernel{"aten::native_dropout"};
 const FunctionKernel<&dropout> fused_dropout_kernel{"aten::_fused_dropout"};
 const FunctionKernel<&scale_by_mask> scale_kernel{"aten::_masked_scale"};
 
-/// \param input any floating shape. \param p the probability to drop an element, from 0 to 1.
+/// \param input any floating shape. \param p the probability of dropping an element, from 0 to 1.
 /// \return input scaled by 1 / (1 - p), or 0, and the mask of what is kept, both of input's shape.
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p,
                                                   std::optional<bool> train) {
@@ -119,7 +120,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   const auto mask_options = input.options().dtype(at::kBool);
   if (!train.value_or(true) || input.numel() == 0)
     return {input.clone(), at::ones_like(input, mask_options)};
-  if (!at::isFloatingType(input.scalar_type())) {  // which CUDA's kernel does not take
+  if (!at::isFloatingType(input.scalar_type())) {  // CUDA's kernel does not take it
     auto mask = at::empty_like(input, mask_options).bernoulli_(1 - p);
     return {input.mul(mask).mul_(p == 1 ? 0.0 : 1 / (1 - p)), mask};
   }
@@ -131,7 +132,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {output, mask};
 }
 
-/// The same with the probability to keep an element, and a mask of bytes.
+/// The same with the probability of keeping an element, and a mask of bytes.
 std::tuple<at::Tensor, at::Tensor> fused_dropout(const at::Tensor& self, double keep,
                                                  std::optional<at::Generator> generator) {
   expect_floating("fused_dropout", self);

@@ -27,8 +27,8 @@ namespace openreg::ops {
 
 namespace {
 
-// A race: category i arrives after a time that is exponential with rate p_i, and the first ones are
-// the sample.
+// An exponential race: category i arrives after an exponentially distributed time with rate p_i,
+// and the first ones are the sample.
 void without_replacement(backend::PhiloxState philox, const at::Tensor& probabilities,
                          at::Tensor& out) {
   const auto valid = probabilities.max()
@@ -47,8 +47,8 @@ void without_replacement(backend::PhiloxState philox, const at::Tensor& probabil
   }
 }
 
-// CUDA's grid: blocks of 128 threads, one thread for each sample, and a row of them for each
-// distribution as far as there are rows. Each sample takes the first number of a call.
+// CUDA's grid: blocks of 128 threads, one thread for each sample, and one row of blocks for each
+// distribution, up to the maximum of rows. Each sample takes the first number of a call.
 constexpr std::int64_t kThreadsPerBlock = 128;
 constexpr std::int64_t kMostRows = 65535;
 constexpr std::int64_t rows_of_grid(std::int64_t distributions) {
@@ -71,9 +71,8 @@ void divide(std::span<double> values, double by) {
 
 using Categories = std::array<std::int32_t, kLanes>;
 
-/// The category whose part each number is in: the first one whose end is not below it, so never one
-/// of probability 0. The searches of a block go step by step together, none of them depends on a
-/// branch.
+/// The category in whose part each number lies: the first one whose end is not below it, so never
+/// one of probability 0. The searches of a block advance together step by step, without branches.
 template <class T>
 [[gnu::always_inline]] inline void search_together(std::span<const T> ends,
                                                    const std::uint32_t* numbers, std::size_t count,
@@ -99,7 +98,7 @@ void find_categories(std::span<const double> ends, const std::uint32_t* numbers,
   search_together(ends, numbers, count, found);
 }
 
-/// Where the categories' parts of [0, 1] end.
+/// The ends of the categories' parts of [0, 1].
 template <class T>
 void find_ends(std::span<const T> probabilities, std::span<T> ends) {
   T sum = 0;
@@ -115,7 +114,7 @@ void find_ends(std::span<const T> probabilities, std::span<T> ends) {
   divide(ends, sum);
 }
 
-/// The samples from number `first` on of a distribution.
+/// Draws the samples of a distribution from number `first` on.
 /// \param thread that draws sample 0.
 template <class T>
 void draw_samples(backend::PhiloxState philox, std::int64_t thread, std::span<const T> ends,
@@ -155,7 +154,7 @@ void sample_with_replacement(backend::PhiloxState philox, const at::Tensor& rows
       });
     }
   };
-  // Threads share the rows, or where there are too few of them the samples of each.
+  // Threads share the rows, or the samples of each row if there are too few rows.
   const bool few = distributions < at::get_num_threads();
   const auto rows_per_thread = std::max<std::int64_t>(1, kLeastPerThread / (categories + samples));
   at::parallel_for(0, distributions, few ? distributions : rows_per_thread, sample_rows);
@@ -172,7 +171,7 @@ void with_replacement(backend::PhiloxState philox, const at::Tensor& probabiliti
   sample_with_replacement<float>(philox, rows, out);
 }
 
-// Zeros, which a probe has, are no distribution; the dtypes are checked at the call.
+// A probe's zeros are not a distribution; the dtypes are checked at the call.
 const FunctionKernel<&without_replacement> without_replacement_kernel{"aten::multinomial",
                                                                       Takes::kAll};
 const FunctionKernel<&with_replacement> with_replacement_kernel{

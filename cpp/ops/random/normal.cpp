@@ -1,4 +1,4 @@
-// normal() with means or deviations of their own for each element: of operators that are there.
+// normal() with separate means or deviations for each element, made of other operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
@@ -24,13 +24,13 @@ void check_deviations(const at::Tensor& std) {
 const FunctionKernel<&check_deviations> check_kernel{"aten::normal"};
 
 void check(double std) { TORCH_CHECK(std >= 0, "normal expects std >= 0.0, but found std ", std); }
-/// The elements are looked at on the device: what is wrong with them is an error of the stream.
+/// The elements are checked on the device: a wrong one is an error of the stream.
 void check(const at::Tensor& std) {
   TORCH_CHECK(!std.is_complex(), "normal expects standard deviation to be non-complex");
   if (std.numel() > 0) check_kernel.launch(std.device(), std);
 }
 
-/// All on one device, and that ours.
+/// Expects all on one device, which must be an openreg device.
 template <class... Tensors>
 void check_devices(const at::Tensor& first, const Tensors&... others) {
   SameDevice same("normal");

@@ -8,12 +8,12 @@
 
 namespace openreg::ops {
 
-/// How CUDA's random kernels share out the numbers of a generator, for a device of 132
-/// multiprocessors of 2048 threads. Thread t of the grid draws from subsequence t of Philox
-/// 4x32-10; each round it takes one call of four 32-bit numbers, of which it makes `unroll`
-/// elements, `vector` at a time side by side, `threads` vectors apart: number i of round r is in
-/// vector (r * unroll + i) / vector * threads + t. (CUDA splits tensors of 2 GiB and more, and
-/// counts anew in each part; here there is one.)
+/// How CUDA's random kernels distribute the numbers of a generator, for a device of 132
+/// multiprocessors with 2048 threads each. Thread t of the grid draws from subsequence t of Philox
+/// 4x32-10. In each round it makes one call, which gives four 32-bit numbers, and makes `unroll`
+/// elements from them: `vector` adjacent ones at a time, `threads` vectors apart. Number i of round
+/// r is in vector (r * unroll + i) / vector * threads + t. (CUDA splits tensors of 2 GiB and more,
+/// and starts again in each part; here there is one part.)
 struct PhiloxGrid {
   PhiloxGrid(std::int64_t elements, int unroll, int vector = 1);
 
@@ -23,7 +23,7 @@ struct PhiloxGrid {
   std::int64_t threads;  ///< of the whole grid
   std::int64_t rounds;
 
-  /// Of number i of round r of thread t.
+  /// The element made from number i of round r of thread t.
   std::int64_t element(std::int64_t round, int i, std::int64_t thread) const {
     return ((round * unroll + i) / vector * threads + thread) * vector + i % vector;
   }
@@ -55,15 +55,16 @@ struct PhiloxGrid {
   return {c0, c1, c2, c3};
 }
 
-/// A row of calls, number k of each in row k.
-constexpr std::int64_t kLanes = 1024;  // what is worked on stays in the L1 cache
+/// The numbers of a row of calls: number k of each call in row k.
+constexpr std::int64_t kLanes = 1024;  // so that the data stays in the L1 cache
 using Raw = std::array<std::array<std::uint32_t, kLanes>, 4>;
 
-/// The call at a generator's offset, a multiple of 4, of `count` subsequences from `first` on.
+/// Draws the call at a generator's offset, a multiple of 4, for `count` subsequences from `first`
+/// on.
 void draw_subsequences(std::uint64_t seed, std::uint64_t offset, std::uint64_t first,
                        std::int64_t count, Raw& raw) noexcept;
 
-/// `count` calls from `first` on, of subsequence 0.
+/// Draws `count` calls of subsequence 0, from `first` on.
 void draw_calls(std::uint64_t seed, std::uint64_t first, std::int64_t count, Raw& raw) noexcept;
 
 /// Draws the numbers of one subsequence one by one, as cuRAND's state does.

@@ -1,6 +1,7 @@
-// Random operators. ATen's own code checks the arguments and calls a stub, as on CUDA; ours takes
-// the generator's seed and offset at the call and launches a kernel that is a pure function of them
-// (philox.h): the same numbers, whoever runs it and with how many threads.
+// Random operators. ATen's own code checks the arguments and calls a stub, as on CUDA; our stub
+// takes the generator's seed and offset at the call and launches a kernel that is a pure function
+// of them (philox.h): the numbers do not depend on which thread runs it or on the number of
+// threads.
 #include <ATen/Dispatch_v2.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
@@ -84,7 +85,7 @@ void fill_cauchy(backend::PhiloxState philox, double median, double sigma, at::T
       [&]<class Out>(Out) {
         using T = RealOf<Out>;
         fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) {
-          if constexpr (std::is_same_v<T, float>) {  // its tangent overflows next to 0 and 1
+          if constexpr (std::is_same_v<T, float>) {  // the tangent overflows near 0 and 1
             constexpr T kEpsilon = std::numeric_limits<T>::epsilon();
             u = std::clamp(u, kEpsilon, 1 - kEpsilon);
           }
@@ -113,12 +114,12 @@ void fill_bernoulli(backend::PhiloxState philox, double p, at::Tensor& self) {
       self, [] { return "bernoulli_scalar_cpu_"; },
       [&]<class Out>(Out) {
         using T = RealOf<Out>;
-        const T end = p >= 1 ? 2 : static_cast<T>(p);  // what is certain stays so where u is 1
+        const T end = p >= 1 ? 2 : static_cast<T>(p);  // with p = 1 true even if u is 1
         fill_with_reals<Out, T, Base::kUniform>(self, philox, [=](T u) { return u < end; });
       });
 }
 
-/// Integers: `number` makes an element of 32 random bits, or of 64.
+/// Integers: `number` makes an element from 32 or 64 random bits.
 template <class Bits, class Out, class Number>
 void fill_with_integers(const at::Tensor& self, backend::PhiloxState philox, Number&& number) {
   const PhiloxGrid grid(self.numel(), kUnroll<Bits>);
@@ -242,14 +243,15 @@ void random_full_range(at::TensorIteratorBase& iter, Generator generator) {
   full_range_kernel.launch(self.device(), take_numbers(generator, self, 2), self);
 }
 
-/// With a probability for each element: subsequence i / 4 makes element i, and all draw once.
+/// With a probability for each element: element i comes from subsequence i / 4, and each
+/// subsequence draws once.
 template <class P>
 void fill_bernoulli_each(backend::PhiloxState philox, const at::Tensor& probabilities,
                          const at::Tensor& self) {
   const auto* p = probabilities.const_data_ptr<P>();
   const auto elements = self.numel();
   for (std::int64_t i = 0; i < elements; ++i) {
-    const P p_in = p[i];  // the CPU's name, which its message has
+    const P p_in = p[i];  // named as in the CPU's kernel, whose message contains the name
     TORCH_CHECK(p_in >= 0 && p_in <= 1);
   }
   const auto fill = [&]<class Out>(Out) {
@@ -275,7 +277,7 @@ void fill_bernoulli_each(backend::PhiloxState philox, const at::Tensor& probabil
 void fill_bernoulli_tensor(backend::PhiloxState philox, const at::Tensor& each, at::Tensor& self) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, each.scalar_type(),
                                   "bernoulli_tensor_cpu_p_", [] {});
-  // In the order of memory if that is the same for both, else in that of indices.
+  // In the order of memory if that is the same for both, else in the order of indices.
   const bool in_place = self.is_non_overlapping_and_dense() && self.strides() == each.strides();
   const auto ordered = in_place ? each : each.contiguous();
   const auto drawn = in_place ? self : at::empty(self.sizes(), self.scalar_type());

@@ -20,7 +20,7 @@ void copy_in_order(const at::Tensor& self, const at::Tensor& flat) {
       {0, self.numel()});
 }
 
-/// 32 bits prefer the lower numbers of a range a little; that is allowed to be some 5 %.
+/// 32 bits slightly prefer the lower numbers of a range; some 5 % are allowed.
 bool takes_64_bits(std::uint64_t range) { return range >= std::uint64_t{1} << 28; }
 
 void expect_our_device(c10::Device device) {

@@ -15,9 +15,9 @@
 
 namespace openreg::ops {
 
-/// Calls `block(raw, n, place)` for all elements in blocks, in parallel: `raw` holds the numbers of
-/// n subsequences, and element `place(k) + i * grid.vector`, if there is one, is made of the k-th
-/// part of what subsequence i drew.
+/// Calls `block(raw, n, place)` for all elements, in blocks and in parallel: `raw` holds the
+/// numbers of n subsequences, and element `place(k) + i * grid.vector`, if there is one, is made
+/// from the k-th part of the numbers of subsequence i.
 template <class Block>
 void for_each_block(const PhiloxGrid& grid, backend::PhiloxState philox, Block&& block) {
   const std::int64_t blocks_per_round = (grid.threads + kLanes - 1) / kLanes;
@@ -39,10 +39,10 @@ void for_each_block(const PhiloxGrid& grid, backend::PhiloxState philox, Block&&
   at::parallel_for(0, grid.rounds * blocks_per_round, kGrain, body);
 }
 
-/// Copies elements to the places that a TensorIterator counts, in its order.
+/// Copies elements in the order in which a TensorIterator visits them.
 void copy_in_order(const at::Tensor& self, const at::Tensor& flat);
 
-/// Writes elements in the order in which a TensorIterator counts them: that of memory where the
+/// Writes elements in the order in which a TensorIterator visits them: the order of memory if the
 /// tensor is dense.
 template <class T, class Fill>
 void fill_in_order(const at::Tensor& self, Fill&& fill) {
@@ -53,7 +53,7 @@ void fill_in_order(const at::Tensor& self, Fill&& fill) {
 }
 
 template <class T>
-constexpr int kUnroll = sizeof(T) == 8 ? 2 : 4;  // elements made of a call's four numbers
+constexpr int kUnroll = sizeof(T) == 8 ? 2 : 4;  // elements made from a call's four numbers
 
 /// Element k of a call, uniform in (0, 1].
 template <class T>
@@ -65,7 +65,7 @@ T uniform_of(const Raw& raw, int k, std::int64_t i) {
   }
 }
 
-/// The 64 bits that element k of a call is made of.
+/// The 64 bits from which element k of a call is made.
 inline std::uint64_t bits_of(const Raw& raw, int k, std::int64_t i) {
   return static_cast<std::uint64_t>(raw[2 * k][i]) << 32 | raw[2 * k + 1][i];
 }
@@ -86,7 +86,7 @@ void make_normal(const Raw& raw, int k, std::int64_t n, Row<T>& first, Row<T>& s
 
 enum class Base : bool { kUniform, kNormal };
 
-/// Fills `self` with what `transform` makes of reals of type T, uniform or normal ones.
+/// Fills `self` with `transform` of uniform or normal reals of type T.
 template <class Out, class T, Base kBase, class Transform>
 void fill_with_reals(const at::Tensor& self, backend::PhiloxState philox, Transform&& transform) {
   const PhiloxGrid grid(self.numel(), kUnroll<T>);
@@ -116,8 +116,8 @@ void fill_with_reals(const at::Tensor& self, backend::PhiloxState philox, Transf
 template <class T>
 using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Calls `f` with a value of the element type, of those that the CPU's kernel takes; `Name` is a
-/// function without state that returns the CPU's name for the kernel, for the error.
+/// Calls `f` with a value of the element type, if the CPU's kernel takes that type; `Name` is a
+/// stateless function that returns the CPU's name of the kernel, for the error.
 template <class Name, class F>
 void dispatch_floating(const at::Tensor& self, Name, F&& f) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, self.scalar_type(), Name{}(),
@@ -129,21 +129,22 @@ void dispatch_all(const at::Tensor& self, Name, F&& f) {
                              [&] { f(scalar_t{}); });
 }
 
-/// A generator of ours brings operators of CPU tensors here: throws c10::Error with CPU's sentence.
+/// With a generator of ours, operators on CPU tensors also arrive here: throws c10::Error with the
+/// CPU's message.
 void expect_our_device(c10::Device device);
 
 /// Takes `count` numbers from `generator`, or from the device's default one. Throws c10::Error if
-/// the generator is of another device.
+/// the generator belongs to another device.
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator, c10::Device device,
                                   std::uint64_t count);
-/// As many as a call of `unroll` elements per subsequence takes.
+/// The same, for a kernel that makes `unroll` elements per call of a subsequence.
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator,
                                   const at::TensorBase& self, int unroll);
 int unroll_of_reals(const at::TensorBase& self);
 int unroll_of_integers(std::uint64_t range);
 bool takes_64_bits(std::uint64_t range);
 
-/// exponential_ and random_(base, base + range) of a CPU tensor, for kernels made of them.
+/// exponential_ and random_(base, base + range) of a CPU tensor, for kernels that are made of them.
 void fill_exponential(backend::PhiloxState philox, double lambda, at::Tensor& self);
 void fill_integers(backend::PhiloxState philox, std::uint64_t range, std::int64_t base,
                    at::Tensor& self);

@@ -1,4 +1,4 @@
-// As CUDA has it: numbers are sorted by random keys, and those with equal keys are shuffled.
+// As on CUDA: numbers are sorted by random keys, and those with equal keys are shuffled.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -23,16 +23,16 @@ namespace openreg::ops {
 
 namespace {
 
-/// Bits of keys for which some two of n are equal with a probability of a tenth.
+/// The number of bits with which two of n keys are equal with a probability of a tenth.
 int key_bits(std::int64_t count) {
   const auto n = static_cast<double>(count);
   const auto needed = std::ceil(std::log2(n - (6 * n * n + 1) / (12 * std::log(0.9))));
   return std::min(64, static_cast<int>(needed));
 }
 
-/// What is sorted are words, a key above its number. Keys are spread evenly: their first bits tell
-/// the part of the result, which is sorted on its own and is small enough for the cache, and the
-/// next ones the slot of that part, which few others share.
+/// Words are sorted: a key in the upper bits and its number in the lower ones. Keys are spread
+/// evenly: their first bits give the part of the result, which is sorted separately and fits into
+/// the cache, and the next bits give the slot in that part, which few others share.
 struct Layout {
   explicit Layout(std::int64_t count)
       : key_bits(ops::key_bits(count)),
@@ -44,7 +44,7 @@ struct Layout {
   std::size_t slots() const { return std::size_t{1} << slot_bits; }
   int part_shift() const { return key_bits - part_bits; }                    ///< of a key
   int slot_shift() const { return part_shift() - slot_bits + number_bits; }  ///< of a word
-  /// Within a part, the bits that tell it need not be kept.
+  /// Words need not contain the bits that give the part.
   bool fits_64_bits() const { return part_shift() + number_bits <= 64; }
 
   int key_bits;
@@ -59,8 +59,9 @@ struct Layout {
 
 /// Draws the key of each number.
 void draw_keys(backend::PhiloxState philox, int key_bits, std::span<std::uint64_t> keys) {
-  // CUDA draws signed integers, of the size that has the bits, from the least one up to before the
-  // greatest, and sorts them as such where all bits count: as unsigned ones, they count from 0.
+  // CUDA draws signed integers of the smallest type that has the bits, from its least value up to,
+  // but not including, the greatest, and sorts them as signed ones if all bits are used. Here they
+  // are unsigned and begin at 0.
   constexpr std::uint64_t kRange32 = 0xFFFFFFFF;
   constexpr std::uint64_t kRange64 = ~std::uint64_t{0};
   const bool small = key_bits <= 32;
@@ -77,8 +78,8 @@ void draw_keys(backend::PhiloxState philox, int key_bits, std::span<std::uint64_
   });
 }
 
-/// Makes words of the keys and puts them into their parts. Each thread has a share of the numbers,
-/// and places of its own for them in every part: the order within a part does not matter yet.
+/// Makes words from the keys and puts them into their parts. Each thread has a share of the
+/// numbers, and its own places for them in every part: the order within a part does not matter yet.
 /// \return where the parts end.
 template <class Word>
 std::vector<std::int64_t> make_parts(std::span<const std::uint64_t> keys, const Layout& layout,
@@ -115,7 +116,7 @@ std::vector<std::int64_t> make_parts(std::span<const std::uint64_t> keys, const 
   return places;
 }
 
-/// Puts words into their slots, where most are alone, and the rest into order.
+/// Puts words into their slots, where most are alone, and sorts the rest.
 /// \param slots scratch space.
 template <class Word>
 void sort_part(std::span<const Word> words, const Layout& layout, std::vector<std::uint32_t>& slots,
@@ -137,8 +138,8 @@ void sort_part(std::span<const Word> words, const Layout& layout, std::vector<st
   }
 }
 
-/// Where keys are equal, order would show: those numbers are shuffled (Fisher and Yates), with the
-/// subsequence of the first one's place.
+/// Numbers with equal keys would stay in order: they are shuffled (Fisher and Yates), with the
+/// subsequence given by the place of the first one.
 /// \param place of the first word among all.
 template <class Word>
 void shuffle_equal_keys(backend::PhiloxState philox, int number_bits, std::int64_t place,
@@ -200,7 +201,7 @@ void randperm(backend::PhiloxState for_keys, backend::PhiloxState for_equal_keys
 }
 const FunctionKernel<&randperm> randperm_kernel{"aten::randperm"};
 
-/// Without memory of the device, which would cost more than to sort so few numbers.
+/// Without device memory, which would cost more than sorting so few numbers.
 void randperm_of_few(backend::PhiloxState for_keys, backend::PhiloxState for_equal_keys,
                      at::Tensor& out) {
   std::vector<std::uint64_t> scratch(static_cast<std::size_t>(2 * out.numel()));

@@ -15,7 +15,8 @@ namespace openreg::ops {
 
 namespace {
 
-/// Negative elements are scaled by numbers in (lower, upper], which `noise` gets, the others by 1.
+/// Scales negative elements by numbers in (lower, upper], which `noise` receives, and the others by
+/// 1.
 void rrelu(backend::PhiloxState philox, const at::Tensor& self, double lower, double upper,
            at::Tensor& noise, at::Tensor& output) {
   const auto input = self.contiguous();
@@ -36,7 +37,7 @@ void rrelu(backend::PhiloxState philox, const at::Tensor& self, double lower, do
 }
 const FunctionKernel<&rrelu> rrelu_kernel{"aten::rrelu_with_noise"};
 
-/// In ATen's words: it is a range that a uniform distribution takes.
+/// Checks, with ATen's message, that the range is valid for a uniform distribution.
 void check_slopes(at::ScalarType dtype, double from, double to) {
   TORCH_CHECK(from <= to);
   if (dtype == at::kDouble) {
@@ -49,7 +50,7 @@ void check_slopes(at::ScalarType dtype, double from, double to) {
 }
 
 /// \param noise of self's shape; written in training. \param lower, upper slopes for negative
-/// elements; their mean is used outside of training.
+/// elements; their mean is used outside training.
 at::Tensor& rrelu_with_noise_out(const at::Tensor& self, at::Tensor& noise, const at::Scalar& lower,
                                  const at::Scalar& upper, bool training,
                                  std::optional<at::Generator> generator, at::Tensor& out) {

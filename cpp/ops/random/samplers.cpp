@@ -1,5 +1,5 @@
-// Distributions whose samplers reject: nobody knows how many numbers an element takes, so each
-// has a subsequence of its own, as on CUDA.
+// Distributions with rejection samplers: it is not known in advance how many numbers an element
+// takes, so each element has its own subsequence, as on CUDA.
 #include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
@@ -42,7 +42,7 @@ float fraction(PhiloxStream& stream) {
   return static_cast<float>(stream.next() % kBits) / kBits;
 }
 
-/// Standard normal numbers, by twos.
+/// Standard normal numbers, made in pairs.
 class NormalStream {
  public:
   explicit NormalStream(PhiloxStream& stream) : stream_(stream) {}
@@ -67,12 +67,13 @@ class NormalStream {
 };
 
 double log_factorial(double k) {
-  int sign;  // std::lgamma has a global variable for it
+  int sign;  // std::lgamma writes it to a global variable
   return ::lgamma_r(k + 1, &sign);
 }
 
-// Small rates: as many factors in (0, 1] as it takes to fall below exp(-rate) (Knuth). Large ones:
-// W. Hoermann, "The transformed rejection method for generating Poisson random variables", 1993.
+// Small rates: counts the factors in (0, 1] until their product falls below exp(-rate) (Knuth).
+// Large ones: W. Hoermann, "The transformed rejection method for generating Poisson random
+// variables", 1993.
 double sample_poisson(PhiloxStream& stream, double rate) {
   if (rate == 0) return 0;
   const auto uniform = [&] { return unit_of<double>(stream.next()); };

@@ -37,7 +37,7 @@ std::span<const Key> keys_of(const at::Tensor& contiguous) {
           static_cast<std::size_t>(contiguous.numel() / 2)};
 }
 
-/// Keys number `first` to `first + out.size(0) - 1` that follow from each.
+/// Derives keys number `first` to `first + out.size(0) - 1` from each key.
 void derive_keys(const at::Tensor& keys, std::int64_t first, at::Tensor& out) {
   const auto dense = keys.contiguous();
   auto* next = reinterpret_cast<Key*>(out.mutable_data_ptr());
@@ -51,7 +51,7 @@ const FunctionKernel<&derive_keys> derive_kernel{"aten::_philox_key_split"};
 
 enum class Distribution : std::uint8_t { kUniform, kNormal };
 
-/// Elements of one call's numbers, 4, or 2 of 64 bits.
+/// The elements from one call's numbers: 4, or 2 of 64 bits.
 template <class T>
 void uniform_of_call(const Raw& raw, std::int64_t i, T from, T to, T* out) {
   for (int k = 0; k < kUnroll<RealOf<T>>; ++k) {
@@ -86,7 +86,7 @@ void normal_of_call(const Raw& raw, std::int64_t i, double mean, double std, T* 
   }
 }
 
-/// The elements of one key: `a` and `b` are from and to, or mean and deviation.
+/// Makes the elements of one key: `a` and `b` are the bounds, or mean and deviation.
 template <class T>
 void fill(Key key, Distribution distribution, double a, double b, T* out, std::int64_t count) {
   constexpr std::int64_t kPerCall = kUnroll<RealOf<T>>;
@@ -113,8 +113,8 @@ void fill(Key key, Distribution distribution, double a, double b, T* out, std::i
       });
 }
 
-/// \param keys [2], or one key for each of the first elements' dimensions that it has, of size 1
-/// where one key serves all.
+/// \param keys [2], or a key for each index of the leading dimensions, which have size 1 if one key
+/// serves the whole dimension.
 void fill_by_keys(const at::Tensor& keys, Distribution distribution, double a, double b,
                   at::Tensor& self) {
   std::int64_t per_key = self.numel();
@@ -191,8 +191,8 @@ at::Tensor philox_key_split(const at::Tensor& key, std::int64_t splits) {
   return out;
 }
 
-/// \param key uint64 [*batch, 2]. \return of the same shape: what a split into more than `data`
-/// keys has at that place.
+/// \param key uint64 [*batch, 2]. \return of the same shape: the key that a split into more than
+/// `data` keys has at this index.
 at::Tensor philox_key_fold_in(const at::Tensor& key, std::int64_t data) {
   check_key("_philox_key_fold_in", key, "(*batch, 2)");
   auto out = empty_on(key.device(), key.sizes(), at::kUInt64);

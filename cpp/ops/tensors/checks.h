@@ -9,13 +9,13 @@ namespace openreg::ops {
 
 inline bool given(const std::optional<at::Tensor>& tensor) { return tensor && tensor->defined(); }
 
-/// Undefined where none is given.
+/// Undefined if none is given.
 inline at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
   return given(tensor) ? tensor->contiguous() : at::Tensor();
 }
 
-/// Throws c10::NotImplementedError, with the sentence of ATen's kernels, if `tensor` is not of 16,
-/// 32 or 64 bit floating-point numbers.
+/// Throws c10::NotImplementedError, with the message of ATen's kernels, if the elements of `tensor`
+/// are not floating-point numbers of 16, 32 or 64 bits.
 inline void expect_floating(const char* kernel, const at::TensorBase& tensor) {
   const auto dtype = tensor.scalar_type();
   const bool takes =

@@ -26,16 +26,17 @@ namespace openreg::ops {
 // Note [Copies]
 //
 // - Within a device: a command.
-// - Between devices: a command of the source's stream. The destination's stream has to be ready
-//   before it, since queued work may still use the memory, and waits for it afterwards.
-// - From the CPU, small: a command that carries the elements with it.
-// - From the CPU, pinned and non_blocking: a command. The pinned block is not reused before it ran.
-// - From the CPU else: waits for the stream, then the calling thread copies, as with CUDA.
-// - To the CPU, pinned and non_blocking: a command; else as above.
+// - Between devices: a command of the source's stream. It runs after the work of the destination's
+//   stream, which may still use the memory, and that stream waits for it afterwards.
+// - From the CPU, small: a command that carries the elements.
+// - From the CPU, pinned and non_blocking: a command. The pinned block is not reused before it has
+//   run.
+// - From the CPU otherwise: waits for the stream, then the calling thread copies, as with CUDA.
+// - To the CPU, pinned and non_blocking: a command; otherwise as above.
 //
-// Long commands between two memories are for the copy engine: they overlap with kernels.
+// Long copies between two memories run on the copy engine, so they overlap with kernels.
 //
-// The copying itself is ATen's, with all conversions of dtype, strides, conj and neg bits, and
+// ATen does the copying itself, with all conversions of dtype, strides, conj and neg bits, and
 // broadcasting.
 namespace {
 
@@ -70,14 +71,14 @@ const OpKernel copy_kernel{"aten::copy_", &run_copy, {.summarize = &summarize_co
 const OpKernel transfer_kernel{
     "aten::_copy_from", &run_copy, {.engine = EngineKind::kCopy, .summarize = &summarize_copy}};
 
-/// The kernel for a copy from one memory to another. Long ones are the copy engine's; handing a
-/// stream over to it and back costs some 40 us, a tenth of the time of this many bytes.
+/// The kernel for a copy from one memory to another. The copy engine runs long ones; handing a
+/// stream over to it and back costs some 40 us, a tenth of the time to copy this many bytes.
 const OpKernel& kernel_between_memories(const at::Tensor& destination) {
   constexpr std::size_t kLong = std::size_t{4} << 20;
   return destination.nbytes() >= kLong ? transfer_kernel : copy_kernel;
 }
 
-/// What ATen checks of a copy before it copies, with its sentences.
+/// ATen's checks of the arguments of a copy, with its messages.
 void check_copy(const at::Tensor& source, const at::Tensor& destination) {
   if (source.sizes() != destination.sizes() &&
       !at::is_expandable_to(source.sizes(), destination.sizes())) {
@@ -99,7 +100,7 @@ bool is_async_with(const at::Tensor& cpu_tensor, bool non_blocking) {
   return non_blocking && cpu_tensor.is_pinned();
 }
 
-/// Tells the pinned allocator that work of the current stream uses the tensor's memory.
+/// Records with the pinned allocator that work of the current stream uses the tensor's memory.
 void record_pinned_use(const at::Tensor& cpu_tensor, c10::Device device) {
   const auto& data = cpu_tensor.storage().data_ptr();
   at::getHostAllocator(backend::kDeviceType)
@@ -187,7 +188,7 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
   at::native::copy_(out, aliases.alias(source, Access::kRead), /*non_blocking=*/false);
 }
 
-/// Two views of exactly the same elements: there is nothing to copy.
+/// Whether both are views of exactly the same elements, so that there is nothing to copy.
 bool are_same_elements(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().is_alias_of(b.storage()) && a.storage_offset() == b.storage_offset() &&
          a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
@@ -225,7 +226,8 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& dest
 
 bool is_packed(at::ScalarType dtype) { return dtype == at::kQUInt4x2 || dtype == at::kQUInt2x4; }
 
-/// Of CPU tensors whose integers are shorter than a byte: ATen copies single elements only.
+/// For CPU tensors whose integers are shorter than a byte, of which ATen copies only single
+/// elements.
 void copy_packed(const at::Tensor& source, const at::Tensor& destination) {
   TORCH_CHECK(source.scalar_type() == destination.scalar_type() &&
                   source.sizes() == destination.sizes() &&
@@ -237,7 +239,7 @@ void copy_packed(const at::Tensor& source, const at::Tensor& destination) {
   std::memcpy(destination.mutable_data_ptr(), source.const_data_ptr(), source.storage().nbytes());
 }
 
-/// ATen's rules for tensors of which one or both are quantized, on the calling thread.
+/// Applies ATen's rules for quantized tensors (one or both), on the calling thread.
 at::Tensor copy_quantized(const at::Tensor& source, const at::Tensor& destination, bool) {
   const auto wait = [](c10::Device device) {
     if (backend::is_openreg(device)) wait_for_device(device, "aten::copy_ of quantized tensors");
@@ -267,8 +269,8 @@ OPENREG_LIBRARY_IMPL(aten, m) {
 
 OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) { m.impl("_copy_from", TORCH_FN(copy_quantized)); }
 
-// The copy takes conj and neg bits along. Without this, resolving the bit of a device tensor is
-// itself a copy, which would be resolved by a copy, without end.
+// The copy handles conj and neg bits itself. Without this, the bit of a device tensor would be
+// resolved by a copy, whose bit would again be resolved by a copy, and so on.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
   m.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }

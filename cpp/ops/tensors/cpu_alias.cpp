@@ -38,7 +38,7 @@ CpuAliases::StoragePair& CpuAliases::storage_pair(const c10::Storage& device_sto
   };
   for (auto& pair : storages_) {
     if (!pair.device.is_alias_of(device_storage)) continue;
-    if (unshare) {  // it was only read so far
+    if (unshare) {  // it has only been read so far
       pair.cpu.set_data_ptr_noswap(data());
       pair.memory = memory;
     }
@@ -61,15 +61,15 @@ at::Tensor CpuAliases::alias(const at::Tensor& tensor, Access access) {
   auto cpu = rebuild(tensor, std::move(storage), parts, c10::BackendComponent::CPUBit);
   cpu.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(
       tensor.unsafeGetTensorImpl()->allow_tensor_metadata_change());
-  // Kernels ask whether they have to return what only the gradient needs (sparse.mm's reductions).
+  // Kernels check whether they must return what only the gradient needs (sparse.mm's reductions).
   if (tensor.requires_grad()) cpu.set_requires_grad(true);
   tensors_.push_back({tensor, cpu});
   return cpu;
 }
 
 void CpuAliases::copy_to_device(const c10::Storage& cpu, const c10::Storage& device) const {
-  // The device memory was taken from the stream's free list just now. Commands that another thread
-  // queued may still read what it held before, so they have to run first.
+  // The device memory has just been taken from the stream's free list. Commands that another thread
+  // has queued may still read its previous contents, so they must run first.
   wait_for_device_again(device_);
   std::memcpy(AddressSpace::get().aperture(device.data()), cpu.data(), cpu.nbytes());
 }
@@ -86,7 +86,7 @@ c10::Storage CpuAliases::device_storage(const c10::Storage& cpu) {
 }
 
 void CpuAliases::take_over_changes() {
-  for (auto& [device, cpu] : tensors_) {  // first, since it changes elements
+  for (auto& [device, cpu] : tensors_) {  // first, because it changes elements
     if (device.is_conj() == cpu.is_conj() && device.is_neg() == cpu.is_neg()) continue;
     const auto resolved = cpu.clone();
     auto* impl = cpu.unsafeGetTensorImpl();
@@ -99,7 +99,8 @@ void CpuAliases::take_over_changes() {
     grow_storage(pair.device, pair.cpu.nbytes());
     copy_to_device(pair.cpu, pair.device);
   }
-  // A tensor's parts come before it in the list: they know their storage when it asks for them.
+  // A tensor's parts come before it in the list, so their storages have been converted when it
+  // needs them.
   for (auto& [device, cpu] : tensors_) {
     auto parts = parts_of(cpu);
     for (auto& part : parts) part = to_device(part);

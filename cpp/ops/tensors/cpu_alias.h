@@ -9,22 +9,22 @@
 namespace openreg::ops {
 
 /// Device tensors as CPU tensors over the same memory, for a kernel that the calling thread runs
-/// itself once the stream is idle, and the way back for what the kernel made and changed. One alias
-/// per tensor and one storage per storage, so that identity and aliasing are as the caller has
-/// them. An alias keeps the device's memory alive.
+/// itself once the stream is idle. It also converts back what the kernel made and changed. One
+/// alias per tensor and one storage per storage, so that identity and aliasing are preserved. An
+/// alias keeps the device's memory alive.
 class CpuAliases {
  public:
   explicit CpuAliases(c10::Device device) : device_(device) {}
 
   /// The CPU tensor over `tensor`'s memory. `access`: what the kernel does with it. Lazy clones
-  /// that are only read go on sharing their memory.
+  /// that are only read continue to share their memory.
   at::Tensor alias(const at::Tensor& tensor, Access access);
 
-  /// Gives the device tensors what the kernel changed of their aliases beside the elements: sizes,
-  /// strides, a longer or another storage, conj and neg bits.
+  /// Applies to the device tensors what the kernel changed in their aliases besides the elements:
+  /// sizes, strides, a longer or another storage, conj and neg bits.
   void take_over_changes();
 
-  /// A kernel's result as a device tensor: the tensor it is the alias of, a view of one, or a copy.
+  /// A kernel's result as a device tensor: the tensor whose alias it is, a view of one, or a copy.
   at::Tensor to_device(const at::Tensor& result);
 
  private:
@@ -36,7 +36,7 @@ class CpuAliases {
     c10::Storage device;
     c10::Storage cpu;
     const void*
-        memory;  // of the CPU storage when it was made; it is another after a kernel has resized it
+        memory;  // of the CPU storage when it was made; differs after a kernel has resized it
   };
 
   StoragePair& storage_pair(const c10::Storage& device_storage, Access access);

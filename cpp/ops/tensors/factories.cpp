@@ -23,7 +23,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(backend::kDispatchKey);
 
-/// What PyTorch's factories say to these arguments.
+/// The checks and warnings of PyTorch's factories for these arguments.
 void check_new(at::IntArrayRef sizes, at::ScalarType dtype) {
   at::detail::check_size_nonnegative(sizes);
   if (dtype == at::kComplexHalf) {
@@ -31,7 +31,7 @@ void check_new(at::IntArrayRef sizes, at::ScalarType dtype) {
   }
 }
 
-/// A tensor over new memory, of one dimension without elements.
+/// A tensor over new memory, with one dimension and no elements.
 at::Tensor tensor_of_bytes(openreg::Stream& stream, std::size_t nbytes, caffe2::TypeMeta dtype) {
   return at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(c10::make_intrusive<c10::StorageImpl>(
@@ -70,8 +70,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return empty_strided_on(requested_device(device), size, stride, c10::dtype_or_default(dtype));
 }
 
-/// One per device. Leaked as PyTorch leaks its own: zero tensors point to it for as long as they
-/// live.
+/// One per device. Leaked, as PyTorch leaks its own, because zero tensors point to it.
 at::native::ZeroTensorAllocator& zero_tensor_allocator(c10::Device device) {
   static auto& allocators =
       *new std::array<std::optional<at::native::ZeroTensorAllocator>, kMaxDevices>;

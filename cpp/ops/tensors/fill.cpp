@@ -39,15 +39,15 @@ CommandSummary summarize_zero(std::span<const std::byte> bytes) noexcept {
 
 const OpKernel zero_kernel{"aten::zero_", &run_zero, {.summarize = &summarize_zero}};
 
-// Memory that several elements share may be filled, as on the CPU: they all get the same value.
+// As on the CPU, memory that several elements share may be filled: they all get the same value.
 ArgumentWriter writer_for(const OpKernel& kernel, const at::Tensor& self) {
   ArgumentWriter writer(kernel.name(), self.device());
   writer.tensor(self, Access::kWrite);
   return writer;
 }
 
-/// Throws ATen's sentence if the dtype has no such number, which depends on the value: no probe of
-/// another one tells. Dtypes that are not here are left to the kernel.
+/// Throws ATen's error if the dtype cannot hold the number. That depends on the value, so a probe
+/// with another number does not show it. Dtypes that are not listed here are left to the kernel.
 void check_value(at::ScalarType dtype, const at::Scalar& value) {
   switch (dtype) {
 #define CASE(T, NAME)                 \

@@ -8,7 +8,7 @@ namespace openreg::ops {
 
 namespace {
 
-// No arithmetic, so no CPU kernel to run instead: only the allocator has to know.
+// There is no arithmetic, and so no CPU kernel to run: only the allocator must be informed.
 void record_stream(at::Tensor& self, c10::Stream stream) {
   backend::device_allocator().recordStream(self.storage().data_ptr(), stream);
 }

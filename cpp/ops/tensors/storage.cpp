@@ -36,7 +36,7 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
 
 std::size_t bytes_needed(at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t itemsize,
                          std::int64_t offset) {
-  // What ATen would say of them, but only after the storage has been grown.
+  // ATen makes the same checks, but only after the storage has grown.
   std::uint64_t elements = 0;
   TORCH_CHECK(!c10::safe_multiplies_u64(sizes, &elements) && elements <= kMostElements,
               "numel: integer multiplication overflow");

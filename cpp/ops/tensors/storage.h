@@ -7,13 +7,13 @@
 
 namespace openreg::ops {
 
-/// Bytes of storage that a tensor of this geometry reaches into; 0 for one without elements. Empty
+/// Bytes of storage that a tensor of this geometry needs; 0 for one without elements. Empty
 /// `strides`: contiguous.
 std::size_t bytes_needed(at::IntArrayRef sizes, at::IntArrayRef strides, std::size_t itemsize,
                          std::int64_t offset);
 
-/// Makes a device storage at least `nbytes` long, in the order of the current stream; keeps its
-/// content.
+/// Makes a device storage at least `nbytes` long, in order on the current stream; keeps its
+/// contents.
 void grow_storage(const c10::Storage& storage, std::size_t nbytes);
 
 /// A resizable storage of 0 bytes on a device.

@@ -67,7 +67,7 @@ at::Tensor rebuild_strided(const at::Tensor& like, c10::Storage storage, const T
   return tensor;
 }
 
-/// Sizes and offsets of the parts lie on the CPU, whatever the device.
+/// The sizes and offsets of a nested tensor lie on the CPU, whatever its device.
 at::Tensor rebuild_nested(const at::Tensor& like, c10::Storage storage,
                           c10::BackendComponent backend) {
   const auto& nested = *at::native::get_nested_tensor_impl(like);
@@ -124,7 +124,7 @@ void take_over(const at::Tensor& tensor, const at::Tensor& like, const TensorPar
     at::sparse_csr::get_sparse_csr_impl(tensor)->set_member_tensors(parts[0], parts[1], parts[2],
                                                                     like.sizes());
   } else if (!tensor.is_nested()) {
-    // One by channels is made anew only where the kernel has set another.
+    // A quantizer by channels is made again only if the kernel has set another one.
     if (tensor.is_quantized() && !(same_parts && !parts.empty()))
       at::get_qtensorimpl(tensor)->set_quantizer_(quantizer_of(like, parts));
     const bool same = tensor.sizes() == like.sizes() && tensor.strides() == like.strides() &&

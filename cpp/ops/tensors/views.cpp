@@ -1,5 +1,5 @@
 // Operators that only make another tensor over the same storage. They touch no memory, so ATen's
-// own code serves.
+// own code is used.
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
@@ -16,11 +16,10 @@ namespace openreg::ops {
 
 namespace {
 
-/// Sets `self` to a part of `source`, growing `source` if it is too small, as PyTorch's backends
-/// do.
+/// Sets `self` to a part of `source`, which grows if it is too small, as in PyTorch's backends.
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offset,
                         at::IntArrayRef size, at::IntArrayRef stride) {
-  // ATen checks this too, but only after the storage has been grown as if it were ours.
+  // ATen checks this too, but only after the storage has grown as if it were one of this device.
   TORCH_CHECK(self.device() == source.device(),
               "Attempted to set the storage of a tensor on device \"", self.device(),
               "\" to a storage on different device \"", source.device(),
@@ -38,7 +37,7 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_whole_storage(self, empty_storage(self.device()));
 }
 
-/// ATen's composite reads the shape on the host.
+/// ATen's composite kernel reads the shape on the host.
 at::Tensor reshape_from_tensor(const at::Tensor& self, const at::Tensor& shape_tensor) {
   TORCH_CHECK(shape_tensor.dim() == 1);
   const at::Tensor on_host = shape_tensor.cpu().contiguous();
@@ -46,8 +45,8 @@ at::Tensor reshape_from_tensor(const at::Tensor& self, const at::Tensor& shape_t
   return self.reshape({sizes, static_cast<std::size_t>(on_host.numel())});
 }
 
-/// True for a strided tensor of ours and a strided one of ours or the CPU's: Module.to keeps its
-/// Parameters then, and `p.data = other` is allowed.
+/// True if both are strided and each is on the device or on the CPU: then Module.to keeps its
+/// Parameters, and `p.data = other` is allowed.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto ours = [](const at::Tensor& t) {
     return t.layout() == at::kStrided && (t.is_cpu() || backend::is_openreg(t));
@@ -72,7 +71,7 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("_reshape_from_tensor", TORCH_FN(reshape_from_tensor));
 }
 
-// Above autograd, which knows a reshape's gradient and not that of this one.
+// Above autograd, which knows the gradient of a reshape but not that of this operator.
 OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) {
   m.impl("_reshape_from_tensor", TORCH_FN(reshape_from_tensor));
 }

@@ -1,5 +1,5 @@
-// scaled_dot_product_attention asks the backend which way to go. The flash path of the CPU serves,
-// forward and backward, under the conditions that it has on the CPU; its operators come to the
+// scaled_dot_product_attention lets the backend choose the implementation. The CPU's flash path is
+// chosen, forward and backward, under the same conditions as on the CPU; its operators reach the
 // fallback.
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>

@@ -21,8 +21,7 @@ PlanUse find_plan(const BoxedOperator& op, ArgumentWriter& writer,
   return PlanCache::insert(signature, plan_boxed(op, writer, arguments));
 }
 
-/// Of an output that has a wrong size the kernel itself decides: whether to warn, and about
-/// strides.
+/// For an output of the wrong size the kernel itself decides whether to warn, and about strides.
 bool outs_are_as_planned(const BoxedOperator& op, const KeptPlan& plan,
                          BoxedOperator::Arguments arguments) {
   for (std::size_t i = 0, out = op.new_results(); i < op.roles().size(); ++i) {
@@ -39,7 +38,7 @@ bool outs_are_as_planned(const BoxedOperator& op, const KeptPlan& plan,
 }  // namespace
 
 bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::jit::Stack* stack) {
-  // Custom operators may be Python, and may go away.
+  // Custom operators may be written in Python, and may be unregistered.
   if (handle.operator_name().name.rfind("aten::", 0) != 0) return false;
   const auto* const op = BoxedOperator::find(handle);
   if (op == nullptr) return false;
@@ -47,7 +46,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   const auto arguments = torch::jit::last(*stack, count);
   ArgumentWriter writer(op->kernel().name(), device);
   if (!op->write_arguments(writer, arguments)) return false;
-  // What kernels say of overlapping memory, they say in tier 3. Those of lists say nothing.
+  // Kernels report overlapping memory in tier 3. Kernels that take lists do not check it.
   if (!op->takes_lists() && writer.written_memory_overlaps()) return false;
   const auto plan = find_plan(*op, writer, arguments);
   if (!plan->asynchronous || !outs_are_as_planned(*op, *plan, arguments)) return false;
@@ -68,7 +67,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
       out.unsafeGetTensorImpl()->set_sizes_and_strides(as.sizes, as.strides);
     writer.tensor(out, Access::kWrite);
   }
-  // An output over an input, or over itself: what the kernel says to that, it says in tier 3.
+  // An output overlaps an input, or itself: the kernel reports that in tier 3.
   if (op->outs() > 0 && writer.written_memory_overlaps()) return false;
   submit(op->kernel(), writer, *plan, LaunchCounter::kBoxed);
 

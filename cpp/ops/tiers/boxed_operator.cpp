@@ -35,7 +35,7 @@ constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
 }  // namespace
 
-/// The kernel knows its operator.
+/// A kernel with a reference to its operator.
 class BoxedOperator::CpuKernel final : public OpKernel {
  public:
   CpuKernel(const char* name, const BoxedOperator& op)
@@ -62,7 +62,7 @@ bool is_fresh(const at::Tensor& out) {
 }
 
 const BoxedOperator* BoxedOperator::find(const c10::OperatorHandle& op) {
-  // Leaked: launches may come during static destruction.
+  // Leaked, because launches may happen during static destruction.
   struct Operators {
     std::shared_mutex mutex;
     std::unordered_map<c10::OperatorHandle, std::unique_ptr<const BoxedOperator>> by_handle;
@@ -87,14 +87,14 @@ BoxedOperator::BoxedOperator(const c10::OperatorHandle& op) : op_(op) {
   kernel_ = std::make_unique<CpuKernel>(name, *this);
 }
 
-/// False: it cannot be a command.
+/// False: the operator cannot be a command.
 bool BoxedOperator::read_schema(const char* name) {
   const auto& schema = op_.schema();
   if (schema.is_vararg() || schema.is_varret()) return false;
   for (const auto& argument : schema.arguments()) {
     if (!travels(*argument.type())) return false;
     const auto* alias = argument.alias_info();
-    // Views and the like; what is written is told apart below.
+    // Views and the like; arguments that are written are recognised below.
     if (alias != nullptr && !is_written(alias)) return false;
     const bool written = is_written(alias) || writes_unsaid(name, argument.name().c_str());
     roles_.push_back(argument.is_out() ? Role::kOut : written ? Role::kWritten : Role::kInput);
@@ -125,14 +125,14 @@ bool BoxedOperator::read_schema(const char* name) {
 }
 
 bool BoxedOperator::write_arguments(ArgumentWriter& writer, Arguments arguments) const {
-  // Kernels choose algorithms, and strides of results, by the number of threads.
+  // Kernels choose algorithms, and the strides of results, by the number of threads.
   writer.sign(static_cast<std::uint64_t>(at::get_num_threads()));
   for (std::size_t i = 0; i < roles_.size(); ++i) {
     if (roles_[i] == Role::kOut) {
       const auto& out = arguments[i].toTensor();
       writer.sign(static_cast<std::uint64_t>(out.scalar_type()));
       writer.sign(input_that_is(arguments, i));
-      if (out.numel() == 0 && !is_fresh(out)) {  // kernels may give these other strides
+      if (out.numel() == 0 && !is_fresh(out)) {  // kernels may change their strides
         for (const auto size : out.sizes()) writer.sign(static_cast<std::uint64_t>(size));
         for (const auto stride : out.strides()) writer.sign(static_cast<std::uint64_t>(stride));
       }
@@ -157,8 +157,8 @@ void BoxedOperator::run_cpu_kernel(torch::jit::Stack& stack) const {
   op_.redispatchBoxed(kCpu, &stack);
 }
 
-// Behind the arguments: new results, each with the allocation that it comes from, and out
-// arguments.
+// The arguments are followed by the new results, each with the allocation that it comes from, and
+// the out arguments.
 void BoxedOperator::run(ArgumentReader& reader) const {
   auto stack = read_arguments(reader);
   c10::SmallVector<at::Tensor, 3> made;
@@ -182,7 +182,7 @@ void BoxedOperator::run(ArgumentReader& reader) const {
   }
 }
 
-// Brings a kernel's result to where it belongs, if it is not there already.
+// Copies a kernel's result to its place, if it is not there already.
 void BoxedOperator::settle(const at::Tensor& from, at::Tensor& to) {
   TORCH_CHECK(from.defined() == to.defined() && (!to.defined() || from.sizes() == to.sizes()),
               "openreg: the shape of a result depends on the values of elements");

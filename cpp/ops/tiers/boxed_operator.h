@@ -15,35 +15,36 @@
 
 namespace openreg::ops {
 
-/// An operator as its schema describes it, and the kernel that runs the CPU's on a command's
-/// arguments. Made once; alive as long as the process. Thread safe.
+/// An operator as its schema describes it, and the kernel that runs the CPU's kernel on a command's
+/// arguments. Made once; lives as long as the process. Thread safe.
 class BoxedOperator {
  public:
   enum class Role : std::uint8_t { kInput, kWritten, kOut };
   using Arguments = c10::ArrayRef<c10::IValue>;
 
-  /// The one for `op`; null where it cannot be a command.
+  /// The BoxedOperator of `op`; null if `op` cannot be a command.
   static const BoxedOperator* find(const c10::OperatorHandle& op);
 
   const OpKernel& kernel() const { return *kernel_; }
   const std::vector<Role>& roles() const { return roles_; }
-  /// Of each result: the argument that it is, or kNew.
+  /// For each result, the argument that it is, or kNew.
   const std::vector<int>& results() const { return results_; }
   static constexpr int kNew = -1;
   std::size_t new_results() const { return new_results_; }
   std::size_t outs() const { return outs_; }
-  /// The results are written arguments: all sizes are known before the kernel has run.
+  /// Whether all results are written arguments, so that their sizes are known before the kernel has
+  /// run.
   bool knows_sizes() const { return new_results_ == 0 && outs_ == 0; }
-  /// An argument is a list of tensors.
+  /// Whether an argument is a list of tensors.
   bool takes_lists() const { return takes_lists_; }
 
-  /// Writes all arguments but the out ones, which come last: they are sized by then. False: one of
-  /// them cannot travel.
+  /// Writes all arguments except the out ones, which are written last, when they have their sizes.
+  /// False: one of them cannot travel.
   bool write_arguments(ArgumentWriter& writer, Arguments arguments) const;
-  /// What write_arguments() wrote, with places for the out arguments.
+  /// Reads what write_arguments() wrote, with places for the out arguments.
   torch::jit::Stack read_arguments(ArgumentReader& reader) const;
 
-  /// Runs the CPU's kernel with what is on the stack.
+  /// Runs the CPU's kernel with the arguments on the stack.
   void run_cpu_kernel(torch::jit::Stack& stack) const;
 
  private:
@@ -64,10 +65,10 @@ class BoxedOperator {
   bool takes_lists_ = false;
 };
 
-/// Which argument the out argument `out` is too; `out` itself if none is.
+/// The argument that is the same tensor as the out argument `out`; `out` itself if there is none.
 std::size_t input_that_is(BoxedOperator::Arguments arguments, std::size_t out);
 
-/// As torch.empty(0) is: any kernel sizes it without a word.
+/// Whether it is like the result of torch.empty(0), which any kernel resizes without a warning.
 bool is_fresh(const at::Tensor& out);
 
 }  // namespace openreg::ops

@@ -15,43 +15,42 @@ namespace openreg::ops {
 
 // Note [Tier 2]
 //
-// An asynchronous launch needs memory for the results before the kernel has run, so it has to know
-// their shapes; and what is wrong with the arguments has to raise at the call. Structured operators
-// have a meta function that tells both. For all others the kernel itself is asked, once for each
-// signature: it runs on the calling thread, on tensors of zeros (Note [Probes]), and what it
-// returns is the plan. Operators whose results' shapes depend on elements cannot be asked that way;
-// PyTorch tags them, and they are left to tier 3, as are results that are views, sparse, or share
-// memory, and calls whose probe fails: either there is an error to raise, or zeros are not in the
-// kernel's domain.
+// An asynchronous launch needs memory for the results before the kernel has run, so it must know
+// their shapes; and wrong arguments must raise at the call. Structured operators have a meta
+// function for both. For all others the kernel itself is run, once for each signature, on the
+// calling thread and on tensors of zeros (Note [Probes]), and its results are the plan. This does
+// not work for operators whose results' shapes depend on elements; PyTorch tags them, and they are
+// left to tier 3, as are results that are views, sparse, or share memory, and calls whose probe
+// fails: either there is an error to raise, or zeros are not in the kernel's domain.
 //
-// The command runs the functional kernel, and its results are to lie in the device's memory: the
-// probe tells which allocations of the kernel they come from, and the command serves those
-// (backend/result_placement.h). A result that comes from none is copied.
+// The command runs the functional kernel, and its results must lie in the device's memory: the
+// probe shows which allocations of the kernel they come from, and the command serves those
+// (backend/result_placement.h). A result that comes from none of them is copied.
 namespace {
 
 using Arguments = BoxedOperator::Arguments;
 using Role = BoxedOperator::Role;
 
-/// A device tensor can take its place: strided, dense, without bits.
+/// Whether a device tensor can replace it: it is strided, dense, and has no conj or neg bit.
 bool is_plain(const at::Tensor& result) {
   return !result.defined() || (result.is_cpu() && result.layout() == at::kStrided &&
                                !result.is_nested() && !result.is_quantized() && !result.is_conj() &&
                                !result.is_neg() && result.is_non_overlapping_and_dense());
 }
 
-/// An output as the call gives it, but on the CPU.
+/// An out argument like that of the call, but on the CPU.
 at::Tensor stand_in_for(const at::Tensor& out) {
   const auto options = out.options().device(c10::kCPU);
   if (out.numel() == 0) return at::empty_strided(out.sizes(), out.strides(), options);
   return at::empty({0}, options);
 }
 
-/// Runs the kernel on stand-ins and notes how its results look.
+/// Runs the kernel on stand-ins and records the geometry of its results.
 class Probing {
  public:
   Probing(const BoxedOperator& op, Arguments arguments) : op_(op), arguments_(arguments) {}
 
-  /// False: it is not for a command.
+  /// False: it cannot be a command.
   bool run(std::span<const std::byte> stand_in) {
     ArgumentReader reader(stand_in);
     auto stack = op_.read_arguments(reader);
@@ -96,7 +95,8 @@ class Probing {
   bool note(const at::Tensor& result, const backend::AllocationLog& log) {
     if (!is_plain(result)) return false;
     results_.push_back(Geometry::of(result));
-    if (result.defined()) results_.back().nbytes = result.nbytes();  // not of what it is a view of
+    if (result.defined())
+      results_.back().nbytes = result.nbytes();  // not those of its base, if it is a view
     const bool whole = result.defined() && result.numel() > 0 && result.storage_offset() == 0;
     allocations_.push_back(whole ? log.number_of(result.const_data_ptr())
                                  : backend::AllocationLog::kNone);
@@ -132,7 +132,7 @@ CallPlan plan_by_probing(const BoxedOperator& op, ArgumentWriter& writer, Argume
   return plan;
 }
 
-/// The plan of a smaller call that is like this one, for these sizes.
+/// The plan of a smaller call that is like this one, scaled to these sizes.
 std::optional<CallPlan> plan_by_smaller_call(const BoxedOperator& op, Arguments arguments) {
   const auto call = SmallerCall::of(op, arguments);
   if (!call) return std::nullopt;

@@ -5,8 +5,8 @@
 
 namespace openreg::ops {
 
-/// Plans a call by asking the CPU's kernel. See Note [Tier 2] in boxed_plan.cpp. `writer` has the
-/// arguments, `arguments` are those of the call.
+/// Plans a call by running the CPU's kernel. See Note [Tier 2] in boxed_plan.cpp. `arguments` are
+/// the arguments of the call, and `writer` has written them.
 CallPlan plan_boxed(const BoxedOperator& op, ArgumentWriter& writer,
                     BoxedOperator::Arguments arguments);
 

@@ -25,13 +25,13 @@ namespace openreg::ops {
 
 // Note [Tier 3]
 //
-// The thread that launches runs the kernel itself, once the stream is idle. That keeps the order of
-// the stream for this thread, lets the kernel raise where it was called, and lets kernels written
-// in Python run where Python expects them. The price is that the host waits; launch_stats() counts
-// it.
+// The thread that launches runs the kernel itself, once the stream is idle. For this thread that
+// keeps the order of the stream, it lets the kernel raise at the call, and it runs kernels written
+// in Python where Python expects them. The cost is that the host waits; launch_stats() counts these
+// waits.
 namespace {
 
-/// Finds the device of a call and refuses mixed ones with CPU's sentence.
+/// Finds the device of a call and refuses mixed ones with the CPU's message.
 class CallDevice {
  public:
   explicit CallDevice(const c10::OperatorHandle& op) : op_(op) {}
@@ -42,7 +42,7 @@ class CallDevice {
       see(tensor.device());
       return;
     }
-    // A number; but no copy of its value can stand for what the operator changes.
+    // It is a number, unless the operator changes it: a copy of its value cannot replace it then.
     const bool number = tensor.dim() == 0 && !is_written(argument.alias_info());
     if (!number && !cpu_tensor_ &&
         !takes_cpu_tensors(c10::toString(op_.operator_name()).c_str(), argument.name().c_str())) {
@@ -70,7 +70,7 @@ class CallDevice {
   std::optional<c10::Device> cpu_tensor_;
 };
 
-/// Calls `f` on each tensor in an argument or result, and puts back what it returns.
+/// Replaces each tensor in an argument or result by what `f` returns for it.
 template <class F>
 void map_tensors(c10::IValue& value, F&& f) {
   if (value.isTensor()) {
@@ -104,7 +104,7 @@ void map_tensors(c10::IValue& value, F&& f) {
   }
 }
 
-/// With `cpu_op`'s arguments on the stack.
+/// The stack holds the arguments of `cpu_op`.
 c10::Device device_of_call(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                            const torch::jit::Stack& stack) {
   const auto& schema = cpu_op.schema();
@@ -131,23 +131,23 @@ bool is_generator(const c10::Argument& argument) {
   return optional && optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
 }
 
-/// A CPU generator seeded from the device's, or from the one that was given: the same device seed
-/// gives the same numbers, and CPU's own random state is left alone.
+/// A CPU generator seeded from the device's generator, or from the given one: the same seed of the
+/// device gives the same numbers, and the CPU's own random state does not change.
 at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
   constexpr std::uint64_t kNumbersPerCall = 4;
   const auto generator = given.isNone() ? std::nullopt : std::optional(given.toGenerator());
   const auto philox = backend::reserve_philox(generator, device.index(), kNumbersPerCall);
-  // CPU's generator takes 32 bits of its seed: the upper half of a product has something of all.
+  // The CPU's generator uses 32 bits of its seed: the upper half of a product depends on all bits.
   const auto mixed = (philox.seed ^ (philox.offset * 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9;
   return at::detail::createCPUGenerator(mixed >> 32);
 }
 
-/// Operators of PyTorch compute as on the CPU by design. For other operators that is not known.
+/// PyTorch's own operators compute as on the CPU by design. For other operators that is not known.
 bool is_foreign(const c10::OperatorHandle& op) {
   return !op.operator_name().name.starts_with("aten::");
 }
 
-/// Of operators that are not PyTorch's the schema may be wrong.
+/// The schemas of operators that are not PyTorch's may be wrong.
 Access access_of(const c10::OperatorHandle& op, const c10::Argument& argument) {
   const bool writes =
       is_foreign(op) || is_written(argument.alias_info()) ||
@@ -200,7 +200,7 @@ void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c
   backend::count(LaunchCounter::kSynchronous);
   if (is_foreign(cpu_op)) backend::count(LaunchCounter::kCpuFallbacks);
   {
-    // The operator may be gone when the trace is read: its name stays.
+    // The operator may be gone when the trace is read, so the name must outlive it.
     const char* const name =
         tracing::on() ? c10::Symbol::fromQualString(cpu_op.operator_name().name).toQualString()
                       : "";

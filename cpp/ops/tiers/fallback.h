@@ -5,11 +5,11 @@
 
 namespace openreg::ops {
 
-/// Runs the CPU's kernel of an operator over device memory: as a command (boxed.h), or, where that
-/// cannot be, on the calling thread: that waits until the current stream is idle, gives the kernel
-/// aliases of the device tensors on the stack, and makes its results device tensors again. `op` is
-/// whom errors name; `cpu_op` is what is run: the stack holds its arguments. Throws
-/// NotImplementedError where the CPU has no kernel.
+/// Runs the CPU's kernel of an operator over device memory: as a command (boxed.h) or, if that is
+/// not possible, on the calling thread, which waits until the current stream is idle, passes
+/// aliases of the device tensors on the stack to the kernel, and turns its results into device
+/// tensors. Errors name `op`; `cpu_op` is run, and the stack holds its arguments. Throws
+/// NotImplementedError if the CPU has no kernel.
 void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                     torch::jit::Stack* stack);
 
@@ -18,7 +18,7 @@ void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cp
 void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
                         torch::jit::Stack* stack);
 
-/// The boxed fallback: every operator that nothing else covers.
+/// The boxed fallback, for every operator that nothing else covers.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 }  // namespace openreg::ops

@@ -22,8 +22,8 @@
 namespace openreg::ops {
 
 /// The CPU's class of a structured operator whose meta function builds an iterator and whose
-/// implementation is a loop over it: built once, it serves each call with the same tensors, at a
-/// sixth of the time of building it anew.
+/// implementation is a loop over it. It is built once and serves each call with the same tensors,
+/// which takes a sixth of the time of building it again.
 template <class Native, std::size_t kOutputs>
 class KeptIterator final : public Native {
  public:
@@ -33,7 +33,8 @@ class KeptIterator final : public Native {
 
   void set_output_strided(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::TensorOptions options) override {
-    if (!strides.empty() && strides != outputs_[i].strides()) suits_ = false;  // computed elsewhere
+    if (!strides.empty() && strides != outputs_[i].strides())
+      suits_ = false;  // computed in other memory
     set_output_raw_strided(i, sizes, strides, options);
   }
   void set_output_raw_strided(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -43,9 +44,9 @@ class KeptIterator final : public Native {
   }
   const at::Tensor& maybe_get_output(std::int64_t i) override { return outputs_[i]; }
 
-  /// After meta(): the iterator computes on the tensors of the command themselves, not on copies in
-  /// another dtype, which would keep the elements of now. Copies are made by the iterator, and by
-  /// meta functions (of pow). Numbers are the same in each run.
+  /// Called after meta(): whether the iterator computes on the tensors of the command themselves,
+  /// and not on copies in another dtype, which would keep the current elements. The iterator makes
+  /// such copies, and so do some meta functions (of pow). Numbers are the same in each run.
   bool suits(std::span<const std::byte> command) const {
     return suits_ && std::ranges::all_of(this->operands_, [&](const at::OperandInfo& operand) {
              return !operand.original_tensor_base().defined() &&
@@ -53,7 +54,7 @@ class KeptIterator final : public Native {
            });
   }
 
-  /// What the implementation may change of an iterator, as some do.
+  /// The part of an iterator that an implementation may change, as some do.
   c10::SmallVector<std::int64_t, 24> state() const {
     c10::SmallVector<std::int64_t, 24> state(this->shape_.begin(), this->shape_.end());
     for (const auto& operand : this->operands_) {
@@ -64,7 +65,7 @@ class KeptIterator final : public Native {
   }
 
  private:
-  /// Lies in the device's memory or in the command, or is a number.
+  /// Whether the tensor lies in the device's memory or in the command, or is a number.
   static bool lasts(const at::TensorBase& tensor, std::span<const std::byte> command) {
     const auto* const data = static_cast<const std::byte*>(tensor.const_data_ptr());
     const auto& space = AddressSpace::get();
@@ -94,7 +95,7 @@ class PreparedIteration final : public PreparedCommand {
     const LauncherSettings settings(command_);
     compute();
     if (std::exchange(is_proven_, true)) return;
-    // It has computed with this iterator; the next time it must find the same one.
+    // The operator has computed with this iterator, which must be unchanged for the next run.
     if (iterator_->state() != state_) iterator_ = nullptr;
   }
 
@@ -106,7 +107,7 @@ class PreparedIteration final : public PreparedCommand {
     arguments_ = std::make_unique<ArgumentReader>(command_);
     held_ = std::make_unique<Held>(Held{ArgumentOf<A>::read(*arguments_)...});  // braces: in order
     for (auto& output : outputs_) output = arguments_->tensor();
-    ToldWarningFilter warnings;  // the call has given them
+    ToldWarningFilter warnings;  // the call has reported them
     warnings.drop_all();
     auto iterator = std::make_unique<Iterator>(outputs_);
     std::apply(

@@ -1,5 +1,5 @@
-// Sparse, quantized and nested tensors: each kind has a dispatch key of its own beside that of
-// strided tensors, and a table of kernels for it.
+// Sparse, quantized and nested tensors: each kind has its own dispatch key beside that of strided
+// tensors, and a table of kernels for it.
 #include <c10/core/DeviceGuard.h>
 
 #include <cstring>
@@ -17,15 +17,15 @@ namespace openreg::ops {
 
 // Note [Other layouts]
 //
-// What the CPU does with these tensors is done on the calling thread (tier 3), on aliases of their
-// parts (tensor_parts.h). What reads no elements, but only asks for sizes, makes a view, or is made
-// of other operators, needs no alias: there the CPU's kernel is given the device's tensors
-// themselves, and the operators that it calls find the device's kernels. That is how CUDA shares
-// these functions with the CPU, and it neither waits nor copies.
+// The CPU's kernels for these tensors run on the calling thread (tier 3), on aliases of their parts
+// (tensor_parts.h). Operators that read no elements, because they only read sizes, make a view, or
+// are made of other operators, need no alias: the CPU's kernel gets the device's tensors
+// themselves, and the operators that it calls find the device's kernels. CUDA shares these
+// functions with the CPU in the same way. They neither wait nor copy.
 //
-// All operators that have a kernel under the CPU's key are registered by name, but the one that
-// pins memory. A fallback would not do: it is not asked where an operator has a composite kernel,
-// meant for strided tensors.
+// All operators that have a kernel under the CPU's key are registered by name, except the one that
+// pins memory. A fallback would not work: it is not called if an operator has a composite kernel,
+// which is meant for strided tensors.
 namespace {
 
 using c10::DispatchKey;
@@ -36,7 +36,7 @@ std::optional<c10::Device> device_of(const c10::IValue& argument) {
   return std::nullopt;
 }
 
-/// The CPU's kernel, given the device's tensors.
+/// Runs the CPU's kernel on the device's tensors.
 template <DispatchKey kCpuKey>
 void run_with_device_tensors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   c10::OptionalDeviceGuard guard;

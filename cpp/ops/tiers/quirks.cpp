@@ -10,7 +10,7 @@ namespace openreg::ops {
 namespace {
 
 struct Entry {
-  std::string_view op;  // with '*' at the end: all that begin so
+  std::string_view op;  // with '*' at the end: all that begin like this
   Quirk quirk;
   std::string_view reason;
 };

@@ -4,10 +4,10 @@
 
 namespace openreg::ops {
 
-/// What operators do that neither their schema nor their tags say.
+/// Behaviour of operators that neither their schema nor their tags show.
 enum class Quirk : std::uint16_t {
-  /// The shape of a result, or what is refused, depends on elements, or the kernel cannot be tried
-  /// on smaller tensors: the calling thread runs it.
+  /// The shape of a result, or whether the call is refused, depends on the values of elements, or
+  /// the kernel cannot be tried on smaller tensors: the calling thread runs it.
   kNeedsElements = 1,
   /// It changes the storage of an argument, not its elements: the calling thread runs it.
   kChangesStorage = 2,
@@ -15,18 +15,18 @@ enum class Quirk : std::uint16_t {
   kNotRandom = 4,
   /// Its meta function checks all sizes and integers: a probe need not see them.
   kMetaChecksAll = 8,
-  /// Its floating-point numbers only scale; they change from call to call.
+  /// Its floating-point numbers only scale, and change from call to call.
   kNumbersScale = 16,
 };
 
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.
 bool has_quirk(const char* op, Quirk quirk);
 
-/// Arguments that the kernel writes although the schema does not say so.
+/// Whether the kernel writes this argument although the schema does not say so.
 bool writes_unsaid(const char* op, const char* argument);
 
-/// Arguments that may be CPU tensors although the others are on a device, as with CUDA. Operators
-/// that are not PyTorch's own take what they like.
+/// Whether this argument may be a CPU tensor although the others are on a device, as with CUDA.
+/// Operators that are not PyTorch's own may take any.
 bool takes_cpu_tensors(const char* op, const char* argument);
 
 }  // namespace openreg::ops

@@ -1,5 +1,5 @@
-// Operators that PyTorch routes to a backend's own kernel, or to a composite one, before the
-// fallback is asked. They run the CPU's operator of the same meaning (fallback.h).
+// Operators that PyTorch routes to a backend's own kernel, or to a composite one, instead of the
+// fallback. They run the CPU's operator of the same meaning (fallback.h).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/relu_native.h>
 
@@ -16,7 +16,8 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_cpu_kernel(op, cpu_op, stack);
 }
 
-/// convolution_backward takes the sizes of the bias beside, behind the third argument of ten.
+/// convolution_backward also takes the sizes of the bias, after the third of its ten other
+/// arguments.
 void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const auto cpu_op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
@@ -33,8 +34,8 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("convolution_backward_overrideable",
          torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 
-  // Composite on other devices, with other roundings, strides or checks than the CPU's own kernels,
-  // or with kernels of ATen's or loops of the host inside that are for no other device.
+  // Composite on other devices, with roundings, strides or checks that differ from the CPU's own
+  // kernels, or with ATen kernels or host loops inside that do not work for other devices.
   for (const auto* name : {"native_group_norm",
                            "addr",
                            "addr.out",
@@ -60,7 +61,7 @@ OPENREG_LIBRARY_IMPL(aten, m) {
                            "_sobol_engine_scramble_"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
-  // Composite, but for the devices that it names.
+  // Composite, except on the devices that it names.
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 
   // Written by ATen in terms of other operators, for any device.

@@ -14,25 +14,26 @@ namespace openreg::ops {
 
 // Note [Shape rules]
 //
-// To ask a kernel about new shapes costs as much as to run it (Note [Tier 2]). For the operators
-// that networks are made of it is known which sizes are free: batches, lengths, the extent of
-// images. A rule names them; a call with small ones is asked instead, once, since all calls that
-// differ in free sizes only have the same small one. What the kernel says to the small call stands
-// for all: whether it takes the arguments, in which order the strides of its results are, and which
-// of its allocations they are. Sizes that are equal stay equal, and those of 0 and 1 stay as they
-// are. Where the results of the small call are not as the rule says, the call itself is asked.
+// To probe a kernel for new shapes costs as much as to run it (Note [Tier 2]). For the operators
+// that networks consist of, it is known which sizes are free: batches, lengths, the extent of
+// images. A rule names them, and a call with small ones is probed instead, only once, because all
+// calls that differ only in free sizes have the same small call. The kernel's result for the small
+// call holds for all of them: whether it takes the arguments, in which order the strides of its
+// results are, and which of its allocations they come from. Equal sizes stay equal, and sizes 0 and
+// 1 stay the same. If the results of the small call do not follow the rule, the call itself is
+// probed.
 namespace {
 
 using Arguments = BoxedOperator::Arguments;
 using Size = SmallerCall::Size;
 
-/// What a rule says: sizes of arguments and results that are one free size.
+/// Collects what a rule says: which sizes of arguments and results are the same free size.
 class Free {
  public:
   explicit Free(Arguments arguments) : arguments_(arguments) {}
 
-  /// Dimension `dim` of the tensor `argument` is the free size `name`; it has to be as for the
-  /// others of that name.
+  /// Dimension `dim` of the tensor `argument` is the free size `name`; it must equal the others of
+  /// that name.
   void argument(std::size_t argument, std::int64_t dim, int name) {
     const auto size = tensor(argument).size(dim);
     if (size <= 1) return;
@@ -65,7 +66,7 @@ class Free {
   const std::vector<Place>& in_results() const { return in_results_; }
 
  private:
-  // A prime for each free size: sizes are equal only where the full ones are.
+  // A prime for each free size: small sizes are equal only if the full ones are.
   std::int64_t small_number(std::int64_t full) {
     for (const auto& [name, size] : sizes_) {
       if (size.full == full) return size.small;
@@ -87,9 +88,9 @@ bool is_tensor(Arguments arguments, std::size_t i, std::int64_t least_dim) {
          arguments[i].toTensor().dim() >= least_dim;
 }
 
-// --- The rules: false if the arguments are not as usual ---
+// --- The rules; false if the arguments are unusual ---
 
-/// All but the channels, in arguments [0, tensors) and in the first result.
+/// Free: all dimensions except the channels, in arguments [0, tensors) and in the first result.
 template <std::size_t tensors>
 bool batch_norm(Arguments arguments, Free& free) {
   for (std::size_t i = 0; i < tensors; ++i) {
@@ -103,7 +104,8 @@ bool batch_norm(Arguments arguments, Free& free) {
   return true;
 }
 
-/// (grad_out, input, normalized_shape, mean, rstd, ...): all dimensions that are not normalised.
+/// (grad_out, input, normalized_shape, mean, rstd, ...). Free: all dimensions that are not
+/// normalised.
 bool layer_norm_backward(Arguments arguments, Free& free) {
   if (!is_tensor(arguments, 1, 1) || !arguments[2].isIntList()) return false;
   const auto rows =
@@ -117,7 +119,7 @@ bool layer_norm_backward(Arguments arguments, Free& free) {
   return true;
 }
 
-/// (grad, indices, ...): all dimensions of the indices.
+/// (grad, indices, ...). Free: all dimensions of the indices.
 bool embedding_backward(Arguments arguments, Free& free) {
   if (!is_tensor(arguments, 1, 0) || !is_tensor(arguments, 0, free.tensor(1).dim())) return false;
   for (std::int64_t d = 0; d < free.tensor(1).dim(); ++d) {
@@ -178,7 +180,7 @@ bool attention_backward(Arguments arguments, Free& free) {
   return true;
 }
 
-/// One dimension of a convolution: what comes of a size, and a small one that will do.
+/// One dimension of a convolution: the size of the result, and a small size that suffices.
 struct ConvolvedDim {
   std::int64_t kernel, stride, padding, dilation, output_padding;
   bool transposed;
@@ -190,15 +192,16 @@ struct ConvolvedDim {
   }
   std::int64_t small(std::int64_t size) const {
     const auto extent = dilation * (kernel - 1) + 1;
-    // Two elements of the result, or two of a transposed one's input and more of its result.
+    // Two elements of the result; for a transposed convolution two elements of the input, and more
+    // of the result.
     const auto least = transposed ? (2 * padding) / stride + 2
                                   : std::max<std::int64_t>(extent - 2 * padding + stride, 2);
     return std::min(size, least);
   }
 };
 
-/// Batch and extent of the images. `first`: where input, weight lie; `lists`: where stride,
-/// padding, dilation, transposed, output padding do.
+/// Free: the batch and the extent of the images. `input`: the position of input and weight;
+/// `lists`: the position of stride, padding, dilation, transposed and output padding.
 bool images(Arguments arguments, Free& free, std::size_t input, std::size_t lists,
             std::optional<std::size_t> gradient) {
   const auto weight = input + 1;
@@ -261,8 +264,8 @@ constexpr auto kRules = std::to_array<Rule>({
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
 });
 
-/// Strides in the same order, 0 and with gaps where the others are; empty where elements overlap in
-/// another way.
+/// Strides in the same order, which are 0 or have gaps where the others do; empty if elements
+/// overlap in another way.
 std::vector<std::int64_t> strides_like(at::IntArrayRef sizes, at::IntArrayRef strides,
                                        at::IntArrayRef small) {
   std::vector<std::size_t> order(sizes.size());

@@ -7,21 +7,21 @@
 
 namespace openreg::ops {
 
-/// A call that is like another one, but small: it passes where the other does, and its results have
+/// A call that is like another one, but small: it succeeds if the other does, and its results have
 /// the same order of strides. See Note [Shape rules] in shape_rules.cpp.
 class SmallerCall {
  public:
-  /// Nullopt: there is no rule for the operator, or none for such arguments.
+  /// nullopt: there is no rule for the operator, or none for such arguments.
   static std::optional<SmallerCall> of(const BoxedOperator& op, BoxedOperator::Arguments arguments);
 
-  /// CPU tensors whose elements nobody has written, and the other arguments as they are.
+  /// CPU tensors with uninitialised elements, and the other arguments unchanged.
   const torch::jit::Stack& arguments() const { return arguments_; }
 
-  /// Of the results of the small call, those of the other one. False: they are not as the rule
-  /// says.
+  /// Turns the results of the small call into those of the other one. False: they do not follow the
+  /// rule.
   bool scale(c10::SmallVectorImpl<Geometry>& results) const;
 
-  /// A size that is free: what it is in both calls.
+  /// A free size, as it is in both calls.
   struct Size {
     std::int64_t small;
     std::int64_t full;

@@ -24,8 +24,8 @@ namespace openreg::ops {
 /// argument.
 enum class Form { kFunctional, kOut, kInplace };
 
-/// Runs PyTorch's meta function on the calling thread, so that what is wrong with the arguments
-/// raises at the call, and makes, resizes or checks the outputs as it asks.
+/// Runs PyTorch's meta function on the calling thread, so that wrong arguments raise at the call,
+/// and makes, resizes or checks the outputs as that function requests.
 template <class Meta, std::size_t kOutputs>
 class MetaCall final : public Meta {
  public:
@@ -56,9 +56,9 @@ class MetaCall final : public Meta {
 
   at::Tensor& output(std::size_t i) { return outputs_[i]; }
 
-  /// The dtype that integral inputs and Python's numbers have to be computed in, if it is a
-  /// floating or complex one. It follows from the default dtype, which is the process's and may be
-  /// another when the kernel runs: so it is decided here, at the call.
+  /// The dtype in which integral inputs and Python's numbers must be computed, if it is a floating
+  /// or complex one. It follows from the default dtype of the process, which may have changed when
+  /// the kernel runs: so it is decided here, at the call.
   std::optional<at::ScalarType> floating_computation() const {
     if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
       const auto dtype = this->common_dtype();
@@ -72,15 +72,16 @@ class MetaCall final : public Meta {
   std::array<at::Tensor, kOutputs> outputs_;
 };
 
-/// A structured operator on the device, in its three forms, out of what PyTorch exports for each:
-/// the meta class (shapes, dtypes, checks), the C++ schemas, and the CPU kernel of the out form.
+/// A structured operator on the device, in its three forms, built from what PyTorch exports for
+/// each: the meta class (shapes, dtypes, checks), the C++ schemas, and the CPU kernel of the out
+/// form.
 ///
 ///   functional  meta makes the outputs on the device; the kernel is launched on them
 ///   out         meta resizes the given outputs, which do not always arrive sized, on the calling
 ///               thread
 ///   in-place    the first argument is the output
 ///
-/// `Native` is the CPU's own class, where its meta function builds an iterator; else void.
+/// `Native` is the CPU's own class if its meta function builds an iterator; else void.
 template <class Meta, class Native, class Functional, class Out,
           typename KernelSignature<typename Out::schema>::Type* kKernel,
           class FunctionalSchema = typename Functional::schema>
@@ -93,7 +94,7 @@ struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
   static constexpr std::size_t kOutputs = output_count<R>();
   using Call = MetaCall<Meta, kOutputs>;
   // Elementwise operators and reductions take 0-dim CPU tensors as numbers; their meta functions
-  // see to the devices.
+  // check the devices.
   static constexpr bool kTakesNumbers = std::is_base_of_v<at::TensorIteratorBase, Meta>;
 
   using Outputs = std::array<at::Tensor, kOutputs>;
@@ -153,8 +154,8 @@ struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
     for (const auto& output : outputs) writer.tensor(output, Access::kWrite);
   }
 
-  /// Asks the meta function, makes the call, and keeps the plan for those with the same signature,
-  /// which is null where calls cannot be told apart by one.
+  /// Runs the meta function, makes the call, and keeps the plan for calls with the same signature,
+  /// which is null if a signature cannot distinguish the calls.
   static void plan(Form form, Outputs& outputs, const SignatureView* signature, A... args) {
     if constexpr (!kTakesNumbers) {
       SameDevice devices(kernel_.name());
@@ -203,7 +204,8 @@ struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
       return at::isIntegralType(argument.scalar_type(), /*includeBool=*/true) ||
              argument.unsafeGetTensorImpl()->is_wrapped_number();
     } else {
-      return !std::is_same_v<T, at::ITensorListRef>;  // values do not count, lists are left alone
+      return !std::is_same_v<T,
+                             at::ITensorListRef>;  // values do not count, lists are not converted
     }
   }
   static bool all_take_default_dtype(const std::remove_reference_t<A>&... args) {

@@ -11,7 +11,8 @@
 
 namespace openreg::ops {
 
-// Masks become indices, as many as they have true elements. Indices on the CPU are copied first.
+// Masks become indices, as many as they have true elements; indices on the CPU are copied first. So
+// neither can be planned by a signature.
 void StructuredCall::see(const c10::List<std::optional<at::Tensor>>& indices) {
   for (const std::optional<at::Tensor>& index : indices) {
     if (!index || !index->defined()) continue;
@@ -64,7 +65,7 @@ std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> m
 
 CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked) {
   CallPlan plan;
-  // Other meta functions leave it to kernels whether some sizes fit (the bias of addmm).
+  // Other meta functions leave the check of some sizes to kernels (the bias of addmm).
   const auto detail = has_quirk(kernel.name(), Quirk::kMetaChecksAll) ? Detail::kDtypes
                       : checked                                       ? Detail::kIntegers
                                                                       : Detail::kEqualSizes;

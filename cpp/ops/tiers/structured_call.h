@@ -17,11 +17,11 @@
 
 namespace openreg::ops {
 
-/// Sees the arguments of a structured operator, before its meta function does: whether its calls
-/// can be told apart by a signature.
+/// Is shown the arguments of a structured operator before its meta function is, to find out whether
+/// a signature can distinguish its calls.
 class StructuredCall {
  public:
-  /// `takes_numbers`: 0-dim CPU tensors may stand beside the device's.
+  /// `takes_numbers`: 0-dim CPU tensors are allowed beside the device's.
   explicit StructuredCall(bool takes_numbers) : takes_numbers_(takes_numbers) {}
 
   void see(const at::Tensor& tensor) {
@@ -45,7 +45,7 @@ class StructuredCall {
   template <class T>
   void see(const T&) {}
 
-  /// The call's; none where the arguments have to be looked at one by one.
+  /// The device of the call; none if the arguments must be checked one by one.
   std::optional<c10::Device> device() const {
     return plannable_ && seen_ ? std::optional(device_) : std::nullopt;
   }
@@ -80,12 +80,12 @@ class OutputSizes {
 /// A new tensor for the work of `stream`, on its device.
 at::Tensor make_result(openreg::Stream& stream, const Geometry& as);
 
-/// Calls a meta function, and again (with true) if it warns, to see which warnings come each time:
-/// those are returned and not reported, the others are.
+/// Calls a meta function, and again (with true) if it warns, to find out which warnings come each
+/// time: those are returned and not reported, the others are reported.
 std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta);
 
-/// What else there is to know once the meta function has accepted the call and the outputs are
-/// written. `checked`: that function checks whether sizes fit; others leave some to the kernel.
+/// The rest of the plan, once the meta function has accepted the call and the outputs are written.
+/// `checked`: that function checks whether sizes fit; others leave some checks to the kernel.
 CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked);
 
 }  // namespace openreg::ops

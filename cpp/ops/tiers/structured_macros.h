@@ -4,8 +4,8 @@
 
 #include "ops/tiers/structured.h"
 
-/// What register_structured() takes of an operator. The second is of one whose meta function builds
-/// an iterator, with the CPU's own class.
+/// The template arguments of register_structured() for an operator. The second macro is for
+/// operators whose meta function builds an iterator, and names the CPU's own class.
 #define STRUCTURED(META, FUNCTIONAL, OUT, KERNEL) \
   OPENREG_STRUCTURED(META, void, FUNCTIONAL, OUT, KERNEL)
 #define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \

@@ -10,7 +10,7 @@
 namespace openreg::ops {
 
 const char* operator_name(const char* name, const char* overload) {
-  // Leaked on purpose: kernels, which point to it, live as long as the process.
+  // Leaked on purpose: kernels point to it, and live as long as the process.
   return (new std::string(*overload ? std::string(name) + "." + overload : name))->c_str();
 }
 

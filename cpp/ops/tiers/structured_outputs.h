@@ -17,8 +17,8 @@ constexpr const char* base_name(const char* qualified) {
   return qualified + std::string_view("aten::").size();
 }
 
-/// What a meta function asks for the three forms of an operator. The rules and the sentences are
-/// those of the wrappers that PyTorch generates for its own backends.
+/// The requests of a meta function for outputs, in the three forms of an operator. The rules and
+/// the messages are those of the wrappers that PyTorch generates for its own backends.
 at::Tensor make_output(at::IntArrayRef sizes, at::IntArrayRef strides,
                        const at::TensorOptions& options);
 void resize_output(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,

@@ -19,8 +19,8 @@ struct CommandTensors {
 };
 
 /// Reads a command's arguments back on the device, in the order in which they were written. Throws
-/// if there are no more; that the rest of the command is as ArgumentWriter makes it is taken for
-/// granted (expect_layout).
+/// if there are no more; otherwise it relies on the layout that ArgumentWriter makes, which
+/// expect_layout() checks.
 class ArgumentReader {
  public:
   explicit ArgumentReader(std::span<const std::byte> command);
@@ -28,15 +28,15 @@ class ArgumentReader {
   ArgumentReader(const ArgumentReader&) = delete;
   ArgumentReader& operator=(const ArgumentReader&) = delete;
 
-  /// The next argument, a tensor; undefined where an undefined one was written. Valid as long as
-  /// the reader.
+  /// The next argument, a tensor; undefined if an undefined one was written. Valid as long as the
+  /// reader.
   at::Tensor& tensor();
 
-  /// The next argument is the first one again.
+  /// Starts again at the first argument.
   void rewind() noexcept;
 
-  /// After the kernel: an output that it left conjugated or negated by a bit is resolved, since the
-  /// device tensor does not get the bit. Throws if it gave an output another shape.
+  /// Called after the kernel: resolves an output that the kernel left with a conj or neg bit, which
+  /// the device tensor does not get. Throws if the kernel gave an output another shape.
   void settle_outputs();
 
   template <class T>
@@ -53,7 +53,7 @@ class ArgumentReader {
     const auto length = count(sizeof(T));
     return {reinterpret_cast<const T*>(take(length * sizeof(T))), length};
   }
-  /// How many elements follow, each of `least` bytes or more.
+  /// Reads the number of elements that follow, each of at least `least` bytes.
   std::size_t count(std::size_t least = 8) {
     const auto elements = value<std::uint64_t>();
     if (elements > static_cast<std::size_t>(end_ - next_) / least) [[unlikely]]

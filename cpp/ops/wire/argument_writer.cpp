@@ -24,8 +24,8 @@ constexpr std::uint8_t written_flag(Access access) {
   return access == Access::kWrite ? std::uint8_t{kWritten} : std::uint8_t{0};
 }
 
-/// Where a storage's data lies. One that shares its memory until it is written (a lazy clone) gets
-/// its own here, copied in the order of the stream, before the command that writes.
+/// The address of a storage's data. A storage that shares its memory until it is written (a lazy
+/// clone) gets its own memory here, copied in stream order before the command that writes.
 const void* memory_of(const c10::Storage& storage, Access access) {
   if (access == Access::kWrite) return storage.mutable_data();
   backend::note_read(storage);
@@ -40,8 +40,8 @@ std::size_t append(Buffer& buffer, const void* data, std::size_t count, std::siz
   return at;
 }
 
-/// The settings of process and thread that decide what a call does: results' dtypes, which
-/// algorithm, whether it is refused, how often it warns.
+/// The settings of the process and the thread that affect what a call does: the dtypes of results,
+/// the algorithm, whether it is refused, how often it warns.
 std::uint64_t environment() {
   const auto& context = at::globalContext();
   return static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()) |
@@ -129,12 +129,13 @@ void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
   expect_memory(cpu_tensor);
   const std::size_t nbytes = cpu_tensor.nbytes();
   const auto at = append(payload_, nbytes ? cpu_tensor.const_data_ptr() : nullptr, nbytes, 16);
-  // The identity of the place in the payload: its number, which no address of a StorageImpl equals.
+  // The identity of the place in the payload is its number, which never equals the address of a
+  // StorageImpl.
   storages_.push_back({reinterpret_cast<const void*>(storages_.size() + 1), {at, nbytes}, false});
   add_tensor(cpu_tensor, static_cast<std::uint32_t>(storages_.size() - 1), kPayload);
 }
 
-// A 0-dim tensor is a number: those that a kernel refuses, it refuses at the call.
+// A 0-dim tensor is a number, so that numbers which a kernel refuses are refused at the call.
 void ArgumentWriter::sign_number_of(const at::TensorBase& cpu_tensor) {
   const void* const data = cpu_tensor.const_data_ptr();
   switch (cpu_tensor.scalar_type()) {
@@ -199,7 +200,7 @@ void ArgumentWriter::number(const c10::Scalar& v) {
   sign_number(v);
 }
 
-// Once, at the end: all dtypes of the call have been seen then.
+// Once, at the end, when all dtypes of the call are known.
 void ArgumentWriter::sign_numbers() {
   if (signed_) return;
   signed_ = true;
@@ -217,7 +218,7 @@ void ArgumentWriter::sign_numbers() {
 SignatureView ArgumentWriter::signature(const void* whom) {
   if (!signed_) {
     sign_numbers();
-    // Then it counts which elements are the same.
+    // Then it matters which elements coincide.
     if (shares_written_memory_) {
       for (const auto& tensor : tensors_)
         sign(static_cast<std::uint64_t>(tensor.record.storage_offset));
@@ -230,7 +231,7 @@ SignatureView ArgumentWriter::signature(const void* whom) {
 SignatureView ArgumentWriter::signature(const void* whom, Detail detail,
                                         c10::SmallVectorImpl<std::uint64_t>& words) {
   sign_numbers();
-  c10::SmallVector<std::uint64_t, 16> sizes;  // those that have been signed, each once
+  c10::SmallVector<std::uint64_t, 16> sizes;  // the sizes signed so far, each once
   auto next = tensors_.begin();
   for (std::size_t i = 0; i < words_.size();) {
     if (next == tensors_.end() || next->record.word != i) {
@@ -247,7 +248,7 @@ SignatureView ArgumentWriter::signature(const void* whom, Detail detail,
         words.push_back(size);
         continue;
       }
-      // The number of the first that is equal.
+      // The number of the first equal size.
       const auto* const found = std::find(sizes.begin(), sizes.end(), size);
       words.push_back(static_cast<std::uint64_t>(2 + (found - sizes.begin())));
       if (found == sizes.end()) sizes.push_back(size);

@@ -20,18 +20,19 @@ namespace openreg::ops {
 
 enum class Access : std::uint8_t { kRead, kWrite };
 
-/// Which calls are alike: those of the same dtypes, dimensions and flags; also with sizes that are
-/// equal where theirs are, and the same integers.
+/// How closely two calls must match to be alike. kDtypes: they have the same dtypes, numbers of
+/// dimensions and flags. kIntegers: also the same integers. kEqualSizes: also the same pattern of
+/// equal sizes.
 enum class Detail : std::uint8_t { kDtypes, kIntegers, kEqualSizes };
 
-/// Writes a command's arguments as flat bytes, in the order of the calls, and what they are
-/// compared by. See Note [Arguments on the wire] in command_layout.h. Tensors travel as metadata,
-/// never as owners: what is written holds device pointers, sizes and values only, so that a command
-/// can be encoded, shown, and run elsewhere.
+/// Writes a command's arguments as flat bytes, in the order of the calls, together with the words
+/// by which calls are compared. See Note [Arguments on the wire] in command_layout.h. Tensors
+/// travel as metadata, never as owners: the bytes hold only device pointers, sizes and values, so
+/// that a command can be encoded, shown, and run elsewhere.
 class ArgumentWriter {
  public:
-  /// `op` names the operator in errors. Tensors on another device than `device` are refused with
-  /// CPU's sentence, but 0-dim CPU tensors, whose value is copied in.
+  /// `op` names the operator in errors. Tensors on a device other than `device` are refused with
+  /// the CPU's message, except 0-dim CPU tensors, whose value is copied.
   ArgumentWriter(const char* op, c10::Device device) : op_(op), device_(device) {}
 
   /// Writes a device tensor, a 0-dim CPU tensor (its value), or an undefined one.
@@ -40,18 +41,18 @@ class ArgumentWriter {
   void tensor_of_any_device(const at::TensorBase& tensor, Access access);
   /// Writes a CPU tensor's elements themselves, contiguous, at most kMaxInlineBytes.
   void inline_tensor(const at::TensorBase& cpu_tensor);
-  /// Writes a CPU tensor in pinned memory: the one host pointer a command may hold. The caller
-  /// keeps it alive.
+  /// Writes a CPU tensor in pinned memory: the only kind of host pointer that a command may hold.
+  /// The caller keeps it alive.
   void pinned_tensor(const at::TensorBase& cpu_tensor, Access access);
 
-  /// Flags, enumerations, integers and plain floating-point numbers decide about a call, and so do
-  /// optionals of them; other types are only carried.
+  /// Flags, enumerations, integers, plain floating-point numbers and optionals of them become part
+  /// of the signature; other types are only carried.
   template <class T>
   void value(const T& v) {
     carry(v);
     sign_value(v);
   }
-  /// A number of which only its kind decides (number.h).
+  /// A number of which only the kind becomes part of the signature (number.h).
   void number(const c10::Scalar& v);
   /// The same, without carrying it.
   void sign_number(const c10::Scalar& v) { numbers_.emplace_back(v); }
@@ -61,7 +62,7 @@ class ArgumentWriter {
     sign(count);
     for (std::size_t i = 0; i < count; ++i) sign_value(data[i]);
   }
-  /// What only the kernel is to know.
+  /// For values that only the kernel needs.
   template <class T>
   void carry(const T& v) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -70,7 +71,7 @@ class ArgumentWriter {
     values_.resize_for_overwrite(at + kWords);
     std::memcpy(values_.data() + at, &v, sizeof(T));
   }
-  /// What only decides.
+  /// For words that only belong to the signature.
   void sign(std::uint64_t word) { words_.push_back(word); }
   template <class T>
   void sign_value(const T& v) {
@@ -89,24 +90,25 @@ class ArgumentWriter {
   }
 
   /// Keeps a temporary alive until after the launch, so that no other temporary of the same call
-  /// gets its memory (or its address, by which tensors are told apart).
+  /// gets its memory (or its address, which identifies a tensor).
   const at::Tensor& hold(at::Tensor temporary) {
     held_.push_back(std::move(temporary));
     return held_.back();
   }
 
-  /// What the call is compared by: all that decides how it ends and how its results look, of what
-  /// has been written so far. `whom`: the kernel. Valid as long as nothing else is written.
+  /// The signature of the call: all that has been written so far and determines how the call ends
+  /// and which geometry its results have. `whom`: the kernel. Valid until something else is
+  /// written.
   SignatureView signature(const void* whom);
-  /// The same for calls that are alike; `words` is where its words go. After signature() or not.
+  /// The same for calls that are alike; `words` receives the words. May be called before or after
+  /// signature().
   SignatureView signature(const void* whom, Detail detail,
                           c10::SmallVectorImpl<std::uint64_t>& words);
 
   /// A command, valid as long as the writer. Throws for short storages.
   std::span<const std::byte> finish();
 
-  /// Says in the command, also in one that is finished, that its kernel's warnings have been
-  /// reported.
+  /// Notes in the command, even if it is finished, that its kernel's warnings have been reported.
   void drop_warnings() noexcept;
 
   const char* op() const noexcept { return op_; }
@@ -119,9 +121,9 @@ class ArgumentWriter {
   /// Bytes of all their elements.
   std::size_t bytes_touched() const noexcept { return bytes_touched_; }
 
-  /// Two tensors of the call, one of them written, are views of one storage.
+  /// Whether two tensors of the call, one of them written, are views of one storage.
   bool shares_written_memory() const noexcept { return shares_written_memory_; }
-  /// A tensor that is written has elements that share memory, with each other or with those of
+  /// Whether a written tensor has elements that share memory, with each other or with those of
   /// another tensor of the call: kernels may refuse that.
   bool written_memory_overlaps() const;
 
@@ -136,7 +138,7 @@ class ArgumentWriter {
   struct TensorEntry {
     c10::TensorImpl* identity;
     TensorRecord record;
-    std::size_t end;  // of the bytes of its storage that it reaches
+    std::size_t end;  // of the bytes of its storage that it uses
   };
 
   template <class T>
@@ -179,7 +181,7 @@ class ArgumentWriter {
   c10::SmallVector<std::byte, 1024> command_;
 };
 
-/// One tensor of an encoded command, for those who look at commands from outside (tests, tracing).
+/// One tensor of an encoded command, for code that inspects commands (tests, tracing).
 struct TensorView {
   const void* data;  ///< device pointer of the storage, or a pinned host pointer
   std::size_t nbytes;

@@ -17,7 +17,7 @@ void expect(bool fits, const char* what) {
 
 bool is_multiple(std::size_t offset, std::size_t of) { return offset % of == 0; }
 
-/// [begin, begin + length) is a part of [0, bytes).
+/// Whether [begin, begin + length) is part of [0, bytes).
 bool is_within(std::uint64_t begin, std::uint64_t length, std::uint64_t bytes) {
   return begin <= bytes && length <= bytes - begin;
 }
@@ -41,7 +41,7 @@ bool is_within(const CommandView& command, const TensorRecord& tensor, std::uint
     if (size != 0) overflows |= __builtin_mul_overflow(size - 1, stride, &reach);
     overflows |= __builtin_add_overflow(last, reach, &last);
   }
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 58;  // its bytes are still a number
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 58;  // their bytes still fit into a number
   return !overflows && last < kMost &&
          (elements == 0 || bytes_of(last + 1, shape.type()) <= nbytes);
 }

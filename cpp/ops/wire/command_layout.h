@@ -15,13 +15,13 @@ namespace openreg::ops {
 //
 //   CommandHeader | storages | tensors | words | values | payload
 //
-// A tensor refers to a storage by number, and to its record, which lies among the words. The words
-// are what a call is compared by (signature.h); beside tensors' records they hold flags, which the
-// reader passes over. The value area holds, in the order of the operator's arguments, plain values,
-// arrays, and references to tensors by number (kUndefined: none). Everything begins at a multiple
-// of 8, the payload (elements of small CPU tensors) at a multiple of 16. There are no owners in it:
-// memory that the host frees after the launch may be reused by later commands of the same stream,
-// which run after this one.
+// A tensor refers to its storage by number, and to its shape by a position among the words. Calls
+// are compared by their words (signature.h); besides shapes the words hold flags, which the reader
+// skips. The value area holds, in the order of the operator's arguments, plain values, arrays, and
+// references to tensors by number (kUndefined: none). Everything begins at a multiple of 8, the
+// payload (elements of small CPU tensors) at a multiple of 16. A command owns nothing: memory that
+// the host frees after the launch may be reused by later commands of the same stream, which run
+// after this one.
 
 struct CommandHeader {
   std::uint32_t storages;
@@ -29,8 +29,8 @@ struct CommandHeader {
   std::uint32_t words_at;
   std::uint32_t values_at;
   std::uint32_t payload_at;
-  bool flush_denormals;  // thread state of the launcher that a kernel's result depends on
-  bool drops_warnings;   // they have been reported by the call
+  bool flush_denormals;  // the launching thread's mode, which affects results
+  bool drops_warnings;   // the call has reported them
   std::uint16_t reserved;
 };
 
@@ -68,7 +68,7 @@ struct TensorShape {
 };
 static_assert(sizeof(TensorShape) == sizeof(std::uint64_t));
 
-/// An encoded command, for those who look into one. Does not check: see expect_layout().
+/// A view of an encoded command. Does not check the bytes: see expect_layout().
 class CommandView {
  public:
   explicit CommandView(std::span<const std::byte> command) : begin_(command.data()) {}
@@ -113,9 +113,9 @@ class CommandView {
   const std::byte* begin_;
 };
 
-/// Throws Error unless ArgumentReader can read these bytes, whatever they say: all parts lie within
-/// them, tensors within their storages, and storages within the payload or a device's addresses.
-/// Whether that memory has been allocated, and who may use it, the bytes cannot tell.
+/// Throws Error unless ArgumentReader can safely read these bytes: all parts lie within them,
+/// tensors within their storages, and storages within the payload or a device's addresses. The
+/// bytes do not show whether that memory is allocated, or for whom.
 void expect_layout(std::span<const std::byte> command);
 
 }  // namespace openreg::ops

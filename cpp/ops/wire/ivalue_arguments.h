@@ -9,8 +9,8 @@
 
 namespace openreg::ops {
 
-/// What a schema says of an argument: it is a tensor or has some in it; the operator changes it, or
-/// what is in it.
+/// What a schema says about an argument: whether it is or contains tensors, and whether the
+/// operator changes it or what it contains.
 bool holds_tensors(const c10::Type& type);
 bool is_written(const c10::AliasInfo* alias);
 
@@ -18,16 +18,16 @@ bool is_written(const c10::AliasInfo* alias);
 /// streams, storages, dictionaries and the like cannot.
 bool travels(const c10::Type& type);
 
-/// What is known of an operator's floating-point numbers and Scalars: they may decide how a call
-/// ends, or they only scale, and their kind decides (number.h).
+/// The role of an operator's floating-point numbers and Scalars: either their values may determine
+/// how a call ends, or they only scale, and only their kind matters (number.h).
 enum class Numbers : bool { kDecide, kScale };
 
-/// Writes one argument. Tensors of the list type that indexing takes may be on the CPU: they are
-/// copied to the device first. False: this value cannot travel (a symbolic integer).
+/// Writes one argument. Tensors in the list type that indexing takes may be on the CPU: they are
+/// copied to the device first. False: this value cannot travel (for example, a symbolic integer).
 bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::Type& type,
                   Access access, Numbers numbers);
 
-/// Reads it back; a device has become the CPU.
+/// Reads it back; a device becomes the CPU.
 c10::IValue read_ivalue(ArgumentReader& reader);
 
 }  // namespace openreg::ops

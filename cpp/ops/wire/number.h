@@ -7,18 +7,18 @@
 
 namespace openreg::ops {
 
-/// A number among the arguments of a call, and what of it decides how the call ends. Most numbers
-/// only scale: of those, the sign is enough. What may not fit a dtype of the call, and what is
-/// infinite or no number, counts by its value.
+/// A number among the arguments of a call, and what part of it can affect how the call ends. Most
+/// numbers only scale: of those, the sign is enough. A number counts by its value if it may not fit
+/// a dtype of the call, or is infinite or NaN.
 class Number {
  public:
   explicit Number(const c10::Scalar& value);
 
-  /// The greatest magnitude that `dtype` holds; 0 where that cannot be said.
+  /// The greatest magnitude that `dtype` holds; 0 if that is not defined.
   static double greatest(c10::ScalarType dtype) noexcept;
 
-  /// Calls `add(word)` with what a call is compared by. `greatest`: the least of those of the
-  /// dtypes of the call.
+  /// Calls `add(word)` with the words by which calls are compared. `greatest`: the smallest of
+  /// greatest() of the call's dtypes.
   template <class Add>
   void sign(double greatest, Add&& add) const {
     const auto kind = static_cast<std::uint64_t>(type_) << 8;
@@ -38,7 +38,7 @@ class Number {
  private:
   c10::ScalarType type_;
   bool negative_ = false;
-  double magnitude_;  // infinite for what always counts by its value
+  double magnitude_;  // infinite if it always counts by its value
   std::uint64_t bits_;
   std::uint64_t imaginary_bits_ = 0;
 };

@@ -8,7 +8,7 @@
 
 namespace openreg::ops {
 
-/// How many elements a tensor reaches over, the first and the last one included; 0: it has none.
+/// The number of elements from a tensor's first to its last one, both included; 0 if it has none.
 inline std::int64_t extent_of(at::IntArrayRef sizes, at::IntArrayRef strides) {
   std::int64_t last = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -22,16 +22,16 @@ inline std::int64_t extent_of(const c10::TensorImpl& tensor) {
   return extent_of(tensor.sizes(), tensor.strides());
 }
 
-/// The bytes of so many elements, the first of which begins a byte.
+/// The bytes of this many elements, the first of which begins at a byte.
 std::size_t bytes_of(std::size_t elements, c10::ScalarType dtype);
 
-/// Throws unless a storage of `nbytes` has the elements of `tensor`, of which the last is before
-/// the element `end` of it.
+/// Throws unless a storage of `nbytes` contains the elements of `tensor`, which end before its
+/// element `end`.
 void check_memory(const c10::TensorImpl& tensor, std::int64_t end, std::size_t nbytes);
 
-/// Throws unless a storage of `nbytes` has all elements of `tensor`, which begins at the element
-/// `offset` of it. Storages can be resized below the tensors on them (FSDP frees memory that way),
-/// and no kernel looks at that.
+/// Throws unless a storage of `nbytes` contains all elements of `tensor`, which begins at its
+/// element `offset`. Storages can be resized to less than the tensors on them need (FSDP frees
+/// memory that way), and kernels do not check that.
 inline void expect_memory(const c10::TensorImpl& tensor, std::int64_t offset, std::size_t nbytes) {
   const auto extent = extent_of(tensor);
   const auto needed = static_cast<std::size_t>(offset + extent) * tensor.itemsize();

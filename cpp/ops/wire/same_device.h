@@ -8,11 +8,11 @@
 
 namespace openreg::ops {
 
-/// Throws c10::Error with CPU's sentence. `op` names the operator.
+/// Throws c10::Error with the CPU's message. `op` names the operator.
 [[noreturn]] void refuse_mixed_devices(std::string_view op, c10::Device a, c10::Device b);
 
-/// Sees the tensors of a call one by one, and refuses the first that is on another device than
-/// those before: for operators that take no 0-dim CPU tensor as a number either.
+/// Is shown the tensors of a call one by one, and refuses the first that is not on the device of
+/// those before: for operators that do not take 0-dim CPU tensors as numbers either.
 class SameDevice {
  public:
   explicit SameDevice(const char* op) : op_(op) {}

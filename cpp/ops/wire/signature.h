@@ -8,8 +8,8 @@
 
 namespace openreg::ops {
 
-/// Words that are compared by their hash, and then one by one. `whom` is whom they are about: the
-/// kernel or the operator.
+/// Words that are compared by their hash, and then one by one. `whom` is the kernel or the operator
+/// that they describe.
 struct SignatureView {
   const void* whom = nullptr;
   std::span<const std::uint64_t> words;
@@ -22,7 +22,7 @@ inline std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
   return hash ^ (hash >> 32);
 }
 
-/// A view that knows its hash.
+/// Makes a view, including its hash.
 inline SignatureView make_signature(const void* whom, std::span<const std::uint64_t> words,
                                     std::span<const std::uint64_t> integers = {}) noexcept {
   std::uint64_t hash = mix(0xCBF29CE484222325, reinterpret_cast<std::uintptr_t>(whom));
@@ -31,7 +31,7 @@ inline SignatureView make_signature(const void* whom, std::span<const std::uint6
   return {whom, words, integers, hash};
 }
 
-/// The same with words of its own, to keep.
+/// The same with its own copy of the words, to keep.
 class Signature {
  public:
   explicit Signature(const SignatureView& view)

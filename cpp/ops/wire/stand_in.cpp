@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kLargestElement = 16;
 constexpr std::size_t kMostBeyond = std::size_t{64} << 10;  // bytes; enough for small sizes
 
-// Of the CPU's memory and of the device's: kernels load vectors from it by instructions that need
-// it.
+// The alignment of the CPU's and the device's memory: kernels load vectors with instructions that
+// need it.
 constexpr std::size_t kAlignment = c10::gAlignment;
 
 /// Without the offset.
@@ -28,7 +28,7 @@ std::int64_t extent(const CommandView& view, const TensorRecord& tensor) {
   return extent_of({view.sizes(tensor), dim}, {view.strides(tensor), dim});
 }
 
-/// The copy is ours to change.
+/// The copy belongs to the stand-in, which may change it.
 template <class T>
 T& own(const T& part) {
   return const_cast<T&>(part);
@@ -47,7 +47,7 @@ void StandIn::shrink() {
   const CommandView view(command_);
   std::set<std::int64_t> large;  // the sizes above 1; the least becomes 2, the next one 3
   for (const auto& tensor : view.tensors()) {
-    // ATen has few kernels for these, and takes them by size.
+    // ATen has few kernels for these, and chooses them by size.
     if (c10::isFloat8Type(view.shape(tensor).type())) return;
     const auto* sizes = view.sizes(tensor);
     std::copy_if(sizes, sizes + view.shape(tensor).dim, std::inserter(large, large.end()),
@@ -63,10 +63,10 @@ void StandIn::shrink() {
   }
 }
 
-// As much as the tensors reach. The storages say so too: a kernel that gives what it writes another
-// shape goes no farther, and one that reaches for more is refused. Where the call's storage has
-// more than the tensor reaches, the kernel may need it: a loss computes its mean in the memory of
-// the result, which was made as large as what it is the mean of.
+// Allocates as much memory as the tensors need. The storages have that size too: a kernel that
+// gives an output another shape stays within it, and one that needs more is refused. If the call's
+// storage has more than the tensor needs, the kernel may use it: a loss computes its mean in the
+// memory of the result, which was made as large as its input.
 void StandIn::give_memory() {
   const CommandView view(command_);
   std::vector<bool> written(view.header().storages);
@@ -98,7 +98,7 @@ void StandIn::give_memory() {
         std::max(reach[tensor.storage],
                  written[tensor.storage] ? std::min<std::size_t>(storage.nbytes, kMostBeyond) : 0);
     storage.nbytes = bytes;
-    // Not aligned_alloc: pages that calloc() takes from the system are zero already.
+    // Not aligned_alloc, because pages that calloc() takes from the system are already zero.
     auto* memory = std::calloc(std::max(bytes, kLargestElement) + kAlignment - 1, 1);
     if (memory == nullptr) throw std::bad_alloc();
     memory_.emplace_back(memory, &std::free);

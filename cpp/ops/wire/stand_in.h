@@ -7,26 +7,26 @@
 
 namespace openreg::ops {
 
-/// What the tensors of a stand-in hold: zeros, or ones as the integers.
+/// What the tensors of a stand-in contain: zeros, or zeros except that integers are ones.
 enum class Elements : bool { kZeros, kOnes };
 
-/// A copy of a command whose tensors lie in host memory: to see what a kernel makes of such
+/// A copy of a command whose tensors lie in host memory, to find out how a kernel treats such
 /// arguments.
 class StandIn {
  public:
   enum class Kind {
     kWhole,
-    /// Sizes are small, but those that are equal, 1, or 0 stay so, and what is greater stays
-    /// greater.
+    /// Sizes are small, but equal ones stay equal, 0 and 1 stay the same, and the order is
+    /// preserved.
     kShrunk,
-    /// As kWhole where tensors are written; the others stay where they are. Their elements must be
-    /// there.
+    /// As kWhole for tensors that are written; the others stay where they are, and their elements
+    /// must be available.
     kReading,
   };
   StandIn(std::span<const std::byte> command, Kind kind, Elements elements);
 
   std::span<const std::byte> command() const noexcept { return command_; }
-  /// Of the memory made for it.
+  /// Bytes of the memory that was made for it.
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -37,7 +37,7 @@ class StandIn {
   const Kind kind_;
   std::vector<std::byte> command_;
   std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
-  std::vector<bool> made_;  // which storages lie there
+  std::vector<bool> made_;  // which storages lie in memory_
   std::size_t bytes_ = 0;
 };
 

@@ -21,11 +21,11 @@ namespace openreg::ops {
 
 /// How one type of operator argument travels. For a parameter type T of an operator's schema:
 ///   write(writer, value)  at the launch
-///   Held read(reader)     on the device: what keeps the value while the kernel runs
-///   pass(held)            what the kernel gets
-///   meta(value)           what PyTorch's meta function gets (it takes borrowed optionals and plain
-///   integers)
-/// The primary template serves what is trivially copyable: bool, int64_t, double, ScalarType,
+///   Held read(reader)     on the device: keeps the value while the kernel runs
+///   pass(held)            what is passed to the kernel
+///   meta(value)           what is passed to PyTorch's meta function (which takes borrowed
+///                         optionals and plain integers)
+/// The primary template is for trivially copyable types: bool, int64_t, double, ScalarType,
 /// optionals of them.
 template <class T>
 struct Argument {
@@ -78,7 +78,7 @@ struct Argument<at::Scalar> {
   static const at::Scalar& meta(const at::Scalar& value) { return value; }
 };
 
-/// A random kernel's seed and offset; what a captured command gets differs from run to run.
+/// A random kernel's seed and offset; for a captured command they differ from run to run.
 template <>
 struct Argument<backend::PhiloxState> {
   using Held = backend::PhiloxState;
@@ -133,7 +133,7 @@ struct Argument<at::OptionalIntArrayRef> {
   static at::OptionalIntArrayRef meta(at::OptionalIntArrayRef value) { return value; }
 };
 
-/// Sizes are known here: symbolic integers are plain ones, for the kernel too.
+/// Sizes are known here: symbolic integers become plain ones, for the kernel too.
 template <>
 struct Argument<c10::SymInt> {
   using Held = std::int64_t;
@@ -207,8 +207,7 @@ struct Argument<at::ITensorListRef> {
   static const at::ITensorListRef& meta(const at::ITensorListRef& value) { return value; }
 };
 
-/// The indices of advanced indexing. They may be on the CPU: then they are copied to the device
-/// first.
+/// The indices of advanced indexing. Those on the CPU are copied to the device first.
 template <>
 struct Argument<c10::List<std::optional<at::Tensor>>> {
   using List = c10::List<std::optional<at::Tensor>>;
@@ -238,8 +237,7 @@ struct Argument<c10::List<std::optional<at::Tensor>>> {
 template <class T>
 using ArgumentOf = Argument<std::remove_cv_t<std::remove_reference_t<T>>>;
 
-/// The type by which a CPU kernel takes a parameter of schema type T: plain integers for symbolic
-/// ones.
+/// The type of a CPU kernel's parameter for schema type T: plain integers for symbolic ones.
 template <class T>
 struct KernelParameter {
   using Type = T;
