@@ -1,5 +1,5 @@
-# What the project is built and tested on. Anything else stops here, in one sentence.
-option(OPENREG_UNSUPPORTED_PLATFORM "Go on where the project has never been built" OFF)
+# The platforms on which the project is built and tested. Any other stops here with one message.
+option(OPENREG_UNSUPPORTED_PLATFORM "Build on platforms on which the project has never been built" OFF)
 
 include(CheckCXXSymbolExists)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
@@ -9,7 +9,7 @@ if(NOT OPENREG_UNSUPPORTED_PLATFORM)
   if(NOT (OPENREG_HAVE_GLIBC AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$"))
     message(FATAL_ERROR
       "torch_openreg supports Linux with glibc on x86-64 (got ${CMAKE_SYSTEM_NAME} on ${CMAKE_SYSTEM_PROCESSOR}); "
-      "-DOPENREG_UNSUPPORTED_PLATFORM=ON builds it all the same.")
+      "-DOPENREG_UNSUPPORTED_PLATFORM=ON builds it anyway.")
   endif()
   if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 11)
       OR (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14))

@@ -50,7 +50,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"increase\(locked\);\n\} catch \(\.\.\.\) \{$|^::munmap.*\nthrow;$": MEMORY,
         r"^::munmap\(pages, size\);$": MEMORY,
     },
-    r"^cpp/bindings/autograd_threads": {r"^// No thread to be had.*\nreturn;$": SYSTEM},
+    r"^cpp/bindings/autograd_threads": {r"^// For example, no thread is available.*\nreturn;$": SYSTEM},
     r"^cpp/bindings/errors": {r"^torch::translate_": "an operator that is written in Python fails inside of a binding"},
     r"^cpp/bindings/streams": {r"check_sleep|not the arguments of a sleep": "only commands from elsewhere are checked"},
     r"^cpp/distributed/blocking_calls": {
@@ -58,9 +58,9 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^calls_\.pop_back\(\);$": SYSTEM,
     },
     r"^cpp/distributed/gloo_operation": {
-        r"std::system_error|no thread to be had|no thread to be had.*\nfinish\(\);$": SYSTEM
+        r"std::system_error|no thread available|no thread available.*\nfinish\(\);$": SYSTEM
     },
-    r"^cpp/distributed/progress": {r"std::system_error|no thread to be had": SYSTEM},
+    r"^cpp/distributed/progress": {r"std::system_error|no thread available": SYSTEM},
     r"^cpp/runtime/stream_operation": {
         r"^virtual void skip": "operations that need nothing of it: tests have one that does"
     },

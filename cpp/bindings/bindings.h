@@ -22,8 +22,8 @@ void init_statistics(nb::module_& m);
 void init_streams(nb::module_& m);
 void init_waits(nb::module_& m);
 
-/// What every function that can wait or take a lock is bound with: others may use the interpreter
-/// meanwhile.
+/// The call guard of every function that can wait or take a lock: other threads can use the
+/// interpreter meanwhile.
 using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
 /// A statistic, with the names of torch.cuda.memory_stats: PyTorch's Stat, or a memory::Counter.

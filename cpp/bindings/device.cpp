@@ -21,7 +21,7 @@ namespace openreg::bindings {
 
 namespace {
 
-// The constants are those of the GPU whose layout of random numbers the device has.
+// The constants are those of the GPU whose layout of random numbers the device uses.
 struct DeviceProperties {
   std::string name;
   std::size_t total_memory;
@@ -41,9 +41,9 @@ struct DeviceProperties {
   bool is_multi_gpu_board = false;
 };
 
-// First use: PyTorch's own once-flag calls the backend's hooks. A forked child inherits the flag as
-// set, hence the check before it; malformed settings are reported here, since PyTorch asks for the
-// number of devices where nothing may throw.
+// The first use: PyTorch's own once-flag calls the backend's hooks. A forked child inherits the
+// flag as set, hence the check before it. Malformed settings are reported here, because PyTorch
+// reads the number of devices where nothing may throw.
 void initialize() {
   backend::translate_errors([] {
     check_usable();
@@ -143,7 +143,8 @@ void init_device(nb::module_& m) {
       "Waits for the running commands, drops the queued ones, and accepts no more. Returns when "
       "autograd's threads are idle. Idempotent.");
 
-  // Python's atexit functions run before the interpreter and libtorch's statics go.
+  // Python's atexit functions run before the interpreter and libtorch's static objects are
+  // destroyed.
   nb::module_::import_("atexit").attr("register")(m.attr("shutdown"));
 }
 

@@ -1,4 +1,4 @@
-// PyTorch binds c10d by pybind11, so objects of its classes go through that here.
+// PyTorch binds c10d by pybind11, so this file also uses pybind11 for objects of its classes.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -16,9 +16,9 @@ namespace py = pybind11;
 using distributed::ProcessGroupOccl;
 using GroupOptions = ProcessGroupOccl::GroupOptions;
 
-/// Python's function as one that any thread may call.
+/// Wraps a Python function so that any thread may call it.
 ProcessGroupOccl::MakeGloo made_by(nb::object function) {
-  // The last reference may go in a thread that does not hold the GIL.
+  // The last reference may be released on a thread that does not hold the GIL.
   const auto shared = std::shared_ptr<nb::object>(new nb::object(std::move(function)), [](auto* f) {
     if (!nb::is_alive()) return;
     const nb::gil_scoped_acquire gil;
@@ -33,8 +33,8 @@ ProcessGroupOccl::MakeGloo made_by(nb::object function) {
   };
 }
 
-/// Classes beside PyTorch's, for what it asks of a backend from Python alone: split_group() copies
-/// the options. Made at first use, when those that they derive from are there.
+/// Python classes for what PyTorch requires of a backend only from Python: split_group() copies the
+/// options. Defined at first use, when their base classes exist.
 void define_classes() {
   static const bool defined = [] {
     const auto scope = py::module_::import("torch_openreg._C");

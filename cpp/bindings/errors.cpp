@@ -11,9 +11,9 @@ namespace openreg::bindings {
 
 namespace {
 
-// Functions of ours raise what the same error raises out of PyTorch's: torch.OutOfMemoryError,
-// torch.AcceleratorError, IndexError and so on. What is neither PyTorch's nor ours passes on to
-// nanobind's own translation.
+// Our functions raise the same exceptions as PyTorch's for the same errors: torch.OutOfMemoryError,
+// torch.AcceleratorError, IndexError and so on. Other exceptions are left to nanobind's own
+// translation.
 void translate(const std::exception_ptr& exception, void*) {
   try {
     try {

@@ -28,10 +28,10 @@ at::GraphCaptureMode mode_of(const std::string& name) {
               "\", expected \"global\", \"thread_local\" or \"relaxed\")");
 }
 
-/// Without the GIL, and warnings become Python's.
+/// Runs without the GIL, and turns warnings into Python's.
 template <class F>
 void run_with_warnings(F&& work) {
-  torch::PyWarningHandler warnings;  // it wants the GIL at its end
+  torch::PyWarningHandler warnings;  // its destructor needs the GIL
   try {
     const nb::gil_scoped_release release;
     work();

@@ -14,7 +14,7 @@ namespace openreg::bindings {
 
 namespace {
 
-// Plain numbers, which any pickler takes.
+// Plain numbers, which any pickler accepts.
 nb::tuple to_tuple(const backend::IpcHandle& handle) {
   return nb::make_tuple(handle.file.process, handle.file.descriptor, handle.file.token,
                         handle.file.bytes, handle.device, handle.offset, handle.bytes,

@@ -19,7 +19,7 @@ namespace openreg::bindings {
 
 namespace {
 
-/// The lines that were met, each once, with their numbers. Most of it is guarded by the GIL.
+/// The lines seen so far, each once, with their numbers. Most of it is guarded by the GIL.
 class Lines {
  public:
   static Lines& get() {
@@ -27,7 +27,7 @@ class Lines {
     return lines;
   }
 
-  /// Needs the GIL. The innermost frame of the program itself, or, where there is none, of PyTorch.
+  /// The innermost frame of the program itself or, if there is none, of PyTorch. Needs the GIL.
   LaunchSite of_frame(PyFrameObject* innermost) {
     auto* frame = innermost;
     Py_INCREF(frame);
@@ -67,7 +67,7 @@ class Lines {
     }
   };
 
-  // Counting lines in a code object takes longer than the position in it.
+  // To find the line in a code object takes longer than to get the position.
   static int position(PyFrameObject* frame) {
 #if PY_VERSION_HEX >= 0x030B0000
     return PyFrame_GetLasti(frame);
@@ -89,7 +89,7 @@ class Lines {
       Py_DECREF(code);
       return found->second;
     }
-    // The reference stays, so that no other code object gets this address.
+    // The reference is kept, so that no other code object gets this address.
     const auto file = text(code->co_filename);
     found->second = file.find("/torch/") != std::string_view::npos ||
                     file.find("/torch_openreg/") != std::string_view::npos;
@@ -116,20 +116,19 @@ class Lines {
 
   std::unordered_map<PyCodeObject*, bool> of_torch_;
   std::unordered_map<Key, LaunchSite, Hash> by_position_;
-  mutable std::mutex mutex_;  // of what follows; whoever has it does not ask for the GIL
+  mutable std::mutex mutex_;  // guards what follows; a thread that holds it must not take the GIL
   std::unordered_map<std::string, LaunchSite> by_words_;
   std::vector<std::string> words_;
 };
 
-// Autograd's threads have no frames; the function that they compute tells what they do.
+// Autograd's threads have no frames; the function that they compute identifies the work.
 LaunchSite of_backward_pass() {
   const auto node = torch::autograd::get_current_node();
   return node ? Lines::get().of_words("the backward pass of " + node->name()) : 0;
 }
 
 LaunchSite here() noexcept {
-  // A thread that Python does not know has no frames, and one that comes while Python goes away
-  // gets none.
+  // A thread that Python does not know has no frames, and while Python finalises none are read.
   if (!Py_IsInitialized() || !PyGILState_GetThisThreadState()) return 0;
   try {
     const nb::gil_scoped_acquire gil;

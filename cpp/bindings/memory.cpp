@@ -53,14 +53,14 @@ memory::PoolId make_pool(int device, bool use_on_oom, bool no_split) {
   return id;
 }
 
-// Its unused memory goes back on all devices: use_mem_pool() takes any device.
+// Unused memory is returned on all devices, because use_mem_pool() takes any device.
 void release_pool(int device, memory::PoolId id) {
   if (in_bad_fork() || is_shut_down()) return;
   heap_of(device).locked([&](memory::Heap& heap) { heap.remove_use(id); });
   backend::translate_errors([&] {
     for (int i = 0; i < AddressSpace::get().devices(); ++i) {
       auto& heap = memory::device_heap(i);
-      // Giving back waits for the device: not where there is nothing to give.
+      // Returning memory waits for the device, so it is skipped if there is none.
       if (!heap.locked([&](memory::Heap& of) { return of.segments(&id).empty(); }))
         heap.empty_cache(id);
     }
@@ -84,7 +84,7 @@ void end_pool_use(int device, int route) {
   heap_of(device).locked([&](memory::Heap& heap) { heap.remove_route(route); });
 }
 
-// --- Figures that PyTorch does not pass on ---
+// --- Statistics that PyTorch does not expose ---
 
 nb::dict reserved_by_private_pools(int device) {
   const auto counters =
@@ -122,7 +122,7 @@ std::pair<std::int64_t, std::int64_t> end_peak(int device, int scope) {
 
 // --- Out of memory ---
 
-// Set once, under the GIL, and leaked: threads allocate until the process is gone.
+// Set once, under the GIL, and leaked, because threads allocate until the process ends.
 nb::object* g_out_of_memory_hook = nullptr;
 
 bool call_out_of_memory_hook(int device, std::size_t bytes) {

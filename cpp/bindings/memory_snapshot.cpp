@@ -1,4 +1,4 @@
-// What the device allocator holds and what happened to it, as Python objects in the format of
+// The state and the history of the device allocator as Python objects, in the format of
 // torch.cuda.memory._snapshot(), which PyTorch's viewers read.
 #include <c10/core/AllocatorConfig.h>
 #include <nanobind/stl/optional.h>
@@ -28,8 +28,9 @@ namespace {
 
 // --- Stacks ---
 
-// The stacks of a snapshot. They are symbolized together, without a lock and without the GIL, which
-// takes long where they have C++ frames; frames that several have are one object in Python.
+// The stacks of a snapshot. They are symbolized together, without a lock and without the GIL,
+// because that takes long if they have C++ frames; a frame of several stacks is one object in
+// Python.
 class Stacks {
  public:
   void add(const memory::Context& context) {
@@ -43,8 +44,8 @@ class Stacks {
       tracebacks.push_back(static_cast<torch::CapturedTraceback*>(context.get()));
     symbolized_ = torch::symbolize(tracebacks);
   }
-  /// The stack as PyTorch's viewers want it, innermost frame first; empty without a context. With
-  /// the GIL, after symbolize().
+  /// The stack in the form that PyTorch's viewers expect, innermost frame first; empty without a
+  /// context. To be called with the GIL, after symbolize().
   nb::list frames(const memory::Context& context) {
     if (context == nullptr) return nb::list();
     const auto [found, is_new] = lists_.try_emplace(context.get());
@@ -287,7 +288,7 @@ std::string metadata() {
 
 std::string around_python_stack(backend::ReadStack read) {
   if (!Py_IsInitialized()) return read();
-  const nb::gil_scoped_acquire gil;  // an exception may be set while another thread has the GIL
+  const nb::gil_scoped_acquire gil;  // an exception may be set while another thread holds the GIL
   const nb::error_scope keep;
   return read();
 }

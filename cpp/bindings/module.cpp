@@ -2,7 +2,7 @@
 
 NB_MODULE(_C, m) {
   namespace bindings = openreg::bindings;
-  // Objects of programs that end while they have them (graphs) are no leaks.
+  // Objects that a program still holds when it ends (graphs) are not leaks.
   openreg::bindings::nb::set_leak_warnings(false);
   m.doc() = "What torch.openreg needs from C++ and PyTorch does not bind itself.";
   bindings::init_errors(m);

@@ -16,7 +16,7 @@ namespace openreg::bindings {
 
 namespace {
 
-// A cycle is a nanosecond. Asleep, so that it takes no core from other work.
+// A cycle is a nanosecond. Sleeps, so that it takes no core from other work.
 void run_sleep(const Kernel&, std::span<const std::byte> arguments) {
   std::int64_t cycles = 0;
   std::memcpy(&cycles, arguments.data(), sizeof cycles);

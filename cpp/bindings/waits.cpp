@@ -22,9 +22,9 @@ bool interpreter_is_finalizing() {
 #endif
 }
 
-// A queued kernel may be written in Python: a thread that waits for it while it holds the GIL waits
-// for ever. Some of PyTorch's functions (storage[i], numpy(force=True)) do hold it when they reach
-// the device.
+// A queued kernel may be written in Python: a thread that waits for it while holding the GIL would
+// wait for ever. Some of PyTorch's functions (storage[i], numpy(force=True)) do hold it when they
+// reach the device.
 void* begin_wait() {
   if (!Py_IsInitialized() || !PyGILState_Check()) return nullptr;
   return PyEval_SaveThread();
@@ -32,9 +32,9 @@ void* begin_wait() {
 
 void end_wait(void* state) noexcept {
   if (!state) return;
-  // Before Python 3.14, asking for the GIL while another thread finalises the interpreter unwinds
-  // this thread, which terminates the process when it meets a noexcept function such as this one.
-  // The process is about to end: stay.
+  // Before Python 3.14, requesting the GIL while another thread finalises the interpreter unwinds
+  // this thread, which terminates the process at a noexcept function such as this one. The process
+  // is about to end, so this thread stays here.
   while (interpreter_is_finalizing() && PyThread_get_thread_ident() != main_thread) ::pause();
   PyEval_RestoreThread(static_cast<PyThreadState*>(state));
 }

@@ -9,12 +9,14 @@
 
 namespace openreg::distributed {
 
-// What a collective takes. Each throws ValueError or TypeError, with the collective's name.
+// Checks of a collective's arguments. Each throws ValueError or TypeError, with the collective's
+// name.
 
-/// The device of the tensors, which are dense, of one openreg device, and have their memory.
+/// Returns the device of the tensors, which must be dense, on one openreg device, and have all
+/// their memory.
 c10::Device device_of(const Collective& what, std::initializer_list<at::TensorList> lists);
 
-/// The one tensor, or the one list of tensors, that this rank gives.
+/// Returns the only tensor, or the only list of tensors, that this rank passes.
 const at::Tensor& only(const Collective& what, const std::vector<at::Tensor>& tensors);
 const std::vector<at::Tensor>& only(const Collective& what,
                                     const std::vector<std::vector<at::Tensor>>& lists);
@@ -22,11 +24,11 @@ const std::vector<at::Tensor>& only(const Collective& what,
 /// Whether all have as many elements as `like`.
 bool same_numel(at::TensorList tensors, const at::Tensor& like);
 
-/// A list with as many as the group has ranks.
+/// Expects as many elements in a list as the group has ranks.
 void expect_one_for_each_rank(const Collective& what, std::size_t count, int size);
 void expect_as_many(const Collective& what, at::TensorList outputs, at::TensorList inputs);
 void expect_same_dtype(const Collective& what, const at::Tensor& a, const at::Tensor& b);
-/// `larger` has `size` times the elements of `smaller`.
+/// Expects `larger` to have `size` times the elements of `smaller`.
 void expect_times(const Collective& what, const at::Tensor& larger, const at::Tensor& smaller,
                   int size);
 

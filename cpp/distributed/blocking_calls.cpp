@@ -15,7 +15,7 @@ namespace {
 class Threads {
  public:
   static Threads& get() {
-    static Threads& threads = *new Threads;  // they use it until the process is gone
+    static Threads& threads = *new Threads;  // they use it until the process ends
     return threads;
   }
 

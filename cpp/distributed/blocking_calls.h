@@ -4,8 +4,8 @@
 
 namespace openreg::distributed {
 
-/// Runs `call`, which may block for long and must not throw, on a thread of its own. Threads are
-/// used again; there are as many as there are such calls at one time.
+/// Runs `call`, which may block for long and must not throw, on a separate thread. Threads are
+/// reused; there are as many as there are such calls at the same time.
 void call_on_own_thread(std::function<void()> call);
 
 }  // namespace openreg::distributed

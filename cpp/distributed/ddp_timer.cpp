@@ -1,4 +1,4 @@
-// The timer by which DistributedDataParallel measures its steps. Without one for the device it
+// The timer with which DistributedDataParallel measures its steps. Without one for the device it
 // warns, and its logging data has no times.
 #include <array>
 #include <memory>
@@ -25,7 +25,7 @@ class DdpTimer final : public c10d::Timer {
     backend::translate_errors([&] { mark->record(backend::current_stream(device_.index())); });
   }
 
-  // In nanoseconds. Waits for both, as CUDA's.
+  // In nanoseconds. Waits for both, as CUDA's timer does.
   std::optional<std::int64_t> measureDifference(Event start, Event end) override {
     const auto& first = mark_of(start);
     const auto& last = mark_of(end);
@@ -34,7 +34,7 @@ class DdpTimer final : public c10d::Timer {
       first->synchronize();
       last->synchronize();
       const auto milliseconds = openreg::Event::elapsed_ms(*first, *last);
-      if (milliseconds < 0) return std::nullopt;  // `end` is of the step before
+      if (milliseconds < 0) return std::nullopt;  // `end` is from the previous step
       return static_cast<std::int64_t>(milliseconds * 1e6);
     });
   }

@@ -83,7 +83,7 @@ void GlooOperation::begin() {
     try {
       call_on_own_thread([self, works] { self->wait(works); });
     } catch (const std::system_error&) {
-      wait(works);  // no thread to be had: Gloo still uses the memory
+      wait(works);  // no thread available: Gloo still uses the memory
     }
   } catch (...) {
     finish(std::current_exception());
@@ -91,7 +91,7 @@ void GlooOperation::begin() {
 }
 
 void GlooOperation::watch(const Works& works) {
-  // The first error is the operation's, and the last work to end ends it.
+  // The first error becomes the operation's, and the last work to end ends the operation.
   struct Left {
     std::mutex mutex;
     std::size_t works;
@@ -131,14 +131,14 @@ void GlooOperation::skip() noexcept {
 }
 
 void GlooOperation::finish(const std::exception_ptr& error) {
-  if (!error || this->error()) return finish();  // it has succeeded, or was given up
+  if (!error || this->error()) return finish();  // it has succeeded or was given up
   try {
     call_on_own_thread([self = shared_from_this(), error] {
       self->fail(error, self->group_.progress().exchange());
       self->finish();
     });
   } catch (const std::system_error&) {
-    fail(error);  // no thread to be had
+    fail(error);  // no thread available
     finish();
   }
 }

@@ -24,14 +24,14 @@ class GlooGroup {
  public:
   GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<const Progress::Member> member)
       : gloo_(std::move(gloo)), progress_(std::move(member)) {}
-  /// Destroys it, unless operations are queued or under way: Gloo would wait for them, however
+  /// Destroys it, unless operations are queued or under way: then Gloo would wait for them, however
   /// long.
   static void close(std::unique_ptr<GlooGroup> group);
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
 
   c10d::Backend& gloo() const noexcept { return *gloo_; }
-  /// Held for calls of collectives, which Gloo numbers as they come.
+  /// Held while collectives are called, because Gloo numbers them in the order of the calls.
   std::mutex& calls() noexcept { return calls_; }
   Progress& progress() noexcept { return progress_; }
 
@@ -55,15 +55,16 @@ class GlooOperation final : public StreamOperation,
                             public std::enable_shared_from_this<GlooOperation> {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-  /// Calls Gloo on CPU tensors over the device's memory; returns what is to be waited for.
+  /// Calls Gloo on CPU tensors over the device's memory; returns the works to wait for.
   using Call = std::function<Works(c10d::Backend& gloo)>;
-  /// Keeps memory until Gloo has done with it, also if the operation has been given up before.
+  /// Keeps memory until Gloo has finished with it, even if the operation has been given up before.
   using Memory = c10::SmallVector<c10::Storage, 4>;
-  /// What waits for Gloo: nothing, since its works have futures; a thread of its own, for works
-  /// without; or that for the call too, which may wait.
+  /// What waits for Gloo. kNothing: no thread, because its works have futures. kForWorks: a
+  /// separate thread, for works without futures. kForCall: the same, which also makes the call,
+  /// because that may wait.
   enum class Waits { kNothing, kForWorks, kForCall };
 
-  /// `member`: the group's. The group is not destroyed before the operation is through
+  /// `member` is that of the group. The group is not destroyed before the operation has ended
   /// (GlooGroup::close()).
   GlooOperation(const Progress::Step& step, std::shared_ptr<const Progress::Member> member,
                 GlooGroup& group, Call call, Memory memory, Waits waits);
@@ -72,19 +73,19 @@ class GlooOperation final : public StreamOperation,
   void begin() override;
   void skip() noexcept override;
 
-  /// Ends it for the stream, before Gloo has.
+  /// Ends it for the stream before Gloo has finished.
   void give_up(const std::exception_ptr& error);
 
-  /// What it failed by; null if it has not.
+  /// Its error; null if it has not failed.
   std::exception_ptr error() const;
 
  private:
   void watch(const Works& works);
   void wait(Works works);
-  /// Gloo is through with it; `error`: has failed. Does not block.
+  /// Called when Gloo has finished with it. `error`: why it has failed. Does not block.
   void finish(const std::exception_ptr& error);
   void finish();
-  /// Unless it has failed before. `others`: what other ranks report.
+  /// Notes the failure unless there is an earlier one. `others`: what other ranks report.
   void fail(const std::exception_ptr& error, const std::string& others = "");
 
   const Progress::Step step_;

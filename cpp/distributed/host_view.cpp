@@ -11,7 +11,7 @@ namespace {
 
 at::Tensor view(const at::Tensor& tensor, at::IntArrayRef sizes, c10::ScalarType dtype) {
   TORCH_INTERNAL_ASSERT(tensor.is_contiguous());
-  // Gloo asks for an address also where there are no elements.
+  // Gloo needs an address even if there are no elements.
   static std::byte nothing{};
   void* const data =
       tensor.numel() == 0 ? &nothing : AddressSpace::get().aperture(tensor.const_data_ptr());

@@ -6,9 +6,9 @@ namespace openreg::distributed {
 
 // CPU tensors over the memory of contiguous device tensors, for Gloo. They keep nothing alive.
 
-/// Of the same shape and dtype.
+/// With the same shape and dtype.
 at::Tensor host_view(const at::Tensor& tensor);
-/// Its bytes: what only moves elements moves all dtypes so.
+/// Its bytes: collectives that only move elements handle all dtypes this way.
 at::Tensor host_bytes(const at::Tensor& tensor);
 
 }  // namespace openreg::distributed

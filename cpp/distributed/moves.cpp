@@ -1,4 +1,4 @@
-// What only moves elements moves bytes, so it takes all dtypes.
+// Collectives that only move elements. They move bytes, so they take all dtypes.
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -30,7 +30,7 @@ const Collective kSend{OpType::SEND, "occl::send", kWaits};
 const Collective kReceive{OpType::RECV, "occl::recv", kWaits};
 const Collective kReceiveAny{OpType::RECVANYSOURCE, "occl::recv_any_source", kWaits};
 
-/// Bytes of the parts along the first dimension.
+/// The bytes of each part along the first dimension.
 std::vector<std::int64_t> bytes_of_splits(const at::Tensor& tensor,
                                           const std::vector<std::int64_t>& splits, int size) {
   if (splits.empty()) {
@@ -91,7 +91,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::broadcast(Tensors& tensors,
                     });
 }
 
-/// outputs: one list, with a tensor for each rank, of different sizes if need be; inputs: one.
+/// outputs: one list, with a tensor for each rank, possibly of different sizes; inputs: one.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs, Tensors& inputs,
                                                            const c10d::AllgatherOptions& opts) {
   const auto& output = only(kAllGather, outputs);
@@ -109,7 +109,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs,
                         return {gloo.allgather(lists, from, opts)};
                       });
   }
-  // All ranks come here, as their lists are alike.
+  // All ranks get here, because their lists are alike.
   return launch(kAllGather, device_of(kAllGather, {output, inputs}), output, [&](Staging& staging) {
     output[rank_].copy_(staging.input(input).view(output[rank_].sizes()));
     Tensors parts;
@@ -125,7 +125,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs,
   });
 }
 
-/// output: of size times the input's elements.
+/// output: `size` times the input's elements.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
   Tensors outputs{output};
@@ -133,7 +133,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::_allgather_base(
   return allgather_into_tensor_coalesced(outputs, inputs, opts);
 }
 
-/// outputs[i]: of size times the elements of inputs[i].
+/// outputs[i]: `size` times the elements of inputs[i].
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   const auto& what = outputs.size() == 1 ? kAllGatherSingle : kAllGatherCoalesced;
@@ -252,7 +252,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recv(Tensors& tensors, int from
                     {Lane::kReceive, from});
 }
 
-/// tensors: one. The host waits in wait(): it wants to know from which rank it has come.
+/// tensors: one. The host waits in wait(), because the caller wants to know the source rank.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recvAnysource(Tensors& tensors, int tag) {
   static_cast<void>(only(kReceiveAny, tensors));
   const auto source = std::make_shared<std::atomic<int>>(-1);

@@ -20,7 +20,7 @@ namespace {
 
 const Collective kBarrier{c10d::OpType::BARRIER, "occl::barrier"};
 
-/// A stream is current on its device.
+/// Makes a stream current on its device for the scope.
 class StreamScope {
  public:
   explicit StreamScope(Stream& stream) : before_(backend::exchange_current_stream(stream)) {}
@@ -60,15 +60,15 @@ std::uint64_t ProcessGroupOccl::getSequenceNumberForGroup() {
 GlooGroup& ProcessGroupOccl::gloo_group() {
   if (!group_) {
     auto gloo = make_gloo_(store_, rank_, size_, *options_);
-    gloo->setGroupUid(pg_uid_);  // for PyTorch's flight recorder, into which Gloo writes
+    gloo->setGroupUid(pg_uid_);  // for PyTorch's flight recorder, to which Gloo writes
     gloo->setGroupDesc(pg_desc_);
     group_ = std::make_unique<GlooGroup>(std::move(gloo), member());
   }
   return *group_;
 }
 
-// Streams of the group alone: on those of the pool its collectives could wait for others, in an
-// order that another rank does not have.
+// Separate streams for the group: on the pool's streams its collectives could wait for others, in
+// an order that differs from another rank's.
 Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Lane lane) {
   auto& stream = streams_[{device, lane}];
   if (!stream) {
@@ -77,7 +77,7 @@ Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Lane lane) {
   return *stream;
 }
 
-// Made with the first operation: PyTorch names a group after it has made it.
+// Made with the first operation, because PyTorch names a group only after it has made it.
 const std::shared_ptr<const Progress::Member>& ProcessGroupOccl::member() {
   if (!member_) {
     // Groups that the program has not named are all "undefined".
@@ -99,7 +99,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   const std::lock_guard lock(mutex_);
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), lane);
-  // Collectives have the same numbers in all ranks; so do not sends and receives.
+  // Collectives have the same numbers on all ranks; sends and receives do not.
   const Progress::Step step{what.kernel.name(),
                             lane.kind == Lane::kCollectives ? ++collectives_ : ++transfers_};
 
@@ -145,7 +145,7 @@ c10::Device ProcessGroupOccl::device_for(const c10d::BarrierOptions& opts) const
   return {backend::kDeviceType, backend::resolve_device(index)};
 }
 
-/// The host waits in wait(), for the work before it too.
+/// The host waits in wait(), also for the work before the barrier.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::barrier(const c10d::BarrierOptions& opts) {
   return launch(
       kBarrier, device_for(opts), {},
@@ -170,7 +170,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::endCoalescing() {
   const auto device = coalesced_outputs_.empty()
                           ? c10::Device(backend::kDeviceType, backend::current_device())
                           : coalesced_outputs_.front().device();
-  // The future's callbacks come after all parts, on the collectives' stream.
+  // The future's callbacks run after all parts, on the collectives' stream.
   auto& stream = this->stream(device.index(), {});
   const StreamScope scope(stream);
   backend::translate_errors([&] {

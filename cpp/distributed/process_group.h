@@ -32,7 +32,7 @@ struct Collective {
   const GlooOperation::Waits waits;
 };
 
-/// A sequence of operations of its own: one for collectives, and two for each peer, as sends and
+/// A separate sequence of operations: one for collectives, and two for each peer, because sends and
 /// receives must not wait for each other.
 struct Lane {
   enum Kind { kCollectives, kSend, kReceive } kind = kCollectives;
@@ -40,22 +40,23 @@ struct Lane {
   auto operator<=>(const Lane&) const = default;
 };
 
-/// The backend "occl" of torch.distributed: collectives on the device's tensors, done by PyTorch's
-/// own Gloo on the memory behind them. As with NCCL a collective is queued: it begins when the work
-/// before it on the current stream is done, on a stream of the group's own; the caller goes on.
+/// The backend "occl" of torch.distributed: collectives on the device's tensors, which PyTorch's
+/// own Gloo performs on their memory. As with NCCL, a collective is queued: it begins, on a
+/// separate stream of the group, when the work before it on the current stream has completed; the
+/// caller does not wait.
 class ProcessGroupOccl final : public c10d::Backend {
  public:
   struct GroupOptions final : Options {
     using Options::Options;
   };
-  /// Makes a Gloo backend. May be called by any thread.
+  /// Makes a Gloo backend. May be called on any thread.
   using MakeGloo = std::function<c10::intrusive_ptr<c10d::Backend>(
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const Options& options)>;
 
-  /// Gloo comes with the first collective: until then the group is nothing but this object.
+  /// Gloo is made for the first collective: until then the group consists only of this object.
   ProcessGroupOccl(MakeGloo make_gloo, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                    c10::intrusive_ptr<Options> options);
-  /// Waits for nothing.
+  /// Does not wait.
   ~ProcessGroupOccl() override;
 
   const std::string getBackendName() const override { return "occl"; }
@@ -101,21 +102,21 @@ class ProcessGroupOccl final : public c10d::Backend {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
 
-  /// What is called between the two goes on, and end returns the work of all of it. Point-to-point
-  /// calls may come in any order then.
+  /// Calls between the two are queued as usual, and the second returns one work for all of them.
+  /// Point-to-point calls may then be in any order.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& opts) override;
-  /// What is under way fails. Its memory stays in use until Gloo has noticed.
+  /// Operations under way fail. Their memory stays in use until Gloo has noticed.
   void abort() override;
-  /// Waits for what is under way.
+  /// Waits for operations under way.
   void shutdown() override;
 
  private:
-  /// Called with the group's stream current; returns what to call of Gloo.
+  /// Called with the group's stream current; returns the call of Gloo.
   using Prepare = c10::function_ref<GlooOperation::Call(Staging&)>;
 
   /// Called on the thread that begins the operation, with the bytes of the tensors that Gloo writes
@@ -124,7 +125,7 @@ class ProcessGroupOccl final : public c10d::Backend {
 
   c10::intrusive_ptr<WorkOccl> launch(const Collective& what, c10::Device device, Tensors outputs,
                                       Prepare prepare, Lane lane = {}, bool host_waits = false);
-  /// `to` is the result, or `from` if there is none.
+  /// The result is `to`, or `from` if `to` is empty.
   c10::intrusive_ptr<WorkOccl> move_bytes(const Collective& what, const Tensors& to,
                                           const Tensors& from, Move call, Lane lane = {},
                                           bool host_waits = false);

@@ -39,7 +39,8 @@ std::string text_of(const Step& step, const std::string& group = "") {
          (group.empty() ? "" : " of process group \"" + group + "\"") + ")";
 }
 
-/// "rank 1", "ranks 1-3, 7": the group's, or the global ones of a group that has not all ranks.
+/// "rank 1", "ranks 1-3, 7": the group's ranks, or the global ones if the group does not contain
+/// all ranks.
 std::string text_of(const std::vector<int>& ranks, const std::vector<std::uint64_t>& global_ranks) {
   std::vector<std::uint64_t> numbers(ranks.begin(), ranks.end());
   const bool part = !global_ranks.empty() && global_ranks.back() + 1 != global_ranks.size();
@@ -57,7 +58,7 @@ std::string text_of(const std::vector<int>& ranks, const std::vector<std::uint64
   return text;
 }
 
-/// What the other ranks report until the time is up. Throws as the store does.
+/// What the other ranks report until the time is up. Throws what the store throws.
 std::string read_reports(c10d::Store& store, const Progress::Member& member) {
   std::vector<std::string> keys;
   keys.reserve(static_cast<std::size_t>(member.size));
@@ -80,7 +81,7 @@ std::string read_reports(c10d::Store& store, const Progress::Member& member) {
   return all;
 }
 
-/// A connection of its own: that of the program may be in use for long.
+/// A separate connection, because that of the program may be in use for long.
 StorePtr own(const StorePtr& shared) {
   auto store = shared->clone();
   store->setTimeout(Progress::kStorePatience);
@@ -161,8 +162,8 @@ std::string Progress::describe(const std::string& elsewhere) const {
   return text + (elsewhere.empty() ? "" : ", " + elsewhere);
 }
 
-// What a group has reported stays, unless it fails itself: later, operations that were under way
-// elsewhere have ended, and those that waited for them are skipped.
+// A group's report is not replaced unless the group itself fails: later, operations that were under
+// way in other groups have ended, and those that waited for them are skipped.
 std::vector<Progress::Report> Progress::new_reports() {
   auto& registry = Registry::get();
   const std::lock_guard lock(registry.mutex);
@@ -181,7 +182,8 @@ std::vector<Progress::Report> Progress::new_reports() {
   return reports;
 }
 
-// On a thread that may stay behind: a store whose machine is out of reach answers after minutes.
+// On a thread that may outlast this call: a store whose machine is out of reach answers after
+// minutes.
 std::string Progress::exchange() {
   if (member_->size == 1) return "";
   const auto answer = std::make_shared<std::promise<std::string>>();
@@ -196,7 +198,7 @@ std::string Progress::exchange() {
       }
     });
   } catch (const std::system_error&) {
-    return "";  // no thread to be had
+    return "";  // no thread available
   }
   if (future.wait_for(kPatience + kStorePatience) != std::future_status::ready)
     return "no reports: the store does not answer";

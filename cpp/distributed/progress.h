@@ -10,9 +10,9 @@
 
 namespace openreg::distributed {
 
-/// How far a process group has come in this process. Nothing of it is sent until an operation
-/// fails: then the ranks tell each other by the group's store, so that the error can say where they
-/// are. Any thread may call.
+/// The progress of a process group in this process. Nothing is sent until an operation fails: then
+/// the ranks report to each other through the group's store, so that the error can say where they
+/// are. Thread safe.
 class Progress {
  public:
   /// An operation: its kernel's name, which is static, and its number in the group.
@@ -32,9 +32,9 @@ class Progress {
     /// "openreg: occl::send (number 2 of process group "some", rank 0 of 2)": begins an error.
     std::string sentence(const Step& step) const;
   };
-  /// For how long a failure waits for the reports of other ranks.
+  /// How long a failure waits for the reports of other ranks.
   static constexpr std::chrono::milliseconds kPatience{1000};
-  /// For how long it waits for the store besides.
+  /// How much longer it waits for the store.
   static constexpr std::chrono::milliseconds kStorePatience{3000};
 
   explicit Progress(std::shared_ptr<const Member> member);
@@ -45,15 +45,15 @@ class Progress {
   void queued(const Step& step);
   void begun(const Step& step);
   void ended(const Step& step);
-  /// It was queued, and will not be begun.
+  /// It was queued and will not begin.
   void dropped(const Step& step);
-  /// Nothing is queued, and nothing is under way.
+  /// Whether nothing is queued and nothing is under way.
   bool idle() const;
 
   /// Reports to the other ranks where this process is, in all of its groups, and returns what they
   /// have reported: "rank 1: in occl::broadcast (number 2); ranks 2-4: no report". Blocks for
-  /// kPatience if there are some who report nothing, and for kStorePatience more if the store does
-  /// not answer. Empty in a group of one.
+  /// kPatience if some ranks report nothing, and for kStorePatience more if the store does not
+  /// answer. Empty in a group of one.
   std::string exchange();
 
  private:
@@ -67,7 +67,7 @@ class Progress {
   /// "in occl::send (number 2)", or nothing.
   std::string under_way(bool with_group) const;
   std::string describe(const std::string& elsewhere) const;
-  /// What the process has to report to its groups when an operation of this one fails.
+  /// What the process must report to its groups when an operation of this group fails.
   std::vector<Report> new_reports();
 
   const std::shared_ptr<const Member> member_;

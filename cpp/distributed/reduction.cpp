@@ -7,7 +7,7 @@ namespace openreg::distributed {
 
 namespace {
 
-// Gloo has no sums of these.
+// A wider dtype for those that Gloo cannot sum.
 c10::ScalarType wide(c10::ScalarType dtype) {
   if (c10::isFloat8Type(dtype)) return at::kFloat;
   switch (dtype) {

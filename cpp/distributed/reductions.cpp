@@ -1,4 +1,4 @@
-// What computes: in a dtype that Gloo knows (reduction.h).
+// Collectives that compute, in a dtype that Gloo supports (reduction.h).
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
@@ -31,7 +31,7 @@ const Collective kReduceScatterSingle{OpType::_REDUCE_SCATTER_BASE, "occl::reduc
 const Collective kReduceScatterCoalesced{OpType::REDUCE_SCATTER_TENSOR_COALESCED,
                                          "occl::reduce_scatter_coalesced", kForWorks};
 
-/// The options as Gloo gets them.
+/// The options that are passed to Gloo.
 template <class Options>
 Options with_operation(Options opts, const Reduction& reduction) {
   opts.reduceOp = reduction.op();
@@ -59,7 +59,7 @@ at::Tensor reduced_output(Staging& staging, const at::Tensor& tensor, const Redu
   return output;
 }
 
-// PyTorch has registered all but this kind of tensors.
+// PyTorch registers all collectives except for this kind of tensors.
 std::tuple<std::vector<at::Tensor>, c10::intrusive_ptr<c10d::Work>> allreduce_sparse(
     at::TensorList tensors, const c10::intrusive_ptr<c10d::ProcessGroup>& group,
     const c10::intrusive_ptr<c10d::ReduceOp>& op, const std::optional<at::Tensor>& sparse_indices,
@@ -106,8 +106,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allreduce(Tensors& tensors,
   return reduce_tensors(kAllReduce, tensors, opts);
 }
 
-/// tensors: one in COO layout, summed in place. The host waits: how many elements the sum has only
-/// the sum knows.
+/// tensors: one in COO layout, summed in place. The host waits, because the number of elements is
+/// only known when the sum has been computed.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allreduce_sparse(
     Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const auto& what = kAllReduceSparse;
@@ -147,7 +147,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce(Tensors& tensors,
   const auto& tensor = only(kReduce, tensors);
   const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);
   return launch(kReduce, device_of(kReduce, {tensors}), tensors, [&](Staging& staging) {
-    // Gloo uses the tensors of the others as it likes; those are the program's.
+    // On the other ranks Gloo overwrites the tensors, which belong to the program.
     auto own = opts.rootRank == rank_
                    ? reduced_in_out(staging, tensor, reduction)
                    : staging.input(reduced_input(staging, tensor, reduction).clone());
@@ -187,7 +187,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter(
                           return {gloo.reduce_scatter(to_list, from_lists, options)};
                         };
                   }
-                  // A reduction to each rank, in memory that Gloo may use.
+                  // A reduction to each rank, in memory that Gloo may overwrite.
                   Tensors views;
                   for (int root = 0; root < size_; ++root) {
                     auto own = staging.input(from[root].clone(at::MemoryFormat::Contiguous));
@@ -209,7 +209,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter(
                 });
 }
 
-/// input: of size times the output's elements.
+/// input: `size` times the output's elements.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
   Tensors outputs{output};
@@ -217,7 +217,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::_reduce_scatter_base(
   return reduce_scatter_tensor_coalesced(outputs, inputs, opts);
 }
 
-/// inputs[i]: of size times the elements of outputs[i].
+/// inputs[i]: `size` times the elements of outputs[i].
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
   const auto& what = outputs.size() == 1 ? kReduceScatterSingle : kReduceScatterCoalesced;
@@ -232,7 +232,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter_tensor_coalesced
     std::vector<One> calls;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Reduction reduction(opts.reduceOp, inputs[i].scalar_type(), size_);
-      // Gloo cuts along the first dimension.
+      // Gloo splits along the first dimension.
       calls.push_back({host_view(reduced_output(staging, outputs[i], reduction)).view({-1}),
                        host_view(reduced_input(staging, inputs[i], reduction)).view({-1}),
                        with_operation(opts, reduction)});

@@ -19,7 +19,7 @@ at::Tensor Staging::input(const at::Tensor& tensor, std::optional<c10::ScalarTyp
 
 at::Tensor Staging::output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype,
                            bool own) {
-  static_cast<void>(tensor.mutable_data_ptr());  // a lazy clone gets memory of its own
+  static_cast<void>(tensor.mutable_data_ptr());  // a lazy clone gets its own memory
   use(tensor);
   if (fits(tensor, dtype) && !own) return tensor;
   auto room =
@@ -40,7 +40,7 @@ void Staging::finish() {
   for (const auto& launch : after_) launch();
   for (const auto& [from, to] : copies_) {
     to.copy_(from);
-    // Gloo's use ends with its operation, this one does not.
+    // Gloo's use ends with its operation; this copy's use does not.
     backend::device_allocator().recordStream(to.storage().data_ptr(), backend::to_torch(stream_));
   }
 }

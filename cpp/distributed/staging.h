@@ -11,24 +11,25 @@
 
 namespace openreg::distributed {
 
-/// The tensors of a collective, as Gloo takes them: contiguous, and of a dtype that it knows. What
-/// has to be copied for that is copied by commands of the collective's stream, which is current.
+/// The tensors of a collective in the form that Gloo takes: contiguous, and of a dtype that it
+/// supports. Commands of the collective's stream, which is current, make the copies that this
+/// needs.
 class Staging {
  public:
   explicit Staging(const Stream& stream) : stream_(stream) {}
 
-  /// What Gloo reads. `dtype`: other than the tensor's, if given.
+  /// For a tensor that Gloo reads. `dtype`: if given, to be used instead of the tensor's.
   at::Tensor input(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt);
-  /// What Gloo writes. `own`: memory that is not the tensor's in any case.
+  /// For a tensor that Gloo writes. `own`: never use the tensor's own memory.
   at::Tensor output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool own = false);
-  /// What it reads and writes.
+  /// For a tensor that Gloo reads and writes.
   at::Tensor in_out(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool own = false);
 
-  /// Something to be launched after Gloo's work, before results are copied to where they belong.
+  /// Adds something to launch after Gloo's work, before results are copied to their places.
   void after(std::function<void()> launch) { after_.push_back(std::move(launch)); }
-  /// Launches all of that.
+  /// Launches what after() added, and the copies of results.
   void finish();
 
   GlooOperation::Memory take_memory() { return std::move(memory_); }
@@ -39,7 +40,7 @@ class Staging {
     at::Tensor to;
   };
   bool fits(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) const;
-  /// The stream uses the memory.
+  /// Notes that the stream uses the tensor's memory.
   void use(const at::Tensor& tensor);
 
   const Stream& stream_;

@@ -19,8 +19,8 @@ c10::DistBackendError error_of(const std::string& sentence) {
   return {{"WorkOccl", __FILE__, static_cast<std::uint32_t>(__LINE__)}, sentence};
 }
 
-/// Saves the future a search in its value. Nothing if one has other storages than its own, as a
-/// sparse tensor.
+/// The outputs' storages, so that the future need not search its value. nullopt if a tensor, such
+/// as a sparse one, has no storage itself.
 std::optional<std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>> storages_of(
     const std::vector<at::Tensor>& tensors) {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;

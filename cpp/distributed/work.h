@@ -17,11 +17,11 @@
 
 namespace openreg::distributed {
 
-/// What a collective returns. As with NCCL its wait() makes the current stream wait, and not the
-/// host; a failure is the stream's, and raised where the host waits for that.
+/// The result of a call of a collective. As with NCCL, wait() makes the current stream wait, not
+/// the host; a failure belongs to the stream, and is raised when the host waits for that stream.
 class WorkOccl final : public c10d::Work {
  public:
-  /// Something that the collective has put on a stream, and the point after it.
+  /// An operation that the collective has queued on a stream, and the point after it.
   struct Part {
     std::shared_ptr<GlooOperation> operation;
     std::shared_ptr<Event> end;
@@ -34,23 +34,23 @@ class WorkOccl final : public c10d::Work {
     bool host_waits = false;
   };
 
-  /// With the stream of the collective current: the future's callbacks come after it. `outputs` are
-  /// its result.
+  /// To be called with the collective's stream current, after which the future's callbacks run.
+  /// `outputs` are the result.
   WorkOccl(int rank, What what, std::vector<Part> parts, std::vector<at::Tensor> outputs);
 
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
   int sourceRank() const override { return source_ ? source_->load() : -1; }
-  /// Where the rank comes to be that a tensor was received from.
+  /// `source` receives the rank from which the tensor came.
   void set_source(std::shared_ptr<std::atomic<int>> source) { source_ = std::move(source); }
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override;
   void blockCurrentStream() override { synchronize(); }
-  /// With a timeout the host waits, at most so long, and gets the collective's own error.
+  /// With a timeout the host waits, for at most this time, and gets the collective's own error.
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
-  /// Of the outputs; those of all_gather are stacked to one, as NCCL's are.
+  /// A future of the outputs; those of all_gather are stacked into one tensor, as with NCCL.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return what_.step.number; }
 
