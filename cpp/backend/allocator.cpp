@@ -185,7 +185,7 @@ class Allocator final : public c10::DeviceAllocator {
     });
   }
 
-  // The one function behind torch.Tensor.record_stream and the guard's recordDataPtrOnStream.
+  // Implements both torch.Tensor.record_stream and the guard's recordDataPtrOnStream.
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     // Memory that storages share until they write has another context, which the owners have in
     // common.

@@ -31,7 +31,7 @@ class StreamRing {
   std::size_t turn_ = 0;
 };
 
-// Leaked: a thread that outlives static destruction may still ask for a stream.
+// Leaked: a thread that outlives static destruction may still request a stream.
 StreamRing& pool(c10::DeviceIndex device, Priority priority) {
   static auto& pools = *new std::array<std::array<StreamRing, 2>, kMaxDevices>;
   return pools[device_slot(device)][priority == Priority::kHigh ? 1 : 0];

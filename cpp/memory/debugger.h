@@ -71,7 +71,7 @@ class Debugger {
   struct Record {
     std::byte* block = nullptr;
     std::size_t block_bytes = 0;
-    std::size_t bytes = 0;  // that the program asked for
+    std::size_t bytes = 0;  // that the program requested
     Stream* stream = nullptr;
     std::string allocated_at{};
     std::string freed_at{};

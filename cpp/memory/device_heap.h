@@ -86,8 +86,8 @@ class DeviceHeap {
   double fraction_ OPENREG_GUARDED_BY(mutex_) = 1;
 };
 
-/// Called without a lock when nothing in the cache of a heap fits, before the heap asks its device
-/// for memory. True: it has freed blocks.
+/// Called without a lock when nothing in the cache of a heap fits, before the heap requests memory
+/// from its device. True: it has freed blocks.
 using FreeMemoryCallback = bool (*)(int device);
 /// Replaces the previous one; nullptr: none is called.
 void set_free_memory_callback(FreeMemoryCallback callback) noexcept;

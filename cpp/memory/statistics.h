@@ -102,7 +102,7 @@ struct Peak {
 struct Statistics {
   ClassCounter allocation;            ///< blocks that the program holds
   ClassCounter allocated_bytes;       ///< bytes in `allocation`, with rounding
-  ClassCounter requested_bytes;       ///< bytes in `allocation`, as asked for
+  ClassCounter requested_bytes;       ///< bytes in `allocation`, as requested
   ClassCounter active;                ///< blocks that the program holds or that streams still use
   ClassCounter active_bytes;          ///< bytes in `active`
   ClassCounter inactive_split;        ///< free blocks whose segment also has other blocks

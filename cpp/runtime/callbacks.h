@@ -48,9 +48,9 @@ struct Callbacks {
   /// otherwise it sleeps. Null: it runs them.
   bool (*works_for_room)() = nullptr;
 
-  /// Asked in the outermost wait of a host thread between commands (every 20 ms) and on a signal or
-  /// every 50 ms of sleep, with no lock held: returns to continue the wait, throws to end it
-  /// (bindings: Python's signals). The queue stays intact.
+  /// Called in the outermost wait of a host thread, between commands (every 20 ms), and on a signal
+  /// or every 50 ms while it sleeps; no lock is held. Returns to continue the wait, throws to end
+  /// it (bindings: Python's signals). The queue stays intact.
   void (*check_interrupt)() = nullptr;
 };
 

@@ -62,8 +62,8 @@ class QueueWriter {
  public:
   explicit QueueWriter(Chunk* first) noexcept : chunk_(first) {}
 
-  /// Appends a copy of `record`, and of `arguments` behind it. Throws std::bad_alloc; then the
-  /// queue is unchanged.
+  /// Appends a copy of `record`, and of `arguments` after it. Throws std::bad_alloc; then the queue
+  /// is unchanged.
   void push(const Record& record, std::span<const std::byte> arguments, SpareChunk& spare);
 
  private:

@@ -9,8 +9,9 @@
 
 namespace openreg {
 
-/// What the runtime throws. The text starts with "openreg: " and says what the user can do. The
-/// layers above convert it to their own exception types in one place (backend/exception.h).
+/// The base class of the runtime's errors. The message starts with "openreg: " and says what the
+/// user can do. The layers above convert it to their own exception types in one place
+/// (backend/exception.h).
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -52,7 +52,7 @@ class GraphRun {
 };
 
 /// A graph that can be launched any number of times; its runs follow each other. The first run
-/// prepares the nodes. Each lane but the first has a stream of its own, and is cut into *segments*
+/// prepares the nodes. Each lane except the first has its own stream, and is cut into *segments*
 /// where lanes meet: a run is one record for each segment, and events between them. Thread safe.
 class GraphExec : public std::enable_shared_from_this<GraphExec> {
  public:

@@ -43,7 +43,7 @@ class IpcFile {
   /// Returns memory to the system; it reads as zeros afterwards.
   void discard(std::size_t offset, std::size_t bytes) const noexcept;
 
-  // --- Who uses a block ---
+  // --- Use of blocks ---
 
   /// Called before a message that names the block is sent. The caller owns the block or holds it.
   /// Returns the block's generation, for receive().

@@ -14,7 +14,7 @@ namespace openreg {
 /// the process.
 class IpcMemory {
  public:
-  /// Of the device whose aperture this is. Throws Error if the system refuses the file.
+  /// For the device with this aperture. Throws Error if the system refuses the file.
   IpcMemory(void* aperture, std::size_t bytes, std::size_t granularity);
   IpcMemory(const IpcMemory&) = delete;
   IpcMemory& operator=(const IpcMemory&) = delete;

@@ -17,7 +17,7 @@ struct Settings {
   /// TORCH_OPENREG_MEMORY: bytes per device, as "8GiB", "512MiB", "1073741824", or "50%" of the
   /// default. Unset: default_device_memory() of host_memory.h.
   std::optional<std::size_t> memory;
-  /// TORCH_OPENREG_ENGINES: threads that run commands (long copies have one of their own), 1 to
+  /// TORCH_OPENREG_ENGINES: threads that run commands (there is another one for long copies), 1 to
   /// 1024. Default: the cores less one, at least one.
   int engines = 1;
   /// TORCH_OPENREG_LAUNCH_BLOCKING: 0 or 1. Each launch waits for its command and raises its error.

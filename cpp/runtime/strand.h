@@ -127,7 +127,7 @@ struct Strand final : Stream {
   std::int64_t wait_began = 0;              // of the wait at the head, if it is traced
   std::atomic<bool> poisoned{false};
 
-  // Read by all, written at transitions, under the scheduler's mutex but for `spare`.
+  // Read by all, written at transitions, under the scheduler's mutex except for `spare`.
   alignas(64) std::atomic<State> state{State::kIdle};
   std::atomic<int> wanted{0};                       // number of helpers: a hint for the runner
   std::atomic<std::uint64_t> work_at_last_wait{0};  // in nanoseconds; written by hosts

@@ -13,7 +13,7 @@ enum class Quirk : std::uint16_t {
   kChangesStorage = 2,
   /// Tagged as random, but draws no number as it is called here.
   kNotRandom = 4,
-  /// Its meta function checks all sizes and integers: a probe need not see them.
+  /// Its meta function checks all sizes and integers: a probe need not cover them.
   kMetaChecksAll = 8,
   /// Its floating-point numbers only scale, and change from call to call.
   kNumbersScale = 16,
