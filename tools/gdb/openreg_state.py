@@ -241,7 +241,7 @@ def chain(strand: gdb.Value, threads: Threads) -> str:
         fence = strand["parked_on"].dereference()
         parts.append(describe_fence(fence))
         if not fence["source_"]:
-            return " -> ".join([*parts, "signalled from outside of the device"])
+            return " -> ".join([*parts, "signalled from outside the device"])
         strand = fence["source_"].dereference()
         if int(strand.address) in seen:
             return " -> ".join([*parts, "a cycle"])
@@ -290,7 +290,7 @@ def blocks(segment: gdb.Value) -> Iterator[gdb.Value]:
 def describe_block(block: gdb.Value) -> str:
     text = f"{enum_name(block['state'])} {hex(int(block['address']))}, {size_text(block['bytes'])}"
     if enum_name(block["state"]) != "free":
-        text += f", {int(block['requested'])} bytes asked for"
+        text += f", {int(block['requested'])} bytes requested"
     if marks := int(block["marks"]):
         text += f", marks of other streams that have not passed: {marks}"
     return text

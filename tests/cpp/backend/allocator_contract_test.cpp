@@ -1,5 +1,5 @@
-// The contract of everything that allocates (../memory/allocator_contract.h), for what is
-// registered with PyTorch.
+// The contract of all allocators (../memory/allocator_contract.h), for those that are registered
+// with PyTorch.
 #include "../memory/allocator_contract.h"
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -25,11 +25,11 @@ using openreg::backend::kDeviceType;
 
 constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
-// PyTorch's device allocator as tensors use it: without a tensor around.
+// PyTorch's device allocator as tensors use it, but without tensors.
 struct DeviceAllocatorSubject {
   static constexpr std::size_t kAlignment = 512;
   static constexpr std::size_t kLargestRequest = std::numeric_limits<std::size_t>::max();
-  static constexpr std::size_t kCapacity = std::size_t{64} << 20;  // as main() says
+  static constexpr std::size_t kCapacity = std::size_t{64} << 20;  // set by main()
 
   void* allocate(std::size_t bytes) {
     try {
@@ -65,7 +65,7 @@ struct HostAllocatorSubject {
     }
   }
   void free(void* address) {
-    c10::DataPtr data;  // goes without the lock
+    c10::DataPtr data;  // freed without the lock
     const std::lock_guard lock(mutex);
     if (auto node = held.extract(address)) data = std::move(node.mapped());
   }

@@ -32,7 +32,7 @@ struct Levels final : at::functorch::FuncTorchTLSBase {
   void checkSupportsRetainGrad() const override {}
 };
 
-// All that a program can have entered on its thread, as far as C++ can.
+// Every state that a program can enter on its thread from C++.
 struct UsersState {
   UsersState() {
     auto& state = c10::AutogradState::get_tls_state();
@@ -146,7 +146,7 @@ TEST(CleanStateTest, AWaitingHostRunsCommandsUnderIt) {
   const auto host = std::this_thread::get_id();
   std::thread::id runner;
   {
-    StreamGate gate(busy);  // the one engine stands here
+    StreamGate gate(busy);  // the only engine is held here
     gate.wait_until_reached();
     submit(stream, [&] {
       runner = std::this_thread::get_id();
@@ -164,7 +164,7 @@ TEST(CleanStateTest, EnginesRunCommandsUnderItWithOneThread) {
   const auto host = std::this_thread::get_id();
   std::thread::id runner;
   int threads = 0;
-  submit(stream, [&] {  // nobody waits for the stream: an engine runs it
+  submit(stream, [&] {  // no host waits for the stream, so an engine runs it
     UsersState::expect_clean();
     runner = std::this_thread::get_id();
     threads = at::get_num_threads();

@@ -22,7 +22,7 @@ constexpr Work kLongReproducible{.nanoseconds = 100'000'000, .reproducible = tru
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-/// The program computes with `n` threads for the length of a test.
+/// Makes the program compute with `n` threads for the duration of a test.
 class ComputesWith {
  public:
   explicit ComputesWith(int n) : before_(at::get_num_threads()) {
@@ -37,7 +37,7 @@ class ComputesWith {
   const int before_;
 };
 
-/// What a command sees that an engine runs.
+/// The number of threads in a command that an engine runs.
 int threads_in_command(Work expected) {
   int threads = 0;
   std::binary_semaphore ran{0};
@@ -53,7 +53,7 @@ int threads_in_command(Work expected) {
   return threads;
 }
 
-/// What it sees that this thread runs.
+/// The number of threads in a command that this thread runs.
 int threads_where_the_host_runs(Work expected) {
   const int state = begin_work(expected, /*engine=*/false);
   const int threads = at::get_num_threads();

@@ -25,7 +25,7 @@
 namespace openreg::backend {
 namespace {
 
-/// What captured kernels have drawn.
+/// The numbers that captured kernels have drawn.
 std::vector<PhiloxState> g_drawn;
 
 void draw(openreg::Stream& stream, const std::optional<at::Generator>& generator = {}) {
@@ -144,7 +144,7 @@ TEST_F(GraphTest, CapturedMemoryComesFromThePoolAndStaysItsOwn) {
   capture([&] {
     captured = allocate_raw(4096, stream);
     deallocate_raw(captured);
-    EXPECT_EQ(allocate_raw(4096, stream), captured);  // within the graph it serves again
+    EXPECT_EQ(allocate_raw(4096, stream), captured);  // within the graph it is reused
     deallocate_raw(captured);
   });
   const auto pool = graph.pool();

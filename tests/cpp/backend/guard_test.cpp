@@ -241,7 +241,7 @@ TEST_F(GuardTest, WarningsOfAnEngineReachTheHostThatWaits) {
   } listener;
   const auto stream = guard.getNewStream(device(0));
   StreamGate gate(to_runtime(stream));
-  gate.wait_until_reached();  // the engine has the stream; nobody waits, so it keeps it
+  gate.wait_until_reached();  // the engine has the stream, and keeps it because no host waits
   std::binary_semaphore warned(0);
   submit(to_runtime(stream), [&] {
     TORCH_WARN("from a kernel");

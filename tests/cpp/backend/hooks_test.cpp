@@ -26,7 +26,7 @@ class HooksTest : public ::testing::Test {
   void TearDown() override { set_device(0); }
 };
 
-// Ends a process of its own with 0 if `condition` holds there.
+// Ends a separate process, with status 0 if `condition` holds there.
 void exit_with(bool condition) { ::_exit(condition ? 0 : 1); }
 
 #define EXPECT_IN_FRESH_PROCESS(...) EXPECT_EXIT(__VA_ARGS__, ::testing::ExitedWithCode(0), "")

@@ -59,7 +59,7 @@ TEST_F(HostAllocatorTest, MemoryThatAStreamUsesIsNotReusedBeforeThatIsDone) {
     EXPECT_NE(allocator.allocate(1000).get(), first);
   }
   stream.synchronize();
-  allocator.empty_cache();  // looks at all events, and gives back what is free
+  allocator.empty_cache();  // checks all events, and returns free memory
   EXPECT_FALSE(is_pinned(first));
 }
 

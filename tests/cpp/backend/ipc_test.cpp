@@ -88,7 +88,7 @@ TEST(IpcTest, ASendWaitsForTheWorkOfTheDevice) {
   receive_storage(handle, &storage);
 }
 
-// Imports go by a descriptor of their own; that the file is this process's own makes no difference.
+// Imports use a separate descriptor, so it does not matter that the file belongs to this process.
 TEST(IpcTest, ImportedMemoryGoesWhenTheWorkThatUsesItIsDone) {
   const auto storage = make_storage();
   const auto handle = share_storage(storage);
@@ -109,7 +109,7 @@ TEST(IpcTest, ImportedMemoryGoesWhenTheWorkThatUsesItIsDone) {
   EXPECT_EQ(read, 7);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (open_files() > before && std::chrono::steady_clock::now() < end)
-    std::this_thread::yield();  // a thread of its own gives it back
+    std::this_thread::yield();  // a background thread releases it
   EXPECT_EQ(open_files(), before);
 }
 

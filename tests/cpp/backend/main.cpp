@@ -3,9 +3,9 @@
 
 #include <cstdlib>
 
-// What tests of the backend count on: two small devices, and the name that Python would give them.
+// Tests of the backend rely on two small devices, and on the name that Python would give them.
 // Tests that need a fresh process (first use, shutdown, malformed settings) run their body in one:
-// the "threadsafe" style starts the program anew.
+// the "threadsafe" style starts the program again.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -13,7 +13,7 @@
 namespace openreg::backend::testing {
 
 /// Runs `work` as a command of `stream`. What it throws fails the command, whose kernel is called
-/// "test::work". `expected`: what it asks of its runner.
+/// "test::work". `expected`: its expected work.
 inline void submit(openreg::Stream& stream, std::function<void()> work, Work expected = {}) {
   static const Kernel kernel("test::work", [](const Kernel&, std::span<const std::byte> arguments) {
     std::function<void()>* queued = nullptr;
@@ -41,7 +41,7 @@ class StreamGate {
   StreamGate(const StreamGate&) = delete;
   StreamGate& operator=(const StreamGate&) = delete;
 
-  /// Returns when an engine stands at the gate.
+  /// Returns when an engine has reached the gate.
   void wait_until_reached() { state_->reached.acquire(); }
   void open() {
     if (std::exchange(closed_, false)) state_->open.release();

@@ -179,13 +179,13 @@ TEST(ProcessGroup, AFailureNamesCollectiveGroupAndRankAndEndsTheGroup) {
   EXPECT_NE(error_of([&] { synchronize_device(0); }), "nothing");
 }
 
-/// What streams have failed by is raised.
+/// Raises all failures of the streams.
 void raise_all() {
   while (error_of([] { synchronize_device(0); }) != "nothing") {
   }
 }
 
-/// What the work failed by, when it has.
+/// The error of the work, which must have failed or be about to fail.
 std::string failure(const c10::intrusive_ptr<c10d::Work>& work) {
   return error_of([&] { work->wait(std::chrono::seconds(60)); });
 }
@@ -272,7 +272,7 @@ class EmptyStore : public c10d::Store {
   void wait(const std::vector<std::string>&, const std::chrono::milliseconds&) override {}
 };
 
-/// A store of a machine that is out of reach.
+/// A store on a machine that cannot be reached.
 class DeadStore final : public EmptyStore {
  public:
   c10::intrusive_ptr<Store> clone() override {
@@ -291,7 +291,7 @@ TEST(ProcessGroup, AStoreThatDoesNotAnswerKeepsNoFailureFromBeingRaised) {
   raise_all();
 }
 
-/// A store whose machine has ended.
+/// A store whose machine has shut down.
 class LostStore final : public EmptyStore {
  public:
   c10::intrusive_ptr<Store> clone() override { throw std::runtime_error("connection refused"); }

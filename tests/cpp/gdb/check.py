@@ -16,7 +16,7 @@ EXPECTED = {
         r"    waits for fence of openreg:0 stream 2, command 41 -> fence of openreg:0 stream 1, command 1 -> running: "
         r"run test_blocking_function, by thread \d+",
         r"openreg:1 stream 2; parked; 0 of 1 commands completed; next: wait for fence of \"a collective\"",
-        r"    waits for fence of \"a collective\" -> signalled from outside of the device",
+        r"    waits for fence of \"a collective\" -> signalled from outside the device",
     ],
     "openreg fences": [
         r"0x\w+ fence of openreg:0 stream 1, command 1; \d references; awaited by openreg:0 stream 2\b",
@@ -31,8 +31,8 @@ EXPECTED = {
     "openreg heap 0 blocks": [
         r"openreg:0: 6.0 MiB reserved of 64.0 MiB in 2 segments; 1.0 KiB held, 3.0 MiB pending",
         r"    segment 0x\w+, 4.0 MiB, large, of openreg:0 stream 1: 1 pending \(3.0 MiB\), 1 free \(1.0 MiB\)",
-        r"        pending 0x\w+, 3.0 MiB, 3145728 bytes asked for, marks of other streams that have not passed: 1",
-        r"        held 0x\w+, 1.0 KiB, 1000 bytes asked for",
+        r"        pending 0x\w+, 3.0 MiB, 3145728 bytes requested, marks of other streams that have not passed: 1",
+        r"        held 0x\w+, 1.0 KiB, 1000 bytes requested",
     ],
     "print outside.fence_[0]": [r"\$\d+ = fence of \"a collective\""],
 }

@@ -18,19 +18,19 @@
 
 namespace openreg::memory::testing {
 
-// What every allocator of ours promises, as suites that are instantiated for each: one for all of
-// them, and one for each promise that only some make. A *subject* is one allocator:
+// The guarantees of our allocators, as suites that are instantiated for each: one for all of them,
+// and one for each guarantee that only some give. A *subject* is one allocator:
 //
 //   struct Subject {
 //     static constexpr std::size_t kAlignment;       // of each address
-//     static constexpr std::size_t kLargestRequest;  // no larger ones are made of it
-//     static constexpr std::size_t kCapacity;        // bytes at most (for
-//     LimitedAllocatorContract) void* allocate(std::size_t bytes);             // nullptr: out of
-//     memory void free(void* address);                      // throws where the address is refused
-//     Balance balance();                             // of what is held now
+//     static constexpr std::size_t kLargestRequest;  // tests request no more
+//     static constexpr std::size_t kCapacity;        // in bytes, for LimitedAllocatorContract
+//     void* allocate(std::size_t bytes);             // nullptr: out of memory
+//     void free(void* address);                      // throws if the address is refused
+//     Balance balance();                             // what is held now
 //   };
 
-/// What an allocator says that its users hold.
+/// The blocks and bytes that users hold, according to an allocator.
 struct Balance {
   std::int64_t blocks;
   std::int64_t bytes;
@@ -40,7 +40,7 @@ inline void PrintTo(const Balance& balance, std::ostream* out) {
   *out << balance.blocks << " blocks of " << balance.bytes << " bytes";
 }
 
-/// The ranges that are held; says whether a new one lies in none of them.
+/// The ranges that are held; checks that a new one overlaps none of them.
 class Ranges {
  public:
   bool insert(void* address, std::size_t bytes) {
@@ -254,7 +254,7 @@ TYPED_TEST_P(CheckingAllocatorContract, AnAddressThatIsNotHeldIsRefusedAndNothin
 REGISTER_TYPED_TEST_SUITE_P(CheckingAllocatorContract,
                             AnAddressThatIsNotHeldIsRefusedAndNothingIsLost);
 
-// --- Allocators that may be asked for nothing ---
+// --- Allocators that accept requests for 0 bytes ---
 
 template <class Subject>
 class EmptyBlocksContract : public ContractTest<Subject> {};

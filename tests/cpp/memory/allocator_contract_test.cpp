@@ -53,7 +53,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Memory, AllocatorContract, Both);
 INSTANTIATE_TYPED_TEST_SUITE_P(Memory, LimitedAllocatorContract, Both);
 INSTANTIATE_TYPED_TEST_SUITE_P(Memory, CheckingAllocatorContract, Both);
 INSTANTIATE_TYPED_TEST_SUITE_P(Memory, SharedAllocatorContract, DeviceHeapSubject);
-// Heaps are never asked for nothing: those above them answer that.
+// Heaps never get requests for 0 bytes: the layers above them handle those.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EmptyBlocksContract);
 
 }  // namespace

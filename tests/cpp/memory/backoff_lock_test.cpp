@@ -13,7 +13,8 @@ TEST(BackoffLock, OneThreadAtATimeHasIt) {
   constexpr int kThreads = 8;
   constexpr int kRounds = 20000;
   BackoffLock lock;
-  long count = 0;  // an increment is lost, or the thread sanitizer speaks, where two have the lock
+  long count =
+      0;  // if two threads have the lock, an increment is lost or the thread sanitizer reports it
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
@@ -35,7 +36,7 @@ TEST(BackoffLock, WhoWaitsGetsItAfterALongTime) {
     const std::lock_guard guard(lock);
     EXPECT_TRUE(released);
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it sleeps by now
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the other thread sleeps by now
   released = true;
   lock.unlock();
   other.join();

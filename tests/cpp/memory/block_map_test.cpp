@@ -100,7 +100,7 @@ TEST(BlockMap, ALargeWindowCostsMemoryOnlyWhereBlocksAre) {
   map.cover(kBegin, 8 * kTebibyte);
   for (std::size_t i = 0; i < 8; ++i) map.set(at(kBegin + i * kTebibyte), &block);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(map.find(at(kBegin + i * kTebibyte)), &block);
-  // The table alone would be 32 MiB. A leaf is of 32 KiB.
+  // The table alone would have 32 MiB. A leaf has 32 KiB.
   EXPECT_LT(resident_bytes(), before + (std::size_t{4} << 20));
 }
 

@@ -53,12 +53,12 @@ class DebuggerTest : public ::testing::Test {
   void write(void* address, Stream& on) {
     submit(on, [to = aperture(address)] { *to = std::byte{1}; });
   }
-  // What the next synchronisation raises.
+  // The error that the next synchronisation raises.
   static std::string failure(Stream& of) {
     return error_of([&] { of.synchronize(); });
   }
 
-  DeviceHeap heap{0};  // memory of its own: what others have freed is not used again here
+  DeviceHeap heap{0};  // separate memory, so that nothing that others have freed is reused here
   Stream& stream = default_stream(0);
 };
 
@@ -215,7 +215,7 @@ TEST_F(DebuggerTest, MemoryThatWentBackToTheDeviceIsNoError) {
   }
 }
 
-// The pieces that went back are another stream's segment now, in the middle of what was freed.
+// The returned pieces now belong to another stream's segment, in the middle of freed memory.
 TEST_F(DebuggerTest, AWriteToFreedMemoryInFrontOfASegmentIsFound) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   struct Hole {
@@ -226,7 +226,7 @@ TEST_F(DebuggerTest, AWriteToFreedMemoryInFrontOfASegmentIsFound) {
   };
   std::vector<std::unique_ptr<Hole>> holes;
   Hole* found = nullptr;
-  // Segments lie apart until there is no room for that.
+  // Segments lie apart as long as there is room for that.
   while (found == nullptr && holes.size() < 64) {
     auto hole = std::make_unique<Hole>();
     hole->before = allocate(5 * kMiB / 2, *hole->stream);

@@ -37,7 +37,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;  // main() makes a device of 
 
 class DeviceHeapTest : public ::testing::Test {
  protected:
-  // Each test frees what it allocates; then all memory can go back.
+  // Each test frees what it allocates, so all memory can be returned.
   void TearDown() override {
     heap.empty_cache();
     EXPECT_EQ(AddressSpace::get().mapped(0), mapped_before_);
@@ -126,7 +126,7 @@ TEST_F(DeviceHeapTest, ABlockThatAnotherStreamUsesIsNotHandedOutBeforeThatIsDone
   heap.free(other);
 }
 
-// A lock is held meanwhile that commands may want.
+// The caller holds a lock that commands may need.
 TEST_F(DeviceHeapTest, AFreeDoesNotWaitForRoomInTheQueueOfAStreamThatUsesTheBlock) {
   void* block = allocate(1000, *first);
   auto& strand = Strand::of(*second);
@@ -183,7 +183,7 @@ TEST_F(DeviceHeapTest, PiecesOfASegmentThatIsInUseMakeRoom) {
   for (void* block : {blocks[0], blocks[2], other}) heap.free(block);
 }
 
-// What keeps a block, and lets go of it when the heap wants memory.
+// Keeps a block, and frees it when the heap needs memory.
 struct Keeper {
   static bool let_go(int) {
     if (kept == nullptr) return false;
@@ -353,7 +353,7 @@ TEST_F(DeviceHeapTest, AnAllocationThatWaitsLeavesWhatFailedToThoseWhoWaitForThe
   EXPECT_THROW(second->synchronize(), CommandError);
 }
 
-// Here memory is on its way to the device when the wait for that is interrupted.
+// Here the wait is interrupted while memory is being returned to the device.
 TEST_F(DeviceHeapTest, MemoryOnItsWayBackReturnsToTheCacheWhereTheWaitIsInterrupted) {
   struct Interrupted {};
   static std::atomic<bool> interrupt;
@@ -410,8 +410,8 @@ TEST_F(DeviceHeapTest, ARequestFailsOnlyWhereTheDeviceHasLessFreeMemory) {
 
 // --- Threads ---
 
-// A program that fills its blocks on the device, has another stream look whether all of it is still
-// there, and frees them at once. Whoever is given memory too early destroys what others look at.
+// A program that fills its blocks on the device, lets another stream check their contents, and
+// frees them at once. If memory is reused too early, the check fails.
 class Tenant {
  public:
   Tenant(DeviceHeap& heap, std::vector<Stream*> streams, std::size_t largest, unsigned seed)
@@ -441,7 +441,7 @@ class Tenant {
     auto& stream = any_stream();
     const std::size_t bytes = 1 + random_() % (random_() % 2 == 0 ? 4096 : largest_);
     void* const address = heap_.allocate(bytes, stream).address;
-    if (address == nullptr) {  // memory is short: let others go on
+    if (address == nullptr) {  // memory is short: let others continue
       if (!blocks_.empty()) free_one();
       return;
     }
@@ -480,7 +480,7 @@ class DeviceHeapThreadsTest : public DeviceHeapTest {
  protected:
   static constexpr std::size_t kThreads = 8;
 
-  // Eight tenants, each with a stream of its own and two that all share.
+  // Eight tenants, each with its own stream and two that all of them share.
   void run(std::size_t largest, int rounds) {
     const unsigned seed = testing::seed();
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -509,7 +509,7 @@ TEST_F(DeviceHeapThreadsTest, NobodyIsGivenMemoryThatOthersUseWhereItIsShort) {
   EXPECT_GT(statistics().retries, 0);
 }
 
-// Together they have 48 of the 64 MiB in use at the most, and cache what they can.
+// Together they use at most 48 of the 64 MiB, and cache what they can.
 TEST_F(DeviceHeapThreadsTest, NoRequestFailsWhereWhatIsInUseLeavesRoom) {
   std::atomic<int> failures = 0;
   std::vector<std::thread> threads;

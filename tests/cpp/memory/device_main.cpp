@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-// Two small devices: memory runs out soon.
+// Two small devices, so that memory runs out soon.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   ::setenv("TORCH_OPENREG_DEVICES", "2", /*overwrite=*/1);

@@ -17,13 +17,14 @@ namespace openreg::memory::testing {
 
 inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-/// A stream that nobody looks into: any few addresses will do.
+/// A stream that is only compared by its address.
 inline Stream& fake_stream(int number) {
   static char streams[8];
   return reinterpret_cast<Stream&>(streams[number]);
 }
 
-/// A device of some MiB whose memory is only numbers, and whose marks pass when the test says so.
+/// A device of some MiB whose memory consists only of numbers, and whose marks pass when the test
+/// decides.
 class FakeBacking final : public Backing {
  public:
   explicit FakeBacking(std::size_t capacity = 64 * kMiB) : capacity_(capacity) {}
@@ -70,7 +71,7 @@ class FakeBacking final : public Backing {
 
   std::size_t capacity() const { return capacity_; }
   std::size_t mapped() const { return mapped_; }
-  /// Lets the marks of a stream pass that it has given.
+  /// Lets the marks that were made for a stream pass.
   void pass(const Stream& stream) {
     for (auto& mark : marks) {
       if (mark.stream == &stream) *mark.passed = true;
@@ -78,7 +79,7 @@ class FakeBacking final : public Backing {
   }
   void pass(std::size_t mark) { *marks.at(mark).passed = true; }
 
-  // What the heap has asked for.
+  // The heap's requests.
   std::vector<std::size_t> maps;
   std::vector<std::size_t> extensions;  // granted ones
   std::vector<std::size_t> unmaps;
@@ -88,10 +89,10 @@ class FakeBacking final : public Backing {
   };
   std::vector<Given> marks;
 
-  // How it answers.
+  // How requests are answered.
   bool may_extend = true;
   bool marks_throw = false;
-  std::size_t room_pages = 64;  ///< between what is mapped, as long as there are addresses; 0: none
+  std::size_t room_pages = 64;  ///< between mapped ranges, as long as there are addresses; 0: none
 
  private:
   struct FakeMark final : Mark {
@@ -114,7 +115,7 @@ class FakeBacking final : public Backing {
     return std::find(begin, begin + static_cast<std::ptrdiff_t>(count), true) ==
            begin + static_cast<std::ptrdiff_t>(count);
   }
-  // The lowest place with so much room on both sides; kPages where there is none.
+  // The lowest place with this much room on both sides; kPages if there is none.
   std::size_t first_free(std::size_t count, std::size_t room) const {
     for (std::size_t page = 0; page + count <= kPages; ++page) {
       const std::size_t begin = page - std::min(page, room);

@@ -19,7 +19,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 class FreeListTest : public ::testing::Test {
  protected:
-  // Blocks are numbers to a list: it never looks at what is behind an address.
+  // To a list, blocks are only numbers: it never accesses their memory.
   Block& block(std::size_t bytes, std::size_t address = 0) {
     Block& made = blocks_.emplace_back();
     made.bytes = bytes;

@@ -20,7 +20,7 @@ namespace openreg::memory::testing {
 
 inline constexpr std::array kBothClasses{SizeClass::kSmall, SizeClass::kLarge};
 
-/// The counters whose present value can be worked out from segments(), with their names.
+/// The counters whose current value can be computed from segments(), with their names.
 inline constexpr std::array<std::pair<const char*, ClassCounter Statistics::*>, 9> kVisible{{
     {"allocation", &Statistics::allocation},
     {"allocated_bytes", &Statistics::allocated_bytes},
@@ -33,7 +33,7 @@ inline constexpr std::array<std::pair<const char*, ClassCounter Statistics::*>, 
     {"reserved_bytes", &Statistics::reserved_bytes},
 }};
 
-/// All numbers in words, to be compared before and after what must change none.
+/// All numbers as text, to be compared before and after a call that must not change any.
 inline std::string describe(const Statistics& statistics) {
   std::ostringstream out;
   const auto add = [&](const char* name, const ClassCounter& counter) {
@@ -84,7 +84,7 @@ inline Currents currents_of(const Heap& heap) {
   return result;
 }
 
-/// What is true of a heap between any two calls.
+/// Checks what is true of a heap between any two calls.
 inline void expect_consistent(Heap& heap, const FakeBacking& backing) {
   std::size_t reserved = 0;
   std::uintptr_t end_before = 0;
@@ -136,7 +136,7 @@ inline void expect_consistent(Heap& heap, const FakeBacking& backing) {
   }
 }
 
-/// A heap over a fake device of 64 MiB, looked over at the end of each test.
+/// A heap over a fake device of 64 MiB, which is checked at the end of each test.
 class HeapTest : public ::testing::Test {
  protected:
   void TearDown() override { expect_consistent(heap, backing); }
@@ -151,7 +151,7 @@ class HeapTest : public ::testing::Test {
   Heap heap{backing};
 };
 
-/// What lies `bytes` behind `address`.
+/// The address `bytes` after `address`.
 inline void* behind(void* address, std::size_t bytes) {
   return static_cast<std::byte*>(address) + bytes;
 }

@@ -1,4 +1,4 @@
-// Heap: what it records.
+// Heap: history.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -31,13 +31,14 @@ using testing::kBothClasses;
 using testing::kMiB;
 using testing::kVisible;
 
-// --- What the model knows ---
+// --- The model ---
 
-// The counters, by the rule that each operation moves each of them in one direction.
+// The counters, according to the rule that each operation changes each of them in one direction.
 class ModelStatistics {
  public:
-  // The heap is at `now`. An operation of several steps may pass through states that nobody sees:
-  // then what moves in both directions (inactive blocks, segments) is taken over from the heap.
+  // The heap is at `now`. An operation of several steps may pass through states that are not
+  // visible: then counters that change in both directions (inactive blocks, segments) are copied
+  // from the heap.
   void advance(const Currents& now, bool several_steps, const Statistics& actual) {
     for (std::size_t i = 0; i < kVisible.size(); ++i) {
       const bool both_ways = i == 5 || i == 6 || i == 7;
@@ -101,7 +102,7 @@ class ModelStatistics {
   std::array<std::array<Counter, kSizeClasses + 1>, kVisible.size()> counters_{};
 };
 
-// A block that a segment shows, with what it is for.
+// A block that a segment lists, with its stream and class.
 struct Shown {
   std::size_t bytes;
   std::size_t requested;
@@ -242,7 +243,7 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
     look(false);
   }
 
-  // Marks pass in any order, but those of a stream become known in theirs.
+  // Marks pass in any order, but the heap notices those of one stream in their order.
   void pass_mark() {
     if (marked.empty()) return;
     auto it = marked.begin();
@@ -327,7 +328,7 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
   }
 
   void wrong_free() {
-    // An address in a block, and blocks that nobody holds.
+    // An address inside a block, and blocks that are not held.
     const auto before = testing::describe(heap.statistics());
     for (const auto& [address, block] : view) {
       if (pick(0, 20) != 0) continue;
@@ -351,7 +352,7 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
 
   // --- Checks ---
 
-  // The heap is as the model says. `several_steps`: see ModelStatistics::advance().
+  // Compares the heap with the model. `several_steps`: see ModelStatistics::advance().
   void look(bool several_steps) {
     view = view_of(heap);
     expect_consistent(heap, backing);
@@ -387,7 +388,7 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
               static_cast<std::int64_t>(oversize.size()));
   }
 
-  // What the smallest usable free block has, if there is one.
+  // The size of the smallest usable free block, if there is one.
   std::optional<std::size_t> best_fit(const View& blocks, std::size_t rounded,
                                       const Stream& stream) const {
     std::optional<std::size_t> best;
@@ -418,7 +419,7 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
 
   void step() {
     const std::size_t kind = pick(0, 99);
-    // Times at which blocks become more, and times at which they become fewer.
+    // Periods in which the number of blocks grows alternate with periods in which it shrinks.
     const std::size_t allocations = operations / 500 % 2 == 0 ? 50 : 25;
     ++operations;
     if (kind < allocations) {
@@ -472,7 +473,7 @@ TEST_P(HeapModelTest, RandomOperationsKeepWhatMustBeTrue) {
   }
   if (HasFailure()) return;
 
-  // In the end all of it goes back.
+  // In the end all memory is returned.
   while (!routes.empty()) change_routes();
   while (!held.empty()) free_block();
   while (!marked.empty()) pass_mark();

@@ -104,7 +104,7 @@ TEST_F(HeapOversizeTest, AnOversizeBlockIsUsedAsAWholeWhereLittleIsLostByThat) {
   EXPECT_EQ(statistics().requested_bytes.current(), signed_bytes(6 * kMiB + 1));
 }
 
-// The smallest block that is large enough may not be used, a larger one may.
+// The smallest block that is large enough must not be used, but a larger one may.
 TEST_F(HeapOversizeTest, AnOversizeBlockDoesNotHideOneThatMayBeSplit) {
   void* a = allocate(4 * kMiB);
   void* b = allocate(4 * kMiB);
@@ -218,7 +218,7 @@ TEST_F(HeapCollectionTest, WhatCannotGoBackDoesNotCount) {
   set_threshold(0.7);
   void* part = allocate(kMiB + kMiB / 2);
   allocate(2 * kMiB);
-  heap.free(part);  // no whole piece in it, and nor in the rest behind the other
+  heap.free(part);  // neither it nor the rest after the other block contains a whole piece
   cached(4 * kMiB, 1);
   ASSERT_EQ(reserved(), 8 * kMiB);
   heap.release(heap.detach_oldest());

@@ -1,4 +1,4 @@
-// Heap: how segments grow, and how memory goes back to the device.
+// Heap: how segments grow, and how memory is returned to the device.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class HeapSegmentsTest : public HeapTest {
     return result;
   }
   using Layout = std::vector<std::pair<std::size_t, std::size_t>>;
-  // The same as allocate(), and remembers where the first one is.
+  // The same as allocate(), but remembers the address of the first block.
   void* at_origin(std::size_t bytes) { return origin = allocate(bytes); }
 
   void* origin = nullptr;
@@ -42,7 +42,7 @@ class HeapSegmentsTest : public HeapTest {
 
 TEST_F(HeapSegmentsTest, ASegmentGrowsByWhatIsMissing) {
   void* a = at_origin(3 * kMiB);  // 4 MiB mapped
-  void* b = allocate(2 * kMiB);   // 1 MiB is there
+  void* b = allocate(2 * kMiB);   // 1 MiB is available
   EXPECT_EQ(b, behind(a, 3 * kMiB));
   EXPECT_EQ(backing.maps, Sizes{4 * kMiB});
   EXPECT_EQ(backing.extensions, Sizes{2 * kMiB});
@@ -90,7 +90,7 @@ TEST_F(HeapSegmentsTest, WhereTheAddressesBehindAreTakenANewSegmentBegins) {
   EXPECT_EQ(second, behind(first, 4 * kMiB));
   EXPECT_EQ(backing.maps, (Sizes{2 * kMiB, 2 * kMiB, 4 * kMiB}));
   EXPECT_EQ(statistics().segment.current(), 3);
-  EXPECT_EQ(allocate(2 * kMiB), behind(second, 4 * kMiB));  // which grows from now on
+  EXPECT_EQ(allocate(2 * kMiB), behind(second, 4 * kMiB));  // this segment grows from now on
   EXPECT_EQ(backing.extensions, Sizes{2 * kMiB});
 }
 
@@ -109,7 +109,7 @@ TEST_F(HeapSegmentsTest, NothingIsMappedAboveTheLimit) {
   EXPECT_EQ(allocate(4 * kMiB), nullptr);
   EXPECT_EQ(allocate(4 * kMiB, 1), nullptr);
   EXPECT_EQ(describe(statistics()), before);
-  EXPECT_EQ(backing.maps.size(), 1U);  // it did not even ask
+  EXPECT_EQ(backing.maps.size(), 1U);  // it made no request
   EXPECT_NE(allocate(2 * kMiB), nullptr);
   EXPECT_EQ(allocate(512), nullptr);
   heap.free(block);
@@ -133,7 +133,7 @@ TEST_F(HeapSegmentsTest, ALimitBelowWhatIsReservedOnlyStopsGrowth) {
   EXPECT_EQ(allocate(8 * kMiB), block);
 }
 
-// --- Giving back ---
+// --- Returning memory ---
 
 TEST_F(HeapSegmentsTest, OnlyWhatNobodyHoldsIsGivenBack) {
   void* held = allocate(512);

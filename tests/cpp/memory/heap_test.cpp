@@ -231,8 +231,8 @@ TEST_F(HeapTest, PeaksAndSumsAreResetApart) {
   EXPECT_EQ(statistics().allocated_bytes.all(), (Counter{512, 512, 0, 0}));
 }
 
-// Freeing the middle of three joins two free blocks with it: one less, without a moment at which
-// there are three.
+// Freeing the middle one of three blocks joins it with two free ones: there is one free block less,
+// and there are never three.
 TEST_F(HeapTest, JoiningBlocksIsOneChangeOfWhatIsInactive) {
   void* a = allocate(512);
   void* b = allocate(512);
@@ -315,7 +315,7 @@ TEST_F(HeapTest, AHeapWithoutMemoryRefusesAllAddresses) {
   EXPECT_THROW(heap.free(this), Error);
 }
 
-// --- What it shows ---
+// --- Segments and contexts ---
 
 TEST_F(HeapTest, SegmentsAreShownWithTheirBlocksInOrder) {
   void* a = allocate(100, 1);

@@ -30,8 +30,8 @@ TEST(Policy, SizesAreRoundedToBlocksUnlessMoreIsAskedFor) {
 }
 
 // The example of PyTorch's notes: with 4 divisions the steps between 1024 and 2048 are 1024, 1280,
-// 1536 and 1792, so that 1200 becomes 1280. It holds for sizes above 512 times the divisions only:
-// here all of it times 1 KiB.
+// 1536 and 1792, so that 1200 becomes 1280. This holds only for sizes above 512 times the
+// divisions: here all sizes are multiplied by 1 KiB.
 TEST(Policy, TheWayToTheNextPowerOfTwoIsDivided) {
   const Policy policy = divided(4);
   EXPECT_EQ(policy.round(1024 * kKiB), 1024 * kKiB);

@@ -32,7 +32,7 @@ using testing::SleepWatch;
 using testing::submit;
 using testing::submit_nothing;
 
-// What the callbacks saw, on the thread that installed the test.
+// What the callbacks observed, on the thread that runs the test.
 struct Seen {
   std::vector<std::string> calls;
 };
@@ -51,7 +51,7 @@ void note(const char* call) {
   if (seen && std::this_thread::get_id() == g_thread) seen->calls.emplace_back(call);
 }
 
-// Callbacks cannot be taken away again; these do nothing until a test asks them to.
+// Callbacks cannot be removed; these do nothing until a test enables them.
 void install() {
   Callbacks callbacks;
   callbacks.enter_commands = [](const Callbacks::Beginning& turn) -> void* {
@@ -82,7 +82,7 @@ void install() {
 class CallbacksTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    default_stream(0);  // an engine runs before the callbacks are there
+    default_stream(0);  // an engine runs before the callbacks are installed
     Blocker(default_stream(0));
     install();
     synchronize_device(0);
@@ -150,7 +150,7 @@ TEST_F(CallbacksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
 
 TEST_F(CallbacksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
   const OwnStream stream;
-  // An engine may still linger on the stream that had this one's core before.
+  // An engine may still linger on this stream object, which was used before.
   ASSERT_TRUE(happens([] { return g_turns_now == 0; }));
   const int before = g_engine_turns;
   std::atomic<int> during{0};
@@ -180,7 +180,7 @@ TEST_F(CallbacksTest, ANestedWaitIsAWaitOfItsOwn) {
                             "end wait", "leave", "end wait"}));
 }
 
-// Commands that ran here while this thread launched more than the queue holds.
+// The number of commands that ran on this thread while it launched more than the queue holds.
 int commands_run_for_room(Stream& stream) {
   constexpr int kCommands = 5000;
   std::atomic<int> here{0};
@@ -255,8 +255,8 @@ TEST_F(CallbacksTest, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
     interrupted.wait();
     ran = true;
   });
-  // The host has slept enough and is about to ask whether to go on. Meanwhile the engine comes to
-  // the end of its command, and hands the stream over.
+  // The host has slept long enough and is about to check for an interrupt. Meanwhile the engine
+  // reaches the end of its command, and hands the stream over.
   const AtPoint point(TestPoint::kWithdrawing, [&] {
     const auto grants = scheduler_counters().grants;
     blocker.open();
@@ -294,7 +294,7 @@ TEST_F(CallbacksTest, AnInterruptEndsAWaitForRoom) {
 TEST_F(CallbacksTest, AnInterruptEndsHelpingBetweenTwoCommands) {
   BusyEngines busy;
   const OwnStream stream;
-  // Longer than the time between two questions.
+  // Longer than the time between two checks.
   submit(*stream, [] {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(40);
     while (std::chrono::steady_clock::now() < end) {
@@ -322,7 +322,7 @@ TEST_F(CallbacksTest, ASignalIsAskedAboutAtOnce) {
   const OwnStream stream;
   ExternalEvent external;
   external.wait(*stream);
-  // Without the signals each question would take 50 ms of sleep.
+  // Without the signals each check would take 50 ms of sleep.
   constexpr int kQuestions = 60;
   int questions = 0;
   check_with([&] {
@@ -386,7 +386,7 @@ TEST_F(CallbacksTest, ANestedWaitIsNotInterrupted) {
   const SleepWatch watch;
   std::thread signaller([&] {
     EXPECT_TRUE(watch.see());
-    // Longer than a sleeping host would go without asking.
+    // Longer than a sleeping host goes without a check.
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(120);
     EXPECT_TRUE(happens([&] { return std::chrono::steady_clock::now() > end; }));
     external.signal();

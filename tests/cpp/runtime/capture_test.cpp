@@ -30,7 +30,8 @@ bool begins_with(const std::string& text, const std::string& beginning) {
   return text.rfind(beginning, 0) == 0;
 }
 
-/// `call` throws, the end of the capture says why, and the stream is as usable as before.
+/// Expects that `call` throws, that the end of the capture gives the reason, and that the stream
+/// stays usable.
 template <class F>
 void expect_spoilt(F&& call, const std::string& sentence, CaptureMode mode = CaptureMode::kGlobal) {
   const OwnStream stream;
@@ -316,7 +317,7 @@ TEST(Capture, AMarkOnACapturedStreamHappensAfterTheCapture) {
   Event mark;
   captured(*stream, [&] {
     mark.mark(*stream);
-    stream->drain();  // what the stream had before
+    stream->drain();  // work that the stream had before
     EXPECT_FALSE(mark.happened());
   });
   stream->synchronize();

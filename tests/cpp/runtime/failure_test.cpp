@@ -1,4 +1,4 @@
-// What happens to the errors of commands.
+// The errors of commands.
 
 #include "runtime/failure.h"
 

@@ -12,7 +12,7 @@
 namespace openreg {
 namespace {
 
-// Each test dies in a process of its own, whose address space is not reserved before.
+// Each test dies in a separate process, whose address space has not been reserved before.
 class FaultMessageDeathTest : public testing::Test {
  protected:
   void SetUp() override {

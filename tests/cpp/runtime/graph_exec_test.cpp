@@ -325,7 +325,7 @@ TEST(GraphExec, CopiesAreForTheCopyEngine) {
     stream->submit(copies, {});
   }));
   exec->launch(*stream);
-  ASSERT_TRUE(happens([&] { return stream->idle(); }));  // nobody helps
+  ASSERT_TRUE(happens([&] { return stream->idle(); }));  // no host helps
   ASSERT_EQ(threads.size(), 2U);
   EXPECT_NE(threads[0], threads[1]);
 }

@@ -13,7 +13,7 @@
 
 namespace openreg::testing {
 
-/// What repeated commands have done, in their order.
+/// Records what repeated commands have done, in their order.
 class Log {
  public:
   void add(int number) {
@@ -62,7 +62,7 @@ inline void call(Stream& stream, const std::function<void()>& function) {
   stream.submit(kernel, std::as_bytes(std::span(&pointer, 1)));
 }
 
-/// What `submits` submits to `stream`, and to others that it forks, as a graph.
+/// Captures what `submits` submits to `stream`, and to streams that it forks, as a graph.
 template <class F>
 Graph captured(Stream& stream, F&& submits, CaptureMode mode = CaptureMode::kGlobal) {
   begin_capture(stream, mode);

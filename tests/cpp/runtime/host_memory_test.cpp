@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file system of its own, with what the kernel would say.
+// A separate file system, with the files that the kernel would provide.
 class HostMemoryTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kBytes = std::size_t{8} << 20;
 constexpr std::size_t kBlock = 3 * IpcFile::kBlockBytes;
 
-// A process that does its part, says so, and lives until it is told to end, or killed.
+// A process that does its part, reports that, and lives until it is asked to end or is killed.
 class Other {
  public:
   explicit Other(const std::function<bool()>& part) {
@@ -32,7 +32,7 @@ class Other {
       EXPECT_EQ(read(said_[0], &done_, 1), 1);
       return;
     }
-    close(told_[1]);  // or the end of the parent would not be seen
+    close(told_[1]);  // otherwise the child would not notice the parent's end
     const char done = part() ? 'y' : 'n';
     if (write(said_[1], &done, 1) != 1) _exit(1);
     char any;
@@ -219,7 +219,7 @@ TEST(IpcFile, NoFileSizeIsAClearErrorAndLeavesNoDescriptor) {
   EXPECT_EQ(after, next);
 }
 
-// Many times: the owner must not find the block unused between a message and a hold.
+// Repeated many times: the owner must not find the block unused between a message and a hold.
 TEST(IpcFile, ABlockIsNeverRetiredBetweenTheMessageAndTheHold) {
   constexpr int kRounds = 2000;
   IpcFile file(kBytes);

@@ -138,8 +138,8 @@ TEST(IpcMemory, AnotherMappingOfTheFileIsTheSameMemory) {
   space.unmap_foreign(foreign, memory.bytes);
 }
 
-// What a program does that sends from the thread of a queue: no write may be lost, wherever it
-// falls.
+// Like a program that sends from the thread of a queue: no write may be lost, at whatever time it
+// happens.
 TEST(IpcMemory, WritesOfOtherThreadsAreHeldUpAndNotLostWhileMemoryMoves) {
   constexpr int kWriters = 2;
   constexpr std::size_t kPieces = 4;
@@ -152,7 +152,7 @@ TEST(IpcMemory, WritesOfOtherThreadsAreHeldUpAndNotLostWhileMemoryMoves) {
     std::vector<std::uint64_t> rounds(kWriters);
     for (int writer = 0; writer < kWriters; ++writer) {
       start_detached_thread([&, writer] {  // as engines are
-        // A word of each page of its own, counted up: a lost write is a number that is missing.
+        // Each thread counts up its own word of each page: a lost write is a missing number.
         const auto first = static_cast<std::size_t>(writer);
         auto& count = rounds[first];
         const auto pass = [&] {

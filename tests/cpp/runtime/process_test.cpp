@@ -33,7 +33,7 @@ using testing::SleepWatch;
 using testing::submit;
 using testing::submit_nothing;
 
-// Each of these ends a process of its own.
+// Each of these ends a separate process.
 class ExitDeathTest : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -47,7 +47,7 @@ void wait_for_shutdown() {
   EXPECT_TRUE(happens([] { return is_shut_down(); }));
 }
 
-// What outlives the function that calls exit().
+// An object that outlives the function that calls exit().
 template <class T>
 T& leaked() {
   static auto& kept = *new std::vector<std::unique_ptr<T>>;
@@ -168,7 +168,7 @@ TEST_F(ExitDeathTest, AnErrorThatNoCallCollectedIsPrintedOnceWithItsKernel) {
         auto& event = leaked<Event>();
         submit_failure(stream, "index 7 is out of bounds\nand a backtrace");
         event.record(stream);
-        event.wait(other);  // hands the error on
+        event.wait(other);  // passes the error on
         EXPECT_TRUE(happens([&] { return stream.idle() && other.idle(); }));
         std::exit(0);
       },
@@ -266,7 +266,7 @@ TEST_F(ExitDeathTest, ShutdownOfAnUnusedDeviceLeavesItUnused) {
 int status_of_child(const std::function<bool()>& body, void (*exit)(int) = &std::exit) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(30);  // a child that hangs on a lock of its parent's
+    alarm(30);  // for a child that hangs on a lock of its parent
     exit(body() ? 0 : 1);
   }
   int status = 0;
@@ -331,7 +331,7 @@ TEST(Fork, AChildDestroysWhatItInheritedWhateverLocksWereHeld) {
       shutdown();
       return error_of([&] { submit_nothing(inherited); }) == kForked;
     };
-    // Without the search for leaks at exit: here destructors leak on purpose.
+    // Without the leak check at exit: here destructors leak on purpose.
     EXPECT_EQ(status_of_child(destroy, &std::_Exit), 0);
     external->signal();
   }

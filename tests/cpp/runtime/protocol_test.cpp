@@ -1,5 +1,5 @@
 // The rules that decide the races between producers, owners and waiters. Each test makes the thread
-// lose that usually wins, and fails if its rule is taken out of the runtime.
+// that usually wins lose, and fails if its rule is removed from the runtime.
 
 #include <gtest/gtest.h>
 
@@ -28,8 +28,7 @@ using testing::SleepWatch;
 using testing::submit;
 using testing::submit_nothing;
 
-// What a wrong runtime lets happen and a right one does not: there is nothing to wait for, only a
-// time to give it.
+// Gives a wrong runtime time for its mistake; with a correct one there is nothing to wait for.
 void give_time_to(const std::atomic<bool>& mistake) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
   while (!mistake && std::chrono::steady_clock::now() < end) std::this_thread::yield();
@@ -39,7 +38,7 @@ TEST(Protocol, AnOwnerThatGoesIdleLooksAtTheTailAgain) {
   const OwnStream stream;
   std::atomic<bool> ran{false};
   const AtPoint point(TestPoint::kGoingIdle, [&] { submit(*stream, [&] { ran = true; }); });
-  submit_nothing(*stream);  // nobody waits: a host that helps would find the lost command
+  submit_nothing(*stream);  // no host waits, because a host that helps would find the lost command
   EXPECT_TRUE(happens([&] { return ran.load(); }));
 }
 
@@ -85,7 +84,7 @@ TEST(Protocol, AStreamIsParkedBeforeItsFenceCanFire) {
 }
 
 TEST(Protocol, AStreamThatParksWakesWhoWantsToRunIt) {
-  const BusyEngines busy;  // so that nobody but the host gets to `first`
+  const BusyEngines busy;  // so that only the host gets `first`
   const OwnStream first;
   const OwnStream second;
   submit(
@@ -185,8 +184,8 @@ TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
   std::thread runner([&] { stream->synchronize(); });
   running.wait();
   std::atomic<bool> ran{false};
-  submit(*stream, [&] { ran = true; });  // behind what the runner waits for
-  // The waiter has its event and is about to leave. Meanwhile the runner leaves, too.
+  submit(*stream, [&] { ran = true; });  // after what the runner waits for
+  // The waiter has its event and is about to leave. Meanwhile the runner leaves too.
   const auto grants = scheduler_counters().grants;
   const AtPoint point(TestPoint::kWithdrawing, [&] {
     EXPECT_TRUE(happens([&] { return scheduler_counters().grants > grants; }));

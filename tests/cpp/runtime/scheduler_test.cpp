@@ -1,4 +1,4 @@
-// Who runs what, and when: engines, turns, priorities.
+// Which thread runs which command, and when: engines, turns, priorities.
 
 #include "runtime/scheduler.h"
 
@@ -43,7 +43,7 @@ class EndlessStream {
   ~EndlessStream() {
     stop_ = true;
     stream_->synchronize();
-    stream_->synchronize();  // what the last command has still submitted
+    stream_->synchronize();  // the command that the last one has submitted
   }
   EndlessStream(const EndlessStream&) = delete;
   EndlessStream& operator=(const EndlessStream&) = delete;
@@ -187,7 +187,7 @@ TEST(Scheduler, SparesDoNotPileUp) {
     submit(*stream, [&] { ran = true; });
     ASSERT_TRUE(happens([&] { return ran.load(); }));
     wait.complete();
-    // The engines that work at one time are never more than wanted.
+    // The number of engines that work at the same time never exceeds the wanted number.
     std::atomic<int> at_work{0};
     std::atomic<int> most{0};
     std::vector<std::unique_ptr<OwnStream>> streams;
@@ -207,7 +207,7 @@ TEST(Scheduler, SparesDoNotPileUp) {
 TEST(Scheduler, ARetiringEnginePassesItsCallOn) {
   if (settings().engines != 2) GTEST_SKIP() << "needs two engines: one to retire, one to be called";
   for (int round = 0; round < 20; ++round) {
-    // A host runs `inner`, so that its end calls no engine.
+    // A host runs `inner`, so that its end wakes no engine.
     const OwnStream inner;
     Gate inner_runs;
     Gate inner_ends;
@@ -221,7 +221,7 @@ TEST(Scheduler, ARetiringEnginePassesItsCallOn) {
       host = std::thread([&] { inner->synchronize(); });
       inner_runs.wait();
     }
-    // The first engine sleeps inside a command, which will go on for long.
+    // The first engine sleeps inside a command that lasts long.
     const OwnStream outer;
     Gate returned;
     Gate outer_ends;
@@ -239,7 +239,7 @@ TEST(Scheduler, ARetiringEnginePassesItsCallOn) {
       const Blocker busy_first(*first);
       const Blocker busy_second(*second);
     }
-    // Now there is one too many. Whichever is called retires; the other must hear of it.
+    // Now there is one too many. The one that is woken ends, and the other must be woken.
     inner_ends.open();
     returned.wait();
     const OwnStream stream;
@@ -276,7 +276,7 @@ TEST(CopyEngine, TakesAStreamOverInTheMiddleAndGivesItBack) {
   const OwnStream stream;
   std::vector<int> order;  // one stream: commands do not overlap
   std::atomic<int> wrong_engine{0};
-  constexpr int kCommands = 500;  // fit into the queue: the host does not help
+  constexpr int kCommands = 500;  // they fit into the queue, so the host does not help
   const auto add = [&](int number, EngineKind kind) {
     wrong_engine += this_engine() != kind;
     order.push_back(number);

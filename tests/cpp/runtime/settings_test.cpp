@@ -141,7 +141,7 @@ TEST_F(SettingsTest, AMalformedSizeNamesVariableValueAndForms) {
   }
 }
 
-// The cached settings are the process's: each of these runs in a process of its own.
+// Settings are cached for the process, so each of these runs in a separate one.
 class SettingsDeathTest : public SettingsTest {
  protected:
   void SetUp() override {

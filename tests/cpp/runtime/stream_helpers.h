@@ -35,7 +35,7 @@ class Gate {
 
 using Function = std::function<void()>;
 
-/// Functions on their way through a queue. What a poisoned stream skips stays here.
+/// Functions on their way through a queue. Those that a poisoned stream skips stay here.
 class Functions {
  public:
   static Functions& get() {
@@ -98,7 +98,7 @@ inline const Kernel& empty_kernel() {
 }
 inline void submit_nothing(Stream& stream) { stream.submit(empty_kernel(), {}); }
 
-/// Keeps a stream, and the engine that runs it, busy: with a command that runs from the
+/// Keeps a stream, and the engine that runs it, busy with a command that runs from the
 /// constructor's return to open() or the destructor.
 class Blocker {
  public:
@@ -130,7 +130,7 @@ class Blocker {
   bool opened_ = false;
 };
 
-/// A stream of its own, destroyed at the end of the scope.
+/// A new stream, destroyed at the end of the scope.
 class OwnStream {
  public:
   explicit OwnStream(int device = 0, Priority priority = Priority::kNormal)
@@ -146,7 +146,7 @@ class OwnStream {
   Stream& stream_;
 };
 
-/// Keeps all engines busy, but for `free` of them.
+/// Keeps all engines busy except `free` of them.
 class BusyEngines {
  public:
   explicit BusyEngines(int free = 0) {
@@ -162,8 +162,8 @@ class BusyEngines {
   std::vector<std::unique_ptr<Busy>> busy_;
 };
 
-/// Whether it happens, for what has no hand-shake such as a thread that falls asleep. Gives up
-/// after a time in which it must have happened on any machine.
+/// Waits until the predicate is true, for events without a hand-shake such as a thread that falls
+/// asleep. Returns false after a time that suffices on any machine.
 template <class Predicate>
 [[nodiscard]] bool happens(Predicate happened) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -174,10 +174,10 @@ template <class Predicate>
   return true;
 }
 
-/// Sees host threads fall asleep in a wait.
+/// Observes host threads that fall asleep in a wait.
 class SleepWatch {
  public:
-  /// `threads` more have fallen asleep since the watch was made.
+  /// Waits until `threads` more have fallen asleep since the watch was made.
   [[nodiscard]] bool see(std::uint64_t threads = 1) const {
     return happens([&] { return scheduler_counters().sleeps >= before_ + threads; });
   }
@@ -186,7 +186,7 @@ class SleepWatch {
   const std::uint64_t before_ = scheduler_counters().sleeps;
 };
 
-/// What `function` throws, in words; "nothing" if it does not.
+/// The message of what `function` throws; "nothing" if it does not throw.
 template <class F>
 std::string error_of(F&& function) {
   try {

@@ -25,7 +25,7 @@ const OperationKernel& kernel() {
   return kernel;
 }
 
-/// Says what becomes of it.
+/// Records what happens to it.
 class Operation : public StreamOperation {
  public:
   Operation() : StreamOperation("test_operation") {}
@@ -98,7 +98,7 @@ TEST(StreamOperation, TheThreadThatEndsItRunsWhatIsBriefBehindIt) {
   EXPECT_EQ(next->thread, std::this_thread::get_id());
   EXPECT_TRUE(stream->idle());
   next->end();
-  EXPECT_FALSE(ran);  // a kernel is an engine's
+  EXPECT_FALSE(ran);  // kernels run on engines
   busy.open();
   other->synchronize();
   EXPECT_TRUE(ran);

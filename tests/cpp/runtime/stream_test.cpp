@@ -185,7 +185,7 @@ TEST(Stream, AThousandStreamsAreCreatedUsedAndDestroyed) {
     streams.insert(&stream);
     submit(stream, [&ran] { ++ran; });
   }
-  EXPECT_EQ(streams.size(), 1000u);  // no two of the living are the same
+  EXPECT_EQ(streams.size(), 1000u);  // all live streams are distinct
   for (Stream* const stream : streams) destroy_stream(*stream);
   synchronize_device(0);
   synchronize_device(1);

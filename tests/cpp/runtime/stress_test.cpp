@@ -1,4 +1,4 @@
-// Everything at once, with what must hold checked by the commands themselves.
+// Everything at once; the commands themselves check the invariants.
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -47,7 +47,7 @@ class CheckedStream {
 
   Stream& get() const { return *stream_; }
 
-  // Submits a command that does `work`; returns its number among the host's.
+  // Submits a command that does `work`; returns its number among the host's commands.
   std::uint64_t submit_checked(std::size_t host, std::function<void()> work) {
     const std::uint64_t number = accepted_[host] + 1;
     const auto checked = [this, host, number, work = std::move(work)] {
@@ -98,7 +98,7 @@ constinit thread_local bool t_interruptible = false;
 
 class Stress {
  public:
-  // With `failures`, commands throw, and what is behind them is skipped: then less can be checked.
+  // With `failures`, commands throw and later ones are skipped: then less can be checked.
   explicit Stress(bool failures) : failures_(failures) {
     for (std::size_t i = 0; i < kStreams; ++i) {
       streams_.push_back(std::make_unique<CheckedStream>(
@@ -116,7 +116,7 @@ class Stress {
         --at_work;
       });
     }
-    // Signals that end waits.
+    // Signals, which end waits.
     std::mt19937 random(0);
     while (at_work > 0) {
       pthread_kill(hosts[random() % kHosts].native_handle(), SIGUSR1);
@@ -133,7 +133,7 @@ class Stress {
   }
 
  private:
-  // False if it was interrupted, or collected a failure of whoever made it.
+  // False if it was interrupted, or collected a failure, whichever host caused it.
   template <class F>
   static bool attempt(F&& function) {
     try {
@@ -212,7 +212,7 @@ class Stress {
     }
   }
 
-  // What runs behind a wait sees what was submitted before the record.
+  // Commands after a wait see the results of what was submitted before the record.
   void order_two_streams(std::size_t host, CheckedStream& first, CheckedStream& second) {
     const std::uint64_t number = first.submit_checked(host, [] {});
     Event event;

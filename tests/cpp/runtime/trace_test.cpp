@@ -119,7 +119,7 @@ TEST(Trace, APauseIsLeftOut) {
     submit_nothing(*stream);
     stream->synchronize();
   };
-  tracing::resume();  // no recording that could go on
+  tracing::resume();  // there is no recording to continue
   EXPECT_FALSE(tracing::on());
   tracing::start(kEnough);
   run_one();

@@ -1,4 +1,4 @@
-// What hosts do while they wait.
+// Hosts that wait.
 
 #include "runtime/wait.h"
 
@@ -93,7 +93,7 @@ TEST(Wait, TheHostStopsWhenItsGoalIsReached) {
   EXPECT_FALSE(later);
   EXPECT_FALSE(stream->query());
   busy.open();
-  EXPECT_TRUE(happens([&] { return stream->query(); }));  // the stream was given back
+  EXPECT_TRUE(happens([&] { return stream->query(); }));  // the stream was released
   EXPECT_TRUE(later);
 }
 
@@ -170,7 +170,7 @@ TEST(Wait, AFullQueueMakesTheProducerWork) {
   for (int i = 0; i < 1025; ++i) submit(*stream, [&ran] { ++ran; });
   const auto after = scheduler_counters();
   EXPECT_EQ(after.helps - before.helps, 1u);
-  EXPECT_EQ(ran, 512u);  // half of the bound, then it goes on launching
+  EXPECT_EQ(ran, 512u);  // half of the bound, then it continues launching
   stream->synchronize();
   EXPECT_EQ(ran, 1025u);
 }
@@ -186,7 +186,7 @@ TEST(Wait, AProducerBehindAParkedHeadUsesNoProcessorTime) {
     returned = true;
   });
   ASSERT_TRUE(watch.see());
-  // The engines go to sleep within some 40 us. What is measured is that time passes without work.
+  // The engines go to sleep within some 40 us. The test measures that time passes without work.
   timespec begin;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -235,7 +235,7 @@ TEST(Wait, ACommandMustNotWaitForAStreamThatIsParkedForItsOwn) {
   later.record(*stream);
   later.wait(*other);
   EXPECT_TRUE(raises_self_wait(*stream));
-  EXPECT_NE(error_of([&] { other->synchronize(); }), "nothing");  // the event hands the error on
+  EXPECT_NE(error_of([&] { other->synchronize(); }), "nothing");  // the event passes the error on
 }
 
 TEST(Wait, ACommandMayWaitForAnEarlierEventOfItsOwnStream) {

@@ -16,7 +16,7 @@ namespace {
 
 const c10::Device kDevice(backend::kDeviceType, 0);
 
-/// out[i] = in[i] * scale + bias, of so many elements.
+/// out[i] = in[i] * scale + bias, for this many elements.
 void scale_and_shift(const std::int64_t* arguments) {
   const auto* const in = reinterpret_cast<const float*>(arguments[0]);
   auto* const out = reinterpret_cast<float*>(arguments[1]);

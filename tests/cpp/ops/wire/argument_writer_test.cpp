@@ -23,7 +23,7 @@ namespace {
 
 const c10::Device kDevice(backend::kDeviceType, 0);
 
-/// The command as another process would get it: through encode and decode.
+/// The command as another process would get it, through encode and decode.
 Command sent(const Kernel& kernel, ArgumentWriter& writer) {
   return decode(encode(kernel, writer.finish()));
 }
@@ -236,7 +236,7 @@ TEST(Arguments, WrittenMemoryThatOverlapsIsFound) {
   };
   const auto x = empty_on(kDevice, {4, 4}, at::kFloat);
   EXPECT_FALSE(overlaps(x.select(0, 0), x.select(0, 1)));
-  EXPECT_FALSE(overlaps(x, x));  // the same tensor: what operators in place do
+  EXPECT_FALSE(overlaps(x, x));  // the same tensor, as with in-place operators
   EXPECT_TRUE(overlaps(x.narrow(0, 0, 2), x.narrow(0, 1, 2)));
   EXPECT_TRUE(overlaps(x, x.view({16})));
   EXPECT_TRUE(overlaps(x.select(0, 0).expand({3, 4}), empty_on(kDevice, {4}, at::kFloat)));

@@ -1,4 +1,4 @@
-// What a reader makes of bytes that no writer wrote: an error, or some arguments; never a crash.
+// How a reader treats bytes that no writer wrote: an error, or some arguments; never a crash.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/imag.h>
@@ -27,7 +27,7 @@ const c10::Device kDevice(backend::kDeviceType, 0);
 
 const OpKernel kernel{"openreg_test::mutated", [](const OpKernel&, ArgumentReader&) {}};
 
-/// Bytes behind which there is no memory: who reads beyond them dies.
+/// Bytes without memory after them: a read beyond them crashes.
 class Fenced {
  public:
   Fenced() : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
@@ -70,7 +70,7 @@ std::vector<std::byte> written() {
   return encode(kernel, writer.finish());
 }
 
-/// Others point to memory of the device, which may not be there.
+/// Whether the tensor lies in these bytes; others point to device memory, which may not exist.
 bool lies_in(std::span<const std::byte> bytes, const at::Tensor& tensor) {
   const auto* const data = static_cast<const std::byte*>(tensor.storage().data());
   return data >= bytes.data() && data < bytes.data() + bytes.size();

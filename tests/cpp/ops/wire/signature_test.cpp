@@ -17,7 +17,7 @@ const c10::Device kDevice(backend::kDeviceType, 0);
 
 const int kWhom = 0;
 
-/// What a call with these arguments is compared by.
+/// The signature of a call with these arguments.
 template <class... Write>
 Signature signature_of(Write... write) {
   ArgumentWriter writer("aten::add", kDevice);
