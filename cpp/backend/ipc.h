@@ -32,8 +32,9 @@ IpcHandle share_storage(const c10::Storage& storage);
 /// from the same block before: it is returned if it still has that memory. Throws c10::Error.
 c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known);
 
-/// Called when an owner in this process frees the block that begins at `address`. Returns whether
-/// others still use the block: then a later collect_shared() frees it.
+/// Called when a storage in this process releases the block that begins at `address`. Returns
+/// whether the block is still in use: by another storage here, or by other processes, in which case
+/// a later collect_shared() frees it.
 bool is_kept_for_others(void* address);
 /// Frees the blocks that other processes have released meanwhile. Returns whether there were any.
 bool collect_shared();

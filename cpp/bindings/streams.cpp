@@ -24,8 +24,7 @@ void run_sleep(const Kernel&, std::span<const std::byte> arguments) {
 }
 
 void check_sleep(std::span<const std::byte> arguments) {
-  if (arguments.size() != sizeof(std::int64_t))
-    throw Error("openreg: these are not the arguments of a sleep");
+  if (arguments.size() != sizeof(std::int64_t)) throw Error("openreg: wrong sleep arguments");
 }
 
 const Kernel kSleep{"openreg::sleep", &run_sleep, {.check = &check_sleep}};

@@ -103,8 +103,7 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
     const LockGuard lock(mutex_);
     const auto capacity = static_cast<double>(AddressSpace::get().capacity());
     heap_.set_limit(static_cast<std::size_t>(fraction_ * capacity));
-    if (bytes > heap_.limit())
-      return fail(bytes, stream, context);  // whatever is returned to the device
+    if (bytes > heap_.limit()) return fail(bytes, stream, context);  // whatever is freed
   }
   give_back([](Heap& heap) { return heap.detach_oldest(); }, try_mapped);
   if (result.address != nullptr) return result;

@@ -175,9 +175,8 @@ class Heap {
   std::map<PoolId, Pool> private_pools_;
   std::vector<Route> routes_;
   int last_route_ = 0;
-  std::map<Stream*, std::deque<Pending>>
-      pending_;                    // by the stream that is waited for, in its order
-  std::uint64_t allocations_ = 0;  // so far
+  std::map<Stream*, std::deque<Pending>> pending_;  // by the awaited stream, in its order
+  std::uint64_t allocations_ = 0;                   // so far
   Statistics statistics_;
   std::map<PoolId, ClassCounter> private_bytes_;  // including destroyed pools
   History history_;

@@ -35,8 +35,7 @@ class Pool {
   struct Share {
     FreeList free;      ///< blocks that its work may use
     FreeList oversize;  ///< the same, but used only as a whole, see Policy::max_split_bytes
-    Segment* growing =
-        nullptr;  ///< the newest segment: it is extended while there is room after it
+    Segment* growing = nullptr;  ///< the newest segment, extended while there is room after it
   };
   Share& share(Stream& stream, SizeClass size_class) {
     if (&stream != last_stream_) {

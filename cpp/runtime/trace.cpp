@@ -114,8 +114,7 @@ void start(std::size_t most) {
   recording.number.fetch_add(1, std::memory_order_relaxed);
   recording.started.store(now(), std::memory_order_relaxed);
   for (Shard& shard : recording.shards) {
-    const LockGuard shard_lock(
-        shard.mutex);  // a thread that takes it after this sees the new start
+    const LockGuard shard_lock(shard.mutex);  // later holders see the new start
     shard.slices.clear();
   }
   recording.room.store(most, std::memory_order_relaxed);

@@ -44,8 +44,7 @@ template <class Real, std::size_t kSums, class Terms>
   const auto add = [](Sums<Real, kSums>& to, const Sums<Real, kSums>& from) {
     for (std::size_t s = 0; s < kSums; ++s) to[s] += from[s];
   };
-  std::array<Sums<Real, kSums>, 64>
-      waiting;  // at k, if bit k of `blocks` is set: the sums of 2^k blocks
+  std::array<Sums<Real, kSums>, 64> waiting;  // at k, if bit k of `blocks` is set: 2^k blocks
   std::uint64_t blocks = 0;
   for (std::int64_t begin = 0; begin < n; begin += kBlock, ++blocks) {
     auto sums = sums_of_block<Real, kSums>(begin, std::min(begin + kBlock, n), terms);

@@ -95,8 +95,7 @@ class Probing {
   bool note(const at::Tensor& result, const backend::AllocationLog& log) {
     if (!is_plain(result)) return false;
     results_.push_back(Geometry::of(result));
-    if (result.defined())
-      results_.back().nbytes = result.nbytes();  // not those of its base, if it is a view
+    if (result.defined()) results_.back().nbytes = result.nbytes();  // not those of its base
     const bool whole = result.defined() && result.numel() > 0 && result.storage_offset() == 0;
     allocations_.push_back(whole ? log.number_of(result.const_data_ptr())
                                  : backend::AllocationLog::kNone);

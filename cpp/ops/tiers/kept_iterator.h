@@ -33,8 +33,7 @@ class KeptIterator final : public Native {
 
   void set_output_strided(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::TensorOptions options) override {
-    if (!strides.empty() && strides != outputs_[i].strides())
-      suits_ = false;  // computed in other memory
+    if (!strides.empty() && strides != outputs_[i].strides()) suits_ = false;  // computed elsewhere
     set_output_raw_strided(i, sizes, strides, options);
   }
   void set_output_raw_strided(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,

@@ -204,8 +204,7 @@ struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
       return at::isIntegralType(argument.scalar_type(), /*includeBool=*/true) ||
              argument.unsafeGetTensorImpl()->is_wrapped_number();
     } else {
-      return !std::is_same_v<T,
-                             at::ITensorListRef>;  // values do not count, lists are not converted
+      return !std::is_same_v<T, at::ITensorListRef>;  // values do not count, lists are kept
     }
   }
   static bool all_take_default_dtype(const std::remove_reference_t<A>&... args) {

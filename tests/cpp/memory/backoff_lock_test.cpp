@@ -13,8 +13,8 @@ TEST(BackoffLock, OneThreadAtATimeHasIt) {
   constexpr int kThreads = 8;
   constexpr int kRounds = 20000;
   BackoffLock lock;
-  long count =
-      0;  // if two threads have the lock, an increment is lost or the thread sanitizer reports it
+  // If two threads have the lock, an increment is lost, or the thread sanitizer reports it.
+  long count = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
