@@ -13,7 +13,7 @@ namespace openreg::backend {
 // Device memory that several processes use (torch.multiprocessing). See Note [Blocks that processes
 // share] in runtime/ipc_file.cpp for how it is counted.
 
-/// From this another process makes the same storage. Each handle is for one message.
+/// The data from which another process makes the same storage. Each handle is for one message.
 struct IpcHandle {
   IpcFileName file;
   int device = 0;

@@ -91,7 +91,7 @@ class Heap {
   int add_route(PoolId pool, Filter filter);
   void remove_route(int route);
 
-  // --- Settings and figures ---
+  // --- Settings and statistics ---
 
   /// Bytes that may be reserved.
   void set_limit(std::size_t bytes) { limit_ = bytes; }
@@ -104,7 +104,8 @@ class Heap {
   History& history() noexcept { return history_; }
   /// The segments of all pools or of one, in the order of their addresses.
   std::vector<SegmentInfo> segments(const PoolId* pool = nullptr) const;
-  /// Notes that an allocation of `bytes` has finally failed, while the device had `free` bytes.
+  /// Notes that an allocation of `bytes` has failed after all attempts, while the device had `free`
+  /// bytes.
   void out_of_memory(std::size_t bytes, std::size_t free, const Stream& stream,
                      const Context& context);
   /// Context of the held block that begins at `address`, if any was recorded.

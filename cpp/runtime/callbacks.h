@@ -25,9 +25,9 @@ struct Callbacks {
     std::chrono::nanoseconds left;  // expected for one thread to run the stream's commands
     SinceLastWait before;           // for a host
   };
-  /// The clean state for commands: called on a thread that is about to run kernels, once per turn,
-  /// and after it. The value returned is passed to leave_commands. Must not throw: the stream would
-  /// be left without an owner.
+  /// Enter and leave the clean state for commands: called once per turn, on a thread that is about
+  /// to run kernels, and afterwards. The value returned is passed to leave_commands. Must not
+  /// throw: the stream would be left without an owner.
   void* (*enter_commands)(const Beginning& beginning) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 

@@ -34,8 +34,8 @@ struct Strand;
 /// Names a capture; none has the number 0.
 using CaptureId = std::uint64_t;
 
-/// Which calls disturb a capture, as with CUDA's streams. Calls that wait for or query streams and
-/// events that are not captured are *potentially unsafe*.
+/// Which calls invalidate a capture, as with CUDA's streams. Calls that wait for or query streams
+/// and events that are not captured are *potentially unsafe*.
 enum class CaptureMode : std::uint8_t {
   kGlobal,       ///< potentially unsafe calls of any thread
   kThreadLocal,  ///< those of the thread that began it

@@ -17,14 +17,14 @@
 
 namespace openreg {
 
-/// One record of an event, and the only thing that is ever waited for: a position in a stream, or
-/// something outside the device. Parked streams and sleeping hosts wait in its lists. FenceRef
-/// counts the references.
+/// One record of an event, for which streams and hosts wait: a position in a stream, or something
+/// outside the device. Parked streams and sleeping hosts wait in its lists. FenceRef counts the
+/// references.
 class Fence {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A record on `source`. `timed`: the time of completion is taken.
+  /// A record on `source`. `timed`: whether the time of completion is recorded.
   explicit Fence(Strand* source, bool timed = false) noexcept : source_(source), timed_(timed) {}
   /// Something outside the device, with this static name.
   explicit Fence(const char* name) noexcept : source_(nullptr), timed_(false), name_(name) {}
@@ -69,8 +69,8 @@ class Fence {
   const std::exception_ptr& error() const noexcept { return error_; }
   /// The source's failure; null if it has none.
   const Failure* failure() const noexcept { return failure_.get(); }
-  /// The failure that it passes to a stream that waits for it; null if there is none. `site`: that
-  /// queued the wait.
+  /// The failure that it passes to a stream that waits for it; null if there is none. `site`: the
+  /// line that queued the wait.
   FailurePtr failure_for(const Strand& strand, LaunchSite site = 0) const;
   Clock::time_point time() const noexcept { return time_; }
 

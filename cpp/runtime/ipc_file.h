@@ -11,7 +11,7 @@ namespace openreg {
 
 /// Identifies an IpcFile for other processes.
 struct IpcFileName {
-  int process = 0;          ///< that has it open
+  int process = 0;          ///< of a process that has it open
   int descriptor = -1;      ///< in that process
   std::uint64_t token = 0;  ///< unique to this file
   std::size_t bytes = 0;    ///< size of its memory

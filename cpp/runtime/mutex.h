@@ -17,10 +17,10 @@
 #define OPENREG_GUARDED_BY(mutex) OPENREG_THREAD_SAFETY(guarded_by(mutex))
 /// Of a mutex: it is never taken while the other one is held.
 #define OPENREG_ACQUIRED_BEFORE(mutex) OPENREG_THREAD_SAFETY(acquired_before(mutex))
-/// Of a function: it is called with the mutex held, and without.
+/// Of a function: it is called with the mutex held, or without holding it.
 #define OPENREG_REQUIRES(mutex) OPENREG_THREAD_SAFETY(requires_capability(mutex))
 #define OPENREG_EXCLUDES(mutex) OPENREG_THREAD_SAFETY(locks_excluded(mutex))
-/// Of a function: it takes the mutex, and it releases the mutex.
+/// Of a function: it takes the mutex, or it releases the mutex.
 #define OPENREG_ACQUIRE(...) OPENREG_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define OPENREG_RELEASE(...) OPENREG_THREAD_SAFETY(release_capability(__VA_ARGS__))
 /// Of a function: the mutex is held, though the analysis cannot see it.

@@ -67,7 +67,7 @@ Stream& find_stream(int device, std::int64_t id);
 /// Waits for all streams of the device and throws the oldest failure on it. Others stay, each for
 /// the next call that collects it.
 void synchronize_device(int device);
-/// The same, and collects no failure.
+/// The same, but collects no failure.
 void drain_device(int device);
 
 /// What the scheduler has done so far in the process, for tests and to explain speed.

@@ -24,7 +24,7 @@ class RunningMark {
 [[noreturn]] void stand_still() noexcept;
 
 /// A period in which the thread that owns a stream runs its commands, under the clean state of
-/// Callbacks. Turns nest on a thread; the innermost one is known.
+/// Callbacks. Turns can nest on a thread, which knows its innermost one.
 class Turn {
  public:
   enum class Runner : bool { kHost, kEngine };
