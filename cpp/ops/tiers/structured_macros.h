@@ -1,6 +1,6 @@
 #pragma once
 
-// Only the generated files of tiers/structured include this.
+// Only the generated tables of structured operators include this.
 
 #include "ops/tiers/structured.h"
 
