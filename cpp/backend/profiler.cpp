@@ -72,7 +72,7 @@ class Session : public libkineto::IActivityProfilerSession {
   }
 
   std::vector<std::string> errors() override { return errors_; }
-  // Kineto takes one device here; without it, it invents 16. processTrace() has named the other
+  // Kineto takes one device here; without one it invents 16. processTrace() has named the other
   // devices and the streams.
   std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
     return std::make_unique<libkineto::DeviceInfo>(device_info(0));

@@ -147,7 +147,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce(Tensors& tensors,
   const auto& tensor = only(kReduce, tensors);
   const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);
   return launch(kReduce, device_of(kReduce, {tensors}), tensors, [&](Staging& staging) {
-    // On the other ranks Gloo overwrites the tensors, which belong to the program.
+    // On the other ranks Gloo overwrites its tensors, so those of the program are copied.
     auto own = opts.rootRank == rank_
                    ? reduced_in_out(staging, tensor, reduction)
                    : staging.input(reduced_input(staging, tensor, reduction).clone());

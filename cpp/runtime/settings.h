@@ -31,7 +31,8 @@ struct Settings {
   /// TORCH_OPENREG_CPU_FALLBACK: 0 or 1. Operators outside aten that have a kernel for the CPU and
   /// none for openreg run the CPU's.
   bool cpu_fallback = true;
-  /// TORCH_OPENREG_STACKS: 0 or 1. Errors of commands name the Python line that launched them.
+  /// TORCH_OPENREG_STACKS: 0 or 1. Errors of commands name the Python line that launched the
+  /// command.
   bool stacks = false;
   /// TORCH_OPENREG_TRACE_RECORDS: maximum number of records of the device that a profiler keeps, 1
   /// to 2^30, of about 100 bytes each.

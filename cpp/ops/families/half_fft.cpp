@@ -24,7 +24,7 @@ at::Tensor rounded(const at::Tensor& tensor) {
   return tensor.to(tensor.is_complex() ? at::kComplexHalf : at::kHalf);
 }
 
-/// PyTorch's composite implementation of the operator, which is registered for the CPU.
+/// Runs PyTorch's composite implementation of the operator, which is registered for the CPU.
 void run_composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
