@@ -156,7 +156,7 @@ void install_clean_state() {
     } else if (!is_worth_a_team(turn_of.left, turn_of.before)) {
       turn->alone.emplace();
     }
-    if (turn_of.engine || KernelWarnings::nobody_listens())
+    if (turn_of.engine || KernelWarnings::has_no_handler())
       turn->warnings.emplace(&KernelWarnings::keeper());
     return turn.release();
   };

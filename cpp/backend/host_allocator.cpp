@@ -115,7 +115,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
     events->push_back(std::move(event));
   }
 
-  bool query_event(EventPtr& event) override { return event->happened(); }
+  bool query_event(EventPtr& event) override { return event->is_complete(); }
 
   c10::Stream get_current_stream() const override { return to_torch(current_stream()); }
 

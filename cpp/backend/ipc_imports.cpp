@@ -85,7 +85,7 @@ struct Import {
       : source(std::move(from)), offset(offset) {
     source->file.hold(offset);
   }
-  ~Import() { source->file.let_go(offset); }
+  ~Import() { source->file.release(offset); }
   Import(const Import&) = delete;
   Import& operator=(const Import&) = delete;
 
@@ -158,7 +158,7 @@ void release_until_none_is_left() {
 
 // The deleter of imported memory. Queued work may still use it. The caller need not wait for that,
 // and could not if it is a command.
-void let_go(void* context) {
+void delete_import(void* context) {
   if (in_bad_fork() || is_shut_down()) return;
   std::unique_ptr<Import> import(static_cast<Import*>(context));
   const bool idle = is_idle(import->mapping->device);
@@ -188,12 +188,12 @@ c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offse
   if (!import->source->file.receive(offset, generation)) refuse_second_reading();
   import->mapping = import->source->map(device, offset, offset + bytes);
   auto* const address = import->mapping->address + (offset - import->mapping->offset);
-  return {address, import.release(), &let_go,
+  return {address, import.release(), &delete_import,
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device))};
 }
 
 Imported imported_from(const c10::DataPtr& data) noexcept {
-  if (data.get_deleter() != &let_go) return {nullptr, 0};
+  if (data.get_deleter() != &delete_import) return {nullptr, 0};
   const auto* const import = static_cast<const Import*>(data.get_context());
   return {&import->source->file, import->offset};
 }

@@ -47,16 +47,18 @@ Keeper& the_keeper() {
 
 c10::WarningHandler& KernelWarnings::keeper() { return the_keeper(); }
 
-void KernelWarnings::python_listens() noexcept { g_python.store(true, std::memory_order_relaxed); }
+void KernelWarnings::python_handles_warnings() noexcept {
+  g_python.store(true, std::memory_order_relaxed);
+}
 
-bool KernelWarnings::nobody_listens() {
+bool KernelWarnings::has_no_handler() {
   const auto* handler = c10::WarningUtils::get_warning_handler();
   return g_python.load(std::memory_order_relaxed) &&
          typeid(*handler) == typeid(c10::WarningHandler);
 }
 
 void KernelWarnings::raise_kept() {
-  if (!the_keeper().any() || nobody_listens()) return;
+  if (!the_keeper().any() || has_no_handler()) return;
   for (const auto& warning : the_keeper().take()) c10::warn(warning);
 }
 

@@ -12,9 +12,9 @@ class KernelWarnings {
  public:
   /// Declares that this is a Python program: then a thread without its own handler lacks one only
   /// for the moment.
-  static void python_listens() noexcept;
+  static void python_handles_warnings() noexcept;
   /// Whether the calling thread's warnings are to be kept.
-  static bool nobody_listens();
+  static bool has_no_handler();
   /// The handler of engine threads while they run commands.
   static c10::WarningHandler& keeper();
   /// Emits the kept warnings on the calling thread. Throws what its handler throws.

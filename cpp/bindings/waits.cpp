@@ -59,7 +59,7 @@ void init_waits(nb::module_&) {
   callbacks.end_wait = &end_wait;
   callbacks.check_interrupt = &check_interrupt;
   install_callbacks(callbacks);
-  backend::KernelWarnings::python_listens();
+  backend::KernelWarnings::python_handles_warnings();
 }
 
 }  // namespace openreg::bindings

@@ -18,7 +18,7 @@ namespace {
 class EventMark final : public Mark {
  public:
   explicit EventMark(Stream& stream) { event_.mark(stream); }
-  bool passed() const noexcept override { return event_.happened(); }
+  bool passed() const noexcept override { return event_.is_complete(); }
 
  private:
   Event event_;

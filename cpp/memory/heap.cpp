@@ -120,7 +120,7 @@ std::size_t Heap::free(void* address, const Context& context) {
   auto& block = held_block(address);
   if (!block.users.empty()) return free_later(block, context);
   const std::size_t bytes = block.bytes;
-  let_go(block, context);
+  release_block(block, context);
   make_available(block, context);
   return bytes;
 }
@@ -132,7 +132,7 @@ std::size_t Heap::free_later(Block& block, const Context& context) {
   marks.reserve(block.users.size());
   for (auto* user : block.users) marks.push_back(backing_.mark(*user));
 
-  let_go(block, context);
+  release_block(block, context);
   block.state = Block::State::kPending;
   block.marks = static_cast<std::uint32_t>(marks.size());
   for (std::size_t i = 0; i < marks.size(); ++i) {
@@ -143,7 +143,7 @@ std::size_t Heap::free_later(Block& block, const Context& context) {
 }
 
 // The block no longer belongs to the program.
-inline void Heap::let_go(Block& block, const Context& context) {
+inline void Heap::release_block(Block& block, const Context& context) {
   held_.set(block.address, nullptr);
   const auto size_class = block.segment->size_class;
   statistics_.allocation.remove(size_class, 1);

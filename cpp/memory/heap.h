@@ -137,7 +137,7 @@ class Heap {
   void* hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveChange change,
              const Context& context);
   std::size_t free_later(Block& block, const Context& context);
-  void let_go(Block& block, const Context& context);
+  void release_block(Block& block, const Context& context);
   void make_available(Block& block, const Context& context);
   void merge_and_insert(Block& block);
   void apply(SizeClass size_class, InactiveChange change);

@@ -108,7 +108,7 @@ void Event::wait(Stream& stream) {
   wait_on_stream(fence, strand);
 }
 
-bool Event::happened() const noexcept {
+bool Event::is_complete() const noexcept {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest();
   return !fence || fence->done();

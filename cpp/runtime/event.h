@@ -29,7 +29,7 @@ class Event {
   void wait(Stream& stream);
   /// Whether the newest record has completed; true if the event was never recorded. Never throws,
   /// never waits, and collects no failure.
-  bool happened() const noexcept;
+  bool is_complete() const noexcept;
   /// The same, for callers that use the results: throws the source stream's CommandError, as
   /// synchronize() does. Never waits.
   bool query();

@@ -30,13 +30,13 @@ void Failure::raise() {
 void Failure::print_if_uncollected() noexcept {
   if (collected_.exchange(true, std::memory_order_relaxed)) return;
   try {
-    std::fprintf(stderr, "%s\n", epitaph().c_str());
+    std::fprintf(stderr, "%s\n", uncollected_message().c_str());
   } catch (const std::exception&) {  // no memory for the sentence
     std::fprintf(stderr, "openreg: %s failed; no later call collected this error\n", source_);
   }
 }
 
-std::string Failure::epitaph() const {
+std::string Failure::uncollected_message() const {
   // PyTorch's errors continue with a backtrace.
   const std::string text = describe(cause_);
   return "openreg: " + std::string(source_) + " failed on openreg:" + std::to_string(device_) +

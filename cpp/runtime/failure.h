@@ -31,7 +31,7 @@ class Failure {
   void print_if_uncollected() noexcept;
 
  private:
-  std::string epitaph() const;
+  std::string uncollected_message() const;
 
   const char* source_;
   LaunchSite site_;

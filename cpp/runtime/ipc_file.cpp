@@ -204,7 +204,7 @@ void IpcFile::hold(std::size_t offset) {
   ++holds;
 }
 
-void IpcFile::let_go(std::size_t offset) noexcept {
+void IpcFile::release(std::size_t offset) noexcept {
   const LockGuard guard(mutex_);
   const auto found = holds_.find(offset);
   if (--found->second > 0) return;

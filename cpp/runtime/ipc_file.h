@@ -51,10 +51,10 @@ class IpcFile {
   /// Called when the message arrives; a receiver that wants the block calls hold() first. False,
   /// and the message is void, if it was received before and the block may have been freed since.
   bool receive(std::size_t offset, std::uint32_t generation) noexcept;
-  /// Marks the block as used by this process, which is not the owner, until let_go() has been
+  /// Marks the block as used by this process, which is not the owner, until release() has been
   /// called as often, or the process ends in any way. Throws Error if the system refuses the lock.
   void hold(std::size_t offset);
-  void let_go(std::size_t offset) noexcept;
+  void release(std::size_t offset) noexcept;
   /// Called by the owner before it reuses the block. True: no message is under way, no other
   /// process holds the block, and messages sent before can no longer be received. False: nothing
   /// has changed.

@@ -286,7 +286,7 @@ Strand* Scheduler::next_strand(EngineKind kind, bool arriving) {
   while (true) {
     if (stopping()) {
       lock.unlock();
-      stand_still();
+      block_forever();
     }
     if (engines.threads - engines.blocked > engines.wanted) {
       --engines.threads;
@@ -328,7 +328,7 @@ void Scheduler::begin_running() noexcept {
   // Races with stop() as a producer does with an owner: at least one of the two sees the other.
   running_.fetch_add(1, std::memory_order_seq_cst);
   if (!stopping_.load(std::memory_order_seq_cst)) return;
-  stand_still();
+  block_forever();
 }
 
 void Scheduler::end_running() noexcept {

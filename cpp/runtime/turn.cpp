@@ -115,7 +115,7 @@ void set_running(bool running) noexcept {
 RunningMark::RunningMark(bool running) noexcept : before_(t_running) { set_running(running); }
 RunningMark::~RunningMark() { set_running(before_); }
 
-void stand_still() noexcept {
+void block_forever() noexcept {
   set_running(false);
   while (true) pause();
 }

@@ -21,7 +21,7 @@ class RunningMark {
 };
 
 /// Blocks for ever: for threads that need a device that has been shut down while the process ends.
-[[noreturn]] void stand_still() noexcept;
+[[noreturn]] void block_forever() noexcept;
 
 /// A period in which the thread that owns a stream runs its commands, under the clean state of
 /// Callbacks. Turns can nest on a thread, which knows its innermost one.

@@ -148,7 +148,7 @@ class HostWait {
   bool run() {
     while (!goal_.reached()) {
       if (expired()) return false;
-      if (scheduler_.stopping()) stand_still();
+      if (scheduler_.stopping()) block_forever();
       waiter_.reset();
       const Scheduler::Claim claim =
           meanwhile_ == Meanwhile::kWorks

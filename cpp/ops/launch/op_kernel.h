@@ -3,7 +3,7 @@
 #include <memory>
 #include <span>
 
-#include "ops/launch/told_warnings.h"
+#include "ops/launch/repeated_warnings.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"
 #include "runtime/command.h"
@@ -41,7 +41,7 @@ class LauncherSettings {
   explicit LauncherSettings(std::span<const std::byte> command);
 
  private:
-  ToldWarningFilter warnings_;
+  RepeatedWarningFilter warnings_;
 };
 
 /// A command whose tensors are made once for all its runs.

@@ -11,8 +11,8 @@
 #include "backend/launch_statistics.h"
 #include "ops/launch/below_autograd.h"
 #include "ops/launch/plan_cache.h"
+#include "ops/launch/repeated_warnings.h"
 #include "ops/launch/submit.h"
-#include "ops/launch/told_warnings.h"
 #include "ops/wire/stand_in.h"
 
 namespace openreg::ops {

@@ -151,7 +151,7 @@ bool is_foreign(const c10::OperatorHandle& op) {
 Access access_of(const c10::OperatorHandle& op, const c10::Argument& argument) {
   const bool writes =
       is_foreign(op) || is_written(argument.alias_info()) ||
-      writes_unsaid(c10::toString(op.operator_name()).c_str(), argument.name().c_str());
+      writes_undeclared(c10::toString(op.operator_name()).c_str(), argument.name().c_str());
   return writes ? Access::kWrite : Access::kRead;
 }
 

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "ops/launch/op_kernel.h"
-#include "ops/launch/told_warnings.h"
+#include "ops/launch/repeated_warnings.h"
 #include "ops/wire/typed_arguments.h"
 #include "runtime/address_space.h"
 
@@ -106,7 +106,7 @@ class PreparedIteration final : public PreparedCommand {
     arguments_ = std::make_unique<ArgumentReader>(command_);
     held_ = std::make_unique<Held>(Held{ArgumentOf<A>::read(*arguments_)...});  // braces: in order
     for (auto& output : outputs_) output = arguments_->tensor();
-    ToldWarningFilter warnings;  // the call has reported them
+    RepeatedWarningFilter warnings;  // the call has reported them
     warnings.drop_all();
     auto iterator = std::make_unique<Iterator>(outputs_);
     std::apply(

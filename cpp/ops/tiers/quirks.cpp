@@ -64,7 +64,7 @@ bool has_quirk(const char* op, Quirk quirk) {
   });
 }
 
-bool writes_unsaid(const char* op, const char* argument) {
+bool writes_undeclared(const char* op, const char* argument) {
   static constexpr auto kArguments = std::to_array<std::array<std::string_view, 2>>({
       {"aten::native_batch_norm", "running_mean"},
       {"aten::native_batch_norm", "running_var"},

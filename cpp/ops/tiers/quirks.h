@@ -23,7 +23,7 @@ enum class Quirk : std::uint16_t {
 bool has_quirk(const char* op, Quirk quirk);
 
 /// Whether the kernel writes this argument although the schema does not say so.
-bool writes_unsaid(const char* op, const char* argument);
+bool writes_undeclared(const char* op, const char* argument);
 
 /// Whether this argument may be a CPU tensor although the others are on a device, as with CUDA.
 /// Operators that are not PyTorch's own may take any.

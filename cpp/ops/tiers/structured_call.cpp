@@ -4,7 +4,7 @@
 
 #include "backend/exception.h"
 #include "ops/launch/probe.h"
-#include "ops/launch/told_warnings.h"
+#include "ops/launch/repeated_warnings.h"
 #include "ops/launch/work.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/quirks.h"

@@ -185,7 +185,7 @@ TEST_F(DeviceHeapTest, PiecesOfASegmentThatIsInUseMakeRoom) {
 
 // Keeps a block, and frees it when the heap needs memory.
 struct Keeper {
-  static bool let_go(int) {
+  static bool free_kept(int) {
     if (kept == nullptr) return false;
     of->free(std::exchange(kept, nullptr));
     return true;
@@ -199,7 +199,7 @@ TEST_F(DeviceHeapTest, MemoryThatACallbackFreesIsUsedBeforeTheDevicesIs) {
   Keeper::of = &heap;
   Keeper::kept = allocate(8 * kMiB, *stream);
   void* const address = Keeper::kept;
-  set_free_memory_callback(&Keeper::let_go);
+  set_free_memory_callback(&Keeper::free_kept);
   const auto before = reserved();
   void* const same = allocate(8 * kMiB, *stream);
   EXPECT_EQ(same, address);

@@ -318,10 +318,10 @@ TEST(Capture, AMarkOnACapturedStreamHappensAfterTheCapture) {
   captured(*stream, [&] {
     mark.mark(*stream);
     stream->drain();  // work that the stream had before
-    EXPECT_FALSE(mark.happened());
+    EXPECT_FALSE(mark.is_complete());
   });
   stream->synchronize();
-  EXPECT_TRUE(mark.happened());
+  EXPECT_TRUE(mark.is_complete());
 }
 
 TEST(Capture, AGraphBecomesAPartOfAnother) {

@@ -161,7 +161,7 @@ TEST(Event, ARecordAndAWaitOnIdleStreamsWakeNoEngine) {
   const OwnStream waiting;
   Event event;
   event.record(*source);
-  EXPECT_TRUE(event.happened());
+  EXPECT_TRUE(event.is_complete());
   ExternalEvent outside;
   const auto parks = scheduler_counters().parks;
   outside.wait(*waiting);

@@ -129,7 +129,7 @@ TEST(Failure, AnEventOfAPoisonedStreamHappensAndRaisesWhenItIsWaitedFor) {
   Event event;
   submit_failure(*stream, "broken");
   event.record(*stream);
-  EXPECT_TRUE(happens([&] { return event.happened(); }));
+  EXPECT_TRUE(happens([&] { return event.is_complete(); }));
   EXPECT_TRUE(happens([&] { return stream->idle(); }));
   EXPECT_TRUE(contains(error_of([&] { event.synchronize(); }), "broken"));
   EXPECT_EQ(error_of([&] { event.synchronize(); }), "nothing");
@@ -169,7 +169,7 @@ TEST(Failure, IsRaisedByWhoAsksForTheTimeOfAnEventBehindIt) {
   begin.record(*stream);
   submit_failure(*stream, "broken");
   end.record(*stream);
-  ASSERT_TRUE(happens([&] { return end.happened(); }));
+  ASSERT_TRUE(happens([&] { return end.is_complete(); }));
   EXPECT_TRUE(contains(error_of([&] { Event::elapsed_ms(begin, end); }), "broken"));
   EXPECT_EQ(error_of([&] { Event::elapsed_ms(begin, end); }), "nothing");
 }

@@ -25,21 +25,21 @@ class Other {
  public:
   explicit Other(const std::function<bool()>& part) {
     EXPECT_EQ(pipe(said_), 0);
-    EXPECT_EQ(pipe(told_), 0);
+    EXPECT_EQ(pipe(pipe_), 0);
     child_ = fork();
     if (child_ != 0) {
-      close(told_[0]);
+      close(pipe_[0]);
       EXPECT_EQ(read(said_[0], &done_, 1), 1);
       return;
     }
-    close(told_[1]);  // otherwise the child would not notice the parent's end
+    close(pipe_[1]);  // otherwise the child would not notice the parent's end
     const char done = part() ? 'y' : 'n';
     if (write(said_[1], &done, 1) != 1) _exit(1);
     char any;
-    _exit(read(told_[0], &any, 1) < 0 ? 1 : 0);
+    _exit(read(pipe_[0], &any, 1) < 0 ? 1 : 0);
   }
   ~Other() {
-    close(told_[1]);
+    close(pipe_[1]);
     if (child_ > 0) waitpid(child_, nullptr, 0);
     for (const int end : {said_[0], said_[1]}) close(end);
   }
@@ -53,7 +53,7 @@ class Other {
 
  private:
   int said_[2] = {};
-  int told_[2] = {};
+  int pipe_[2] = {};
   pid_t child_ = 0;
   char done_ = 0;
 };
@@ -110,7 +110,7 @@ TEST(IpcFile, AnotherProcessHoldsABlockUntilItLetsGo) {
   const Other other([&, name = file.name()] {
     IpcFile same(name);
     const bool received = hold_and_receive(same, generation);
-    same.let_go(kBlock);
+    same.release(kBlock);
     return received;
   });
   EXPECT_TRUE(other.did());
@@ -137,9 +137,9 @@ TEST(IpcFile, HoldsOfOneProcessAreCounted) {
     auto* const same = new IpcFile(name);
     same->hold(kBlock);
     same->hold(kBlock);
-    same->let_go(kBlock);
+    same->release(kBlock);
     same->hold(2 * kBlock);
-    same->let_go(2 * kBlock);
+    same->release(2 * kBlock);
     return true;
   });
   ASSERT_TRUE(other.did());
@@ -235,7 +235,7 @@ TEST(IpcFile, ABlockIsNeverRetiredBetweenTheMessageAndTheHold) {
         const char received = hold_and_receive(*same, generation) ? 1 : 0;
         if (write(answers[1], &received, 1) != 1) _exit(1);
         if (read(generations[0], &generation, sizeof generation) != sizeof generation) _exit(1);
-        same->let_go(kBlock);
+        same->release(kBlock);
         if (write(answers[1], &received, 1) != 1) _exit(1);
       }
     }).detach();

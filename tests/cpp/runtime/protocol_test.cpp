@@ -164,7 +164,7 @@ TEST(Protocol, AProducerThatRunsItsRecordLeavesTheKernelBehindItToAnEngine) {
   });
   Event event;
   event.record(*stream);
-  EXPECT_TRUE(event.happened());
+  EXPECT_TRUE(event.is_complete());
   ASSERT_TRUE(happens([&] { return stream->idle(); }));
   EXPECT_NE(runner, std::thread::id());
   EXPECT_NE(runner, std::this_thread::get_id());

@@ -10,7 +10,7 @@ namespace openreg::ops {
 /// was called. These are all of them if the call has tried the kernel (Note [Probes]); and in any
 /// case those of ATen's functions that run on the host as well as in the kernel. Other warnings
 /// pass.
-class ToldWarningFilter final : public c10::WarningHandler {
+class RepeatedWarningFilter final : public c10::WarningHandler {
  public:
   void drop_all() noexcept { drops_all_ = true; }
 

@@ -1,4 +1,4 @@
-#include "ops/launch/told_warnings.h"
+#include "ops/launch/repeated_warnings.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 namespace openreg::ops {
 
-void ToldWarningFilter::process(const c10::Warning& warning) {
+void RepeatedWarningFilter::process(const c10::Warning& warning) {
   static constexpr std::array<std::string_view, 4> kOfTheHost{
       // Outputs got their sizes at the call; a kernel may change the shape of one and restore it
       // (mse_loss does).
