@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lists the public names of torch.cuda and torch.xpu: which of them torch.openreg has, and why it has not the others.
+"""Lists the public names of torch.cuda and torch.xpu: which of them torch.openreg has, and why it lacks the others.
 
     python scripts/cuda_names.py > docs/cuda-names.md
 
-A test compares the page with what this prints. A name that is neither there nor in WITHOUT makes it fail.
+A test compares the page with the output. It fails if a name is missing from both torch.openreg and WITHOUT.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ MODULES = {
     "torch.xpu": ["", "memory", "random", "streams"],
 }
 
-LIBRARY = "one of NVIDIA's libraries"
-ONE_ALLOCATOR = "the device has one allocator"
-OLD = "PyTorch has renamed it, for years"
+LIBRARY = "specific to CUDA or its libraries"
+ONE_ALLOCATOR = "the device's allocator cannot be replaced"
+OLD = "old names of `memory_reserved`, `max_memory_reserved` and `reset_peak_memory_stats`"
 
-# A regular expression for the whole name, with its module, and the reason.
+# A regular expression that matches the whole qualified name, and the reason.
 WITHOUT = {
-    r"torch\.xpu\.XPUGraph": "it is `CUDAGraph`",
+    r"torch\.xpu\.XPUGraph": "called `CUDAGraph` here",
     r"torch\.cuda\.(CudaError|cudaStatus|check_error|cudart|current_blas_handle|current_solver_handle)": LIBRARY,
     r"torch\.cuda\.(nccl|jiterator|tunable|sparse|has_magma)": LIBRARY,
-    r"torch\.cuda\.(has_half)": "true of every device today",
-    r"torch\.cuda\.GreenContext": "the processor cannot be divided among streams",
-    r"torch\.cuda\.DeferredCudaCallError": "what `_lazy_call` calls raises its own error",
+    r"torch\.cuda\.(has_half)": "always true: every device has half precision",
+    r"torch\.cuda\.GreenContext": "the device's compute resources cannot be partitioned among streams",
+    r"torch\.cuda\.DeferredCudaCallError": "errors of functions that `_lazy_call` runs are raised unchanged",
     r"torch\.cuda\.(memory\.)?CUDAPluggableAllocator|torch\.xpu\.(memory\.)?XPUPluggableAllocator": ONE_ALLOCATOR,
     r"torch\.cuda\.(memory\.)?caching_allocator_(enable|disabled)": "the device's allocator always keeps freed memory; "
-    "`empty_cache` gives it back",
-    r"torch\.cuda\.(memory\.)?(memory_cached|max_memory_cached|reset_max_memory_cached)": f"{OLD}: `memory_reserved`",
-    r"torch\.cuda\.amp\.amp_definitely_not_available": "the device always is",
+    "`empty_cache` releases it",
+    r"torch\.cuda\.(memory\.)?(memory_cached|max_memory_cached|reset_max_memory_cached)": OLD,
+    r"torch\.cuda\.amp\.amp_definitely_not_available": "autocast is always available",
 }
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """Of `__all__`, or else what the module defines."""
+    """The names in `__all__`; without it, those that the module defines."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
     return sorted(
@@ -65,9 +65,9 @@ def page() -> str:
     lines = [
         "# Names of torch.cuda and torch.xpu",
         "",
-        "The public names of PyTorch's modules that `torch.openreg` has, at the same place with the same arguments,",
-        "and why it does not have the others. `scripts/cuda_names.py` writes this page; a test checks it. Functions",
-        "of `torch.accelerator` and `torch.amp` take the device too.",
+        "The public names of PyTorch's modules that `torch.openreg` has, in the same place and with the same",
+        "arguments, and why it lacks the others. `scripts/cuda_names.py` writes this page, and a test checks it.",
+        "The functions of `torch.accelerator` and `torch.amp` support the device too.",
     ]
     for package, parts in MODULES.items():
         for part in parts:
@@ -77,11 +77,11 @@ def page() -> str:
             here = [name for name in names if hasattr(ours, name)]
             lines += ["", f"## {full}", ""]
             if here:
-                lines += [f"Here ({len(here)} of {len(names)}): " + ", ".join(f"`{name}`" for name in here) + "."]
+                lines += [f"Available ({len(here)} of {len(names)}): " + ", ".join(f"`{name}`" for name in here) + "."]
             missing = [name for name in names if name not in here]
             if missing:
                 lines += [""] if here else []
-                lines += ["| not here | reason |", "|---|---|"]
+                lines += ["| missing | reason |", "|---|---|"]
                 reasons: dict[str, list[str]] = {}
                 for name in missing:
                     reasons.setdefault(reason(f"{full}.{name}"), []).append(f"`{name}`")
