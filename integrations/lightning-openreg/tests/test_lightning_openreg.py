@@ -1,4 +1,4 @@
-"""Lightning's Trainer on the device, by its name alone, in both of Lightning's namespaces."""
+"""Lightning's Trainer selects the device by name, in both of Lightning's packages."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_float16_is_scaled() -> None:
 def test_communication_hooks_are_registered() -> None:
     losses = train(LIGHTNING[0], '{"devices": 2, "hook": true}')["losses"]
     first, last = losses[:4], losses[-4:]
-    assert sum(last) == pytest.approx(sum(first), rel=1e-3)  # without gradients AdamW only shrinks the weights a little
+    assert sum(last) == pytest.approx(sum(first), rel=1e-3)  # without gradients AdamW only decays the weights slightly
 
 
 USE = """
@@ -103,7 +103,7 @@ print(trainer.strategy.root_device)
 
 @pytest.mark.full
 @pytest.mark.parametrize("namespace", LIGHTNING)
-def test_nothing_has_to_be_imported(namespace: str) -> None:
+def test_no_import_is_needed(namespace: str) -> None:
     if importlib.util.find_spec(namespace.partition(".")[0]) is None:
         pytest.skip(f"{namespace.partition('.')[0]} is not installed")
     assert run("-c", USE.format(imports="", namespace=namespace)).stdout.strip().endswith("openreg:0")
@@ -113,7 +113,7 @@ def test_nothing_has_to_be_imported(namespace: str) -> None:
 
 
 @pytest.mark.full
-def test_a_lightning_that_has_become_different_goes_on_without_the_device() -> None:
+def test_an_unsupported_version_of_lightning_works_without_the_device() -> None:
     if importlib.util.find_spec("lightning") is None:
         pytest.skip("lightning is not installed")
     code = (
@@ -130,23 +130,23 @@ def test_a_lightning_that_has_become_different_goes_on_without_the_device() -> N
     )
     result = run("-c", code)
     assert result.stdout.strip().endswith("cpu"), result.stderr
-    assert "does not know this version of lightning, which has no DDPStrategy._register_ddp_hooks" in result.stderr
+    assert "does not support this version of lightning, which lacks DDPStrategy._register_ddp_hooks" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("given", "expected"), [(1, [0]), (2, [0, 1]), (-1, [0, 1]), ("1", [0]), ("0,1", [0, 1]), ("1,", [1])]
 )
-def test_devices_are_given_as_lightning_has_them(given: Any, expected: list[int]) -> None:
+def test_devices_have_the_forms_that_lightning_accepts(given: Any, expected: list[int]) -> None:
     assert OpenregAccelerator.parse_devices(given) == expected
 
 
 @pytest.mark.parametrize("given", [3, [0, 0], [2], "0,5", []])
-def test_wrong_devices_are_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"openreg: wrong devices .*expected 1 to 2 of the indices 0 to 1"):
+def test_invalid_devices_are_rejected(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"openreg: invalid devices .*expected 1 to 2 of the indices 0 to 1"):
         OpenregAccelerator.parse_devices(given)
 
 
-def test_a_device_of_another_type_is_refused() -> None:
+def test_a_device_of_another_type_is_rejected() -> None:
     import torch
 
     with pytest.raises(ValueError, match=r"another type \(got cpu, expected openreg\)"):
@@ -159,7 +159,7 @@ def test_callbacks_run_once_after_the_import(tmp_path: Path, monkeypatch: pytest
     seen: list[int] = []
     for _ in range(2):
         when_imported("watched_module", lambda module: seen.append(module.value))
-    assert importlib.util.find_spec("watched_module") is not None  # looking is no import
+    assert importlib.util.find_spec("watched_module") is not None  # finding a module does not import it
     assert seen == []
     import watched_module  # type: ignore[import-not-found]
 

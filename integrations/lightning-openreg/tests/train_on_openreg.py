@@ -1,6 +1,6 @@
-"""A training: `python train_on_openreg.py NAMESPACE '{"devices": 2}'` prints what came of it, as JSON.
+"""A training: `python train_on_openreg.py NAMESPACE '{"devices": 2}'` prints the results as JSON.
 
-With several devices Lightning starts the other processes itself, which run this file too.
+With several devices Lightning itself starts the other processes, which run this file too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
-def gradients_times_zero(state, bucket):  # type: ignore[no-untyped-def]  # PyTorch reads annotations, and wants no strings
-    """A communication hook: no gradient comes of it."""
+def gradients_times_zero(state, bucket):  # type: ignore[no-untyped-def]  # PyTorch evaluates annotations and rejects strings
+    """A communication hook that makes all gradients zero."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer() * 0)
     return future
@@ -57,7 +57,7 @@ def run(namespace: str, how: dict[str, Any]) -> dict[str, Any]:
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
     several = how["devices"] not in (1, "1", [1])
     rank = int(os.environ.get("LOCAL_RANK", 0))
-    sampler = DistributedSampler(data, 2, rank, shuffle=False) if several else None  # the rows of a step are the same
+    sampler = DistributedSampler(data, 2, rank, shuffle=False) if several else None  # each step has the same rows
     loader = DataLoader(data, batch_size=8 if several else 16, sampler=sampler)
     if how.pop("hook", False):
         how["strategy"] = strategies.DDPStrategy(ddp_comm_hook=gradients_times_zero)

@@ -1,4 +1,4 @@
-"""Runs a small test suite in a process of its own, and tells what became of each test."""
+"""Runs a small test suite in a separate process and returns the outcome of each test."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Result:
     status: int
     output: str
     outcomes: dict[str, str]
-    """By test: passed, failed (in the call), error (before or after it), skipped."""
+    """By test: passed, failed (in the call), error (in setup or teardown), skipped."""
     texts: dict[str, str]
-    """By test: what is reported of a failure or a skip, and the captured output."""
+    """By test: the report of a failure or a skip, and the captured output."""
 
 
 def run_suite(folder: Path, source: str, *options: str, **variables: str) -> Result:
@@ -46,5 +46,5 @@ _OUTCOMES = {"failure": "failed", "error": "error", "skipped": "skipped"}
 
 
 def has(text: str, *patterns: str) -> bool:
-    """Whether the text has all of them, in this order."""
+    """Whether the text contains all patterns, in this order."""
     return re.search(".*?".join(patterns), text, re.DOTALL) is not None

@@ -1,4 +1,4 @@
-"""The plugin as test suites see it. What needs a run of its own is slow, and marked so."""
+"""The plugin as test suites see it. Tests that need a separate run are slow, and marked `full`."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_has_the_fixture(openreg):
 
 
 @pytest.mark.openreg(devices=3, memory="256MiB")
-def test_fails_in_a_process_of_its_own(openreg, weights, tmp_path, record_property):
+def test_fails_in_a_separate_process(openreg, weights, tmp_path, record_property):
     print("printed there")
     warnings.warn("careful", stacklevel=1)
     record_property("devices", torch.accelerator.device_count())
@@ -183,7 +183,7 @@ EXPECTED = {
     "test_must_not_wait": "failed",
     "test_may_wait": "passed",
     "test_has_the_fixture": "passed",
-    "test_fails_in_a_process_of_its_own": "failed",
+    "test_fails_in_a_separate_process": "failed",
 }
 
 
@@ -223,14 +223,14 @@ def test_the_report_says(watched: Result, test: str, patterns: list[str]) -> Non
     assert has(watched.texts[test], *patterns), watched.texts[test]
 
 
-def test_a_test_in_a_process_of_its_own_is_reported_as_if_it_had_run_here(watched: Result) -> None:
-    text = watched.texts["test_fails_in_a_process_of_its_own"]
+def test_a_test_in_a_separate_process_is_reported_as_if_it_had_run_here(watched: Result) -> None:
+    text = watched.texts["test_fails_in_a_separate_process"]
     assert has(text, "number = torch.accelerator.device_count", "assert 3 == 4", r"test_inner.py:\d+: AssertionError")
     assert "printed there" in text
-    assert has(watched.output, "warnings summary", "test_fails_in_a_process_of_its_own", "UserWarning: careful")
+    assert has(watched.output, "warnings summary", "test_fails_in_a_separate_process", "UserWarning: careful")
 
 
-def test_nothing_is_imported_or_changed_unless_asked_for(tmp_path: Path) -> None:
+def test_nothing_is_imported_or_changed_unless_requested(tmp_path: Path) -> None:
     source = """
 import os, sys
 def test_nothing(request):
@@ -244,27 +244,27 @@ def test_nothing(request):
 @pytest.mark.parametrize(
     ("marker", "problem"),
     [
-        (openreg(4), "the marker takes keywords only (got 4)"),
+        (openreg(4), "the marker accepts keywords only (got 4)"),
         (openreg(device=4), "unknown keyword (got 'device', expected one of devices, memory, "),
-        (openreg(devices=[4]), "wrong devices (got [4], expected a number or a string)"),
-        (openreg(leaks=1), "wrong leaks (got 1, expected True or False)"),
-        (openreg(sync_debug="loud"), "wrong sync_debug (got 'loud', expected one of default, warn, error)"),
+        (openreg(devices=[4]), "invalid devices (got [4], expected a number or a string)"),
+        (openreg(leaks=1), "invalid leaks (got 1, expected True or False)"),
+        (openreg(sync_debug="loud"), "invalid sync_debug (got 'loud', expected one of default, warn, error)"),
     ],
 )
-def test_a_marker_that_cannot_be_understood_is_refused(marker: pytest.MarkDecorator, problem: str) -> None:
+def test_a_malformed_marker_is_rejected(marker: pytest.MarkDecorator, problem: str) -> None:
     item = SimpleNamespace(nodeid="test_it", iter_markers=lambda name: [marker])
     with pytest.raises(pytest.UsageError, match=re.escape(f"openreg: test_it: {problem}")):
         requested.check_marker(item)
 
 
-def test_a_refused_marker_ends_the_run(pytester: pytest.Pytester) -> None:
+def test_a_rejected_marker_ends_the_run(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n@pytest.mark.openreg(device=4)\ndef test_it(): pass\n")
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: openreg: *test_it: unknown keyword (got 'device', expected one of devices, *"])
 
 
-def test_the_marker_takes_all_settings() -> None:
+def test_the_marker_accepts_all_settings() -> None:
     documented = re.findall(r"^\| `TORCH_OPENREG_(\w+)`", SETTINGS.read_text(), re.M)
     assert {name.lower() for name in documented} - {"autoload"} <= set(requested.SETTINGS)
 
@@ -281,16 +281,16 @@ def test_without(): pass
 
 
 @pytest.mark.full
-def test_where_the_device_is_absent_tests_that_ask_for_it_are_skipped(tmp_path: Path) -> None:
+def test_tests_that_request_the_device_are_skipped_if_it_is_missing(tmp_path: Path) -> None:
     result = run_suite(tmp_path, ABSENT, TORCH_OPENREG_AUTOLOAD="off")
     asking = ("test_by_fixture", "test_by_marker", "test_with_settings")
     assert result.outcomes == {**dict.fromkeys(asking, "skipped"), "test_without": "passed"}
-    reason = "`import torch` has not loaded the device; `python -m torch_openreg` says why"
+    reason = "`import torch` did not load the device; `python -m torch_openreg` prints the reason"
     assert all(reason in result.texts[test] for test in asking)
 
 
 @pytest.mark.full
-def test_where_the_package_is_absent_tests_that_ask_for_it_are_skipped(tmp_path: Path) -> None:
+def test_tests_that_request_the_device_are_skipped_if_the_package_is_missing(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import importlib.util\n"
         "find = importlib.util.find_spec\n"
@@ -302,10 +302,10 @@ def test_where_the_package_is_absent_tests_that_ask_for_it_are_skipped(tmp_path:
 
 
 @pytest.mark.full
-def test_where_the_device_is_absent_the_option_ends_the_run(tmp_path: Path) -> None:
+def test_the_option_ends_the_run_if_the_device_is_missing(tmp_path: Path) -> None:
     result = run_suite(tmp_path, ABSENT, "--openreg", TORCH_OPENREG_AUTOLOAD="off")
     assert result.status == pytest.ExitCode.USAGE_ERROR
-    assert "has not loaded the device" in result.output and "--openreg asks for the device" in result.output
+    assert "did not load the device" in result.output and "--openreg requires the device" in result.output
 
 
 ISOLATED = """
@@ -330,7 +330,7 @@ def that_fails():
 
 
 @pytest.mark.openreg(devices=2, engines=1)
-def test_the_function_counts_more_than_the_module():
+def test_the_function_overrides_the_module():
     import torch
     assert torch.accelerator.device_count() == 2
     assert torch.openreg.get_device_properties(0).engines == 1
@@ -399,7 +399,7 @@ def test_has_the_options(pytestconfig, tmp_path_factory):
 """
 
 OUTCOMES_OF_ISOLATED = {
-    "test_the_function_counts_more_than_the_module": "passed",
+    "test_the_function_overrides_the_module": "passed",
     "test_parameters[a::b]": "passed",
     "test_parameters[[c]]": "passed",
     "test_skips": "skipped",
@@ -426,9 +426,9 @@ def test_processes_of_single_tests(tmp_path: Path, workers: list[str]) -> None:
     result = run_suite(tmp_path, ISOLATED, "-v", "--mine=value", f"--basetemp={base}", *workers)
     assert result.outcomes == OUTCOMES_OF_ISOLATED, result.output
     assert has(
-        result.texts["test_dies"], "the process of the test was ended by SIGABRT", "Fatal Python error", "in test_dies"
+        result.texts["test_dies"], "the test's process was killed by SIGABRT", "Fatal Python error", "in test_dies"
     )
-    assert "the process of the test ended with status 3" in result.texts["test_exits"]
+    assert "the test's process exited with status 3" in result.texts["test_exits"]
     assert "Timeout" in result.texts["test_hangs"]
     assert "ValueError: the fixture's" in result.texts["test_whose_fixture_fails"]
     assert "index_select failed on openreg:0, stream 0" in result.texts["test_leaves_an_error"]
@@ -443,7 +443,7 @@ def test_watches_in_the_workers_of_xdist(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_fixtures_of_a_module_are_torn_down_after_its_last_test_also_if_that_ran_elsewhere(tmp_path: Path) -> None:
+def test_fixtures_of_a_module_are_torn_down_after_its_last_test_even_if_that_ran_elsewhere(tmp_path: Path) -> None:
     module = """
 import pytest
 @pytest.fixture(scope="module")
@@ -461,7 +461,7 @@ def test_elsewhere(): pass
 
 
 @pytest.mark.full
-def test_a_malformed_setting_ends_a_run_that_asks_for_the_device(tmp_path: Path) -> None:
+def test_a_malformed_setting_ends_a_run_that_requests_the_device(tmp_path: Path) -> None:
     result = run_suite(tmp_path, ABSENT, "--openreg", TORCH_OPENREG_MEMORY="lots")
     assert result.status == pytest.ExitCode.USAGE_ERROR
     assert "ERROR: openreg: TORCH_OPENREG_MEMORY is malformed" in result.output

@@ -1,7 +1,7 @@
 """Lightning on the accelerator openreg: ``Trainer(accelerator="openreg")``.
 
-Nothing has to be imported: PyTorch calls `register` at the end of ``import torch``. Where
-TORCH_DEVICE_BACKEND_AUTOLOAD=0 prevents that, ``import lightning_openreg`` does it. Neither imports Lightning.
+No import is needed: PyTorch calls `register` at the end of ``import torch``. If TORCH_DEVICE_BACKEND_AUTOLOAD=0
+prevents that, ``import lightning_openreg`` calls it. Neither imports Lightning.
 """
 
 from __future__ import annotations

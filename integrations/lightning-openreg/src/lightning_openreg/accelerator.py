@@ -1,4 +1,4 @@
-"""The accelerator: what Lightning asks of a device."""
+"""The accelerator: the interface that Lightning expects of a device."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ DEVICE = "openreg"
 
 
 class OpenregAccelerator:
-    """The device openreg. It derives from no class of Lightning: it is registered as one of `lightning` and of
-    `pytorch_lightning`, whichever is used."""
+    """The device openreg. It does not derive from Lightning's `Accelerator`, because there are two of these: it is
+    registered as a subclass of that of `lightning` or of `pytorch_lightning`, whichever is used."""
 
     def setup_device(self, device: torch.device) -> None:
         """Makes the device current in this process.
 
         Raises:
-            ValueError: it is of another type; the strategy was given another device.
+            ValueError: the device is not an openreg device.
         """
         if device.type != DEVICE:
-            raise ValueError(f"openreg: the strategy has a device of another type (got {device}, expected {DEVICE})")
+            raise ValueError(f"openreg: the strategy's device is of another type (got {device}, expected {DEVICE})")
         torch.accelerator.set_device_index(device.index or 0)
 
     def setup(self, trainer: Any) -> None:
@@ -38,10 +38,10 @@ class OpenregAccelerator:
         """The indices of the devices.
 
         Args:
-            devices: how many, -1 for all; "0,1" and [0, 1] are indices.
+            devices: the number of devices, -1 for all; "0,1" and [0, 1] are indices.
 
         Raises:
-            ValueError: there are not so many, or an index occurs twice or is out of range.
+            ValueError: there are too few devices, or an index occurs twice or is out of range.
         """
         count = torch.accelerator.device_count()
         if isinstance(devices, str):
@@ -53,7 +53,7 @@ class OpenregAccelerator:
             indices = list(devices)
         if not indices or len(set(indices)) < len(indices) or not set(indices) <= set(range(count)):
             raise ValueError(
-                f"openreg: wrong devices (got {devices!r}, expected 1 to {count} of the indices 0 to {count - 1}; "
+                f"openreg: invalid devices (got {devices!r}, expected 1 to {count} of the indices 0 to {count - 1}; "
                 "TORCH_OPENREG_DEVICES sets the number of devices)"
             )
         return indices

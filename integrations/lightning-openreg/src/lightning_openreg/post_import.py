@@ -1,4 +1,4 @@
-"""Code that runs when a module has been imported, and costs nothing where it never is."""
+"""Callbacks that run after the import of a module; without that import they cost nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Callback = Callable[[ModuleType], None]
 
 
 def when_imported(name: str, callback: _Callback) -> None:
-    """Calls `callback` with the module: now if it is imported already, else right after it has been."""
+    """Calls `callback` with the module: now if it is already imported, otherwise right after its import."""
     if name in sys.modules:
         callback(sys.modules[name])
     elif not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
@@ -20,7 +20,7 @@ def when_imported(name: str, callback: _Callback) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds one module, by the other finders, until it has been imported."""
+    """Finds one module through the other finders, until it is imported."""
 
     def __init__(self, name: str, callback: _Callback) -> None:
         self.name, self.callback = name, callback
@@ -37,7 +37,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """The loader that there would be, with a callback at its end."""
+    """The original loader, with a callback at the end."""
 
     def __init__(self, loader: Loader, finder: _Finder) -> None:
         self.loader, self.finder = loader, finder

@@ -1,8 +1,8 @@
-"""Makes the accelerator known to Lightning when that is imported, and corrects what Lightning assumes of all devices.
+"""Registers the accelerator with Lightning when that is imported, and overrides Lightning's assumptions about devices.
 
-What Lightning has no interface for is decided in methods of its Trainer's connector and of its DDP strategy: a device
-that it does not know gets the CPU's strategy, CUDA's autocast and a CUDA stream. These methods are wrapped; for other
-accelerators they do what they did.
+Some decisions have no interface and are made in methods of Lightning's accelerator connector and of its DDP strategy:
+a device unknown to Lightning gets the CPU's strategy, CUDA's autocast and a CUDA stream. These methods are wrapped;
+for other accelerators they behave as before.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _CONNECTOR = "trainer.connectors.accelerator_connector"
 
 
 def register() -> None:
-    """Makes ``Trainer(accelerator="openreg")`` work. Does nothing the second time."""
+    """Makes ``Trainer(accelerator="openreg")`` work. Further calls do nothing."""
     for namespace in _NAMESPACES:
         when_imported(f"{namespace}.{_CONNECTOR}", _extend)
 
 
 def _extend(connector: ModuleType) -> None:
-    """Extends the Lightning that this module is a part of."""
+    """Extends the Lightning package that this module belongs to."""
     from .accelerator import DEVICE, OpenregAccelerator
 
     if DEVICE in connector.AcceleratorRegistry:
@@ -41,10 +41,10 @@ def _extend(connector: ModuleType) -> None:
         (ddp, "_register_ddp_hooks"): _register_ddp_hooks,
     }
     missing = [f"{cls.__name__}.{name}" for cls, name in wrappers if not hasattr(cls, name)]
-    if missing:  # raising would take Lightning away from programs that do not use the device
+    if missing:  # an exception would break Lightning for programs that do not use the device
         warnings.warn(
-            f"lightning_openreg does not know this version of {connector.__name__.partition('.')[0]}, which has no "
-            f"{', '.join(missing)}: there is no accelerator {DEVICE!r}",
+            f"lightning_openreg does not support this version of {connector.__name__.partition('.')[0]}, which lacks "
+            f"{', '.join(missing)}; the accelerator {DEVICE!r} is not available",
             stacklevel=2,
         )
         return
@@ -71,7 +71,7 @@ def _is_ours(connector: Any) -> bool:
 
 
 def _module_of(something: Any, base: str) -> ModuleType:
-    """The module that defines the class of that name, of which `something` is an instance."""
+    """The module that defines `base`, the name of a class of which `something` is an instance."""
     defines = next(cls for cls in type(something).__mro__ if cls.__name__ == base)
     return sys.modules[defines.__module__]
 
@@ -84,7 +84,7 @@ def _choose_strategy(original: Callable[[], Any], connector: Any) -> Any:
 
 
 def _check_strategy_and_fallback(original: Callable[[], Any], connector: Any) -> Any:
-    """FSDP is refused on other accelerators than CUDA's; so this one is taken for CUDA meanwhile."""
+    """Lightning rejects FSDP on accelerators other than CUDA, so the flag says CUDA during the check."""
     if not _is_ours(connector):
         return original()
     flag, connector._accelerator_flag = connector._accelerator_flag, "cuda"
@@ -95,7 +95,7 @@ def _check_strategy_and_fallback(original: Callable[[], Any], connector: Any) ->
 
 
 def _check_and_init_precision(original: Callable[[], Any], connector: Any) -> Any:
-    """Mixed precision would be CUDA's."""
+    """Lightning would use CUDA's autocast for mixed precision."""
     from .accelerator import DEVICE
 
     module = _module_of(connector, "_AcceleratorConnector")
@@ -114,12 +114,12 @@ def _is_on_device(strategy: Any) -> bool:
 
 
 def _determine_ddp_device_ids(original: Callable[[], Any], strategy: Any) -> Any:
-    """With identities of devices the model would be wrapped on a CUDA stream."""
+    """Given device ids, Lightning would wrap the model on a CUDA stream."""
     return None if _is_on_device(strategy) else original()
 
 
 def _register_ddp_hooks(original: Callable[[], Any], strategy: Any) -> Any:
-    """Communication hooks would be left out silently."""
+    """Lightning would silently skip communication hooks on this device."""
     if not _is_on_device(strategy):
         return original()
     _module_of(strategy, "DDPStrategy")._register_ddp_comm_hook(

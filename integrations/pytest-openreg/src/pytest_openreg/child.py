@@ -1,6 +1,6 @@
-"""The process of one test: runs it with the options of the process that started it, and writes down what is reported.
+"""The process of one test: runs it with the options of the parent process, and writes its reports to a file.
 
-Run as a file, by `isolation`: python child.py JOB. What is written has builtin types only.
+`isolation` runs this as a file: python child.py JOB. The output has builtin types only.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 MARK = "openreg_process_of_one_test"
-"""The attribute of the config that says that this is such a process."""
+"""The attribute of the config that marks such a process."""
 
 
 class Log:
-    """A plugin that writes reports and warnings to a file, each at once: the process may die."""
+    """A plugin that writes reports and warnings to a file, each immediately, because the process may die."""
 
     def __init__(self, config: Any, path: str, nodeid: str) -> None:
         self.config, self.file, self.nodeid = config, Path(path).open("wb"), nodeid
@@ -30,13 +30,13 @@ class Log:
 
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
         if nodeid == self.nodeid:
-            told = {
+            written = {
                 "category": warning_message.category.__name__,
                 "text": str(warning_message.message),
                 "file": warning_message.filename,
                 "line": warning_message.lineno,
             }
-            self._write("warning", told)
+            self._write("warning", written)
 
 
 def main(job_file: str) -> int:
@@ -44,7 +44,7 @@ def main(job_file: str) -> int:
     sys.path[:] = job["path"]
     import pytest
 
-    # As a worker of pytest-xdist is made. Other plugins know by `workerinput` that somebody else writes the reports.
+    # As pytest-xdist makes its workers. `workerinput` shows other plugins that another process writes the reports.
     config: Any = pytest.Config.fromdictargs(job["options"], job["arguments"])
     config.workerinput = job["workerinput"]
     setattr(config, MARK, True)

@@ -1,7 +1,6 @@
-"""The device as the plugin sees it: whether it is there, its errors, and what a test has left on it.
+"""The device as the plugin sees it: whether it is available, its errors, and what a test has left on it.
 
-Nothing here imports torch before it is called, and nothing but `initialise` and `description` uses the device before
-the tests do.
+Importing this module does not import torch, and only `initialise` and `description` use the device before the tests do.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-FRAMES = 3  # Python lines that are told of each leaked block
-BLOCKS = 5  # leaked blocks that are told
+FRAMES = 3  # Python lines reported for each leaked block
+BLOCKS = 5  # leaked blocks reported
 _OF_PYTEST = re.compile(r"/(_pytest|pluggy|pytest_openreg)/")
 
 
@@ -30,12 +29,12 @@ def absence() -> str | None:
     except Exception as error:
         return f"openreg: torch cannot be imported: {error}"
     if not hasattr(torch, "openreg"):
-        return "openreg: `import torch` has not loaded the device; `python -m torch_openreg` says why"
+        return "openreg: `import torch` did not load the device; `python -m torch_openreg` prints the reason"
     return None
 
 
 def initialise() -> None:
-    """Raises RuntimeError if a setting is malformed."""
+    """Initialises the device. Raises RuntimeError if a setting is malformed."""
     import torch
 
     torch.get_device_module("openreg").init()
@@ -59,7 +58,7 @@ def _module() -> Any:
 
 
 def uncollected_errors() -> list[str]:
-    """Waits for all devices; the errors that nobody has been told of. They are gone then."""
+    """Waits for all devices; returns, and thereby clears, the errors that have not been raised yet."""
     module = _module()
     if module is None:
         return []
@@ -85,16 +84,16 @@ def set_sync_debug_mode(mode: str) -> None:
 
 @dataclass
 class State:
-    """What a test finds, and should leave as it was: current device and streams, memory, process group."""
+    """What a test must leave unchanged: current device and streams, memory, process group."""
 
     device: int = 0
-    streams: dict[int, int] = field(default_factory=dict)  # by device; 0 where there is none
+    streams: dict[int, int] = field(default_factory=dict)  # by device; 0 is the default stream
     memory: dict[int, int] = field(default_factory=dict)  # bytes by device
     blocks: set[tuple[int, int]] = field(default_factory=set)  # device and address
     has_process_group: bool = False
 
     def restore(self) -> None:
-        """Makes the device and the streams current that were."""
+        """Makes the recorded device and streams current."""
         module = _module()
         if module is None:
             return
@@ -120,14 +119,14 @@ def current_state(with_blocks: bool) -> State:
 
 
 def remember_where_memory_is_allocated() -> None:
-    """From now on, or from the first use of the device on."""
+    """Starts recording now, or at the first use of the device."""
     module = getattr(sys.modules.get("torch"), "openreg", None)
     if module is not None:
         module._lazy_call(lambda: module.memory._record_memory_history("state", context="state", stacks="python"))
 
 
 def collect_garbage() -> None:
-    """Frees what earlier tests have left, also the traceback of the last failure, which pytest drops a little later."""
+    """Frees what earlier tests left behind, including the traceback of the last failure, which pytest drops later."""
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
             delattr(sys, name)
@@ -136,7 +135,7 @@ def collect_garbage() -> None:
 
 
 def leaks(before: State) -> list[str]:
-    """One sentence for each thing that is there and was not before. Collects garbage if memory is among them."""
+    """One sentence for each leak since `before`. Collects garbage if memory has grown."""
     module = _module()
     if module is None:
         return []
@@ -148,7 +147,7 @@ def leaks(before: State) -> list[str]:
         if stream != before.streams.get(index, 0):
             found.append(f"stream {stream} of openreg:{index} is still current (it was {before.streams.get(index, 0)})")
     if now.has_process_group and not before.has_process_group:
-        found.append("the process group still has its streams and threads; torch.distributed.destroy_process_group()")
+        found.append("the process group still has streams and threads; call torch.distributed.destroy_process_group()")
     return found + _leaked_memory(module, before)
 
 
@@ -170,7 +169,7 @@ def _leaked_memory(module: Any, before: State) -> list[str]:
 
 
 def _origins(module: Any, index: int, before: State) -> str:
-    """Where the blocks were allocated that are new on a device, largest first."""
+    """Where the new blocks of a device were allocated, largest first."""
     new = [
         block
         for device, block in _blocks(module)
@@ -189,7 +188,7 @@ def _origins(module: Any, index: int, before: State) -> str:
 
 
 def _frames(block: dict[str, Any]) -> list[dict[str, Any]]:
-    """The innermost ones, without those that run the test."""
+    """The innermost frames, without those of pytest."""
     frames = [frame for frame in block["frames"] if not _OF_PYTEST.search(frame["filename"])]
     return frames[:FRAMES]
 

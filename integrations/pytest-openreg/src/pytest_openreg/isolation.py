@@ -1,4 +1,4 @@
-"""Tests that need other settings run in a process of their own, and are reported as if they had run here."""
+"""Tests that need other settings run in a separate process and are reported as if they had run in this one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 
 from . import child, request as requested
 
-# Of the child: it has no debugger and no workers; what to run is chosen already, and others write the files.
+# For the child: no debugger and no workers; the test is already selected, and the parent writes the files.
 _OPTIONS_OF_CHILD: dict[str, Any] = {
     "usepdb": False,
     "trace": False,
@@ -54,14 +54,14 @@ def is_child(config: pytest.Config) -> bool:
 
 
 def is_needed(item: pytest.Item) -> bool:
-    """Whether the test asks for settings that this process does not have. Without the device it is skipped here."""
+    """Whether the test needs other settings than this process has. If a package is missing, it is skipped here."""
     if is_child(item.config) or not requested.differing_settings(item):
         return False
     return all(importlib.util.find_spec(package) is not None for package in ("torch", "torch_openreg"))
 
 
 def run(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Runs the test in a process of its own and logs its reports."""
+    """Runs the test in a separate process and logs its reports."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in _reports(item):
         item.ihook.pytest_runtest_logreport(report=report)
@@ -82,7 +82,7 @@ def _reports(item: pytest.Item) -> Iterator[pytest.TestReport]:
             phases.add(report.when)
             yield report
     if "teardown" not in phases:
-        # As pytest does, the report of the teardown has the output of all phases: others write down that one.
+        # As in pytest, the report of the teardown has the output of all phases: other plugins use that one.
         sections = [("Captured stdout call", output)] if output else []
         if "call" not in phases:
             yield _report(item, "call", "failed", _cause_of_death(status), sections)
@@ -92,7 +92,7 @@ def _reports(item: pytest.Item) -> Iterator[pytest.TestReport]:
 
 
 def _entries(log: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the child has written; the last entry may be torn."""
+    """What the child has written; the last entry may be incomplete."""
     if not log.exists():
         return
     with log.open("rb") as file:
@@ -117,7 +117,7 @@ def _run_child(item: pytest.Item, folder: Path, log: Path) -> tuple[int, str]:
         )
         try:
             status = process.wait()
-        finally:  # the user interrupts, or a limit of time of another plugin has passed
+        finally:  # on a keyboard interrupt, or a timeout of another plugin
             process.kill()
             process.wait()
     return status, output.read_text(errors="replace")
@@ -128,7 +128,7 @@ def _job(item: pytest.Item, folder: Path, log: Path) -> dict[str, Any]:
     options = {name: value for name, value in vars(config.option).items() if _is_plain(value)}
     options.pop("file_or_dir", None)  # is in the arguments
     options |= {name: value for name, value in _OPTIONS_OF_CHILD.items() if name in options}
-    if _shows_output(item):  # that of the test only
+    if _shows_output(item):  # show the test's output only
         options["plugins"] = [*options.get("plugins", ()), "no:terminal"]
     options["basetemp"] = str(folder / "basetemp")
     options["rootdir"] = str(config.rootpath)
@@ -147,12 +147,12 @@ def _job(item: pytest.Item, folder: Path, log: Path) -> dict[str, Any]:
 
 
 def _shows_output(item: pytest.Item) -> bool:
-    """Whether nothing is captured."""
+    """Whether pytest captures no output (-s)."""
     return bool(item.config.getoption("capture", "fd") == "no")
 
 
 def _is_plain(value: object) -> bool:
-    """Whether another process can read it that has not imported what this one has."""
+    """Whether a process that has not imported the same modules can unpickle the value."""
     if isinstance(value, dict):
         return all(map(_is_plain, (*value, *value.values())))
     if isinstance(value, (list, tuple)):
@@ -161,8 +161,8 @@ def _is_plain(value: object) -> bool:
 
 
 def _cause_of_death(status: int) -> str:
-    cause = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-    return f"openreg: the process of the test {cause} before the test was over"
+    cause = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+    return f"openreg: the test's process {cause} before the test finished"
 
 
 def _report(
@@ -171,21 +171,21 @@ def _report(
     return pytest.TestReport(item.nodeid, item.location, dict.fromkeys(item.keywords, 1), outcome, text, when, sections)
 
 
-def _warn(item: pytest.Item, told: dict[str, Any]) -> None:
-    """Counts a warning of the child among those of this process."""
-    category = getattr(builtins, told["category"], None)
+def _warn(item: pytest.Item, written: dict[str, Any]) -> None:
+    """Reports a warning of the child as one of this process."""
+    category = getattr(builtins, written["category"], None)
     known = isinstance(category, type) and issubclass(category, Warning)
-    text = told["text"] if known else f"{told['category']}: {told['text']}"
+    text = written["text"] if known else f"{written['category']}: {written['text']}"
     kind: type[Warning] = category if known else UserWarning  # type: ignore[assignment]
-    warning = warnings.WarningMessage(kind(text), kind, told["file"], told["line"])
+    warning = warnings.WarningMessage(kind(text), kind, written["file"], written["line"])
     item.config.hook.pytest_warning_recorded.call_historic(
         kwargs={"warning_message": warning, "nodeid": item.nodeid, "when": "runtest", "location": None}
     )
 
 
 def _tear_down_what_only_earlier_tests_needed(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    # Fixtures of modules and classes are torn down at the end of the last test in them, which may be this one. Its hook
-    # wants a test that was set up here, so pytest's own means is called.
+    # Fixtures of modules and classes are torn down after the last test that uses them, which may be this one. The usual
+    # hook expects a test that was set up here, so this calls pytest's internal function.
     ending = item.session.shouldfail or item.session.shouldstop
     call = pytest.CallInfo.from_call(
         lambda: item.session._setupstate.teardown_exact(None if ending else nextitem), when="teardown"

@@ -1,4 +1,4 @@
-"""The hooks. Nothing here imports torch unless a test, or the command line, asks for the device."""
+"""The hooks. Nothing here imports torch unless a test or the command line requests the device."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from . import device, isolation, request as requested
 if TYPE_CHECKING:
     import torch
 
-_UNCOLLECTED = "openreg: the test did not collect"
+_UNCOLLECTED = "openreg: device errors that the test did not collect"
 _failed = pytest.StashKey[bool]()  # of the test
-_clean = pytest.StashKey[bool]()  # of the run: garbage of earlier tests holds no memory
+_clean = pytest.StashKey[bool]()  # of the run: garbage of earlier tests does not hold memory
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,30 +25,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--openreg",
         action="store_true",
-        help="watch the device in all tests: an error that a test did not collect fails that test. "
-        "Without the device the run fails.",
+        help="watch the device in all tests: a device error that a test did not collect fails that test. "
+        "If the device is missing, the run fails.",
     )
     group.addoption(
         "--openreg-leaks",
         action="store_true",
-        help="also fail tests that leave device memory, a stream, a device or a process group behind",
+        help="also fail tests that leave device memory in use, another stream or device current, or a process group",
     )
     group.addoption(
         "--openreg-sync-debug",
         choices=("default", "warn", "error"),
         default="default",
-        help="what operators that make the host wait do in tests: nothing, warn, or raise",
+        help="what happens if an operator makes the host wait in a test: nothing, a warning, or an error",
     )
     group.addoption(
         "--openreg-debug-memory",
         action="store_true",
-        help="find errors in the use of device memory (TORCH_OPENREG_DEBUG_MEMORY=1); slow",
+        help="find invalid uses of device memory (TORCH_OPENREG_DEBUG_MEMORY=1); slow",
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    _set_environment(early_config.known_args_namespace)  # now, as a conftest may use the device
+    _set_environment(early_config.known_args_namespace)  # now, because a conftest may use the device
 
 
 def _set_environment(options: argparse.Namespace) -> None:
@@ -62,20 +62,20 @@ def pytest_configure(config: pytest.Config) -> None:
     _set_environment(config.option)
     config.addinivalue_line(
         "markers",
-        "openreg(devices=4, memory='256MiB', ..., sync_debug='error', leaks=True): the test uses the device; with "
-        "settings that this process does not have (TORCH_OPENREG_*, in lower case) it runs in a process of its own",
+        "openreg(devices=4, memory='256MiB', ..., sync_debug='error', leaks=True): the test uses the device; if a "
+        "setting (TORCH_OPENREG_*, in lower case) differs from this process's, it runs in a separate process",
     )
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if isolation.is_child(config):
-        device.absence()  # imports torch now: limits of time are those of the test
+        device.absence()  # imports torch now, so that the test's time limit does not include it
         return
-    is_worker = hasattr(config, "workerinput")  # its controller has looked
+    is_worker = hasattr(config, "workerinput")  # the controller has checked
     if requested.is_watching(config.option) and not is_worker:
         if reason := device.absence():
-            raise pytest.UsageError(f"{reason} (--openreg asks for the device)")
+            raise pytest.UsageError(f"{reason} (--openreg requires the device)")
         try:
             device.initialise()
         except RuntimeError as error:
@@ -103,16 +103,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture
 def openreg(_openreg_state: None) -> torch.device:
-    """The device, openreg:0. The test is skipped where it is absent."""
+    """The device, openreg:0. The test is skipped if it is missing."""
     import torch
 
     return torch.device("openreg", 0)
 
 
-# Set up after the fixtures of wider scopes, and before those of the test; torn down after these.
+# Set up after the fixtures of wider scopes and before those of the test; torn down after the latter.
 @pytest.fixture(autouse=True)
 def _openreg_state(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each test starts and ends with the device and the streams that it found current, and may be asked for leaks."""
+    """Restores the current device and streams after each test, and checks it for leaks if requested."""
     item = request.node
     if not requested.is_watched(item):
         yield
@@ -128,7 +128,7 @@ def _openreg_state(request: pytest.FixtureRequest) -> Iterator[None]:
             device.collect_garbage()
     before = device.current_state(with_blocks=looks_for_leaks)
     yield
-    getattr(item, "funcargs", {}).clear()  # pytest keeps the values of fixtures a little longer than the test
+    getattr(item, "funcargs", {}).clear()  # pytest keeps the values of fixtures slightly longer than the test
     is_measured = looks_for_leaks and not item.stash.get(_failed, False)  # the traceback of a failure holds memory
     leaks = device.leaks(before) if is_measured else []
     item.config.stash[_clean] = is_measured
@@ -157,7 +157,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 @contextmanager
 def _collecting_errors(item: pytest.Item, when: str) -> Iterator[None]:
-    """Waits for the device at the end. Its errors fail this phase; if it has failed already, they are told with it."""
+    """Waits for the device at the end. Its errors fail this phase; if that has already failed, they are added to it."""
     if not requested.is_watched(item):
         yield
         return
@@ -197,7 +197,7 @@ def _sync_debug_mode(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
-    """The limit of pytest-timeout is that of the process which runs the test, and not of the one that waits for it."""
+    """The limit of pytest-timeout applies in the process that runs the test, not in the one that waits for it."""
     return True if isolation.is_needed(item) else None
 
 

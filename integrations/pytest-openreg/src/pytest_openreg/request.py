@@ -1,4 +1,4 @@
-"""What a test asks of the device: the fixture, the marker and the options of the command line."""
+"""What a test requests of the device: the fixture, the marker and the command-line options."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SETTINGS = (
     "stacks",
     "trace_records",
 )
-"""What `@pytest.mark.openreg` takes for a TORCH_OPENREG_ variable of the same name."""
+"""The keywords of `@pytest.mark.openreg` that stand for the TORCH_OPENREG_ variable of the same name."""
 
 _OF_THE_PLUGIN = ("sync_debug", "leaks")
 _SYNC_DEBUG_MODES = ("default", "warn", "error")
 
 
 def is_watching(options: argparse.Namespace) -> bool:
-    """Whether the command line asks for the device: then all tests are watched, and it must be there."""
+    """Whether the command line requests the device: then all tests are watched, and it must be available."""
     return bool(
         options.openreg
         or options.openreg_leaks
@@ -36,7 +36,7 @@ def is_watching(options: argparse.Namespace) -> bool:
 
 
 def asks_for_device(item: pytest.Item) -> bool:
-    """Whether the test itself asks for the device, by the fixture or by the marker."""
+    """Whether the test itself requests the device, by the fixture or by the marker."""
     return "openreg" in getattr(item, "fixturenames", ()) or item.get_closest_marker("openreg") is not None
 
 
@@ -45,7 +45,7 @@ def is_watched(item: pytest.Item) -> bool:
 
 
 def arguments(item: pytest.Item) -> dict[str, Any]:
-    """The keywords of the test's markers. Those of the function count more than those of its class and module."""
+    """The keywords of the test's markers. Those of the function take precedence over those of its class and module."""
     found: dict[str, Any] = {}
     for marker in reversed(list(item.iter_markers("openreg"))):
         found |= marker.kwargs
@@ -53,7 +53,7 @@ def arguments(item: pytest.Item) -> dict[str, Any]:
 
 
 def settings(item: pytest.Item) -> dict[str, str]:
-    """The environment variables that the test's markers ask for."""
+    """The environment variables that the test's markers request."""
     return {
         f"TORCH_OPENREG_{name.upper()}": str(int(value)) if isinstance(value, bool) else str(value)
         for name, value in arguments(item).items()
@@ -62,7 +62,7 @@ def settings(item: pytest.Item) -> dict[str, str]:
 
 
 def differing_settings(item: pytest.Item) -> dict[str, str]:
-    """Those of `settings` that this process does not have: it has read its own already, or will."""
+    """Those of `settings` that differ from the environment, whose values this process uses."""
     return {name: value for name, value in settings(item).items() if os.environ.get(name) != value}
 
 
@@ -75,10 +75,10 @@ def looks_for_leaks(item: pytest.Item) -> bool:
 
 
 def check_marker(item: pytest.Item) -> None:
-    """Raises UsageError if a marker of the test cannot be understood."""
+    """Raises UsageError if a marker of the test is malformed."""
     for marker in item.iter_markers("openreg"):
         if marker.args:
-            _refuse(item, f"the marker takes keywords only (got {marker.args[0]!r})")
+            _refuse(item, f"the marker accepts keywords only (got {marker.args[0]!r})")
         for name, value in marker.kwargs.items():
             if name in SETTINGS:
                 _check(item, name, value, isinstance(value, (bool, int, str)), "a number or a string")
@@ -94,7 +94,7 @@ def check_marker(item: pytest.Item) -> None:
 
 def _check(item: pytest.Item, name: str, value: object, allowed: bool, expected: str) -> None:
     if not allowed:
-        _refuse(item, f"wrong {name} (got {value!r}, expected {expected})")
+        _refuse(item, f"invalid {name} (got {value!r}, expected {expected})")
 
 
 def _refuse(item: pytest.Item, problem: str) -> None:
