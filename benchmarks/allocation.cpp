@@ -1,6 +1,6 @@
-// What a block of device memory costs, by size and by number of threads: run with
-// --benchmark_filter=... Threads share device 0's heap and its default stream, as threads of a
-// program do.
+// The cost of allocating and freeing a block of device memory, by size and by number of threads:
+// run with --benchmark_filter=... Threads share device 0's heap and its default stream, as in a
+// program.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-"""What compare.py measures again and again with the same shapes; first_time.py has what it measures once."""
+"""The cases of compare.py that repeat the same shapes; first_time.py has those that measure new shapes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def product(device: str, n: int) -> Step:
 
 
 def product_before(device: str, n: int, milliseconds: float) -> Step:
-    """A product that is launched, so much work in Python that has nothing to do with it, and the wait."""
+    """Launches a product, runs unrelated Python for `milliseconds`, and waits."""
     multiply = product(device, n)
 
     def step() -> None:
@@ -91,7 +91,7 @@ def copy(source: str, target: str) -> Step:
 
 
 def inference(device: str) -> Step:
-    """One sample through eight small layers; the host waits for the answer."""
+    """One sample through eight small layers; the host waits for the result."""
     layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.ReLU())]
     model = nn.Sequential(*layers).to(device)
     x = torch.randn(1, 64).to(device)
@@ -109,7 +109,7 @@ def generation(device: str, each_read: bool = False) -> Step:
 
 
 def replayed(make: Callable[[str], Step]) -> Callable[[str], Step]:
-    """On the device the step's graph, on the CPU, which has none, the step itself."""
+    """On the device, replays the step's graph; on the CPU, which has no graphs, runs the step itself."""
 
     def of(device: str) -> Step:
         step = make(device)
@@ -169,14 +169,14 @@ def groups() -> Groups:
             steady("200 tokens, warm", generation),
             steady("200 tokens, each read, warm", lambda device: generation(device, each_read=True)),
         ],
-        "graphs, to the CPU's operators": [
+        "graphs, against the CPU's operators": [
             steady("chain of 200 adds of 16, replayed", replayed(lambda device: adds(device, 16, 200)), 20, 200),
             steady("MLP step, batch 32, SGD, replayed", replayed(mlp_step), 10),
             steady("CNN step, batch 32, SGD, replayed", replayed(cnn_step), 2),
             steady("8 small layers, batch 1, replayed", replayed(inference), 20),
             steady("8 small layers, batch 1, replayed and awaited", replayed(inference)),
         ],
-        "begun before the wait": [
+        "overlap with Python": [
             steady("product of 2048, 5 ms of Python", lambda device: product_before(device, 2048, 5)),
             steady("product of 2048, 20 ms of Python", lambda device: product_before(device, 2048, 20)),
         ],

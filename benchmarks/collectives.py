@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Times collectives and steps of DDP on openreg against those on CPU tensors: Gloo does both.
+"""Times collectives and DDP steps on openreg against those on CPU tensors. Both use Gloo.
 
     python benchmarks/collectives.py [--rounds 5] [--case REGEX] [--json FILE] [--anyway]
 
-Ranks are processes on this machine, connected by its loopback interface; they share its cores. "Host time" is what the
-call of the collective takes, without the wait. Times are rank 0's. It refuses to judge on a machine that is busy with
-something else (exit status 3).
+Ranks are processes on this machine, connected by the loopback interface; they share its cores. "Host time" is the time
+of the call without the wait. Times are those of rank 0. On a busy machine it does not measure (exit status 3).
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ def all_reduce(numel: int, device: str) -> Launch:
 
 
 def all_gather(numel: int, device: str) -> Launch:
-    """`numel`: those of the result."""
+    """`numel` counts the elements of the result."""
     whole = torch.zeros(numel, device=device)
     part = torch.zeros(numel // dist.get_world_size(), device=device)
     return lambda: dist.all_gather_into_tensor(whole, part, async_op=True)
 
 
 def repeated(device: str, seconds: float, launch: Launch) -> tuple[float, float]:
-    """Seconds of one call with its wait, and of its launch alone; the medians. All ranks repeat it as often."""
+    """The median seconds of one call with its wait, and of its launch alone. All ranks repeat it equally often."""
 
     def once() -> tuple[float, float]:
         begin = time.perf_counter()

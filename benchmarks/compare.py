@@ -4,8 +4,8 @@
     python benchmarks/compare.py [--rounds 5] [--case REGEX] [--json FILE] [--picture FILE] [--anyway]
 
 For each case it prints the medians over the rounds, the ratio openreg / CPU of the medians (below 1 openreg is faster)
-and the spreads. On a machine that is busy with something else it refuses to judge (exit status 3). The cases are in
-cases.py and first_time.py, and how they are measured in rounds.py; picture.py draws a JSON file again.
+and the spreads. On a busy machine it does not measure (exit status 3). The cases are in cases.py and first_time.py, the
+measurement is in rounds.py, and picture.py draws a JSON file again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import rounds
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     rounds.add_options(parser)
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="where to draw the ratios, an SVG")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the ratios to this SVG file")
     options = parser.parse_args()
     report = rounds.run({**cases.groups(), **first_time.groups()}, options)
     if report and options.picture:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times programs that Inductor compiled, on openreg against the CPU, each in a process of its own.
+"""Times programs compiled by Inductor, on openreg against the CPU, in separate processes.
 
     python benchmarks/compiled.py [--rounds 5] [--case REGEX] [--json FILE] [--anyway]
 
-The aim is a ratio of at most 1.05 for programs, and of 1.1 for compiling. If a case misses it, the exit status is 1.
-On a machine that is busy with something else it refuses to judge (exit status 3). Compilation is timed with an empty
-cache of programs, but after the first program, for which Inductor prepares its headers and starts its processes.
+The target is a ratio of at most 1.05 for programs, and of 1.1 for compiling. If a case misses it, the exit status is 1.
+On a busy machine it does not measure (exit status 3). Compilation is timed with an empty cache of programs, but after
+a first program, for which Inductor prepares its headers and starts its processes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import torch
 from rounds import Case, Step, steady, synchronize
 from torch import nn
 
-AIM, AIM_OF_COMPILING = 1.05, 1.1
+TARGET, TARGET_OF_COMPILING = 1.05, 1.1
 COMPILING = "compiling"
 
 Make = Callable[[], nn.Module]
 
 
 def block() -> nn.Module:
-    """An encoder's layer, without dropout."""
+    """An encoder layer without dropout."""
     return nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
 
 
@@ -73,7 +73,7 @@ def training_with_compiled_optimizer(make: Make, x: torch.Tensor, device: str) -
 
 
 def compiling(name: str, make: Callable[[str], Step]) -> Case:
-    """Seconds of the first step, in an empty cache."""
+    """Times the first step, with an empty cache."""
 
     def measure(device: str, _seconds: float) -> list[float]:
         with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +124,7 @@ def main() -> int:
     if not report:
         return 3
     results = report["cases"].values()
-    return int(any(each["ratio"] > (AIM_OF_COMPILING if each["group"] == COMPILING else AIM) for each in results))
+    return int(any(each["ratio"] > (TARGET_OF_COMPILING if each["group"] == COMPILING else TARGET) for each in results))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""New shapes: what they cost when a process meets them for the first time, and the second time.
+"""The cost of new shapes: the time of their first and second use in a process.
 
-Each case has a process of its own in each round. Before the first pass the process sees one other shape, so that what
-a library does once (threads, tables, the first call of an operator) is not counted; what it does for a shape is. A pass
-ends with a wait, and its time is divided by the shapes in it.
+Each case has a separate process in each round. Before the first pass the process uses one other shape, so that one-time
+work of libraries (threads, tables, the first call of an operator) is not counted, but work for each shape is. A pass
+ends with a wait, and its time is divided by the number of shapes in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Sample = tuple[torch.Tensor, torch.Tensor]
 def passes(
     device: str, step: Callable[[Sample], None], warm_up: torch.Tensor, inputs: list[torch.Tensor]
 ) -> list[float]:
-    """Seconds for a sample in the first pass and in the second."""
+    """The seconds for a sample in the first pass and in the second."""
 
     def on_device(x: torch.Tensor) -> Sample:
         return x.to(device), labels_for(x).to(device)
@@ -61,7 +61,7 @@ def generation(device: str, _seconds: float) -> list[float]:
 
 
 def groups() -> Groups:
-    """Each with one case, so that it has the process for itself."""
+    """One case in each group, so that each case has a separate process."""
     return {
         "new image sizes": [Case(("40 image sizes, first time", "40 image sizes, second time"), images)],
         "new lengths": [Case(("60 lengths, first time", "60 lengths, second time"), sequences)],

@@ -1,10 +1,11 @@
-"""Instructions that one call costs, counted by valgrind's callgrind: exact, whatever else the machine does.
+"""Counts the instructions of one call with valgrind's callgrind, independently of the load of the machine.
 
     python benchmarks/instructions.py [--device openreg] [--case REGEX] [--functions 25]
 
-Each case runs twice in a process of its own, with two numbers of calls: the difference is what the calls cost, without
-the start of the process. The calling thread and the other threads (engines, autograd's) are counted apart: the first
-column is what a launch costs the program. `--functions` lists where the calling thread's instructions are.
+Each case runs twice in a separate process, with two numbers of calls: the difference is the cost of the calls, without
+the start of the process. The calling thread and the other threads (engines, autograd's) are counted separately: the
+first column is the cost of a launch for the program. `--functions` lists the functions of the calling thread that
+execute most instructions.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-FEW, MANY = 200, 900  # fewer than a stream holds: no launch waits for room
+FEW, MANY = 200, 900  # below the capacity of a stream, so no launch waits for room
 
 
 def cases(device: str) -> dict[str, Callable[[], object]]:
-    """What is counted, by name."""
+    """The calls to count, by name."""
     import torch
 
     small, other = torch.ones(16, device=device), torch.ones(16, device=device)
@@ -44,7 +45,7 @@ def cases(device: str) -> dict[str, Callable[[], object]]:
 
 
 def run_case(device: str, name: str, calls: int) -> None:
-    """In the process that is counted: the calls. What is left in the queue at the end is dropped."""
+    """Runs the calls, in the process that is counted. Commands still in the queue at the end are dropped."""
     import torch
 
     torch.set_num_threads(1)
@@ -58,7 +59,7 @@ def count(device: str, name: str, calls: int, folder: Path) -> tuple[Counter[str
     out = folder / f"out.{calls}"
     command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}"]
     command += [sys.executable, __file__, "--device", device, "--run", name, str(calls)]
-    # Python's dictionaries depend on the hashes of strings.
+    # A fixed seed, because Python's dictionaries depend on the hashes of strings.
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "0"})
     functions: Counter[str] = Counter()
     others = 0
@@ -71,7 +72,7 @@ def count(device: str, name: str, calls: int, folder: Path) -> tuple[Counter[str
 
 
 def self_costs(file: Path) -> Counter[str]:
-    """Of each function in a callgrind file, what it costs without what it calls."""
+    """The cost of each function in a callgrind file, without its callees."""
     names: dict[str, str] = {}
     costs: Counter[str] = Counter()
     function = ""
@@ -101,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="openreg")
     parser.add_argument("--case", default="", help="a regular expression")
-    parser.add_argument("--functions", type=int, default=0, help="how many functions to list for each case")
+    parser.add_argument("--functions", type=int, default=0, help="number of functions to list for each case")
     parser.add_argument("--run", nargs=2, metavar=("NAME", "CALLS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:

@@ -1,4 +1,4 @@
-"""The networks that the benchmarks train and ask."""
+"""The networks that the benchmarks train and evaluate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mlp() -> nn.Module:
 
 
 def cnn() -> nn.Module:
-    """Takes images of any size."""
+    """A classifier of images of any size."""
     return nn.Sequential(
         *(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
@@ -26,7 +26,7 @@ def cnn() -> nn.Module:
 
 
 class Transformer(nn.Module):
-    """A classifier of sequences, of any length, of vectors of 128."""
+    """A classifier of sequences of vectors of size 128, of any length."""
 
     def __init__(self, layers: int = 2) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Transformer(nn.Module):
 
 
 class Block(nn.Module):
-    """A layer of a decoder, which appends the keys and values of new tokens to those of the tokens before."""
+    """A decoder layer, which appends the keys and values of new tokens to those of earlier tokens."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -69,8 +69,8 @@ class Decoder(nn.Module):
         self.cache_shape = (1, heads, width // heads)
 
     def generate(self, count: int, before: int = 0, each_read: bool = False) -> list[int]:
-        """So many tokens, each the likeliest, after a cache of `before` tokens. The host reads them at the end, or each
-        before the next one is asked for."""
+        """Generates `count` tokens, each the most likely one, after a cache of `before` tokens. The host reads them at
+        the end, or, with `each_read`, each one before the next is launched."""
         batch, heads, width = self.cache_shape
         device = self.head.weight.device
         empty = torch.zeros(batch, heads, before, width, device=device)
@@ -93,7 +93,7 @@ class Decoder(nn.Module):
 def trainer(
     model: nn.Module, optimizer_class: type[torch.optim.Optimizer], device: str, **options: Any
 ) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """Moves the model to the device; the function does one training step with inputs and labels that are there."""
+    """Moves the model to the device; returns a function that runs one training step with inputs and labels there."""
     model.to(device)
     optimizer = optimizer_class(model.parameters(), **options)
     loss_function = nn.CrossEntropyLoss()
@@ -113,7 +113,7 @@ def labels_for(x: torch.Tensor) -> torch.Tensor:
 def training_step(
     model: nn.Module, optimizer_class: type[torch.optim.Optimizer], x: torch.Tensor, device: str, **options: Any
 ) -> Callable[[], None]:
-    """One training step with the same inputs again and again."""
+    """Returns a function that runs one training step, with the same inputs each time."""
     train = trainer(model, optimizer_class, device, **options)
     inputs, labels = x.to(device), labels_for(x).to(device)
     return lambda: train(inputs, labels)

@@ -25,7 +25,7 @@ def text(x: float, y: float, content: str, anchor: str = "start", colour: str = 
 
 
 def draw(report: Report) -> str:
-    """Bars begin at 1: to the left where openreg is faster, to the right where it is slower."""
+    """Draws bars from 1: to the left if openreg is faster, to the right if it is slower."""
     ratios = [result["ratio"] for result in report["cases"].values()]
     low = min(-1, math.floor(math.log2(min(ratios))))
     high = max(1, math.ceil(math.log2(max(ratios))))

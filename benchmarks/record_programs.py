@@ -1,6 +1,6 @@
 """Measures the programs of team_policy.py: host times and work of their operators, on the CPU with one thread.
 
-All times are the thread's processor time, which others on the machine disturb little.
+All times are the thread's processor time, which depends little on other processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ LEAST = 0.3
 
 
 class Recorder(TorchDispatchMode):
-    """Of each operator that would be a command: the time since the one before, its own, and the others in between."""
+    """For each operator that would be a command: the time since the previous one, its own time, and the number
+    of other operators in between."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -34,7 +35,7 @@ class Recorder(TorchDispatchMode):
         begin = time.thread_time()
         result = func(*args, **(kwargs or {}))
         end = time.thread_time()
-        # Views and reserved memory are not commands: what they take is the host's time, before the next one.
+        # Views and allocations are not commands: their time is host time before the next command.
         if func.is_view or "empty" in func.__name__ or "detach" in func.__name__:
             self.others += 1
         else:
@@ -45,7 +46,7 @@ class Recorder(TorchDispatchMode):
 
 
 def recording_costs() -> tuple[float, float]:
-    """What recording adds to the time before an operator, and to its own (microseconds)."""
+    """What recording adds to the time before an operator and to its own time (microseconds)."""
     x = torch.ones(1)
     with Recorder() as recorder:
         for _ in range(2000):
@@ -69,7 +70,7 @@ def least_time(step: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 
 def record_step(step: Callable[[], None], steps: int) -> Program:
-    """Each operator's least times of several rounds, less what recording costs."""
+    """The minimum times of each operator over several rounds, minus the cost of recording."""
     for _ in range(3):
         step()
     rounds = []
@@ -88,9 +89,9 @@ def record_step(step: Callable[[], None], steps: int) -> Program:
 
 
 def host_scale(step: Callable[[], None], program: Program) -> float:
-    """By what the host's times are too long, since autograd's own calls cost more to record than those of Python.
+    """A correction factor for host times, which are too long: autograd's calls cost more to record than Python's.
 
-    For a step of little work, where the difference of the unrecorded step's time and its work is well known.
+    It is computed from a step with little work, for which the time of the unrecorded step minus its work is accurate.
     """
     host = sum(before for _, before, _ in program["commands"])
     work = sum(own for _, _, own in program["commands"])

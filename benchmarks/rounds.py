@@ -1,8 +1,8 @@
-"""Compares openreg with PyTorch's CPU backend: each in a process of its own, in turn, several rounds, medians.
+"""Compares openreg with PyTorch's CPU backend: separate processes, alternating, several rounds, medians.
 
-Two OpenMP teams in one process disturb each other, so one process never times both devices. Nor does one process time
-everything: cases come in groups, and each group has a process for each device and round, so that what a case leaves
-behind (freed memory, remembered shapes) meets few others. compare.py and many_cores.py have the cases.
+Two OpenMP teams in one process slow each other down, so one process never times both devices. Cases come in groups, and
+each group has a process for each device and round, so that the after-effects of a case (freed memory, cached shapes)
+reach few other cases. compare.py and many_cores.py have the cases.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured together: the names of its results, and their seconds on a device.
+    """A joint measurement: the names of its results, and a function that returns their seconds on a device.
 
-    `measure` gets the device and the seconds it should spend repeating; what happens once only ignores the second.
+    The arguments of `measure` are the device and the seconds to spend on repetitions; cases that run once ignore these.
     """
 
     results: tuple[str, ...]
@@ -49,7 +49,7 @@ class Result(TypedDict):
 
 
 class Report(TypedDict):
-    """What `--json` writes; times are seconds, one for each round."""
+    """The content of the `--json` file; times are in seconds, one for each round."""
 
     machine: dict[str, str | int]
     torch: str
@@ -67,7 +67,7 @@ def synchronize(device: str) -> None:
 
 
 def timed(device: str, seconds: float, step: Step, calls: int) -> tuple[float, float]:
-    """Seconds of one call, with its part of the wait and without; the medians. Warms up first."""
+    """The median seconds of one call, with and without its share of the wait. Warms up first."""
     for _ in range(3):
         step()
     synchronize(device)
@@ -86,9 +86,9 @@ def timed(device: str, seconds: float, step: Step, calls: int) -> tuple[float, f
 
 
 def steady(name: str, make: Callable[[str], Step], calls: int = 1, operations: int = 1) -> Case:
-    """A step that `make` prepares on the device, with one wait after so many calls; the time is that of an operation.
+    """Times the step that `make` prepares on the device, with one wait after `calls` calls.
 
-    A step may consist of several operations.
+    A step may consist of several operations; the result is the time of one.
     """
 
     def measure(device: str, seconds: float) -> list[float]:
@@ -98,7 +98,7 @@ def steady(name: str, make: Callable[[str], Step], calls: int = 1, operations: i
 
 
 def steady_and_host(name: str, make: Callable[[str], Step], operations: int) -> Case:
-    """As `steady`, with a wait after each step, and a second result: the host's time, before it waits."""
+    """Like `steady`, with a wait after each step, and a second result: the host's time before it waits."""
 
     def measure(device: str, seconds: float) -> list[float]:
         return [value / operations for value in timed(device, seconds, make(device), 1)]
@@ -107,7 +107,7 @@ def steady_and_host(name: str, make: Callable[[str], Step], operations: int) -> 
 
 
 def load_of_others(seconds: float = 1.0) -> float:
-    """Cores kept busy by others, while this process sleeps."""
+    """The number of cores that other processes keep busy while this one sleeps."""
 
     def busy() -> int:
         first_line = Path("/proc/stat").read_text().splitlines()[0]
@@ -125,21 +125,25 @@ def processor() -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose name contains it")
-    parser.add_argument("--seconds", type=float, default=0.4, help="how long a process repeats a case (0.4)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write machine, cases and all rounds")
-    parser.add_argument("--anyway", action="store_true", help="do not refuse, whatever the machine (to try the cases)")
+    parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose name matches")
+    parser.add_argument("--seconds", type=float, default=0.4, help="time spent on repetitions of a case (default: 0.4)")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the machine, the cases and all rounds to this file"
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="measure even on an unsuitable machine (to try the cases)"
+    )
     parser.add_argument("--measure", nargs=2, metavar=("DEVICE", "GROUP"), help=argparse.SUPPRESS)
 
 
 def chosen(groups: Groups, pattern: str) -> Groups:
-    """Of each group the cases with a result whose name matches; groups without one are left out."""
+    """The cases that have a result with a matching name; groups without such a case are dropped."""
     wanted = re.compile(pattern)
     found = {
         group: [case for case in cases if any(wanted.search(name) for name in case.results)]
@@ -149,7 +153,7 @@ def chosen(groups: Groups, pattern: str) -> Groups:
 
 
 def measure(device: str, cases: list[Case], seconds: float) -> None:
-    """In the process of one device, group and round: writes the results to stdout."""
+    """Runs in the process of one device, group and round: writes the results to stdout."""
     import torch
 
     found: dict[str, float] = {}
@@ -168,7 +172,7 @@ def in_process(device: str, group: str, options: argparse.Namespace) -> dict[str
 
 
 def compare(groups: Groups, options: argparse.Namespace) -> Report | None:
-    """All rounds; none if others kept the machine busy, which stderr says."""
+    """Runs all rounds. Returns None if other processes kept the machine busy, and reports that on stderr."""
     import torch
 
     limit = 0.15 * cores()
@@ -177,7 +181,7 @@ def compare(groups: Groups, options: argparse.Namespace) -> Report | None:
     for number in range(options.rounds):
         for group in groups:
             for device in DEVICES:
-                # The median so far: on a busy machine this ends soon, and one short disturbance does not end it.
+                # The median so far: a busy machine stops the run soon, one short disturbance does not.
                 loads.append(load_of_others(0.3))
                 if too_busy(loads, limit, options.anyway):
                     return None
@@ -211,8 +215,8 @@ def too_busy(loads: list[float], limit: float, anyway: bool) -> bool:
     if load <= limit or anyway:
         return False
     print(
-        f"Others keep {load:.2f} cores busy (at most {limit:.2f} allowed): no judgement on this machine now. "
-        "--anyway measures all the same.",
+        f"Other processes keep {load:.2f} cores busy (limit: {limit:.2f}), so times would not be comparable. "
+        "Use --anyway to measure nevertheless.",
         file=sys.stderr,
     )
     return True
@@ -227,7 +231,7 @@ def spread(values: list[float]) -> str:
 
 
 def print_table(report: Report) -> None:
-    """In Markdown, times in microseconds."""
+    """Prints a Markdown table with times in microseconds."""
     width = max(len(name) for name in report["cases"])
     print(f"| {'case':{width}} | {'CPU':>9} | {'openreg':>9} | ratio | spread of CPU, openreg |")
     print(f"|{'-' * (width + 2)}|{'-' * 10}:|{'-' * 10}:|------:|---|")
@@ -239,12 +243,12 @@ def print_table(report: Report) -> None:
     print(
         f"\nmicroseconds, medians of {report['rounds']} rounds; {machine['processor']}, {machine['cores']} cores, "
         f"torch {report['torch']}, {report['threads']} threads; "
-        f"others kept {report['busy_cores_of_others']:.2f} cores busy"
+        f"other processes kept {report['busy_cores_of_others']:.2f} cores busy"
     )
 
 
 def run(groups: Groups, options: argparse.Namespace) -> Report | None:
-    """What a script does with its cases, in the parent and in the processes it starts: measure, print, write."""
+    """Measures, prints and writes the cases of a script. Runs in the parent and in the processes that it starts."""
     groups = chosen(groups, options.case)
     if not groups:
         sys.exit(f"no case matches {options.case!r}")

@@ -1,4 +1,4 @@
-// What the device costs apart from what it computes: launching, waiting, and ordering streams.
+// The overhead of the device apart from computation: launching, waiting, and ordering streams.
 // Commands are empty and carry the arguments of a small operator.
 
 #include <benchmark/benchmark.h>
@@ -37,10 +37,10 @@ const Kernel& spin_kernel() {
 
 void launch(Stream& stream) { stream.submit(empty_kernel(), kArguments); }
 
-// Long enough for every engine to have fallen asleep.
+// Long enough for every engine to fall asleep.
 void let_engines_sleep() { std::this_thread::sleep_for(std::chrono::microseconds(300)); }
 
-// One launch of many, while nobody runs the stream: it is parked.
+// One of many launches, while the stream is parked and nothing runs it.
 void submit_to_a_parked_stream(benchmark::State& state) {
   constexpr int kBatch = 1000;  // below the queue's bound
   Stream& stream = create_stream(0);
@@ -59,7 +59,7 @@ void submit_to_a_parked_stream(benchmark::State& state) {
 }
 BENCHMARK(submit_to_a_parked_stream);
 
-// One launch of many, while an engine runs them beside: the queue never fills.
+// One of many launches, while an engine runs them: the queue never fills.
 void submit_beside_an_engine(benchmark::State& state) {
   constexpr int kBatch = 500;
   Stream& stream = create_stream(0);
@@ -76,7 +76,7 @@ void submit_beside_an_engine(benchmark::State& state) {
 }
 BENCHMARK(submit_beside_an_engine);
 
-// Launch and run, end to end, per command: also what a full queue costs.
+// Launch and run, end to end, per command, including the cost of a full queue.
 void chain(benchmark::State& state) {
   Stream& stream = create_stream(0);
   const auto commands = state.range(0);
@@ -149,7 +149,7 @@ void hop(benchmark::State& state) {
 }
 BENCHMARK(hop);
 
-// The dearest launch: an engine has to be woken.
+// The most expensive launch: an engine must be woken.
 void submit_with_engines_asleep(benchmark::State& state) {
   Stream& stream = create_stream(0);
   for (auto _ : state) {
@@ -164,7 +164,7 @@ void submit_with_engines_asleep(benchmark::State& state) {
 }
 BENCHMARK(submit_with_engines_asleep)->Iterations(2000);
 
-// A command of so many microseconds, launched from idle and waited for.
+// A command of the given microseconds, launched on an idle stream and waited for.
 void command_from_idle(benchmark::State& state) {
   const std::chrono::nanoseconds time = std::chrono::microseconds(state.range(0));
   Stream& stream = create_stream(0);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Simulates who computes with how many threads, over recorded programs: which threshold should an engine have?
+"""Simulates thread counts of engines and hosts over recorded programs: from which work on should an engine use a team?
 
     python benchmarks/team_policy.py [--cores 2 16 64] [--thresholds 0 100 ...] [--start 100] [--leave 0] [--host-fits]
     python benchmarks/team_policy.py --record
@@ -7,10 +7,10 @@
 A program is a list of commands: stream, host time until the launch, and work, the time that one thread takes
 (microseconds). `--record` measures both on the CPU with one thread and writes them to team_policy.json.
 
-Predicted are ratios of the program's time on the device to its time on PyTorch's CPU backend, where the calling thread
-computes everything at once with a team of all cores; below 1 the device is faster. The policy of an engine is
-`engine_threads`. Everything else about the device is as it is: engines run the commands of a stream in order, and a
-host that waits takes over between two commands and computes with a team of its own.
+The output is the predicted ratio of the program's time on the device to its time on PyTorch's CPU backend, where the
+calling thread computes each operator immediately with a team of all cores; below 1 the device is faster. The policy of
+an engine is `engine_threads`. The rest is modelled on the device: engines run the commands of a stream in order, and a
+waiting host takes over between two commands and computes with its own team.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECORDED = Path(__file__).with_suffix(".json")
 
 
 class Program(TypedDict):
-    """What the host does `steps` times before it waits: the commands, and then so much Python (microseconds)."""
+    """The host launches `commands` `steps` times, runs Python for `python` microseconds, and waits."""
 
     steps: int
     python: float
@@ -37,20 +37,20 @@ class Program(TypedDict):
 
 @dataclass(frozen=True)
 class Policy:
-    """What an engine knows when it begins a command; times in microseconds."""
+    """The parameters of an engine's decision when it begins a command; times in microseconds."""
 
-    threshold: float  # work from which a command gets a team; infinity: never
-    start: float = 100.0  # what the start of an engine's team costs
+    threshold: float  # the work from which on a command gets a team; infinity: never
+    start: float = 100.0  # the cost of starting an engine's team
     leave: int = 0  # cores that a team leaves free for the host
-    host_fits: bool = False  # whether the team of a waiting host takes free cores only, instead of as many as there are
+    host_fits: bool = False  # whether the team of a waiting host takes free cores only, instead of all cores
 
 
 @dataclass(frozen=True)
 class Machine:
     cores: int
     efficiency: float = 0.8  # of each thread of a team
-    grain: float = 20.0  # the work that a further thread must have to be used, as in at::parallel_for
-    launch: float = 2.0  # what a launch costs the host, beside the program's own time
+    grain: float = 20.0  # the least work for an additional thread, as in at::parallel_for
+    launch: float = 2.0  # the host's cost of a launch, in addition to the program's time
 
     @property
     def engines(self) -> int:
@@ -58,7 +58,7 @@ class Machine:
 
 
 def engine_threads(work: float, computing: int, machine: Machine, policy: Policy) -> int:
-    """The threads of an engine's next command, while so many threads compute in others. This is the policy."""
+    """The policy: the threads of an engine's next command while `computing` threads run other commands."""
     if work < policy.threshold:
         return 1
     return max(1, min(machine.cores, machine.cores - computing - policy.leave))
@@ -69,14 +69,14 @@ def engine_time(work: float, threads: int, machine: Machine, policy: Policy) -> 
 
 
 def team_time(work: float, threads: int, machine: Machine) -> float:
-    """The time of a team that is there already, undisturbed; it uses no more threads than have a grain of work each."""
+    """The time of an existing, undisturbed team. It uses only as many threads as have a grain of work each."""
     useful = min(threads, max(1, int(work / machine.grain)))
     return work if useful == 1 else min(work, work / (useful * machine.efficiency))
 
 
 @dataclass
 class Activity:
-    """Something that occupies threads: a command of a stream, or the host's own program (no stream)."""
+    """Work that occupies threads: a command of a stream, or the host's own program (no stream)."""
 
     remaining: float
     threads: int
@@ -86,7 +86,7 @@ class Activity:
 
 @dataclass
 class Simulation:
-    """A run of a program; the time advances from one end of an activity to the next."""
+    """A run of a program; the time advances from the end of one activity to that of the next."""
 
     program: Program
     machine: Machine
@@ -119,12 +119,12 @@ class Simulation:
                         python = 0.0
 
     def ready(self) -> list[int]:
-        """Streams with a command that nobody runs."""
+        """The streams that have a command and are not running."""
         running = {activity.stream for activity in self.activities}
         return [stream for stream, queue in self.queues.items() if queue and stream not in running]
 
     def computing(self) -> int:
-        """Threads that compute in commands."""
+        """The number of threads that run commands."""
         return sum(activity.threads for activity in self.activities if activity.stream is not None)
 
     def host_helps(self) -> None:
@@ -146,7 +146,7 @@ class Simulation:
             self.activities.append(Activity(time, threads, stream, False))
 
     def slowdown(self, activity: Activity) -> float:
-        """Threads that share cores: a team waits for the slowest of its own, one thread gets its share."""
+        """The effect of shared cores: a team waits for its slowest thread, a single thread gets its share."""
         crowd = sum(each.threads for each in self.activities) / self.machine.cores
         return max(1.0, crowd if activity.threads == 1 else math.ceil(crowd))
 
@@ -167,7 +167,7 @@ def cpu_backend(program: Program, machine: Machine) -> float:
 
 
 def print_table(programs: dict[str, Program], machines: list[Machine], policies: list[Policy]) -> None:
-    """For each machine a row for each program and a column for each policy, then the means and the worst."""
+    """Prints, for each machine, a row per program and a column per policy, then the means and the maxima."""
     for machine in machines:
         columns = [f"{policy.threshold:.0f}" if math.isfinite(policy.threshold) else "never" for policy in policies]
         print_row(f"{machine.cores} cores; teams from (us)", columns)
@@ -194,8 +194,8 @@ def main() -> None:
     parser.add_argument("--start", type=float, default=Policy.start, help="cost of an engine's team (us)")
     parser.add_argument("--leave", type=int, default=Policy.leave, help="cores that an engine's team leaves free")
     parser.add_argument("--host-fits", action="store_true", help="a waiting host's team takes free cores only")
-    parser.add_argument("--efficiency", type=float, default=Machine.efficiency, help="of a thread in a team")
-    parser.add_argument("--launch", type=float, default=Machine.launch, help="what a launch costs the host (us)")
+    parser.add_argument("--efficiency", type=float, default=Machine.efficiency, help="efficiency of a thread in a team")
+    parser.add_argument("--launch", type=float, default=Machine.launch, help="the host's cost of a launch (us)")
     options = parser.parse_args()
     if options.record:
         from record_programs import record

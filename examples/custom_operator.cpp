@@ -1,5 +1,5 @@
 // The operator of custom_operator.py in C++: a schema, a kernel for openreg, one for tensors
-// without data, and a derivative. PyTorch knows openreg's kernels by the key PrivateUse1.
+// without data, and a derivative. Kernels for openreg have the dispatch key PrivateUse1.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,15 +12,15 @@ void check(const at::Tensor& x, const at::Tensor& gate) {
               gate.sizes(), ")");
 }
 
-// Runs on the host and returns at once: each of the two operators below is a command that the
-// device computes later, in the order of the current stream. The elements are not to be touched
-// here, they are in the device's memory.
+// Runs on the host and returns immediately: each of the two operators below is a command that the
+// device runs later, in the order of the current stream. Do not access elements here: they are in
+// the device's memory.
 at::Tensor gated_on_device(const at::Tensor& x, const at::Tensor& gate) {
   check(x, gate);
   return at::mul(x, at::sigmoid(gate));
 }
 
-// What the result looks like, for torch.compile, torch.export and FakeTensorMode.
+// The shape and dtype of the result, for torch.compile, torch.export and FakeTensorMode.
 at::Tensor gated_without_data(const at::Tensor& x, const at::Tensor& gate) {
   check(x, gate);
   return at::empty_like(x);
@@ -42,7 +42,7 @@ class Gated : public torch::autograd::Function<Gated> {
     return gated(x, gate);
   }
 
-  // Made of differentiable operators, so that there are second derivatives too.
+  // Composed of differentiable operators, so second derivatives exist too.
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
     const auto saved = context->get_saved_variables();

@@ -1,10 +1,10 @@
-"""An operator of your own on openreg, in Python or in C++: ``gated(x, gate) = x * sigmoid(gate)``.
+"""A custom operator on openreg, in Python or in C++: ``gated(x, gate) = x * sigmoid(gate)``.
 
     python examples/custom_operator.py          # written in Python, with torch.library
-    python examples/custom_operator.py --cpp    # written in C++ (custom_operator.cpp), built when it is first run
+    python examples/custom_operator.py --cpp    # written in C++ (custom_operator.cpp), built by the first run
 
-Either way it has a kernel for the device, one for tensors without data, a derivative and a rule for batches. Autograd,
-torch.func, torch.compile and torch.export need no more, as the checks at the end show.
+Both versions have a kernel for the device, one for tensors without data, a derivative and a batching rule. This is all
+that autograd, torch.func, torch.compile and torch.export need, as the checks at the end show.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Operator = Callable[[Tensor, Tensor], Tensor]
 
 
 def define_in_python() -> Operator:
-    """Defines ``examples::gated``, and returns it."""
+    """Defines ``examples::gated`` and returns it."""
 
     def check_shapes(x: Tensor, gate: Tensor) -> None:
         torch._check(x.shape == gate.shape, lambda: f"gated: the shapes differ (got {x.shape} and {gate.shape})")
 
-    # The kernel is Python code that calls operators: the host goes through it and does not wait, the device computes
-    # later. With `device_types="openreg"` it would be for the device alone.
+    # The kernel is Python code that calls operators: the host runs it without waiting, and the device computes later.
+    # With `device_types="openreg"` it would apply to this device only.
     @torch.library.custom_op("examples::gated", mutates_args=())
     def gated(x: Tensor, gate: Tensor) -> Tensor:
         check_shapes(x, gate)
@@ -53,10 +53,10 @@ def define_in_python() -> Operator:
 
 
 def define_in_cpp(build_directory: str | None = None) -> Operator:
-    """Builds ``examples_cpp::gated`` out of custom_operator.cpp, and returns it.
+    """Builds ``examples_cpp::gated`` from custom_operator.cpp and returns it.
 
     Args:
-        build_directory: where to build; PyTorch's cache if None.
+        build_directory: where to build; None means PyTorch's cache.
     """
     from torch.utils import cpp_extension
 
@@ -73,7 +73,7 @@ def define_in_cpp(build_directory: str | None = None) -> Operator:
 
 
 def register_batches(name: str, operator: Operator) -> None:
-    """The rule for ``torch.vmap``: the operator works element by element, so a batch is one more dimension."""
+    """The rule for ``torch.vmap``: the operator is element-wise, so a batch is one more dimension."""
 
     def batched(info: Any, in_dims: tuple[int | None, int | None], x: Tensor, gate: Tensor) -> tuple[Tensor, int]:
         def in_front(tensor: Tensor, dim: int | None) -> Tensor:
@@ -85,7 +85,7 @@ def register_batches(name: str, operator: Operator) -> None:
 
 
 def check(operator: Operator, device: str) -> dict[str, Any]:
-    """What the operator does in each of PyTorch's systems: of differences the largest, else whether it works."""
+    """Tests the operator with each part of PyTorch; returns the largest differences, or whether it works."""
     torch.manual_seed(0)
     x, gate = (torch.randn(4, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
 
@@ -117,7 +117,7 @@ def check(operator: Operator, device: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cpp", action="store_true", help="the operator in C++ instead of the one in Python")
+    parser.add_argument("--cpp", action="store_true", help="use the C++ version instead of the Python version")
     parser.add_argument("--build-directory", help="where to build the C++ operator")
     parser.add_argument("--device", default="openreg")
     options = parser.parse_args()

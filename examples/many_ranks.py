@@ -2,8 +2,8 @@
 
     TORCH_OPENREG_DEVICES=64 python examples/many_ranks.py --layers 4 --data 4 --matrices 4
 
-Each thread has a device of its own and its own member of each process group, so that it is to PyTorch what a process of
-`torchrun` is; a layout of 64 ranks can be tried on a laptop. The step is compared with one process that has the whole
+Each thread has its own device and its own member of each process group, so PyTorch treats it like a process started by
+`torchrun`. This tests a layout of 64 ranks on a laptop. The step is compared with that of one process with the whole
 model and the whole batch. The last line of the output is JSON.
 """
 
@@ -57,10 +57,10 @@ def loss_of(y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def run_as_threads(function: Callable[[int], Any], ranks: int, timeout: float = 60) -> list[Any]:
-    """What `function(rank)` returns in each of as many threads, which are the ranks of one default process group.
+    """Runs `function(rank)` in one thread per rank of a default process group, and returns the results.
 
-    Rank i has device i. Two ranks on one stream would wait for each other for ever: what the second queues begins when
-    the first one's collective is over, which takes both.
+    Rank i has device i. Two ranks on one stream would deadlock: the second one's part of a collective would start only
+    after the first one's has completed, which needs both.
     """
     if torch.openreg.device_count() < ranks:
         raise ValueError(f"{ranks} ranks need TORCH_OPENREG_DEVICES={ranks} (got {torch.openreg.device_count()})")
@@ -68,10 +68,10 @@ def run_as_threads(function: Callable[[int], Any], ranks: int, timeout: float = 
 
     def main(rank: int) -> None:
         torch.openreg.set_device(rank)
-        # Its cache, which all threads share, takes the device of one rank for that of another.
+        # All threads share this cache, which would mix up the devices of different ranks.
         torch._dynamo.config.fake_tensor_cache_enabled = False
         try:
-            # Backward passes on the threads that called them: others would be ranks of no group.
+            # Backward passes must run on the thread that calls them: other threads belong to no rank.
             with torch.autograd.set_multithreading_enabled(False):
                 dist.init_process_group(store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout))
                 try:
@@ -81,7 +81,7 @@ def run_as_threads(function: Callable[[int], Any], ranks: int, timeout: float = 
         except BaseException as error:
             errors.append(error)
 
-    # What torch.distributed keeps for a process, it now keeps for a thread.
+    # From here on torch.distributed keeps its state per thread instead of per process.
     _install_threaded_pg()
     _set_thread_isolation_mode(True)
     lock, ShardingPropagator._fake_mode_lock = ShardingPropagator._fake_mode_lock, threading.Lock()
@@ -101,7 +101,7 @@ def run_as_threads(function: Callable[[int], Any], ranks: int, timeout: float = 
 
 
 def split_step(model: nn.Sequential, layers: int, data: int, matrices: int) -> tuple[float, float]:
-    """The loss, and the largest difference of an element of a gradient, from the gradients that `model` has."""
+    """Returns the loss, and the largest difference between an element of a gradient and that of `model`."""
     x, target = make_batch(MICROBATCHES * data)
 
     def step(rank: int) -> tuple[float | None, float]:
@@ -134,10 +134,10 @@ def split_step(model: nn.Sequential, layers: int, data: int, matrices: int) -> t
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("layers", "data", "matrices"):
-        parser.add_argument(f"--{name}", type=int, default=4, help="how many parts (default: 4)")
+        parser.add_argument(f"--{name}", type=int, default=4, help="number of parts (default: 4)")
     args = parser.parse_args()
     torch.set_num_threads(1)  # the kernels are small
-    # Gathering what is split twice takes two collectives, of which PyTorch warns; here it is for the comparison only.
+    # PyTorch warns that gathering a tensor that is split twice takes two collectives; only the comparison does that.
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
 
     model = make_model(args.layers)

@@ -1,9 +1,9 @@
-"""Profiles a training step on `openreg` whose batches come over on a stream of their own, and draws its timeline.
+"""Profiles a training step on `openreg` that copies its batches on a second stream, and draws its timeline.
 
     python examples/profile_training.py [--trace trace.json] [--picture timeline.svg]
 
 Two streams: while the device computes with one batch, the next is copied and normalised. The trace opens in any viewer
-of Chrome traces (ui.perfetto.dev); the picture shows what is in it: the host's launches, and what each stream ran when.
+of Chrome traces (ui.perfetto.dev); the picture shows its contents: the host's launches, and what each stream ran when.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Event = dict[str, Any]
 
 
 class Training:
-    """A small network, and batches that are fetched ahead on a second stream."""
+    """A small network, and batches that are prefetched on a second stream."""
 
     def __init__(self, device: torch.device) -> None:
         self.model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, 10)).to(device)
@@ -44,7 +44,7 @@ class Training:
         self.fetched = self.fetch()
 
     def fetch(self) -> torch.Tensor:
-        """The next batch, normalised: float32, [BATCH, FEATURES]; ready when the second stream is."""
+        """The next batch, normalised: float32, [BATCH, FEATURES]; ready when the second stream has completed."""
         with record_function("fetch"), self.copies:
             batch = self.on_host.to(self.copies.device, non_blocking=True)
             return nn.functional.layer_norm(batch, (FEATURES,))
@@ -63,7 +63,7 @@ class Training:
 
 
 def profile_steps(steps: int, file: Path) -> list[Event]:
-    """Profiles `steps` steps, after as many that nobody watches; writes a Chrome trace, and returns its events."""
+    """Profiles `steps` steps after as many warm-up steps; writes a Chrome trace and returns its events."""
     device = torch.accelerator.current_accelerator()
     assert device is not None
     training = Training(device)
@@ -81,7 +81,7 @@ def profile_steps(steps: int, file: Path) -> list[Event]:
 
 
 def tracks(events: list[Event]) -> dict[str, list[Event]]:
-    """The slices of the host's launches and of each stream, by the name of their track."""
+    """The slices of the host's launches and of each stream, by track name."""
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     by_track: dict[str, list[Event]] = {}
     for event in events:
@@ -97,7 +97,7 @@ def tracks(events: list[Event]) -> dict[str, list[Event]]:
 
 
 def draw(events: list[Event], file: Path) -> None:
-    """Draws the tracks as an SVG picture; the width is the time from the first slice to the end of the last."""
+    """Draws the tracks as an SVG; the width is the time from the start of the first slice to the end of the last."""
     rows = tracks(events)
     slices = [event for row in rows.values() for event in row]
     begin = min(event["ts"] for event in slices)

@@ -1,8 +1,8 @@
 """ResNet-50 in plain `torch.nn`: one evaluation and one training step on `openreg`, compared with the CPU.
 
 The network is that of He et al., "Deep Residual Learning for Image Recognition" (2015), in the layout that torchvision
-calls v1.5: where a block halves the image, its 3x3 convolution has the stride, not the first 1x1. Images and labels are
-random; what counts is that both devices compute the same. The last line of the output is JSON.
+calls v1.5: if a block halves the image, its 3x3 convolution has the stride, not the first 1x1. Images and labels are
+random, because only the agreement of both devices matters. The last line of the output is JSON.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import nn
 from torch.nn import functional
 
 CLASSES = 1000
-EXPANSION = 4  # a block's outputs, as a multiple of the channels of its 3x3 convolution
+EXPANSION = 4  # a block's output channels, as a multiple of those of its 3x3 convolution
 STAGES = [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)]  # channels of the 3x3 convolutions, blocks, stride
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the size of the image, but for the stride, and a normalisation."""
+    """A convolution that keeps the size of the image, apart from the stride, and a normalisation."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False),
         nn.BatchNorm2d(outputs),
@@ -30,7 +30,7 @@ def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.S
 
 
 class Bottleneck(nn.Module):
-    """Adds to its input what three convolutions make of it: 1x1 to fewer channels, 3x3, 1x1 to more channels."""
+    """Adds to its input the result of three convolutions: 1x1 to fewer channels, 3x3, 1x1 to more channels."""
 
     def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Images [N, 3, H, W] to scores [N, 1000]. H and W are 224 in the paper; any multiple of 32 will do."""
+    """Images [N, 3, H, W] to scores [N, 1000]. H and W are 224 in the paper; any multiple of 32 works."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,8 +71,8 @@ class ResNet50(nn.Module):
 def make_model(seed: int) -> ResNet50:
     """The network with weights drawn on the CPU, the same for the same seed.
 
-    Each block starts near the identity: the scale of its last normalisation is 0.2. At 1, a fresh network amplifies
-    rounding several times more. At 0, which is used too, no gradient reaches the branches.
+    Each block starts near the identity: the scale of its last normalisation is 0.2. With 1, an untrained network
+    amplifies rounding errors several times more. With 0, another common choice, no gradient reaches the branches.
     """
     torch.manual_seed(seed)
     model = ResNet50()
@@ -95,7 +95,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def evaluate_and_train(model: ResNet50, images: torch.Tensor, labels: torch.Tensor) -> dict[str, Tensors]:
-    """Evaluates `model`, on the device it lies on, trains it for one step, and returns what came out, on the CPU.
+    """Evaluates `model` on its device, trains it for one step, and returns the results on the CPU.
 
     The model is changed in place. "weights" are those after the step, with the statistics of the normalisations.
     """
@@ -122,11 +122,11 @@ def evaluate_and_train(model: ResNet50, images: torch.Tensor, labels: torch.Tens
 
 
 def largest_difference(got: Tensors, expected: Tensors) -> tuple[float, str]:
-    """The largest relative difference of two tensors of the same name, and the name.
+    """The largest relative difference between two tensors of the same name, and the name.
 
-    Relative is: the norm of the difference by the norm of what is expected. Single elements say little: where rounding
-    moves one of some million activations across the zero of a ReLU, or makes another element the maximum of its
-    window, a few gradients change by much, on a CPU with another number of threads too.
+    The relative difference is the norm of the difference divided by the norm of the expected tensor. Single elements
+    mean little: if rounding moves one of millions of activations across the zero of a ReLU, or makes another element
+    the maximum of its window, a few gradients change a lot. A CPU with another number of threads shows this too.
     """
     if got.keys() != expected.keys():
         raise ValueError(f"different tensors: {sorted(got.keys() ^ expected.keys())}")
@@ -141,7 +141,7 @@ def largest_difference(got: Tensors, expected: Tensors) -> tuple[float, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="openreg", help="what to compare with the CPU (default: %(default)s)")
+    parser.add_argument("--device", default="openreg", help="the device to compare with the CPU (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=8, help="number of images (default: %(default)s)")
     parser.add_argument("--size", type=int, default=224, help="their height and width (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of weights, images and labels (default: %(default)s)")

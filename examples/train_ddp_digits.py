@@ -1,9 +1,10 @@
-"""Trains the network of train_digits.py by several processes, each with a part of every batch.
+"""Trains the network of train_digits.py with several processes, each with a part of every batch.
 
     torchrun --nproc-per-node=4 examples/train_ddp_digits.py
 
 DistributedDataParallel averages the gradients of all processes (ranks) while they are computed, and the normalisations
-look at the whole batch, so that any number of ranks learns what one does. The device is PyTorch's current accelerator.
+use the statistics of the whole batch, so the result does not depend on the number of ranks. The device is PyTorch's
+current accelerator.
 The last line of the output is JSON.
 """
 
@@ -27,14 +28,14 @@ from train_digits import BATCH_SIZE, load_data, make_model
 
 
 def choose_device() -> torch.device:
-    """This rank's accelerator, made current. Ranks share devices where there are fewer of them (NCCL refuses that)."""
+    """Makes this rank's device current and returns it. Ranks may share a device, which NCCL rejects."""
     index = int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count()
     torch.accelerator.set_device_index(index)
     return torch.device(torch.accelerator.current_accelerator().type, index)
 
 
 def train(model: nn.Module, data: TensorDataset, epochs: int, seed: int, device: torch.device) -> list[float]:
-    """Trains `model` in place and returns the loss of each step, the mean of all ranks."""
+    """Trains `model` in place and returns the loss of each step, averaged over all ranks."""
     sampler = DistributedSampler(data, seed=seed)
     loader = DataLoader(data, BATCH_SIZE // dist.get_world_size(), sampler=sampler, drop_last=True, pin_memory=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -42,7 +43,7 @@ def train(model: nn.Module, data: TensorDataset, epochs: int, seed: int, device:
     losses = []
     with tqdm(total=epochs * len(loader), desc=str(device), disable=dist.get_rank() != 0) as progress:
         for epoch in range(epochs):
-            sampler.set_epoch(epoch)  # another order in each epoch
+            sampler.set_epoch(epoch)  # a different order in each epoch
             for images, labels in loader:
                 images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
                 loss = functional.cross_entropy(model(images), labels)
@@ -58,7 +59,7 @@ def train(model: nn.Module, data: TensorDataset, epochs: int, seed: int, device:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, device: torch.device) -> float:
-    """Share of the images that `model` gives the right label; each rank looks at a part of them."""
+    """The fraction of the images that `model` labels correctly; each rank evaluates a part of them."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model.eval()
     guesses = model(images[rank::ranks].to(device)).argmax(dim=1)

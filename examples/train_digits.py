@@ -1,7 +1,7 @@
 """Trains a small convolutional network on scikit-learn's handwritten digits, on `openreg` or on the CPU.
 
-The script imports torch only: the device is there by autoload. Initial weights and batches are the same whatever the
-device, so the runs can be compared. The last line of the output is JSON.
+The script only imports torch, which loads the device. Initial weights and batches are the same on every device, so the
+runs can be compared. The last line of the output is JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def load_data(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torc
 
 
 def convolution(inputs: int, outputs: int) -> list[nn.Module]:
-    """A 3x3 convolution, normalised. It has no bias: the normalisation takes the mean away and adds its own."""
+    """A 3x3 convolution, normalised. It has no bias: the normalisation removes the mean and adds its own bias."""
     return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
@@ -68,7 +68,7 @@ def train(
     seed: int,
     progress: bool = True,
 ) -> list[float]:
-    """Trains `model` in place, on the device it lies on, and returns the loss of each step."""
+    """Trains `model` in place, on its device, and returns the loss of each step."""
     device = next(model.parameters()).device
     images, labels = images.to(device), labels.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -87,7 +87,7 @@ def train(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Share of the images that `model` gives the right label."""
+    """The fraction of the images that `model` labels correctly."""
     device = next(model.parameters()).device
     model.eval()
     right = model(images.to(device)).argmax(dim=1) == labels.to(device)
@@ -109,7 +109,7 @@ def check_checkpoint(model: nn.Module, images: torch.Tensor, other: torch.device
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most memory that tensors have taken on the device; 0 on the CPU, where nobody counts."""
+    """The peak of the memory of tensors on the device; 0 on the CPU, which does not count it."""
     return 0 if device.type == "cpu" else torch.accelerator.max_memory_allocated()
 
 

@@ -1,17 +1,16 @@
-"""Trains a small transformer on Python's reference manual, its weights split among several processes (FSDP).
+"""Trains a small transformer on Python's reference manual, with weights sharded among several processes (FSDP).
 
     torchrun --nproc-per-node=4 examples/train_fsdp.py
     torchrun --nproc-per-node=4 examples/train_fsdp.py --checkpoints /tmp/manual
 
-With checkpoints a training that is started again goes on from the newest one, and ends with the same loss. torchrun
-starts it again by itself where a process (rank) died:
+With checkpoints, a restarted training resumes from the newest one and reaches the same loss. torchrun restarts it
+automatically if a process (rank) died:
 
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nproc-per-node=4 --max-restarts=3 \\
         examples/train_fsdp.py --checkpoints /tmp/manual
 
-(The variable gives the new processes a store without the addresses of the old ones.) The manual is what Python's
-`help()` shows, so nothing is downloaded. The device is PyTorch's current accelerator. The last line of the output is
-JSON.
+(The variable gives the new processes a store without the addresses of the old ones.) The text is that of Python's
+`help()`, so nothing is downloaded. The device is PyTorch's current accelerator. The last line of the output is JSON.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from torch.nn import functional
 from tqdm import tqdm
 
 BATCH_SIZE = 32  # of all ranks together
-CONTEXT = 64  # characters that the model looks back
+CONTEXT = 64  # characters that the model sees
 VOCABULARY = 128  # ASCII
 WIDTH, HEADS, LAYERS = 64, 4, 2
 
 
 def load_text() -> tuple[torch.Tensor, torch.Tensor]:
-    """Python's manual as numbers of characters (int64, 0 to 127), for training and for testing, on the CPU."""
+    """Python's manual as character codes (int64, 0 to 127), for training and for testing, on the CPU."""
     manual = "\n".join(topics[name] for name in sorted(topics))
     text = torch.frombuffer(bytearray(manual.encode("ascii", "replace")), dtype=torch.uint8).long()
     train, test = text.split([len(text) * 9 // 10, len(text) - len(text) * 9 // 10])
@@ -50,7 +49,7 @@ def load_text() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Transformer(nn.Module):
-    """Guesses the next character: [batch, length] to [batch, length, VOCABULARY]."""
+    """Predicts the next character: [batch, length] to [batch, length, VOCABULARY]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,13 +71,13 @@ class Transformer(nn.Module):
 
 
 class Training(Stateful):
-    """What a checkpoint holds: the model, its optimizer, and how many steps are done."""
+    """The content of a checkpoint: the model, its optimizer, and the number of completed steps."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
-        torch.manual_seed(seed)  # the same weights in all ranks, of which each keeps its part
+        torch.manual_seed(seed)  # the same weights in all ranks; each keeps its shard
         self.model = Transformer().to(device)
         for layer in self.model.layers:
-            fully_shard(layer)  # gathered when it is needed, while the layer before computes
+            fully_shard(layer)  # gathered when needed, while the preceding layer computes
         fully_shard(self.model)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
         self.step = 0
@@ -93,7 +92,7 @@ class Training(Stateful):
 
 
 def loss_of(model: nn.Module, text: torch.Tensor, number: int, device: torch.device) -> torch.Tensor:
-    """The loss of this rank's part of a batch. A batch is the same for the same number, whatever came before."""
+    """The loss of this rank's part of a batch. A batch depends on its number only."""
     generator = torch.Generator().manual_seed(number)
     starts = torch.randint(len(text) - CONTEXT, (BATCH_SIZE, 1), generator=generator)
     batch = text[starts + torch.arange(CONTEXT + 1)]
@@ -102,7 +101,7 @@ def loss_of(model: nn.Module, text: torch.Tensor, number: int, device: torch.dev
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The last checkpoint that is complete: its metadata is written when all ranks have written their parts."""
+    """The newest complete checkpoint: the metadata is written after all ranks have written their parts."""
     return max((metadata.parent for metadata in folder.glob("step-*/.metadata")), default=None)
 
 
@@ -135,11 +134,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")
-    parser.add_argument("--checkpoints", type=Path, help="folder to write them to, and to go on from")
+    parser.add_argument("--checkpoints", type=Path, help="folder to write checkpoints to and to resume from")
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints (default: %(default)s)")
     options = parser.parse_args()
 
-    # Ranks share devices where there are fewer of them (NCCL refuses that).
+    # If there are more ranks than devices, ranks share them (NCCL rejects that).
     device = torch.device(
         torch.accelerator.current_accelerator().type, int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count()
     )
