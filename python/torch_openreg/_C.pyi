@@ -1,4 +1,4 @@
-"""What torch.openreg needs from C++ and PyTorch does not bind itself."""
+"""The functions that torch.openreg needs from C++ and that PyTorch does not bind itself."""
 
 from typing import Any
 

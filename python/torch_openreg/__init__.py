@@ -14,17 +14,17 @@ __all__ = ["__version__"]
 
 
 def _autoload() -> None:
-    """The entry point: called by ``import torch``, at its end.
+    """The entry point: ``import torch`` calls it at its end.
 
-    Defined before anything below imports torch: if this package is imported first, PyTorch calls it while the package
-    is still half initialised.
+    It is defined before the code below imports torch: if this package is imported first, PyTorch calls the function
+    while the package is only partly initialised.
     """
     from . import _loading
 
     if _imported_by_name:
         _loading.load()
     elif not _loading.autoload():
-        # Not loaded. Forgotten, so that a later `import torch_openreg` runs this file again and loads it.
+        # Not loaded. Removes the modules, so that a later `import torch_openreg` runs this file again and loads it.
         for name in [n for n in sys.modules if n == __name__ or n.startswith(__name__ + ".")]:
             del sys.modules[name]
 
@@ -34,7 +34,7 @@ def _torch_is_being_imported() -> bool:
     return getattr(spec, "_initializing", False)
 
 
-# Inside of `import torch` it is PyTorch's autoload that imports this file; the call of _autoload() follows.
+# During `import torch` PyTorch's autoload imports this file, and calls _autoload() afterwards.
 _imported_by_name = not _torch_is_being_imported()
 
 if _imported_by_name:

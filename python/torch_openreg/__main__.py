@@ -1,4 +1,4 @@
-"""``python -m torch_openreg``: what a bug report needs; with ``--check`` also whether the device works here."""
+"""``python -m torch_openreg``: prints the facts for a bug report; ``--check`` also tests the device on this machine."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _autoload() -> str:
     if other is None:
         return "loads the device"
     if choice == "force":
-        return f"loads the device beside {other}: TORCH_OPENREG_AUTOLOAD=force"
-    return f"does not load the device, since {other} is available; TORCH_OPENREG_AUTOLOAD=force does"
+        return f"loads the device in addition to {other}: TORCH_OPENREG_AUTOLOAD=force"
+    return f"does not load the device because {other} is available; TORCH_OPENREG_AUTOLOAD=force does"
 
 
 def _processor() -> str:
@@ -45,7 +45,7 @@ def _processor() -> str:
 
 
 def settings() -> dict[str, str]:
-    """The value of each variable of docs/settings.md that begins with TORCH_OPENREG_, as the device uses it."""
+    """The effective value of each variable of docs/settings.md that begins with TORCH_OPENREG_."""
     properties = torch.openreg.get_device_properties(0)  # type: ignore[attr-defined]
     used = {
         "TORCH_OPENREG_DEVICES": str(torch.accelerator.device_count()),
@@ -73,7 +73,7 @@ def report() -> Iterator[str]:
         "system": platform.platform(),
         "processor": _processor(),
         "cores": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} for this process",
-        "threads": f"{torch.get_num_threads()} for an operator of the CPU",
+        "threads": f"{torch.get_num_threads()} for an operator on the CPU",
         "import torch": _autoload(),
     }
     rows |= {
@@ -95,7 +95,7 @@ def _expect(condition: bool, what: str) -> None:
 
 
 def check_copies() -> None:
-    """Elements come back from each device as they went there."""
+    """Copies to and from each device preserve all elements."""
     for index in range(torch.accelerator.device_count()):
         for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
             sent = torch.arange(1000).to(dtype).pin_memory()
@@ -104,7 +104,7 @@ def check_copies() -> None:
 
 
 def check_operators() -> None:
-    """Operators give what the CPU's give."""
+    """Operators return the same results as on the CPU."""
     image, weight = torch.randn(2, 3, 32, 32), torch.randn(8, 3, 3, 3)
     calls: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
         "matmul": lambda x, w: x @ x.mT,
@@ -122,7 +122,7 @@ def check_operators() -> None:
 
 
 def check_asynchrony() -> None:
-    """The host does not wait for what it launches, and streams wait for each other."""
+    """Launches do not wait for the device, and streams wait for each other."""
     first, second = torch.openreg.Stream(), torch.openreg.Stream()  # type: ignore[attr-defined]
     begin = time.monotonic()
     with first:
@@ -133,29 +133,29 @@ def check_asynchrony() -> None:
     with second:
         total = x.sum().item()
     _expect(launched < 0.5, f"two launches took {launched:.3f} s")
-    _expect(total == 1000 and time.monotonic() - begin >= 0.5, "a stream did not wait for another")
+    _expect(total == 1000 and time.monotonic() - begin >= 0.5, "one stream did not wait for the other")
 
 
 def check_errors() -> None:
-    """What fails on the device is raised where the host waits."""
+    """An error on the device is raised when the host waits."""
     torch.ones(3, device=DEVICE)[torch.tensor([7], device=DEVICE)]
     try:
         torch.accelerator.synchronize()
     except torch.AcceleratorError:
         return
-    raise AssertionError("an index that is out of range raised no error")
+    raise AssertionError("an index out of range raised no error")
 
 
 def check_memory() -> None:
-    """Memory runs out by an error, and comes back."""
+    """Running out of memory raises an error and loses no memory."""
     before = torch.accelerator.memory_allocated()
     try:
         torch.empty(torch.openreg.mem_get_info()[1] + 1, dtype=torch.uint8, device=DEVICE)  # type: ignore[attr-defined]
     except torch.OutOfMemoryError:
         pass
     else:
-        raise AssertionError("more memory than there is was given")
-    _expect(torch.accelerator.memory_allocated() == before, "memory was lost")
+        raise AssertionError("an allocation larger than the memory succeeded")
+    _expect(torch.accelerator.memory_allocated() == before, "the failed allocation lost memory")
 
 
 def check_training() -> None:
@@ -186,7 +186,7 @@ CHECKS: dict[str, Callable[[], None]] = {
 
 
 def run_checks() -> int:
-    """Runs all; returns how many failed."""
+    """Runs all checks; returns the number of failures."""
     failed = 0
     for name, check in CHECKS.items():
         begin = time.monotonic()

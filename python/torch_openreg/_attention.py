@@ -1,5 +1,6 @@
-"""Attention where PyTorch knows other devices by their names: flex_attention, and attention on DTensors, for which it
-knows how CUDA's operators are sharded; the device's is the CPU's."""
+"""Attention for which PyTorch has fixed lists of devices: flex_attention, and attention on DTensors.
+
+PyTorch knows how CUDA's operators of attention are sharded, but the device uses the CPU's operator."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _BATCH, _HEADS, _SEQUENCE = 0, 1, 2  # dimensions; the width of a head is the la
 
 
 def accept_flex_attention(module: ModuleType) -> None:
-    """``torch.nn.attention.flex_attention`` goes by a list of devices; its operator is made of ordinary ones."""
+    """``torch.nn.attention.flex_attention`` has a list of devices, although its operator is a composite."""
     original = module._validate_device
 
     @functools.wraps(original)
@@ -25,12 +26,13 @@ def accept_flex_attention(module: ModuleType) -> None:
             original(query, key, value)
 
     module._validate_device = _validate_device  # type: ignore[attr-defined]
-    _leave_out_sums_that_nobody_needs(module)
+    _skip_unused_logsumexp(module)
 
 
-def _leave_out_sums_that_nobody_needs(module: ModuleType) -> None:
-    # The logarithms of the sums of weights are for the backward pass. PyTorch asks for them wherever gradients are
-    # enabled, except on the CPU, whose compiled kernel, which is ours too, does not have them. Dynamo traces this.
+def _skip_unused_logsumexp(module: ModuleType) -> None:
+    # The logarithms of the sums of weights are for the backward pass. PyTorch requests them whenever gradients are
+    # enabled, except on the CPU, whose compiled kernel, which the device shares, does not return them. Dynamo traces
+    # this function.
     original = module._apply_kernel_options
 
     def _apply_kernel_options(
@@ -38,9 +40,9 @@ def _leave_out_sums_that_nobody_needs(module: ModuleType) -> None:
     ) -> Any:
         options = original(query, key, value, return_lse, *args, **kwargs)
         aux = args[1] if len(args) > 1 else kwargs.get("return_aux")
-        asked_for = return_lse if aux is None else aux.lse
+        requested = return_lse if aux is None else aux.lse
         needs_gradient = query.requires_grad or key.requires_grad or value.requires_grad
-        if query.device.type == "openreg" and not asked_for and not needs_gradient:
+        if query.device.type == "openreg" and not requested and not needs_gradient:
             options["OUTPUT_LOGSUMEXP"] = False
         return options
 
@@ -48,7 +50,7 @@ def _leave_out_sums_that_nobody_needs(module: ModuleType) -> None:
 
 
 def register_flex_autocast(module: ModuleType) -> None:
-    """``torch._higher_order_ops.flex_attention``: its operator has kernels at the autocast keys of CPU and CUDA."""
+    """``torch._higher_order_ops.flex_attention`` has autocast kernels for CPU and CUDA only; this adds the device's."""
     key = DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 
     @module.flex_attention.py_impl(key)  # type: ignore[untyped-decorator]
@@ -58,7 +60,7 @@ def register_flex_autocast(module: ModuleType) -> None:
 
 
 def register_sharding() -> None:
-    """When torch.distributed.tensor is imported: attention may be split by batches and by heads, as on CUDA."""
+    """Called when torch.distributed.tensor is imported: attention may be split by batches and by heads, as on CUDA."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
     from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy, register_op_strategy
@@ -79,13 +81,13 @@ def register_sharding() -> None:
         mesh = op_schema.get_mesh_from_args(validate=False)
         found: Any = expand_to_full_mesh_op_strategy(mesh, op_schema, choices, input_index=results)
         if mask is not None:
-            # DTensor redistributes arguments, but none that is given by its name, as the mask is.
+            # DTensor redistributes positional arguments, but not keyword arguments such as the mask.
             given = mask.strategies[0].output_spec.placements
             found.strategies = [each for each in found.strategies if each.input_specs[-1].placements == given]
             if not found.strategies:
                 raise NotImplementedError(
-                    f"openreg: no attention on DTensors with such an attn_mask (got {given}, expected Replicate(), or "
-                    "Shard() of batches or heads)"
+                    f"openreg: attention on DTensors does not support this attn_mask (got {given}, expected "
+                    "Replicate(), or Shard() of batches or heads)"
                 )
         return found
 
@@ -93,14 +95,16 @@ def register_sharding() -> None:
 
 
 def register_ring(module: ModuleType) -> None:
-    """Called with PyTorch's module of context parallelism, which calls these operators of attention with sequences
-    that are split over ranks, and passes keys and values round."""
+    """Called with PyTorch's module of context parallelism, which runs attention on sequences that are split over ranks
+    and passes keys and values around the ring."""
 
     def call(op: Any, args: Any, kwargs: Any) -> Any:
         op_info = module.DTensor._op_dispatcher.unwrap_to_op_info(op, args, kwargs)
         query = args[0 if op is _FORWARD else 1]
         if kwargs.get("attn_mask") is not None:
-            raise NotImplementedError("openreg: context parallelism takes no attn_mask, as on CUDA; use is_causal")
+            raise NotImplementedError(
+                "openreg: context parallelism does not support attn_mask, as on CUDA; use is_causal"
+            )
         ring = _ring_forward if op is _FORWARD else _ring_backward
         results = ring(module, query.device_mesh.get_group(), *op_info.local_args, **op_info.local_kwargs)
         return tuple(

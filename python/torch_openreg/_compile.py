@@ -1,5 +1,5 @@
-"""What torch.compile has to know of the device. It imports torch._dynamo, which takes a second, and so is imported only
-after it: see `_patches`."""
+"""The device's interface for torch.compile. This module imports torch._dynamo, which takes a second, so `_patches`
+imports it only after a program has imported that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "openreg"
 
 
 class OpenregInterface(DeviceInterface):
-    """The device as Dynamo and Inductor ask for it. Each name is that of `torch.openreg`, which documents it."""
+    """The device for Dynamo and Inductor. The functions are those of `torch.openreg`, which documents them."""
 
     device = openreg.device
     Event = openreg.Event
@@ -34,7 +34,7 @@ class OpenregInterface(DeviceInterface):
     memory_allocated = staticmethod(openreg.memory_allocated)
 
     class Worker(DeviceInterface.Worker):
-        """What processes that compile ask. Nothing needs to be remembered for them: properties are settings."""
+        """The interface for compiler processes. It caches no properties, because these are settings."""
 
         set_device = staticmethod(openreg.set_device)
         current_device = staticmethod(openreg.current_device)
@@ -46,7 +46,7 @@ class OpenregInterface(DeviceInterface):
 
     @staticmethod
     def get_compute_capability(device: torch.types.Device = None) -> str:
-        """The CPU's answer: code is compiled for the machine, not for a generation of devices."""
+        """Empty, as for the CPU: code is compiled for the machine, not for a generation of devices."""
         return ""
 
     @staticmethod
@@ -55,11 +55,11 @@ class OpenregInterface(DeviceInterface):
 
 
 def register_interface() -> None:
-    """Tells Dynamo of the device, by its name without and with an index."""
+    """Registers the device with Dynamo, by its name without and with an index."""
     register_interface_for_device(NAME, OpenregInterface)
     for index in range(openreg.device_count()):
         register_interface_for_device(f"{NAME}:{index}", OpenregInterface)
-    # As torch.compiler.assume_constant_result does: what a process starts with.
+    # As torch.compiler.assume_constant_result does: the values are constant for a process.
     for function in (openreg.is_available, openreg.device_count):
         function._dynamo_marked_constant = True  # type: ignore[attr-defined]
 

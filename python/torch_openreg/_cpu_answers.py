@@ -1,9 +1,9 @@
-"""Decisions of PyTorch's Python that depend on the device, and that are the CPU's for ours, which computes as the CPU.
+"""Makes PyTorch's Python code decide for this device as for the CPU, because it computes as the CPU does.
 
-PyTorch asks ``device.type == "cpu"`` where it decides what an operator returns (whether batch normalisation saves its
-statistics in the dtype of its input) and what is quick or exact in C++ (whether a small product of matrices becomes a
-loop, how a variance is computed, when a value is stored and not computed again). In the functions below the constant
-``"cpu"`` is replaced by one that also equals ``"openreg"``. Functions that ask where memory is are not among them.
+PyTorch tests ``device.type == "cpu"`` to decide what an operator returns (whether batch normalisation saves its
+statistics in the dtype of its input) and what is fast or exact in C++ (whether a small matrix product becomes a loop,
+how a variance is computed, when a value is stored instead of recomputed). In the functions below the constant
+``"cpu"`` is replaced by one that also equals ``"openreg"``. Functions that test where memory is are not among them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OF_INDUCTOR = {
 
 
 class _Cpu(str):
-    """``"cpu"`` that also equals the name of our device."""
+    """``"cpu"`` that also equals ``"openreg"``."""
 
     __slots__ = ()
     __hash__ = str.__hash__
@@ -54,14 +54,14 @@ class _Cpu(str):
 
 
 def extend(functions: dict[str, tuple[str, ...]]) -> None:
-    """Makes functions, by module and name, answer for our device what they answer for the CPU."""
+    """Makes functions, given by module and name, treat the device like the CPU."""
     for module_name, names in functions.items():
         module = importlib.import_module(module_name)
         for name in names:
             function: Any = module
             for part in name.split("."):
                 function = getattr(function, part)
-            # The code is replaced and not the function, which is in tables already.
+            # Replaces the code, not the function, which tables already refer to.
             function = inspect.unwrap(function)
             assert isinstance(function, FunctionType), name
             function.__code__ = _extended(function.__code__)
@@ -78,7 +78,7 @@ def _extended(value: Any) -> Any:
 
 
 def extend_meta_functions(module: ModuleType) -> None:
-    """The same for the functions that tell the results' shapes: of torch._meta_registrations."""
+    """The same for torch._meta_registrations, the functions that compute the shapes of results."""
     original = module.device_hint
 
     @functools.wraps(original)

@@ -1,6 +1,6 @@
-"""What PyTorch's data parallel training does for CUDA alone, by its name.
+"""Extends the parts of PyTorch's data parallel training that support CUDA only, by name.
 
-Each function is called with the module that it changes, when that has been imported.
+Each function is called with the module that it changes, after the import of that module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DEVICE = "openreg"
 
 
 def accept_bfloat16_hooks(module: ModuleType) -> None:
-    """``torch.nn.parallel.distributed`` wants NCCL or XCCL for hooks that compress gradients to bfloat16."""
+    """``torch.nn.parallel.distributed`` requires NCCL or XCCL for hooks that compress gradients to bfloat16."""
     ddp = module.DistributedDataParallel
     original = ddp._check_comm_hook
 
@@ -23,7 +23,7 @@ def accept_bfloat16_hooks(module: ModuleType) -> None:
     def _check_comm_hook(self: Any, hook: Any) -> None:
         if self.device_type == _DEVICE and callable(hook):
             signature = functools.wraps(hook)(lambda *args: None)
-            signature.__name__ = "hook"  # it knows those by their names
+            signature.__name__ = "hook"  # it recognises those hooks by name
             hook = signature
         original(self, hook)
 
@@ -31,9 +31,9 @@ def accept_bfloat16_hooks(module: ModuleType) -> None:
 
 
 def order_callbacks(module: ModuleType) -> None:
-    """The hooks of PowerSGD and of quantization free memory that their callbacks, on other streams, have still to read.
+    """The hooks of PowerSGD and of quantization free memory that their callbacks, on other streams, still have to read.
 
-    Here the stream that may get the memory waits for the callbacks. PowerSGD's makes the host wait on CUDA.
+    Here the stream that may reuse the memory waits for the callbacks. On CUDA, PowerSGD's hook makes the host wait.
     """
     for name in dir(module):
         if name.endswith("_hook"):
@@ -52,7 +52,7 @@ def _waiting(original: Any) -> Any:
 
 
 def reduce_gradients_of_gathered(module: ModuleType) -> None:
-    """``torch.distributed.nn.functional``: the gradient of ``_all_gather_base`` is a reduce_scatter of NCCL or XCCL."""
+    """``torch.distributed.nn.functional``: the gradient of ``_all_gather_base`` supports NCCL and XCCL only."""
     function = module._AllGatherBase
     original = function.backward
 
@@ -68,7 +68,7 @@ def reduce_gradients_of_gathered(module: ModuleType) -> None:
 
 
 def refuse_workspaces(module: ModuleType) -> None:
-    """``torch.distributed._symmetric_memory``: a group's workspace is CUDA's, or an error about a dummy class."""
+    """``torch.distributed._symmetric_memory``: without CUDA, a workspace would raise an error about a dummy class."""
     original = module.get_symm_mem_workspace
 
     @functools.wraps(original)

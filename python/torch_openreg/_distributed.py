@@ -1,4 +1,4 @@
-"""The backend ``occl`` of torch.distributed, entered when that is imported. What it does is in cpp/distributed."""
+"""Registers the backend ``occl`` when torch.distributed is imported. Its implementation is in cpp/distributed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _DEVICE = "openreg"
 def register(c10d: ModuleType) -> None:
     """Called with torch.distributed.distributed_c10d."""
     if not c10d._GLOO_AVAILABLE:
-        return  # then a process group on the device is an unknown backend, as PyTorch says
-    # A list: PyTorch takes a string for a list of letters.
+        return  # PyTorch then reports an unknown backend for the device
+    # A list: PyTorch would iterate over the letters of a string.
     c10d.Backend.register_backend(NAME, _create, extended_api=True, devices=[_DEVICE])
     _patch_default_backends(c10d)
     _patch_names_of_groups(c10d)
 
 
 def register_fake(fake_pg: ModuleType) -> None:
-    """Called with the module that registers PyTorch's fake group, for the devices that PyTorch knows."""
+    """Called with the module of PyTorch's fake group, which has a fixed list of devices."""
     fake_pg.dist.Backend.backend_capability["fake"].append(_DEVICE)
 
 
 def order_threads(threaded: ModuleType) -> None:
-    """Called with PyTorch's group of threads, in which one computes what all have queued, on its own current streams.
+    """Called with PyTorch's group of threads, in which one thread computes for all, on its own current streams.
 
-    The other threads' streams, and those that wait for the results, have no part in that: so the hosts wait.
+    Nothing orders this with the other threads' streams, which queued the inputs and use the results, so the hosts wait.
     """
     original = threaded.Collective.join
 
@@ -67,7 +67,7 @@ def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
     options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = timeout
-    # Lazy: ranks connect when they first talk to each other, so that two can begin without the others.
+    # Lazy: ranks connect when they first communicate, so that two can begin without the others.
     interfaces = [name for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(",") if name]
     options._devices = [
         ProcessGroupGloo.create_device(interface=interface, lazy_init=True) for interface in interfaces
@@ -79,8 +79,8 @@ def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
 
 def _patch_default_backends(c10d: ModuleType) -> None:
-    # Without a backend PyTorch makes that of the accelerator alone. A program on CPU tensors, which would get Gloo if
-    # the device were not installed, gets it here too.
+    # If the program names no backend, PyTorch only uses that of the accelerator. A program on CPU tensors, which would
+    # get Gloo without the device, must still get it.
     original = c10d.BackendConfig.__init__
 
     @functools.wraps(original)
@@ -93,9 +93,9 @@ def _patch_default_backends(c10d: ModuleType) -> None:
 
 
 def _patch_names_of_groups(c10d: ModuleType) -> None:
-    # A group with several backends bears the name of one: NCCL's if it is among them, else Gloo's. PyTorch goes by that
-    # name: SyncBatchNorm avoids a collective that Gloo lacks; DistributedDataParallel takes the wrapper that
-    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts around the backend for Gloo's class, and dies.
+    # A group with several backends has the name of one: NCCL's if it is among them, otherwise Gloo's. PyTorch decides
+    # by that name: SyncBatchNorm avoids a collective that Gloo lacks; DistributedDataParallel mistakes the wrapper that
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts around the backend for Gloo's class, and crashes.
     original = c10d._new_process_group_helper
 
     @functools.wraps(original)

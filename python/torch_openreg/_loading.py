@@ -1,4 +1,4 @@
-"""How the device comes to be in torch: checks, the library, the names."""
+"""Loads the device into torch: checks, the library, the names."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ log = logging.getLogger("torch_openreg")
 
 
 def autoload() -> bool:
-    """Loads the device, unless it should stand back; returns whether it is loaded.
+    """Loads the device unless torch has another accelerator or a setting prevents it; returns whether it did.
 
-    PyTorch prefers a PrivateUse1 backend over CUDA in ``torch.accelerator``, so it stays away from a machine that has
-    an accelerator. ``TORCH_OPENREG_AUTOLOAD`` overrides that.
+    ``torch.accelerator`` prefers a PrivateUse1 backend over CUDA, so loading this one would replace an accelerator that
+    is available. ``TORCH_OPENREG_AUTOLOAD`` overrides this.
     """
     choice = _settings.autoload_choice()
     if choice == "off":
         return False
     if choice != "force" and (other := available_accelerator()):
         log.warning(
-            "torch_openreg stands back because %s is available; `import torch_openreg` or TORCH_OPENREG_AUTOLOAD=force "
-            "loads it all the same, TORCH_OPENREG_AUTOLOAD=off silences this line",
+            "torch_openreg is not loaded because %s is available; `import torch_openreg` or "
+            "TORCH_OPENREG_AUTOLOAD=force loads it anyway, TORCH_OPENREG_AUTOLOAD=off silences this message",
             other,
         )
         return False
@@ -40,11 +40,11 @@ def autoload() -> bool:
 
 
 def load() -> None:
-    """Loads the device into torch. Does nothing the second time.
+    """Loads the device into torch. Further calls do nothing.
 
     Raises:
-        ImportError: the installed torch is not the one the library was built for; the library is broken;
-            or another package has taken PyTorch's only slot for a backend outside of its tree.
+        ImportError: the library was built for another version of torch; the library is broken; or another package has
+            registered PyTorch's only out-of-tree backend.
     """
     name = f"{__package__}.openreg"
     if name in sys.modules and sys.modules.get(f"torch.{NAME}") is sys.modules[name]:
@@ -60,7 +60,7 @@ def load() -> None:
     from . import _leaks, _patches, openreg
 
     torch._register_device_module(NAME, openreg)
-    # `import torch.openreg.memory` gives the submodule that is there, not a second copy of it.
+    # `import torch.openreg.memory` must return the existing submodule, not a second copy.
     for module in [m for m in sys.modules if m.startswith(name + ".")]:
         sys.modules[f"torch.{module.removeprefix(__package__ + '.')}"] = sys.modules[module]
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
@@ -79,7 +79,7 @@ def available_accelerator() -> str | None:
 
 
 def _is_available(module: ModuleType) -> bool:
-    # Without this variable CUDA answers by initialising its driver, after which a forked child cannot use CUDA.
+    # Without this variable CUDA initialises its driver to answer, and a forked child cannot use CUDA afterwards.
     variable = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(variable)
     os.environ[variable] = "1"
@@ -111,8 +111,9 @@ def _check_name() -> None:
         return
     package = "an unnamed package" if module is None else module.__name__.partition(".")[0]
     raise ImportError(
-        f"torch_openreg cannot load beside {package}: PyTorch allows one backend from outside, and {package} has made "
-        f"it {taken!r} already; uninstall one of the two, or set TORCH_OPENREG_AUTOLOAD=off to keep torch_openreg out"
+        f"torch_openreg cannot be loaded together with {package}: PyTorch supports one out-of-tree backend, and "
+        f"{package} has registered it as {taken!r}; uninstall one of the two, or set TORCH_OPENREG_AUTOLOAD=off to "
+        "disable torch_openreg"
     )
 
 
@@ -121,11 +122,11 @@ def _load_library() -> None:
         from . import _C  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"torch_openreg's library cannot be loaded: {error}; reinstall torch_openreg, or to use torch without it "
+            f"torch_openreg's library cannot be loaded: {error}; reinstall torch_openreg, or, to use torch without it, "
             f"{_WAYS_OUT}"
         ) from error
 
 
 def _register_log() -> None:
-    """Makes ``TORCH_LOGS=openreg`` and ``torch._logging.set_logs`` know the package's log."""
+    """Registers the package's log for ``TORCH_LOGS=openreg`` and ``torch._logging.set_logs``."""
     torch._logging._internal.register_log(NAME, __package__)

@@ -1,4 +1,4 @@
-"""Tensors go to other processes with their memory, not with a copy of it, as CUDA's do."""
+"""Sends tensors to other processes by sharing their memory instead of copying it, as for CUDA."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NAME = "openreg"
 
 
 def share_memory_between_processes() -> None:
-    """Teaches multiprocessing's pickler. Called once, when the device is loaded.
+    """Registers the device's storages with multiprocessing's pickler. Called once, when the device is loaded.
 
-    Every tensor of whatever layout gets to another process by way of its storages. `pickle` and `torch.save`, which
-    write the elements, do not ask here.
+    Tensors of every layout are sent through their storages. `pickle` and `torch.save`, which write the elements, do
+    not use this.
     """
     reduction.register(torch.UntypedStorage, _reduce_storage)
 
@@ -50,7 +50,7 @@ def _rebuild_empty_storage(device: int) -> torch.UntypedStorage:
     return torch.UntypedStorage(0, device=torch.device(NAME, device))
 
 
-# By PyTorch's cache a process that gets the same storage twice, or its own one back, has one storage.
+# With PyTorch's cache a process that receives the same storage twice, or its own, has only one storage.
 def _remember(handle: tuple[int, ...], storage: torch.UntypedStorage) -> None:
     reductions.shared_cache[_key(handle)] = reductions.StorageWeakRef(storage)
 
@@ -61,10 +61,10 @@ def _key(handle: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _errors_are_only_printed() -> bool:
-    """Whether this thread pickles for a `multiprocessing.Queue`, on whose other side somebody waits for ever.
+    """Whether this thread pickles for a `multiprocessing.Queue`, whose receiver would wait forever after an error.
 
-    Then it is the receiver who gets the error. Queues that handle it themselves, as those of `concurrent.futures` do,
-    bring a function of their own to their thread.
+    The error is then sent to the receiver. Queues that handle errors themselves, such as those of `concurrent.futures`,
+    pass their own function to the thread.
     """
     only_prints = queues.Queue._on_queue_feeder_error  # type: ignore[attr-defined]
     return only_prints in getattr(threading.current_thread(), "_args", ())

@@ -1,4 +1,4 @@
-"""What PyTorch lets a backend change in Python only. Each patch gives its reason."""
+"""Patches for behaviour that a backend can only change in PyTorch's Python code. Each gives its reason."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def apply() -> None:
 
 
 def _patch_dlpack_device() -> None:
-    # PyTorch compares the device type with the literal "privateuse1", which no renamed backend has, so that
-    # torch.from_dlpack(tensor) raises. The C++ side does map the device, to kDLExtDev.
+    # PyTorch compares the device type with the literal "privateuse1", which no renamed backend has, so
+    # torch.from_dlpack(tensor) raises. The C++ code does map the device, to kDLExtDev.
     original = torch.Tensor.__dlpack_device__
 
     @functools.wraps(original)
@@ -69,8 +69,8 @@ def _patch_dlpack_device() -> None:
 
 
 def _refuse_to_capture_optimizers() -> None:
-    # PyTorch asks CUDA and XPU only whether a graph is captured. Unless `capturable` is set, the number of steps is
-    # counted on the host, so that a graph would take each step as if it were the one that was captured.
+    # PyTorch checks for a capture on CUDA and XPU only. Unless `capturable` is set, steps are counted on the host, so
+    # each replay would use the step number of the capture.
     original = torch.optim.Optimizer._accelerator_graph_capture_health_check
 
     @functools.wraps(original)
@@ -88,7 +88,7 @@ def _refuse_to_capture_optimizers() -> None:
 
 
 def _patch_byteswap() -> None:
-    # It swaps through the raw pointer, on the host: on device memory the process would die.
+    # It swaps through the raw pointer on the host: with device memory the process would crash.
     original = torch.UntypedStorage.byteswap
 
     @functools.wraps(original)
@@ -103,8 +103,8 @@ def _patch_byteswap() -> None:
 
 
 def _patch_random_replay() -> None:
-    # Compiled backward passes draw the random numbers of a forward pass again by these two operators, which choose by a
-    # table of device types that is local to a function: openreg would be "Backend not supported".
+    # Compiled backward passes repeat the random numbers of a forward pass with these two operators, which dispatch by a
+    # table of device types that is local to a function: openreg would raise "Backend not supported".
     save, replay = rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
 
     def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator | None:
@@ -150,8 +150,8 @@ def _register_device_context(_: ModuleType) -> None:
 
 
 def _patch_fake_convolutions(module: ModuleType) -> None:
-    # A fake convolution asks for the backend that would compute it, and lays its results out as that does. Custom
-    # devices have none and get rows; ours computes as the CPU, with channels last if an argument is so.
+    # A fake convolution looks up the backend that would compute it, and uses its memory format. Custom devices have
+    # none and get the contiguous format; this one computes as the CPU, with channels last if an argument has it.
     table = module.op_implementations_dict
     aten = torch.ops.aten
     original = table[aten.convolution.default]
@@ -180,7 +180,7 @@ def _set_fake_device(tensors: list[Any], device: torch.device) -> None:
 
 
 def _register_with_inductor(_: ModuleType) -> None:
-    # Custom devices' modules are asked for their generators, but not for the version that the cache of programs needs.
+    # A custom device's module can provide generators, but not the version that the cache of programs needs.
     from ._inductor import registration
 
     registration.register()
@@ -211,7 +211,7 @@ def _register_ring_attention(module: ModuleType) -> None:
 
 
 def _patch_opcheck(module: ModuleType) -> None:
-    # torch.library.opcheck asks whether an operator's autograd is registered where it should be, and knows the keys of
+    # torch.library.opcheck tests whether an operator's autograd is registered at the right key, and knows the keys of
     # three devices only: "NYI devices other than CPU/CUDA/XPU".
     original = module.autograd_registration_check
 

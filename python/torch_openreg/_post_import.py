@@ -1,4 +1,4 @@
-"""Code that runs when a module of PyTorch is imported, and costs nothing in programs that never import it."""
+"""Callbacks for the import of a module of PyTorch; they cost nothing in programs that never import it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _Callback = Callable[[ModuleType], None]
 
 
 def when_imported(name: str, callback: _Callback) -> None:
-    """Calls `callback` with the module `name`: at once if it is imported already, else when it has been.
+    """Calls `callback` with the module `name`: now if it is already imported, otherwise after its import.
 
-    Whoever imports the module gets what the callback raises, and not the module.
+    An exception of the callback makes that import fail.
     """
     if name in sys.modules:
         callback(sys.modules[name])
@@ -25,7 +25,7 @@ def when_imported(name: str, callback: _Callback) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds nothing itself: it lets the others find, and makes the loader that they give call the callbacks."""
+    """Delegates to the other finders, and makes the loader that they return call the callbacks."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[_Callback]] = {}
@@ -49,12 +49,12 @@ class _Finder(MetaPathFinder):
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # the instance's attribute: the class's comes back
+            del loader.exec_module  # removes the instance's attribute, so the class's applies again
             execute(module)
             for callback in self.waiting.pop(spec.name, ()):
                 callback(module)
 
-        # On the instance, which belongs to this one module: everybody else sees the loader that there would be anyway.
+        # On the instance, which belongs to this module only: other code sees the original loader.
         loader.exec_module = exec_module  # type: ignore[method-assign]
 
 

@@ -1,6 +1,6 @@
-"""What ``torch.nn.DataParallel`` is made of: PyTorch has these functions in C++, in builds for CUDA only.
+"""The functions behind ``torch.nn.DataParallel``, which PyTorch implements in C++ in CUDA builds only.
 
-Copies between devices are commands, so no function waits, but for those from and to pageable memory of the host.
+Copies between devices are commands, so the functions do not wait, except for copies to and from pageable host memory.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import torch
 from torch._utils import _get_available_device_type, _get_device_index
 
 _DEVICE = "openreg"
-_HOST = -1  # as the index of a device
+_HOST = -1  # the device index that means the host
 
 _Streams = Sequence[torch.Stream | None] | None
 
 
 def register(comm: ModuleType) -> None:
-    """Called with ``torch.nn.parallel.comm``, which calls the functions by these names."""
+    """Called with ``torch.nn.parallel.comm``, which calls the functions by their names in ``torch._C``."""
     functions: tuple[Callable[..., Any], ...] = (
         _broadcast,
         _broadcast_coalesced,
@@ -36,12 +36,12 @@ def register(comm: ModuleType) -> None:
         original = getattr(torch._C, function.__name__, None)
         setattr(torch._C, function.__name__, _where_cuda_is_not(original, function))
     nccl_is_available = comm.nccl.is_available
-    # Else a build without NCCL warns each time that gradients are added.
+    # Otherwise a build without NCCL warns whenever gradients are added.
     comm.nccl.is_available = lambda tensors: not _any_here(tensors) and nccl_is_available(tensors)
 
 
 def register_threads(module: ModuleType) -> None:
-    """Called with ``torch.nn.parallel.parallel_apply``, which knows indices and autocast of CUDA only."""
+    """Called with ``torch.nn.parallel.parallel_apply``, which supports indices and autocast of CUDA only."""
     module._get_device_index = _get_device_index  # type: ignore[attr-defined]
     original = module.parallel_apply
 
@@ -77,7 +77,7 @@ def _broadcast_out(tensor: torch.Tensor, out: Sequence[torch.Tensor]) -> list[to
 def _broadcast_coalesced(
     tensors: Sequence[torch.Tensor], devices: Sequence[int], buffer_size: int
 ) -> list[list[torch.Tensor]]:
-    # Copies are queued one by one: a buffer of many small tensors would be one copy more, and save no wait.
+    # Copies are queued one by one: a buffer for many small tensors would add a copy and save no wait.
     first = torch.device(_DEVICE, devices[0])
     for tensor in tensors:
         if tensor.device != first:
@@ -99,12 +99,12 @@ def _scatter(
     streams: _Streams = None,
 ) -> list[torch.Tensor]:
     if not devices:
-        raise RuntimeError("openreg: nowhere to scatter to (got no device, expected one or more)")
+        raise RuntimeError("openreg: no device to scatter to (got none, expected one or more)")
     if chunk_sizes is None:
         chunks = tensor.chunk(len(devices), dim)
     elif len(chunk_sizes) != len(devices):
         raise RuntimeError(
-            f"openreg: chunks and devices differ in number (got {len(chunk_sizes)} sizes, expected {len(devices)})"
+            f"openreg: wrong number of chunks (got {len(chunk_sizes)}, expected {len(devices)}, one for each device)"
         )
     else:
         chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
@@ -140,15 +140,13 @@ def _gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int = 0
 
 
 def _moved(tensor: torch.Tensor, index: int) -> torch.Tensor:
-    """`tensor` itself if it is there already."""
+    """A copy of `tensor` on that device, or `tensor` itself if it is already there."""
     return tensor.cpu() if index == _HOST else tensor.to(torch.device(_DEVICE, index), non_blocking=True)
 
 
 def _copied(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if out.shape != tensor.shape:
-        raise RuntimeError(
-            f"openreg: an output has another shape than its source (got {[*out.shape]}, expected {[*tensor.shape]})"
-        )
+        raise RuntimeError(f"openreg: an output has the wrong shape (got {[*out.shape]}, expected {[*tensor.shape]})")
     return out.copy_(tensor, non_blocking=out.device.type == _DEVICE)
 
 
@@ -158,7 +156,9 @@ def _any_here(tensors: Sequence[torch.Tensor]) -> bool:
 
 def _check_here(tensors: Sequence[torch.Tensor]) -> None:
     if not tensors:
-        raise RuntimeError("openreg: nothing to gather (got no tensor, expected one or more)")
+        raise RuntimeError("openreg: no tensor to gather (got none, expected one or more)")
     for tensor in tensors:
         if tensor.device.type != _DEVICE:
-            raise RuntimeError(f"openreg: a tensor to gather is elsewhere (got {tensor.device}, expected {_DEVICE})")
+            raise RuntimeError(
+                f"openreg: a tensor to gather is on another device (got {tensor.device}, expected {_DEVICE})"
+            )

@@ -9,9 +9,9 @@ _ALLOWED = ("default", "force", "off")
 
 
 def autoload_choice() -> str:
-    """What ``TORCH_OPENREG_AUTOLOAD`` asks for: ``default``, ``force`` or ``off``.
+    """The value of ``TORCH_OPENREG_AUTOLOAD``: ``default``, ``force`` or ``off``.
 
-    A malformed value counts as the default, since it must not break ``import torch``; `check` reports it later.
+    A malformed value counts as the default, because it must not break ``import torch``; `check` reports it later.
     """
     value = os.environ.get(_VARIABLE, "default")
     return value if value in _ALLOWED else "default"

@@ -1,4 +1,4 @@
-"""Programs in C++, which Inductor writes for `cpp_wrapper` and AOTInductor: refused, by name."""
+"""Rejects programs in C++, which Inductor generates for `cpp_wrapper` and AOTInductor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
 
 class NoCppWrapper(PythonWrapperCodegen):
-    """Stands where the generator of such programs would."""
+    """Takes the place of the generator of such programs."""
 
     @staticmethod
     def create(*_: Any, **__: Any) -> NoReturn:

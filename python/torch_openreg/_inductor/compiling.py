@@ -1,4 +1,4 @@
-"""Around the compilation of a graph: a mode that cannot be, and what to do when it fails."""
+"""Wraps the compilation of a graph: handles an unsupported mode, and adds advice to errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAY_OUT = (
 
 
 def watch() -> None:
-    """Looks after each graph that has a tensor of the device, in the memory of a cache or not."""
+    """Wraps the compilation of each graph that has a tensor of the device, whether or not it is in a cache."""
     original: Callable[..., Any] = compile_fx._compile_fx_inner
 
     @functools.wraps(original)
@@ -33,7 +33,7 @@ def watch() -> None:
         try:
             return original(gm, example_inputs, *args, **kwargs)
         except Exception as error:
-            # Not a note: Dynamo raises an exception of its own, with this one's words.
+            # Not a note: Dynamo raises its own exception with this one's text.
             if error.args and isinstance(error.args[0], str):
                 error.args = (f"{error.args[0]}\n{WAY_OUT}", *error.args[1:])
             raise
@@ -50,7 +50,7 @@ def _uses_the_device(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 @functools.cache
 def _refuse_graphs() -> None:
-    # Inductor's trees of graphs call torch.cuda by name. For a custom device it would leave them out without a word.
+    # Inductor's trees of graphs call torch.cuda by name. For a custom device it would silently skip them.
     warnings.warn(
         "openreg: Inductor captures graphs on CUDA only; mode='reduce-overhead' compiles as the default mode does, and "
         "mode='max-autotune' as 'max-autotune-no-cudagraphs'",

@@ -1,4 +1,4 @@
-"""What generated programs import."""
+"""The functions that generated programs import."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ empty_strided: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype, int], to
 
 @clear_on_fresh_cache
 class _Libraries(CppCodeCache):
-    """The libraries of kernels, compiled once for each source, with the flags that the CPU's kernels get."""
+    """The libraries of kernels, compiled once for each source with the same flags as the CPU's kernels."""
 
     cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012  as its base class declares it
     cpp_compile_command_flags: dict[str, Any] = {"include_pytorch": False, "shared": True}  # noqa: RUF012
@@ -36,10 +36,10 @@ class _Libraries(CppCodeCache):
 
 
 def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source: str) -> Any:
-    """A function that launches the kernel of that C++ source, or a future of it while it is being compiled."""
+    """A function that launches the kernel of this C++ source, or a future of it while it is being compiled."""
 
     def launcher(library: Any) -> Launcher:
-        # Kernels live as long as the process, and two of one name in two programs may differ.
+        # Kernels live as long as the process, and kernels of the same name in two programs may differ.
         unique = f"inductor::{name}_{library.key[:12]}"
         return cast(Launcher, _C.compiled_kernel(unique, address_of(getattr(library, ENTRY)), types))
 
@@ -50,7 +50,7 @@ def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source:
 
 
 def address_of(function: Any) -> int:
-    """Of a function that ctypes has found."""
+    """The address of a function found by ctypes."""
     import ctypes
 
     address = ctypes.cast(function, ctypes.c_void_p).value

@@ -1,4 +1,4 @@
-"""Who generates kernels and programs for the device."""
+"""Registers the generators of kernels and programs for the device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NAME = "openreg"
 
 
 def register() -> None:
-    """Tells Inductor. Called once, when it has been imported."""
+    """Registers the device with Inductor. Called once, after its import."""
     _cpu_answers.extend(_cpu_answers.OF_INDUCTOR)
-    # Convolutions are oneDNN's, so programs with any keep images in channels-last order.
+    # Convolutions use oneDNN, so programs with convolutions keep images in channels-last order.
     graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, NAME)  # type: ignore[assignment]
     common.register_backend_for_device(
         NAME, OpenregScheduling, OpenregWrapper, NoCppWrapper, device_custom_pass=VersionOfPrograms()

@@ -1,4 +1,4 @@
-"""Kernels: Inductor's C++ for the CPU, with an entry by which the device can call it."""
+"""Kernels: Inductor's C++ for the CPU, with an entry function for the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .streams import switches_streams
 
 
 class OpenregScheduling(CppScheduling):
-    """Inductor's generator of C++, whose kernels are commands of the device here."""
+    """Inductor's generator of C++, with kernels that are commands of the device."""
 
     def codegen_node(self, node: Any) -> None:
         super().codegen_node(node)

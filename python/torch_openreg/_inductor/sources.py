@@ -1,4 +1,4 @@
-"""The C++ of kernels: what Inductor wrote for the CPU becomes what the device's engines can run."""
+"""The C++ of kernels: adapts what Inductor generates for the CPU to the device's engines."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _ONE_AT_A_TIME = "inline std::mutex openreg_integer_divisions;\n"
 
 
 def source_for_the_device(source: str, types: list[str], threads: int) -> str:
-    """The source of a kernel with parameters of these types, which was made for so many threads."""
+    """The adapted source of a kernel with parameters of these types that was generated for `threads` threads."""
     source = _PARALLEL.sub(_team(threads), source)
-    # Kernels note divisions by zero by way of one variable of the whole process. On the CPU one runs after the other;
-    # engines would take it from each other. So those that divide integers do it in turn, and others leave it alone.
+    # Kernels record divisions by zero in a variable that is global to the process. On the CPU kernels run one after the
+    # other; kernels of several engines would overwrite it. So kernels that divide integers run under a lock, and the
+    # others do not touch the variable.
     divides = _DIVIDES.search(source) is not None
     if not divides:
         source = _NOTES_DIVISIONS.sub("", source)
     return f"{source.strip()}\n{_ONE_AT_A_TIME if divides else ''}{_entry(types, divides)}"
 
 
-# Who runs a command decides how many threads it has (docs/architecture.md, "Who computes"). The code is made for a
-# number of them, as long as its arrays of partial results, and works with fewer.
+# The number of threads depends on which thread runs the command (docs/architecture.md, "Number of threads"). The code
+# is generated for a number of threads, the length of its arrays of partial results, and works with fewer.
 def _team(most: int) -> str:
     return f"#pragma omp parallel num_threads(std::min({most}, omp_get_max_threads()))"
 
 
 def _entry(types: list[str], in_turn: bool) -> str:
-    """Calls the kernel with words (ops/compiled/compiled_kernel.h)."""
+    """The function that calls the kernel with words (ops/compiled/compiled_kernel.h)."""
 
     def argument(number: int, type_: str) -> str:
         word = f"arguments[{number}]"

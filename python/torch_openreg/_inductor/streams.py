@@ -1,4 +1,4 @@
-"""Graphs in which the program itself switches streams. All others run on the stream that is current at the call."""
+"""Graphs that switch streams themselves. All others run on the stream that is current at the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME = "openreg"
 
 
 class DeviceOperations(CpuDeviceOpOverrides):
-    """What generated programs do with devices and streams. Launches know their device by their tensors."""
+    """The code for devices and streams in generated programs. A launch takes its device from its tensors."""
 
     def set_device(self, device_idx: int) -> str:
         return "pass"
@@ -28,12 +28,12 @@ class DeviceOperations(CpuDeviceOpOverrides):
 
 
 def switches_streams() -> bool:
-    """Whether the graph that is being compiled does. Then kernels may not be joined across a switch."""
+    """Whether the graph that is being compiled switches streams. If so, kernels must not be fused across a switch."""
     return bool(V.graph.scheduler._has_multi_stream_nodes())
 
 
 def guard_where_streams_are_switched() -> None:
-    """Inductor declares a program's streams where it makes the device current, which others here can do without."""
+    """Inductor declares a program's streams in the device guard, which other programs for this device do not need."""
     original = scheduler.device_need_guard
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""The version of what generated programs are made by. Inductor's cache does not know a backend's classes."""
+"""The version of the generators, for Inductor's cache of programs, which does not know a backend's classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import __version__
 
 @functools.cache
 def version_of_programs() -> str:
-    """Changes with anything that could make an old program wrong: the package and its sources here."""
+    """Changes with everything that could invalidate an old program: the package's version and the sources here."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
@@ -22,7 +22,7 @@ def version_of_programs() -> str:
 
 
 class VersionOfPrograms(CustomGraphModulePass):
-    """A pass that does nothing. PyTorch enters a pass's `uuid` into the key of each cached program."""
+    """A pass that does nothing. PyTorch includes a pass's `uuid` in the key of each cached program."""
 
     def __call__(self, gm: torch.fx.GraphModule) -> None:
         pass

@@ -12,7 +12,7 @@ NAME = "openreg"
 
 
 class _OnTheDevice(PythonWrapperCodegen):
-    """What differs from programs for the CPU. Programs of both devices call the CPU's kernels as ever."""
+    """The differences from programs for the CPU. Kernels on CPU tensors are called as usual."""
 
     def make_allocation(
         self,
@@ -26,7 +26,7 @@ class _OnTheDevice(PythonWrapperCodegen):
     ) -> Any:
         if device.type != NAME or config.test_configs.track_memory_lifecycle:
             return super().make_allocation(name, device, dtype, shape, stride, allocation_shape, is_pinned)  # type: ignore[no-untyped-call]
-        # PyTorch would write the device without its index, and so allocate on the current one.
+        # PyTorch would omit the device's index, and thus allocate on the current device.
         sizes, strides = self.codegen_python_shape_tuple(shape), self.codegen_python_shape_tuple(stride)
         allocated = sizes if allocation_shape is None else self.codegen_python_shape_tuple(allocation_shape)
         line = f"{name} = empty_strided_openreg({allocated}, {strides}, {dtype}, {device.index})"
@@ -42,7 +42,7 @@ class _OnTheDevice(PythonWrapperCodegen):
 
 
 class OpenregWrapper(_OnTheDevice):
-    """A program."""
+    """The generator of a program."""
 
     @staticmethod
     def create(
@@ -63,4 +63,4 @@ class OpenregWrapper(_OnTheDevice):
 
 
 class _Subgraph(_OnTheDevice, SubgraphPythonWrapperCodegen):
-    """A function of a program: a branch, the body of a loop, a region that is compiled once."""
+    """The generator of a function in a program: a branch, the body of a loop, a region that is compiled once."""

@@ -209,7 +209,7 @@ _initialized: bool
 
 
 def __getattr__(name: str) -> Any:
-    # torch reads these as attributes: one changes with the first use, the other depends on the settings.
+    # torch reads these as attributes: one changes at the first use, the other depends on the settings.
     if name == "_initialized":
         return is_initialized()
     if name == "default_generators":

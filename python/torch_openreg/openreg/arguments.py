@@ -46,7 +46,7 @@ def device_index(
     if index < 0 and negative_is_current:
         return _C.current_device()
     if not 0 <= index < _C.device_count():
-        _C.init()  # a malformed setting is why there is none
+        _C.init()  # raises if the reason is a malformed setting
         raise missing(
             f"openreg: The device index is out of range (got {index}, expected {_range()}); "
             "TORCH_OPENREG_DEVICES sets how many devices there are"
@@ -60,8 +60,8 @@ def _range() -> str:
 
 def _no_device(device: object) -> ValueError:
     return ValueError(
-        f"openreg: this is not a device (got {device!r}, expected an index from {_range()}, a string as 'openreg:0', "
-        "or a torch.device)"
+        f"openreg: this is not a device (got {device!r}, expected an index from {_range()}, a string such as "
+        "'openreg:0', or a torch.device)"
     )
 
 
@@ -77,7 +77,7 @@ def check_integer(what: str, value: int, smallest: int, largest: int) -> int:
 def check_type(what: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
     """Raises TypeError if `value` is not an instance of `kinds`."""
     if not isinstance(value, kinds):
-        raise TypeError(f"openreg: {what} is of a wrong type (got {value!r}, expected {expected})")
+        raise TypeError(f"openreg: {what} has the wrong type (got {value!r}, expected {expected})")
 
 
 def pool_id(pool: object) -> tuple[int, int]:

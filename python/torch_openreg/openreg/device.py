@@ -56,7 +56,7 @@ def _lazy_init() -> None:
 def _lazy_call(callable: Callable[[], object]) -> None:
     """Calls `callable` now if the device is initialised, otherwise before its first tensor."""
     if not builtins.callable(callable):
-        raise TypeError(f"openreg: this cannot be called (got {callable!r}, expected a function without arguments)")
+        raise TypeError(f"openreg: this is not callable (got {callable!r}, expected a function without arguments)")
     if is_initialized():
         callable()
     else:
@@ -140,12 +140,12 @@ def synchronize(device: DeviceLike = None) -> None:
         torch.AcceleratorError: a command has failed and its error has not been raised yet. If there are several, the
             oldest is raised, and the next call raises the next.
     """
-    if torch.compiler.is_compiling():  # which does not take a None that is passed on; here and in `current_stream`
+    if torch.compiler.is_compiling():  # Dynamo rejects an explicit None, here and in `current_stream`
         torch.accelerator.synchronize() if device is None else torch.accelerator.synchronize(device)
     elif device is not None or _C.is_initialized() or _C.in_bad_fork():
         _lazy_init()
         torch.accelerator.synchronize(device_index(device, negative_is_current=True))
-    # Else there is nothing to wait for. A profiler synchronizes when it ends; that is no first use of the device.
+    # Otherwise there is nothing to wait for. The synchronize at the end of a profile must not initialise the device.
 
 
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:

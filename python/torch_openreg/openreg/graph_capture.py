@@ -66,8 +66,8 @@ class CUDAGraph(_C.Graph):
         """
         if check_input_liveness and not _C.debugs_memory():
             raise RuntimeError(
-                "openreg: check_input_liveness needs TORCH_OPENREG_DEBUG_MEMORY=1 in the environment, which checks it "
-                "in each replay"
+                "openreg: check_input_liveness needs TORCH_OPENREG_DEBUG_MEMORY=1 in the environment, with which each "
+                "replay checks it"
             )
         check_type("capture_error_mode", capture_error_mode, str, "a str")
         super().capture_begin(None if pool is None else pool_id(pool), capture_error_mode)
@@ -142,9 +142,7 @@ class graph:
     ) -> None:
         check_type("the graph", cuda_graph, CUDAGraph, "a torch.openreg.CUDAGraph")
         if enable_annotations:
-            raise RuntimeError(
-                "openreg: annotations of a graph's kernels are made of CUDA's tools; use record_function"
-            )
+            raise RuntimeError("openreg: annotations of a graph's kernels require CUDA's tools; use record_function")
         if stream is None:
             if graph.default_capture_stream is None:
                 graph.default_capture_stream = Stream()
@@ -169,7 +167,7 @@ class graph:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            # What went wrong inside is the reason; that the capture is spoilt only follows from it.
+            # Report the exception from inside, not the invalid capture that results from it.
             with contextlib.suppress(RuntimeError) if value is not None else contextlib.nullcontext():
                 self.cuda_graph.capture_end()
         finally:

@@ -36,16 +36,16 @@ class _Part:
     def __post_init__(self) -> None:
         leaves = arg_tree_leaves(*self.samples)
         if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
-            raise TypeError("openreg: make_graphed_callables takes tensors only in sample_args (got another type)")
+            raise TypeError("openreg: the sample_args of make_graphed_callables must be tensors (got another type)")
         self.inputs = tuple(leaves)
         module = self.function
         if isinstance(module, torch.nn.Module):
             if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
                 raise RuntimeError(
-                    "openreg: a module that is to be graphed must have no hooks; register them afterwards"
+                    "openreg: a module that is to be graphed must not have hooks; register them afterwards"
                 )
             if any(buffer.requires_grad for buffer in module.buffers()):
-                raise RuntimeError("openreg: of a module that is to be graphed, buffers must not require gradients")
+                raise RuntimeError("openreg: buffers of a module that is to be graphed must not require gradients")
             self.parameters = tuple(module.parameters())
 
     @property
@@ -94,7 +94,7 @@ class _Part:
         self.input_gradients = tuple(None for _ in self.surface)
         if all(gradient is None for gradient in self.gradients):
             return
-        # Not in the pool, where the next forward pass writes: gradients may be added up over several passes.
+        # Not in the pool, where the next forward pass writes: gradients may be accumulated over several passes.
         kept = [torch.empty_like(each) if each.requires_grad else None for each in self.surface]
         with graph(self.backward_graph, pool=pool):
             found = self.compute_gradients(self.outputs, self.gradients)
@@ -106,7 +106,7 @@ class _Part:
     def forget_autograd(self) -> None:
         """Detaches from the capture's nodes, which belong to its stream: they must not accumulate gradients."""
         self.outputs = tuple(output.detach() for output in self.outputs)
-        self.saved = [tensor.detach() for tensor in self.saved]  # what is in them stays
+        self.saved = [tensor.detach() for tensor in self.saved]  # their contents stay
 
     def __call__(self, *args: Any) -> Any:
         inputs = arg_tree_leaves(*args)
@@ -142,7 +142,8 @@ class _Replay(torch.autograd.Function):
             _fill(static, given)
         part.forward_graph.replay()
         ctx.leaves = tuple(each if each.is_leaf and each.requires_grad else None for each in surface)
-        return tuple(output.detach() for output in part.outputs)  # views: the outputs themselves stay as they are
+        # Views, so that autograd does not change the outputs themselves.
+        return tuple(output.detach() for output in part.outputs)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -202,11 +203,11 @@ def make_graphed_callables(
     parts = [_Part(function, args, allow_unused_input) for function, args in zip(functions, samples, strict=True)]
     shared = graph_pool_handle() if pool is None else pool_id(pool)
     synchronize()
-    with StreamContext(Stream()):  # warmed up on the default stream, gradients would be made there
+    with StreamContext(Stream()):  # a warm-up on the default stream would create the gradients there
         for part in parts:
             part.warm_up(num_warmup_iters)
     synchronize()
-    # In the order in which they will run, as a shared pool wants it.
+    # In the order in which they will run, as a shared pool requires.
     for part in parts:
         part.capture_forward(shared)
     for part in reversed(parts):

@@ -18,9 +18,9 @@ def _read(paths: list[Path], what: str) -> list[int]:
         try:
             values.append(int(path.read_text()))
         except (OSError, ValueError):
-            continue  # a sensor that is off, or root's
+            continue  # the sensor is off, or readable by root only
     if not values:
-        raise RuntimeError(f"openreg: this machine does not tell {what}")
+        raise RuntimeError(f"openreg: this machine does not report {what}")
     return values
 
 
@@ -48,7 +48,7 @@ def memory_usage(device: DeviceLike = None) -> int:
         RuntimeError: always. `device_memory_used` returns the bytes in use.
     """
     device_index(device)
-    raise RuntimeError("openreg: this machine does not tell for which part of the time its memory is busy")
+    raise RuntimeError("openreg: this machine does not report for which fraction of the time its memory is busy")
 
 
 def device_memory_used(device: DeviceLike = None) -> int:

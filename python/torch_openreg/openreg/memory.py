@@ -127,7 +127,7 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     if not torch._C._accelerator_isAllocatorInitialized():
         return {}
     stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(index)
-    # PyTorch does not pass these on.
+    # PyTorch does not pass these statistics through.
     stats["reserved_bytes_by_private_pools"] = _C.reserved_by_private_pools(index)
     stats["num_oom_rejections"] = 0
     return stats
@@ -210,7 +210,7 @@ def change_current_allocator(allocator: object) -> None:
     Raises:
         RuntimeError: always.
     """
-    raise RuntimeError("openreg: the device's allocator cannot be replaced; a MemPool keeps memory apart")
+    raise RuntimeError("openreg: the device's allocator cannot be replaced; use a MemPool to keep memory separate")
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
@@ -264,7 +264,7 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
     if isinstance(stream, torch.Stream):
         if stream.device.type != "openreg" or stream.device_index != index:
             raise ValueError(
-                f"openreg: the stream is of another device (got {stream.device}, expected openreg:{index})"
+                f"openreg: the stream belongs to another device (got {stream.device}, expected openreg:{index})"
             )
         stream = stream.stream_id
     elif stream is not None:

@@ -32,12 +32,12 @@ def register_out_of_memory_hook(hook: OutOfMemoryHook) -> RemovableHandle:
         TypeError: `hook` is not callable.
     """
     if not callable(hook):
-        raise TypeError(f"openreg: a hook is a function of device and bytes (got {hook!r})")
+        raise TypeError(f"openreg: the hook is not callable (got {hook!r}, expected a function of device and bytes)")
     handle = RemovableHandle(_hooks)
     _hooks[handle.id] = hook
-    _C.set_out_of_memory_hook(_ask)
+    _C.set_out_of_memory_hook(_call_hooks)
     return handle
 
 
-def _ask(device: int, size: int) -> bool:
+def _call_hooks(device: int, size: int) -> bool:
     return any(hook(device, size) for hook in reversed(list(_hooks.values())))

@@ -58,10 +58,10 @@ class MemPool:
         """`memory_snapshot` of this pool, on all devices."""
         return memory_snapshot(self._id, include_traces=include_traces)
 
-    _release = staticmethod(_C.release_pool)  # by the class, since the module may be gone when the last pools go
+    _release = staticmethod(_C.release_pool)  # bound to the class, because the module may be gone before the last pools
 
     def __del__(self) -> None:
-        if hasattr(self, "_device"):  # else it was never made
+        if hasattr(self, "_device"):  # otherwise its creation failed
             self._release(self._device, self._id)
 
 

@@ -13,10 +13,10 @@ def memory_summary_of(device: int, stats: Mapping[str, int], abbreviated: bool) 
     width = 24 + len(_COLUMNS) * 14
     lines = [
         f"Memory of openreg:{device}",
-        f"out of memory: {stats.get('num_ooms', 0)}, retries after giving the cache back: "
+        f"out of memory: {stats.get('num_ooms', 0)}, retries after releasing the cache: "
         f"{stats.get('num_alloc_retries', 0)}",
         "=" * width,
-        f"{'':24}" + "".join(f"{title:>14}" for title in ("current", "peak", "added in all", "freed in all")),
+        f"{'':24}" + "".join(f"{title:>14}" for title in ("current", "peak", "total added", "total freed")),
     ]
     for key, (title, form) in _ROWS.items():
         lines.append("-" * width)

@@ -57,7 +57,7 @@ def range_start(msg: str) -> int:
 
 def range_end(range_id: int) -> None:
     """Ends the range for which `range_start` returned this number; an unknown number does nothing."""
-    check_type("the number of a range", range_id, int, "what range_start() returned")
+    check_type("the number of a range", range_id, int, "a result of range_start()")
     if begun := _started.pop(range_id, None):
         begun.__exit__(None, None, None)
 

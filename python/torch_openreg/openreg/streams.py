@@ -43,7 +43,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     """
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0, **identity: int) -> Self:
-        if torch.compiler.is_compiling():  # Dynamo knows how to make a torch.Stream only
+        if torch.compiler.is_compiling():  # Dynamo can only create a torch.Stream
             plain = torch.Stream(**identity) if identity else torch.Stream(_torch_device(device), priority=priority)
             return plain  # type: ignore[return-value]
         if not identity:
@@ -56,7 +56,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
 
     def wait_event(self, event: torch.Event) -> None:
         """Makes later work wait for the event's newest record, without waiting on the host."""
-        check_type("the event", event, torch.Event, "a torch.Event")  # PyTorch takes any object for one
+        check_type("the event", event, torch.Event, "a torch.Event")  # PyTorch accepts any object
         super().wait_event(event)
 
     def wait_stream(self, stream: torch.Stream) -> None:
@@ -120,8 +120,8 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
 def _refuse_interprocess() -> NoReturn:
     raise RuntimeError(
-        "openreg: events between processes are not supported: PyTorch gives handles to CUDA's only; call synchronize() "
-        "and send a message. A tensor that is sent to another process is ready when it arrives"
+        "openreg: events between processes are not supported: PyTorch has handles for CUDA's events only; call "
+        "synchronize() and send a message. A tensor that is sent to another process is ready when it arrives"
     )
 
 
@@ -167,7 +167,7 @@ class StreamContext:
 
 def current_stream(device: DeviceLike = None) -> Stream:
     """The calling thread's current stream on `device` (default: the current one)."""
-    if torch.compiler.is_compiling():  # Dynamo cannot ask it for its numbers
+    if torch.compiler.is_compiling():  # Dynamo cannot read the stream's ids
         plain = torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
         return plain  # type: ignore[return-value]
     current = torch.accelerator.current_stream(device_index(device, negative_is_current=True))
@@ -185,7 +185,7 @@ def default_stream(device: DeviceLike = None) -> Stream:
         index = _get_device_index(device, optional=True)
         return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
     index = device_index(device, negative_is_current=True)
-    torch.accelerator.current_stream(index)  # the first use of the device, with its errors
+    torch.accelerator.current_stream(index)  # initialises the device, which may raise
     return _stream_with(0, index)
 
 
@@ -224,6 +224,6 @@ def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any
 def _torch_device(device: DeviceLike) -> torch.device:
     if device is None or (isinstance(device, int) and device < 0):
         return torch.device("openreg")
-    if torch.compiler.is_compiling() and isinstance(device, int):  # it does not look into the function below
+    if torch.compiler.is_compiling() and isinstance(device, int):  # Dynamo does not trace the function below
         return torch.device("openreg", device)
     return torch.device("openreg", device_index(device))

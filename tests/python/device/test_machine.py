@@ -73,12 +73,12 @@ def test_clock_rate_is_that_of_the_fastest_core(files):
 @pytest.mark.parametrize("name", ["temperature", "power_draw", "clock_rate"])
 def test_a_machine_that_does_not_tell_is_an_error(files, name):
     files("proc/cpuinfo", "")
-    with pytest.raises(RuntimeError, match="openreg: this machine does not tell its"):
+    with pytest.raises(RuntimeError, match="openreg: this machine does not report its"):
         getattr(torch.openreg, name)()
 
 
 def test_memory_usage_is_refused():
-    with pytest.raises(RuntimeError, match="does not tell for which part of the time its memory is busy"):
+    with pytest.raises(RuntimeError, match="does not report for which fraction of the time its memory is busy"):
         torch.openreg.memory_usage()
 
 

@@ -132,11 +132,11 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: torch.ones(1, device="openreg").record_stream(v()), [gone], *NO_SUCH_STREAM),
     ],
     "Stream.wait_event": [
-        (lambda v: openreg.Stream().wait_event(v), [*NOT_STREAMS, None], TypeError, "the event is of a wrong type"),
+        (lambda v: openreg.Stream().wait_event(v), [*NOT_STREAMS, None], TypeError, "the event has the wrong type"),
         (lambda v: gone().wait_event(v()), [recorded], *NO_SUCH_STREAM),
     ],
     "Stream.wait_stream": [
-        (lambda v: openreg.Stream().wait_stream(v), [*NOT_STREAMS, None], TypeError, "the stream is of a wrong type"),
+        (lambda v: openreg.Stream().wait_stream(v), [*NOT_STREAMS, None], TypeError, "the stream has the wrong type"),
         (lambda v: openreg.Stream().wait_stream(v()), [gone], *NO_SUCH_STREAM),
     ],
     "Event": [
@@ -234,7 +234,12 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: openreg.caching_allocator_alloc(8, stream=v), [1.5, "x", True, []], TypeError, "is not an int"),
         (lambda v: openreg.caching_allocator_alloc(8, stream=v), [-1, 2**70], ValueError, "out of range"),
         (lambda v: openreg.caching_allocator_alloc(8, stream=v), [12345], *NO_SUCH_STREAM),
-        (lambda v: openreg.caching_allocator_alloc(8, 0, openreg.Stream(v)), [1], ValueError, "of another device"),
+        (
+            lambda v: openreg.caching_allocator_alloc(8, 0, openreg.Stream(v)),
+            [1],
+            ValueError,
+            "belongs to another device",
+        ),
     ],
     "caching_allocator_delete": [
         (openreg.caching_allocator_delete, NOT_INTEGERS, TypeError, "the address is not an int"),
@@ -242,7 +247,7 @@ ROWS: dict[str, list[Row]] = {
         (openreg.caching_allocator_delete, [1, 4096], RuntimeError, "no block that is in use begins at this address"),
     ],
     "change_current_allocator": [(openreg.change_current_allocator, [None, 1], RuntimeError, "cannot be replaced")],
-    "CUDAGraph": [(openreg.CUDAGraph, [None, 1, "x"], TypeError, "keep_graph is of a wrong type")],
+    "CUDAGraph": [(openreg.CUDAGraph, [None, 1, "x"], TypeError, "keep_graph has the wrong type")],
     "CUDAGraph.capture_begin": [
         (lambda v: openreg.CUDAGraph().capture_begin(v), NOT_POOLS, TypeError, "not the id of a pool"),
         (lambda v: openreg.CUDAGraph().capture_begin(None, v), [None, 1, b"global"], TypeError, "capture_error_mode"),
@@ -265,7 +270,7 @@ ROWS: dict[str, list[Row]] = {
     "graph": [
         (openreg.graph, [None, 1, "x", openreg.Stream, torch.accelerator.Graph], TypeError, "the graph is of a wrong"),
         (lambda v: captured(pool=v), NOT_POOLS, TypeError, "not the id of a pool"),
-        (lambda v: captured(stream=v), [1, "x"], TypeError, "the stream is of a wrong type"),
+        (lambda v: captured(stream=v), [1, "x"], TypeError, "the stream has the wrong type"),
         (lambda v: captured(stream=v()), [openreg.default_stream], RuntimeError, "on a non-default stream"),
         (lambda v: captured(capture_error_mode=v), [None, 1], TypeError, "capture_error_mode"),
         (lambda v: captured(enable_annotations=v), [True], RuntimeError, "annotations"),
@@ -284,7 +289,7 @@ ROWS: dict[str, list[Row]] = {
         (openreg.memory_snapshot, [1.5, "x", [], (1,), (1, 2, 3), ("a", 1), (-1, 0)], TypeError, "not the id of a pool")
     ],
     "memory.register_out_of_memory_hook": [
-        (memory.register_out_of_memory_hook, [None, 1, "x"], TypeError, "a hook is a function of device and bytes")
+        (memory.register_out_of_memory_hook, [None, 1, "x"], TypeError, "expected a function of device and bytes")
     ],
     "memory._record_memory_history": [
         (memory._record_memory_history, [1.5, "x", True], RuntimeError, "invalid enabled .*expected one of"),
@@ -329,7 +334,7 @@ ROWS: dict[str, list[Row]] = {
     ],
     "nvtx.range_push": [(nvtx.range_push, [None, 1, b"x"], TypeError, "the name of a range .*expected a str")],
     "nvtx.range_start": [(nvtx.range_start, [None, 1, b"x"], TypeError, "the name of a range .*expected a str")],
-    "nvtx.range_end": [(nvtx.range_end, [None, 1.5, "x"], TypeError, "expected what range_start.. returned")],
+    "nvtx.range_end": [(nvtx.range_end, [None, 1.5, "x"], TypeError, "expected a result of range_start")],
 }
 
 # Arguments that go to PyTorch's own functions, which check them, and those that nothing depends on.

@@ -252,7 +252,7 @@ def test_the_process_that_uses_a_device_is_listed(run_python):
 
 def test_there_is_one_allocator():
     assert torch.openreg.get_allocator_backend() == "native"
-    with pytest.raises(RuntimeError, match="the device's allocator cannot be replaced; a MemPool keeps memory apart"):
+    with pytest.raises(RuntimeError, match="the device's allocator cannot be replaced; use a MemPool"):
         torch.openreg.memory.change_current_allocator(object())
 
 

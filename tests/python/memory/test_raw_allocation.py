@@ -97,7 +97,7 @@ def test_a_size_is_an_int():
 
 def test_a_stream_of_another_device_is_refused():
     for device, other in ((0, 1), (1, 0)):
-        message = rf"stream is of another device \(got openreg:{other}, expected openreg:{device}\)"
+        message = rf"stream belongs to another device \(got openreg:{other}, expected openreg:{device}\)"
         with pytest.raises(ValueError, match=message):
             allocate(MIB, device, torch.openreg.Stream(other))
 

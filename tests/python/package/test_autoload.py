@@ -171,7 +171,7 @@ def test_a_slot_that_is_taken_names_both_packages(run_python, install, statement
     site = install("torch_bar", TORCH_BAR, entry_point("torch_bar"))
     result = run_python(statement, path=[site], check=False)
     assert result.returncode == 1
-    assert "torch_openreg cannot load beside torch_bar: " in result.stderr
+    assert "torch_openreg cannot be loaded together with torch_bar: " in result.stderr
     assert "'bar'" in result.stderr
 
 
@@ -187,7 +187,7 @@ def test_a_user_can_leave_the_slot_to_another_package(run_python, install):
 def test_it_stands_back_for_an_available_accelerator_with_one_line(run_python, xpu):
     result = run_python("import torch" + DEVICE_IS_NOT_THERE, path=[xpu])
     assert len(result.stderr.splitlines()) == 1
-    assert "torch_openreg stands back because xpu is available" in result.stderr
+    assert "torch_openreg is not loaded because xpu is available" in result.stderr
 
 
 def test_an_accelerator_that_fails_to_answer_is_none(run_python, install):

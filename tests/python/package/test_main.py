@@ -50,8 +50,8 @@ def test_it_tells_why_import_torch_does_not_load_the_device(monkeypatch, variabl
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        ("default", "does not load the device, since cuda is available; TORCH_OPENREG_AUTOLOAD=force does"),
-        ("force", "loads the device beside cuda: TORCH_OPENREG_AUTOLOAD=force"),
+        ("default", "does not load the device because cuda is available; TORCH_OPENREG_AUTOLOAD=force does"),
+        ("force", "loads the device in addition to cuda: TORCH_OPENREG_AUTOLOAD=force"),
     ],
 )
 def test_it_tells_of_another_accelerator(monkeypatch, choice, expected):
