@@ -1,4 +1,4 @@
-"""Checks what a reader relies on in the documents: links lead somewhere, and every setting is in the table."""
+"""Checks the documents: links have targets, and the table of settings is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"TORCH_OPENREG_[A-Z_]+")
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """The project's files, and those not committed yet, that match."""
+    """The matching files of the project, including those not committed yet."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
@@ -28,7 +28,7 @@ def anchors(document: Path) -> set[str]:
 
 
 def broken_links(document: Path) -> list[str]:
-    """One complaint for each relative link that leads nowhere."""
+    """One complaint for each broken relative link."""
     complaints = []
     for link in _LINK.findall(_CODE.sub("", document.read_text())):
         if re.match(r"[a-z]+:", link):
@@ -43,7 +43,7 @@ def broken_links(document: Path) -> list[str]:
 
 
 def unlisted_settings() -> list[str]:
-    """One complaint for each setting that only the sources or only the table know."""
+    """One complaint for each setting that is only in the sources or only in the table."""
     table = set(_VARIABLE.findall((ROOT / "docs/settings.md").read_text()))
     used = {
         variable

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/device/add.svg: the way of an add from Python to the kernel and back. Light and dark.
+"""Draws docs/device/add.svg: the path of an add from Python to the kernel and back. Light and dark.
 
 python tools/draw_add.py [FILE.svg]
 """
@@ -15,18 +15,18 @@ LEFT, LEFT_WIDTH = 16, 390
 QUEUE, QUEUE_WIDTH = 452, 92
 RIGHT, RIGHT_WIDTH = 590, 274
 
-Box = tuple[str, str, str]  # class, what is called, what it does
+Box = tuple[str, str, str]  # class, function, action
 
 CALLER: list[Box] = [
     ("torch", "a + b", "Tensor.__add__: reads the arguments, releases the GIL"),
     ("torch", "at::_ops::add_Tensor::call", "the dispatcher: highest key first"),
-    ("torch", "AutogradPrivateUse1", "notes AddBackward0 if a gradient is needed"),
+    ("torch", "AutogradPrivateUse1", "records AddBackward0 if a gradient is needed"),
     ("ours", "PrivateUse1: Structured<...>::functional", "ArgumentWriter writes arguments and signature"),
     ("ours", "PlanCache::find", "first call: meta function and probe make the plan"),
     ("ours", "make_result", "a block of the current stream's memory, without waiting"),
     ("ours", "ops::submit, backend::submit, Stream::submit", "copies the command into the queue"),
-    ("torch", "c", "returned; Python goes on"),
-    ("ours", "c.item(): wait_for_device", "Stream::synchronize runs what is left, then reads"),
+    ("torch", "c", "returned; Python continues"),
+    ("ours", "c.item(): wait_for_device", "Stream::synchronize runs remaining commands, then reads"),
 ]
 RUNNER: list[Box] = [
     ("ours", "Turn::step", "takes the next record"),
@@ -35,7 +35,7 @@ RUNNER: list[Box] = [
     ("torch", "at::cpu::add_outf", "the CPU's kernel"),
     ("ours", "head + 1", "fences fire, waiting threads wake"),
 ]
-FIRST_OF_RUNNER = 3  # beside which step of the caller the runner's begin
+FIRST_OF_RUNNER = 3  # the step of the caller beside which the runner's steps begin
 SUBMIT, WAIT = 6, 8
 
 STYLE = """
@@ -82,7 +82,7 @@ def draw() -> str:
     y_of = [TOP + STEP * step for step in range(len(CALLER))]
     y_runner = [TOP + STEP * (FIRST_OF_RUNNER + step) for step in range(len(RUNNER))]
     parts = []
-    for x, title in ((LEFT, "the calling thread"), (QUEUE, "the stream"), (RIGHT, "an engine, or a host that waits")):
+    for x, title in ((LEFT, "the calling thread"), (QUEUE, "the stream"), (RIGHT, "an engine, or a waiting host")):
         parts.append(f'<text class="head" x="{x}" y="{TOP - 18}">{title}</text>')
     for number, (y, content) in enumerate(zip(y_of, CALLER, strict=True)):
         shown = number + 1 if number < WAIT else number + 1 + len(RUNNER)
@@ -101,7 +101,7 @@ def draw() -> str:
         parts.append(f'<rect class="queue" x="{QUEUE}" y="{top}" width="{QUEUE_WIDTH}" height="{height - 5}" rx="3"/>')
     label = first + height * (cells - 1) + height / 2 + 2
     parts.append(f'<text class="name" x="{QUEUE + 7}" y="{label}">add.Tensor</text>')
-    # Into the queue, out of its other end, and back to the host that waits.
+    # Into the queue, out of its other end, and back to the waiting host.
     parts.append(arrow((LEFT + LEFT_WIDTH, y_of[SUBMIT] + middle), (QUEUE - 3, y_of[SUBMIT] + middle)))
     parts.append(arrow((QUEUE + QUEUE_WIDTH, y_runner[0] + middle), (RIGHT - 3, y_runner[0] + middle)))
     end, wait = RIGHT + RIGHT_WIDTH / 2, y_of[WAIT] + middle

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 FILES = 6
 
-# Their kernels give the result other strides, those of the input's memory format, or another shape than their meta
-# functions ask for.
+# Operators whose kernels give the result other strides (those of the input's memory format) or another shape than their
+# meta functions request.
 RESHAPED_BY_KERNELS = {
     "isin_Scalar_Tensor",
     "reflection_pad3d",
@@ -49,7 +49,7 @@ OPENREG_LIBRARY_IMPL(aten, m) {{
 
 @dataclass(frozen=True)
 class Group:
-    root: str  # names the headers and the kernel: "add"
+    root: str  # the name of the headers and the kernel: "add"
     meta: str  # "add_Tensor"
     functional: str  # "add_Tensor"
     out: str  # "add_out"
@@ -69,7 +69,7 @@ class Group:
 
 
 def is_iterator(group: NativeFunctionsGroup) -> bool:
-    # What a meta function computes beforehand goes to the implementation in place of arguments.
+    # Values that a meta function precomputes replace arguments of the implementation.
     return group.out.structured_inherits is not None and group.out.precomputed is None
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks the model of the stream protocol with spin: every scenario completely, and that the removal
-# of each rule is found out. Usage: check.sh [directory for the checker]; needs spin and a C compiler.
-# The exit status is 0 if all is as it must be. About half a minute on one core.
+# Checks the model of the stream protocol with spin: explores every scenario completely, and checks
+# that the removal of each rule is detected. Usage: check.sh [directory for the checker]; needs spin
+# and a C compiler. The exit status is 0 on success. Takes about half a minute on one core.
 set -eu
 
 model=$(cd "$(dirname "$0")" && pwd)/stream_protocol.pml
@@ -14,14 +14,14 @@ ${CC:-cc} -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=1024 -o pan pan.c
 
 status=0
 
-# explore <scenario> <rule removed> [options of the checker]: its output
+# explore <scenario> <rule removed> [options of the checker]: prints the checker's output
 explore() {
   scenario=$1 removed=$2
   shift 2
   SCENARIO=$scenario REMOVED=$removed ./pan -m100000 -w22 -n "$@" 2>&1
 }
 
-# holds <scenario> <what it is about> [options]
+# holds <scenario> <description> [options]
 holds() {
   scenario=$1 about=$2
   shift 2
@@ -36,7 +36,7 @@ holds() {
   fi
 }
 
-# needed <rule> <scenario that shows it> <what the rule says>
+# needed <rule> <scenario that shows it> <description of the rule>
 needed() {
   output=$(explore "$2" "$1") || true
   reason=$(echo "$output" | sed -n 's/^pan:1: \(.*\) (at depth.*/\1/p')
@@ -53,26 +53,26 @@ needed() {
 holds 1 "two hosts on one stream"
 holds 2 "an event recorded again on another stream; waits across"
 holds 3 "a full queue behind a head that waits for something outside"
-holds 4 "a failure, handed on by an event; each host synchronises a stream"
+holds 4 "a failure, passed on by an event; each host synchronises a stream"
 holds 5 "one of two waiters is interrupted"
 holds 6 "commands that submit and synchronise; a spare engine"
 holds 7 "a chain of waits over three streams"
-holds 8 "the user's own deadlock ends asleep" -E
+holds 8 "in a deadlock of the program all threads sleep" -E
 holds 9 "fire and forget, with a full queue"
 holds 10 "fire and forget, with one event recorded on two streams"
 holds 11 "fire and forget on three streams, with two engines"
-holds 12 "streams that go from one kind of engine to the other and back"
+holds 12 "streams that move from one kind of engine to the other and back"
 holds 13 "a host waits for a stream with copies, another fills it"
 
-needed 1 9 "an owner that goes idle looks at the tail again"
-needed 2 9 "an owner that goes idle wakes who waits for room"
+needed 1 9 "an owner that goes idle checks the tail again"
+needed 2 9 "an owner that goes idle wakes the threads that wait for room"
 needed 3 2 "a stream is parked before its fence can fire"
-needed 4 10 "each record has a fence of its own"
+needed 4 10 "each record has its own fence"
 needed 5 1 "the head moves before the fence fires"
-needed 6 4 "done is what the head has passed"
-needed 7 5 "an interrupted waiter gives back what it was handed"
+needed 6 4 "a fence that the head has passed is complete"
+needed 7 5 "an interrupted waiter releases the stream that it was given"
 needed 8 6 "an engine that sleeps inside a command is replaced"
 needed 9 6 "a command that submits ignores the bound"
-needed 10 3 "a fence that has fired takes no waiter"
+needed 10 3 "a fence that has fired accepts no waiter"
 
 exit $status

@@ -1,19 +1,19 @@
 /* The protocol of streams, engines and waiting hosts (cpp/runtime), for the model checker spin.
  *
- * check.sh compiles it once and explores the scenarios of Host. The environment of the checker says
- * which one (SCENARIO) and which rule of the protocol is left out (REMOVED, 0: none).
+ * check.sh compiles it once and explores the scenarios of Host. The environment of the checker
+ * selects the scenario (SCENARIO) and the rule of the protocol that is omitted (REMOVED, 0: none).
  *
- * What is checked, in every interleaving: a stream has one owner and runs each command once and in
- * order; a wait passes only when the recorded work has run; a synchronise returns only when query()
- * agrees; a failure is raised once by each stream that it poisons; nobody sleeps for ever; at the
- * end nothing is queued, parked, registered or called for.
+ * Checked in every interleaving: a stream has one owner and runs each command once and in order; a
+ * wait passes only when the recorded work has run; a synchronise returns only when query() agrees; a
+ * failure is raised once by each stream that it poisons; no thread sleeps forever; at the end nothing
+ * is queued, parked, registered or requested.
  *
- * What stands for what: a section under the scheduler's mutex is one atomic step, but for the one in
- * which an owner gives up (go_idle), whose lock-free observers matter. The same holds for a fence's
- * mutex. Run queues and lists of helpers are sets: every order is explored. So
- * is every choice of a kind of engine for records and waits. Hints (`wanted`,
- * `ready`) may be missed at any time. A waiter that sleeps sees its own word and nothing else.
- * A wait inside a command does not help: engines alone must guarantee progress.
+ * The model: a section under the scheduler's mutex is one atomic step, except for the one in which an
+ * owner gives up (go_idle), whose lock-free observers matter. The same holds for a fence's mutex. Run
+ * queues and lists of helpers are sets, so every order is explored. So is every choice of a kind of
+ * engine for records and waits. Hints (`wanted`, `ready`) may be missed at any time. A sleeping
+ * waiter sees only its own word. A wait inside a command does not help: engines alone must guarantee
+ * progress.
  * Not in the model: weak memory, the chunks of the queue, priorities, fairness between streams. */
 
 #define HOSTS 2
@@ -27,17 +27,17 @@
 #define NONE 15
 #define BIT(i) (1 << (i))
 
-/* Rules that can be left out. */
-#define LOOK_AGAIN 1     /* an owner that goes idle looks at the tail again */
-#define WAKE_ON_IDLE 2   /* and wakes who waits for room */
+/* Rules that can be omitted. */
+#define LOOK_AGAIN 1     /* an owner that goes idle checks the tail again */
+#define WAKE_ON_IDLE 2   /* and wakes the threads that wait for room */
 #define PARK_FIRST 3     /* a stream is parked before its fence can fire */
-#define OWN_FENCE 4      /* each record has a fence of its own, not the event's version */
+#define OWN_FENCE 4      /* each record has its own fence, not the event's version */
 #define HEAD_FIRST 5     /* the head moves before the fence fires */
-#define HEAD_IS_DONE 6   /* done is what the head has passed */
-#define GIVE_BACK 7      /* an interrupted waiter gives back what it was handed */
+#define HEAD_IS_DONE 6   /* a fence that the head has passed is complete */
+#define GIVE_BACK 7      /* an interrupted waiter releases the stream that it was given */
 #define SPARE 8          /* an engine that sleeps inside a command is replaced */
 #define UNBOUND_INSIDE 9 /* a command that submits ignores the bound */
-#define CLOSED_LIST 10   /* a fence that has fired takes no waiter */
+#define CLOSED_LIST 10   /* a fence that has fired accepts no waiter */
 
 mtype = { Idle, Queued, Running, Parked };
 mtype = { Run, Copy, Fail, Record, Wait, Submit, Synchronize };  /* commands */
@@ -45,7 +45,7 @@ mtype = { Run, Copy, Fail, Record, Wait, Submit, Synchronize };  /* commands */
 typedef Stream {
   mtype state = Idle;
   byte head, tail;       /* commands completed, published */
-  byte ran;              /* what has really run: head may move early only if a rule is missing */
+  byte ran;              /* commands that have really run: head moves early only if a rule is missing */
   byte parked_on = NONE;
   byte helpers;          /* waiters that want it */
   bool inside, poisoned, queued_for;
@@ -55,7 +55,7 @@ typedef Stream {
 };
 typedef Fence {
   bool fired, failed;
-  byte source = NONE;    /* NONE: outside of the device */
+  byte source = NONE;    /* NONE: outside the device */
   byte position;
   byte event = NONE, version;
   byte streams, waiters  /* parked here, asleep here */
@@ -90,7 +90,7 @@ byte scenario, removed;
 
 inline call_engine(k) {
   if
-  :: ready[k] > visitors[k] ->   /* every engine that is on its way takes one stream */
+  :: ready[k] > visitors[k] ->   /* every engine on its way takes one stream */
      if
      :: sleeping[k] > notified[k] -> notified[k]++; visitors[k]++
      :: sleeping[k] <= notified[k] &&
@@ -120,8 +120,8 @@ inline wake_helpers(s) {
   if :: (S[s].helpers & 2) -> woken[1] = true :: else fi
 }
 
-/* An owner gives up: the store of the state and the second look at the tail are two steps, since
-   producers look without the mutex. `gone`: nobody owns the stream any more. */
+/* An owner gives up: the store of the state and the second look at the tail are two steps, because
+   producers look without the mutex. `gone`: the stream has no owner any more. */
 inline give_up(s) {
   S[s].state = Idle;
   atomic {
@@ -216,8 +216,8 @@ inline publish_brief(q, command, parameter) {
   briefly = true; run_owned(); briefly = false
 }
 
-/* ---- Whoever owns stream s runs it: engines until it is drained, parked or wanted, hosts until
-        their goal is reached. Afterwards it is somebody else's. ---- */
+/* ---- The owner of stream s runs it: engines until it is drained, parked or wanted, hosts until
+        their goal is reached. Afterwards the thread no longer owns it. ---- */
 
 #define reached ((goal != NONE && done(goal)) || (goal == NONE && S[on].head >= position))
 #define enough (host && (reached || (hop != NONE && done(hop))))
@@ -327,7 +327,7 @@ inline run_owned() {
   od
 }
 
-/* Whoever completes the fence from outside. */
+/* The code that completes the fence from outside. */
 inline signal_outside() {
   briefly = true; fire(0); run_owned(); briefly = false
 }
@@ -385,7 +385,7 @@ retire:
 
 #define operation(i, o, a, b) script[i] = o; x[i] = a; y[i] = b; length = i + 1
 
-/* Waits until the goal is reached (fence `goal`, or `position` on stream `on`), working meanwhile. */
+/* Waits until the goal is reached (fence `goal`, or `position` on stream `on`) and works meanwhile. */
 inline wait_for(interruptible) {
   do
   :: reached || leave -> break
@@ -457,7 +457,7 @@ inline wait_for(interruptible) {
   od
 }
 
-/* An event that lies before the head of a stream that is synchronised has happened. */
+/* An event that lies before the head of a stream that is synchronised has completed. */
 inline check_event(e) {
   assert(newest[e] == NONE || F[newest[e]].source != on ||
          F[newest[e]].position >= S[on].head || done(newest[e]))
@@ -481,7 +481,7 @@ proctype Host(byte me) {
     :: scenario == 3 && me == 0 -> operation(0, WAIT_OUTSIDE, 0, 0); operation(1, SUBMIT, 0, 0);
                                    operation(2, SYNC, 0, 0)
     :: scenario == 3 && me == 1 -> operation(0, SUBMIT, 0, 0)
-    /* a failure, handed on by an event; each host synchronises a stream */
+    /* a failure, passed on by an event; each host synchronises a stream */
     :: scenario == 4 && me == 0 -> operation(0, FAIL, 0, 0); operation(1, RECORD, 0, 0);
                                    operation(2, SYNC, 0, 0)
     :: scenario == 4 && me == 1 -> operation(0, WAIT, 1, 0); operation(1, SYNC, 1, 0)
@@ -496,7 +496,7 @@ proctype Host(byte me) {
                                    operation(2, RECORD, 1, 1); operation(3, WAIT, 2, 1);
                                    operation(4, SYNC, 2, 0)
     :: scenario == 7 && me == 1 -> operation(0, SUBMIT, 0, 0)
-    /* the user's own deadlock: it ends asleep, and not spinning */
+    /* a deadlock of the program: all threads sleep and none spins */
     :: scenario == 8 && me == 0 -> operation(0, WAIT_OUTSIDE, 0, 0); operation(1, SUBMIT, 0, 0);
                                    operation(2, SIGNAL, 0, 0)
     /* fire and forget, with a full queue: helping hosts would hide lost wakes */
@@ -567,11 +567,11 @@ wait:
      :: synchronizing && leave -> goto next
      :: else
      fi;
-     assert(S[on].head > F[goal].position);   /* query() says so from here on */
+     assert(S[on].head > F[goal].position);   /* query() returns true from here on */
      position = 0;
 synchronized:
      assert(S[on].head >= position && S[on].ran >= position);
-     atomic { check_event(0); check_event(1) };   /* and so does the query() of an event */
+     atomic { check_event(0); check_event(1) };   /* so does the query() of an event */
      atomic { if :: S[on].poisoned -> S[on].poisoned = false; S[on].raised++ :: else fi };
      goto next;
 signal:
@@ -583,7 +583,7 @@ next:
   finished++
 }
 
-/* Something outside of the device completes the fence. */
+/* Something outside the device completes the fence. */
 proctype Outside(byte me) {
   mtype what; byte with, todo, inner, owned, mine;
   bool gone, briefly, host = true;

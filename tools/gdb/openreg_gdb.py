@@ -1,16 +1,16 @@
-"""gdb: what the streams, fences, engines and heaps of a stopped process are doing.
+"""gdb commands that show the streams, fences, engines and heaps of a stopped process.
 
-Load it with `gdb -p <pid> -x tools/gdb/openreg_gdb.py`, or by gdb's command `source`. Then
+Load it with `gdb -p <pid> -x tools/gdb/openreg_gdb.py`, or with gdb's command `source`. Commands:
 
-    openreg streams            every stream: its state, its next command, and what a waiting one waits for in the end
+    openreg streams            every stream: its state, its next command, and the end of its chain of waits
     openreg fences             the fences in the queues, and the streams and threads that wait for them
     openreg engines            the threads of the device, and the streams that are ready for them
-    openreg heap [N] [blocks]  the memory of device N, or of all; with `blocks`, every block
+    openreg heap [N] [blocks]  the memory of device N, or of all devices; with `blocks`, every block
 
 `print` of a Stream, Fence, FenceRef, Block, Segment, Mutex or Heap gives one line; `print/r` gives all members.
 
-It needs debug information (a build of type RelWithDebInfo) and GCC's standard library. It only reads memory, calls no
-function of the process, and takes no lock: a process that is stopped in the middle of a change can show a stream
+They need debug information (a build of type RelWithDebInfo) and GCC's standard library. They only read memory, call no
+function of the process, and take no lock: a process that was stopped in the middle of a change can show a stream
 between two states.
 """
 
@@ -90,14 +90,14 @@ def _printer(value: gdb.Value) -> _OneLine | None:
 
 
 class _Openreg(gdb.Command):
-    """What the device openreg is doing: streams, fences, engines, heap."""
+    """Shows the state of the device openreg: streams, fences, engines, heap."""
 
     def __init__(self) -> None:
         super().__init__("openreg", gdb.COMMAND_STATUS, gdb.COMPLETE_NONE, prefix=True)
 
 
 class _Streams(gdb.Command):
-    """Every stream: its state, its next command, and what a waiting one waits for in the end."""
+    """Shows every stream: its state, its next command, and the end of its chain of waits."""
 
     def __init__(self) -> None:
         super().__init__("openreg streams", gdb.COMMAND_STATUS)
@@ -111,7 +111,7 @@ class _Streams(gdb.Command):
 
 
 class _Fences(gdb.Command):
-    """The fences in the queues, and the streams and threads that wait for them."""
+    """Shows the fences in the queues, and the streams and threads that wait for them."""
 
     def __init__(self) -> None:
         super().__init__("openreg fences", gdb.COMMAND_STATUS)
@@ -127,7 +127,7 @@ class _Fences(gdb.Command):
 
 
 class _Engines(gdb.Command):
-    """The threads of the device, and the streams that are ready for them."""
+    """Shows the threads of the device, and the streams that are ready for them."""
 
     def __init__(self) -> None:
         super().__init__("openreg engines", gdb.COMMAND_STATUS)
@@ -150,11 +150,11 @@ class _Engines(gdb.Command):
         owner = owner_of(gdb.parse_and_eval("'openreg::scheduler_mutex'"))
         print(f"scheduler's mutex: {f'held by {threads.by_system_number(owner)}' if owner else 'free'}")
         if load(scheduler["stopping_"]):
-            print("the device has been shut down: no further command begins")
+            print("the device has been shut down: no more commands start")
 
 
 class _Heap(gdb.Command):
-    """The memory of a device, or of all: `openreg heap [N] [blocks]`."""
+    """Shows the memory of a device, or of all devices: `openreg heap [N] [blocks]`."""
 
     def __init__(self) -> None:
         super().__init__("openreg heap", gdb.COMMAND_STATUS)
@@ -163,7 +163,9 @@ class _Heap(gdb.Command):
         words = argument.split()
         numbers = {int(word) for word in words if word.isdigit()}
         if unknown := [word for word in words if not word.isdigit() and word != "blocks"]:
-            raise gdb.GdbError(f"openreg heap: no such argument (got {unknown[0]}, expected a device, or blocks)")
+            raise gdb.GdbError(
+                f"openreg heap: unknown argument (got {unknown[0]}, expected a device index or `blocks`)"
+            )
         for device, heap in heaps():
             if numbers and device not in numbers:
                 continue

@@ -1,4 +1,4 @@
-"""What gdb reads of the device: C++ values, threads, streams, fences and heaps. openreg_gdb.py has the commands."""
+"""Reads the device's state in gdb: C++ values, threads, streams, fences and heaps. openreg_gdb.py has the commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def load(atomic: gdb.Value) -> gdb.Value:
         return atomic["_M_b"]["_M_p"]
     if "_M_base" in names:  # a bool
         return atomic["_M_base"]["_M_i"]
-    return load(atomic.cast(atomic.type.strip_typedefs().fields()[0].type))  # an integer: the base class has it
+    return load(
+        atomic.cast(atomic.type.strip_typedefs().fields()[0].type)
+    )  # an integer: the member is in the base class
 
 
 def enum_name(value: gdb.Value) -> str:
@@ -32,7 +34,7 @@ def enum_name(value: gdb.Value) -> str:
 
 
 def elements(intrusive: gdb.Value, link: str) -> Iterator[gdb.Value]:
-    """The elements of an IntrusiveList, whose links are their member `link`."""
+    """The elements of an IntrusiveList that are linked through their member `link`."""
     element = intrusive["first_"]
     while element:
         yield element.dereference()
@@ -47,12 +49,12 @@ def vector_elements(vector: gdb.Value) -> Iterator[gdb.Value]:
 
 
 def map_values(tree: gdb.Value) -> Iterator[gdb.Value]:
-    """The values of a std::map whose keys are pointers, in the order of their keys."""
+    """The values of a std::map with pointers as keys, in the order of the keys."""
     value = tree.type.strip_typedefs().template_argument(1).pointer()
     header = tree["_M_t"]["_M_impl"]["_M_header"]
     node, end = header["_M_left"], header.address
     while node != end:
-        # Behind the node's base lie the key, which is as large as any pointer, and the value.
+        # The node's base is followed by the key, which has the size of a pointer, and the value.
         yield ((node + 1).cast(node.type.pointer()) + 1).cast(value).dereference()
         if node["_M_right"]:
             node = node["_M_right"]
@@ -67,10 +69,10 @@ def map_values(tree: gdb.Value) -> Iterator[gdb.Value]:
 
 
 def static_local(name: str, pointee: str) -> gdb.Value | None:
-    """What a reference that is a function's static variable refers to; None if it is not initialised."""
+    """The target of a reference that is a static variable of a function; None if it is not initialised."""
     try:
         address = int(gdb.parse_and_eval(f"'{name}'").referenced_value().address)
-    except gdb.error:  # its type is not known yet, or not at all
+    except gdb.error:  # its type is not known yet, or unknown
         try:
             address = int(gdb.parse_and_eval(f"*(unsigned long*)&'{name}'"))
         except gdb.error:
@@ -88,12 +90,12 @@ def size_text(count: gdb.Value | int) -> str:
 
 
 class Threads:
-    """Which thread runs which stream, and on which thread's stack an object lies."""
+    """Maps streams to the threads that run them, and objects to the threads whose stacks contain them."""
 
     def __init__(self) -> None:
-        self.running: dict[int, str] = {}  # by the address of the stream
+        self.running: dict[int, str] = {}  # thread name by stream address
         self._stacks: list[tuple[int, str]] = []
-        self._names: dict[int, str] = {}  # by the system's number
+        self._names: dict[int, str] = {}  # by system thread id
         selected = gdb.selected_thread()
         frame = gdb.selected_frame() if selected else None
         try:
@@ -109,17 +111,17 @@ class Threads:
                 frame.select()
 
     def _add_turns(self, name: str) -> None:
-        """The streams whose commands the current thread runs: one inside the other, as waits nest."""
+        """Adds the streams whose commands the current thread runs. There may be several, because waits nest."""
         try:
             turn = gdb.parse_and_eval("'openreg::Turn::innermost_'")
             while turn:
                 self.running[int(turn["strand_"].address)] = name
                 turn = turn["outer_"]
         except gdb.error:
-            pass  # no thread-local storage: a core file without libthread_db, or a thread that begins
+            pass  # no thread-local storage: a core file without libthread_db, or a thread that is starting
 
     def on_stack(self, value: gdb.Value) -> str:
-        """The thread on whose stack `value` lies: the one whose top of the stack is next below."""
+        """The thread whose stack contains `value`: the one with the nearest top of stack below it."""
         address = int(value.address)
         below = [(top, name) for top, name in self._stacks if top <= address]
         return max(below)[1] if below else "a thread"
@@ -235,7 +237,7 @@ def describe_strand(strand: gdb.Value, threads: Threads | None = None) -> str:
 
 
 def chain(strand: gdb.Value, threads: Threads) -> str:
-    """What a parked stream waits for in the end: along the fences, to a stream that is not parked, or outside."""
+    """The chain of waits of a parked stream: from fence to fence to a stream that is not parked, or outside."""
     parts, seen = [], {int(strand.address)}
     while strand["parked_on"]:
         fence = strand["parked_on"].dereference()
@@ -271,7 +273,7 @@ def fences() -> dict[int, gdb.Value]:
 
 
 def heaps() -> Iterator[tuple[int, gdb.Value]]:
-    """The device and its DeviceHeap, of each heap."""
+    """Each device with its DeviceHeap."""
     table = static_local("openreg::memory::device_heap(int)::heaps", "openreg::memory::DeviceHeap")
     if table is None:
         return
@@ -292,7 +294,7 @@ def describe_block(block: gdb.Value) -> str:
     if enum_name(block["state"]) != "free":
         text += f", {int(block['requested'])} bytes requested"
     if marks := int(block["marks"]):
-        text += f", marks of other streams that have not passed: {marks}"
+        text += f", pending marks of other streams: {marks}"
     return text
 
 
@@ -320,7 +322,7 @@ def describe_heap(heap: gdb.Value) -> str:
             state = enum_name(block["state"])
             totals[state] = totals.get(state, 0) + int(block["bytes"])
     limit, reserved = int(heap["limit_"]), sum(int(segment["bytes"]) for segment in segments)
-    of_limit = f" of {size_text(limit)}" if limit < _NO_LIMIT else ""  # set when the heap is first used
+    of_limit = f" of {size_text(limit)}" if limit < _NO_LIMIT else ""  # set at the first use of the heap
     inside = ", ".join(f"{size_text(total)} {state}" for state, total in totals.items())
     return f"{size_text(reserved)} reserved{of_limit} in {len(segments)} segments; {inside}"
 
@@ -329,5 +331,5 @@ def describe_heap(heap: gdb.Value) -> str:
 
 
 def owner_of(mutex: gdb.Value) -> int:
-    """The thread that holds an openreg::Mutex, by the system's number; 0: none does."""
+    """The system id of the thread that holds an openreg::Mutex; 0 if it is free."""
     return int(mutex["mutex_"]["_M_mutex"]["__data"]["__owner"])

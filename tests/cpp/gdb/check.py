@@ -31,7 +31,7 @@ EXPECTED = {
     "openreg heap 0 blocks": [
         r"openreg:0: 6.0 MiB reserved of 64.0 MiB in 2 segments; 1.0 KiB held, 3.0 MiB pending",
         r"    segment 0x\w+, 4.0 MiB, large, of openreg:0 stream 1: 1 pending \(3.0 MiB\), 1 free \(1.0 MiB\)",
-        r"        pending 0x\w+, 3.0 MiB, 3145728 bytes requested, marks of other streams that have not passed: 1",
+        r"        pending 0x\w+, 3.0 MiB, 3145728 bytes requested, pending marks of other streams: 1",
         r"        held 0x\w+, 1.0 KiB, 1000 bytes requested",
     ],
     "print outside.fence_[0]": [r"\$\d+ = fence of \"a collective\""],

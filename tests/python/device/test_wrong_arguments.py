@@ -178,7 +178,7 @@ ROWS: dict[str, list[Row]] = {
         (openreg._maybe_exchange_device, [None, 1.5, "openreg:0"], TypeError, "the index of a device"),
         (openreg._maybe_exchange_device, [2, 99, 2**40], RuntimeError, "out of range"),
     ],
-    "_lazy_call": [(openreg._lazy_call, [None, 1, "x"], TypeError, "cannot be called")],
+    "_lazy_call": [(openreg._lazy_call, [None, 1, "x"], TypeError, "not callable")],
     "set_device": [(openreg.set_device, [None, "openreg"], ValueError, "not a device|has no index")],
     "device_of": [(openreg.device_of, [None, 1, "x"], AttributeError, "has no attribute 'device'")],
     "can_device_access_peer": [
