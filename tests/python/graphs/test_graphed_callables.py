@@ -195,8 +195,8 @@ def test_losses_that_use_a_graphed_part_in_no_grad():
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
-        (lambda: openreg.make_graphed_callables(network(), (1.5,)), TypeError, "tensors only"),
-        (lambda: openreg.make_graphed_callables(hooked(), (sample(4, 6),)), RuntimeError, "no hooks"),
+        (lambda: openreg.make_graphed_callables(network(), (1.5,)), TypeError, "must be tensors"),
+        (lambda: openreg.make_graphed_callables(hooked(), (sample(4, 6),)), RuntimeError, "must not have hooks"),
         (
             lambda: openreg.make_graphed_callables(buffered(), (sample(4, 6),)),
             RuntimeError,

@@ -184,7 +184,7 @@ def test_a_user_can_leave_the_slot_to_another_package(run_python, install):
     )
 
 
-def test_it_stands_back_for_an_available_accelerator_with_one_line(run_python, xpu):
+def test_it_is_not_loaded_beside_an_available_accelerator_and_warns_in_one_line(run_python, xpu):
     result = run_python("import torch" + DEVICE_IS_NOT_THERE, path=[xpu])
     assert len(result.stderr.splitlines()) == 1
     assert "torch_openreg is not loaded because xpu is available" in result.stderr
