@@ -167,7 +167,7 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """The compute capability that programs written for CUDA ask for: 9.0, as a pair.
+    """The compute capability that programs written for CUDA query: 9.0, as a pair.
 
     `torch.accelerator.get_device_capability` says which dtypes the device supports.
     """

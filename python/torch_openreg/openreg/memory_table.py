@@ -48,10 +48,10 @@ _ROWS: dict[str, tuple[str, Callable[[int], str]]] = {
     "active_bytes": ("Active memory", _size),
     "requested_bytes": ("Requested memory", _size),
     "reserved_bytes": ("Reserved memory", _size),
-    "inactive_split_bytes": ("Free beside used memory", _size),
+    "inactive_split_bytes": ("Inactive split memory", _size),
     "allocation": ("Allocations", str),
     "active": ("Active allocations", str),
     "segment": ("Reserved segments", str),
-    "inactive_split": ("Free beside used blocks", str),
+    "inactive_split": ("Inactive split blocks", str),
 }
 _OVERSIZE = {"oversize_allocations": "Oversize allocations", "oversize_segments": "Oversize segments"}
