@@ -78,7 +78,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^plain = |^return plain\b|^index = _get_device_index|^return Stream\(stream_id=0": DYNAMO,
     },
     r"^python/torch_openreg/openreg/device": {r"^torch\.accelerator\.synchronize\(device\)$": DYNAMO},
-    r"^python/torch_openreg/_distributed": {r"^return  # then a process group": "a torch without Gloo"},
+    r"^python/torch_openreg/_distributed": {r"^return  # PyTorch then reports": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
     r"^cpp/runtime/address_space": {
         r"^madvise\(address, bytes, MADV_DONTNEED\);$": "the system has no room for another mapping",
