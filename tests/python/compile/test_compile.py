@@ -113,7 +113,7 @@ def test_a_checkpointed_dropout_is_replayed_in_the_compiled_backward_pass():
 
 
 @pytest.mark.parametrize("device", ["cpu", "openreg:0", "openreg:1"])
-def test_a_saved_state_replays_an_operator_and_the_generator_goes_on(device):
+def test_a_saved_state_replays_an_operator_and_the_generator_continues(device):
     x = torch.zeros(8, device=device)
     torch.manual_seed(4)
     rand_like = torch.ops.aten.rand_like.default
@@ -208,7 +208,7 @@ def test_a_device_context_is_entered_and_left(module):
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
-def test_a_graph_that_breaks_within_a_device_context_goes_on_within_it():
+def test_a_graph_break_within_a_device_context_preserves_the_context():
     def function() -> tuple[torch.Tensor, ...]:
         with torch.openreg.device(1):
             before = torch.zeros(3, device="openreg")

@@ -56,7 +56,7 @@ def test_a_fake_result_looks_like_the_real_one(name):
     assert got.stride() == expected.stride()
 
 
-def test_devices_are_told_apart(fake):
+def test_devices_are_distinguished(fake):
     assert torch.ones(1, device="openreg:1").device.index == 1
     x = torch.ones(1, device="openreg")
     for other in ("openreg:1", "cpu"):

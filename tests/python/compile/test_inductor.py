@@ -43,7 +43,7 @@ def assert_equals_the_cpu(function: Callable[..., Any], *arguments: Any, **optio
             assert_close(mine.cpu(), theirs)
 
 
-def test_a_fused_kernel_is_one_command_that_nobody_waits_for():
+def test_a_fused_kernel_is_one_command_and_does_not_wait():
     run = torch.compile(fused, fullgraph=True)
     x = rows()
     assert_close(run(x).cpu(), fused(x.cpu()))
@@ -266,7 +266,7 @@ def test_a_division_by_zero_fails_the_stream():
         torch.openreg.synchronize()
 
 
-def test_divisions_by_zero_on_one_stream_are_not_told_on_another():
+def test_divisions_by_zero_on_one_stream_are_not_reported_on_another():
     run = torch.compile(lambda a, b: a // b, fullgraph=True)
     ones = torch.ones(20_000, dtype=torch.long, device=DEVICE)
     zeros = ones * 0

@@ -56,7 +56,7 @@ def test_a_batch_of_one_and_a_single_device_are_no_copies():
         assert_close(model(x), network()(x))
 
 
-def test_training_goes_on_as_on_one_device():
+def test_training_continues_as_on_one_device():
     alone, parallel = network(), nn.DataParallel(network())
     for model in (alone, parallel):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

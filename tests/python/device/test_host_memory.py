@@ -236,7 +236,7 @@ def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_pyt
 
 
 @pytest.mark.parametrize("cached", ["", "del a\n"])
-def test_a_forked_child_of_a_process_that_pinned_memory_is_told_to_spawn(run_python: Run, cached: str) -> None:
+def test_a_forked_child_of_a_process_that_pinned_memory_is_advised_to_spawn(run_python: Run, cached: str) -> None:
     """Also where nobody has used the device, of which the message would be another one."""
     result = run_python(
         PRELUDE + "import os, sys\n"
@@ -358,7 +358,7 @@ def test_a_data_loader_with_workers_gives_pinned_batches_that_copy_without_block
         assert torch.equal(torch.cat([batch[1] for batch in batches]).cpu(), labels)
 
 
-def test_emptying_the_cache_gives_back_only_what_nobody_holds():
+def test_emptying_the_cache_frees_only_unused_memory():
     held = torch.full((1 << 16,), 5, dtype=torch.uint8).pin_memory()
     dropped = torch.empty(1 << 16, dtype=torch.uint8, pin_memory=True)
     torch.accelerator.empty_host_cache()

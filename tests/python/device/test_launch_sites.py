@@ -60,7 +60,7 @@ def test_a_trace_names_the_line_of_each_command(results):
     assert lines["aten::mul.Tensor"].startswith("the backward pass of ")
 
 
-def test_an_error_that_nobody_collects_names_its_line(child):
+def test_an_uncollected_error_names_its_line(child):
     assert f"launched by {LINE_OF_FAIL} in fail" in child.stderr
     assert "no later call collected this error" in child.stderr
 

@@ -35,7 +35,7 @@ EMPTY: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
     [torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.int32, torch.uint8, torch.bool],
     ids=str,
 )
-def test_memory_that_nobody_wrote_is_filled(maker, dtype):
+def test_uninitialised_memory_is_filled(maker, dtype):
     got = EMPTY[maker](dtype).cpu().flatten()
     if dtype.is_floating_point or dtype.is_complex:
         assert got.isnan().all()

@@ -191,7 +191,7 @@ def test_what_was_queued_before_the_send_is_done_when_it_arrives(peer, allocated
     peer.call(peer_module.forget, "x")
 
 
-def test_work_goes_on_while_another_thread_sends(allocated):
+def test_work_continues_while_another_thread_sends(allocated):
     with torch.openreg.use_mem_pool(torch.openreg.MemPool()):
         tensors = [torch.zeros(1000 + i, device="openreg") for i in range(20)]
         tensors += [torch.zeros(MIB, device="openreg") for _ in range(8)]
@@ -245,7 +245,7 @@ def test_memory_of_the_device_is_shared():
 # --- Who keeps memory ---
 
 
-def test_memory_stays_until_the_last_process_lets_go(peer, allocated):
+def test_memory_stays_until_the_last_process_releases_it(peer, allocated):
     x = torch.full((MIB,), 2.0, device="openreg")
     peer.call(peer_module.keep, "x", x)
     address = memory_of(x)
@@ -268,7 +268,7 @@ def test_a_message_under_way_keeps_memory(allocated):
     assert pickle.loads(message).tolist() == 8 * [6]
 
 
-def test_memory_that_others_have_let_go_of_is_freed_when_it_is_needed(peer, allocated):
+def test_memory_that_others_have_released_is_freed_when_it_is_needed(peer, allocated):
     torch.openreg.empty_cache()  # what earlier tests have left would serve too
     x = torch.zeros(16 * MIB, device="openreg")
     peer.call(peer_module.keep, "x", x)
@@ -282,7 +282,7 @@ def test_memory_that_others_have_let_go_of_is_freed_when_it_is_needed(peer, allo
     del y
 
 
-def test_sending_frees_what_others_have_let_go_of(peer, allocated):
+def test_sending_frees_memory_that_others_have_released(peer, allocated):
     y = torch.zeros(4, device="openreg")
     x = torch.zeros(MIB, device="openreg")
     peer.call(peer_module.keep, "x", x)
@@ -361,7 +361,7 @@ def test_a_thousand_sends_leave_nothing(peer, allocated):
     assert peer.call(peer_module.figures)[0] == 0
 
 
-def test_a_process_that_is_killed_leaves_what_it_sent_and_lets_go_of_what_it_got(allocated):
+def test_a_killed_process_leaves_what_it_sent_and_releases_what_it_received(allocated):
     x = torch.full((MIB,), 1.0, device="openreg")
     peer = Peer(x)
     del x
@@ -413,7 +413,7 @@ def test_memory_that_the_system_refuses_is_an_error_of_the_sender(allocated):
     assert memory_of(receiver.recv()) == memory_of(x)
 
 
-def test_of_a_queue_it_is_an_error_of_the_receiver_which_would_wait_for_ever(allocated):
+def test_an_error_in_a_queue_is_raised_in_the_receiver_which_would_wait_forever(allocated):
     queue = multiprocessing.Queue()
     x = fresh(1)
     with small_files():
@@ -426,7 +426,7 @@ def test_of_a_queue_it_is_an_error_of_the_receiver_which_would_wait_for_ever(all
     queue.join_thread()
 
 
-def test_a_forked_child_is_told_to_spawn():
+def test_a_forked_child_is_advised_to_spawn():
     x = torch.ones(1, device="openreg")
     reader, writer = os.pipe()
     child = os.fork()

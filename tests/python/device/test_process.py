@@ -225,7 +225,7 @@ def interrupted_program(tmp_path):
         "torch.openreg.synchronize()",
     ],
 )
-def test_ctrl_c_ends_a_wait_and_the_device_goes_on(interrupted_program, wait):
+def test_ctrl_c_ends_a_wait_and_the_device_stays_usable(interrupted_program, wait):
     """Some hundred commands are queued; the wait ends after the one that runs, the queue stays."""
     output = interrupted_program(
         LONG_WORK + "y = launch(300)\n"

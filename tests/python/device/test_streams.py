@@ -216,7 +216,7 @@ def test_synchronize_keeps_the_device():
 
 
 @pytest.mark.parametrize(("given", "expected"), [(0, 0), (-1, -1), (-7, -1)])
-def test_a_stream_tells_its_priority(given, expected):
+def test_a_stream_reports_its_priority(given, expected):
     assert torch.openreg.Stream(priority=given).priority == expected
     lowest, highest = torch.openreg.Stream.priority_range()
     assert highest <= expected <= lowest

@@ -159,7 +159,7 @@ def time_backward(rank: int) -> tuple[float, float, float]:
     return backward, communication, both
 
 
-def test_ddp_communicates_while_the_backward_pass_goes_on(tmp_path):
+def test_ddp_communicates_during_the_backward_pass(tmp_path):
     with network(2, delay=0.002) as made:
         for backward, communication, both in run(time_backward, made, tmp_path):
             assert both <= 0.7 * (backward + communication), (backward, communication, both)

@@ -267,13 +267,13 @@ def test_parameters_that_get_no_gradient_are_an_error(of):
         assert f"did not receive grad for rank {rank}: 6 7" in message
 
 
-def test_ranks_with_more_batches_go_on_without_the_others(of):
+def test_ranks_with_more_batches_continue_without_the_others(of):
     results = of(uneven)
     for sums in results:
         assert sums == pytest.approx(uneven_in_one_process(len(results)), rel=1e-5, abs=1e-5)
 
 
-def test_ranks_with_more_batches_are_told(of):
+def test_ranks_with_more_batches_are_notified(of):
     first, *others = of(uneven_is_an_error)
     assert first == "Rank 0 exhausted all inputs."
     assert others == ["Detected at least one rank that exhausted inputs. Throwing across all ranks."] * len(others)

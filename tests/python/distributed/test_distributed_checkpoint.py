@@ -346,7 +346,7 @@ def expected():
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_training_goes_on_as_if_it_had_not_stopped(of, expected, way):
+def test_training_resumes_as_if_it_had_not_stopped(of, expected, way):
     for undisturbed, again in of(way):
         assert again == expected and undisturbed == expected
         # DDP adds in another order in its first step, before it has seen in which order gradients come.
@@ -355,7 +355,7 @@ def test_training_goes_on_as_if_it_had_not_stopped(of, expected, way):
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.usefixtures("of")
-def test_one_process_without_a_group_goes_on_from_the_checkpoint_of_many(folder, expected):
+def test_one_process_without_a_group_resumes_from_the_checkpoint_of_many(folder, expected):
     training = Training(1, plain)
     training.load(folder / "saved")
     assert training.run(AFTER) == expected
@@ -369,7 +369,7 @@ def go_on(rank: int, folder: Path) -> list[float]:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("of")
-def test_half_of_the_ranks_go_on_from_the_checkpoint_of_all(size, folder, tmp_path, expected):
+def test_half_of_the_ranks_resume_from_the_checkpoint_of_all(size, folder, tmp_path, expected):
     assert run_ranks(go_on, size // 2, tmp_path, folder / "saved") == [expected] * (size // 2)
 
 

@@ -200,7 +200,7 @@ def call_others(rank: int) -> str:
     return message
 
 
-def test_ranks_that_call_different_collectives_are_told_what_the_others_call(of):
+def test_the_error_of_different_collectives_names_those_of_the_other_ranks(of):
     first, second = of(call_others)
     assert "occl::all_reduce (number 2 of" in first and "rank 1: in occl::broadcast (number 2)" in first
     assert "occl::broadcast (number 2 of" in second and "rank 0: in occl::all_reduce (number 2)" in second

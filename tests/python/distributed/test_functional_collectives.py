@@ -182,6 +182,6 @@ def test_symmetric_memory_is_refused_by_the_name_of_the_device(of):
             assert "openreg" in message
 
 
-def test_code_that_asks_for_symmetric_memory_learns_that_there_is_none(of):
+def test_queries_report_that_there_is_no_symmetric_memory(of):
     for found in of(what_there_is):
         assert found == (False, None, False)

@@ -118,7 +118,7 @@ def pid_of(agent: int, rank: int) -> int:
 
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_training_goes_on_after_a_rank_was_killed(undisturbed, tmp_path, rank):
+def test_training_resumes_after_a_rank_was_killed(undisturbed, tmp_path, rank):
     variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # else it keeps the addresses of the processes that died
     with start(4, EXAMPLES / "train_fsdp.py", *FSDP, tmp_path, restarts=1, **variables) as process:
         shown = []
@@ -177,7 +177,7 @@ def test_torchrun_names_the_error_of_the_rank_that_failed_first(tmp_path):
         "dist.init_device_mesh('openreg', (2,))",
     ],
 )
-def test_a_rank_that_wants_another_device_is_told_what_sets_their_number(tmp_path, use):
+def test_the_error_of_a_missing_device_names_the_setting_of_their_number(tmp_path, use):
     status, _, stderr = run(2, write(tmp_path, use), TORCH_OPENREG_DEVICES="1")
     assert status == 1
     expected = (

@@ -133,7 +133,7 @@ def test_a_graph_captures_once_until_it_is_reset():
 
 
 @pytest.mark.parametrize("call", ["replay", "instantiate", "capture_end", "pool"])
-def test_what_needs_a_capture_says_so(call):
+def test_calls_that_need_a_capture_raise_without_one(call):
     with pytest.raises(RuntimeError, match=r"openreg: .*capture_begin\(\)"):
         getattr(openreg.CUDAGraph(), call)()
 
@@ -381,7 +381,7 @@ def test_captures_do_not_merge():
     del y, z
 
 
-def test_two_captures_go_on_beside_each_other():
+def test_two_captures_run_concurrently():
     x = numbers()
     streams, graphs, results = [openreg.Stream(), openreg.Stream()], [], []
     for stream in streams:

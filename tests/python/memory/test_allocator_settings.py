@@ -97,7 +97,7 @@ def the_oldest_goes():
     assert x.numel() == 10 * MIB
 
 
-def test_garbage_collection_gives_back_what_is_unused_for_longest(run_alone):
+def test_garbage_collection_frees_the_least_recently_used_memory(run_alone):
     run_alone(the_oldest_goes, PYTORCH_ALLOC_CONF="garbage_collection_threshold:0.5", TORCH_OPENREG_MEMORY="100MiB")
 
 

@@ -13,7 +13,7 @@ def run_debugging(run_python):
     return functools.partial(run_python, TORCH_OPENREG_DEBUG_MEMORY="1")
 
 
-def test_memory_that_nobody_wrote_is_not_a_number(run_debugging):
+def test_uninitialised_memory_is_nan(run_debugging):
     run_debugging(
         "import torch\n"
         "for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn):\n"
@@ -117,7 +117,7 @@ def test_memory_that_lazy_clones_share_is_ordered_as_ever(run_debugging):
     assert result.stderr == ""
 
 
-def test_memory_that_nobody_can_free_any_more_is_listed_at_exit(run_debugging):
+def test_leaked_memory_is_listed_at_exit(run_debugging):
     result = run_debugging(
         "import torch\n"
         "def forget_it():\n"

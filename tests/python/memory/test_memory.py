@@ -118,7 +118,7 @@ def test_freed_memory_that_another_stream_uses_is_not_reused_before_it_is_done()
     assert y.sum().item() == 0
 
 
-def test_out_of_memory_has_figures_and_the_process_goes_on():
+def test_out_of_memory_reports_figures_and_the_process_continues():
     total = torch.openreg.mem_get_info()[1]
     before = torch.openreg.memory_allocated()
     with pytest.raises(torch.OutOfMemoryError, match="openreg"):

@@ -52,7 +52,7 @@ def out_of_memory_tells():
     assert torch.openreg.OutOfMemoryError is torch.OutOfMemoryError
 
 
-def test_out_of_memory_tells_what_was_asked_what_there_is_and_what_to_try(run_alone):
+def test_out_of_memory_reports_the_request_the_state_and_remedies(run_alone):
     plain, with_fraction = run_alone(out_of_memory_tells, TORCH_OPENREG_MEMORY="64MiB").splitlines()
     assert plain == (
         "openreg: openreg:0 is out of memory. Tried to allocate 56.00 MiB; the device has 64.00 MiB: 20.00 MiB are in "
@@ -85,7 +85,7 @@ def training_halves_its_batch():
     assert torch.openreg.memory_stats()["num_ooms"] == len(set(tried)) - 1
 
 
-def test_training_goes_on_after_a_loop_that_halves_its_batch(run_alone):
+def test_training_continues_after_a_loop_that_halves_its_batch(run_alone):
     run_alone(training_halves_its_batch, TORCH_OPENREG_MEMORY="64MiB")
 
 

@@ -170,7 +170,7 @@ def test_work_that_is_queued_on_a_pools_memory_is_done_before_it_goes(stream_at_
     assert y.sum().item() == 2 * MIB
 
 
-def test_the_end_of_a_pool_leaves_failures_to_those_who_wait_for_the_work():
+def test_the_end_of_a_pool_leaves_failures_to_calls_that_wait_for_the_work():
     pool = MemPool()
     name = pool.id
     with use_mem_pool(pool):

@@ -138,7 +138,7 @@ def test_deleting_foreign_memory_is_an_error_and_changes_nothing():
     delete(address)
 
 
-def test_a_tensor_over_memory_that_was_deleted_is_told_of_at_its_own_end(run_python):
+def test_a_tensor_over_deleted_memory_is_reported_when_it_is_freed(run_python):
     result = run_python(
         "import torch\n"
         "x = torch.empty(1000, device='openreg')\n"

@@ -181,7 +181,7 @@ def per_channel_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)])
-def test_gradients_that_nobody_wants_are_not_made(wanted):
+def test_unused_gradients_are_not_computed(wanted):
     x, grad = torch.randn(2, 4, 3, 2, device="openreg").unbind()
     mean, invstd = torch.batch_norm_stats(x, EPS)
     results = torch.batch_norm_backward_reduce(grad, x, mean, invstd, torch.ones(3, device="openreg"), *wanted)

@@ -61,7 +61,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_results_equal_the_cpu_and_nobody_waits(name):
+def test_results_equal_the_cpu_without_waiting(name):
     work = FAMILIES[name]
     expected = work("cpu")
     for _ in range(2):  # the first call learns the shapes, the second one knows them

@@ -136,7 +136,7 @@ WARNINGS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("name", WARNINGS)
-def test_warnings_of_kernels_are_told_once_by_the_first_call_as_on_the_cpu(name: str) -> None:
+def test_warnings_of_kernels_are_emitted_once_by_the_first_call_as_on_the_cpu(name: str) -> None:
     def told(device: str) -> list[tuple[type[Warning], str]]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

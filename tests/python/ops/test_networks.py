@@ -72,7 +72,7 @@ def forward_and_backward(module, run, inputs):
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("name", CASES)
-def test_equals_the_cpu_and_nobody_waits(name):
+def test_equals_the_cpu_without_waiting(name):
     make, run, shapes = CASES[name]
     torch.manual_seed(0)
     module = make()

@@ -178,7 +178,7 @@ def test_the_order_is_that_of_memory_as_on_cuda():
     ],
     ids=["normal", "random", "dropout", "poisson", "randperm", "multinomial", "multinomial of rows"],
 )
-def test_the_numbers_do_not_depend_on_who_computes_them(draw):
+def test_the_numbers_do_not_depend_on_the_thread_that_computes_them(draw):
     numbers = []
     threads = torch.get_num_threads()
     try:
@@ -197,7 +197,7 @@ def test_the_numbers_do_not_depend_on_who_computes_them(draw):
     assert torch.equal(numbers[0], numbers[1]) and torch.equal(numbers[0], numbers[2])
 
 
-def test_nobody_waits():
+def test_no_draw_waits():
     torch.openreg.reset_launch_stats()
     x = torch.empty(100, device="openreg")
     for draw in (x.uniform_, x.normal_, x.exponential_, x.cauchy_, x.log_normal_, x.random_, x.bernoulli_):

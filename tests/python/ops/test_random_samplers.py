@@ -532,7 +532,7 @@ def test_every_random_operator_is_ours_or_made_of_ours():
     assert {name for name in left if has_kernel(name, "CPU") or "_philox" in name} == without_dropout
 
 
-def test_nobody_waits():
+def test_no_draw_waits():
     p = torch.full((6, 6), 0.5, device="openreg")
     key = keyed.key(1, device="openreg")
     torch.openreg.reset_launch_stats()

@@ -17,7 +17,7 @@ def rows(text: str) -> dict[str, str]:
     return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
 
 
-def test_it_tells_versions_machine_and_settings_with_their_sources_and_tests_the_device(run_python):
+def test_it_prints_versions_machine_and_settings_with_their_sources_and_tests_the_device(run_python):
     printed = run_python(RUN.format("'--check'"), TORCH_OPENREG_DEVICES="3", TORCH_OPENREG_MEMORY="64MiB").stdout
     report, _, checks = printed.partition("\n\n")
     found = rows(report)
@@ -30,7 +30,7 @@ def test_it_tells_versions_machine_and_settings_with_their_sources_and_tests_the
     assert [line.partition(": ok, ")[0] for line in checks.splitlines()] == list(program.CHECKS)
 
 
-def test_it_tells_all_settings():
+def test_it_prints_all_settings():
     documented = set(re.findall(r"^\| `(TORCH_OPENREG_\w+)`", SETTINGS.read_text(), re.MULTILINE))
     assert program.settings().keys() == documented
 
@@ -42,7 +42,7 @@ def test_it_tells_all_settings():
         ("TORCH_DEVICE_BACKEND_AUTOLOAD", "0", "loads no backend: TORCH_DEVICE_BACKEND_AUTOLOAD=0"),
     ],
 )
-def test_it_tells_why_import_torch_does_not_load_the_device(monkeypatch, variable, value, expected):
+def test_it_prints_why_import_torch_does_not_load_the_device(monkeypatch, variable, value, expected):
     monkeypatch.setenv(variable, value)
     assert expected in [line.partition("import torch")[2].strip() for line in program.report()]
 
@@ -54,13 +54,13 @@ def test_it_tells_why_import_torch_does_not_load_the_device(monkeypatch, variabl
         ("force", "loads the device in addition to cuda: TORCH_OPENREG_AUTOLOAD=force"),
     ],
 )
-def test_it_tells_of_another_accelerator(monkeypatch, choice, expected):
+def test_it_reports_another_accelerator(monkeypatch, choice, expected):
     monkeypatch.setenv("TORCH_OPENREG_AUTOLOAD", choice)
     monkeypatch.setattr(program._loading, "available_accelerator", lambda: "cuda")
     assert program._autoload() == expected
 
 
-def test_a_failing_self_test_says_so(monkeypatch, capsys):
+def test_a_failing_self_test_is_reported(monkeypatch, capsys):
     def wrong() -> None:
         raise AssertionError("3 is not 4")
 
@@ -70,7 +70,7 @@ def test_a_failing_self_test_says_so(monkeypatch, capsys):
     assert "right: ok" in printed and "wrong: FAILED" in printed and "3 is not 4" in printed
 
 
-def test_bad_arguments_are_told(monkeypatch, capsys):
+def test_bad_arguments_are_reported(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["torch_openreg", "--nonsense"])
     with pytest.raises(SystemExit, match="2"):
         program.main()

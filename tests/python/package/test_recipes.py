@@ -64,7 +64,7 @@ def test_safetensors_refuses_the_name(tmp_path):
 
 
 @pytest.mark.full
-def test_accelerate_and_transformers_train_on_the_device_if_they_are_told(tmp_path):
+def test_accelerate_and_transformers_train_on_the_device_if_configured(tmp_path):
     need("accelerate", "transformers")
     told = run_program(tmp_path, "accelerate and transformers", ACCELERATE_TORCH_DEVICE="openreg")
     assert told.returncode == 0, told.stderr

@@ -307,7 +307,7 @@ def test_host_waits_are_calls_of_the_runtime(export):
     assert wait["ts"] + wait["dur"] >= command["ts"] + command["dur"]
 
 
-def test_commands_tell_who_ran_them(export):
+def test_commands_report_the_thread_that_ran_them(export):
     with profile() as prof:
         torch.openreg._sleep(1_000_000)
         torch.openreg.synchronize()
