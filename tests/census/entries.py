@@ -69,7 +69,7 @@ def census(checks: set[str] | None = None, dtypes: set[str] | None = None) -> li
 def in_slice(op: Any) -> list[Result]:
     """What every run of the tests can afford: of one entry in four, one dtype, and one of the other checks.
 
-    All come from a hash of its name and nothing else, so that nobody chooses by what passes.
+    All come from a hash of its name and nothing else, so that entries are not selected by whether they pass.
     """
     quotient, remainder = divmod(zlib.crc32(entry_name(op).encode()), 4)
     if remainder:

@@ -16,7 +16,7 @@ from samples import Call, Mover, call_of
 
 
 class CudaIsOpenreg(TorchFunctionMode):
-    """Where PyTorch's functions are told "cuda", they take openreg."""
+    """Makes PyTorch's functions use openreg if they are passed "cuda"."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         def replace(leaf: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the census does not judge, what it finds unequal, and who may wait: by name, with the reason.
+"""What the census does not judge, what it finds unequal, and which may wait: by name, with the reason.
 
 The lists are exact. What becomes equal, or no longer waits, has to leave them.
 """

@@ -164,7 +164,7 @@ def check_outputs(op: Any, result: Result, samples: int) -> None:
     torch.set_warn_always(True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.ones(1, device=DEVICE).item()  # tells the warnings of the checks before this one
+        torch.ones(1, device=DEVICE).item()  # emits the warnings of earlier checks
     dtype = getattr(torch, result.dtype)
     torch.manual_seed(0)
     cost = Cost()

@@ -122,7 +122,7 @@ class Machine:
         self.keep(step.result, result)
 
     def fail(self, how: str) -> None:
-        """On a stream that nothing else uses: the failure is for that one only, and told once. Streams are handed out
+        """On a stream that nothing else uses: the failure is for that one only, and raised once. Streams are handed out
         in turn, 32 of each priority, so those of programs have the other one."""
         stream = torch.Stream(self.current.device, priority=-1)
         with stream:
@@ -135,7 +135,7 @@ class Machine:
             else:
                 raised = False
             if raised != (attempt == 0):
-                raise Difference(f"a stream's failure is {'told twice' if raised else 'not told'}")
+                raise Difference(f"a stream's failure is {'raised twice' if raised else 'not raised'}")
 
     def keep(self, number: int, tensor: torch.Tensor) -> None:
         self.variables[number] = tensor
@@ -165,7 +165,7 @@ class Machine:
             self.read[storage][self.current] = event
 
     def drop(self, number: int) -> None:
-        """What other streams still do with the memory, the allocator is told."""
+        """Reports to the allocator what other streams still do with the memory."""
         tensor = self.variables.pop(number)
         storage = storage_of(tensor)
         if any(storage_of(other) == storage for other in self.variables.values()):

@@ -1,4 +1,4 @@
-"""Graphs: kept, differentiated twice, over several devices and streams, and what is told about mistakes."""
+"""Graphs: kept, differentiated twice, over several devices and streams, and the errors for mistakes."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def figures() -> tuple[int, int, tuple[int, int]]:
 
 
 def add_late(name: str) -> None:
-    """Queues work that is slow to begin, and lets go of what it reads."""
+    """Queues work that is slow to begin, and frees what it reads."""
     torch.openreg._sleep(100_000_000)
     kept["sum"] = kept.pop(name) + 1
 

@@ -237,7 +237,7 @@ def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_pyt
 
 @pytest.mark.parametrize("cached", ["", "del a\n"])
 def test_a_forked_child_of_a_process_that_pinned_memory_is_advised_to_spawn(run_python: Run, cached: str) -> None:
-    """Also where nobody has used the device, of which the message would be another one."""
+    """Also if the device has not been used, whose message would be different."""
     result = run_python(
         PRELUDE + "import os, sys\n"
         "a = pinned(1000)\n" + cached + "assert not openreg.is_initialized()\n"

@@ -1,4 +1,4 @@
-"""What the machine tells of itself: from files that each machine may have or not."""
+"""What the machine reports about itself, from files that may be missing on some machines."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def cases():
                 yield " ".join(f.__name__ for f in (wait, *order)), wait, order
 """
 
-# Other programs on the machine do not change who computes. Where cores are free, the thread that does most of the work
-# decides how long it lasts, if the two threads do not wait for each other.
+# Other programs on the machine do not change which thread computes. If cores are free and the two threads do not wait
+# for each other, the thread that does most of the work determines the duration.
 WHO_COMPUTES = (
     WORK
     + """

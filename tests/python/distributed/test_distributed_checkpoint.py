@@ -185,7 +185,7 @@ def saved_meanwhile_from_pinned_memory(folder: Path) -> Any:
 
 
 def kept_by_rank_0(folder: Path, **where: Any) -> Any:
-    """The first rank gathers the whole state, writes it by `torch.save`, reads it, and tells the others."""
+    """The first rank gathers the whole state, writes it by `torch.save`, reads it, and sends it to the others."""
     file = folder.with_suffix(".pt")
 
     def save(training: Training) -> None:

@@ -174,7 +174,7 @@ def test_a_rank_that_is_killed_fails_every_kind_of_collective_and_step_of_the_ot
 
 @pytest.mark.full
 def test_a_rank_of_a_part_of_the_ranks_is_killed(tmp_path):
-    # A rank that waits for another survivor is not told by its connections: the timeout ends that.
+    # The connections of a rank that waits for another survivor stay open: the timeout ends its wait.
     timeout = timedelta(seconds=10)
     results = run_ranks(lose_a_rank, 4, tmp_path, [1, 2, 3], timeout, expect_exit={3: -9})
     assert results[0] is None

@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def run_alone(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
-    """Runs a function in a process of its own, whose allocator nobody has used, and returns what it printed.
+    """Runs a function in a separate process with an unused allocator, and returns what it printed.
 
     The function's source is what runs: it sees `torch` and `MIB`, and nothing else of its module. Keywords are
     environment variables.

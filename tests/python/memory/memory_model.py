@@ -98,7 +98,7 @@ class Statistics:
     def check(self, device: int, peaks: bool = True) -> None:
         """Compares with the device, which may be at work but does not allocate meanwhile.
 
-        `peaks`: false where threads have allocated at the same time, so that nobody knows what was the most.
+        `peaks`: false if threads have allocated at the same time, so that the peak is unknown.
         """
         stats = torch.openreg.memory_stats(device)
         columns = ("current", "allocated", "freed") + ("peak",) * peaks
@@ -165,7 +165,7 @@ class Addresses:
             assert end <= first or last <= start, f"{start:#x} lies in a block that another stream still uses"
 
     def give(self, start: int, size: int, events: list[torch.openreg.Event]) -> None:
-        """`events`: what streams that the allocator was told of had to do when the block was freed."""
+        """`events`: the pending work of the recorded streams when the block was freed."""
         at = bisect.bisect_left(self._starts, start)
         assert self._starts[at] == start
         del self._starts[at], self._ends[at]

@@ -1,4 +1,4 @@
-"""Profilers are told of device memory: each allocation, free and failure."""
+"""Device memory is reported to profilers: each allocation, free and failure."""
 
 from __future__ import annotations
 

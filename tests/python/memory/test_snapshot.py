@@ -55,7 +55,7 @@ def names(frames):
 
 
 def test_segments_have_the_keys_and_figures_of_cuda():
-    stream = torch.openreg.Stream(0)  # of whose memory nobody else has any
+    stream = torch.openreg.Stream(0)  # nothing else allocates on it
     with stream:
         x, y = empty(3 * MIB + 1), empty(1000)
     segments = [s for s in memory._snapshot()["segments"] if (s["device"], s["stream"]) == (0, stream.stream_id)]

@@ -1,4 +1,4 @@
-"""Launches are asynchronous, and what runs does not depend on who runs it."""
+"""Launches are asynchronous, and results do not depend on the thread that runs them."""
 
 from __future__ import annotations
 

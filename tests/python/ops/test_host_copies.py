@@ -1,4 +1,4 @@
-"""Copies between host and device, and between devices: who waits, and whose memory is kept how long."""
+"""Copies between host and device, and between devices: which of them wait, and how long memory is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the CPU's kernel does more than its schema or its meta function tells."""
+"""CPU kernels that do more than their schema or meta function says."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_sizes_that_only_the_kernel_checks_are_refused_at_the_call() -> None:
     assert torch.openreg.launch_stats()["host_waits"] == 0
 
 
-# A later call of the same shapes has its warning told where the host next waits (test_warnings.py): `std` is called
+# The warning of a later call of the same shapes is emitted when the host next waits (test_warnings.py): `std` is called
 # with a shape that no other test has.
 WARNINGS: dict[str, Callable[[str], Any]] = {
     "std": lambda device: torch.ones(1, 1, 1, 1, 1, 1, device=device).std(),
