@@ -20,13 +20,32 @@ from torch import nn
 from torch.profiler import profile, record_function
 
 BATCH, FEATURES, HIDDEN = 1024, 2048, 128
-COLOURS = {
-    "kernel": "#4c78a8",
-    "gpu_memcpy": "#e45756",
-    "gpu_memset": "#e45756",
-    "privateuse1_runtime": "#b0b0b0",
-    "gpu_user_annotation": "#f2cf5b",
+CATEGORIES = {  # of a trace that are drawn, by the classes of STYLE
+    "kernel": "kernel",
+    "gpu_memcpy": "copy",
+    "gpu_memset": "copy",
+    "privateuse1_runtime": "host",
+    "gpu_user_annotation": "range",
 }
+# Light or dark as the reader's system is.
+STYLE = """
+text { fill: #24292f; font: 10px sans-serif }
+rect { stroke: #ffffff; stroke-width: 0.3 }
+.page { fill: #ffffff }
+.kernel { fill: #7ba3cc }
+.copy { fill: #e45756 }
+.host { fill: #b0b0b0 }
+.range { fill: #f2cf5b }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3 }
+  rect { stroke: #0d1117 }
+  .page { fill: #0d1117 }
+  .kernel { fill: #3a6698 }
+  .copy { fill: #b83a3a }
+  .host { fill: #6e7681 }
+  .range { fill: #7d6414 }
+}
+"""
 WIDTH, LABEL, ROW = 960, 150, 34  # of the picture, in pixels
 
 Event = dict[str, Any]
@@ -86,7 +105,7 @@ def tracks(events: list[Event]) -> dict[str, list[Event]]:
     by_track: dict[str, list[Event]] = {}
     for event in events:
         category = event.get("cat")
-        if event["ph"] != "X" or category not in COLOURS or event["name"] == "Event Record":
+        if event["ph"] != "X" or category not in CATEGORIES or event["name"] == "Event Record":
             continue
         host = category == "privateuse1_runtime"
         track = "host" if host else f"openreg:{event['pid']}, {names[event['pid'], event['tid']]}"
@@ -104,9 +123,9 @@ def draw(events: list[Event], file: Path) -> None:
     scale = (WIDTH - LABEL) / (max(event["ts"] + event["dur"] for event in slices) - begin)
     height = ROW * len(rows) + 24
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-        'font-family="sans-serif" font-size="10">',
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">',
+        f"<style>{STYLE}</style>",
+        f'<rect class="page" width="{WIDTH}" height="{height}"/>',
     ]
     for number, (name, row) in enumerate(rows.items()):
         y = ROW * number + 6
@@ -116,8 +135,8 @@ def draw(events: list[Event], file: Path) -> None:
             x, width = LABEL + (event["ts"] - begin) * scale, max(event["dur"] * scale, 0.5)
             title = f"{event['name']}: {event['dur']:.1f} us"
             lines.append(
-                f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{ROW - 8}" fill="{COLOURS[event["cat"]]}" '
-                f'stroke="white" stroke-width="0.3"><title>{escape(title)}</title></rect>'
+                f'<rect class="{CATEGORIES[event["cat"]]}" x="{x:.2f}" y="{y}" width="{width:.2f}" height="{ROW - 8}">'
+                f"<title>{escape(title)}</title></rect>"
             )
             if width > 6 * len(event["name"]):
                 lines.append(f'<text x="{x + 3:.2f}" y="{y + 17}">{escape(event["name"])}</text>')
