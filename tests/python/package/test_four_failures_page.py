@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from children import child_environment
-from documents import DOCUMENTS
+from documents import DOCUMENTS, pattern_of
 
 PAGE = (DOCUMENTS / "four-failures.md").read_text()
 PROGRAMS = {
@@ -48,12 +48,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory):
 
     with ThreadPoolExecutor(3) as pool:
         yield {command: pool.submit(run, command) for command in RUNS}
-
-
-def pattern_of(quoted: str) -> str:
-    """A pattern for what a quotation stands for: `...` is any text, and lines may be wrapped anywhere."""
-    words = r"\s+".join(re.escape(word).replace(r"\.\.\.", ".*") for word in quoted.split())
-    return words.replace(r"\s+.*\s+", r"\s(.*\s)?")
 
 
 def test_each_program_is_run():
