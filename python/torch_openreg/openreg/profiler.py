@@ -11,12 +11,12 @@ __all__ = ["profile", "start", "stop"]
 
 
 def start() -> None:
-    """Makes a running ``torch.profiler`` record the device again, after :func:`stop`. Otherwise does nothing."""
+    """Makes a running ``torch.profiler`` record the device again, after `stop`. Otherwise does nothing."""
     _C.resume_tracing()
 
 
 def stop() -> None:
-    """Makes a running ``torch.profiler`` stop recording the device, until :func:`start`.
+    """Makes a running ``torch.profiler`` stop recording the device, until `start`.
 
     Work that was launched before and runs afterwards is not recorded: synchronize first.
     """
@@ -25,7 +25,7 @@ def stop() -> None:
 
 @contextmanager
 def profile() -> Iterator[None]:
-    """Context manager: calls :func:`start` before its body and :func:`stop` after it."""
+    """Context manager: calls `start` before its body and `stop` after it."""
     start()
     try:
         yield
