@@ -4,6 +4,7 @@
 #   use_environment     activates the virtual environment: the active one, else .venv, made where there is none
 #   install <extras>    builds and installs the project there; further arguments go to pip
 #   build_requirements  prints what the build needs beside torch
+#   extra_requirements <extra>  prints what an extra needs
 #   supports <version>  whether pyproject.toml allows a version of torch
 # The system's own Python is only used to make .venv.
 
@@ -100,6 +101,15 @@ import pathlib, re, sys
 from packaging.specifiers import SpecifierSet
 supported = re.search(r'^torch = "(.*)"', pathlib.Path("pyproject.toml").read_text(), re.M)[1]
 sys.exit(sys.argv[1] not in SpecifierSet(supported))
+PYTHON
+}
+
+# The requirements of one of pyproject.toml's extras, one a line.
+extra_requirements() {
+  "$python" - "$1" <<'PYTHON'
+import ast, pathlib, re, sys
+pyproject = pathlib.Path("pyproject.toml").read_text()
+print(*ast.literal_eval(re.search(rf"^{sys.argv[1]} = (\[.*?\])", pyproject, re.M | re.S)[1]), sep="\n")
 PYTHON
 }
 
