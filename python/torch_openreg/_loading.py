@@ -25,6 +25,7 @@ def autoload() -> bool:
     ``torch.accelerator`` prefers a PrivateUse1 backend over CUDA, so loading this one would replace an accelerator that
     is available. ``TORCH_OPENREG_AUTOLOAD`` overrides this.
     """
+    _register_log()  # in any case: `import torch` raises for a name in TORCH_LOGS that it does not know
     choice = _settings.autoload_choice()
     if choice == "off":
         return False

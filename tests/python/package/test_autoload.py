@@ -234,6 +234,12 @@ def test_the_log_is_known_to_pytorch(run_python):
     assert "openreg is in use: 2 devices" in result.stderr
 
 
+@pytest.mark.parametrize("choice", ["off", "default"])
+def test_the_log_is_known_to_pytorch_if_the_device_is_not_loaded(run_python, xpu, choice):
+    code = "import torch" + DEVICE_IS_NOT_THERE
+    run_python(code, path=[xpu], TORCH_LOGS="openreg", TORCH_OPENREG_AUTOLOAD=choice)
+
+
 def test_version_is_the_installed_package_version():
     assert torch_openreg.__version__ == importlib.metadata.version("torch_openreg")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from documents import DOCUMENTS, code_of
+from packaging.specifiers import SpecifierSet
 
 ROOT = DOCUMENTS.parent
 
@@ -112,23 +113,16 @@ def workflow():
     return yaml.safe_load(text)
 
 
-def test_the_workflow_is_one_of_github_for_this_torch(workflow):
+def test_the_workflow_is_one_of_github_for_a_torch_that_is_supported(workflow):
     assert workflow[True] == ["push", "pull_request"]  # `on` is true in YAML
     steps = workflow["jobs"]["test"]["steps"]
     assert all(("uses" in step) != ("run" in step) for step in steps)
-    pinned = re.search(r'dependencies = \["(torch==[^"]+)"\]', (ROOT / "pyproject.toml").read_text())[1]
-    assert pinned in steps[2]["run"]
-    assert pinned.replace("==", "-") in next(step for step in steps if step.get("id") == "wheels")["with"]["key"]
+    torch_version = re.search(r"pip install torch==(\S+)", steps[2]["run"])[1]
+    supported = re.search(r'^torch = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    assert torch_version in SpecifierSet(supported)
+    assert f"torch-{torch_version}-" in next(step for step in steps if step.get("id") == "wheels")["with"]["key"]
     for step in steps:
         subprocess.run(["bash", "-n"], input=step.get("run", ""), text=True, check=True)
-
-
-def test_the_workflow_installs_what_the_builds_ask_for(workflow):
-    (build,) = (step["run"] for step in workflow["jobs"]["test"]["steps"] if step.get("name", "").startswith("Build"))
-    for folder in re.findall(r'"\$RUNNER_TEMP/openreg(\S*)"', build.partition("pip wheel")[2]):
-        (wanted,) = re.findall(r"^requires = \[(.*)\]", (ROOT / folder.strip("/") / "pyproject.toml").read_text(), re.M)
-        for package in re.findall(r'"([^"]+)"', wanted):
-            assert package in build or package.startswith("torch=="), f"the build of {folder or '/'} wants {package}"
 
 
 @pytest.mark.full
