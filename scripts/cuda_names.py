@@ -21,6 +21,8 @@ MODULES = {
     "torch.xpu": ["", "memory", "random", "streams"],
 }
 
+TORCH = ".".join(torch.__version__.split(".")[:2])
+
 LIBRARY = "specific to CUDA or its libraries"
 ONE_ALLOCATOR = "the device's allocator cannot be replaced"
 OLD = "old names of `memory_reserved`, `max_memory_reserved` and `reset_peak_memory_stats`"
@@ -37,6 +39,9 @@ WITHOUT = {
     r"torch\.cuda\.(memory\.)?caching_allocator_(enable|disabled)": "the device's allocator always keeps freed memory; "
     "`empty_cache` releases it",
     r"torch\.cuda\.(memory\.)?(memory_cached|max_memory_cached|reset_max_memory_cached)": OLD,
+    # Since torch 2.14 or 2.15.
+    r"torch\.cuda\.(graphs\.)?export_graph_data": "describes CUDA's nodes; use `export_dot`",
+    r"torch\.cuda\.graph_annotations": "requires CUDA's tools; use `record_function`",
     r"torch\.cuda\.amp\.amp_definitely_not_available": "autocast is always available",
 }
 
@@ -65,7 +70,7 @@ def page() -> str:
     lines = [
         "# Names of torch.cuda and torch.xpu",
         "",
-        "The public names of PyTorch's modules that `torch.openreg` has, in the same place and with the same",
+        f"The public names of PyTorch {TORCH}'s modules that `torch.openreg` has, in the same place and with the same",
         "arguments, and why it lacks the others. `scripts/cuda_names.py` writes this page, and a test checks it.",
         "The functions of `torch.accelerator` and `torch.amp` support the device too.",
     ]

@@ -83,11 +83,14 @@ void apply() {
 void follow_allocator_settings() {
   static const bool followed = [] {
     read_environment();
-    // There is one hook in a process. If another device has it, settings made at run time have no
-    // effect here.
-    if (!Config::getConfigParserHook()) {
-      Config::registerDeviceConfigParserHook([](const std::string&) { apply(); }, {});
-    }
+    // There is one hook in a process. In a CUDA build of torch it is CUDA's, which stays in effect.
+    auto others = Config::getConfigParserHook();
+    Config::registerDeviceConfigParserHook(
+        [others](const std::string& settings) {
+          if (others) others(settings);
+          apply();
+        },
+        {});
     apply();
     return true;
   }();

@@ -35,7 +35,14 @@ from .device import (
     set_device,
     synchronize,
 )
-from .graphs import CUDAGraph, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables
+from .graphs import (
+    CUDAGraph,
+    export_dot,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from .host_memory import (
     host_memory_stats,
     host_memory_stats_as_nested_dict,
@@ -127,6 +134,7 @@ __all__ = [
     "device_memory_used",
     "device_of",
     "empty_cache",
+    "export_dot",
     "get_allocator_backend",
     "get_amp_supported_dtype",
     "get_arch_list",

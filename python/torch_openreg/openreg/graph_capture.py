@@ -11,6 +11,7 @@ import torch
 from .. import _C
 from .arguments import check_type, pool_id
 from .device import _lazy_init, synchronize
+from .graph_hooks import GraphHooks
 from .memory import empty_cache
 from .streams import Stream, StreamContext
 
@@ -31,7 +32,7 @@ def graph_pool_handle() -> Pool:
     return _C.graph_pool_handle()
 
 
-class CUDAGraph(_C.Graph):
+class CUDAGraph(_C.Graph, GraphHooks):
     """A captured graph, with the name of `torch.cuda`'s class; `torch.accelerator.Graph` makes the same graphs.
 
     Capture with `graph`, or with `capture_begin` and `capture_end` on a stream other than the default one.
@@ -44,7 +45,9 @@ class CUDAGraph(_C.Graph):
     def __init__(self, keep_graph: bool = False) -> None:
         _lazy_init()
         check_type("keep_graph", keep_graph, bool, "a bool")
-        super().__init__(keep_graph)
+        _C.Graph.__init__(self, keep_graph)
+        GraphHooks.__init__(self)
+        self._keeps_graph = keep_graph
 
     def capture_begin(
         self, pool: Pool | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
@@ -71,6 +74,8 @@ class CUDAGraph(_C.Graph):
             )
         check_type("capture_error_mode", capture_error_mode, str, "a str")
         super().capture_begin(None if pool is None else pool_id(pool), capture_error_mode)
+        self._is_ready = False
+        self._call_hooks("capture_start")
 
     def capture_end(self) -> None:
         """Ends the capture. Its stream runs subsequent work normally.
@@ -80,17 +85,29 @@ class CUDAGraph(_C.Graph):
                 that took part was not joined. The graph is then empty, and may capture again.
         """
         super().capture_end()
+        self._call_hooks("capture_end")
+        if not self._keeps_graph:
+            self._is_ready = True
+            self._call_hooks("instantiate")
 
     def instantiate(self) -> None:
         """Makes a kept graph (`keep_graph`) ready to run."""
         super().instantiate()
+        self._is_ready = True
+        self._call_hooks("instantiate")
 
     def replay(self) -> None:
         """Queues a run of the graph on the current stream of its device. Runs of one graph do not overlap."""
-        super().replay()
+        if not self._has_replay_hooks():
+            return super().replay()
+        if self._keeps_graph and not self._is_ready:
+            self.instantiate()
+        with self._replay_hooks():
+            super().replay()
 
     def reset(self) -> None:
         """Frees the graph and its memory; replays that are queued still run."""
+        self._release_retained()
         super().reset()
 
     def pool(self) -> Pool:
@@ -101,8 +118,13 @@ class CUDAGraph(_C.Graph):
         """Enables `debug_dump`, which otherwise only emits a warning."""
         super().enable_debug_mode()
 
-    def debug_dump(self, debug_path: str | os.PathLike[str]) -> None:
-        """Writes the graph to a file in DOT, the language of Graphviz: a box for each kernel, edges for their order."""
+    def debug_dump(self, debug_path: str | os.PathLike[str], *, verbose: bool = True) -> None:
+        """Writes the graph to a file in DOT, the language of Graphviz: a box for each kernel, edges for their order.
+
+        Args:
+            debug_path: the file.
+            verbose: accepted for compatibility; the file is the same.
+        """
         super().debug_dump(os.fsdecode(debug_path))
 
     def register_generator_state(self, generator: torch.Generator) -> None:

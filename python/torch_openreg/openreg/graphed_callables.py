@@ -23,6 +23,7 @@ class _Part:
     function: Callable[..., Any]
     samples: tuple[Any, ...]
     allow_unused_input: bool
+    options: dict[str, Any]  # of `graph`
     inputs: tuple[torch.Tensor, ...] = ()  # the arguments' tensors
     parameters: tuple[torch.nn.Parameter, ...] = ()
     outputs: tuple[torch.Tensor, ...] = ()
@@ -83,7 +84,7 @@ class _Part:
 
         with (
             torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-            graph(self.forward_graph, pool=pool),
+            graph(self.forward_graph, pool=pool, **self.options),
         ):
             outputs = self.function(*self.samples)
         leaves, self.spec = tree_flatten(outputs)
@@ -96,7 +97,7 @@ class _Part:
             return
         # Not in the pool, where the next forward pass writes: gradients may be accumulated over several passes.
         kept = [torch.empty_like(each) if each.requires_grad else None for each in self.surface]
-        with graph(self.backward_graph, pool=pool):
+        with graph(self.backward_graph, pool=pool, **self.options):
             found = self.compute_gradients(self.outputs, self.gradients)
             self.input_gradients = tuple(
                 None if static is None or (gradient := next(found)) is None else static.copy_(gradient)
@@ -166,6 +167,8 @@ def make_graphed_callables(
     num_warmup_iters: int = 3,
     allow_unused_input: bool = False,
     pool: Pool | None = None,
+    capture_error_mode: str = "global",
+    enable_annotations: bool = False,
 ) -> Any:
     """Captures the forward and the backward pass of each callable and returns callables that replay them.
 
@@ -179,10 +182,12 @@ def make_graphed_callables(
         num_warmup_iters: how often each is called before the capture.
         allow_unused_input: whether the outputs may be independent of some inputs.
         pool: as in `CUDAGraph.capture_begin`; default a new one.
+        capture_error_mode: as in `CUDAGraph.capture_begin`.
+        enable_annotations: not supported, as in `graph`.
 
     Raises:
-        RuntimeError: autocast is on with its cache (pass ``cache_enabled=False``), a module has hooks or buffers that
-            require gradients, or the capture fails.
+        RuntimeError: annotations are enabled, autocast is on with its cache (pass ``cache_enabled=False``), a module
+            has hooks or buffers that require gradients, or the capture fails.
         TypeError: `sample_args` contains anything other than tensors.
     """
     several = isinstance(callables, tuple)
@@ -200,7 +205,10 @@ def make_graphed_callables(
             "openreg: make_graphed_callables does not support the cache of autocast, which would keep casts from "
             "outside of the graph; set cache_enabled=False"
         )
-    parts = [_Part(function, args, allow_unused_input) for function, args in zip(functions, samples, strict=True)]
+    options: dict[str, Any] = {"capture_error_mode": capture_error_mode, "enable_annotations": enable_annotations}
+    parts = [
+        _Part(function, args, allow_unused_input, options) for function, args in zip(functions, samples, strict=True)
+    ]
     shared = graph_pool_handle() if pool is None else pool_id(pool)
     synchronize()
     with StreamContext(Stream()):  # a warm-up on the default stream would create the gradients there

@@ -11,7 +11,11 @@ from torch.testing._internal.autocast_test_lists import AutocastTestLists, TestA
 # Where PyTorch's own tests look for the operators of a list; None: they are methods only.
 MODULES = {"nn": torch._C._nn, "linalg": torch._C._linalg, "methods": None, "torch": torch}
 DTYPES = [torch.float16, torch.bfloat16]
-CUDNN = {"aten::cudnn_convolution", "aten::cudnn_convolution_transpose"}  # NVIDIA's library, under its own name
+CUDNN = {
+    "aten::_cudnn_rnn",
+    "aten::cudnn_convolution",
+    "aten::cudnn_convolution_transpose",
+}  # NVIDIA's library, under its own name
 
 
 def in_dtype(value, dtype):

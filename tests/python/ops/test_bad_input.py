@@ -496,8 +496,12 @@ def error_on_cpu(case: Case) -> Exception:
 
 
 def sentence(text: BaseException | str) -> str:
-    """What was said, with one spelling of the types of tensors, which name their device (openregFloatType)."""
-    return re.sub(r"torch\.(\w+)Tensor|(?:CPU|openreg)(\w+)Type", r"\1\2 tensor", str(text)).rstrip(".")
+    """What was said, with one spelling of the types of tensors, which name their device (openregFloatType).
+
+    Since torch 2.14 errors of products begin with the operator's name: an RNN calls `mm` on devices, `addmm` on CPUs.
+    """
+    text = re.sub(r"^(add)?mm: ", "", str(text))
+    return re.sub(r"torch\.(\w+)Tensor|(?:CPU|openreg)(\w+)Type", r"\1\2 tensor", text).rstrip(".")
 
 
 def assert_raises_as_the_cpu(case: Case) -> None:

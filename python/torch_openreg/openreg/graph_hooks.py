@@ -1,0 +1,192 @@
+"""Functions that are called when graphs are captured, instantiated, replayed and destroyed.
+
+The names are those of `torch.cuda.graphs` in torch 2.15; here they do not depend on the version of torch. The hooks of
+one graph are methods of `torch.openreg.CUDAGraph`; the functions of this module register hooks for all graphs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+if TYPE_CHECKING:
+    from .graph_capture import CUDAGraph
+
+Hook = Callable[["CUDAGraph"], None]
+
+
+class Hooks(OrderedDict[int, Callable[..., None]]):
+    """Functions in the order of their registration. Handles refer to it weakly, which they cannot do with a dict."""
+
+    def add(self, function: Callable[..., None]) -> RemovableHandle:
+        if not callable(function):
+            raise TypeError(f"openreg: a hook must be callable (got {type(function).__name__})")
+        handle = RemovableHandle(self)
+        self[handle.id] = function
+        return handle
+
+    def call(self, *args: Any) -> None:
+        for function in list(self.values()):
+            function(*args)
+
+
+_MOMENTS = ("capture_start", "capture_end", "instantiate", "replay_start", "replay_end")
+_of_all_graphs = {moment: Hooks() for moment in _MOMENTS}
+_destroyed = Hooks()
+
+
+def register_graph_capture_start_hook(fn: Hook) -> RemovableHandle:
+    """Calls ``fn(graph)`` when the capture of any graph has begun. Work that it launches is captured."""
+    return _of_all_graphs["capture_start"].add(fn)
+
+
+def register_graph_capture_end_hook(fn: Hook) -> RemovableHandle:
+    """Calls ``fn(graph)`` when the capture of any graph has ended successfully."""
+    return _of_all_graphs["capture_end"].add(fn)
+
+
+def register_graph_instantiate_hook(fn: Hook) -> RemovableHandle:
+    """Calls ``fn(graph)`` whenever any graph has been made ready to run."""
+    return _of_all_graphs["instantiate"].add(fn)
+
+
+def register_graph_replay_start_hook(fn: Hook) -> RemovableHandle:
+    """Calls ``fn(graph)`` before each replay of any graph is queued."""
+    return _of_all_graphs["replay_start"].add(fn)
+
+
+def register_graph_replay_end_hook(fn: Hook) -> RemovableHandle:
+    """Calls ``fn(graph)`` when a replay of any graph has been queued, or could not be: it has not run yet."""
+    return _of_all_graphs["replay_end"].add(fn)
+
+
+def register_graph_destroy_hook(fn: Callable[[set[int]], None]) -> RemovableHandle:
+    """Calls ``fn(ids)`` when any graph is reset or destroyed. Exceptions of `fn` are ignored.
+
+    `ids` is empty: only CUDA's tools number graphs.
+    """
+    return _destroyed.add(fn)
+
+
+def export_dot(path: str, *, verbose: bool = True) -> Hook:
+    """A hook that writes the graph to `path` in DOT, for `CUDAGraph.register_capture_end_hook`.
+
+    Args:
+        path: the file.
+        verbose: accepted for compatibility; the file is the same.
+    """
+
+    def write(cuda_graph: CUDAGraph) -> None:
+        cuda_graph.enable_debug_mode()
+        cuda_graph.debug_dump(path, verbose=verbose)
+
+    return write
+
+
+class _Retained:
+    """What a graph keeps until it is reset or destroyed. It does not refer to the graph."""
+
+    def __init__(self) -> None:
+        self.callbacks = Hooks()
+        self.objects: OrderedDict[int, object] = OrderedDict()
+        self.device: int | None = None  # to be synchronised before the release
+
+    def release(self) -> None:
+        if self.device is not None and (self.callbacks or self.objects):
+            with contextlib.suppress(RuntimeError):  # belongs to whoever synchronises next
+                torch.accelerator.synchronize(self.device)
+        for callback in list(self.callbacks.values()):
+            with contextlib.suppress(Exception):
+                callback()
+        for hook in list(_destroyed.values()):
+            with contextlib.suppress(Exception):
+                hook(set())
+        self.callbacks.clear()
+        self.objects.clear()
+
+
+class GraphHooks:
+    """The hooks of one graph, as in `torch.cuda.CUDAGraph` of torch 2.15. Hooks run in the order of registration."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[str, Hooks] = {}
+        self._arm()
+
+    def _arm(self) -> None:
+        self._retained = _Retained()
+        self._release = weakref.finalize(self, self._retained.release)
+
+    def _call_hooks(self, moment: str) -> None:
+        if self._hooks and (own := self._hooks.get(moment)):
+            own.call(self)
+        if of_all := _of_all_graphs[moment]:
+            of_all.call(self)
+
+    @contextlib.contextmanager
+    def _replay_hooks(self) -> Iterator[None]:
+        self._call_hooks("replay_start")
+        try:
+            yield
+        finally:
+            self._call_hooks("replay_end")
+
+    def _has_replay_hooks(self) -> bool:
+        return bool(self._hooks or _of_all_graphs["replay_start"] or _of_all_graphs["replay_end"])
+
+    def _release_retained(self) -> None:
+        self._release()
+        self._arm()
+
+    def register_capture_start_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls ``hook(graph)`` when the capture has begun. Work that it launches is captured."""
+        return self._hooks.setdefault("capture_start", Hooks()).add(hook)
+
+    def register_capture_end_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls ``hook(graph)`` when the capture has ended successfully."""
+        return self._hooks.setdefault("capture_end", Hooks()).add(hook)
+
+    def register_post_instantiate_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls ``hook(graph)`` whenever the graph has been made ready to run."""
+        return self._hooks.setdefault("instantiate", Hooks()).add(hook)
+
+    def register_replay_start_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls ``hook(graph)`` before each replay is queued. If it raises, nothing is queued."""
+        return self._hooks.setdefault("replay_start", Hooks()).add(hook)
+
+    def register_replay_end_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls ``hook(graph)`` when a replay has been queued, or could not be: it has not run yet."""
+        return self._hooks.setdefault("replay_end", Hooks()).add(hook)
+
+    def register_destroy_callback(
+        self, cb: Callable[[], None], *, synchronize_before_release: bool = False
+    ) -> RemovableHandle:
+        """Calls ``cb()`` once, when the graph is reset or destroyed; its exceptions are ignored.
+
+        Args:
+            cb: must not refer to the graph, which it would keep alive.
+            synchronize_before_release: whether queued replays complete first, so that `cb` may free what they use.
+        """
+        self._synchronize_before_release(synchronize_before_release)
+        return self._retained.callbacks.add(cb)
+
+    def retain_object(self, obj: object, *, synchronize_before_release: bool = False) -> RemovableHandle:
+        """Keeps a reference to `obj` until the graph is reset or destroyed.
+
+        Args:
+            obj: must not refer to the graph, which it would keep alive.
+            synchronize_before_release: whether queued replays complete first.
+        """
+        self._synchronize_before_release(synchronize_before_release)
+        handle = RemovableHandle(self._retained.objects)
+        self._retained.objects[handle.id] = obj
+        return handle
+
+    def _synchronize_before_release(self, wanted: bool) -> None:
+        if wanted:
+            self._retained.device = torch.accelerator.current_device_index()
