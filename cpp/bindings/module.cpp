@@ -4,7 +4,8 @@ NB_MODULE(_C, m) {
   namespace bindings = openreg::bindings;
   // Objects that a program still holds when it ends (graphs) are not leaks.
   openreg::bindings::nb::set_leak_warnings(false);
-  m.doc() = "What torch.openreg needs from C++ and PyTorch does not bind itself.";
+  m.doc() =
+      "The functions that torch.openreg needs from C++ and that PyTorch does not bind itself.";
   bindings::init_errors(m);
   bindings::init_waits(m);
   bindings::init_launch_sites(m);
