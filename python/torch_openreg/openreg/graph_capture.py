@@ -48,6 +48,8 @@ class CUDAGraph(_C.Graph, GraphHooks):
         _C.Graph.__init__(self, keep_graph)
         GraphHooks.__init__(self)
         self._keeps_graph = keep_graph
+        self._awaits_instantiation = False
+        self._device: int | None = None  # of the capture
 
     def capture_begin(
         self, pool: Pool | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
@@ -66,6 +68,7 @@ class CUDAGraph(_C.Graph, GraphHooks):
         Raises:
             RuntimeError: the current stream is the default one or already captured, the graph already has a capture,
                 `capture_error_mode` is unknown, or the liveness of inputs cannot be checked.
+            Exception: what a hook of this graph raises. The capture has then ended, and the graph is empty.
         """
         if check_input_liveness and not _C.debugs_memory():
             raise RuntimeError(
@@ -74,8 +77,12 @@ class CUDAGraph(_C.Graph, GraphHooks):
             )
         check_type("capture_error_mode", capture_error_mode, str, "a str")
         super().capture_begin(None if pool is None else pool_id(pool), capture_error_mode)
-        self._is_ready = False
-        self._call_hooks("capture_start")
+        self._device = torch.accelerator.current_device_index()
+        try:
+            self._call_hooks("capture_start")
+        except BaseException:
+            super().reset()
+            raise
 
     def capture_end(self) -> None:
         """Ends the capture. Its stream runs subsequent work normally.
@@ -85,30 +92,39 @@ class CUDAGraph(_C.Graph, GraphHooks):
                 that took part was not joined. The graph is then empty, and may capture again.
         """
         super().capture_end()
+        self._awaits_instantiation = self._keeps_graph
         self._call_hooks("capture_end")
         if not self._keeps_graph:
-            self._is_ready = True
             self._call_hooks("instantiate")
 
     def instantiate(self) -> None:
         """Makes a kept graph (`keep_graph`) ready to run."""
         super().instantiate()
-        self._is_ready = True
+        self._awaits_instantiation = False
         self._call_hooks("instantiate")
 
     def replay(self) -> None:
         """Queues a run of the graph on the current stream of its device. Runs of one graph do not overlap."""
+        if self._awaits_instantiation:
+            self.instantiate()
+        if self._device is not None:
+            self._note_replay(self._device)
         if not self._has_replay_hooks():
             return super().replay()
-        if self._keeps_graph and not self._is_ready:
-            self.instantiate()
         with self._replay_hooks():
             super().replay()
 
     def reset(self) -> None:
-        """Frees the graph and its memory; replays that are queued still run."""
-        self._release_retained()
-        super().reset()
+        """Frees the graph and its memory; replays that are queued still run.
+
+        Raises:
+            RuntimeError: a replay failed that the graph waits for here (`synchronize_before_release`).
+        """
+        try:
+            self._release_retained()
+        finally:
+            self._awaits_instantiation = False
+            super().reset()
 
     def pool(self) -> Pool:
         """The id of the pool of the graph's memory, which other graphs may share."""

@@ -1,12 +1,15 @@
 """Functions that are called when graphs are captured, instantiated, replayed and destroyed.
 
 The names are those of `torch.cuda.graphs` in torch 2.15; here they do not depend on the version of torch. The hooks of
-one graph are methods of `torch.openreg.CUDAGraph`; the functions of this module register hooks for all graphs.
+one graph are methods of `torch.openreg.CUDAGraph`; their exceptions are raised. The functions of this module register
+hooks for all graphs; those run first, and their exceptions are ignored, so that an observer cannot break a program.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -14,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
+
+from .. import _C
 
 if TYPE_CHECKING:
     from .graph_capture import CUDAGraph
@@ -34,6 +39,12 @@ class Hooks(OrderedDict[int, Callable[..., None]]):
     def call(self, *args: Any) -> None:
         for function in list(self.values()):
             function(*args)
+
+    def call_all(self, *args: Any) -> None:
+        """Ignores exceptions."""
+        for function in list(self.values()):
+            with contextlib.suppress(Exception):
+                function(*args)
 
 
 _MOMENTS = ("capture_start", "capture_end", "instantiate", "replay_start", "replay_end")
@@ -95,20 +106,24 @@ class _Retained:
     def __init__(self) -> None:
         self.callbacks = Hooks()
         self.objects: OrderedDict[int, object] = OrderedDict()
-        self.device: int | None = None  # to be synchronised before the release
+        self.synchronizes = False
+        self.streams: set[torch.Stream] = set()  # of replays, if they have to complete before the release
 
     def release(self) -> None:
-        if self.device is not None and (self.callbacks or self.objects):
-            with contextlib.suppress(RuntimeError):  # belongs to whoever synchronises next
-                torch.accelerator.synchronize(self.device)
-        for callback in list(self.callbacks.values()):
-            with contextlib.suppress(Exception):
-                callback()
-        for hook in list(_destroyed.values()):
-            with contextlib.suppress(Exception):
-                hook(set())
+        """Releases everything, then raises the error of a replay that it waited for, if there is one."""
+        failure: RuntimeError | None = None
+        for stream in () if _C.in_bad_fork() else self.streams:
+            try:
+                stream.synchronize()
+            except RuntimeError as error:
+                failure = failure or error
+        self.streams.clear()
+        _destroyed.call_all(set())
+        self.callbacks.call_all()
         self.callbacks.clear()
         self.objects.clear()
+        if failure is not None:
+            raise failure
 
 
 class GraphHooks:
@@ -117,16 +132,17 @@ class GraphHooks:
     def __init__(self) -> None:
         self._hooks: dict[str, Hooks] = {}
         self._arm()
+        _alive.add(self)
 
     def _arm(self) -> None:
         self._retained = _Retained()
         self._release = weakref.finalize(self, self._retained.release)
 
     def _call_hooks(self, moment: str) -> None:
+        if of_all := _of_all_graphs[moment]:
+            of_all.call_all(self)
         if self._hooks and (own := self._hooks.get(moment)):
             own.call(self)
-        if of_all := _of_all_graphs[moment]:
-            of_all.call(self)
 
     @contextlib.contextmanager
     def _replay_hooks(self) -> Iterator[None]:
@@ -140,8 +156,14 @@ class GraphHooks:
         return bool(self._hooks or _of_all_graphs["replay_start"] or _of_all_graphs["replay_end"])
 
     def _release_retained(self) -> None:
-        self._release()
-        self._arm()
+        try:
+            self._release()
+        finally:
+            self._arm()
+
+    def _note_replay(self, device: int) -> None:
+        if self._retained.synchronizes:
+            self._retained.streams.add(torch.accelerator.current_stream(device))
 
     def register_capture_start_hook(self, hook: Hook) -> RemovableHandle:
         """Calls ``hook(graph)`` when the capture has begun. Work that it launches is captured."""
@@ -170,9 +192,9 @@ class GraphHooks:
 
         Args:
             cb: must not refer to the graph, which it would keep alive.
-            synchronize_before_release: whether queued replays complete first, so that `cb` may free what they use.
+            synchronize_before_release: whether later replays complete first, so that `cb` may free what they use.
         """
-        self._synchronize_before_release(synchronize_before_release)
+        self._retained.synchronizes |= synchronize_before_release
         return self._retained.callbacks.add(cb)
 
     def retain_object(self, obj: object, *, synchronize_before_release: bool = False) -> RemovableHandle:
@@ -180,13 +202,22 @@ class GraphHooks:
 
         Args:
             obj: must not refer to the graph, which it would keep alive.
-            synchronize_before_release: whether queued replays complete first.
+            synchronize_before_release: whether later replays complete first.
         """
-        self._synchronize_before_release(synchronize_before_release)
+        self._retained.synchronizes |= synchronize_before_release
         handle = RemovableHandle(self._retained.objects)
         self._retained.objects[handle.id] = obj
         return handle
 
-    def _synchronize_before_release(self, wanted: bool) -> None:
-        if wanted:
-            self._retained.device = torch.accelerator.current_device_index()
+
+_alive: weakref.WeakSet[GraphHooks] = weakref.WeakSet()
+
+
+@atexit.register
+def _release_all() -> None:
+    """Runs before the device is shut down, so that callbacks may use it; the finalizers' own turn comes later."""
+    for graph in list(_alive):
+        try:
+            graph._release()
+        except RuntimeError:
+            sys.excepthook(*sys.exc_info())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,9 +30,9 @@ def calls() -> Iterator[list[tuple[str, Any]]]:
         handle.remove()
 
 
-def captured(graph: torch.openreg.CUDAGraph) -> torch.Tensor:
-    x = torch.zeros(4, device="openreg")
-    with torch.openreg.graph(graph):
+def captured(graph: torch.openreg.CUDAGraph, stream: torch.Stream | None = None) -> torch.Tensor:
+    x = torch.zeros(4, device="openreg" if stream is None else stream.device)
+    with torch.openreg.graph(graph, stream=stream):
         x += 1
     return x
 
@@ -55,6 +57,32 @@ def test_a_kept_graph_is_instantiated_by_its_first_replay_before_the_replay_star
     assert calls[-1] == ("instantiate", graph)
 
 
+def test_an_instantiation_by_the_first_replay_is_seen_without_hooks_of_replays():
+    seen: list[Any] = []
+    graph = torch.openreg.CUDAGraph(keep_graph=True)
+    with graphs.register_graph_instantiate_hook(seen.append):
+        captured(graph)
+        graph.replay()
+        assert seen == [graph]
+        graph.register_replay_start_hook(lambda _: None)
+        graph.replay()
+    assert seen == [graph]
+
+
+def test_hooks_of_all_graphs_run_first_and_their_errors_are_ignored():
+    graph = torch.openreg.CUDAGraph()
+    x = captured(graph)
+    seen: list[str] = []
+    graph.register_replay_start_hook(lambda _: seen.append("own"))
+    with (
+        graphs.register_graph_replay_start_hook(lambda _: seen.append("all")),
+        graphs.register_graph_replay_start_hook(lambda _: 1 / 0),
+    ):
+        graph.replay()
+    assert seen == ["all", "own"]
+    assert x.tolist() == [1] * 4
+
+
 def test_hooks_of_one_graph_are_not_called_for_another_and_run_in_the_order_of_registration():
     one, other = torch.openreg.CUDAGraph(), torch.openreg.CUDAGraph()
     seen: list[str] = []
@@ -76,6 +104,18 @@ def test_work_of_a_capture_start_hook_is_captured():
     assert y.tolist() == [0, 0]
     graph.replay()
     assert y.tolist() == [1, 1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_capture_start_hook_that_raises_ends_the_capture():
+    graph = torch.openreg.CUDAGraph()
+    handle = graph.register_capture_start_hook(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        captured(graph)
+    handle.remove()
+    x = captured(graph)
+    graph.replay()
+    assert x.tolist() == [1] * 4
 
 
 def test_a_removed_hook_is_not_called():
@@ -102,8 +142,9 @@ def test_a_replay_start_hook_that_raises_stops_the_replay():
     assert (x.tolist(), ends) == ([1] * 4, [graph])
 
 
-def test_a_replay_end_hook_is_called_if_the_replay_fails():
-    graph = torch.openreg.CUDAGraph()
+@pytest.mark.parametrize("keep_graph", [False, True])
+def test_a_replay_end_hook_is_called_if_the_replay_fails(keep_graph):
+    graph = torch.openreg.CUDAGraph(keep_graph)
     ends: list[Any] = []
     graph.register_replay_end_hook(ends.append)
     with pytest.raises(RuntimeError, match="without a preceding successful capture"):
@@ -119,12 +160,12 @@ def test_destroy_callbacks_run_once_at_reset_or_destruction_and_their_errors_are
         graph.register_destroy_callback(lambda: 1 / 0)
         graph.register_destroy_callback(lambda: seen.append("reset"))
         graph.reset()
-        assert seen == ["reset", set()]
+        assert seen == [set(), "reset"]
         graph.register_destroy_callback(lambda: seen.append("destroyed"))
         graph.register_destroy_callback(lambda: seen.append("removed")).remove()
         del graph
         gc.collect()
-    assert seen == ["reset", set(), "destroyed", set()]
+    assert seen == [set(), "reset", set(), "destroyed"]
 
 
 class Held:
@@ -149,11 +190,57 @@ def test_queued_replays_complete_before_a_synchronised_release():
     end = torch.openreg.Event()
     graph.register_destroy_callback(lambda: done.append(end.query()), synchronize_before_release=True)
     torch.openreg._sleep(20_000_000)
-    graph.replay()
     end.record()
+    graph.replay()
     graph.reset()
     assert done == [True]
     assert x.tolist() == [1] * 4
+
+
+def test_a_synchronised_release_waits_for_replays_on_another_device():
+    graph = torch.openreg.CUDAGraph()
+    x = captured(graph, torch.openreg.Stream(1))
+    done: list[bool] = []
+    end = torch.openreg.Event()
+    graph.register_destroy_callback(lambda: done.append(end.query()), synchronize_before_release=True)
+    with torch.openreg.device(1):
+        torch.openreg._sleep(20_000_000)
+        end.record()
+    graph.replay()
+    graph.reset()
+    assert done == [True]
+    assert x.tolist() == [1] * 4
+
+
+def test_a_synchronised_release_raises_the_error_of_a_replay():
+    words = torch.zeros(1, dtype=torch.int64, device="openreg")
+    row = torch.arange(5.0, device="openreg")
+    graph = torch.openreg.CUDAGraph()
+    with torch.openreg.graph(graph):
+        row.index_select(0, words)
+    called: list[bool] = []
+    graph.register_destroy_callback(lambda: called.append(True), synchronize_before_release=True)
+    words.fill_(7)
+    graph.replay()
+    with pytest.raises(torch.AcceleratorError, match="index out of range"):
+        graph.reset()
+    assert called == [True]
+    captured(graph)
+    graph.replay()
+    torch.accelerator.synchronize()
+
+
+def test_destroy_callbacks_may_use_the_device_at_exit():
+    code = """
+import torch
+graph, x = torch.openreg.CUDAGraph(), torch.zeros(4, device="openreg")
+with torch.openreg.graph(graph):
+    x += 1
+graph.register_destroy_callback(lambda: print(x.tolist()), synchronize_before_release=True)
+graph.replay()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (result.stdout, result.stderr) == ("[1.0, 1.0, 1.0, 1.0]\n", "")
 
 
 def test_export_dot_is_a_hook_that_writes_the_graph(tmp_path):
