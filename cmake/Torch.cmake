@@ -2,7 +2,7 @@
 # is no CUDA toolkit. torch is located, not imported.
 #   openreg::torch         c10, torch_cpu, the headers
 #   openreg::torch_python  the same and libtorch_python
-# and OPENREG_TORCH_ROOT, OPENREG_TORCH_VERSION (without the "+cpu" of a local version).
+# and OPENREG_TORCH_ROOT, OPENREG_TORCH_BUILD, as in 2.13.0+cpu, and OPENREG_TORCH_VERSION, as in 2.13.0.
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 
 set(OPENREG_TORCH_ROOT "" CACHE PATH "The torch package to compile against (default: the interpreter's)")
@@ -30,7 +30,8 @@ if(NOT _root)
 endif()
 set(OPENREG_TORCH_ROOT "${_root}")
 file(STRINGS "${OPENREG_TORCH_ROOT}/version.py" _line REGEX "^__version__ = ")
-string(REGEX REPLACE "^__version__ = '([0-9]+[.][0-9]+[.][0-9]+).*" "\\1" OPENREG_TORCH_VERSION "${_line}")
+string(REGEX REPLACE "^__version__ = '(.*)'.*" "\\1" OPENREG_TORCH_BUILD "${_line}")
+string(REGEX MATCH "^[0-9]+[.][0-9]+[.][0-9]+" OPENREG_TORCH_VERSION "${OPENREG_TORCH_BUILD}")
 
 set(_found "torch_openreg supports torch ${_supported} (got ${OPENREG_TORCH_VERSION} in ${OPENREG_TORCH_ROOT})")
 if(OPENREG_TORCH_VERSION VERSION_LESS _least)
@@ -55,6 +56,9 @@ target_include_directories(openreg_torch SYSTEM INTERFACE
 target_link_libraries(openreg_torch INTERFACE openreg_lib_torch_cpu openreg_lib_c10)
 # Headers include the operators that they use, and not all 2,600.
 target_compile_definitions(openreg_torch INTERFACE AT_PER_OPERATOR_HEADERS)
+# Not used in the sources: it makes the commands differ. The headers of another torch in the same place may be older than
+# what was compiled, as some package managers keep their times.
+target_compile_definitions(openreg_torch INTERFACE OPENREG_TORCH_BUILD=${OPENREG_TORCH_BUILD})
 add_library(openreg::torch ALIAS openreg_torch)
 
 add_library(openreg_torch_python INTERFACE)
