@@ -6,8 +6,8 @@ which may not be the one that is installed. This module looks for the torch of t
 where it is; only if there is none, or none that is supported, the build requires a torch. In both cases the wheel's
 metadata require the minor version that it was compiled against.
 
-pip and `build` run this module by the interpreter of the environment, with the build requirements on PYTHONPATH.
-uv runs it in an environment of its own, and does not say which one the package is for: use `--no-build-isolation`, or
+pip runs this module by the interpreter of the environment, with the build requirements on PYTHONPATH. uv, `build` and
+others run it in an environment of their own, and do not say which one the package is for: switch the isolation off, or
 the wheel requires the newest torch that is supported.
 """
 
@@ -61,20 +61,27 @@ def allows(version: Version) -> bool:
     if version.base_version in specifiers:
         return True
     newest = max(Version(each.version) for each in specifiers)
-    return version >= newest and os.environ.get(ALLOW_NEWER) == "1"
+    # 2.16.0.dev1 is less than 2.16.
+    return Version(version.base_version) >= newest and os.environ.get(ALLOW_NEWER) == "1"
 
 
 @functools.cache
 def find_torch() -> Torch | None:
     """The supported torch that this interpreter has: first the build's own, then the one of the environment."""
-    where = "import importlib.util as u; print(*(u.find_spec('torch') or u).submodule_search_locations)"
+    # Fails if there is no torch, or only a folder of that name, which has no origin.
+    where = """
+import importlib.util, os, sys
+sys.path = [path for path in sys.path if path]
+print(os.path.dirname(importlib.util.find_spec("torch").origin))
+"""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
     for variables in (os.environ, environment):
-        # In a process of its own, and from another directory: the build's paths and the sources are not to be seen.
+        # In a process of its own, and without the current directory: the build's paths and the sources are not to be
+        # seen. What customises the interpreter may print, too.
         result = subprocess.run([sys.executable, "-c", where], capture_output=True, text=True, env=variables, cwd="/")
         if result.returncode != 0:
             continue
-        root = Path(result.stdout.strip())
+        root = Path(result.stdout.splitlines()[-1])
         version = re.search(r"^__version__ = '(.*)'", (root / "version.py").read_text(), re.M)
         assert version is not None, f"{root}/version.py has no __version__"
         torch = Torch(root, Version(version[1]))
@@ -88,16 +95,23 @@ def minor(version: Version) -> str:
     return f"{version.major}.{version.minor}"
 
 
-# The hook of [[tool.dynamic-metadata]]: what the package requires.
+# The hooks of [[tool.dynamic-metadata]]: what the package requires.
+
+_is_sdist = False
+
+
+def build_state(state: str) -> None:
+    global _is_sdist
+    _is_sdist = state == "sdist"
 
 
 def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) -> dict[str, list[str]]:
-    torch = find_torch()
+    torch = None if _is_sdist else find_torch()
     return {"dependencies": [f"torch=={minor(torch.version)}.*" if torch else f"torch{settings['torch']}"]}
 
 
 def dynamic_wheel(settings: Mapping[str, Any]) -> dict[str, bool]:
-    return {"dependencies": True}  # a wheel requires less than the source distribution that it was built from
+    return {"dependencies": True}  # a wheel allows fewer versions than the source distribution that it was built from
 
 
 # The hooks of PEP 517 and 660.
@@ -109,8 +123,9 @@ def _requires(found: list[str]) -> list[str]:
 
 def _with_torch(config_settings: ConfigSettings | None) -> dict[str, Any]:
     settings = dict(config_settings or {})
-    if torch := find_torch():
-        settings.setdefault("cmake.define.OPENREG_TORCH_ROOT", str(torch.root))
+    torch = find_torch()
+    # If there is none, CMake must stop, not use the one that an earlier build in the same folder was for.
+    settings.setdefault("cmake.define.OPENREG_TORCH_ROOT", str(torch.root) if torch else "")
     return settings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import importlib.metadata
 import json
 import os
@@ -9,12 +10,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[3]
 TORCH = Path(torch.__file__).parent
@@ -99,6 +102,20 @@ def test_configures_without_torchs_own_cmake_package(tmp_path: Path) -> None:
     site = partial_torch(tmp_path / "site", VERSION)
     output = configure(tmp_path / "build", PYTHONPATH=str(site)).stdout
     assert f"Found torch {VERSION}: {site}/torch" in output
+
+
+def test_another_torch_in_the_same_place_compiles_everything_again(tmp_path: Path) -> None:
+    def commands(version: str) -> dict[str, str]:
+        """By file; of the files that need torch."""
+        shutil.rmtree(tmp_path / "site", ignore_errors=True)
+        site = partial_torch(tmp_path / "site", version)
+        configure(tmp_path / "build", PYTHONPATH=str(site))
+        found = json.loads((tmp_path / "build/compile_commands.json").read_text())
+        return {each["file"]: each["command"] for each in found if str(site) in each["command"]}
+
+    one, other = commands(VERSION), commands(f"{VERSION}+cpu")
+    assert len(one) == len(other) > 50
+    assert not set(one.values()) & set(other.values())
 
 
 def test_reads_nothing_of_torchs_own_cmake_package(tmp_path: Path) -> None:
@@ -231,8 +248,30 @@ def with_torch(without_torch: Environment) -> Iterator[Callable[[str], Path]]:
 def test_without_a_torch_the_build_requires_one_that_is_supported(without_torch: Environment) -> None:
     answer = Answer(without_torch)
     assert answer.requirements == [f"torch{SUPPORTED}"]
-    assert answer.root is None
-    assert answer.settings == {"build-dir": "build"}
+    assert answer.settings == {"build-dir": "build", "cmake.define.OPENREG_TORCH_ROOT": ""}
+
+
+def test_the_rests_of_a_torch_are_not_one(without_torch: Environment, with_torch: Callable[[str], Path]) -> None:
+    (with_torch(f"{LEAST}.0") / "__init__.py").unlink()
+    answer = Answer(without_torch)
+    assert answer.requirements == [f"torch{SUPPORTED}"]
+    assert answer.root == ""
+
+
+def test_the_source_distribution_requires_what_is_supported(
+    without_torch: Environment, with_torch: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with_torch(f"{LEAST}.0")
+    code = (
+        f"import sys; sys.path.insert(0, 'tools'); import build_backend; build_backend.build_sdist({str(tmp_path)!r})"
+    )
+    run("env", "-C", ROOT, without_torch.python, "-c", code)
+    (archive,) = tmp_path.glob("torch_openreg-*.tar.gz")
+    with tarfile.open(archive) as files:
+        member = next(name for name in files.getnames() if name.endswith("/PKG-INFO"))
+        metadata = email.message_from_bytes(files.extractfile(member).read())
+    assert Requirement(metadata.get_all("Requires-Dist")[0]) == Requirement(f"torch{SUPPORTED}")
+    assert metadata.get_all("Dynamic") == ["Requires-Dist"]
 
 
 @pytest.mark.parametrize("version", [f"{LEAST}.0", f"{LEAST}.1+cpu"])
@@ -253,14 +292,15 @@ def test_an_unsupported_torch_of_the_environment_is_named_and_not_used(
     root = with_torch(version)
     answer = Answer(without_torch)
     assert answer.requirements == [f"torch{SUPPORTED}"]
-    assert answer.root is None
+    assert answer.root == ""
     assert f"torch_openreg supports torch {SUPPORTED} (got {version} in {root})" in one_line(answer.errors)
 
 
+@pytest.mark.parametrize("version", [f"{BELOW}.0", f"{BELOW}.0.dev20300101+cpu"])
 def test_a_newer_torch_is_compiled_against_if_asked_for(
-    without_torch: Environment, with_torch: Callable[[str], Path]
+    without_torch: Environment, with_torch: Callable[[str], Path], version: str
 ) -> None:
-    root = with_torch(f"{BELOW}.0")
+    root = with_torch(version)
     answer = Answer(without_torch, OPENREG_ALLOW_NEWER_TORCH="1")
     assert answer.root == str(root)
     assert answer.dependency == f"torch=={BELOW}.*"
