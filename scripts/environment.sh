@@ -114,10 +114,11 @@ PYTHON
 }
 
 # The build needs the torch that the package will run with, so there is no isolation: build_requirements go into the
-# environment. Options are spelled out: the pip of Debian 12 has no -C.
+# environment. Options are spelled out: the pip of Debian 12 has no -C. That of Ubuntu 22.04, 22.0, has not even the long form.
 install() {
   local extras=$1
   shift
+  [[ $("$python" -m pip install --help) == *--config-settings* ]] || "$python" -m pip install --quiet --upgrade pip
   say "Installing what the build needs (torch is by far the largest)"
   build_requirements | "$python" -m pip install --quiet -r /dev/stdin
   "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))' ||
