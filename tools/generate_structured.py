@@ -3,7 +3,7 @@
 
     python tools/generate_structured.py --torch DIRECTORY --output DIRECTORY
 
-Needs PyYAML, with which torchgen, a package beside torch, reads the schema.
+Needs PyYAML and typing_extensions, which torchgen, a package beside torch, imports.
 """
 
 from __future__ import annotations

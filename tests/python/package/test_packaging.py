@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import email
 import importlib.metadata
 import json
@@ -88,6 +89,12 @@ def test_version_is_the_packages() -> None:
 
 def test_the_package_requires_the_minor_version_that_it_was_compiled_against() -> None:
     assert importlib.metadata.requires("torch_openreg")[0] == f"torch=={MINOR}.*"
+
+
+def test_the_readme_lists_what_the_build_needs() -> None:
+    (requires,) = re.findall(r"^requires = (\[.*?^\])", PYPROJECT, re.M | re.S)
+    needed = [Requirement(each).name for each in ast.literal_eval(requires)]
+    assert f"uv pip install {' '.join(needed)}\n" in (ROOT / "README.md").read_text()
 
 
 def test_installed_libraries_have_no_absolute_rpath() -> None:
