@@ -114,7 +114,8 @@ PYTHON
 }
 
 # The build needs the torch that the package will run with, so there is no isolation: build_requirements go into the
-# environment. Options are spelled out: the pip of Debian 12 has no -C. That of Ubuntu 22.04, 22.0, has not even the long form.
+# environment. Options are spelled out: the pip of Debian 12 has no -C, and that of Ubuntu 22.04
+# has neither form.
 install() {
   local extras=$1
   shift
