@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import sys
 import weakref
 from collections import OrderedDict
@@ -85,13 +86,14 @@ def register_graph_destroy_hook(fn: Callable[[set[int]], None]) -> RemovableHand
     return _destroyed.add(fn)
 
 
-def export_dot(path: str, *, verbose: bool = True) -> Hook:
+def export_dot(path: str | os.PathLike[str], *, verbose: bool = True) -> Hook:
     """A hook that writes the graph to `path` in DOT, for `CUDAGraph.register_capture_end_hook`.
 
     Args:
         path: the file.
         verbose: accepted for compatibility; the file is the same.
     """
+    path = os.fsdecode(path)
 
     def write(cuda_graph: CUDAGraph) -> None:
         cuda_graph.enable_debug_mode()

@@ -275,6 +275,7 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: captured(capture_error_mode=v), [None, 1], TypeError, "capture_error_mode"),
         (lambda v: captured(enable_annotations=v), [True], RuntimeError, "annotations"),
     ],
+    "export_dot": [(openreg.export_dot, [None, 1], TypeError, "expected str, bytes or os.PathLike")],
     "make_graphed_callables": [
         (graphed, [None, 1, "x"], TypeError, "takes a tuple of tensors for each callable"),
         (lambda v: graphed(torch.exp, v), [None, 1, "x", [torch.ones(2)], torch.ones(2)], TypeError, "sample_args"),
