@@ -120,7 +120,7 @@ void start(std::size_t most) {
   recording.room.store(most, std::memory_order_relaxed);
   recording.dropped.store(0, std::memory_order_relaxed);
   recording.active = true;
-  g_on.store(true, std::memory_order_relaxed);
+  g_on.store(true, std::memory_order_release);
 }
 
 Trace stop() {
@@ -143,7 +143,7 @@ void pause() noexcept { g_on.store(false, std::memory_order_relaxed); }
 
 void resume() noexcept {
   const LockGuard lock(recording().mutex);
-  if (recording().active) g_on.store(true, std::memory_order_relaxed);
+  if (recording().active) g_on.store(true, std::memory_order_release);
 }
 
 void push_operation(std::uint64_t id) { push(&ThisThread::operations, id); }

@@ -67,9 +67,9 @@ namespace tracing {
 
 extern constinit std::atomic<bool> g_on;
 
-/// Whether a recording is under way. Without one, this check is all that a launch or a command
-/// costs.
-inline bool on() noexcept { return g_on.load(std::memory_order_relaxed); }
+/// Whether a recording is under way. If it is, the caller sees what start() has set. Without one,
+/// this check is all that a launch or a command costs.
+inline bool on() noexcept { return g_on.load(std::memory_order_acquire); }
 
 /// Keeps the first `most` slices and counts those that follow. What was recorded before is dropped.
 void start(std::size_t most);
