@@ -15,11 +15,11 @@
 #include <utility>
 
 #include "backend/compute_threads.h"
-#include "backend/denormals.h"
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
 #include "backend/thread_current.h"
 #include "runtime/callbacks.h"
+#include "runtime/processor.h"
 
 namespace openreg::backend {
 

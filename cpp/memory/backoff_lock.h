@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "runtime/mutex.h"
-#include "runtime/spin.h"
+#include "runtime/processor.h"
 
 namespace openreg::memory {
 

@@ -4,6 +4,8 @@
 #include <memory>
 #include <new>
 
+#include "runtime/processor.h"
+
 namespace openreg {
 
 namespace {
@@ -27,16 +29,10 @@ using Arguments = std::unique_ptr<std::byte, Free>;
 
 /// Prefetches a record's place for writing, as far as most records reach: the runner's core had
 /// these cache lines last, and the writes would wait for each of them.
-void prefetch_for_write(const std::byte* place) noexcept {
+void prefetch_place(const std::byte* place) noexcept {
   constexpr std::size_t kCacheLine = 64;
   constexpr std::size_t kBytes = 448;
-  for (std::size_t at = 0; at < kBytes; at += kCacheLine) {
-#if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(place[at]));  // which the builtin emits for newer CPUs only
-#else
-    __builtin_prefetch(place + at, /*rw=*/1);
-#endif
-  }
+  for (std::size_t at = 0; at < kBytes; at += kCacheLine) prefetch_for_write(place + at);
 }
 
 }  // namespace
@@ -66,7 +62,7 @@ void QueueWriter::push(const Record& record, std::span<const std::byte> argument
     std::memcpy(behind(placed), &place, sizeof(place));
     block.release();
   }
-  if (++used_ < Chunk::kPlaces) prefetch_for_write(chunk_->place(used_));
+  if (++used_ < Chunk::kPlaces) prefetch_place(chunk_->place(used_));
 }
 
 const Record& QueueReader::front(SpareChunk& spare) noexcept {

@@ -2,22 +2,12 @@
 
 #include <chrono>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "runtime/processor.h"
 
 namespace openreg {
 
 /// How long a thread spins before it sleeps: about the cost of a wake-up.
 inline constexpr std::chrono::microseconds kSpinTime{20};
-
-inline void relax_cpu() noexcept {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// Polls `happened` for kSpinTime; returns whether it became true. It polls only at every eighth
 /// pause: otherwise a cache line that another core writes would bounce between the two and slow the

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <utility>
 
-#include "backend/denormals.h"
 #include "backend/device_type.h"
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
@@ -19,6 +18,7 @@
 #include "ops/wire/same_device.h"
 #include "runtime/address_space.h"
 #include "runtime/error.h"
+#include "runtime/processor.h"
 
 namespace openreg::ops {
 
@@ -61,7 +61,7 @@ void CompiledKernel::run(const Kernel& kernel, std::span<const std::byte> argume
   if (arguments.size() < (kHeader + parameters.size()) * kWord)
     throw Error("openreg: a command of " + std::string(kernel.name()) + " is too short");
   const auto* const words = reinterpret_cast<const std::int64_t*>(arguments.data());
-  backend::set_flush_denormals(words[0] != 0);
+  set_flush_denormals(words[0] != 0);
   at::internal::lazy_init_num_threads();  // OpenMP's number of threads, for a thread that has not
                                           // used ATen
   c10::SmallVector<std::int64_t, 32> resolved;
@@ -75,7 +75,7 @@ void CompiledKernel::run(const Kernel& kernel, std::span<const std::byte> argume
 
 CompiledCall::CompiledCall(const CompiledKernel& kernel) : kernel_(kernel) {
   words_.resize(kHeader + kernel.parameters().size());
-  words_[0] = backend::flush_denormals();
+  words_[0] = flush_denormals();
 }
 
 Parameter CompiledCall::next() const {

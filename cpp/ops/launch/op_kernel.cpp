@@ -1,13 +1,13 @@
 #include "ops/launch/op_kernel.h"
 
-#include "backend/denormals.h"
 #include "ops/wire/command_layout.h"
+#include "runtime/processor.h"
 
 namespace openreg::ops {
 
 LauncherSettings::LauncherSettings(std::span<const std::byte> command) {
   const auto& header = CommandView(command).header();
-  backend::set_flush_denormals(header.flush_denormals);
+  set_flush_denormals(header.flush_denormals);
   if (header.drops_warnings) warnings_.drop_all();
 }
 

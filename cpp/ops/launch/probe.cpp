@@ -7,13 +7,13 @@
 #include <exception>
 
 #include "backend/compute_threads.h"
-#include "backend/denormals.h"
 #include "backend/launch_statistics.h"
 #include "ops/launch/below_autograd.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/launch/submit.h"
 #include "ops/wire/stand_in.h"
+#include "runtime/processor.h"
 
 namespace openreg::ops {
 
@@ -60,7 +60,7 @@ bool try_on(std::span<const std::byte> command, StandIn::Kind kind, Elements ele
             Attempt attempt, std::vector<c10::Warning>& warnings, std::exception_ptr& refusal) {
   const CollectedWarnings collected;
   const BelowAutograd below_autograd;
-  const bool flushes_denormals = backend::flush_denormals();
+  const bool flushes_denormals = flush_denormals();
   const auto begin = std::chrono::steady_clock::now();
   std::size_t bytes = 0;
   bool passes = false;
@@ -74,7 +74,7 @@ bool try_on(std::span<const std::byte> command, StandIn::Kind kind, Elements ele
   }
   warnings = collected.get();
   count_probe(begin, bytes);
-  backend::set_flush_denormals(flushes_denormals);
+  set_flush_denormals(flushes_denormals);
   // Autograd's thread launches and does not wait: a team that it made once for the probe would
   // persist, and slow down the teams of the threads that compute (docs/architecture.md, "Streams").
   // A probe with one thread would not be valid, because kernels choose algorithms, and layouts of

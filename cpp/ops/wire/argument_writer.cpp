@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
-#include "backend/denormals.h"
 #include "backend/shared_memory.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
+#include "runtime/processor.h"
 
 namespace openreg::ops {
 
@@ -274,7 +274,7 @@ std::span<const std::byte> ArgumentWriter::finish() {
                              .words_at = static_cast<std::uint32_t>(words_at),
                              .values_at = static_cast<std::uint32_t>(values_at),
                              .payload_at = static_cast<std::uint32_t>(payload_at),
-                             .flush_denormals = backend::flush_denormals(),
+                             .flush_denormals = flush_denormals(),
                              .drops_warnings = drops_warnings_,
                              .reserved = 0};
   std::memcpy(begin, &header, sizeof(header));

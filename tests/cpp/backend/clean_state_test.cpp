@@ -13,9 +13,9 @@
 #include <semaphore>
 #include <thread>
 
-#include "backend/denormals.h"
 #include "backend/device.h"
 #include "backend/stream.h"
+#include "runtime/processor.h"
 #include "support.h"
 
 namespace openreg::backend {
