@@ -22,6 +22,8 @@ have() {
   case $1 in
     g++) command -v "${CXX:-g++}" >/dev/null ;;
     clang) command -v clang++ >/dev/null ;;
+    g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
+    qemu-user) command -v qemu-aarch64 >/dev/null ;;
     git | gdb | spin | valgrind | clang-tidy) command -v "$1" >/dev/null ;;
     libgtest-dev) [[ -e /usr/include/gtest/gtest.h ]] ;;
     libbenchmark-dev) [[ -e /usr/include/benchmark/benchmark.h ]] ;;

@@ -161,8 +161,15 @@ def test_an_unsupported_system_is_one_clear_error(tmp_path: Path, system: str, p
     options = [f"-DCMAKE_SYSTEM_NAME={system}", f"-DCMAKE_SYSTEM_PROCESSOR={processor}"]
     result = configure(tmp_path / "build", *options, check=False)
     assert result.returncode != 0
-    expected = f"torch_openreg supports Linux with glibc on x86-64 (got {system} on {processor})"
+    expected = f"torch_openreg supports Linux with glibc on x86-64 and aarch64 (got {system} on {processor})"
     assert expected in one_line(result.stderr)
+
+
+@pytest.mark.parametrize(("torch", "warns"), [("ON", True), ("OFF", False)])
+def test_on_aarch64_the_build_warns_of_what_is_untested(tmp_path: Path, torch: str, warns: bool) -> None:
+    options = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DOPENREG_BUILD_TORCH={torch}"]
+    result = configure(tmp_path / "build", *options)
+    assert ("the rest has never been built there" in one_line(result.stderr)) == warns
 
 
 def test_another_torch_at_import_is_one_sentence_before_the_library_is_loaded(tmp_path: Path) -> None:
