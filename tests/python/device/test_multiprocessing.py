@@ -377,7 +377,7 @@ def test_a_killed_process_leaves_what_it_sent_and_releases_what_it_received(allo
     assert memory_of(pickle.loads(early)) == memory_of(y)
     del y
     torch.openreg.ipc_collect()
-    with pytest.raises(RuntimeError, match=r"openreg: device memory of process \d+ cannot be reached .*has to live"):
+    with pytest.raises(RuntimeError, match=r"openreg: device memory of process \d+ cannot be reached .*must live"):
         pickle.loads(late)
 
 
