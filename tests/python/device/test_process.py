@@ -151,6 +151,7 @@ def test_a_forked_child_does_not_wait_for_the_autograd_threads_of_its_parent(run
         "if os.fork() == 0: sys.exit(0)\n"
         "assert os.wait()[1] == 0\n",
         TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="10000",
+        PYTHONWARNINGS="ignore::DeprecationWarning",  # since Python 3.12: a fork of a process with several threads
     )
     assert result.stdout == result.stderr == ""
 

@@ -322,11 +322,13 @@ ROWS: dict[str, list[Row]] = {
         (memory._allocation_traceback, [-1, 2**64], ValueError, "the address is out of range"),
     ],
     "memory._dump_snapshot": [
-        (memory._dump_snapshot, [None, 1.5], TypeError, "expected str, bytes or os.PathLike"),
+        (memory._dump_snapshot, [None, 1.5], TypeError, "str, bytes or os|str or an os"),
         (memory._dump_snapshot, ["/nowhere/file"], FileNotFoundError, "/nowhere/file"),
     ],
-    "memory._save_memory_usage": [(memory._save_memory_usage, [None, 1.5], TypeError, "expected str, bytes")],
-    "memory._save_segment_usage": [(memory._save_segment_usage, [None, 1.5], TypeError, "expected str, bytes")],
+    "memory._save_memory_usage": [(memory._save_memory_usage, [None, 1.5], TypeError, "str, bytes or os|str or an os")],
+    "memory._save_segment_usage": [
+        (memory._save_segment_usage, [None, 1.5], TypeError, "str, bytes or os|str or an os")
+    ],
     "memory._set_memory_metadata": [(memory._set_memory_metadata, [None, 1, b"x"], TypeError, "expected a str")],
     "nvtx.mark": [(nvtx.mark, [None, 1, b"x"], TypeError, "the name of a range .*expected a str")],
     "nvtx.range": [
