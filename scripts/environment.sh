@@ -3,8 +3,7 @@
 #   need <what>...      makes sure of system packages: by apt as root on Debian, else one line says what to install
 #   use_environment     activates the virtual environment: the active one, else .venv, made where there is none
 #   install <extras>    builds and installs the project there; further arguments go to pip
-#   build_requirements  prints what the build needs beside torch
-#   extra_requirements <extra>  prints what an extra needs
+#   requirements <list>  prints what the build needs beside torch ("requires"), or what an extra needs
 #   supports <version>  whether pyproject.toml allows a version of torch
 # The system's own Python is only used to make .venv.
 
@@ -87,12 +86,12 @@ use_environment() {
   unset PYTHONHOME PYTHONPATH
 }
 
-# What pyproject.toml's build-system asks for, one requirement a line.
-build_requirements() {
-  "$python" - <<'PYTHON'
-import ast, pathlib, re
+# A list of requirements of pyproject.toml, one a line: "requires" of the build, or one of the extras.
+requirements() {
+  "$python" - "$1" <<'PYTHON'
+import ast, pathlib, re, sys
 pyproject = pathlib.Path("pyproject.toml").read_text()
-print(*ast.literal_eval(re.search(r"^requires = (\[.*?\])", pyproject, re.M | re.S)[1]), sep="\n")
+print(*ast.literal_eval(re.search(rf"^{sys.argv[1]} = (\[.*?\])", pyproject, re.M | re.S)[1]), sep="\n")
 PYTHON
 }
 
@@ -106,16 +105,7 @@ sys.exit(sys.argv[1] not in SpecifierSet(supported))
 PYTHON
 }
 
-# The requirements of one of pyproject.toml's extras, one a line.
-extra_requirements() {
-  "$python" - "$1" <<'PYTHON'
-import ast, pathlib, re, sys
-pyproject = pathlib.Path("pyproject.toml").read_text()
-print(*ast.literal_eval(re.search(rf"^{sys.argv[1]} = (\[.*?\])", pyproject, re.M | re.S)[1]), sep="\n")
-PYTHON
-}
-
-# The build needs the torch that the package will run with, so there is no isolation: build_requirements go into the
+# The build needs the torch that the package will run with, so there is no isolation: its requirements go into the
 # environment. Options are spelled out: the pip of Debian 12 has no -C, and that of Ubuntu 22.04
 # has neither form.
 install() {
@@ -123,7 +113,7 @@ install() {
   shift
   [[ $("$python" -m pip install --help) == *--config-settings* ]] || "$python" -m pip install --quiet --upgrade pip
   say "Installing what the build needs (torch is by far the largest)"
-  build_requirements | "$python" -m pip install --quiet -r /dev/stdin
+  requirements requires | "$python" -m pip install --quiet -r /dev/stdin
   "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))' ||
     "$python" -m pip install --quiet "torch==$default_torch"
   say "Building and installing torch_openreg"

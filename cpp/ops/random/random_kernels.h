@@ -129,8 +129,8 @@ void dispatch_all(const at::Tensor& self, Name, F&& f) {
                              [&] { f(scalar_t{}); });
 }
 
-/// With a generator of ours, operators on CPU tensors also arrive here: throws c10::Error with the
-/// CPU's message.
+/// Operators on CPU tensors are dispatched here too if they are given a generator of the device:
+/// throws c10::Error with the CPU's message.
 void expect_our_device(c10::Device device);
 
 /// Takes `count` numbers from `generator`, or from the device's default one. Throws c10::Error if

@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +132,7 @@ class GraphHooks:
     """The hooks of one graph, as in `torch.cuda.CUDAGraph` of torch 2.15. Hooks run in the order of registration."""
 
     def __init__(self) -> None:
-        self._hooks: dict[str, Hooks] = {}
+        self._hooks: defaultdict[str, Hooks] = defaultdict(Hooks)
         self._arm()
         _alive.add(self)
 
@@ -143,7 +143,7 @@ class GraphHooks:
     def _call_hooks(self, moment: str) -> None:
         if of_all := _of_all_graphs[moment]:
             of_all.call_all(self)
-        if self._hooks and (own := self._hooks.get(moment)):
+        if own := self._hooks.get(moment):
             own.call(self)
 
     @contextlib.contextmanager
@@ -169,23 +169,23 @@ class GraphHooks:
 
     def register_capture_start_hook(self, hook: Hook) -> RemovableHandle:
         """Calls ``hook(graph)`` when the capture has begun. Work that it launches is captured."""
-        return self._hooks.setdefault("capture_start", Hooks()).add(hook)
+        return self._hooks["capture_start"].add(hook)
 
     def register_capture_end_hook(self, hook: Hook) -> RemovableHandle:
         """Calls ``hook(graph)`` when the capture has ended successfully."""
-        return self._hooks.setdefault("capture_end", Hooks()).add(hook)
+        return self._hooks["capture_end"].add(hook)
 
     def register_post_instantiate_hook(self, hook: Hook) -> RemovableHandle:
         """Calls ``hook(graph)`` whenever the graph has been made ready to run."""
-        return self._hooks.setdefault("instantiate", Hooks()).add(hook)
+        return self._hooks["instantiate"].add(hook)
 
     def register_replay_start_hook(self, hook: Hook) -> RemovableHandle:
         """Calls ``hook(graph)`` before each replay is queued. If it raises, nothing is queued."""
-        return self._hooks.setdefault("replay_start", Hooks()).add(hook)
+        return self._hooks["replay_start"].add(hook)
 
     def register_replay_end_hook(self, hook: Hook) -> RemovableHandle:
         """Calls ``hook(graph)`` when a replay has been queued, or could not be: it has not run yet."""
-        return self._hooks.setdefault("replay_end", Hooks()).add(hook)
+        return self._hooks["replay_end"].add(hook)
 
     def register_destroy_callback(
         self, cb: Callable[[], None], *, synchronize_before_release: bool = False
