@@ -33,7 +33,7 @@ using c10::CachingAllocator::StatType;
 
 c10::Device torch_device(int index) { return {kDeviceType, static_cast<c10::DeviceIndex>(index)}; }
 
-Stat to_torch(const memory::Counter& counter) {
+Stat to_stat(const memory::Counter& counter) {
   Stat stat;
   stat.current = counter.current;
   stat.peak = counter.peak;
@@ -42,36 +42,36 @@ Stat to_torch(const memory::Counter& counter) {
   return stat;
 }
 
-StatArray to_torch(const memory::ClassCounter& counter) {
+StatArray to_stats(const memory::ClassCounter& counter) {
   StatArray array;
-  array[static_cast<std::size_t>(StatType::AGGREGATE)] = to_torch(counter.all());
+  array[static_cast<std::size_t>(StatType::AGGREGATE)] = to_stat(counter.all());
   array[static_cast<std::size_t>(StatType::SMALL_POOL)] =
-      to_torch(counter.of(memory::SizeClass::kSmall));
+      to_stat(counter.of(memory::SizeClass::kSmall));
   array[static_cast<std::size_t>(StatType::LARGE_POOL)] =
-      to_torch(counter.of(memory::SizeClass::kLarge));
+      to_stat(counter.of(memory::SizeClass::kLarge));
   return array;
 }
 
 // Called under the heap's lock.
-c10::CachingDeviceAllocator::DeviceStats to_torch(memory::Heap& heap) {
+c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
   const auto& from = heap.statistics();
   const auto max_split = heap.policy().max_split_bytes;
   c10::CachingDeviceAllocator::DeviceStats stats;
-  stats.allocation = to_torch(from.allocation);
-  stats.segment = to_torch(from.segment);
-  stats.active = to_torch(from.active);
-  stats.inactive_split = to_torch(from.inactive_split);
-  stats.allocated_bytes = to_torch(from.allocated_bytes);
-  stats.reserved_bytes = to_torch(from.reserved_bytes);
+  stats.allocation = to_stats(from.allocation);
+  stats.segment = to_stats(from.segment);
+  stats.active = to_stats(from.active);
+  stats.inactive_split = to_stats(from.inactive_split);
+  stats.allocated_bytes = to_stats(from.allocated_bytes);
+  stats.reserved_bytes = to_stats(from.reserved_bytes);
   for (const auto& [pool, bytes] : heap.reserved_by_private_pools())
-    stats.reserved_bytes_by_private_pools[pool] = to_torch(bytes);
-  stats.active_bytes = to_torch(from.active_bytes);
-  stats.inactive_split_bytes = to_torch(from.inactive_split_bytes);
-  stats.requested_bytes = to_torch(from.requested_bytes);
+    stats.reserved_bytes_by_private_pools[pool] = to_stats(bytes);
+  stats.active_bytes = to_stats(from.active_bytes);
+  stats.inactive_split_bytes = to_stats(from.inactive_split_bytes);
+  stats.requested_bytes = to_stats(from.requested_bytes);
   stats.num_alloc_retries = from.retries;
   stats.num_ooms = from.out_of_memory;
-  stats.oversize_allocations = to_torch(from.oversize_allocations.all());
-  stats.oversize_segments = to_torch(from.oversize_segments.all());
+  stats.oversize_allocations = to_stat(from.oversize_allocations.all());
+  stats.oversize_segments = to_stat(from.oversize_segments.all());
   stats.num_sync_all_streams = from.synchronizations;
   stats.num_device_alloc = from.device_maps;
   stats.num_device_free = from.device_unmaps;
@@ -138,7 +138,7 @@ void forget(void* address) {
     debugger->forget(address);
 }
 
-void delete_block(void* address) {
+void delete_device_block(void* address) {
   if (address == nullptr) return;
   if (!may_free()) return forget(address);
   try {
@@ -168,7 +168,7 @@ class Allocator final : public c10::DeviceAllocator {
 
   // One function for all pointers, with the address as context, so that raw_allocate() and
   // raw_deallocate() work.
-  c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_device_block; }
 
   // For copy-on-write storages that are written to. Runs in order on the current stream.
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -189,7 +189,8 @@ class Allocator final : public c10::DeviceAllocator {
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     // Memory that storages share until they write has another context, which the owners have in
     // common.
-    const bool ours = data.get_deleter() == &delete_block || c10::impl::cow::is_cow_data_ptr(data);
+    const bool ours =
+        data.get_deleter() == &delete_device_block || c10::impl::cow::is_cow_data_ptr(data);
     void* const address = data.get();
     if (address == nullptr || !ours) return;  // empty, or not ours to reuse
     auto& user = to_runtime(stream);
@@ -205,7 +206,7 @@ class Allocator final : public c10::DeviceAllocator {
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     return memory::device_heap(resolve_device(device)).locked([](memory::Heap& heap) {
-      return to_torch(heap);
+      return device_stats(heap);
     });
   }
 
@@ -241,7 +242,7 @@ c10::DeviceAllocator& device_allocator() {
 
 c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes) {
   void* const address = allocate_raw(bytes, stream);
-  return {address, address, &delete_block, torch_device(stream.device())};
+  return {address, address, &delete_device_block, torch_device(stream.device())};
 }
 
 void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {

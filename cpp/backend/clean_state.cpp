@@ -50,6 +50,8 @@ const c10::impl::LocalDispatchKeySet& clean_keys() {
   return keys;
 }
 
+}  // namespace
+
 // Bits of AutogradState. It cannot be copied as a whole: it may hold a Python object, whose
 // reference count needs the GIL.
 struct AutogradBits {
@@ -67,8 +69,6 @@ struct AutogradBits {
     return previous;
   }
 };
-
-}  // namespace
 
 struct CleanState::Saved {
   Saved()

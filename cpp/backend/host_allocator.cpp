@@ -124,10 +124,10 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
   }
 };
 
-void delete_block(void* block);
+void delete_pinned_block(void* block);
 
 struct PinnedAllocator final
-    : at::CachingHostAllocatorInterface<CachingPinnedMemory, &delete_block> {
+    : at::CachingHostAllocatorInterface<CachingPinnedMemory, &delete_pinned_block> {
   void reset_accumulated_stats() override {
     if (in_bad_fork()) return;
     CachingHostAllocatorInterface::reset_accumulated_stats();
@@ -145,7 +145,7 @@ PinnedAllocator& allocator() {
   return instance;
 }
 
-void delete_block(void* block) { allocator().free(block); }
+void delete_pinned_block(void* block) { allocator().free(block); }
 
 }  // namespace
 

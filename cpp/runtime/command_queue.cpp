@@ -22,10 +22,10 @@ std::byte* outside(const Record& record) noexcept {
   return arguments;
 }
 
-struct Free {
+struct FreeArguments {
   void operator()(std::byte* arguments) const noexcept { ::operator delete(arguments, kAlignment); }
 };
-using Arguments = std::unique_ptr<std::byte, Free>;
+using Arguments = std::unique_ptr<std::byte, FreeArguments>;
 
 /// Prefetches a record's place for writing, as far as most records reach: the runner's core had
 /// these cache lines last, and the writes would wait for each of them.
@@ -76,7 +76,7 @@ const Record& QueueReader::front(SpareChunk& spare) noexcept {
 }
 
 void QueueReader::pop(const Record& front) noexcept {
-  if (front.bytes > kMostInside) Free()(outside(front));
+  if (front.bytes > kMostInside) FreeArguments()(outside(front));
   ++used_;
 }
 

@@ -14,7 +14,7 @@ namespace openreg {
 
 namespace {
 
-struct sigaction g_previous;
+struct sigaction g_previous_handler;
 
 // A line that is built from async-signal-safe functions only.
 class Line {
@@ -60,23 +60,23 @@ void print_message(int device, const void* address) noexcept {
 // Lets the signal have its original effect. A fault of the processor occurs again when the handler
 // returns, so restoring the old disposition is enough; a signal that was sent must be sent again.
 void restore_previous(int signal, bool sent) noexcept {
-  sigaction(signal, &g_previous, nullptr);
+  sigaction(signal, &g_previous_handler, nullptr);
   if (sent) raise(signal);  // blocked until the handler returns
 }
 
 void call_previous(int signal, siginfo_t* info, void* context, bool sent) noexcept {
-  if ((g_previous.sa_flags & SA_SIGINFO) != 0) {
-    g_previous.sa_sigaction(signal, info, context);
-  } else if (g_previous.sa_handler == SIG_IGN && sent) {
+  if ((g_previous_handler.sa_flags & SA_SIGINFO) != 0) {
+    g_previous_handler.sa_sigaction(signal, info, context);
+  } else if (g_previous_handler.sa_handler == SIG_IGN && sent) {
     return;
-  } else if (g_previous.sa_handler == SIG_DFL || g_previous.sa_handler == SIG_IGN) {
+  } else if (g_previous_handler.sa_handler == SIG_DFL || g_previous_handler.sa_handler == SIG_IGN) {
     restore_previous(signal, sent);
   } else {
-    g_previous.sa_handler(signal);
+    g_previous_handler.sa_handler(signal);
   }
 }
 
-void on_fault(int signal, siginfo_t* info, void* context) {
+void explain_fault(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const bool sent = info->si_code <= 0;  // by kill(): then si_addr is meaningless
   const AddressSpace* const space = AddressSpace::get_if_reserved();
@@ -97,9 +97,9 @@ void install_fault_message() {
     struct sigaction action;
     std::memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
-    action.sa_sigaction = on_fault;
+    action.sa_sigaction = explain_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGSEGV, nullptr, &g_previous);  // set before the first signal can need it
+    sigaction(SIGSEGV, nullptr, &g_previous_handler);  // set before the first signal can need it
     sigaction(SIGSEGV, &action, nullptr);
   }
 }

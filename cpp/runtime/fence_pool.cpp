@@ -19,12 +19,12 @@ void free_fence(void* memory) noexcept { ::operator delete(memory); }
 namespace {
 
 // Free memory, linked through itself.
-struct Free {
-  Free* next;
+struct FreeFence {
+  FreeFence* next;
 };
 
 struct Batch {
-  Free* first = nullptr;
+  FreeFence* first = nullptr;
   std::size_t count = 0;
 };
 
@@ -34,7 +34,7 @@ constexpr std::size_t kBatch = 128;
 // may outlive static objects.
 struct Exchange {
   Mutex mutex;
-  std::array<Free*, 64> batches OPENREG_GUARDED_BY(mutex){};
+  std::array<FreeFence*, 64> batches OPENREG_GUARDED_BY(mutex){};
   std::size_t count OPENREG_GUARDED_BY(mutex) = 0;
 };
 
@@ -44,7 +44,7 @@ Exchange& exchange() {
 }
 
 void release(Batch& batch) noexcept {
-  while (Free* const memory = batch.first) {
+  while (FreeFence* const memory = batch.first) {
     batch.first = memory->next;
     ::operator delete(memory);
   }
@@ -91,7 +91,7 @@ void* allocate_fence(std::size_t bytes) {
       return ::operator new(bytes);
     }
   }
-  Free* const memory = current.first;
+  FreeFence* const memory = current.first;
   current.first = memory->next;
   --current.count;
   return memory;
@@ -103,7 +103,7 @@ void free_fence(void* memory) noexcept {
     if (full.count != 0 && !give_batch(full)) release(full);
     std::swap(current, full);
   }
-  current.first = new (memory) Free{current.first};
+  current.first = new (memory) FreeFence{current.first};
   ++current.count;
 }
 

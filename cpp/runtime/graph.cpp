@@ -7,7 +7,7 @@ namespace openreg {
 
 namespace {
 
-std::string quoted(const std::string& text) {
+std::string dot_string(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') result += '\\';
@@ -28,7 +28,7 @@ void write_dot(const Graph& graph, std::ostream& out) {
                         std::to_string(node.lane);
     if (const auto site = describe(node.site); !site.empty()) label += "\n" + site;
     std::string escaped;  // a line break is two characters in DOT
-    for (const char c : quoted(label)) c == '\n' ? escaped += "\\n" : escaped += c;
+    for (const char c : dot_string(label)) c == '\n' ? escaped += "\\n" : escaped += c;
     out << "  n" << i << " [label=" << escaped << "];\n";
     for (const auto before : node.after) out << "  n" << before << " -> n" << i << ";\n";
   }

@@ -36,8 +36,8 @@ namespace {
 std::array<std::atomic<IpcMemory*>, kMaxDevices> g_memories;
 std::atomic<int> g_memory_count{0};
 
-struct sigaction g_previous;
-struct sigaction g_first;
+struct sigaction g_handler_before_moves;
+struct sigaction g_first_handler;
 // How often a fault that is not ours has been passed to another handler since ours was installed.
 std::atomic<int> g_handed_on{0};
 
@@ -50,13 +50,13 @@ void hand_on(int signal, bool sent) noexcept {
   sigemptyset(&next.sa_mask);
   next.sa_handler = SIG_DFL;
   const int turn = g_handed_on.fetch_add(1);
-  if (turn == 0) next = g_previous;
-  if (turn == 1) next = g_first;
+  if (turn == 0) next = g_handler_before_moves;
+  if (turn == 1) next = g_first_handler;
   sigaction(signal, &next, nullptr);
   if (sent) raise(signal);  // blocked until the handler returns
 }
 
-void on_fault(int signal, siginfo_t* info, void*) {
+void wait_for_move(int signal, siginfo_t* info, void*) {
   const int saved_errno = errno;
   const bool sent = info->si_code <= 0;  // by kill(): then si_addr is meaningless
   if (sent || !IpcMemory::wait_until_moved(info->si_addr)) hand_on(signal, sent);
@@ -67,17 +67,17 @@ void on_fault(int signal, siginfo_t* info, void*) {
 void install_handler() {
   struct sigaction action;
   sigaction(SIGSEGV, nullptr, &action);
-  if ((action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_fault) return;
+  if ((action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == wait_for_move) return;
   static const bool is_first = [&action] {
-    g_first = action;
+    g_first_handler = action;
     return true;
   }();
   (void)is_first;
-  g_previous = action;
+  g_handler_before_moves = action;
   g_handed_on = 0;
   std::memset(&action, 0, sizeof action);
   sigemptyset(&action.sa_mask);
-  action.sa_sigaction = on_fault;
+  action.sa_sigaction = wait_for_move;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigaction(SIGSEGV, &action, nullptr);
 }

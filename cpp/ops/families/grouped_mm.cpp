@@ -19,8 +19,8 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 using OptionalDtype = std::optional<at::ScalarType>;
 
-void multiply(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& offs,
-              at::Tensor& out) {
+void multiply_groups(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& offs,
+                     at::Tensor& out) {
   at::native::_grouped_mm_fallback(a, b, offs, std::nullopt, out.scalar_type(), out);
 }
 
@@ -36,7 +36,7 @@ void multiply_scaled(const at::Tensor& a, const at::Tensor& b, const at::Tensor&
     rows.mul_(scale_a.unsqueeze(-1));
     columns.mul_(scale_b.unsqueeze(-2));
   }
-  multiply(rows, columns, offs, product);
+  multiply_groups(rows, columns, offs, product);
   if (scales_of_groups) {
     product.mul_(scale_a.view({out.size(0), out.size(1), 1}));
     product.mul_(scale_b.view({out.size(0), 1, out.size(2)}));
@@ -44,7 +44,7 @@ void multiply_scaled(const at::Tensor& a, const at::Tensor& b, const at::Tensor&
   out.copy_(product);
 }
 
-const FunctionKernel<&multiply> multiply_kernel{"aten::_grouped_mm"};
+const FunctionKernel<&multiply_groups> grouped_mm_kernel{"aten::_grouped_mm"};
 const FunctionKernel<&multiply_scaled> scaled_kernel{"aten::_scaled_grouped_mm"};
 
 /// Shapes: a [M, K] or [groups, M, K], b [K, N] or [groups, K, N]. If one of them has two
@@ -58,7 +58,7 @@ at::Tensor grouped_mm(const at::Tensor& a, const at::Tensor& b, const OptionalTe
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected mat1 and mat2 to have the same dtype, ",
               "but got: ", a.dtype(), " != ", b.dtype());
   auto out = at::native::create_grouped_gemm_output_tensor(a, b, offs, dtype);
-  multiply_kernel.launch(a.device(), a, b, offs, out);
+  grouped_mm_kernel.launch(a.device(), a, b, offs, out);
   return out;
 }
 

@@ -26,7 +26,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 /// One row of elements T with parameters P (null: 1 and 0).
 template <class T, class P>
-struct Row {
+struct LayerRow {
   using Real = at::opmath_type<T>;
 
   const T* input;
@@ -87,15 +87,15 @@ struct Row {
 };
 
 template <class T, class P>
-void normalize_row(const Row<T, P>& row) {
+void normalize_layer_row(const LayerRow<T, P>& row) {
   row.normalize();
 }
 OPENREG_VECTOR_CLONES
-void normalize_row(const Row<float, float>& row) { row.normalize(); }
+void normalize_layer_row(const LayerRow<float, float>& row) { row.normalize(); }
 OPENREG_VECTOR_CLONES
-void normalize_row(const Row<at::BFloat16, at::BFloat16>& row) { row.normalize(); }
+void normalize_layer_row(const LayerRow<at::BFloat16, at::BFloat16>& row) { row.normalize(); }
 OPENREG_VECTOR_CLONES
-void normalize_row(const Row<at::BFloat16, float>& row) { row.normalize(); }
+void normalize_layer_row(const LayerRow<at::BFloat16, float>& row) { row.normalize(); }
 
 template <class T, class P>
 void normalize_rows(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
@@ -105,26 +105,27 @@ void normalize_rows(const at::Tensor& input, const at::Tensor& weight, const at:
   const auto parameters = [](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.const_data_ptr<P>() : nullptr;
   };
-  const Row<T, P> first{input.const_data_ptr<T>(),
-                        parameters(weight),
-                        parameters(bias),
-                        size,
-                        static_cast<at::opmath_type<T>>(eps),
-                        output.mutable_data_ptr<T>(),
-                        mean.mutable_data_ptr<P>(),
-                        rstd.mutable_data_ptr<P>()};
+  const LayerRow<T, P> first{input.const_data_ptr<T>(),
+                             parameters(weight),
+                             parameters(bias),
+                             size,
+                             static_cast<at::opmath_type<T>>(eps),
+                             output.mutable_data_ptr<T>(),
+                             mean.mutable_data_ptr<P>(),
+                             rstd.mutable_data_ptr<P>()};
   for_each_row(rows, size, [&](std::int64_t i) {
     auto row = first;
     row.input += i * size;
     row.output += i * size;
     row.mean += i;
     row.rstd += i;
-    normalize_row(row);
+    normalize_layer_row(row);
   });
 }
 
-void normalize(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
-               double eps, at::Tensor& out, at::Tensor& mean, at::Tensor& rstd) {
+void run_layer_norm(const at::Tensor& input, const OptionalTensor& weight,
+                    const OptionalTensor& bias, double eps, at::Tensor& out, at::Tensor& mean,
+                    at::Tensor& rstd) {
   if (input.scalar_type() == at::kHalf) {
     // Converting elements one by one would take most of the time; ATen converts whole tensors in
     // vectors.
@@ -137,7 +138,8 @@ void normalize(const at::Tensor& input, const OptionalTensor& weight, const Opti
     auto real_out = room(out);
     auto real_mean = room(mean);
     auto real_rstd = room(rstd);
-    normalize(input.to(at::kFloat), real(weight), real(bias), eps, real_out, real_mean, real_rstd);
+    run_layer_norm(input.to(at::kFloat), real(weight), real(bias), eps, real_out, real_mean,
+                   real_rstd);
     out.copy_(real_out);
     mean.copy_(real_mean);
     rstd.copy_(real_rstd);
@@ -153,7 +155,7 @@ void normalize(const at::Tensor& input, const OptionalTensor& weight, const Opti
   });
 }
 
-const FunctionKernel<&normalize> normalize_kernel{"aten::native_layer_norm"};
+const FunctionKernel<&run_layer_norm> layer_norm_kernel{"aten::native_layer_norm"};
 
 /// \param input [*, *normalized_shape]. \param weight, bias of normalized_shape, or none.
 /// \return the result, contiguous, of input's shape; mean and 1 / deviation, which have size 1 in
@@ -174,7 +176,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm(const at::Tenso
   auto out = at::empty_like(input, at::MemoryFormat::Contiguous);
   auto mean = empty_on(input.device(), statistics_shape, dtype);
   auto rstd = empty_on(input.device(), statistics_shape, dtype);
-  normalize_kernel.launch(input.device(), input, weight, bias, eps, out, mean, rstd);
+  layer_norm_kernel.launch(input.device(), input, weight, bias, eps, out, mean, rstd);
   return {out, mean, rstd};
 }
 

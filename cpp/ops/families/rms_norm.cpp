@@ -41,7 +41,7 @@ std::int64_t row_size(const at::Tensor& input, std::int64_t dims) {
 
 /// One row of elements T; no weight: 1.
 template <class T>
-struct Row {
+struct RmsRow {
   using Real = at::opmath_type<T>;
 
   const T* input;
@@ -85,64 +85,65 @@ struct Row {
   }
 };
 
-double normalize_row(const Row<double>& row, double eps, double* out) {
+double normalize_rms_row(const RmsRow<double>& row, double eps, double* out) {
   return row.normalize(eps, out);
 }
 OPENREG_VECTOR_CLONES
-float normalize_row(const Row<float>& row, float eps, float* out) {
+float normalize_rms_row(const RmsRow<float>& row, float eps, float* out) {
   return row.normalize(eps, out);
 }
 OPENREG_VECTOR_CLONES
-float normalize_row(const Row<at::BFloat16>& row, float eps, at::BFloat16* out) {
+float normalize_rms_row(const RmsRow<at::BFloat16>& row, float eps, at::BFloat16* out) {
   return row.normalize(eps, out);
 }
 OPENREG_VECTOR_CLONES
-float normalize_row(const Row<at::Half>& row, float eps, at::Half* out) {
+float normalize_rms_row(const RmsRow<at::Half>& row, float eps, at::Half* out) {
   return row.normalize(eps, out);
 }
 
-void differentiate_row(const Row<double>& row, const double* grad, double scale, double* grad_input,
-                       double* grad_weight) {
+void differentiate_rms_row(const RmsRow<double>& row, const double* grad, double scale,
+                           double* grad_input, double* grad_weight) {
   row.differentiate(grad, scale, grad_input, grad_weight);
 }
 OPENREG_VECTOR_CLONES
-void differentiate_row(const Row<float>& row, const float* grad, float scale, float* grad_input,
-                       float* grad_weight) {
+void differentiate_rms_row(const RmsRow<float>& row, const float* grad, float scale,
+                           float* grad_input, float* grad_weight) {
   row.differentiate(grad, scale, grad_input, grad_weight);
 }
 OPENREG_VECTOR_CLONES
-void differentiate_row(const Row<at::BFloat16>& row, const at::BFloat16* grad, float scale,
-                       at::BFloat16* grad_input, float* grad_weight) {
+void differentiate_rms_row(const RmsRow<at::BFloat16>& row, const at::BFloat16* grad, float scale,
+                           at::BFloat16* grad_input, float* grad_weight) {
   row.differentiate(grad, scale, grad_input, grad_weight);
 }
 OPENREG_VECTOR_CLONES
-void differentiate_row(const Row<at::Half>& row, const at::Half* grad, float scale,
-                       at::Half* grad_input, float* grad_weight) {
+void differentiate_rms_row(const RmsRow<at::Half>& row, const at::Half* grad, float scale,
+                           at::Half* grad_input, float* grad_weight) {
   row.differentiate(grad, scale, grad_input, grad_weight);
 }
 
-void normalize(const at::Tensor& input, std::int64_t dims, const OptionalTensor& weight, double eps,
-               at::Tensor& out, at::Tensor& rstd) {
+void run_rms_norm(const at::Tensor& input, std::int64_t dims, const OptionalTensor& weight,
+                  double eps, at::Tensor& out, at::Tensor& rstd) {
   const auto x = input.contiguous();
   const auto gamma = contiguous(weight);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "rms_norm", [&] {
     using Real = at::opmath_type<scalar_t>;
     const auto size = row_size(input, dims);
-    const Row<scalar_t> first{x.const_data_ptr<scalar_t>(),
-                              gamma.defined() ? gamma.const_data_ptr<scalar_t>() : nullptr, size};
+    const RmsRow<scalar_t> first{x.const_data_ptr<scalar_t>(),
+                                 gamma.defined() ? gamma.const_data_ptr<scalar_t>() : nullptr,
+                                 size};
     auto* to = out.mutable_data_ptr<scalar_t>();
     auto* scales = rstd.mutable_data_ptr<Real>();
     for_each_row(rows_of(input, dims), size, [&](std::int64_t i) {
       auto row = first;
       row.input += i * size;
-      scales[i] = normalize_row(row, static_cast<Real>(eps), to + i * size);
+      scales[i] = normalize_rms_row(row, static_cast<Real>(eps), to + i * size);
     });
   });
 }
 
-void normalize_backward(const at::Tensor& grad_out, const at::Tensor& input, std::int64_t dims,
-                        const at::Tensor& rstd, const OptionalTensor& weight,
-                        at::Tensor& grad_input, at::Tensor& grad_weight) {
+void run_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& input, std::int64_t dims,
+                           const at::Tensor& rstd, const OptionalTensor& weight,
+                           at::Tensor& grad_input, at::Tensor& grad_weight) {
   const auto x = input.contiguous();
   const auto grad = grad_out.contiguous();
   const auto gamma = contiguous(weight);
@@ -151,8 +152,9 @@ void normalize_backward(const at::Tensor& grad_out, const at::Tensor& input, std
     const auto dtype = c10::CppTypeToScalarType<Real>::value;
     const auto size = row_size(input, dims);
     const auto scale = rstd.to(dtype).contiguous();
-    const Row<scalar_t> first{x.const_data_ptr<scalar_t>(),
-                              gamma.defined() ? gamma.const_data_ptr<scalar_t>() : nullptr, size};
+    const RmsRow<scalar_t> first{x.const_data_ptr<scalar_t>(),
+                                 gamma.defined() ? gamma.const_data_ptr<scalar_t>() : nullptr,
+                                 size};
     const auto* dy = grad.const_data_ptr<scalar_t>();
     const auto* scales = scale.const_data_ptr<Real>();
     auto* to = grad_input.defined() ? grad_input.mutable_data_ptr<scalar_t>() : nullptr;
@@ -162,15 +164,16 @@ void normalize_backward(const at::Tensor& grad_out, const at::Tensor& input, std
     for_each_row(rows_of(input, dims), size, [&](std::int64_t i) {
       auto row = first;
       row.input += i * size;
-      differentiate_row(row, dy + i * size, scales[i], to ? to + i * size : nullptr,
-                        sum ? sum + at::get_thread_num() * size : nullptr);
+      differentiate_rms_row(row, dy + i * size, scales[i], to ? to + i * size : nullptr,
+                            sum ? sum + at::get_thread_num() * size : nullptr);
     });
     if (sums.defined()) grad_weight.copy_(sums.sum(0).view(grad_weight.sizes()));
   });
 }
 
-const FunctionKernel<&normalize> normalize_kernel{"aten::_fused_rms_norm"};
-const FunctionKernel<&normalize_backward> backward_kernel{"aten::_fused_rms_norm_backward"};
+const FunctionKernel<&run_rms_norm> rms_norm_kernel{"aten::_fused_rms_norm"};
+const FunctionKernel<&run_rms_norm_backward> rms_norm_backward_kernel{
+    "aten::_fused_rms_norm_backward"};
 
 void check(const at::Tensor& input, at::IntArrayRef normalized_shape,
            const OptionalTensor& weight) {
@@ -211,8 +214,8 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm(const at::Tensor& input,
   std::fill(statistics_shape.end() - std::ssize(normalized_shape), statistics_shape.end(), 1);
   auto out = at::empty_like(input, at::MemoryFormat::Contiguous);
   auto rstd = empty_on(input.device(), statistics_shape, at::toOpMathType(input.scalar_type()));
-  normalize_kernel.launch(input.device(), input, std::ssize(normalized_shape), weight, real_eps,
-                          out, rstd);
+  rms_norm_kernel.launch(input.device(), input, std::ssize(normalized_shape), weight, real_eps, out,
+                         rstd);
   return {out, rstd};
 }
 
@@ -240,8 +243,8 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward(
   auto grad_weight = output_mask[1] && given(weight)
                          ? at::empty_like(*weight, at::MemoryFormat::Contiguous)
                          : at::Tensor();
-  backward_kernel.launch(input.device(), grad_out, input, std::ssize(normalized_shape), rstd,
-                         weight, grad_input, grad_weight);
+  rms_norm_backward_kernel.launch(input.device(), grad_out, input, std::ssize(normalized_shape),
+                                  rstd, weight, grad_input, grad_weight);
   return {grad_input, grad_weight};
 }
 

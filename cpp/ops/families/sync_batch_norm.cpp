@@ -56,8 +56,9 @@ at::Tensor workspace(const at::Tensor& out, at::ScalarType dtype) {
   return out.scalar_type() == dtype ? out : at::empty_like(out, out.options().dtype(dtype));
 }
 
-void normalize(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
-               const at::Tensor& mean, const at::Tensor& invstd, at::Tensor& out) {
+void run_batch_norm(const at::Tensor& input, const OptionalTensor& weight,
+                    const OptionalTensor& bias, const at::Tensor& mean, const at::Tensor& invstd,
+                    at::Tensor& out) {
   const auto dtype = at::toOpMathType(input.scalar_type());
   auto scale = along_channels(invstd, input, dtype);
   if (given(weight)) scale = scale * along_channels(*weight, input, dtype);
@@ -104,9 +105,11 @@ void backward_sums(const at::Tensor& grad_out, const at::Tensor& input, const at
   }
 }
 
-void backward(const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& mean,
-              const at::Tensor& invstd, const OptionalTensor& weight, const at::Tensor& sum_dy,
-              const at::Tensor& sum_dy_xmu, const at::Tensor& count, at::Tensor& grad_input) {
+void run_batch_norm_backward(const at::Tensor& grad_out, const at::Tensor& input,
+                             const at::Tensor& mean, const at::Tensor& invstd,
+                             const OptionalTensor& weight, const at::Tensor& sum_dy,
+                             const at::Tensor& sum_dy_xmu, const at::Tensor& count,
+                             at::Tensor& grad_input) {
   const auto dtype = at::toOpMathType(input.scalar_type());
   const auto channel = [&](const at::Tensor& vector) {
     return along_channels(vector, input, dtype);
@@ -122,10 +125,11 @@ void backward(const at::Tensor& grad_out, const at::Tensor& input, const at::Ten
 }
 
 const FunctionKernel<&statistics> statistics_kernel{"aten::batch_norm_stats"};
-const FunctionKernel<&normalize> normalize_kernel{"aten::batch_norm_elemt"};
+const FunctionKernel<&run_batch_norm> batch_norm_kernel{"aten::batch_norm_elemt"};
 const FunctionKernel<&gather> gather_kernel{"aten::batch_norm_gather_stats_with_counts"};
 const FunctionKernel<&backward_sums> backward_sums_kernel{"aten::batch_norm_backward_reduce"};
-const FunctionKernel<&backward> backward_kernel{"aten::batch_norm_backward_elemt"};
+const FunctionKernel<&run_batch_norm_backward> batch_norm_backward_kernel{
+    "aten::batch_norm_backward_elemt"};
 
 void check_input(const char* name, const at::Tensor& input) {
   expect_floating(name, input);
@@ -175,7 +179,7 @@ at::Tensor& batch_norm_elemt_out(const at::Tensor& input, const OptionalTensor& 
   TORCH_CHECK(out.scalar_type() == input.scalar_type(), "batch_norm_elemt: expected out of dtype ",
               input.scalar_type(), " (got ", out.scalar_type(), ")");
   at::native::resize_output(out, input.sizes());
-  normalize_kernel.launch(input.device(), input, weight, bias, mean, invstd, out);
+  batch_norm_kernel.launch(input.device(), input, weight, bias, mean, invstd, out);
   return out;
 }
 
@@ -258,8 +262,8 @@ at::Tensor batch_norm_backward_elemt(const at::Tensor& grad_out, const at::Tenso
   TORCH_CHECK(count.scalar_type() == at::kInt, "expected scalar type Int but found ",
               count.scalar_type());
   auto grad_input = empty_as(input);
-  backward_kernel.launch(input.device(), grad_out, input, mean, invstd, weight, sum_dy, sum_dy_xmu,
-                         count, grad_input);
+  batch_norm_backward_kernel.launch(input.device(), grad_out, input, mean, invstd, weight, sum_dy,
+                                    sum_dy_xmu, count, grad_input);
   return grad_input;
 }
 

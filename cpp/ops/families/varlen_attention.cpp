@@ -21,8 +21,9 @@ namespace openreg::ops {
 
 namespace {
 
-const FunctionKernel<&attend_sequences> forward_kernel{"aten::_flash_attention_forward"};
-const FunctionKernel<&differentiate_sequences> backward_kernel{"aten::_flash_attention_backward"};
+const FunctionKernel<&attend_sequences> attention_kernel{"aten::_flash_attention_forward"};
+const FunctionKernel<&differentiate_sequences> attention_backward_kernel{
+    "aten::_flash_attention_backward"};
 
 /// If given, it must have `size` rows.
 void check_indices(const char* name, const OptionalTensor& tensor, std::int64_t dim,
@@ -115,8 +116,8 @@ at::Tensor flash_attention_into(at::Tensor& out, const at::Tensor& query, const 
           ? empty_on(query.device(), {query.size(1), query.size(0)}, dtype)
           : empty_on(query.device(), {query.size(0), query.size(2), query.size(1)}, dtype);
   const auto [to_left, to_right] = window_of(is_causal, left, right);
-  forward_kernel.launch(query.device(), query, key, value, query_ends, key_ends, used_keys, pages,
-                        scale_of(query, scale), to_left, to_right, out, logsumexp);
+  attention_kernel.launch(query.device(), query, key, value, query_ends, key_ends, used_keys, pages,
+                          scale_of(query, scale), to_left, to_right, out, logsumexp);
   return logsumexp;
 }
 
@@ -160,9 +161,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
   auto grad_key = at::empty_like(key);
   auto grad_value = at::empty_like(value);
   const auto [to_left, to_right] = window_of(is_causal, left, right);
-  backward_kernel.launch(query.device(), grad_out, query, key, value, out, logsumexp, query_ends,
-                         key_ends, scale_of(query, scale), to_left, to_right, grad_query, grad_key,
-                         grad_value);
+  attention_backward_kernel.launch(query.device(), grad_out, query, key, value, out, logsumexp,
+                                   query_ends, key_ends, scale_of(query, scale), to_left, to_right,
+                                   grad_query, grad_key, grad_value);
   return {grad_query, grad_key, grad_value};
 }
 

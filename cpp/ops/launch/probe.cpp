@@ -27,7 +27,7 @@ namespace openreg::ops {
 // does not check them, also with new integers and a new pattern of equal sizes. The tensors are
 // small, which costs next to nothing; if the kernel does not take such shapes, they have full size.
 // Inputs that would then take much memory are read where they lie, once the stream is idle: a probe
-// takes no more memory than the call's outputs and kMostBytes. Zeros are indices in range, so
+// takes no more memory than the call's outputs and kMostWholeBytes. Zeros are indices in range, so
 // errors that depend on data stay errors of the stream; integers that must not be zero (divisors,
 // pivots) are then tried as ones. A kernel reports that something is not implemented whatever the
 // elements are: that is raised at once. Any other failure proves nothing (zeros are a singular
@@ -41,11 +41,12 @@ namespace {
 using Attempt = c10::function_ref<bool(std::span<const std::byte>)>;
 
 /// The maximum for stand-ins of a call's inputs.
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kMostWholeBytes = std::size_t{64} << 20;
 
 StandIn::Kind kind_of_stand_in(const ArgumentWriter& arguments, bool shrunk) {
   if (shrunk) return StandIn::Kind::kShrunk;
-  return arguments.bytes_touched() > kMostBytes ? StandIn::Kind::kReading : StandIn::Kind::kWhole;
+  return arguments.bytes_touched() > kMostWholeBytes ? StandIn::Kind::kReading
+                                                     : StandIn::Kind::kWhole;
 }
 
 void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes) {

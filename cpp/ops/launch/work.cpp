@@ -68,11 +68,11 @@ double queries_and_keys(const Shapes& shapes, std::size_t query) {
 double attention(const Shapes& shapes) { return queries_and_keys(shapes, 0); }
 double attention_backward(const Shapes& shapes) { return 2.5 * queries_and_keys(shapes, 1); }
 
-struct Rule {
+struct FlopRule {
   std::string_view kernel;
   double (*flops)(const Shapes&);
 };
-constexpr auto kRules = std::to_array<Rule>({
+constexpr auto kFlopRules = std::to_array<FlopRule>({
     {"aten::mm", &matrix_product},
     {"aten::addmm", &matrix_product},
     {"aten::_addmm_activation", &matrix_product},
@@ -101,9 +101,10 @@ Work work_of(const char* kernel, const ArgumentWriter& arguments,
   auto bytes = static_cast<double>(arguments.bytes_touched());
   for (const auto& result : results) bytes += static_cast<double>(result.nbytes);
   double time = bytes / kBytesPerNanosecond;
-  const auto* const rule = std::find_if(kRules.begin(), kRules.end(),
-                                        [&](const Rule& each) { return each.kernel == kernel; });
-  if (rule != kRules.end())
+  const auto* const rule =
+      std::find_if(kFlopRules.begin(), kFlopRules.end(),
+                   [&](const FlopRule& each) { return each.kernel == kernel; });
+  if (rule != kFlopRules.end())
     time = std::max(time, rule->flops(Shapes(arguments, results)) / kFlopsPerNanosecond);
   auto work = work_of_time(time);
   work.reproducible |= std::ranges::find(kSharedSums, kernel) != kSharedSums.end();

@@ -25,15 +25,15 @@ namespace openreg::ops {
 
 namespace {
 
-constexpr std::int64_t kMostBytes = 16;  // of a vector
-constexpr int kUnroll32 = 4;             // whatever the dtype: 32 bits decide about an element
+constexpr std::int64_t kMostVectorBytes = 16;  // of a vector
+constexpr int kUnroll32 = 4;  // whatever the dtype: 32 bits decide about an element
 
 /// How many elements CUDA's vectors of `input` hold.
 int vector_size(const at::Tensor& input) {
   if (!input.is_non_overlapping_and_dense()) return 1;
   const auto address = reinterpret_cast<std::uintptr_t>(input.const_data_ptr());
   for (const int size : {4, 2}) {
-    if (size * input.itemsize() > kMostBytes) continue;
+    if (size * input.itemsize() > kMostVectorBytes) continue;
     if (input.numel() % size == 0 && address % (size * input.itemsize()) == 0) return size;
   }
   return 1;

@@ -49,7 +49,7 @@ void without_replacement(backend::PhiloxState philox, const at::Tensor& probabil
 
 // CUDA's grid: blocks of 128 threads, one thread for each sample, and one row of blocks for each
 // distribution, up to the maximum of rows. Each sample takes the first number of a call.
-constexpr std::int64_t kThreadsPerBlock = 128;
+constexpr std::int64_t kThreadsPerRowBlock = 128;
 constexpr std::int64_t kMostRows = 65535;
 constexpr std::int64_t rows_of_grid(std::int64_t distributions) {
   return std::min(distributions, kMostRows);
@@ -137,7 +137,8 @@ void sample_with_replacement(backend::PhiloxState philox, const at::Tensor& rows
   const auto categories = rows.size(1);
   const auto samples = out.size(-1);
   const auto grid_rows = rows_of_grid(distributions);
-  const auto row_threads = (samples + kThreadsPerBlock - 1) / kThreadsPerBlock * kThreadsPerBlock;
+  const auto row_threads =
+      (samples + kThreadsPerRowBlock - 1) / kThreadsPerRowBlock * kThreadsPerRowBlock;
   const auto drawn = out.is_contiguous() ? out : at::empty(out.sizes(), at::kLong);
   const auto* probabilities = static_cast<const T*>(rows.const_data_ptr());
   auto* const to = drawn.mutable_data_ptr<std::int64_t>();

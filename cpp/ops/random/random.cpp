@@ -5,7 +5,6 @@
 #include <ATen/Dispatch_v2.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/core/TransformationHelper.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/bernoulli_native.h>
@@ -29,6 +28,7 @@
 #include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/random/random_kernels.h"
+#include "ops/random/transformation.h"
 #include "ops/wire/same_device.h"
 
 namespace openreg::ops {

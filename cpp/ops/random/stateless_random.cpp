@@ -4,7 +4,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/TransformationHelper.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/random/random_kernels.h"
+#include "ops/random/transformation.h"
 #include "ops/tensors/factories.h"
 
 namespace openreg::ops {
@@ -139,8 +139,8 @@ void fill_by_keys(const at::Tensor& keys, Distribution distribution, double a, d
                                   });
   if (!out.is_same(self)) self.copy_(out);
 }
-const FunctionKernel<&fill_by_keys> uniform_kernel{"aten::_philox_uniform_"};
-const FunctionKernel<&fill_by_keys> normal_kernel{"aten::_philox_normal_"};
+const FunctionKernel<&fill_by_keys> keyed_uniform_kernel{"aten::_philox_uniform_"};
+const FunctionKernel<&fill_by_keys> keyed_normal_kernel{"aten::_philox_normal_"};
 
 void check_key(const char* op, const at::Tensor& key, const char* shape) {
   TORCH_CHECK(key.dim() >= 1 && key.size(-1) == 2, op, ": key must have shape ", shape,
@@ -169,14 +169,14 @@ void check_fill(const char* op, const at::Tensor& self, const at::Tensor& key) {
 at::Tensor& philox_uniform_(at::Tensor& self, const at::Tensor& key, double low, double high) {
   check_fill("_philox_uniform_", self, key);
   if (self.numel() > 0)
-    uniform_kernel.launch(self.device(), key, Distribution::kUniform, low, high, self);
+    keyed_uniform_kernel.launch(self.device(), key, Distribution::kUniform, low, high, self);
   return self;
 }
 
 at::Tensor& philox_normal_(at::Tensor& self, const at::Tensor& key, double mean, double std) {
   check_fill("_philox_normal_", self, key);
   if (self.numel() > 0)
-    normal_kernel.launch(self.device(), key, Distribution::kNormal, mean, std, self);
+    keyed_normal_kernel.launch(self.device(), key, Distribution::kNormal, mean, std, self);
   return self;
 }
 

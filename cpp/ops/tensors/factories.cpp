@@ -21,7 +21,7 @@ namespace openreg::ops {
 
 namespace {
 
-constexpr c10::DispatchKeySet kKeys(backend::kDispatchKey);
+constexpr c10::DispatchKeySet kDenseKeys(backend::kDispatchKey);
 
 /// The checks and warnings of PyTorch's factories for these arguments.
 void check_new(at::IntArrayRef sizes, at::ScalarType dtype) {
@@ -37,7 +37,7 @@ at::Tensor tensor_of_bytes(openreg::Stream& stream, std::size_t nbytes, caffe2::
       c10::Storage(c10::make_intrusive<c10::StorageImpl>(
           c10::StorageImpl::use_byte_size_t(), nbytes, backend::allocate_for(stream, nbytes),
           &backend::device_allocator(), /*resizable=*/true)),
-      kKeys, dtype);
+      kDenseKeys, dtype);
 }
 
 void fill_if_asked(at::Tensor& tensor) {
@@ -89,7 +89,7 @@ at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarTyp
   const c10::Device on(backend::kDeviceType,
                        backend::resolve_device(requested_device(device).index()));
   return at::detail::empty_generic(size, &zero_tensor_allocator(on),
-                                   kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+                                   kDenseKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
                                    c10::dtype_or_default(dtype), std::nullopt);
 }
 

@@ -167,8 +167,8 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
 }
 
 /// Waits for the device and runs the CPU's kernel for `key` on the calling thread.
-void run_on_this_thread(const c10::OperatorHandle& cpu_op, c10::Device device, c10::DispatchKey key,
-                        torch::jit::Stack* stack) {
+void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::DispatchKey key,
+              torch::jit::Stack* stack) {
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
   wait_for_device(device, cpu_op.operator_name().name.c_str());
@@ -225,13 +225,13 @@ void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cp
   constexpr auto kKey = c10::DispatchKey::CPU;
   expect_cpu_kernel(op, cpu_op, kKey);
   const auto device = device_of_call(op, cpu_op, *stack);
-  if (!launch_boxed(cpu_op, device, stack)) run_on_this_thread(cpu_op, device, kKey, stack);
+  if (!launch_boxed(cpu_op, device, stack)) run_here(cpu_op, device, kKey, stack);
 }
 
 void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
                         torch::jit::Stack* stack) {
   expect_cpu_kernel(op, op, cpu_key);
-  run_on_this_thread(op, device_of_call(op, op, *stack), cpu_key, stack);
+  run_here(op, device_of_call(op, op, *stack), cpu_key, stack);
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

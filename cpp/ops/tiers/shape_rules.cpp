@@ -247,11 +247,11 @@ bool convolution_backward(Arguments arguments, Free& free) {
   return images(arguments, free, 1, 4, 0);
 }
 
-struct Rule {
+struct ShapeRule {
   std::string_view op;
   bool (*apply)(Arguments, Free&);
 };
-constexpr auto kRules = std::to_array<Rule>({
+constexpr auto kShapeRules = std::to_array<ShapeRule>({
     {"aten::convolution", &convolution},
     {"aten::convolution_backward", &convolution_backward},
     {"aten::native_batch_norm", &batch_norm<1>},
@@ -292,9 +292,9 @@ std::vector<std::int64_t> strides_like(at::IntArrayRef sizes, at::IntArrayRef st
 
 std::optional<SmallerCall> SmallerCall::of(const BoxedOperator& op, Arguments arguments) {
   const std::string_view name = op.kernel().name();
-  const auto* const rule =
-      std::find_if(kRules.begin(), kRules.end(), [&](const Rule& each) { return each.op == name; });
-  if (rule == kRules.end()) return std::nullopt;
+  const auto* const rule = std::find_if(kShapeRules.begin(), kShapeRules.end(),
+                                        [&](const ShapeRule& each) { return each.op == name; });
+  if (rule == kShapeRules.end()) return std::nullopt;
   Free free(arguments);
   if (!rule->apply(arguments, free) || !free.fits()) return std::nullopt;
 

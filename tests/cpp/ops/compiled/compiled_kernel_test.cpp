@@ -8,13 +8,12 @@
 #include <functional>
 #include <string>
 
+#include "../test_device.h"
 #include "backend/device.h"
 #include "ops/tensors/factories.h"
 
 namespace openreg::ops {
 namespace {
-
-const c10::Device kDevice(backend::kDeviceType, 0);
 
 /// out[i] = in[i] * scale + bias, for this many elements.
 void scale_and_shift(const std::int64_t* arguments) {

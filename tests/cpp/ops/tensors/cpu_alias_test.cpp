@@ -7,13 +7,12 @@
 #include <c10/core/impl/COW.h>
 #include <gtest/gtest.h>
 
+#include "../test_device.h"
 #include "backend/device.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {
 namespace {
-
-const c10::Device kDevice(backend::kDeviceType, 0);
 
 at::Tensor lazy_clone_of_ones() {
   return at::_lazy_clone(at::ones({4}, at::TensorOptions(kDevice)));

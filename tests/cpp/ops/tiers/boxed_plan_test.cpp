@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "../test_device.h"
 #include "backend/device.h"
 #include "backend/launch_statistics.h"
 #include "backend/result_placement.h"
@@ -19,8 +20,6 @@ namespace openreg::ops {
 namespace {
 
 using backend::LaunchCounter;
-
-const c10::Device kDevice(backend::kDeviceType, 0);
 
 const BoxedOperator& find_operator(const char* name, const char* overload = "") {
   const auto* const op =

@@ -11,6 +11,7 @@
 
 #include <vector>
 
+#include "../test_device.h"
 #include "backend/device.h"
 #include "backend/storage.h"
 #include "ops/tensors/factories.h"
@@ -20,8 +21,6 @@
 
 namespace openreg::ops {
 namespace {
-
-const c10::Device kDevice(backend::kDeviceType, 0);
 
 /// The command as another process would get it, through encode and decode.
 Command sent(const Kernel& kernel, ArgumentWriter& writer) {

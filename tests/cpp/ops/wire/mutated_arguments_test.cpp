@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "../test_device.h"
 #include "backend/device_type.h"
 #include "ops/launch/op_kernel.h"
 #include "ops/tensors/factories.h"
@@ -23,9 +24,7 @@
 namespace openreg::ops {
 namespace {
 
-const c10::Device kDevice(backend::kDeviceType, 0);
-
-const OpKernel kernel{"openreg_test::mutated", [](const OpKernel&, ArgumentReader&) {}};
+const OpKernel mutating_kernel{"openreg_test::mutated", [](const OpKernel&, ArgumentReader&) {}};
 
 /// Bytes without memory after them: a read beyond them crashes.
 class Fenced {
@@ -56,7 +55,7 @@ std::vector<std::byte> written() {
   const auto a = empty_on(kDevice, {4, 6}, at::kFloat).t();
   const auto z = at::imag(empty_on(kDevice, {3}, at::kComplexFloat).conj());
   const auto host = at::full({}, 7, at::kLong);
-  ArgumentWriter writer(kernel.name(), kDevice);
+  ArgumentWriter writer(mutating_kernel.name(), kDevice);
   Argument<at::Tensor>::write(writer, a);
   Argument<at::Tensor>::write(writer, z);
   Argument<std::optional<at::Tensor>>::write(writer, std::nullopt);
@@ -67,7 +66,7 @@ std::vector<std::byte> written() {
   writer.tensor(host);
   write_ivalue(writer, c10::IValue(std::vector<std::int64_t>{1, 2}), *c10::ListType::ofInts(),
                Access::kRead, Numbers::kDecide);
-  return encode(kernel, writer.finish());
+  return encode(mutating_kernel, writer.finish());
 }
 
 /// Whether the tensor lies in these bytes; others point to device memory, which may not exist.
@@ -135,7 +134,7 @@ TEST(MutatedArguments, AreAnErrorOrSomeArguments) {
     mutations.apply(bytes);
     try {
       const auto decoded = decode(bytes);
-      if (decoded.kernel != &kernel) continue;
+      if (decoded.kernel != &mutating_kernel) continue;
       read_all(fenced.hold(decoded.arguments));
       ++read;
     } catch (const std::exception&) {

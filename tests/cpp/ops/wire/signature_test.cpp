@@ -6,14 +6,13 @@
 #include <limits>
 #include <optional>
 
+#include "../test_device.h"
 #include "backend/device.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_writer.h"
 
 namespace openreg::ops {
 namespace {
-
-const c10::Device kDevice(backend::kDeviceType, 0);
 
 const int kWhom = 0;
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "../test_device.h"
 #include "backend/device.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_reader.h"
@@ -17,8 +18,6 @@
 
 namespace openreg::ops {
 namespace {
-
-const c10::Device kDevice(backend::kDeviceType, 0);
 
 TEST(StandIn, OnesAreForIntegersOnly) {
   ArgumentWriter writer("aten::add", kDevice);
