@@ -9,7 +9,7 @@ Needs PyYAML and typing_extensions, which torchgen, a package beside torch, impo
 from __future__ import annotations
 
 import argparse
-import math
+import itertools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchgen.model import NativeFunctionsGroup
 
-FILES = 6
+FILES = 3
+# What a signature takes to compile, in the unit of what one more operator takes that has it.
+SIGNATURE_COST = 3
 
 # Operators whose kernels give the result other strides (those of the input's memory format) or another shape than their
 # meta functions request.
@@ -47,14 +49,15 @@ OPENREG_LIBRARY_IMPL(aten, m) {{
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Group:
+    signature: str  # operators that have the same share code if they are in the same file
     root: str  # the name of the headers and the kernel: "add"
     meta: str  # "add_Tensor"
     functional: str  # "add_Tensor"
     out: str  # "add_out"
-    inplace: str | None  # "add__Tensor"
-    native: str | None  # "ufunc_add_CPU": the CPU's class, if it is an iterator
+    inplace: str  # "add__Tensor", or "" if there is none
+    native: str  # "ufunc_add_CPU": the CPU's class; "" if it is no iterator
 
     def line(self) -> str:
         names = f"{self.functional}, {self.out}, {self.root}_outf"
@@ -92,24 +95,29 @@ def structured_groups(torch: Path) -> list[Group]:
             continue
         groups.append(
             Group(
+                signature=", ".join(str(argument.type) for argument in group.functional.func.arguments.flat_all),
                 root=group.out.root_name,
                 meta=meta.name(group),
                 functional=functional,
                 out=group.out.func.name.unambiguous_name(),
-                inplace=group.inplace.func.name.unambiguous_name() if group.inplace else None,
-                native=cpu.get_kernel(group).kernel if is_iterator(group) else None,
+                inplace=group.inplace.func.name.unambiguous_name() if group.inplace else "",
+                native=cpu.get_kernel(group).kernel if is_iterator(group) else "",
             )
         )
-    return sorted(groups, key=lambda group: (group.root, group.functional))
+    return sorted(groups)
 
 
 def generate(torch: Path) -> dict[str, str]:
     """The files, by name."""
-    groups = structured_groups(torch)
-    size = math.ceil(len(groups) / FILES)
+    parts: list[list[Group]] = [[] for _ in range(FILES)]
+    costs = [0] * FILES
+    for _, same in itertools.groupby(structured_groups(torch), key=lambda group: group.signature):
+        groups = list(same)
+        cheapest = costs.index(min(costs))
+        parts[cheapest] += groups
+        costs[cheapest] += SIGNATURE_COST + len(groups)
     files = {}
-    for index in range(FILES):
-        part = groups[index * size : (index + 1) * size]
+    for index, part in enumerate(parts):
         includes = sorted({line for group in part for line in group.includes()})
         files[f"structured_{index}.cpp"] = HEADER.format(
             includes="\n".join(includes),

@@ -53,7 +53,7 @@ std::string text_of(const std::vector<int>& ranks, const std::vector<std::uint64
     while (i + 1 < numbers.size() && numbers[i + 1] == numbers[i] + 1) ++i;
     if (first > 0) text += ", ";
     text += std::to_string(numbers[first]);
-    if (i > first) text += "-" + std::to_string(numbers[i]);
+    if (i > first) text.append("-").append(std::to_string(numbers[i]));
   }
   return text;
 }

@@ -6,11 +6,15 @@
 #include <torch/library.h>
 
 #include <array>
+#include <memory>
 #include <optional>
-#include <string>
+#include <span>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
+#include "ops/launch/op_kernel.h"
+#include "ops/launch/repeated_warnings.h"
 #include "ops/launch/submit.h"
 #include "ops/tiers/kept_iterator.h"
 #include "ops/tiers/structured_call.h"
@@ -20,125 +24,166 @@
 
 namespace openreg::ops {
 
-/// Where a structured operator's outputs come from: made here, given by the caller, or the first
-/// argument.
-enum class Form { kFunctional, kOut, kInplace };
+// A structured operator on the device is built from what PyTorch exports for each: the meta class
+// (shapes, dtypes, checks), the C++ schemas, and the CPU kernel of the out form. There are three
+// times as many operators as signatures, so all code is generated for each signature, except for
+// what calls the operator's own class and kernel.
 
-/// Runs PyTorch's meta function on the calling thread, so that wrong arguments raise at the call,
-/// and makes, resizes or checks the outputs as that function requests.
-template <class Meta, std::size_t kOutputs>
-class MetaCall final : public Meta {
+/// The class of one operator. Its meta function runs on the calling thread, so that wrong arguments
+/// raise at the call, and its requests are answered by ours.
+template <class Base>
+class StructuredObject final : public Base {
  public:
-  explicit MetaCall(Form form) : form_(form) {}
+  explicit StructuredObject(OutputRequests& requests) : requests_(requests) {}
 
   void set_output_strided(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
                           at::TensorOptions options) override {
-    set_output_raw_strided(i, sizes, strides, options);
+    set(i, sizes, strides, options, /*exactly=*/true);
   }
   void set_output_raw_strided(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
                               at::TensorOptions options) override {
-    switch (form_) {
-      case Form::kFunctional:
-        outputs_[i] = make_output(sizes, strides, options);
-        break;
-      case Form::kOut:
-        resize_output(outputs_[i], sizes, strides, options);
-        break;
-      case Form::kInplace:
-        check_inplace(outputs_[i], sizes, options);
-        break;
-    }
-    if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
-      Meta::set_output_raw_strided(i, sizes, strides, options);
+    set(i, sizes, strides, options, /*exactly=*/false);
+  }
+  const at::Tensor& maybe_get_output(std::int64_t i) override { return requests_.output(i); }
+
+ private:
+  void set(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
+           const at::TensorOptions& options, bool exactly) {
+    requests_.set(i, sizes, strides, options, exactly);
+    if constexpr (std::is_base_of_v<at::TensorIteratorBase, Base>) {
+      Base::set_output_raw_strided(i, sizes, strides, options);
     }
   }
-  const at::Tensor& maybe_get_output(std::int64_t i) override { return outputs_[i]; }
 
-  at::Tensor& output(std::size_t i) { return outputs_[i]; }
+  OutputRequests& requests_;
+};
 
-  /// The dtype in which integral inputs and Python's numbers must be computed, if it is a floating
-  /// or complex one. It follows from the default dtype of the process, which may have changed when
-  /// the kernel runs: so it is decided here, at the call.
-  std::optional<at::ScalarType> floating_computation() const {
-    if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
-      const auto dtype = this->common_dtype();
-      if (at::isFloatingType(dtype) || at::isComplexType(dtype)) return dtype;
-    }
-    return std::nullopt;
+/// The functions of one operator that its signature does not determine.
+template <class Functional, class Out>
+struct StructuredFunctions;
+template <class R, class... A, class Out>
+struct StructuredFunctions<R(A...), Out> {
+  /// Makes the operator's object and runs its meta function.
+  std::unique_ptr<at::impl::MetaBase> (*meta)(OutputRequests&, MetaParameter<A>...);
+  /// The CPU kernel of the out form.
+  typename KernelSignature<Out>::Type* kernel;
+  /// Runs the implementation on such an object; null if that is not a loop over an iterator.
+  void (*compute)(at::impl::MetaBase&, std::span<const at::Tensor> outputs, MetaParameter<A>...);
+
+  /// For the CPU's own class if its meta function builds an iterator (`kIterates`), else for the
+  /// meta class.
+  template <class Class, bool kIterates>
+  static constexpr StructuredFunctions of(typename KernelSignature<Out>::Type* kernel) {
+    return {.meta = &run_meta<StructuredObject<Class>>, .kernel = kernel, .compute = [] {
+              if constexpr (kIterates) {
+                return &run_implementation<StructuredObject<Class>>;
+              } else {
+                return nullptr;
+              }
+            }()};
   }
 
  private:
-  Form form_;
-  std::array<at::Tensor, kOutputs> outputs_;
+  template <class Object>
+  static std::unique_ptr<at::impl::MetaBase> run_meta(OutputRequests& requests,
+                                                      MetaParameter<A>... args) {
+    auto object = std::make_unique<Object>(requests);
+    static_cast<void>(object->meta(args...));
+    return object;
+  }
+  template <class Object>
+  static void run_implementation(at::impl::MetaBase& object, std::span<const at::Tensor> outputs,
+                                 MetaParameter<A>... args) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      static_cast<Object&>(object).impl(args..., outputs[I]...);
+    }
+    (std::make_index_sequence<output_count<R>()>());
+  }
 };
 
-/// A structured operator on the device, in its three forms, built from what PyTorch exports for
-/// each: the meta class (shapes, dtypes, checks), the C++ schemas, and the CPU kernel of the out
-/// form.
+/// A structured operator in its three forms, for the schemas of the first two:
 ///
 ///   functional  meta makes the outputs on the device; the kernel is launched on them
 ///   out         meta resizes the given outputs, which do not always arrive sized, on the calling
 ///               thread
 ///   in-place    the first argument is the output
 ///
-/// `Native` is the CPU's own class if its meta function builds an iterator; else void.
-template <class Meta, class Native, class Functional, class Out,
-          typename KernelSignature<typename Out::schema>::Type* kKernel,
-          class FunctionalSchema = typename Functional::schema>
-struct Structured;
+/// `kTakesNumbers`: an elementwise operator or a reduction, which takes 0-dim CPU tensors as
+/// numbers; its meta function checks the devices, and is that of an iterator.
+template <bool kTakesNumbers, class Functional, class Out>
+class StructuredOperator;
 
-template <class Meta, class Native, class Functional, class Out,
-          typename KernelSignature<typename Out::schema>::Type* kKernel, class R, class... A>
-struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
-  static constexpr std::size_t kInputs = sizeof...(A);
-  static constexpr std::size_t kOutputs = output_count<R>();
-  using Call = MetaCall<Meta, kOutputs>;
-  // Elementwise operators and reductions take 0-dim CPU tensors as numbers; their meta functions
-  // check the devices.
-  static constexpr bool kTakesNumbers = std::is_base_of_v<at::TensorIteratorBase, Meta>;
+template <bool kTakesNumbers, class R, class... A, class RefR, class... All>
+class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel {
+ public:
+  using Functions = StructuredFunctions<R(A...), RefR(All...)>;
 
-  using Outputs = std::array<at::Tensor, kOutputs>;
+  StructuredOperator(const char* name, Functions functions)
+      : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr}),
+        functions_(functions) {}
 
-  static R functional(A... args) {
-    Outputs outputs;
-    call(Form::kFunctional, outputs, args...);
-    return [&]<std::size_t... I>(std::index_sequence<I...>) { return R(std::move(outputs[I])...); }
-    (std::make_index_sequence<kOutputs>());
+  /// Registers the first two forms, as functions with exactly the types of the schemas.
+  void register_forms(torch::Library& library, const char* functional, const char* out) const {
+    library.impl(functional, [this](A... args) -> R {
+      Outputs outputs;
+      call(Form::kFunctional, outputs, args...);
+      return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return R(std::move(outputs[I])...);
+      }
+      (std::make_index_sequence<kOutputs>());
+    });
+    library.impl(out, [this](All... all) -> RefR {
+      const auto arguments = std::forward_as_tuple(all...);
+      return [&]<std::size_t... I, std::size_t... O>(std::index_sequence<I...>,
+                                                     std::index_sequence<O...>)
+          ->RefR {
+        Outputs outputs{std::get<kInputs + O>(arguments)...};
+        call(Form::kOut, outputs, std::get<I>(arguments)...);
+        return RefR(std::get<kInputs + O>(arguments)...);
+      }
+      (std::make_index_sequence<kInputs>(), std::make_index_sequence<kOutputs>());
+    });
   }
 
-  static void out(Outputs outputs, A... args) { call(Form::kOut, outputs, args...); }
-
-  static void inplace(A... args) {
-    Outputs outputs{std::get<0>(std::forward_as_tuple(args...))};
-    call(Form::kInplace, outputs, args...);
+  /// Registers the in-place form, whose schema the last argument has.
+  template <class... Rest>
+  void register_inplace(torch::Library& library, const char* name,
+                        at::Tensor& (*)(at::Tensor&, Rest...)) const {
+    library.impl(name, [this](at::Tensor& self, Rest... rest) -> at::Tensor& {
+      Outputs outputs{self};
+      call(Form::kInplace, outputs, self, rest...);
+      return self;
+    });
   }
 
  private:
-  static void run(const OpKernel&, ArgumentReader& reader) {
-    KernelCall<typename Out::schema>::run(reader, kKernel);
+  static constexpr std::size_t kInputs = sizeof...(A);
+  static constexpr std::size_t kOutputs = output_count<R>();
+  using Outputs = std::array<at::Tensor, kOutputs>;
+
+  /// A command that runs many times, of an operator that is a loop over an iterator.
+  class PreparedIteration;
+
+  static void run(const OpKernel& kernel, ArgumentReader& reader) {
+    const auto& self = static_cast<const StructuredOperator&>(kernel);
+    KernelCall<RefR(All...)>::run(reader, self.functions_.kernel);
   }
   static std::unique_ptr<PreparedCommand> prepare(const Kernel& kernel,
                                                   std::span<const std::byte> command) {
-    const auto& op_kernel = static_cast<const OpKernel&>(kernel);
-    if constexpr (std::is_void_v<Native>) {
-      return std::make_unique<PreparedOp>(op_kernel, command);
-    } else {
-      return std::make_unique<PreparedIteration<Native, kOutputs, A...>>(op_kernel, command);
-    }
+    return std::make_unique<PreparedIteration>(static_cast<const StructuredOperator&>(kernel),
+                                               command);
   }
-  static inline const OpKernel kernel_{
-      operator_name(Functional::name, Functional::overload_name), &run, {.prepare = &prepare}};
 
-  static void call(Form form, Outputs& outputs, A... args) {
+  void call(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
     StructuredCall tensors(kTakesNumbers);
     (tensors.see(args), ...);
     const auto device = tensors.device();
     if (!device) return plan(form, outputs, nullptr, args...);
-    ArgumentWriter writer(kernel_.name(), *device);
+    ArgumentWriter writer(name(), *device);
     (ArgumentOf<A>::write(writer, args), ...);
     writer.sign_value(form);
     if (form != Form::kFunctional) write_outputs(writer, outputs);
-    const auto signature = writer.signature(&kernel_);
+    const auto signature = writer.signature(this);
     const auto known = PlanCache::find(signature);
     if (!known) return plan(form, outputs, &signature, args...);
     if (form == Form::kFunctional) {
@@ -147,7 +192,7 @@ struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
         outputs[i] = make_result(stream, known->results[i]);
       write_outputs(writer, outputs);
     }
-    submit(kernel_, writer, *known);
+    submit(*this, writer, *known);
   }
 
   static void write_outputs(ArgumentWriter& writer, const Outputs& outputs) {
@@ -156,35 +201,39 @@ struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
 
   /// Runs the meta function, makes the call, and keeps the plan for calls with the same signature,
   /// which is null if a signature cannot distinguish the calls.
-  static void plan(Form form, Outputs& outputs, const SignatureView* signature, A... args) {
+  void plan(Form form, Outputs& outputs, const SignatureView* signature,
+            const std::remove_reference_t<A>&... args) const {
     if constexpr (!kTakesNumbers) {
-      SameDevice devices(kernel_.name());
+      SameDevice devices(name());
       (check_device(devices, args), ...);
     }
-    Call meta_call(form);
-    for (std::size_t i = 0; i < kOutputs; ++i) meta_call.output(i) = outputs[i];
     const OutputSizes given(outputs);
+    auto outputs_again = outputs;
+    std::unique_ptr<at::impl::MetaBase> object;
+    OutputRequests requests(form, outputs);
     const auto warnings = warnings_of_meta([&](bool again) {
-      if (!again) return static_cast<void>(meta_call.meta(ArgumentOf<A>::meta(args)...));
-      Call repeated(form);
-      for (std::size_t i = 0; i < kOutputs; ++i) repeated.output(i) = outputs[i];
-      static_cast<void>(repeated.meta(ArgumentOf<A>::meta(args)...));
+      if (!again) {
+        object = functions_.meta(requests, ArgumentOf<A>::meta(args)...);
+      } else {
+        OutputRequests repeated(form, outputs_again);
+        functions_.meta(repeated, ArgumentOf<A>::meta(args)...);
+      }
     });
-    for (std::size_t i = 0; i < kOutputs; ++i) outputs[i] = meta_call.output(i);
-    ArgumentWriter writer(kernel_.name(), outputs[0].device());
-    const auto dtype =
-        all_take_default_dtype(args...) ? meta_call.floating_computation() : std::nullopt;
+    ArgumentWriter writer(name(), outputs[0].device());
+    const auto dtype = kTakesNumbers && (takes_default_dtype(args) && ...)
+                           ? floating_computation(*object)
+                           : std::nullopt;
     (write(writer, args, dtype), ...);
     write_outputs(writer, outputs);
-    auto made = plan_structured(kernel_, writer, kTakesNumbers);
+    auto made = plan_structured(*this, writer, kTakesNumbers);
     made.warnings.insert(made.warnings.end(), warnings.begin(), warnings.end());
     if (signature == nullptr || dtype || (form == Form::kOut && !given.are_of(outputs))) {
-      return submit(kernel_, writer, made);
+      return submit(*this, writer, made);
     }
     if (form == Form::kFunctional) {
       for (const auto& output : outputs) made.results.push_back(Geometry::of(output));
     }
-    submit(kernel_, writer, *PlanCache::insert(*signature, std::move(made)));
+    submit(*this, writer, *PlanCache::insert(*signature, std::move(made)));
   }
 
   template <class T>
@@ -207,9 +256,6 @@ struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
       return !std::is_same_v<T, at::ITensorListRef>;  // values do not count, lists are kept
     }
   }
-  static bool all_take_default_dtype(const std::remove_reference_t<A>&... args) {
-    return (takes_default_dtype(args) && ...);
-  }
 
   template <class T>
   static void write(ArgumentWriter& writer, const T& argument,
@@ -222,47 +268,87 @@ struct Structured<Meta, Native, Functional, Out, kKernel, R(A...)> {
     }
     ArgumentOf<T>::write(writer, argument);
   }
+
+  const Functions functions_;
 };
 
-/// The three forms as PyTorch registers them: functions with exactly the types of the schemas.
-template <class Operator, class OutSchema>
-struct OutForm;
-template <class Operator, class R, class... All>
-struct OutForm<Operator, R(All...)> {
-  static R call(All... all) {
-    const auto arguments = std::forward_as_tuple(all...);
-    [&]<std::size_t... In, std::size_t... Out>(std::index_sequence<In...>,
-                                               std::index_sequence<Out...>) {
-      Operator::out({std::get<Operator::kInputs + Out>(arguments)...}, std::get<In>(arguments)...);
+template <bool kTakesNumbers, class R, class... A, class RefR, class... All>
+class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::PreparedIteration final
+    : public PreparedCommand {
+ public:
+  PreparedIteration(const StructuredOperator& op, std::span<const std::byte> command)
+      : op_(op), command_(command), each_time_(op, command) {}
+
+  void run() override {
+    if (iterator_ == nullptr) {
+      each_time_.run();
+      if (!std::exchange(tried_, true)) keep();
+      return;
     }
-    (std::make_index_sequence<Operator::kInputs>(), std::make_index_sequence<Operator::kOutputs>());
-    return [&]<std::size_t... Out>(std::index_sequence<Out...>)->R {
-      return R(std::get<Operator::kInputs + Out>(arguments)...);
+    const LauncherSettings settings(command_);
+    with_arguments([&](auto&&... args) { op_.functions_.compute(*iterator_, outputs_, args...); });
+    if (std::exchange(is_proven_, true)) return;
+    // The operator has computed with this iterator, which must be unchanged for the next run.
+    if (state_of(iterator()) != state_) iterator_ = nullptr;
+  }
+
+ private:
+  using Held = std::tuple<typename ArgumentOf<A>::Held...>;
+
+  void keep() {
+    arguments_ = std::make_unique<ArgumentReader>(command_);
+    held_ = std::make_unique<Held>(Held{ArgumentOf<A>::read(*arguments_)...});  // braces: in order
+    for (auto& output : outputs_) output = arguments_->tensor();
+    RepeatedWarningFilter warnings;  // the call has reported them
+    warnings.drop_all();
+    with_arguments([&](auto&&... args) { iterator_ = op_.functions_.meta(requests_, args...); });
+    if (requests_.are_met() && computes_in_place(iterator(), command_)) {
+      state_ = state_of(iterator());
+    } else {
+      iterator_ = nullptr;
     }
-    (std::make_index_sequence<Operator::kOutputs>());
   }
+
+  template <class Function>
+  void with_arguments(Function&& function) {
+    std::apply([&](auto&... each) { function(ArgumentOf<A>::meta(ArgumentOf<A>::pass(each))...); },
+               *held_);
+  }
+
+  const at::TensorIteratorBase& iterator() const {
+    return static_cast<const at::TensorIteratorBase&>(*iterator_);
+  }
+
+  const StructuredOperator& op_;
+  const std::span<const std::byte> command_;
+  PreparedOp each_time_;
+  bool tried_ = false;
+  bool is_proven_ = false;
+  std::unique_ptr<ArgumentReader> arguments_;
+  std::unique_ptr<Held> held_;
+  Outputs outputs_;
+  OutputRequests requests_{Form::kKept, outputs_};
+  std::unique_ptr<at::impl::MetaBase> iterator_;
+  IteratorState state_;
 };
 
-template <class Operator, class InplaceSchema>
-struct InplaceForm;
-template <class Operator, class... Rest>
-struct InplaceForm<Operator, at::Tensor&(at::Tensor&, Rest...)> {
-  static at::Tensor& call(at::Tensor& self, Rest... rest) {
-    Operator::inplace(self, rest...);
-    return self;
-  }
-};
-
-/// Registers an operator's functional and out forms, and its in-place one if it has one.
-template <class Operator, class Functional, class Out, class Inplace = void>
+/// Registers an operator's functional and out forms, and its in-place one if it has one. `Native`
+/// is the CPU's own class if its meta function builds an iterator; else void.
+template <class Meta, class Native, class Functional, class Out,
+          typename KernelSignature<typename Out::schema>::Type* kKernel, class Inplace = void>
 void register_structured(torch::Library& library) {
-  library.impl(operator_name(base_name(Functional::name), Functional::overload_name),
-               TORCH_FN(Operator::functional));
-  library.impl(operator_name(base_name(Out::name), Out::overload_name),
-               TORCH_FN((OutForm<Operator, typename Out::schema>::call)));
+  constexpr bool kTakesNumbers = std::is_base_of_v<at::TensorIteratorBase, Meta>;
+  constexpr bool kIterates = !std::is_void_v<Native>;
+  using Class = std::conditional_t<kIterates, Native, Meta>;
+  using Operator =
+      StructuredOperator<kTakesNumbers, typename Functional::schema, typename Out::schema>;
+  static const Operator op(operator_name(Functional::name, Functional::overload_name),
+                           Operator::Functions::template of<Class, kIterates>(kKernel));
+  op.register_forms(library, operator_name(base_name(Functional::name), Functional::overload_name),
+                    operator_name(base_name(Out::name), Out::overload_name));
   if constexpr (!std::is_void_v<Inplace>) {
-    library.impl(operator_name(base_name(Inplace::name), Inplace::overload_name),
-                 TORCH_FN((InplaceForm<Operator, typename Inplace::schema>::call)));
+    op.register_inplace(library, operator_name(base_name(Inplace::name), Inplace::overload_name),
+                        static_cast<typename Inplace::schema*>(nullptr));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "ops/tiers/structured_call.h"
 
+#include <ATen/TensorIterator.h>
+
 #include <exception>
 
 #include "backend/exception.h"
@@ -61,6 +63,12 @@ std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> m
     second = collected.get();
   }
   return report_once_only(first, second);
+}
+
+std::optional<at::ScalarType> floating_computation(const at::impl::MetaBase& object) {
+  const auto dtype = static_cast<const at::TensorIteratorBase&>(object).common_dtype();
+  if (!at::isFloatingType(dtype) && !at::isComplexType(dtype)) return std::nullopt;
+  return dtype;
 }
 
 CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/TensorMeta.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -83,6 +84,12 @@ at::Tensor make_result(openreg::Stream& stream, const Geometry& as);
 /// Calls a meta function, and again (with true) if it warns, to find out which warnings come each
 /// time: those are returned and not reported, the others are reported.
 std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta);
+
+/// The dtype in which an operator computes integral inputs and Python's numbers, if it is a
+/// floating or complex one. It follows from the default dtype of the process, which may have
+/// changed when the kernel runs: so it is decided at the call. `object` is an iterator after its
+/// meta function.
+std::optional<at::ScalarType> floating_computation(const at::impl::MetaBase& object);
 
 /// The rest of the plan, once the meta function has accepted the call and the outputs are written.
 /// `checked`: that function checks whether sizes fit; others leave some checks to the kernel.

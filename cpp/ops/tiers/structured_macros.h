@@ -11,7 +11,5 @@
 #define ITERATED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
   OPENREG_STRUCTURED(META, at::native::structured_##NATIVE, FUNCTIONAL, OUT, KERNEL)
 
-#define OPENREG_STRUCTURED(META, NATIVE, FUNCTIONAL, OUT, KERNEL)                      \
-  Structured<at::meta::structured_##META, NATIVE, at::_ops::FUNCTIONAL, at::_ops::OUT, \
-             &at::cpu::KERNEL>,                                                        \
-      at::_ops::FUNCTIONAL, at::_ops::OUT
+#define OPENREG_STRUCTURED(META, NATIVE, FUNCTIONAL, OUT, KERNEL) \
+  at::meta::structured_##META, NATIVE, at::_ops::FUNCTIONAL, at::_ops::OUT, &at::cpu::KERNEL

@@ -9,10 +9,7 @@
 
 namespace openreg::ops {
 
-const char* operator_name(const char* name, const char* overload) {
-  // Leaked on purpose: kernels point to it, and live as long as the process.
-  return (new std::string(*overload ? std::string(name) + "." + overload : name))->c_str();
-}
+namespace {
 
 at::Tensor make_output(at::IntArrayRef sizes, at::IntArrayRef strides,
                        const at::TensorOptions& options) {
@@ -45,6 +42,34 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes,
               self.device(), " and output tensor device ", options.device(), " should match");
   TORCH_CHECK(sizes == self.sizes(), "Bad in-place call: input tensor size ", self.sizes(),
               " and output tensor size ", sizes, " should match");
+}
+
+}  // namespace
+
+const char* operator_name(const char* name, const char* overload) {
+  // Leaked on purpose: kernels point to it, and live as long as the process.
+  return (new std::string(*overload ? std::string(name) + "." + overload : name))->c_str();
+}
+
+void OutputRequests::set(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
+                         const at::TensorOptions& options, bool exactly) {
+  auto& output = outputs_[static_cast<std::size_t>(i)];
+  switch (form_) {
+    case Form::kFunctional:
+      output = make_output(sizes, strides, options);
+      break;
+    case Form::kOut:
+      resize_output(output, sizes, strides, options);
+      break;
+    case Form::kInplace:
+      check_inplace(output, sizes, options);
+      break;
+    case Form::kKept:
+      if (sizes != output.sizes()) are_met_ = false;
+      // Otherwise the iterator computes elsewhere, and copies.
+      if (exactly && !strides.empty() && strides != output.strides()) are_met_ = false;
+      break;
+  }
 }
 
 }  // namespace openreg::ops

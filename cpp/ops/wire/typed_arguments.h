@@ -11,6 +11,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "backend/generator.h"
@@ -145,6 +146,7 @@ struct Argument<c10::SymInt> {
 
 template <>
 struct Argument<c10::SymIntArrayRef> : Argument<at::IntArrayRef> {
+  using Argument<at::IntArrayRef>::meta;
   static void write(ArgumentWriter& writer, c10::SymIntArrayRef value) {
     Argument<at::IntArrayRef>::write(writer, meta(value));
   }
@@ -153,6 +155,7 @@ struct Argument<c10::SymIntArrayRef> : Argument<at::IntArrayRef> {
 
 template <>
 struct Argument<at::OptionalSymIntArrayRef> : Argument<at::OptionalIntArrayRef> {
+  using Argument<at::OptionalIntArrayRef>::meta;
   static void write(ArgumentWriter& writer, at::OptionalSymIntArrayRef value) {
     Argument<at::OptionalIntArrayRef>::write(writer, meta(value));
   }
@@ -236,6 +239,10 @@ struct Argument<c10::List<std::optional<at::Tensor>>> {
 
 template <class T>
 using ArgumentOf = Argument<std::remove_cv_t<std::remove_reference_t<T>>>;
+
+/// The type of a meta function's parameter for schema type T.
+template <class T>
+using MetaParameter = decltype(ArgumentOf<T>::meta(std::declval<const std::remove_cvref_t<T>&>()));
 
 /// The type of a CPU kernel's parameter for schema type T: plain integers for symbolic ones.
 template <class T>

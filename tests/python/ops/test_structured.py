@@ -29,7 +29,7 @@ def test_every_structured_operator_has_a_kernel_in_each_form():
     missing = []
     for group in load_generator().structured_groups(Path(torch.__file__).parent):
         for form in (group.functional, group.out, group.inplace):
-            if form is None:
+            if not form:
                 continue
             packet, _, overload = form.rpartition("_")
             names = {f"aten::{packet}.{overload}", f"aten::{form}"}
