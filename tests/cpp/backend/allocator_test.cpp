@@ -139,7 +139,7 @@ TEST_F(AllocatorTest, PeakAndAccumulatedStatisticsAreReset) {
   EXPECT_EQ(stats().allocated_bytes[kAll].peak, static_cast<std::int64_t>(8 * kMiB));
 }
 
-TEST_F(AllocatorTest, EmptyCacheGivesBackWhatNobodyHolds) {
+TEST_F(AllocatorTest, EmptyCacheReleasesUnusedMemory) {
   auto& space = AddressSpace::get();
   const auto held = allocator.allocate(100);
   allocator.allocate(8 * kMiB).clear();
@@ -161,7 +161,7 @@ TEST_F(AllocatorTest, EmptyCacheWaitsForWorkOnFreedMemory) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(AllocatorTest, TheCacheOfAPrivatePoolIsEmptiedWhenNobodyUsesThePool) {
+TEST_F(AllocatorTest, TheCacheOfAPrivatePoolIsEmptiedWhenThePoolIsUnused) {
   const c10::MempoolId_t pool{0, 77};
   auto& heap = memory::device_heap(0);
   const int route = heap.locked([&](memory::Heap& h) {
@@ -277,7 +277,7 @@ TEST_F(AllocatorTest, AResizedStorageKeepsWhatFits) {
   EXPECT_NE(storage.data(), nullptr);
 }
 
-TEST_F(AllocatorTest, ProfilersAreToldOfEachBlock) {
+TEST_F(AllocatorTest, EachBlockIsReportedToProfilers) {
   struct Report {
     std::int64_t bytes;
     std::size_t allocated, reserved;

@@ -42,7 +42,7 @@ TEST_F(HooksTest, TheDeviceIsBuiltAndAvailable) {
   EXPECT_EQ(hooks.deviceCount(), 2);
 }
 
-TEST_F(HooksTest, LookingDoesNotMakeTheDeviceComeAlive) {
+TEST_F(HooksTest, QueriesDoNotInitialiseTheDevice) {
   EXPECT_IN_FRESH_PROCESS({
     hooks.isAvailable();
     hooks.deviceCount();
@@ -56,7 +56,7 @@ TEST_F(HooksTest, LookingDoesNotMakeTheDeviceComeAlive) {
   });
 }
 
-TEST_F(HooksTest, TheFirstTensorMakesTheDeviceComeAliveEvenAnEmptyOne) {
+TEST_F(HooksTest, TheFirstTensorInitialisesTheDeviceEvenAnEmptyOne) {
   EXPECT_IN_FRESH_PROCESS({
     device_allocator().allocate(0);
     exit_with(hooks.hasPrimaryContext(0) && hooks.hasPrimaryContext(1) &&
@@ -128,7 +128,7 @@ TEST_F(HooksTest, GeneratorsAreOfTheDeviceAskedFor) {
   EXPECT_THROW((void)hooks.getDefaultGenerator(2), c10::Error);
 }
 
-TEST_F(HooksTest, AForkedChildIsToldToSpawnAndMayDropWhatItInherited) {
+TEST_F(HooksTest, AForkedChildGetsAnErrorThatNamesSpawnAndMayDropWhatItInherited) {
   EXPECT_IN_FRESH_PROCESS({
     auto memory = device_allocator().allocate(100);
     auto pinned = host_allocator().allocate(100);

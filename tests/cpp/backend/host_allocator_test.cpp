@@ -85,7 +85,7 @@ TEST_F(HostAllocatorTest, EventsAreRecordedForPointersThatItKnows) {
   EXPECT_FALSE(allocator.record_event(&local, nullptr, stream));
 }
 
-TEST_F(HostAllocatorTest, EmptyCacheUnpinsWhatNobodyHolds) {
+TEST_F(HostAllocatorTest, EmptyCacheUnpinsUnusedMemory) {
   auto data = allocator.allocate(1000);
   void* first = data.get();
   data.clear();

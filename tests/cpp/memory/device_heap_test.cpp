@@ -72,7 +72,7 @@ class DeviceHeapTest : public ::testing::Test {
   const std::size_t mapped_before_ = AddressSpace::get().mapped(0);
 };
 
-TEST_F(DeviceHeapTest, CallersAreToldWhatProfilersShow) {
+TEST_F(DeviceHeapTest, CallersGetTheNumbersThatProfilersShow) {
   const auto a = heap.allocate(1000, *first);
   EXPECT_EQ(AddressSpace::get().device_of(a.address), 0);
   EXPECT_EQ(a.usage.bytes, 1024);
@@ -501,9 +501,9 @@ class DeviceHeapThreadsTest : public DeviceHeapTest {
   }
 };
 
-TEST_F(DeviceHeapThreadsTest, NobodyIsGivenMemoryThatOthersUse) { run(64 << 10, 400); }
+TEST_F(DeviceHeapThreadsTest, MemoryInUseIsNotAllocatedAgain) { run(64 << 10, 400); }
 
-TEST_F(DeviceHeapThreadsTest, NobodyIsGivenMemoryThatOthersUseWhereItIsShort) {
+TEST_F(DeviceHeapThreadsTest, MemoryInUseIsNotAllocatedAgainEvenIfItIsShort) {
   heap.set_fraction(0.5);
   run(4 * kMiB, 60);
   EXPECT_GT(statistics().retries, 0);

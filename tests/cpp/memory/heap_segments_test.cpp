@@ -135,7 +135,7 @@ TEST_F(HeapSegmentsTest, ALimitBelowWhatIsReservedOnlyStopsGrowth) {
 
 // --- Returning memory ---
 
-TEST_F(HeapSegmentsTest, OnlyWhatNobodyHoldsIsGivenBack) {
+TEST_F(HeapSegmentsTest, OnlyUnusedMemoryIsReleased) {
   void* held = allocate(512);
   heap.free(allocate(512));
   heap.free(allocate(4 * kMiB));

@@ -160,7 +160,7 @@ TEST_F(HistoryTest, ContextsAreKeptForTheKindsOfActionsThatWereAskedFor) {
   EXPECT_EQ(context.use_count(), 1);
 }
 
-TEST_F(HistoryTest, AnEntryThatIsOverwrittenLetsGoOfItsContext) {
+TEST_F(HistoryTest, AnEntryThatIsOverwrittenReleasesItsContext) {
   history.configure({.enabled = true, .allocations = true, .max_entries = 1});
   const Context context = std::make_shared<int>(7);
   record(1, Action::kAlloc, context);

@@ -298,7 +298,7 @@ TEST(ExternalEvent, ReleasesTheStreamsThatWait) {
   EXPECT_TRUE(ran);
 }
 
-TEST(ExternalEvent, ReleasesAStreamThatNobodyWaitsFor) {
+TEST(ExternalEvent, ReleasesAStreamWithoutWaiters) {
   const OwnStream stream;
   ExternalEvent external;
   const auto parks = scheduler_counters().parks;

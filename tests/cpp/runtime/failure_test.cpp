@@ -282,7 +282,7 @@ TEST(Failure, OfAnEarlierCommandIsRaisedByACallThatItMadeTheStreamSkip) {
   EXPECT_TRUE(ran);
 }
 
-TEST(Failure, OfACommandThatItsCallerWaitsForIsNobodyElses) {
+TEST(Failure, OfACommandThatItsCallerWaitsForReachesOnlyTheCaller) {
   const OwnStream stream;
   constexpr int kCalls = 500;
   std::atomic<bool> done{false};
@@ -343,7 +343,7 @@ TEST(Failure, OfACommandWhoseCallerWasInterruptedIsTheStreams) {
   EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "abandoned"));
 }
 
-TEST(Failure, ThatNobodyCanCollectAnyMoreIsPrinted) {
+TEST(Failure, ThatCanNoLongerBeCollectedIsPrinted) {
   const OwnStream stream;
   ExternalEvent external;
   submit_failure(*stream, "the first");

@@ -73,7 +73,7 @@ std::string error_of(const std::function<void()>& call) {
   return "no error";
 }
 
-TEST(IpcFile, ABlockThatNobodyElseUsesIsRetiredAtOnce) {
+TEST(IpcFile, ABlockWithoutOtherUsersIsRetiredAtOnce) {
   IpcFile file(kBytes);
   EXPECT_TRUE(file.retire(kBlock));
 }
@@ -104,7 +104,7 @@ TEST(IpcFile, AMessageAboutAnEarlierBlockIsNotReceived) {
   EXPECT_TRUE(file.receive(kBlock, later));
 }
 
-TEST(IpcFile, AnotherProcessHoldsABlockUntilItLetsGo) {
+TEST(IpcFile, AnotherProcessHoldsABlockUntilItReleasesIt) {
   IpcFile file(kBytes);
   const auto generation = file.send(kBlock);
   const Other other([&, name = file.name()] {

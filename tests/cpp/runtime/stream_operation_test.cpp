@@ -153,7 +153,7 @@ TEST(StreamOperation, IsSkippedByAStreamThatHasFailedWhichDoesNotWaitForIt) {
   EXPECT_FALSE(second->begun);
 }
 
-TEST(StreamOperation, TheQueueLetsGoOfItWhateverBecomesOfIt) {
+TEST(StreamOperation, TheQueueReleasesItWhateverBecomesOfIt) {
   const OwnStream stream;
   const int gone = Operation::gone;
   queued(*stream, true);  // fails

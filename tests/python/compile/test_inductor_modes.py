@@ -33,7 +33,7 @@ def fused(x: torch.Tensor) -> torch.Tensor:
     return (x.sin() * 2 + x).softmax(-1)
 
 
-def test_reduce_overhead_says_once_that_it_is_the_default_mode():
+def test_reduce_overhead_warns_once_that_it_is_the_default_mode():
     compiling._refuse_graphs.cache_clear()
     x = rows()
     with warnings.catch_warnings(record=True) as told:

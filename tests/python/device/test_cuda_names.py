@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from modules import load
 
 ROOT = Path(__file__).parents[3]
 
 
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cuda_names = load_script("cuda_names")
+cuda_names = load("scripts/cuda_names.py")
 
 
 def test_the_page_is_what_the_script_prints():

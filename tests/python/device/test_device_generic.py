@@ -266,7 +266,7 @@ def test_a_backend_chooses_and_overrides_operators_and_excludes_tests(configure:
     }
 
 
-def test_openreg_is_tested_beside_the_cpu_or_alone_if_the_environment_says_so(monkeypatch):
+def test_openreg_is_tested_beside_the_cpu_or_alone_as_the_environment_selects(monkeypatch):
     def made() -> list[str]:
         template = type("Both", (Template,), {"test_it": lambda self, device: None})
         scope: dict[str, Any] = {"Both": template}

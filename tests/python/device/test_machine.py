@@ -71,7 +71,7 @@ def test_clock_rate_is_that_of_the_fastest_core(files):
 
 
 @pytest.mark.parametrize("name", ["temperature", "power_draw", "clock_rate"])
-def test_a_machine_that_does_not_tell_is_an_error(files, name):
+def test_a_machine_without_the_information_is_an_error(files, name):
     files("proc/cpuinfo", "")
     with pytest.raises(RuntimeError, match="openreg: this machine does not report its"):
         getattr(torch.openreg, name)()

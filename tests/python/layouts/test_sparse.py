@@ -344,7 +344,7 @@ assert REFUSING, "PyTorch ships no such samples any more"
 
 
 @pytest.mark.parametrize(("op", "layout"), REFUSING)
-def test_calls_that_pytorchs_database_says_are_refused(op: Any, layout: torch.layout) -> None:
+def test_calls_that_pytorchs_database_lists_as_errors_raise(op: Any, layout: torch.layout) -> None:
     for expected in op.error_inputs_sparse("cpu", layout):
         sample = expected.sample_input
         call = (sample.input, sample.args, sample.kwargs)

@@ -104,7 +104,7 @@ def test_a_block_that_another_stream_uses_is_pending(stream_at_work):
     assert (segment["allocated_size"], segment["active_size"]) == (0, 3 * MIB)
 
 
-def test_segments_tell_their_stream_and_device():
+def test_segments_name_their_stream_and_device():
     stream = torch.openreg.Stream(1)
     with stream:
         x = empty(3 * MIB, "openreg:1")

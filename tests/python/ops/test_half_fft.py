@@ -85,7 +85,7 @@ def test_short_time_transforms() -> None:
 
 
 @pytest.mark.parametrize("bad", [lambda x: torch.fft.fft(x, dim=3), lambda x: torch.fft.fft(x, n=0)])
-def test_what_is_wrong_says_what_it_says_of_floats(bad: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_errors_are_those_of_floats(bad: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.ones(4, device="openreg")
     with pytest.raises((IndexError, RuntimeError)) as expected:
         bad(x)

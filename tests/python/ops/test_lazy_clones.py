@@ -30,7 +30,7 @@ def test_a_lazy_clone_does_not_share_what_is_written(write):
 
 
 @pytest.mark.parametrize("operator", [torch.native_batch_norm, torch.batch_norm_update_stats])
-def test_running_statistics_are_written_though_no_schema_says_so(operator):
+def test_running_statistics_are_written_though_no_schema_declares_it(operator):
     mean, variance = torch.zeros(3, device="openreg"), torch.ones(3, device="openreg")
     clones = [torch._lazy_clone(mean), torch._lazy_clone(variance)]
     x = torch.arange(24.0, device="openreg").view(2, 3, 4)

@@ -110,6 +110,6 @@ def test_pinning_a_device_tensor_is_refused(make):
         make()
 
 
-def test_numpy_of_a_device_tensor_says_what_to_do():
+def test_numpy_of_a_device_tensor_names_the_way_out():
     with pytest.raises(TypeError, match=r"Use Tensor.cpu\(\)"):
         torch.ones(2, device="openreg").numpy()

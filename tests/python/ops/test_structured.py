@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from modules import load
 from torch.testing import assert_close
 from waits import no_waits
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def load_generator():
-    spec = importlib.util.spec_from_file_location("generate_structured", ROOT / "tools" / "generate_structured.py")
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_structured_operator_has_a_kernel_in_each_form():
     pytest.importorskip("yaml", reason="torchgen reads the schema with PyYAML")
     missing = []
-    for group in load_generator().structured_groups(Path(torch.__file__).parent):
+    for group in load("tools/generate_structured.py").structured_groups(Path(torch.__file__).parent):
         for form in (group.functional, group.out, group.inplace):
             if not form:
                 continue

@@ -270,7 +270,7 @@ def signatures(stub: str) -> dict[str, Any]:
     return found
 
 
-def test_the_stub_says_what_the_extension_has():
+def test_the_stub_declares_what_the_extension_has():
     generator = stubgen.StubGen(torch_openreg._C, include_private=True, include_docstrings=False)
     generator.put(torch_openreg._C)
     found = signatures(generator.get())

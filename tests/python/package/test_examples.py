@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,28 +11,21 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from modules import load
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-def load(name):
-    """An example as a module."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
 def train_digits():
     pytest.importorskip("sklearn")
     pytest.importorskip("tqdm")
-    return load("train_digits")
+    return load("examples/train_digits.py")
 
 
 @pytest.fixture
 def resnet50():
-    return load("resnet50")
+    return load("examples/resnet50.py")
 
 
 def test_the_loss_curve_is_the_cpus(train_digits):
@@ -115,7 +107,7 @@ OPERATOR_REPORT = {
 
 
 def test_the_operator_in_python_works_with_all_of_pytorch():
-    example = load("custom_operator")
+    example = load("examples/custom_operator.py")
     operator = example.define_in_python()
     assert example.check(operator, "openreg") == OPERATOR_REPORT
     with pytest.raises(RuntimeError, match="the shapes differ"):
@@ -136,7 +128,7 @@ def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
 
 
 def test_the_profile_of_a_training_step_is_drawn(tmp_path):
-    profiled = load("profile_training")
+    profiled = load("examples/profile_training.py")
     events = profiled.profile_steps(1, tmp_path / "trace.json")
     rows = profiled.tracks(events)
     streams = [name for name in rows if name.startswith("openreg:0, stream") and ":" not in name.partition(",")[2]]

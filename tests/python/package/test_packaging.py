@@ -140,7 +140,7 @@ def test_reads_nothing_of_torchs_own_cmake_package(tmp_path: Path) -> None:
         pytest.param(f"{BELOW}.0", "or set OPENREG_ALLOW_NEWER_TORCH=1 to try this one.", id="newer"),
     ],
 )
-def test_configuring_against_another_torch_says_which_are_supported(tmp_path: Path, version: str, way_out: str) -> None:
+def test_configuring_against_another_torch_names_the_supported_ones(tmp_path: Path, version: str, way_out: str) -> None:
     site = partial_torch(tmp_path / "site", f"{version}+cpu")
     result = configure(tmp_path / "build", check=False, PYTHONPATH=str(site))
     assert result.returncode != 0

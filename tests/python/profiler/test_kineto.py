@@ -228,7 +228,7 @@ def test_kernels_take_as_long_as_the_events_around_them_say():
     assert max(shares) >= 0.95
 
 
-def test_copies_tell_bytes_and_direction(export):
+def test_copies_report_bytes_and_direction(export):
     x = torch.zeros(1000, 1000)
     pinned = x.pin_memory()
     on_device = x.to("openreg")
@@ -406,7 +406,7 @@ def test_stop_and_start_leave_out_a_part_of_a_profile():
     assert [event.name for event in prof.events() if event.device_type.name == "OPENREG"] == ["aten::exp", "aten::sin"]
 
 
-def test_a_trace_that_has_no_room_says_how_much_it_dropped(run_python):
+def test_a_full_trace_reports_how_much_it_dropped(run_python):
     told = run_python(
         textwrap.dedent("""
         import torch

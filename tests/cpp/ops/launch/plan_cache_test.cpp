@@ -11,9 +11,11 @@
 namespace openreg::ops {
 namespace {
 
-const int kWhom = 0;
+const int kCaller = 0;
 
-SignatureView signature_of(const std::uint64_t& word) { return make_signature(&kWhom, {&word, 1}); }
+SignatureView signature_of(const std::uint64_t& word) {
+  return make_signature(&kCaller, {&word, 1});
+}
 
 CallPlan plan_with(std::uint64_t nanoseconds) {
   return {.work = {.nanoseconds = static_cast<std::uint32_t>(nanoseconds)}};

@@ -34,8 +34,6 @@ CallPlan plan_of(const BoxedOperator& op, const torch::jit::Stack& arguments) {
   return plan_boxed(op, writer, arguments);
 }
 
-at::Tensor floats(at::IntArrayRef sizes) { return empty_on(kDevice, sizes, at::kFloat); }
-
 torch::jit::Stack convolution(const at::Tensor& image, const at::Tensor& weight) {
   const std::vector<std::int64_t> ones{1, 1};
   const std::vector<std::int64_t> zeros{0, 0};
@@ -47,7 +45,7 @@ class BoxedPlanTest : public ::testing::Test {
   BoxedPlanTest() { PlanCache::clear(); }
 };
 
-TEST_F(BoxedPlanTest, TheProbeTellsTheResultAndWhichAllocationItIs) {
+TEST_F(BoxedPlanTest, TheProbeReportsTheResultAndWhichAllocationItIs) {
   const auto plan = plan_of(find_operator("aten::frobenius_norm", "dim"),
                             {floats({4, 6}), std::vector<std::int64_t>{1}, false});
   EXPECT_TRUE(plan.asynchronous);

@@ -155,7 +155,7 @@ TEST(Arguments, UndefinedTensorsAndLists) {
   EXPECT_EQ(Argument<at::ITensorListRef>::read(reader).size(), 2);
 }
 
-TEST(Arguments, ACommandTellsWhatItReadsAndWrites) {
+TEST(Arguments, ACommandReportsWhatItReadsAndWrites) {
   const auto in = empty_on(kDevice, {8}, at::kFloat);
   const auto out = empty_on(kDevice, {8}, at::kDouble);
   ArgumentWriter writer(kernel.name(), kDevice);

@@ -14,21 +14,21 @@
 namespace openreg::ops {
 namespace {
 
-const int kWhom = 0;
+const int kKernel = 0;
 
 /// The signature of a call with these arguments.
 template <class... Write>
 Signature signature_of(Write... write) {
   ArgumentWriter writer("aten::add", kDevice);
   (write(writer), ...);
-  return Signature(writer.signature(&kWhom));
+  return Signature(writer.signature(&kKernel));
 }
 
 template <class... Write>
 bool same(const Signature& signature, Write... write) {
   ArgumentWriter writer("aten::add", kDevice);
   (write(writer), ...);
-  return signature == writer.signature(&kWhom);
+  return signature == writer.signature(&kKernel);
 }
 
 auto tensor(const at::Tensor& t) {
@@ -37,8 +37,6 @@ auto tensor(const at::Tensor& t) {
 auto number(const c10::Scalar& n) {
   return [n](ArgumentWriter& writer) { writer.number(n); };
 }
-
-at::Tensor floats(at::IntArrayRef sizes) { return empty_on(kDevice, sizes, at::kFloat); }
 
 TEST(SignatureTest, CallsOfTheSameShapesAreTheSameWhateverTheirMemory) {
   const auto first = signature_of(tensor(floats({4, 6})), tensor(floats({6})));
@@ -113,8 +111,8 @@ TEST(SignatureTest, OffsetsCountWhereWrittenMemoryIsShared) {
 TEST(SignatureTest, EqualHashesAreNoEqualSignatures) {
   const std::uint64_t words[] = {1, 2, 3};
   const std::uint64_t others[] = {1, 2, 4};
-  const Signature signature(make_signature(&kWhom, words));
-  auto forged = make_signature(&kWhom, others);
+  const Signature signature(make_signature(&kKernel, words));
+  auto forged = make_signature(&kKernel, others);
   forged.hash = signature.hash();
   EXPECT_FALSE(signature == forged);
 }
@@ -134,7 +132,7 @@ SignatureView alike(ArgumentWriter& writer, c10::SmallVectorImpl<std::uint64_t>&
   writer.tensor(a);
   const auto b = floats(second);
   writer.tensor(b);
-  return writer.signature(&kWhom, Detail::kEqualSizes, words);
+  return writer.signature(&kKernel, Detail::kEqualSizes, words);
 }
 
 bool are_alike(at::IntArrayRef a, at::IntArrayRef b, at::IntArrayRef c, at::IntArrayRef d) {
