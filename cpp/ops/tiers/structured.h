@@ -209,8 +209,8 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     }
     const OutputSizes given(outputs);
     auto outputs_again = outputs;
-    std::unique_ptr<at::impl::MetaBase> object;
     OutputRequests requests(form, outputs);
+    std::unique_ptr<at::impl::MetaBase> object;
     const auto warnings = warnings_of_meta([&](bool again) {
       if (!again) {
         object = functions_.meta(requests, ArgumentOf<A>::meta(args)...);
