@@ -7,7 +7,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
+
 from result import Result
+
+# The first tested version of torch in which an entry or operator of the lists is like all others.
+SPECIAL_UNTIL = {"native_group_norm": "2.15", "aten.cholesky.default": "2.15"}
+
+
+def of_this_torch(reasons: dict[str, str]) -> dict[str, str]:
+    return {
+        name: reason
+        for name, reason in reasons.items()
+        if name not in SPECIAL_UNTIL or torch.__version__ < SPECIAL_UNTIL[name]
+    }
+
 
 JITERATOR = "compiled by CUDA's runtime compiler"
 
@@ -27,21 +41,23 @@ EXCEPTED = {
 COMPLEX32 = "the CPU has no sum or division of complex32, for the gradients"
 NOWHERE = "PyTorch's own list is wrong: the CPU does not refuse the call either"
 REFUSES_LAYOUT = "the CPU refuses some of its samples as strided, negated or conjugated views"
-FAILS_ON_CPU = {
-    **dict.fromkeys(
-        ("add", "block_diag", "index_fill", "index_put", "masked_fill", "mul", "norm", "sub", "where"), COMPLEX32
-    ),
-    "repeat_interleave": COMPLEX32,
-    **dict.fromkeys(("__rmod__", "__rpow__", "__rsub__", "clamp_max", "clamp_min"), NOWHERE),
-    "equal": "its result is no tensor, so that there is nothing for out=",
-    "_batch_norm_with_update": REFUSES_LAYOUT,
-    "_native_batch_norm_legit": REFUSES_LAYOUT,
-    "as_strided.partial_views": REFUSES_LAYOUT,
-    "as_strided_scatter": REFUSES_LAYOUT,
-    "native_group_norm": REFUSES_LAYOUT,
-    "view_as_complex": REFUSES_LAYOUT,
-    "view_as_real": REFUSES_LAYOUT,
-}
+FAILS_ON_CPU = of_this_torch(
+    {
+        **dict.fromkeys(
+            ("add", "block_diag", "index_fill", "index_put", "masked_fill", "mul", "norm", "sub", "where"), COMPLEX32
+        ),
+        "repeat_interleave": COMPLEX32,
+        **dict.fromkeys(("__rmod__", "__rpow__", "__rsub__", "clamp_max", "clamp_min"), NOWHERE),
+        "equal": "its result is no tensor, so that there is nothing for out=",
+        "_batch_norm_with_update": REFUSES_LAYOUT,
+        "_native_batch_norm_legit": REFUSES_LAYOUT,
+        "as_strided.partial_views": REFUSES_LAYOUT,
+        "as_strided_scatter": REFUSES_LAYOUT,
+        "native_group_norm": REFUSES_LAYOUT,
+        "view_as_complex": REFUSES_LAYOUT,
+        "view_as_real": REFUSES_LAYOUT,
+    }
+)
 
 
 class Unequal(NamedTuple):
@@ -100,46 +116,56 @@ ANSWER = "the answer is for the host"
 CHECKED = "it raises at the call if a matrix is singular, indefinite or not converged"
 LENGTHS = "lengths are read, and checked, on the host"
 FORMULA = "PyTorch's formula for the gradient asks for elements"
-WAITING = {
-    **dict.fromkeys(
-        (
-            "aten.nonzero.default",
-            "aten.masked_select.default",
-            "aten.masked_scatter_backward.default",
-            "aten._unique.default",
-            "aten._unique2.default",
-            "aten.unique_consecutive.default",
-            "aten.bincount.default",
-            "aten.index.Tensor",
-            "aten.repeat_interleave.Tensor",
+WAITING = of_this_torch(
+    {
+        **dict.fromkeys(
+            (
+                "aten.nonzero.default",
+                "aten.masked_select.default",
+                "aten.masked_scatter_backward.default",
+                "aten._unique.default",
+                "aten._unique2.default",
+                "aten.unique_consecutive.default",
+                "aten.bincount.default",
+                "aten.index.Tensor",
+                "aten.repeat_interleave.Tensor",
+            ),
+            SHAPE,
         ),
-        SHAPE,
-    ),
-    **dict.fromkeys(("aten.allclose.default", "aten.equal.default"), ANSWER),
-    "aten._local_scalar_dense.default": NUMBER,
-    **{
-        f"aten.{name}.{overload}": NUMBER
-        for name in ("linspace", "logspace")
-        for overload in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
-    },
-    "aten._linalg_check_errors.default": CHECKED,
-    "aten.cholesky.default": CHECKED,
-    "aten.cholesky_inverse.default": CHECKED,
-    "aten.linalg_lstsq.default": CHECKED,
-    "aten._ctc_loss.default": LENGTHS,
-    "aten._ctc_loss.Tensor": LENGTHS,
-    "aten.segment_reduce.default": LENGTHS,
-    **{
-        f"gradient of {name}": FORMULA
-        for name in ("prod", "masked.prod", "cumprod", "masked.cumprod", "linalg.vander", "masked_fill", "linalg.eigh")
-    },
-    # These do not wait on CUDA.
-    "aten._histogramdd_bin_edges.default": "CUDA does not have it; it returns a list",
-    **{
-        f"gradient of {name}": "PyTorch's formula has a branch for CUDA only that does not ask for elements"
-        for name in ("max.reduction_no_dim", "min.reduction_no_dim", "median", "nanmedian")
-    },
-}
+        **dict.fromkeys(("aten.allclose.default", "aten.equal.default"), ANSWER),
+        "aten._local_scalar_dense.default": NUMBER,
+        **{
+            f"aten.{name}.{overload}": NUMBER
+            for name in ("linspace", "logspace")
+            for overload in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
+        },
+        "aten._linalg_check_errors.default": CHECKED,
+        "aten.cholesky.default": CHECKED,
+        "aten.cholesky_inverse.default": CHECKED,
+        "aten.linalg_lstsq.default": CHECKED,
+        "aten._ctc_loss.default": LENGTHS,
+        "aten._ctc_loss.Tensor": LENGTHS,
+        "aten.segment_reduce.default": LENGTHS,
+        **{
+            f"gradient of {name}": FORMULA
+            for name in (
+                "prod",
+                "masked.prod",
+                "cumprod",
+                "masked.cumprod",
+                "linalg.vander",
+                "masked_fill",
+                "linalg.eigh",
+            )
+        },
+        # These do not wait on CUDA.
+        "aten._histogramdd_bin_edges.default": "CUDA does not have it; it returns a list",
+        **{
+            f"gradient of {name}": "PyTorch's formula has a branch for CUDA only that does not ask for elements"
+            for name in ("max.reduction_no_dim", "min.reduction_no_dim", "median", "nanmedian")
+        },
+    }
+)
 
 # Entries of sparse tensors: with these, the host does what the CPU does.
 WAITING_ENTRIES = {"to_sparse", "sparse.mm.reduce", "sparse.sampled_addmm"}
