@@ -8,14 +8,16 @@ namespace openreg::ops {
 
 namespace {
 
-/// Whether the tensor lies in the device's memory or in the command, or is a number.
-bool lasts(const at::TensorBase& tensor, std::span<const std::byte> command) {
-  const auto* const data = static_cast<const std::byte*>(tensor.const_data_ptr());
+/// Whether the elements lie in the device's memory or in the command, or are a number. Some meta
+/// functions (of glu) leave operands that borrow views which no longer exist: only a number, which
+/// owns its element, has to be looked at.
+bool lasts(const at::OperandInfo& operand, std::span<const std::byte> command) {
+  const auto* const data = static_cast<const std::byte*>(operand.data);
   const auto& space = AddressSpace::get();
-  return data == nullptr || tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
-         space.device_of(space.window(data)) >= 0 ||
+  return data == nullptr || space.device_of(space.window(data)) >= 0 ||
          (!std::less<>()(data, command.data()) &&
-          std::less<>()(data, command.data() + command.size()));
+          std::less<>()(data, command.data() + command.size())) ||
+         operand.tensor_base().unsafeGetTensorImpl()->is_wrapped_number();
 }
 
 }  // namespace
@@ -23,8 +25,7 @@ bool lasts(const at::TensorBase& tensor, std::span<const std::byte> command) {
 bool computes_in_place(const at::TensorIteratorBase& iterator, std::span<const std::byte> command) {
   for (int i = 0; i < iterator.ntensors(); ++i) {
     const auto& operand = iterator.operand(i);
-    if (operand.original_tensor_base().defined() || !lasts(operand.tensor_base(), command))
-      return false;
+    if (operand.original_tensor_base().defined() || !lasts(operand, command)) return false;
   }
   return true;
 }

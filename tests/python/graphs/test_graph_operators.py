@@ -250,6 +250,7 @@ WORK: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
         lambda a: [f(a - 1) for f in (F.relu, F.gelu, F.silu, F.elu, F.softplus, F.hardswish, F.mish, F.leaky_relu)],
         [(3, 5)],
     ),
+    "views of an argument": (lambda a: (F.glu(a), F.glu(a, 0)), [(4, 6)]),  # the iterator borrows views that are gone
     "in place": (lambda a: (F.relu_(a.sub_(1)), a.sigmoid_(), a.exp_(), a.neg_(), a.pow_(2), a.abs_()), [(3, 5)]),
     "losses": (
         lambda a, b: (F.mse_loss(a, b), F.cross_entropy(a, b[:, 0].long()), F.smooth_l1_loss(a, b), F.kl_div(a, b)),
