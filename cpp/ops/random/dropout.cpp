@@ -25,7 +25,7 @@ namespace openreg::ops {
 
 namespace {
 
-constexpr std::int64_t kMostVectorBytes = 16;  // of a vector
+constexpr std::int64_t kMostVectorBytes = 16;
 constexpr int kUnroll32 = 4;  // whatever the dtype: 32 bits decide about an element
 
 /// How many elements CUDA's vectors of `input` hold.

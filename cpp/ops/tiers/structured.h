@@ -123,8 +123,8 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
         functions_(functions) {}
 
   /// Registers the first two forms, as functions with exactly the types of the schemas.
-  void register_forms(torch::Library& library, const char* functional, const char* out) const {
-    library.impl(functional, [this](A... args) -> R {
+  void register_forms(torch::Library& library, const char* out) const {
+    library.impl(base_name(name()), [this](A... args) -> R {
       Outputs outputs;
       call(Form::kFunctional, outputs, args...);
       return [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -344,8 +344,7 @@ void register_structured(torch::Library& library) {
       StructuredOperator<kTakesNumbers, typename Functional::schema, typename Out::schema>;
   static const Operator op(operator_name(Functional::name, Functional::overload_name),
                            Operator::Functions::template of<Class, kIterates>(kKernel));
-  op.register_forms(library, operator_name(base_name(Functional::name), Functional::overload_name),
-                    operator_name(base_name(Out::name), Out::overload_name));
+  op.register_forms(library, operator_name(base_name(Out::name), Out::overload_name));
   if constexpr (!std::is_void_v<Inplace>) {
     op.register_inplace(library, operator_name(base_name(Inplace::name), Inplace::overload_name),
                         static_cast<typename Inplace::schema*>(nullptr));
