@@ -116,6 +116,8 @@ NOT_INTEGERS = [None, 1.5, "x", True, []]
 NOT_STREAMS = [1, 1.5, "x", torch.device("openreg")]
 NOT_POOLS = [1, 1.5, "x", "xy", (1,), (1, 2, 3), ("a", 1), (-1, 0), (2**64, 0), (1.5, 2)]
 NO_SUCH_STREAM = (RuntimeError, r"no such stream \(got 12345, expected the id of a stream")
+# The second sentence is that of Python 3.12 and later.
+NO_PATH = r"expected str, bytes or os\.PathLike|argument should be a str or an os\.PathLike"
 
 # Other arguments: calls, the values given to each, the exception, a pattern that its text has.
 Row = tuple[Callable[..., Any], list[Any], type[Exception], str]
@@ -322,13 +324,11 @@ ROWS: dict[str, list[Row]] = {
         (memory._allocation_traceback, [-1, 2**64], ValueError, "the address is out of range"),
     ],
     "memory._dump_snapshot": [
-        (memory._dump_snapshot, [None, 1.5], TypeError, "str, bytes or os|str or an os"),
+        (memory._dump_snapshot, [None, 1.5], TypeError, NO_PATH),
         (memory._dump_snapshot, ["/nowhere/file"], FileNotFoundError, "/nowhere/file"),
     ],
-    "memory._save_memory_usage": [(memory._save_memory_usage, [None, 1.5], TypeError, "str, bytes or os|str or an os")],
-    "memory._save_segment_usage": [
-        (memory._save_segment_usage, [None, 1.5], TypeError, "str, bytes or os|str or an os")
-    ],
+    "memory._save_memory_usage": [(memory._save_memory_usage, [None, 1.5], TypeError, NO_PATH)],
+    "memory._save_segment_usage": [(memory._save_segment_usage, [None, 1.5], TypeError, NO_PATH)],
     "memory._set_memory_metadata": [(memory._set_memory_metadata, [None, 1, b"x"], TypeError, "expected a str")],
     "nvtx.mark": [(nvtx.mark, [None, 1, b"x"], TypeError, "the name of a range .*expected a str")],
     "nvtx.range": [
