@@ -1,7 +1,8 @@
 """PyTorch's operator database (op_db) on the device, compared with the CPU: the census in ``tests/census``.
 
 Every run takes one entry in four, each with one dtype and one further check, by a hash of the name (``in_slice`` in
-``tests/census/entries.py``). All entries, with all dtypes and all checks: ``pytest -m "" tests/python/test_census.py``.
+``tests/census/entries.py``). All entries, with all dtypes and all checks:
+``pytest -m "" tests/python/ops/test_census.py``.
 What is excepted, unequal, or may make the host wait is listed in ``tests/census/expected.py``; the census fails where
 the lists are wrong.
 """
@@ -62,4 +63,6 @@ def test_every_entry_with_every_dtype_equals_cpu(tmp_path):
     counts = equal(results)
     assert counts["values"] >= 6000 and sum(counts.values()) >= 9000, counts
     dtypes = Counter(result["dtype"] for result in results if result["status"] == "equal" and result["samples"])
+    # The one entry with bcomplex32, a dtype of torch 2.15, is left out.
+    del dtypes["bcomplex32"]
     assert len(dtypes) == 20 and min(dtypes.values()) >= 3, dtypes
