@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes the tables of structured operators: one line for each that the given torch has. Called by the build.
 
-    python tools/generate_structured.py --torch DIRECTORY --output DIRECTORY
+    python tools/generate_structured.py --torch DIRECTORY FILE...
 
-Needs PyYAML and typing_extensions, which torchgen, a package beside torch, imports.
+The operators are divided among the files so that these take about the same time to compile. Needs PyYAML and
+typing_extensions, which torchgen, a package beside torch, imports.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchgen.model import NativeFunctionsGroup
 
-FILES = 3
 # What a signature takes to compile, in the unit of what one more operator takes that has it.
 SIGNATURE_COST = 3
 
@@ -107,33 +107,30 @@ def structured_groups(torch: Path) -> list[Group]:
     return sorted(groups)
 
 
-def generate(torch: Path) -> dict[str, str]:
-    """The files, by name."""
-    parts: list[list[Group]] = [[] for _ in range(FILES)]
-    costs = [0] * FILES
+def generate(torch: Path, count: int) -> list[str]:
+    """The contents of so many files."""
+    parts: list[list[Group]] = [[] for _ in range(count)]
+    costs = [0] * count
     for _, same in itertools.groupby(structured_groups(torch), key=lambda group: group.signature):
         groups = list(same)
         cheapest = costs.index(min(costs))
         parts[cheapest] += groups
         costs[cheapest] += SIGNATURE_COST + len(groups)
-    files = {}
-    for index, part in enumerate(parts):
+    files = []
+    for part in parts:
         includes = sorted({line for group in part for line in group.includes()})
-        files[f"structured_{index}.cpp"] = HEADER.format(
-            includes="\n".join(includes),
-            lines="\n".join(group.line() for group in part),
-        )
+        files.append(HEADER.format(includes="\n".join(includes), lines="\n".join(group.line() for group in part)))
     return files
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--torch", type=Path, required=True, help="the directory of the package")
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("files", type=Path, nargs="+")
     arguments = parser.parse_args()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    for name, text in generate(arguments.torch).items():
-        (arguments.output / name).write_text(text)
+    for file, text in zip(arguments.files, generate(arguments.torch, len(arguments.files)), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
 if __name__ == "__main__":
