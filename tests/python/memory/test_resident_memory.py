@@ -1,13 +1,23 @@
-"""What the device takes of the host's memory."""
+"""What the device takes of the host's memory.
+
+Pages of torch's libraries are not counted: how many of them the system maps around one that is used depends on how it
+has cached the file.
+"""
 
 from __future__ import annotations
 
 TINY_TRAINING = """
 import torch
 
-def resident():
-    with open("/proc/self/smaps_rollup") as rollup:
-        return next(int(line.split()[1]) for line in rollup if line.startswith("Rss:")) / 1024
+def resident():  # MB
+    total = 0
+    with open("/proc/self/smaps") as mappings:
+        for line in mappings:
+            if line.startswith("Rss:") and not of_torch:
+                total += int(line.split()[1])
+            elif "-" in line.split()[0]:  # the first line of a mapping: addresses, rights, ..., path
+                of_torch = "/torch/lib/" in line
+    return total / 1024
 
 if DEVICE == "openreg":
     for index in range(2):
@@ -25,7 +35,7 @@ print(resident())
 """
 
 
-def test_two_devices_and_a_tiny_model_take_less_than_20_mb_beyond_torch(run_python):
+def test_two_devices_and_a_tiny_model_take_less_than_18_mb_beyond_torch(run_python):
     on_cpu = run_python(f"DEVICE = 'cpu'\n{TINY_TRAINING}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     on_device = run_python(f"DEVICE = 'openreg'\n{TINY_TRAINING}")
-    assert float(on_device.stdout) - float(on_cpu.stdout) < 20
+    assert float(on_device.stdout) - float(on_cpu.stdout) < 18
