@@ -174,8 +174,8 @@ int device_count() noexcept {
   try {
     return settings().devices;
   } catch (const std::exception& error) {
-    static std::atomic_flag told = ATOMIC_FLAG_INIT;
-    if (!told.test_and_set()) std::fprintf(stderr, "%s; there are no devices\n", error.what());
+    static std::atomic_flag reported = ATOMIC_FLAG_INIT;
+    if (!reported.test_and_set()) std::fprintf(stderr, "%s; there are no devices\n", error.what());
     return 0;
   }
 }

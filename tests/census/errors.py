@@ -44,7 +44,7 @@ def matches(error: Exception | None, expected: Any) -> bool:
     return isinstance(error, expected.error_type) and re.search(expected.error_regex, str(error)) is not None
 
 
-def told(error: Exception | None) -> str:
+def described(error: Exception | None) -> str:
     return "no error" if error is None else failure(error)
 
 
@@ -56,14 +56,14 @@ def check_cpu_errors(op: Any, result: Result) -> None:
         on_cpu = raised(op, call)
         if not matches(on_cpu, expected):
             result.cpu_failures += 1
-            result.details.append(f"sample {i}: the CPU does not: {told(on_cpu)}")
+            result.details.append(f"sample {i}: the CPU does not: {described(on_cpu)}")
             continue
         got = raised(op, copy)
         result.samples += 1
         if not matches(got, expected):
-            result.unequal(f"cpu sample {i}: {told(got)}; the CPU raises {told(on_cpu)}")
+            result.unequal(f"cpu sample {i}: {described(got)}; the CPU raises {described(on_cpu)}")
         elif type(got) is not type(on_cpu):
-            result.unequal(f"cpu sample {i}: type {told(got)}; the CPU raises {told(on_cpu)}")
+            result.unequal(f"cpu sample {i}: type {described(got)}; the CPU raises {described(on_cpu)}")
 
 
 def check_cuda_errors(op: Any, result: Result) -> None:
@@ -75,7 +75,7 @@ def check_cuda_errors(op: Any, result: Result) -> None:
             result.samples += 1
             if not matches(got, expected):
                 wanted = f"{expected.error_type.__name__}: {expected.error_regex}"
-                result.unequal(f"cuda sample {i}: {told(got)}; expected {wanted}")
+                result.unequal(f"cuda sample {i}: {described(got)}; expected {wanted}")
 
 
 def call_as_meant(op: Any, dtype: torch.dtype) -> None:

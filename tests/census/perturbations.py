@@ -58,7 +58,7 @@ def place(path: Any) -> str:
     return f"{('input', 'args', 'kwargs')[first.idx]}{''.join(map(str, rest))}"
 
 
-def told(leaf: Any) -> str:
+def described(leaf: Any) -> str:
     return f"{leaf.dtype} {list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
@@ -69,5 +69,5 @@ def perturbed(call: Call) -> Iterator[Perturbed]:
     changes = [(i, other) for i, leaf in enumerate(values) for other in others(leaf, is_input=i == 0)]
     for i, other in changes[:PER_SAMPLE]:
         input_, args, kwargs = tree_unflatten([*values[:i], other, *values[i + 1 :]], spec)
-        change = f"{place(leaves[i][0])}: {told(values[i])} -> {told(other)}"
+        change = f"{place(leaves[i][0])}: {described(values[i])} -> {described(other)}"
         yield Perturbed(change, Call(input_, args, kwargs))

@@ -18,10 +18,10 @@ void RepeatedWarningFilter::process(const c10::Warning& warning) {
       "ComplexHalf support is experimental",
   };
   const std::string_view message = warning.msg();
-  const bool told = std::any_of(kOfTheHost.begin(), kOfTheHost.end(), [&](std::string_view start) {
-    return message.substr(0, start.size()) == start;
-  });
-  if (!drops_all_ && !told) next_->process(warning);
+  const bool is_known =
+      std::any_of(kOfTheHost.begin(), kOfTheHost.end(),
+                  [&](std::string_view start) { return message.substr(0, start.size()) == start; });
+  if (!drops_all_ && !is_known) next_->process(warning);
 }
 
 std::vector<c10::Warning> report_once_only(const std::vector<c10::Warning>& first,

@@ -36,14 +36,14 @@ def fused(x: torch.Tensor) -> torch.Tensor:
 def test_reduce_overhead_warns_once_that_it_is_the_default_mode():
     compiling._refuse_graphs.cache_clear()
     x = rows()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for function in (fused, torch.cos):
             run = torch.compile(function, mode="reduce-overhead")
             for _ in range(3):
                 assert_close(run(x).cpu(), function(x.cpu()))
-    told_of_graphs = [str(each.message) for each in told if "openreg:" in str(each.message)]
-    assert len(told_of_graphs) == 1 and "mode='reduce-overhead' compiles as the default mode does" in told_of_graphs[0]
+    about_graphs = [str(each.message) for each in caught if "openreg:" in str(each.message)]
+    assert len(about_graphs) == 1 and "mode='reduce-overhead' compiles as the default mode does" in about_graphs[0]
 
 
 @pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])

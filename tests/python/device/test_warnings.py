@@ -56,8 +56,8 @@ def run(code):
         for _ in range(3):
             eval(code)
             ones(1).cpu()
-    told = [(w.category.__name__, str(w.message).partition(" (Triggered internally")[0], w.filename) for w in caught]
-    return [[*each, told.count(each)] for each in dict.fromkeys(told)]
+    found = [(w.category.__name__, str(w.message).partition(" (Triggered internally")[0], w.filename) for w in caught]
+    return [[*each, found.count(each)] for each in dict.fromkeys(found)]
 
 result = {}
 for always in False, True:

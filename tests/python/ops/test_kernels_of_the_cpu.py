@@ -137,7 +137,7 @@ WARNINGS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("name", WARNINGS)
 def test_warnings_of_kernels_are_emitted_once_by_the_first_call_as_on_the_cpu(name: str) -> None:
-    def told(device: str) -> list[tuple[type[Warning], str]]:
+    def warnings_on(device: str) -> list[tuple[type[Warning], str]]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             WARNINGS[name](device)
@@ -145,7 +145,7 @@ def test_warnings_of_kernels_are_emitted_once_by_the_first_call_as_on_the_cpu(na
 
     torch.set_warn_always(True)
     try:
-        expected, got = told("cpu"), told("openreg")
+        expected, got = warnings_on("cpu"), warnings_on("openreg")
         with warnings.catch_warnings(record=True) as late:
             warnings.simplefilter("always")
             torch.accelerator.synchronize()

@@ -270,7 +270,7 @@ def test_ctc_loss_refuses_wrong_lengths_at_the_call():
         F.ctc_loss(scores, labels, torch.tensor([3], device="openreg"), torch.tensor([1], device="openreg"))
 
 
-# Masks. True and -inf: not to be looked at. Nobody may look at nothing, which is not a number.
+# Masks. True and -inf mean: not attended to. No row may be masked as a whole: its result would be NaN.
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).triu(1)
 PADDING = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])  # two sequences, of 5 and 3 tokens
 MEMORY_PADDING = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])

@@ -67,10 +67,10 @@ def test_safetensors_refuses_the_name(tmp_path):
 @pytest.mark.full
 def test_accelerate_and_transformers_train_on_the_device_if_configured(tmp_path):
     need("accelerate", "transformers")
-    told = run_program(tmp_path, "accelerate and transformers", ACCELERATE_TORCH_DEVICE="openreg")
-    assert told.returncode == 0, told.stderr
-    untold = run_program(tmp_path, "accelerate and transformers")
-    assert "AssertionError: set ACCELERATE_TORCH_DEVICE=openreg" in untold.stderr
+    result = run_program(tmp_path, "accelerate and transformers", ACCELERATE_TORCH_DEVICE="openreg")
+    assert result.returncode == 0, result.stderr
+    unset = run_program(tmp_path, "accelerate and transformers")
+    assert "AssertionError: set ACCELERATE_TORCH_DEVICE=openreg" in unset.stderr
 
 
 @pytest.mark.full

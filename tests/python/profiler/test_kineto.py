@@ -407,7 +407,7 @@ def test_stop_and_start_leave_out_a_part_of_a_profile():
 
 
 def test_a_full_trace_reports_how_much_it_dropped(run_python):
-    told = run_python(
+    output = run_python(
         textwrap.dedent("""
         import torch
         from torch.profiler import profile
@@ -419,7 +419,7 @@ def test_a_full_trace_reports_how_much_it_dropped(run_python):
         """),
         TORCH_OPENREG_TRACE_RECORDS="20",
     ).stderr
-    assert "records of the device (it keeps 20; TORCH_OPENREG_TRACE_RECORDS changes that)" in told
+    assert "records of the device (it keeps 20; TORCH_OPENREG_TRACE_RECORDS changes that)" in output
 
 
 def test_profiles_leave_no_memory_behind():
