@@ -28,7 +28,7 @@ TEST(BackoffLock, OneThreadAtATimeHasIt) {
   EXPECT_EQ(count, kThreads * kRounds);
 }
 
-TEST(BackoffLock, WhoWaitsGetsItAfterALongTime) {
+TEST(BackoffLock, AThreadThatWaitsGetsItAfterALongTime) {
   BackoffLock lock;
   bool released = false;
   lock.lock();
