@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "limit.h"
 #include "runtime/address_space.h"
 #include "runtime/error.h"
 #include "runtime/fault_message.h"
@@ -182,18 +182,14 @@ TEST(IpcMemory, MemoryThatTheSystemRefusesIsAnErrorAndStaysUsable) {
   const Memory memory(2);
   std::ranges::fill(memory.words(), 8);
   AddressSpace::get().share(memory.begin, 1);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit small{.rlim_cur = 4096, .rlim_max = before.rlim_max};
   const auto handler = signal(SIGXFSZ, SIG_IGN);  // as Python does
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   std::string error;
   try {
+    const testing::Limit small(RLIMIT_FSIZE, 4096);
     AddressSpace::get().share(memory.begin, memory.bytes);
   } catch (const Error& refused) {
     error = refused.what();
   }
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   signal(SIGXFSZ, handler);
   EXPECT_NE(error.find("the system refuses memory that processes can share (got \"File too large"),
             std::string::npos)
@@ -217,21 +213,21 @@ TEST(IpcMemoryDeathTest, AnAccessThatIsNoneOfItsEndsAsBefore) {
         AddressSpace::get().share(memory.begin, 1);
         read_byte(memory.begin);
       },
-      testing::KilledBySignal(SIGSEGV), "^openreg: the host touched device memory of openreg:0");
+      ::testing::KilledBySignal(SIGSEGV), "^openreg: the host touched device memory of openreg:0");
   EXPECT_EXIT(
       {
         const Memory memory(1);
         AddressSpace::get().share(memory.begin, 1);
         read_byte(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
       },
-      testing::KilledBySignal(SIGSEGV), "^$");
+      ::testing::KilledBySignal(SIGSEGV), "^$");
   EXPECT_EXIT(
       {
         const Memory memory(1);
         AddressSpace::get().share(memory.begin, 1);
         raise(SIGSEGV);
       },
-      testing::KilledBySignal(SIGSEGV), "^$");
+      ::testing::KilledBySignal(SIGSEGV), "^$");
 }
 
 }  // namespace
