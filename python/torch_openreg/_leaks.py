@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 import torch
@@ -35,9 +36,9 @@ def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _forget(tensor: torch.Tensor) -> None:
-    if tensor.device.type == "openreg" and tensor.layout is torch.strided and not tensor.is_nested:
-        try:
-            address = tensor.untyped_storage().data_ptr()
-        except RuntimeError:  # a fake tensor, which has no memory
-            return
-        _C.forget_block(address)
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return
+    with contextlib.suppress(RuntimeError):  # a wrapper of torch.func has no storage, or an invalid one
+        storage = tensor.untyped_storage()
+        if storage.device.type == "openreg":  # that of a fake tensor is on the meta device
+            _C.forget_block(storage.data_ptr())

@@ -160,6 +160,22 @@ def test_views_that_may_not_be_asked_for_their_gradient_are_no_leak(run_debuggin
     assert result.stderr == ""
 
 
+def test_tensors_without_memory_are_no_leak(run_debugging):
+    """Fake tensors, and the wrappers that torch.func passes to a function."""
+    result = run_debugging(
+        "import torch\n"
+        "from torch._subclasses import FakeTensorMode\n"
+        "x, kept = torch.ones(4, 3, device='openreg'), []\n"
+        "def keep(y):\n"
+        "    kept.append(y)\n"
+        "    return y.sum()\n"
+        "for transform in (torch.func.vmap, torch.func.grad, torch.func.functionalize):\n"
+        "    transform(keep)(x)\n"
+        "fake = FakeTensorMode().from_tensor(x)\n"
+    )
+    assert result.stderr == ""
+
+
 def test_a_program_without_errors_runs_as_ever(run_debugging):
     result = run_debugging(
         "import torch\n"
