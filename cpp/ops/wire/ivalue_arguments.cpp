@@ -144,9 +144,9 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
     write_list(writer, Tag::kBoolList, list);
     for (std::size_t i = 0; i < list.size(); ++i) writer.value<bool>(list.get(i));
   } else if (value.isTensorList()) {
-    const auto list = value.toTensorList();
+    const auto list = value.toListRef();
     write_list(writer, Tag::kTensorList, list);
-    for (const at::Tensor& element : list) writer.tensor(element, access);
+    for (const auto& element : list) writer.tensor(element.toTensor(), access);
   } else if (value.isOptionalTensorList()) {
     const auto list = value.toOptionalTensorList();
     write_list(writer, Tag::kOptionalTensorList, list);
