@@ -81,8 +81,10 @@ def check_type(what: str, value: object, kinds: type | tuple[type, ...], expecte
 
 
 def pool_id(pool: object) -> tuple[int, int]:
-    """Returns `pool` if it is the id of a memory pool; otherwise raises TypeError."""
+    """The id of a memory pool, given itself or as the `id` of a MemPool; raises TypeError for anything else."""
     match pool:
-        case int(first), int(second) if 0 <= first < 2**64 and 0 <= second < 2**64:
+        case (int(first), int(second)) | object(id=(int(first), int(second))) if (
+            0 <= first < 2**64 and 0 <= second < 2**64
+        ):
             return first, second
-    raise TypeError(f"openreg: this is not the id of a pool (got {pool!r}, expected the `id` of a MemPool)")
+    raise TypeError(f"openreg: this is not the id of a pool (got {pool!r}, expected a MemPool or its `id`)")

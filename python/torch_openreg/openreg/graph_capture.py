@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from .arguments import check_type, pool_id
 from .device import _lazy_init, synchronize
 from .graph_hooks import GraphHooks
 from .memory import empty_cache
+from .memory_pools import MemPool
 from .streams import Stream, StreamContext
 
 Pool = tuple[int, int]
@@ -52,13 +54,13 @@ class CUDAGraph(_C.Graph, GraphHooks):
         self._device: int | None = None  # of the capture
 
     def capture_begin(
-        self, pool: Pool | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
+        self, pool: Pool | MemPool | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
     ) -> None:
         """Starts to capture the current stream: its work does not run, but becomes part of the graph.
 
         Args:
-            pool: the pool for memory of the captured work: `graph_pool_handle`, another graph's `pool`, or a
-                `MemPool`'s id; default one of the graph's own.
+            pool: the pool for memory of the captured work: `graph_pool_handle`, another graph's `pool`, a `MemPool` or
+                its `id`; default one of the graph's own.
             capture_error_mode: which calls spoil the capture because they wait for or query the device: those of any
                 thread ("global"), of this thread ("thread_local"), or only calls that concern captured streams and
                 events ("relaxed").
@@ -130,6 +132,10 @@ class CUDAGraph(_C.Graph, GraphHooks):
         """The id of the pool of the graph's memory, which other graphs may share."""
         return super().pool()
 
+    def pools(self) -> list[Pool]:
+        """The ids of all pools that the graph keeps: the one of `pool`."""
+        return [self.pool()]
+
     def enable_debug_mode(self) -> None:
         """Enables `debug_dump`, which otherwise only emits a warning."""
         super().enable_debug_mode()
@@ -165,6 +171,7 @@ class graph:
         capture_error_mode: as in `CUDAGraph.capture_begin`.
         enable_annotations: not supported, because it requires CUDA's tools.
         check_input_liveness: as in `CUDAGraph.capture_begin`.
+        annotation_config: not supported, as `enable_annotations`.
     """
 
     default_capture_stream: torch.Stream | None = None
@@ -172,14 +179,15 @@ class graph:
     def __init__(
         self,
         cuda_graph: CUDAGraph,
-        pool: Pool | None = None,
+        pool: Pool | MemPool | None = None,
         stream: torch.Stream | None = None,
         capture_error_mode: str = "global",
         enable_annotations: bool = False,
         check_input_liveness: bool = False,
+        annotation_config: dict[str, Any] | None = None,
     ) -> None:
         check_type("the graph", cuda_graph, CUDAGraph, "a torch.openreg.CUDAGraph")
-        if enable_annotations:
+        if enable_annotations or annotation_config is not None:
             raise RuntimeError("openreg: annotations of a graph's kernels require CUDA's tools; use record_function")
         if stream is None:
             if graph.default_capture_stream is None:

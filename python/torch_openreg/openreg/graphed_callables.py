@@ -13,6 +13,7 @@ from torch.utils._pytree import TreeSpec, arg_tree_leaves, tree_flatten, tree_le
 from .arguments import check_integer, check_type, pool_id
 from .device import synchronize
 from .graph_capture import CUDAGraph, Pool, graph, graph_pool_handle
+from .memory_pools import MemPool
 from .streams import Stream, StreamContext
 
 
@@ -166,7 +167,7 @@ def make_graphed_callables(
     sample_args: tuple[Any, ...],
     num_warmup_iters: int = 3,
     allow_unused_input: bool = False,
-    pool: Pool | None = None,
+    pool: Pool | MemPool | None = None,
     capture_error_mode: str = "global",
     enable_annotations: bool = False,
 ) -> Any:

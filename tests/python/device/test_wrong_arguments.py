@@ -276,6 +276,7 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: captured(stream=v()), [openreg.default_stream], RuntimeError, "on a non-default stream"),
         (lambda v: captured(capture_error_mode=v), [None, 1], TypeError, "capture_error_mode"),
         (lambda v: captured(enable_annotations=v), [True], RuntimeError, "annotations"),
+        (lambda v: captured(annotation_config=v), [{}, {"key_by": "exec"}], RuntimeError, "annotations"),
     ],
     "export_dot": [(openreg.export_dot, [None, 1], TypeError, "expected str, bytes or os.PathLike")],
     "make_graphed_callables": [

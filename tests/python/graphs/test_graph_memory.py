@@ -98,15 +98,23 @@ def test_the_snapshot_has_the_pool_of_each_graph():
     del y, z
 
 
-@pytest.mark.parametrize("how", ["handle", "of the first", "MemPool"])
+@pytest.mark.parametrize("how", ["handle", "of the first", "MemPool", "id of a MemPool"])
 def test_graphs_that_share_a_pool_use_its_memory_again(how):
     x = torch.ones(MiB, device="openreg")
     mem_pool = openreg.MemPool()
-    pool = {"handle": openreg.graph_pool_handle(), "of the first": None, "MemPool": mem_pool.id}[how]
+    pool = {
+        "handle": openreg.graph_pool_handle(),
+        "of the first": None,
+        "MemPool": mem_pool,
+        "id of a MemPool": mem_pool.id,
+    }[how]
     first, a = capture(lambda: ((x + 1) * 2).sum(), pool)
     size = reserved(first.pool())
     second, b = capture(lambda: ((x + 2) * 3).sum(), first.pool())
     assert tuple(first.pool()) == tuple(second.pool())
+    assert first.pools() == [first.pool()]
+    if "MemPool" in how:
+        assert first.pool() == mem_pool.id
     assert reserved(first.pool()) == size  # temporaries of the second lie where those of the first did
     for value in (1.0, 2.0, 3.0):
         x.fill_(value)
@@ -118,7 +126,7 @@ def test_graphs_that_share_a_pool_use_its_memory_again(how):
     openreg.empty_cache()
     second.replay()
     assert b.item() == 15.0 * MiB
-    del second, b, mem_pool
+    del second, b, mem_pool, pool
     openreg.empty_cache()
     assert reserved(shared) == 0
 
