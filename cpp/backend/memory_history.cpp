@@ -1,5 +1,7 @@
 #include "backend/memory_history.h"
 
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <cstdint>
 
 #include "memory/device_heap.h"
+#include "memory/history.h"
 #include "runtime/settings.h"
 
 namespace openreg::backend {
@@ -40,30 +43,12 @@ std::string read_python_stack() {
   return text.empty() ? "(no Python frame: an autograd thread, or C++)" : text;
 }
 
-memory::Action to_action(const std::string& name) {
-  using Entry = c10::CachingDeviceAllocator::TraceEntry;
-  switch (c10::CachingDeviceAllocator::parseTraceEntryAction(name)) {
-    case Entry::ALLOC:
-      return memory::Action::kAlloc;
-    case Entry::FREE_REQUESTED:
-      return memory::Action::kFreeRequested;
-    case Entry::FREE_COMPLETED:
-      return memory::Action::kFreeCompleted;
-    case Entry::SEGMENT_ALLOC:
-      return memory::Action::kSegmentAlloc;
-    case Entry::SEGMENT_FREE:
-      return memory::Action::kSegmentFree;
-    case Entry::SEGMENT_MAP:
-      return memory::Action::kSegmentMap;
-    case Entry::SEGMENT_UNMAP:
-      return memory::Action::kSegmentUnmap;
-    case Entry::SNAPSHOT:
-      return memory::Action::kSnapshot;
-    case Entry::OOM:
-      return memory::Action::kOutOfMemory;
-  }
-  TORCH_INTERNAL_ASSERT(false,
-                        "openreg: PyTorch's memory history has an action that is unknown here");
+std::uint32_t bit_of(const std::string& action) {
+  const auto& names = memory::kActionNames;
+  const auto found = std::ranges::find(names, action);
+  TORCH_CHECK(found != names.end(), "openreg: unknown action of the memory history (got \"", action,
+              "\", expected one of ", c10::Join(", ", names), ")");
+  return std::uint32_t{1} << (found - names.begin());
 }
 
 }  // namespace
@@ -76,8 +61,7 @@ void record_memory_history(const HistoryRequest& request) {
     options.allocations = request.context >= RecordContext::ALLOC;
     options.frees = request.context >= RecordContext::ALL;
     options.max_entries = request.trace ? request.max_entries : 0;
-    for (const auto& name : request.skip_actions)
-      options.skipped |= std::uint32_t{1} << static_cast<unsigned>(to_action(name));
+    for (const auto& name : request.skip_actions) options.skipped |= bit_of(name);
   }
   for (int device = 0; device < openreg::device_count(); ++device) {
     memory::device_heap(device).locked([&](memory::Heap& heap) {

@@ -21,7 +21,7 @@ struct HistoryRequest {
   bool cpp_stacks = false;
   std::size_t max_entries = 0;
   bool clear = false;
-  std::vector<std::string> skip_actions;  ///< by PyTorch's names
+  std::vector<std::string> skip_actions;  ///< of memory::kActionNames
 };
 
 /// Starts, changes or ends the recording on all devices; ending it clears the history. Throws

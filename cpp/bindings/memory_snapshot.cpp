@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
@@ -17,7 +18,9 @@
 
 #include "backend/memory_history.h"
 #include "bindings/bindings.h"
+#include "memory/debugger.h"
 #include "memory/device_heap.h"
+#include "memory/history.h"
 #include "runtime/address_space.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
@@ -135,33 +138,9 @@ nb::dict to_dict(const memory::SegmentInfo& segment, int device, Stacks& stacks)
 
 // --- History ---
 
-const char* name_of(memory::Action action) {
-  switch (action) {
-    case memory::Action::kAlloc:
-      return "alloc";
-    case memory::Action::kFreeRequested:
-      return "free_requested";
-    case memory::Action::kFreeCompleted:
-      return "free_completed";
-    case memory::Action::kSegmentAlloc:
-      return "segment_alloc";
-    case memory::Action::kSegmentFree:
-      return "segment_free";
-    case memory::Action::kSegmentMap:
-      return "segment_map";
-    case memory::Action::kSegmentUnmap:
-      return "segment_unmap";
-    case memory::Action::kSnapshot:
-      return "snapshot";
-    case memory::Action::kOutOfMemory:
-      break;
-  }
-  return "oom";
-}
-
 nb::dict to_dict(const memory::TraceEntry& entry, Stacks& stacks) {
   nb::dict result;
-  result["action"] = name_of(entry.action);
+  result["action"] = memory::kActionNames.at(static_cast<std::size_t>(entry.action));
   result[entry.action == memory::Action::kOutOfMemory ? "device_free" : "addr"] = entry.address;
   result["size"] = entry.bytes;
   result["stream"] = id_of(entry.stream);
@@ -242,17 +221,25 @@ nb::dict snapshot(std::optional<int> device, std::optional<memory::PoolId> pool,
   return result;
 }
 
-std::optional<nb::list> allocation_traceback(std::uintptr_t address) {
+/// Calls `work` with the heap that `address` belongs to, under its lock, and the address of the
+/// block there; does nothing if the address is not the device's.
+template <class F>
+void with_block_at(std::uintptr_t address, F&& work) {
   const auto* pointer = reinterpret_cast<const void*>(address);
   const auto* space = AddressSpace::get_if_reserved();
   const int device = space == nullptr ? -1 : space->device_of(pointer);
-  if (device == -1) return std::nullopt;
+  if (device == -1) return;
+  if (auto* debugger = memory::Debugger::get()) pointer = debugger->block_at(pointer);
+  memory::device_heap(device).locked([&](memory::Heap& heap) { work(heap, pointer); });
+}
+
+std::optional<nb::list> allocation_traceback(std::uintptr_t address) {
   Stacks stacks;
   memory::Context context;
   {
     const nb::gil_scoped_release release;
-    context = memory::device_heap(device).locked(
-        [&](memory::Heap& heap) { return heap.context_of(pointer); });
+    with_block_at(address,
+                  [&](memory::Heap& heap, const void* block) { context = heap.context_of(block); });
     stacks.add(context);
     stacks.symbolize();
   }
@@ -261,6 +248,12 @@ std::optional<nb::list> allocation_traceback(std::uintptr_t address) {
 }
 
 // --- Recording ---
+
+void annotate(std::uintptr_t address, const std::string& text) {
+  const auto context = backend::context_of_allocation();  // takes the GIL, so before the lock
+  with_block_at(
+      address, [&](memory::Heap& heap, const void* block) { heap.annotate(block, text, context); });
+}
 
 void record_history(bool enabled, bool trace, int context, bool cpp_stacks, std::size_t max_entries,
                     bool clear, const std::vector<std::string>& skip_actions) {
@@ -272,18 +265,6 @@ void record_history(bool enabled, bool trace, int context, bool cpp_stacks, std:
                                   .max_entries = max_entries,
                                   .clear = clear,
                                   .skip_actions = skip_actions});
-}
-
-void set_metadata(const std::string& metadata) {
-  for (int device = 0; device < device_count(); ++device) {
-    memory::device_heap(device).locked(
-        [&](memory::Heap& heap) { heap.history().set_metadata(metadata); });
-  }
-}
-
-std::string metadata() {
-  return memory::device_heap(0).locked(
-      [](memory::Heap& heap) { return heap.history().metadata(); });
 }
 
 std::string around_python_stack(backend::ReadStack read) {
@@ -305,8 +286,9 @@ void init_memory_snapshot(nb::module_& m) {
         nb::arg("context"), nb::arg("cpp_stacks"), nb::arg("max_entries"), nb::arg("clear"),
         nb::arg("skip_actions"), ReleaseGil(),
         "See backend::HistoryRequest; `context` is a value of c10's RecordContext.");
-  m.def("set_memory_metadata", &set_metadata, nb::arg("metadata"), ReleaseGil());
-  m.def("get_memory_metadata", &metadata, ReleaseGil());
+  m.def("annotate_memory", &annotate, nb::arg("address"), nb::arg("text"), ReleaseGil());
+  m.def("set_memory_metadata", &memory::set_thread_metadata, nb::arg("metadata"));
+  m.def("get_memory_metadata", &memory::thread_metadata);
 }
 
 }  // namespace openreg::bindings

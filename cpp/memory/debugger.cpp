@@ -322,13 +322,13 @@ void Debugger::record_stream(DeviceHeap& heap, void* address, Stream& stream) {
 }
 
 std::vector<Stream*> Debugger::streams_of(DeviceHeap& heap, const void* address) {
-  const void* block = address;
-  {
-    const LockGuard lock(mutex_);
-    const auto found = held_.find(static_cast<const std::byte*>(address));
-    if (found != held_.end()) block = records_.at(found->second).block;
-  }
-  return heap.streams_of(block);
+  return heap.streams_of(block_at(address));
+}
+
+const void* Debugger::block_at(const void* address) {
+  const LockGuard lock(mutex_);
+  const auto found = held_.find(static_cast<const std::byte*>(address));
+  return found == held_.end() ? address : records_.at(found->second).block;
 }
 
 void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,

@@ -37,6 +37,9 @@ class Debugger {
                          const Context& context = {});
   void record_stream(DeviceHeap& heap, void* address, Stream& stream);
   std::vector<Stream*> streams_of(DeviceHeap& heap, const void* address);
+  /// The address of the heap's block around the memory that begins at `address`; `address` if there
+  /// is none.
+  const void* block_at(const void* address);
 
   /// Around the submission of a command that uses `memory`, the addresses at which its tensors'
   /// memory begins; those that are not in a block of the device are ignored. Throws Error, and

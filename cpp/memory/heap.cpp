@@ -227,6 +227,14 @@ inline Block& Heap::held_block(const void* address) const {
   return *block;
 }
 
+void Heap::annotate(const void* address, const std::string& text, const Context& context) {
+  const Block* block = held_.find(address);
+  if (block == nullptr) return;
+  const auto& segment = *block->segment;
+  history_.record(Action::kAnnotate, address, block->bytes, segment.stream, segment.pool->id(),
+                  context, text);
+}
+
 Context Heap::context_of(const void* address) const {
   const Block* block = held_.find(address);
   return block == nullptr ? nullptr : block->context;

@@ -108,6 +108,8 @@ class Heap {
   /// bytes.
   void out_of_memory(std::size_t bytes, std::size_t free, const Stream& stream,
                      const Context& context);
+  /// Adds `text` to the history of the held block that begins at `address`, if there is one.
+  void annotate(const void* address, const std::string& text, const Context& context);
   /// Context of the held block that begins at `address`, if any was recorded.
   Context context_of(const void* address) const;
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,8 +25,16 @@ enum class Action : std::uint8_t {
   kSegmentUnmap,  ///< a part of a segment was returned
   kSnapshot,
   kOutOfMemory,
+  kAnnotate,  ///< the program added a text to a held block
 };
-inline constexpr std::size_t kActions = 9;
+/// PyTorch's names of the actions, in their order.
+inline constexpr auto kActionNames = std::to_array<std::string_view>(
+    {"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
+     "segment_unmap", "snapshot", "oom", "annotate"});
+
+/// Text of the program that is added to each entry that the calling thread makes from now on.
+void set_thread_metadata(std::string text);
+std::string thread_metadata();
 
 /// An event in the history of a device's memory.
 struct TraceEntry {
@@ -57,18 +67,13 @@ class History {
   void clear();
   /// Does nothing if history is not enabled.
   void record(Action action, const void* address, std::size_t bytes, const Stream* stream,
-              PoolId pool, Context context);
+              PoolId pool, Context context, std::string metadata = thread_metadata());
   std::vector<TraceEntry> entries() const;
-
-  /// Text of the program that is added to each entry from now on.
-  void set_metadata(std::string metadata) { metadata_ = std::move(metadata); }
-  const std::string& metadata() const noexcept { return metadata_; }
 
  private:
   HistoryOptions options_;
   std::vector<TraceEntry> ring_;
   std::size_t oldest_ = 0;  // where the next entry goes once the ring is full; 0 until then
-  std::string metadata_;
 };
 
 }  // namespace openreg::memory

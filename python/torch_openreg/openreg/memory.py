@@ -21,8 +21,10 @@ from .host_memory import (
 )
 from .memory_history import (
     _allocation_traceback as _allocation_traceback,
+    _annotate_tensor as _annotate_tensor,
     _dump_snapshot as _dump_snapshot,
     _get_memory_metadata as _get_memory_metadata,
+    _memory_metadata_supported as _memory_metadata_supported,
     _record_memory_history as _record_memory_history,
     _save_memory_usage as _save_memory_usage,
     _save_segment_usage as _save_segment_usage,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch._utils import _augment_memory_snapshot_stack_traces
 from torch.cuda._memory_viz import memory as _memory_flamegraph, segments as _segments_flamegraph
 
@@ -41,6 +43,8 @@ def _record_memory_history(
     compile_context: bool = False,
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
     """Starts or stops recording the history of device memory, on all devices; `_snapshot` returns it.
 
@@ -54,6 +58,8 @@ def _record_memory_history(
         clear_history: discard what was recorded before.
         compile_context, global_record_annotations: False; not supported.
         skip_actions: actions of `_snapshot` that are not recorded.
+        record_pinned_host_memory: False; pinned memory has statistics (`host_memory_stats`) but no history.
+        record_cuda: True, that is, device memory.
 
     Raises:
         RuntimeError: an argument has another value.
@@ -63,6 +69,8 @@ def _record_memory_history(
     _check_one_of("stacks", stacks, ("python", "all"))
     _check_one_of("compile_context", compile_context, (False,))
     _check_one_of("global_record_annotations", global_record_annotations, (False,))
+    _check_one_of("record_pinned_host_memory", record_pinned_host_memory, (False,))
+    _check_one_of("record_cuda", record_cuda, (True,))
     _check_one_of("clear_history", clear_history, (False, True))
     check_type("max_entries", max_entries, int, "an int")
     for action in skip_actions or ():
@@ -103,9 +111,10 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
           and ``frames``, the stack that allocated it, if it was recorded: ``filename``, ``line``, ``name``.
         - ``device_traces``: for each device its history, oldest first: dictionaries with ``action`` (``"alloc"``,
           ``"free_requested"``, ``"free_completed"``; ``"segment_alloc"``, ``"segment_map"``, ``"segment_unmap"``,
-          ``"segment_free"``: a segment was added, grew, shrank, was removed; ``"oom"``; ``"snapshot"``), ``addr``
-          (``"oom"`` has ``device_free`` instead), ``size``, ``stream``, ``time_us``, ``pool_id``, ``frames``,
-          ``user_metadata`` (see `_set_memory_metadata`) and ``compile_context`` (empty).
+          ``"segment_free"``: a segment was added, grew, shrank, was removed; ``"oom"``; ``"snapshot"``;
+          ``"annotate"``), ``addr`` (``"oom"`` has ``device_free`` instead), ``size``, ``stream``, ``time_us``,
+          ``pool_id``, ``frames``, ``user_metadata`` (see `_set_memory_metadata`, `_annotate_tensor`) and
+          ``compile_context`` (empty).
         - ``allocator_settings``: ``PYTORCH_ALLOC_CONF`` and its parsed values.
         - ``external_annotations``: empty.
     """
@@ -141,12 +150,41 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
     return _C.allocation_traceback(check_integer("the address", data_ptr, 0, 2**64 - 1))
 
 
-def _set_memory_metadata(metadata: str) -> None:
-    """Sets a text that is added to each later entry of the history; an empty string stops this."""
-    check_type("the metadata", metadata, str, "a str")
-    _C.set_memory_metadata(metadata)
+def _set_memory_metadata(metadata: str | dict[str, Any]) -> None:
+    """Sets a text that is added to each later entry of the history that the calling thread makes.
+
+    Args:
+        metadata: the text; an empty string stops this. A dictionary is stored as JSON.
+
+    Raises:
+        TypeError: `metadata` is neither, or has values that JSON does not have.
+    """
+    check_type("the metadata", metadata, (str, dict), "a str or a dict")
+    _C.set_memory_metadata(json.dumps(metadata, separators=(",", ":")) if isinstance(metadata, dict) else metadata)
 
 
 def _get_memory_metadata() -> str:
-    """The text set by `_set_memory_metadata`."""
+    """The text set by `_set_memory_metadata` in this thread."""
     return _C.get_memory_metadata()
+
+
+def _memory_metadata_supported() -> bool:
+    """True: the history has the texts of `_set_memory_metadata` and `_annotate_tensor`."""
+    return True
+
+
+def _annotate_tensor(tensor: torch.Tensor, metadata: str) -> None:
+    """Adds an entry with a text to the history, for the memory of a tensor that exists already.
+
+    Args:
+        tensor: a tensor on the device; a view stands for its whole storage.
+        metadata: the text, which is ``user_metadata`` of an entry whose action is ``"annotate"``.
+
+    Raises:
+        ValueError: the tensor is on another device.
+    """
+    check_type("the tensor", tensor, torch.Tensor, "a torch.Tensor")
+    check_type("the metadata", metadata, str, "a str")
+    if tensor.device.type != "openreg":
+        raise ValueError(f"openreg: the tensor is on another device (got {tensor.device}, expected openreg)")
+    _C.annotate_memory(tensor.untyped_storage().data_ptr(), metadata)

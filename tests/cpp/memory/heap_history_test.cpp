@@ -50,6 +50,24 @@ TEST_F(HeapHistoryTest, EachStepOfABlockIsRecorded) {
   EXPECT_EQ(entries(), (Entries{{Action::kAlloc, block, 1024}}));
 }
 
+TEST_F(HeapHistoryTest, AnAnnotationIsOfAHeldBlock) {
+  void* block = allocate(1000);
+  const auto mine = context(1);
+  heap.annotate(block, "mine", mine);
+  const auto entry = heap.history().entries().back();
+  EXPECT_EQ(entry.metadata, "mine");
+  EXPECT_EQ(entry.context, mine);
+  EXPECT_EQ(entry.stream, &stream(0));
+  heap.free(block);
+  heap.annotate(block, "freed", mine);
+  heap.annotate(behind(block, 1), "no block begins here", mine);
+  EXPECT_EQ(entries(), (Entries{{Action::kSegmentAlloc, block, 2 * kMiB},
+                                {Action::kAlloc, block, 1024},
+                                {Action::kAnnotate, block, 1024},
+                                {Action::kFreeRequested, block, 1024},
+                                {Action::kFreeCompleted, block, 1024}}));
+}
+
 TEST_F(HeapHistoryTest, AFreeIsCompletedWhenTheLastStreamIsDone) {
   void* block = allocate(1000);
   heap.record_stream(block, stream(1));

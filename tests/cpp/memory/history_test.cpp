@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace openreg::memory {
@@ -41,14 +43,14 @@ TEST_F(HistoryTest, NothingIsRecordedUnlessItIsAskedFor) {
 
 TEST_F(HistoryTest, AnEntryHasAllThatWasGiven) {
   history.configure({.enabled = true, .allocations = true, .max_entries = 10});
-  history.set_metadata("step 1");
+  set_thread_metadata("step 1");
   const Context context = std::make_shared<int>(7);
   const auto before = std::chrono::system_clock::now();
   int here = 0;
   const auto& stream = reinterpret_cast<const Stream&>(here);
   history.record(Action::kSegmentMap, &here, 512, &stream, {3, 4}, context);
   const auto after = std::chrono::system_clock::now();
-  history.set_metadata("step 2");
+  set_thread_metadata("");
 
   ASSERT_EQ(history.entries().size(), 1U);
   const auto entry = history.entries().front();
@@ -62,6 +64,37 @@ TEST_F(HistoryTest, AnEntryHasAllThatWasGiven) {
   using std::chrono::duration_cast, std::chrono::microseconds;
   EXPECT_GE(entry.time_us, duration_cast<microseconds>(before.time_since_epoch()).count());
   EXPECT_LE(entry.time_us, duration_cast<microseconds>(after.time_since_epoch()).count());
+}
+
+TEST_F(HistoryTest, MetadataIsOfTheThreadThatRecords) {
+  history.configure(enabled(10));
+  set_thread_metadata("of this thread");
+  std::thread([this] {
+    EXPECT_EQ(thread_metadata(), "");
+    set_thread_metadata("of another thread");
+    record(1);
+  }).join();
+  record(2);
+  set_thread_metadata("");
+  ASSERT_EQ(history.entries().size(), 2U);
+  EXPECT_EQ(history.entries()[0].metadata, "of another thread");
+  EXPECT_EQ(history.entries()[1].metadata, "of this thread");
+}
+
+// Destructors of thread-local objects free memory, in an order that nothing fixes.
+TEST_F(HistoryTest, MemoryIsFreedAfterTheMetadataOfItsThreadIsGone) {
+  history.configure(enabled(10));
+  struct AtEnd {
+    std::function<void()> call;
+    ~AtEnd() { call(); }
+  };
+  std::thread([this] {
+    static thread_local AtEnd at_end;  // made first, so destroyed last
+    at_end.call = [this] { record(1); };
+    set_thread_metadata("a text that is too long to be stored in the string itself");
+  }).join();
+  ASSERT_EQ(history.entries().size(), 1U);
+  EXPECT_EQ(history.entries()[0].metadata, "");
 }
 
 TEST_F(HistoryTest, TheRingKeepsTheNewestInTheirOrder) {
@@ -123,16 +156,16 @@ TEST_F(HistoryTest, AClearedHistoryBeginsAgain) {
 }
 
 TEST_F(HistoryTest, EachActionCanBeSkippedByItself) {
-  for (std::size_t skipped = 0; skipped < kActions; ++skipped) {
-    auto options = enabled(kActions);
+  for (std::size_t skipped = 0; skipped < kActionNames.size(); ++skipped) {
+    auto options = enabled(kActionNames.size());
     options.skipped = std::uint32_t{1} << skipped;
     history.clear();
     history.configure(options);
-    for (std::size_t action = 0; action < kActions; ++action) {
+    for (std::size_t action = 0; action < kActionNames.size(); ++action) {
       record(action, static_cast<Action>(action));
     }
     Numbers expected;
-    for (std::size_t action = 0; action < kActions; ++action) {
+    for (std::size_t action = 0; action < kActionNames.size(); ++action) {
       if (action != skipped) expected.push_back(action);
     }
     EXPECT_EQ(numbers(), expected);
@@ -147,9 +180,12 @@ TEST_F(HistoryTest, ContextsAreKeptForTheKindsOfActionsThatWereAskedFor) {
   for (const bool allocations : {false, true}) {
     for (const bool frees : {false, true}) {
       history.clear();
-      history.configure(
-          {.enabled = true, .allocations = allocations, .frees = frees, .max_entries = kActions});
-      for (std::size_t i = 0; i < kActions; ++i) record(i, static_cast<Action>(i), context);
+      history.configure({.enabled = true,
+                         .allocations = allocations,
+                         .frees = frees,
+                         .max_entries = kActionNames.size()});
+      for (std::size_t i = 0; i < kActionNames.size(); ++i)
+        record(i, static_cast<Action>(i), context);
       for (const auto& entry : history.entries()) {
         const bool kept = is_free(entry.action) ? frees : allocations;
         EXPECT_EQ(entry.context, kept ? context : nullptr) << entry.bytes;

@@ -311,13 +311,20 @@ ROWS: dict[str, list[Row]] = {
             TypeError,
             "max_entries has the wrong",
         ),
+        (
+            lambda v: memory._record_memory_history(record_pinned_host_memory=v),
+            [True, None],
+            RuntimeError,
+            "invalid record_pinned_host_memory",
+        ),
+        (lambda v: memory._record_memory_history(record_cuda=v), [False, 1], RuntimeError, "invalid record_cuda"),
         (lambda v: memory._record_memory_history(max_entries=v), [0, -1, 2**70], RuntimeError, "max_entries is out of"),
         (lambda v: memory._record_memory_history(skip_actions=v), [[1], [None]], TypeError, "an action to skip"),
         (
             lambda v: memory._record_memory_history(skip_actions=v),
             [["x"]],
             RuntimeError,
-            "Unknown TraceEntry action: x",
+            r"unknown action of the memory history \(got \"x\", expected one of alloc, .*annotate\)",
         ),
     ],
     "memory._allocation_traceback": [
@@ -330,7 +337,15 @@ ROWS: dict[str, list[Row]] = {
     ],
     "memory._save_memory_usage": [(memory._save_memory_usage, [None, 1.5], TypeError, NO_PATH)],
     "memory._save_segment_usage": [(memory._save_segment_usage, [None, 1.5], TypeError, NO_PATH)],
-    "memory._set_memory_metadata": [(memory._set_memory_metadata, [None, 1, b"x"], TypeError, "expected a str")],
+    "memory._set_memory_metadata": [
+        (memory._set_memory_metadata, [None, 1, b"x"], TypeError, "expected a str or a dict"),
+        (memory._set_memory_metadata, [{"step": object()}], TypeError, "not JSON serializable"),
+    ],
+    "memory._annotate_tensor": [
+        (lambda v: memory._annotate_tensor(v, "x"), [None, 1], TypeError, "expected a torch.Tensor"),
+        (lambda v: memory._annotate_tensor(v, "x"), [torch.ones(1)], ValueError, "on another device .*got cpu"),
+        (lambda v: memory._annotate_tensor(torch.ones(1), v), [None, {}], TypeError, "expected a str"),
+    ],
     "nvtx.mark": [(nvtx.mark, [None, 1, b"x"], TypeError, "the name of a range .*expected a str")],
     "nvtx.range": [
         (entered(nvtx.range), [None, 1, b"x"], TypeError, "the name of a range .*expected a str"),

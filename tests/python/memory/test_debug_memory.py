@@ -117,6 +117,21 @@ def test_memory_that_lazy_clones_share_is_ordered_as_ever(run_debugging):
     assert result.stderr == ""
 
 
+def test_the_history_finds_the_block_of_a_tensor(run_debugging):
+    result = run_debugging(
+        "import torch\n"
+        "memory = torch.openreg.memory\n"
+        "memory._record_memory_history()\n"
+        "x = torch.ones(1000, device='openreg')\n"
+        "memory._annotate_tensor(x[3:], 'of x')\n"
+        "entries = {e['action']: e for e in memory._snapshot()['device_traces'][0]}\n"
+        "assert entries['annotate']['user_metadata'] == 'of x'\n"
+        "assert entries['annotate']['addr'] == entries['alloc']['addr']\n"
+        "assert memory._allocation_traceback(x.data_ptr()) == entries['alloc']['frames'] != []\n"
+    )
+    assert result.stderr == ""
+
+
 def test_leaked_memory_is_listed_at_exit(run_debugging):
     result = run_debugging(
         "import torch\n"

@@ -6,6 +6,7 @@ import gc
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -244,11 +245,14 @@ def test_nothing_is_recorded_unless_it_was_asked_for():
     assert "test_nothing_is_recorded_unless_it_was_asked_for" in names(block_of(x)["frames"])
 
 
-@pytest.mark.parametrize("skipped", ["alloc", "free_completed", "segment_alloc", "segment_map", "oom", "snapshot"])
+@pytest.mark.parametrize(
+    "skipped", ["alloc", "annotate", "free_completed", "oom", "segment_alloc", "segment_map", "snapshot"]
+)
 def test_actions_can_be_skipped(skipped):
     def happens():
         x = empty(3 * MIB)
         y = empty(3 * MIB)
+        memory._annotate_tensor(y, "y")
         with pytest.raises(torch.OutOfMemoryError):
             empty(2**45)
         assert x.shape == y.shape
@@ -270,8 +274,46 @@ def test_words_of_the_program_go_into_the_entries():
     memory._set_memory_metadata("")
     y = empty(MIB)
     assert memory._get_memory_metadata() == ""
-    assert [e["user_metadata"] for e in trace() if e["action"] == "alloc"] == ["step 1", ""]
-    assert x.shape == y.shape
+    memory._set_memory_metadata({"step": 2})
+    assert memory._get_memory_metadata() == '{"step":2}'
+    z = empty(MIB)
+    assert [e["user_metadata"] for e in trace() if e["action"] == "alloc"] == ["step 1", "", '{"step":2}']
+    assert x.shape == y.shape == z.shape
+
+
+def test_words_are_of_one_thread():
+    record()
+    kept, texts = [empty(MIB)], []
+
+    def allocate():
+        texts.append(memory._get_memory_metadata())
+        memory._set_memory_metadata("of another thread")
+        kept.append(empty(MIB))
+
+    memory._set_memory_metadata("of this thread")
+    thread = threading.Thread(target=allocate)
+    thread.start()
+    thread.join()
+    kept.append(empty(MIB))
+    assert texts == [""]
+    entries = [e["user_metadata"] for e in trace() if e["action"] == "alloc"]
+    assert entries == ["", "of another thread", "of this thread"]
+
+
+@pytest.mark.parametrize("context", ["all", "state"])
+def test_a_tensor_can_be_annotated_afterwards(context):
+    memory._annotate_tensor(empty(MIB), "before the history")
+    record(context=context)
+    x = empty(3 * MIB)
+    memory._set_memory_metadata("step 1")
+    memory._annotate_tensor(x[100:], "saved for backward")
+    assert memory._memory_metadata_supported()
+    (entry,) = [e for e in trace() if e["action"] == "annotate"]
+    address = x.untyped_storage().data_ptr()
+    assert (entry["user_metadata"], entry["addr"], entry["size"]) == ("saved for backward", address, 3 * MIB)
+    assert (entry["frames"] != []) == (context == "all")
+    memory._annotate_tensor(empty(0), "has no memory")
+    assert actions().count("annotate") == 1
 
 
 @pytest.mark.parametrize(
