@@ -10,7 +10,7 @@ ENTRY = "entry"
 _PARALLEL = re.compile(r"#pragma omp parallel( num_threads\(\d+\))?$", re.MULTILINE)
 _DIVIDES = re.compile(r"\b(floor_divide_integral|remainder_integral|mod)\(")
 _NOTES_DIVISIONS = re.compile(r"^ *(std::atomic<int> )?inductor_cpu_(throw_if_)?integer_div_error.*\n", re.MULTILINE)
-_ONE_AT_A_TIME = "inline std::mutex openreg_integer_divisions;\n"
+_ONE_AT_A_TIME = "#include <mutex>\ninline std::mutex openreg_integer_divisions;\n"
 
 
 def source_for_the_device(source: str, types: list[str], threads: int) -> str:
