@@ -13,8 +13,7 @@ if(NOT OPENREG_UNSUPPORTED_PLATFORM)
   endif()
   if(OPENREG_BUILD_TORCH AND CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
     message(WARNING
-      "On aarch64 only the layers without torch have been tested; the rest has never been built there. "
-      "Please report whether it works.")
+      "On aarch64 torch_openreg has been tested in an emulator only. Please report whether it works.")
   endif()
   if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 11)
       OR (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14))
