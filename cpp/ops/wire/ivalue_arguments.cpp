@@ -148,9 +148,9 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
     write_list(writer, Tag::kTensorList, list);
     for (const auto& element : list) writer.tensor(element.toTensor(), access);
   } else if (value.isOptionalTensorList()) {
-    const auto list = value.toOptionalTensorList();
+    const auto list = value.toListRef();
     write_list(writer, Tag::kOptionalTensorList, list);
-    for (const std::optional<at::Tensor>& element : list) write_index(writer, element);
+    for (const auto& element : list) write_index(writer, element.toOptional<at::Tensor>());
   } else {
     return false;
   }
