@@ -49,6 +49,8 @@ class CapturableGraph::PoolUse {
   explicit PoolUse(c10::MempoolId_t pool) : id_(pool) {
     for_each_heap([&](memory::Heap& heap) { heap.add_use(id_); });
   }
+  // These calls throw only if a pool or a route has ended before, and that must end the program.
+  // NOLINTNEXTLINE(bugprone-exception-escape)
   ~PoolUse() {
     end_routes();
     if (in_bad_fork() || is_shut_down()) return;
@@ -65,18 +67,20 @@ class CapturableGraph::PoolUse {
     host_allocator().begin_allocate_to_pool(
         id_, [capture](c10::Stream stream) { return capture_of(to_runtime(stream)) == capture; });
     has_host_pool_ = routes_host_ = true;
+    routes_.reserve(static_cast<std::size_t>(AddressSpace::get().devices()));
     for_each_heap([&](memory::Heap& heap) {
       routes_.push_back(heap.add_route(
           id_, [capture](const openreg::Stream& stream) { return capture_of(stream) == capture; }));
     });
   }
-  void end_routes() noexcept {
+  /// Ends what begin_routes() began, which may have failed halfway.
+  void end_routes() {
     if (in_bad_fork() || !routes_host_) return;
     routes_host_ = false;
     host_allocator().end_allocate_to_pool(id_);
-    auto route = routes_.begin();
-    for_each_heap([&](memory::Heap& heap) { heap.remove_route(*route++); });
-    routes_.clear();
+    for (int device = 0; const int route : std::exchange(routes_, {})) {
+      memory::device_heap(device++).locked([&](memory::Heap& heap) { heap.remove_route(route); });
+    }
   }
 
  private:

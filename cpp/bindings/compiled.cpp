@@ -58,6 +58,7 @@ PyObject* launch(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
 nb::object compiled_kernel(const std::string& name, std::uintptr_t address,
                            const std::vector<std::string>& types) {
   std::vector<Parameter> parameters;
+  parameters.reserve(types.size());
   for (const auto& type : types) parameters.push_back(parameter_of(type));
   const auto& kernel =
       CompiledKernel::get(name, reinterpret_cast<CompiledKernel::Entry>(address), parameters);
