@@ -32,7 +32,7 @@ def _autoload() -> str:
         return "loads the device"
     if choice == "force":
         return f"loads the device in addition to {other}: TORCH_OPENREG_AUTOLOAD=force"
-    return f"does not load the device because {other} is available; TORCH_OPENREG_AUTOLOAD=force does"
+    return f"does not load the device because {other} is available; TORCH_OPENREG_AUTOLOAD=force loads it"
 
 
 def _processor() -> str:

@@ -61,11 +61,11 @@ class CUDAGraph(_C.Graph, GraphHooks):
         Args:
             pool: the pool for memory of the captured work: `graph_pool_handle`, another graph's `pool`, a `MemPool` or
                 its `id`; default one of the graph's own.
-            capture_error_mode: which calls spoil the capture because they wait for or query the device: those of any
-                thread ("global"), of this thread ("thread_local"), or only calls that concern captured streams and
+            capture_error_mode: which calls that wait for the device, or query it, invalidate the capture: those of any
+                thread ("global"), of this thread ("thread_local"), or only those that concern captured streams and
                 events ("relaxed").
-            check_input_liveness: whether a replay checks that the tensors it reads have not been freed. This is checked
-                with ``TORCH_OPENREG_DEBUG_MEMORY=1``, and only then.
+            check_input_liveness: whether each replay checks that the tensors it reads have not been freed. Requires
+                ``TORCH_OPENREG_DEBUG_MEMORY=1``, which enables this check for all graphs.
 
         Raises:
             RuntimeError: the current stream is the default one or already captured, the graph already has a capture,
@@ -74,8 +74,8 @@ class CUDAGraph(_C.Graph, GraphHooks):
         """
         if check_input_liveness and not _C.debugs_memory():
             raise RuntimeError(
-                "openreg: check_input_liveness needs TORCH_OPENREG_DEBUG_MEMORY=1 in the environment, with which each "
-                "replay checks it"
+                "openreg: check_input_liveness requires TORCH_OPENREG_DEBUG_MEMORY=1 in the environment, with which "
+                "each replay checks its inputs"
             )
         check_type("capture_error_mode", capture_error_mode, str, "a str")
         super().capture_begin(None if pool is None else pool_id(pool), capture_error_mode)
@@ -90,8 +90,10 @@ class CUDAGraph(_C.Graph, GraphHooks):
         """Ends the capture. Its stream runs subsequent work normally.
 
         Raises:
-            RuntimeError: the capture was disturbed, for example by an operator that waits for the device, or a stream
-                that took part was not joined. The graph is then empty, and may capture again.
+            RuntimeError: the capture was invalidated, for example by an operator that waits for the device, or a stream
+                that took part was not joined; the graph is then empty, and may capture again. Or there is no capture,
+                or its stream is not current; then nothing changes.
+            Exception: what a hook of this graph raises. The capture has then ended successfully.
         """
         super().capture_end()
         self._awaits_instantiation = self._keeps_graph
@@ -100,13 +102,22 @@ class CUDAGraph(_C.Graph, GraphHooks):
             self._call_hooks("instantiate")
 
     def instantiate(self) -> None:
-        """Makes a kept graph (`keep_graph`) ready to run."""
+        """Makes a kept graph (`keep_graph`) ready to run.
+
+        Raises:
+            RuntimeError: nothing has been captured, or the graph is not kept, and `capture_end` has called this.
+        """
         super().instantiate()
         self._awaits_instantiation = False
         self._call_hooks("instantiate")
 
     def replay(self) -> None:
-        """Queues a run of the graph on the current stream of its device. Runs of one graph do not overlap."""
+        """Queues a run of the graph on the current stream of its device. Runs of one graph do not overlap.
+
+        Raises:
+            RuntimeError: nothing has been captured.
+            NotImplementedError: the graph draws random numbers, and the current stream is being captured.
+        """
         if self._awaits_instantiation:
             self.instantiate()
         if self._device is not None:
@@ -120,7 +131,7 @@ class CUDAGraph(_C.Graph, GraphHooks):
         """Frees the graph and its memory; replays that are queued still run.
 
         Raises:
-            RuntimeError: a replay failed that the graph waits for here (`synchronize_before_release`).
+            RuntimeError: a replay failed for which this call waits (`synchronize_before_release`).
         """
         try:
             self._release_retained()
@@ -129,7 +140,11 @@ class CUDAGraph(_C.Graph, GraphHooks):
             super().reset()
 
     def pool(self) -> Pool:
-        """The id of the pool of the graph's memory, which other graphs may share."""
+        """The id of the pool of the graph's memory, which other graphs may share.
+
+        Raises:
+            RuntimeError: the capture has not begun.
+        """
         return super().pool()
 
     def pools(self) -> list[Pool]:
@@ -146,6 +161,9 @@ class CUDAGraph(_C.Graph, GraphHooks):
         Args:
             debug_path: the file.
             verbose: accepted for compatibility; the file is the same.
+
+        Raises:
+            RuntimeError: nothing has been captured, or the file cannot be written.
         """
         super().debug_dump(os.fsdecode(debug_path))
 
@@ -155,7 +173,7 @@ class CUDAGraph(_C.Graph, GraphHooks):
         Each replay draws the numbers that the operators would draw if they were called then.
 
         Raises:
-            RuntimeError: the capture has begun, or the generator is for another kind of device.
+            RuntimeError: the capture has begun, or the generator belongs to another kind of device.
         """
         check_type("the generator", generator, torch.Generator, "a torch.Generator")
         super().register_generator_state(generator)
@@ -167,11 +185,17 @@ class graph:
     Args:
         cuda_graph: the graph that receives it.
         pool: as in `CUDAGraph.capture_begin`.
-        stream: the stream to capture, which is current inside; default one shared by all captures of the process.
+        stream: the stream to capture, which is current inside; default one that all captures of the process share, on
+            the device that was current when the first `graph` needed it. For another device, pass one of its streams.
         capture_error_mode: as in `CUDAGraph.capture_begin`.
         enable_annotations: not supported, because it requires CUDA's tools.
         check_input_liveness: as in `CUDAGraph.capture_begin`.
         annotation_config: not supported, as `enable_annotations`.
+
+    Raises:
+        TypeError: `cuda_graph` is not a `CUDAGraph`, or `stream` is not a stream.
+        RuntimeError: annotations are requested; when the body begins and ends, as `CUDAGraph.capture_begin` and
+            `CUDAGraph.capture_end`. An exception of the body takes precedence.
     """
 
     default_capture_stream: torch.Stream | None = None

@@ -1,8 +1,9 @@
 """Functions that are called when graphs are captured, instantiated, replayed and destroyed.
 
 The names are those of `torch.cuda.graphs` in torch 2.15; here they do not depend on the version of torch. The hooks of
-one graph are methods of `torch.openreg.CUDAGraph`; their exceptions are raised. The functions of this module register
-hooks for all graphs; those run first, and their exceptions are ignored, so that an observer cannot break a program.
+one graph are registered by methods of `torch.openreg.CUDAGraph`; their exceptions are raised. The functions of this
+module register hooks for all graphs; those run first, and their exceptions are ignored, so that an observer cannot
+break a program. All return a handle whose ``remove()`` removes the hook.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Hooks(OrderedDict[int, Callable[..., None]]):
 
     def add(self, function: Callable[..., None]) -> RemovableHandle:
         if not callable(function):
-            raise TypeError(f"openreg: a hook must be callable (got {type(function).__name__})")
+            raise TypeError(f"openreg: the hook is not callable (got {function!r}, expected a function)")
         handle = RemovableHandle(self)
         self[handle.id] = function
         return handle
@@ -92,6 +93,9 @@ def export_dot(path: str | os.PathLike[str], *, verbose: bool = True) -> Hook:
     Args:
         path: the file.
         verbose: accepted for compatibility; the file is the same.
+
+    Raises:
+        TypeError: `path` is not a path.
     """
     path = os.fsdecode(path)
 
@@ -194,7 +198,8 @@ class GraphHooks:
 
         Args:
             cb: must not refer to the graph, which it would keep alive.
-            synchronize_before_release: whether later replays complete first, so that `cb` may free what they use.
+            synchronize_before_release: whether replays that are queued after this call complete first, so that `cb` may
+                free what they use.
         """
         self._retained.synchronizes |= synchronize_before_release
         return self._retained.callbacks.add(cb)
@@ -204,7 +209,7 @@ class GraphHooks:
 
         Args:
             obj: must not refer to the graph, which it would keep alive.
-            synchronize_before_release: whether later replays complete first.
+            synchronize_before_release: whether replays that are queued after this call complete first.
         """
         self._retained.synchronizes |= synchronize_before_release
         handle = RemovableHandle(self._retained.objects)
@@ -217,7 +222,7 @@ _alive: weakref.WeakSet[GraphHooks] = weakref.WeakSet()
 
 @atexit.register
 def _release_all() -> None:
-    """Runs before the device is shut down, so that callbacks may use it; the finalizers' own turn comes later."""
+    """Runs before the device is shut down, so that callbacks may use it; finalizers would run too late."""
     for graph in list(_alive):
         try:
             graph._release()

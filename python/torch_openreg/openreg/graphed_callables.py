@@ -37,17 +37,19 @@ class _Part:
 
     def __post_init__(self) -> None:
         leaves = arg_tree_leaves(*self.samples)
-        if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
-            raise TypeError("openreg: the sample_args of make_graphed_callables must be tensors (got another type)")
+        for leaf in leaves:
+            if not isinstance(leaf, torch.Tensor):
+                raise TypeError(
+                    "openreg: the sample_args of make_graphed_callables must be tensors "
+                    f"(got {type(leaf).__name__}, expected torch.Tensor)"
+                )
         self.inputs = tuple(leaves)
         module = self.function
         if isinstance(module, torch.nn.Module):
             if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
-                raise RuntimeError(
-                    "openreg: a module that is to be graphed must not have hooks; register them afterwards"
-                )
+                raise RuntimeError("openreg: a module must not have hooks when it is graphed; register them afterwards")
             if any(buffer.requires_grad for buffer in module.buffers()):
-                raise RuntimeError("openreg: buffers of a module that is to be graphed must not require gradients")
+                raise RuntimeError("openreg: buffers of a graphed module must not require gradients")
             self.parameters = tuple(module.parameters())
 
     @property
@@ -128,8 +130,8 @@ def _fill(static: torch.Tensor, given: torch.Tensor) -> None:
 
 
 def _keep_gradient(leaf: torch.Tensor, written: torch.Tensor) -> None:
-    """Clones a leaf's gradient if it is still in the graph's memory, as the first one is: a replay must not
-    overwrite it if more are added."""
+    """Clones a leaf's gradient if it is still in the graph's memory, as the first one is: the next replay would
+    overwrite it before autograd adds to it."""
     if leaf.grad is not None and leaf.grad.data_ptr() == written.data_ptr():
         leaf.grad = leaf.grad.clone()
 
@@ -173,23 +175,28 @@ def make_graphed_callables(
 ) -> Any:
     """Captures the forward and the backward pass of each callable and returns callables that replay them.
 
-    Results and gradients are in the same memory in each call: clone what must outlive the next one. A module is
-    returned itself, with another `forward`, which replays if `training` is unchanged. As in `torch.cuda`.
+    Results and gradients are in the same memory in each call: clone what must outlive the next one. Replays take
+    positional arguments only. As in `torch.cuda`.
 
     Args:
         callables: a function or module, or a tuple of those that run in this order; they share a memory pool.
-        sample_args: the arguments of a call, tensors only, with the shapes, dtypes and `requires_grad` of all later
-            calls; for a tuple of callables a tuple of those.
+        sample_args: the positional arguments of a call, a tuple of tensors (or of containers of tensors) with the
+            shapes, dtypes and `requires_grad` of all later calls; for a tuple of callables, a tuple of those.
         num_warmup_iters: how often each is called before the capture.
         allow_unused_input: whether the outputs may be independent of some inputs.
         pool: as in `CUDAGraph.capture_begin`; default a new one.
         capture_error_mode: as in `CUDAGraph.capture_begin`.
         enable_annotations: not supported, as in `graph`.
 
+    Returns:
+        A callable for each one given, in a tuple if `callables` is a tuple. For a module this is the module itself with
+        another `forward`, which replays only while `training` has its present value.
+
     Raises:
         RuntimeError: annotations are enabled, autocast is on with its cache (pass ``cache_enabled=False``), a module
             has hooks or buffers that require gradients, or the capture fails.
-        TypeError: `sample_args` contains anything other than tensors.
+        TypeError: `sample_args` contains anything other than tensors, or does not match `callables`.
+        ValueError: `num_warmup_iters` is negative.
     """
     several = isinstance(callables, tuple)
     functions, samples = (callables, sample_args) if several else ((callables,), (sample_args,))
@@ -203,8 +210,8 @@ def make_graphed_callables(
             )
     if torch.is_autocast_enabled("openreg") and torch.is_autocast_cache_enabled():
         raise RuntimeError(
-            "openreg: make_graphed_callables does not support the cache of autocast, which would keep casts from "
-            "outside of the graph; set cache_enabled=False"
+            "openreg: make_graphed_callables does not support the cache of autocast, which would keep casts made "
+            "outside the graph; pass cache_enabled=False to autocast"
         )
     options: dict[str, Any] = {"capture_error_mode": capture_error_mode, "enable_annotations": enable_annotations}
     parts = [

@@ -50,7 +50,7 @@ def test_it_prints_why_import_torch_does_not_load_the_device(monkeypatch, variab
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        ("default", "does not load the device because cuda is available; TORCH_OPENREG_AUTOLOAD=force does"),
+        ("default", "does not load the device because cuda is available; TORCH_OPENREG_AUTOLOAD=force loads it"),
         ("force", "loads the device in addition to cuda: TORCH_OPENREG_AUTOLOAD=force"),
     ],
 )
