@@ -23,7 +23,7 @@ def accept_bfloat16_hooks(module: ModuleType) -> None:
     def _check_comm_hook(self: Any, hook: Any) -> None:
         if self.device_type == _DEVICE and callable(hook):
             signature = functools.wraps(hook)(lambda *args: None)
-            signature.__name__ = "hook"  # it recognises those hooks by name
+            signature.__name__ = "hook"  # PyTorch recognises those hooks by name
             hook = signature
         original(self, hook)
 
@@ -31,7 +31,7 @@ def accept_bfloat16_hooks(module: ModuleType) -> None:
 
 
 def order_callbacks(module: ModuleType) -> None:
-    """The hooks of PowerSGD and of quantization free memory that their callbacks, on other streams, still have to read.
+    """The hooks of PowerSGD and of quantization free memory that their callbacks, on other streams, have yet to read.
 
     Here the stream that may reuse the memory waits for the callbacks. On CUDA, PowerSGD's hook makes the host wait.
     """

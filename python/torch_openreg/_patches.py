@@ -1,4 +1,4 @@
-"""Patches for behaviour that a backend can only change in PyTorch's Python code. Each gives its reason."""
+"""Patches for behaviour that a backend can only change in PyTorch's Python code. Each states its reason."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def source_for_the_device(source: str, types: list[str], threads: int) -> str:
     return f"{source.strip()}\n{_ONE_AT_A_TIME if divides else ''}{_entry(types, divides)}"
 
 
-# The number of threads depends on which thread runs the command (docs/architecture.md, "Number of threads"). The code
-# is generated for a number of threads, the length of its arrays of partial results, and works with fewer.
+# The number of threads depends on which thread runs the command (docs/architecture.md, "Number of threads"). The
+# generated code has arrays of partial results for `most` threads, and works with fewer.
 def _team(most: int) -> str:
     return f"#pragma omp parallel num_threads(std::min({most}, omp_get_max_threads()))"
 

@@ -1,7 +1,10 @@
 """``torch.openreg``: the device's module, with the names that users of ``torch.cuda`` expect.
 
-If ``torch.accelerator`` has a function, the one here is a thin alias of it. Nothing here initialises the device before
-it is called, and `is_available`, `device_count`, `is_initialized` and the seeding functions do not even then.
+If ``torch.accelerator`` has a function, the one here is a thin alias of it. Importing this module does not initialise
+the device; neither do `is_available`, `device_count`, `is_initialized` and the functions for seeds and random states.
+
+Unless a docstring says otherwise, functions of a `device` raise ValueError if it is not a device or is of another kind,
+and RuntimeError if there is no such device.
 """
 
 from __future__ import annotations

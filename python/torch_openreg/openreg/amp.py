@@ -14,8 +14,8 @@ class autocast(torch.amp.autocast):
     """``torch.autocast("openreg", ...)``.
 
     Args:
-        dtype: float16 (the default) or bfloat16.
         enabled: if False, operators inside compute in the tensors' own dtypes.
+        dtype: float16 (the default) or bfloat16.
         cache_enabled: whether weights are cast once instead of in every call.
     """
 
@@ -34,8 +34,9 @@ def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtyp
     """``torch.amp.custom_fwd(device_type="openreg")``: for the forward method of a torch.autograd.Function.
 
     Args:
-        cast_inputs: within autocast, the dtype that floating-point tensors of the device are cast to, and autocast is
-            disabled inside; None changes neither.
+        fwd: the method; None returns a decorator.
+        cast_inputs: within autocast, the dtype to which floating-point tensors of the device are cast; autocast is then
+            disabled inside. None changes neither.
     """
     return torch.amp.custom_fwd(fwd, device_type="openreg", cast_inputs=cast_inputs)
 

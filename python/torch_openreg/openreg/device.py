@@ -36,7 +36,7 @@ def is_initialized() -> bool:
 
 
 def init() -> None:
-    """Initialises the device, which its first use otherwise does.
+    """Initialises the device. Without this call, the first use of the device does.
 
     Raises:
         RuntimeError: in a forked child of a process that has initialised the device, or if a setting is malformed.
@@ -134,7 +134,9 @@ class device_of(device):
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Waits until all work of `device` (default: the current one) has completed, running commands meanwhile.
+    """Waits until all work of `device` (default: the current one) has completed; the calling thread helps to run it.
+
+    Without an argument, this does nothing before the first use of the device.
 
     Raises:
         torch.AcceleratorError: a command has failed and its error has not been raised yet. If there are several, the
@@ -151,8 +153,9 @@ def synchronize(device: DeviceLike = None) -> None:
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:
     """The properties of `device` (default: the current one).
 
-    Of the machine: ``total_memory`` in bytes, ``multi_processor_count`` (its cores), ``engines``. Of the GPU whose
-    layout of random numbers the device has: ``major``, ``minor``, ``warp_size``, ``max_threads_per_multi_processor``,
+    Of the device: ``name``, ``uuid``, and ``total_memory`` in bytes. Of the machine, which all devices share:
+    ``multi_processor_count`` (its cores) and ``engines`` (the threads that run commands). Of the GPU whose layout of
+    random numbers the device has: ``major``, ``minor``, ``warp_size``, ``max_threads_per_multi_processor``,
     ``regs_per_multiprocessor`` and others that programs use.
 
     Raises:
@@ -162,21 +165,28 @@ def get_device_properties(device: DeviceLike = None) -> _C._OpenregDevicePropert
 
 
 def get_device_name(device: DeviceLike = None) -> str:
-    """The device's name."""
+    """The name of `device` (default: the current one): ``"openreg"``.
+
+    Raises:
+        AssertionError: there is no such device.
+    """
     return get_device_properties(device).name
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """The compute capability that programs written for CUDA query: 9.0, as a pair.
+    """The compute capability that programs written for CUDA query: (9, 0).
 
     `torch.accelerator.get_device_capability` says which dtypes the device supports.
+
+    Raises:
+        AssertionError: there is no such device.
     """
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
 def get_arch_list() -> list[str]:
-    """Architectures that kernels were compiled for: none, since all run on the machine's processor."""
+    """Architectures that kernels were compiled for: none, because all run on the machine's processor."""
     return []
 
 
@@ -186,7 +196,7 @@ def get_gencode_flags() -> str:
 
 
 def is_tf32_supported() -> bool:
-    """Whether products of float32 may be computed in TF32: no, the processor has no such format."""
+    """Whether float32 products may be computed in TF32: always False, because the processor has no such format."""
     return False
 
 

@@ -22,15 +22,16 @@ def host_memory_stats() -> dict[str, Any]:
       system, in use or cached. Sizes are powers of two.
     - ``"active_requests.{...}"``, ``"active_bytes.{...}"``: of these, the ones in use. A block that is freed while a
       copy is queued counts until a later allocation, or `torch.accelerator.empty_host_cache`, finds the copy completed.
-      Peaks are summed over the sizes of blocks, so a program that uses several may see more than it ever had.
-    - ``"num_host_alloc"``, ``"num_host_free"``: how often a block was requested from the system, and given back.
+      Each size has its own peak, and these are added up: with several sizes the result can exceed the true peak.
+    - ``"num_host_alloc"``, ``"num_host_free"``: how often a block was requested from the system, and returned.
     - ``"host_alloc_time.{total,max,min,count,avg}"``, ``"host_free_time.{...}"``: the time for these, in microseconds.
     - ``"locked_bytes.{current,peak,allocated,freed}"``, which torch.cuda does not have: bytes that the system has
       locked in memory. Fewer than ``allocated_bytes`` if the limit (``ulimit -l``) does not allow more.
 
-    ``allocated`` and ``freed`` count since the process began or the last `reset_accumulated_host_memory_stats`,
-    ``peak``, ``max`` and ``min`` since the last `reset_peak_host_memory_stats`. Empty before the first use of the
-    device or of pinned memory, and in a forked child.
+    ``num_host_alloc``, ``num_host_free``, ``allocated``, ``freed``, ``total`` and ``count`` count since the process
+    began or the last `reset_accumulated_host_memory_stats`; ``peak``, ``max`` and ``min`` since the process began or
+    the last `reset_peak_host_memory_stats`. The dictionary is empty before the first use of the device or of pinned
+    memory, and in a forked child.
     """
     flat: dict[str, Any] = {}
     for name, value in host_memory_stats_as_nested_dict().items():
@@ -47,10 +48,11 @@ def host_memory_stats_as_nested_dict() -> dict[str, Any]:
 
 
 def reset_accumulated_host_memory_stats() -> None:
-    """Resets the columns ``allocated``, ``freed``, ``total`` and ``count`` of `host_memory_stats`."""
+    """Resets ``num_host_alloc``, ``num_host_free`` and the columns ``allocated``, ``freed``, ``total`` and ``count`` of
+    `host_memory_stats` to 0."""
     _C.reset_accumulated_host_memory_stats()
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Resets the columns ``peak``, ``max`` and ``min`` of `host_memory_stats`."""
+    """Resets the columns ``max`` and ``min`` of `host_memory_stats` to 0, and ``peak`` to ``current``."""
     _C.reset_peak_host_memory_stats()

@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` reads through NVML, read from the system's own files if they exist."""
+"""The figures that ``torch.cuda`` reads through NVML, read from the system's own files if they exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _read(paths: list[Path], what: str) -> list[int]:
 
 
 def utilization(device: DeviceLike = None) -> int:
-    """The percentage of the machine's processor time that was busy during the call, which takes 0.1 s.
+    """The percentage of the machine's processor time that was busy during the call, 0 to 100. The call takes 0.1 s.
 
     All devices compute on the same processor, and other programs count too.
     """
@@ -52,7 +52,7 @@ def memory_usage(device: DeviceLike = None) -> int:
 
 
 def device_memory_used(device: DeviceLike = None) -> int:
-    """Bytes of the device's memory that are not free, including cached ones."""
+    """Memory of `device` (default: the current one) that is not free, in bytes. Cached memory counts as used."""
     free, total = torch.accelerator.get_memory_info(device_index(device))
     return total - free
 
@@ -72,7 +72,7 @@ def power_draw(device: DeviceLike = None) -> int:
     """The power that the machine's processors draw, in milliwatts: the mean over 0.1 s.
 
     Raises:
-        RuntimeError: the machine does not measure energy, or only for root.
+        RuntimeError: the machine does not measure energy, or only root may read it.
     """
     device_index(device)
     counters = sorted((_SYS / "class/powercap").glob("intel-rapl:?/energy_uj"))

@@ -71,10 +71,10 @@ __all__ = [
 
 
 def empty_cache() -> None:
-    """Gives unused memory of all devices back to the system, after waiting for their work.
+    """Returns unused memory of all devices to the system, after waiting for their work.
 
-    Memory of a live `MemPool` stays. Errors of the work are raised by the next call that waits for its results. Does
-    nothing before the first use of the device.
+    Memory of a `MemPool` that still exists stays reserved. Errors of the work are not raised here, but by the next call
+    that waits for its results. Does nothing before the first use of the device.
     """
     torch.accelerator.empty_cache()
 
@@ -83,7 +83,8 @@ def ipc_collect() -> None:
     """Frees the memory of tensors that were sent to other processes and are no longer used anywhere.
 
     It also waits for the work on tensors that were received and deleted here, so that their senders can free them. Both
-    also happen automatically: the first when a tensor is sent and before the allocator takes memory from the device.
+    also happen automatically: the first when a tensor is sent and before the allocator takes memory from the device,
+    the second in the background.
     """
     _C.ipc_collect()
 
@@ -103,7 +104,7 @@ def memory_stats(device: DeviceLike = None) -> OrderedDict[str, Any]:
     - ``inactive_split``, ``inactive_split_bytes``: free blocks in segments that are partly in use;
     - ``segment``, ``reserved_bytes``: ranges of memory that the allocator holds from the device. A segment grows,
       and loses free parts of 2 MiB to `empty_cache`, so there are few;
-    - ``reserved_bytes_by_private_pools.<id>``: the same for one `MemPool`, (0, 1) written ``0_1``.
+    - ``reserved_bytes_by_private_pools.<id>``: the same for one pool; the id (0, 1) is written ``0_1``.
 
     ``oversize_allocations`` and ``oversize_segments``, for blocks of ``max_split_size`` and more, have no ``<pool>``;
     ``max_split_size`` is -1 if there is no limit. Events are counted in ``num_alloc_retries`` (the cache was given back
@@ -136,7 +137,12 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """The statistics of `memory_stats` as a table; `abbreviated`: small and large blocks together."""
+    """The statistics of `memory_stats` as a table, in text.
+
+    Args:
+        device: default the current device.
+        abbreviated: whether to omit the separate rows of small and large blocks.
+    """
     index = device_index(device)
     return memory_summary_of(index, memory_stats(index), abbreviated)
 
@@ -152,7 +158,7 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
 
 
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
-    """Deprecated: use `reset_peak_memory_stats`, which resets all peaks."""
+    """Deprecated: same as `reset_peak_memory_stats`, which resets all peaks, but emits a FutureWarning."""
     warnings.warn(
         "torch.openreg.reset_max_memory_allocated resets all peaks; call reset_peak_memory_stats",
         FutureWarning,
@@ -185,14 +191,14 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """Free and total memory of `device` (default: the current one). Cached memory is not free."""
+    """Free and total memory of `device` (default: the current one), in bytes. Cached memory is not free."""
     return torch.accelerator.get_memory_info(device_index(device))
 
 
 def list_gpu_processes(device: DeviceLike = None) -> str:
-    """A text that lists the processes that use `device` (default: the current one), and how much of its memory.
+    """Lists, as text, the processes that use `device` (default: the current one), and how much of its memory they use.
 
-    There is at most one: every process has devices of its own.
+    There is at most one, because every process has its own devices.
     """
     index = device_index(device)
     free, total = torch.accelerator.get_memory_info(index)
@@ -221,7 +227,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
     Memory that is already reserved stays reserved until the allocator needs more or `empty_cache` is called.
 
     Args:
-        fraction: from 0 to 1 (the default).
+        fraction: from 0.0 to 1.0 (the default).
         device: default the current device.
 
     Raises:
@@ -254,10 +260,12 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
         stream: the stream whose work uses the memory, a stream of `device` or its `stream_id`; default the current one.
 
     Returns:
-        The device address, 0 for no bytes.
+        The device address; 0 if `size` is 0.
 
     Raises:
-        ValueError: `size` is negative or exceeds 64 bits; `stream` belongs to another device.
+        TypeError: `size` is not an int, or `stream` is neither a stream nor an int.
+        ValueError: `size` or a ``stream_id`` is negative or exceeds 63 bits, or `stream` belongs to another device.
+        RuntimeError: there is no stream with this ``stream_id``.
         torch.OutOfMemoryError: as for a tensor.
     """
     check_integer("the size", size, 0, 2**63 - 1)
@@ -276,6 +284,9 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
 
 def caching_allocator_delete(mem_ptr: int) -> None:
     """Frees memory returned by `caching_allocator_alloc`. Work that was queued before may still use it.
+
+    Args:
+        mem_ptr: the device address; 0 does nothing.
 
     Raises:
         RuntimeError: no memory in use begins at `mem_ptr`; it may already have been freed. Nothing changes.

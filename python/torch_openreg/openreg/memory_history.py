@@ -55,14 +55,15 @@ def _record_memory_history(
         stacks: ``"python"``, or ``"all"`` with C++ frames, which take longer.
         max_entries: the maximum number of entries in the history of a device; the oldest are dropped first.
         device: accepted for compatibility with CUDA, which also records on all devices.
-        clear_history: discard what was recorded before.
+        clear_history: whether to discard what was recorded before.
         compile_context, global_record_annotations: False; not supported.
         skip_actions: actions of `_snapshot` that are not recorded.
         record_pinned_host_memory: False; pinned memory has statistics (`host_memory_stats`) but no history.
         record_cuda: True, that is, device memory.
 
     Raises:
-        RuntimeError: an argument has another value.
+        TypeError: `max_entries` is not an int, or an action is not a str.
+        RuntimeError: an argument has another value than those above, or an action is unknown.
     """
     _check_one_of("enabled", enabled, (None, "state", "all"))
     _check_one_of("context", context, tuple(_CONTEXTS))
@@ -99,7 +100,7 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
 
     Args:
         device: only this device; the lists of the others are empty. Default all, as with CUDA.
-        augment_with_fx_traces: as `torch.cuda.memory._snapshot`.
+        augment_with_fx_traces: as for `torch.cuda.memory._snapshot`.
 
     Returns:
         A dictionary that can be pickled, with
@@ -132,12 +133,15 @@ def _dump_snapshot(filename: str | Path = "dump_snapshot.pickle", augment_with_f
 
 
 def _save_segment_usage(filename: str | Path = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
-    """Draws the segments as a flame graph. The first time, PyTorch fetches a script from the network."""
+    """Draws the segments as a flame graph, an SVG file. The first time, PyTorch fetches a script from the network."""
     Path(filename).write_text(_segments_flamegraph(snapshot or _snapshot()))
 
 
 def _save_memory_usage(filename: str | Path = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
-    """Draws allocated memory by call stack as a flame graph. PyTorch fetches a script for it, as above."""
+    """Draws allocated memory by call stack as a flame graph, an SVG file.
+
+    The first time, PyTorch fetches a script from the network.
+    """
     Path(filename).write_text(_memory_flamegraph(snapshot or _snapshot()))
 
 
@@ -164,7 +168,7 @@ def _set_memory_metadata(metadata: str | dict[str, Any]) -> None:
 
 
 def _get_memory_metadata() -> str:
-    """The text set by `_set_memory_metadata` in this thread."""
+    """The text set by `_set_memory_metadata` in this thread; empty if there is none."""
     return _C.get_memory_metadata()
 
 

@@ -13,7 +13,7 @@ from .device import _lazy_init
 
 
 class Peak:
-    """The result of `peak`, in bytes: so far while in its scope, of the whole scope after it."""
+    """The result of `peak`, in bytes: inside the scope the peak so far, afterwards that of the whole scope."""
 
     def __init__(self, device: int) -> None:
         self._device = device

@@ -15,8 +15,8 @@ from .memory_history import memory_snapshot
 class MemPool:
     """Memory of the current device that is cached separately, as `torch.cuda.MemPool`. See `use_mem_pool`.
 
-    When the object is deleted, its unused memory returns to the device, after the device's work. Tensors that were
-    allocated in it stay valid; once they are freed, `empty_cache` gives their memory back.
+    Deleting the object waits for the device's work, and returns unused memory of the pool to the device. Tensors that
+    were allocated in it stay valid; once they are freed, `empty_cache` returns their memory.
 
     Args:
         allocator: None; the device has only one allocator.
@@ -51,7 +51,7 @@ class MemPool:
         return None
 
     def use_count(self) -> int:
-        """The number of uses of the pool on its device: one by this object, one by each `use_mem_pool`."""
+        """The number of uses of the pool on its device: this object, each active `use_mem_pool`, each graph."""
         return _C.pool_uses(self._device, self._id)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
@@ -69,8 +69,8 @@ class MemPool:
 def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     """Context manager: allocations of the calling thread come from `pool`. If nested, the innermost applies.
 
-    Allocations of other threads, including those started inside, do not: so neither do those of backward(), which
-    autograd runs on threads of its own.
+    Allocations of other threads do not, even if the threads are started inside. That includes the allocations of
+    ``backward()``, which autograd runs on its own threads.
 
     Args:
         pool: the pool to allocate from.

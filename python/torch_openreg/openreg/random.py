@@ -36,7 +36,11 @@ def default_generators() -> tuple[torch.Generator, ...]:
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds the current device's default generator."""
+    """Seeds the current device's default generator.
+
+    Raises:
+        RuntimeError: the current stream is being captured, and the seed is a different one.
+    """
     _get_generator().manual_seed(seed)
 
 
@@ -59,12 +63,16 @@ def seed_all() -> None:
 
 
 def initial_seed() -> int:
-    """The last seed of the current device's default generator."""
+    """The current seed of the current device's default generator."""
     return _get_generator().initial_seed()
 
 
 def get_rng_state(device: _Device = "openreg") -> torch.Tensor:
-    """The state of `device`'s default generator: a CPU tensor of 16 bytes (uint8), seed (8) and offset (8)."""
+    """The state of `device`'s default generator: a CPU tensor of 16 bytes (uint8), seed (8) and offset (8).
+
+    Raises:
+        RuntimeError: the current stream is being captured.
+    """
     return _generator_of(device).get_state()
 
 
@@ -77,7 +85,7 @@ def _set_rng_state_offset(offset: int, device: _Device = "openreg") -> None:
     """Sets the offset of `device`'s default generator, a multiple of 4.
 
     Raises:
-        RuntimeError: `offset` is not a multiple of 4, or there is no such device.
+        RuntimeError: `offset` is negative or not a multiple of 4, or there is no such device.
     """
     _generator_of(device).set_offset(offset)
 
@@ -91,7 +99,8 @@ def set_rng_state(new_state: torch.Tensor, device: _Device = "openreg") -> None:
     """Sets the state of `device`'s default generator to a result of `get_rng_state`.
 
     Raises:
-        TypeError, RuntimeError: `new_state` is not a CPU tensor of 16 bytes.
+        TypeError, RuntimeError: `new_state` is not a contiguous CPU tensor of 16 bytes (uint8).
+        RuntimeError: the offset in `new_state` is invalid, or the current stream is being captured.
     """
     _generator_of(device).set_state(new_state)
 

@@ -28,10 +28,10 @@ def reset_launch_stats() -> None:
 def scheduler_stats() -> dict[str, int]:
     """Counters of the scheduler in this process, for all devices together.
 
-    ``commands_by_engines`` and ``commands_by_hosts`` count the commands by the threads that ran them (a waiting host
-    thread runs commands); ``grants`` and ``helps`` the streams that a waiting thread was handed or took; ``parks`` the
-    streams that had to wait for an event; ``sleeps`` the threads that slept; ``engines`` and ``spares`` the threads
-    started.
+    ``commands_by_engines`` and ``commands_by_hosts`` count commands by the kind of thread that ran them (a waiting host
+    thread runs commands); ``grants`` and ``helps`` how often a waiting host thread was handed a stream, or took one;
+    ``parks`` how often a stream had to wait for an event; ``sleeps`` how often a host thread slept in a wait;
+    ``engines`` the engine threads started, including ``spares``, those started in place of blocked ones.
     """
     return _C.scheduler_counters()
 
@@ -39,9 +39,14 @@ def scheduler_stats() -> dict[str, int]:
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Sets what happens when an operator makes the host wait for the device, as `torch.cuda.set_sync_debug_mode` does.
 
-    ``"default"`` (0): nothing. ``"warn"`` (1): a warning, with the line of Python that called the operator.
-    ``"error"`` (2): a RuntimeError, before anything is done. The mode applies to the process. Explicit waits, such as
-    `synchronize`, are not operators. Raises RuntimeError for another mode.
+    The mode applies to the process. Explicit waits, such as `synchronize`, are not operators.
+
+    Args:
+        debug_mode: ``"default"`` or 0: nothing happens. ``"warn"`` or 1: a warning, with the line of Python that called
+            the operator. ``"error"`` or 2: a RuntimeError, before anything is done.
+
+    Raises:
+        RuntimeError: `debug_mode` is none of these.
     """
     modes: dict[int | str, int] = {"default": 0, "warn": 1, "error": 2, 0: 0, 1: 1, 2: 2}
     if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)) or debug_mode not in modes:

@@ -36,9 +36,10 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     Args:
         device: the stream's device; default the current one.
         priority: 0, or negative for work that runs before that of other streams.
-        identity: ``stream_id``, ``device_index`` and ``device_type`` of an existing stream.
+        identity: ``stream_id``, ``device_index`` and ``device_type`` of an existing stream, instead of the above.
 
     Raises:
+        ValueError: `device` or `identity` is of another kind of device.
         RuntimeError: there is no such device.
     """
 
@@ -85,14 +86,14 @@ class Event(torch.Event, metaclass=_OfThisDevice):
     PyTorch's functions refuse those of a subclass.
 
     Args:
-        enable_timing: whether `elapsed_time` may be called (milliseconds).
-        blocking, external: accepted for compatibility with CUDA. Querying or waiting on the host for an event that was
-            recorded while a graph was captured raises, even if it is external.
+        enable_timing: whether `elapsed_time`, which returns milliseconds, may be called.
+        blocking, external: accepted for compatibility with CUDA. An event that was recorded while a graph was captured
+            cannot be queried, or waited for on the host, even if it is external.
         interprocess: not supported, because PyTorch sends only CUDA's events to other processes.
         device: default the current device.
 
     Raises:
-        RuntimeError: `interprocess`, or there is no such device.
+        RuntimeError: `interprocess` is true, or there is no such device.
     """
 
     def __new__(  # type: ignore[misc]
@@ -133,6 +134,8 @@ class ExternalStream(Stream):
         device: the stream's device; default the current one.
 
     Raises:
+        TypeError: `stream_ptr` is not an int.
+        ValueError: `stream_ptr` is negative or exceeds 64 bits.
         RuntimeError: the device has no such stream.
     """
 
@@ -210,7 +213,8 @@ def _sleep(cycles: int) -> None:
     """Launches a kernel on the current stream that takes `cycles` nanoseconds but no processor time.
 
     Raises:
-        ValueError: `cycles` is negative, or exceeds 64 bits.
+        TypeError: `cycles` is not an int.
+        ValueError: `cycles` is negative or exceeds 63 bits.
     """
     _C.sleep(check_integer("the number of cycles", cycles, 0, 2**63 - 1))
 
