@@ -6,9 +6,9 @@ which may not be the one that is installed. This module looks for the torch of t
 where it is; only if there is none, or none that is supported, the build requires a torch. In both cases the wheel's
 metadata require the minor version that it was compiled against.
 
-pip runs this module by the interpreter of the environment, with the build requirements on PYTHONPATH. uv, `build` and
-others run it in an environment of their own, and do not say which one the package is for: switch the isolation off, or
-the wheel requires the newest torch that is supported.
+pip runs this module with the environment's interpreter, and has the build requirements on PYTHONPATH. uv, `build` and
+others run it in a separate environment, and do not say which one the package is for: unless isolation is switched off,
+the wheel then requires the newest torch that is supported.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ print(os.path.dirname(importlib.util.find_spec("torch").origin))
 """
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
     for variables in (os.environ, environment):
-        # In a process of its own, and without the current directory: the build's paths and the sources are not to be
-        # seen. What customises the interpreter may print, too.
+        # In a separate process and another directory, so that the build's paths and the sources are not searched. The
+        # path is the last line, because a sitecustomize may print, too.
         result = subprocess.run([sys.executable, "-c", where], capture_output=True, text=True, env=variables, cwd="/")
         if result.returncode != 0:
             continue
@@ -95,7 +95,7 @@ def minor(version: Version) -> str:
     return f"{version.major}.{version.minor}"
 
 
-# The hooks of [[tool.dynamic-metadata]]: what the package requires.
+# The hooks of [[tool.dynamic-metadata]]: the package's requirements.
 
 _is_sdist = False
 
@@ -124,7 +124,7 @@ def _requires(found: list[str]) -> list[str]:
 def _with_torch(config_settings: ConfigSettings | None) -> dict[str, Any]:
     settings = dict(config_settings or {})
     torch = find_torch()
-    # If there is none, CMake must stop, not use the one that an earlier build in the same folder was for.
+    # If there is none, CMake must stop instead of using the torch of an earlier build in the same folder.
     settings.setdefault("cmake.define.OPENREG_TORCH_ROOT", str(torch.root) if torch else "")
     return settings
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchgen.model import NativeFunctionsGroup
 
-# What a signature takes to compile, in the unit of what one more operator takes that has it.
+# The cost of compiling a signature, in units of the cost of each operator that has it.
 SIGNATURE_COST = 3
 
 # Operators whose kernels give the result other strides (those of the input's memory format) or another shape than their
@@ -57,7 +57,7 @@ class Group:
     functional: str  # "add_Tensor"
     out: str  # "add_out"
     inplace: str  # "add__Tensor", or "" if there is none
-    native: str  # "ufunc_add_CPU": the CPU's class; "" if it is no iterator
+    native: str  # "ufunc_add_CPU": the CPU's class; "" if it is not an iterator
 
     def line(self) -> str:
         names = f"{self.functional}, {self.out}, {self.root}_outf"
@@ -108,7 +108,7 @@ def structured_groups(torch: Path) -> list[Group]:
 
 
 def generate(torch: Path, count: int) -> list[str]:
-    """The contents of so many files."""
+    """The contents of `count` files."""
     parts: list[list[Group]] = [[] for _ in range(count)]
     costs = [0] * count
     for _, same in itertools.groupby(structured_groups(torch), key=lambda group: group.signature):

@@ -7,11 +7,11 @@ Load it with `gdb -p <pid> -x tools/gdb/openreg_gdb.py`, or with gdb's command `
     openreg engines            the threads of the device, and the streams that are ready for them
     openreg heap [N] [blocks]  the memory of device N, or of all devices; with `blocks`, every block
 
-`print` of a Stream, Fence, FenceRef, Block, Segment, Mutex or Heap gives one line; `print/r` gives all members.
+`print` shows a Stream, Fence, FenceRef, Block, Segment, Mutex or Heap in one line; `print/r` shows all members.
 
-They need debug information (a build of type RelWithDebInfo) and GCC's standard library. They only read memory, call no
-function of the process, and take no lock: a process that was stopped in the middle of a change can show a stream
-between two states.
+The commands need debug information (a build of type RelWithDebInfo) and GCC's standard library. They only read memory,
+call no function of the process, and take no lock, so they can show a stream between two states if the process was
+stopped in the middle of a change.
 """
 
 from __future__ import annotations

@@ -73,4 +73,4 @@ def draw() -> str:
     legend = total - 26
     parts += [rectangle("torch", LEFT, legend, 14, 14), text(LEFT + 22, legend + 12, "PyTorch")]
     parts += [rectangle("ours", LEFT + 96, legend, 14, 14), text(LEFT + 118, legend + 12, "torch_openreg")]
-    return picture("The way of an add", WIDTH, total, parts)
+    return picture("The path of an add", WIDTH, total, parts)

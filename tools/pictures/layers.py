@@ -1,4 +1,4 @@
-"""The layers: which uses which, what PyTorch asks each, and which of them are one library."""
+"""The layers: which uses which, what PyTorch calls in each, and which of them are one library."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def draw() -> str:
     """The picture."""
     y_of = [TOP + STEP * number for number in range(len(LAYERS))]
     parts = [
-        text(TORCH, TOP - 26, "PyTorch asks", "head"),
+        text(TORCH, TOP - 26, "PyTorch calls", "head"),
         text(LEFT, TOP - 26, "torch_openreg: each layer uses those below it", "head"),
     ]
     for y, (name, does) in zip(y_of, LAYERS, strict=True):

@@ -47,7 +47,7 @@ def draw() -> str:
     begin, end, level = PARKED[0] + 130, RUNNING[0] + 50, bottom + 62
     parts.append(arrow((begin, PARKED[1]), (begin, level), (end, level), (end, bottom + 3)))
     parts.append(text(begin + 12, level + 18, "the fence fires, and a thread", ""))
-    parts.append(text(begin + 12, level + 34, "is at hand to run the stream", ""))
+    parts.append(text(begin + 12, level + 34, "is available to run it", ""))
     for line, content in enumerate(
         ("A stream has at most one owner:", "a run queue, a thread, or the fence", "it is parked on.")
     ):

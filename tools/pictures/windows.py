@@ -14,7 +14,7 @@ BAR, BAR_HEIGHT = 150, 54
 def draw() -> str:
     """The picture."""
     parts = [
-        text(LEFT, 34, "windows: what data_ptr() says", "head"),
+        text(LEFT, 34, "windows: what data_ptr() returns", "head"),
         text(LEFT, 54, "addresses without access and without memory"),
         text(APERTURES, 34, "apertures: where the memory is", "head"),
         text(APERTURES, 54, "what kernels use, after adding the distance"),

@@ -21,7 +21,7 @@ class Docstrings(griffe.Extension):
         if item.is_alias:
             return
         if item.is_class and "__new__" in item.members and "__init__" not in item.members:
-            item.members["__init__"] = item.members["__new__"]  # whose parameters the class is called with
+            item.members["__init__"] = item.members["__new__"]  # it has the parameters of a call
         if item.docstring is not None:
             parameters = (
                 {parameter.name for parameter in item.parameters} if item.is_function or item.is_class else set()

@@ -1,6 +1,6 @@
 """C++ headers as Markdown: what each declares, with its comments, and without private parts and function bodies.
 
-This is no parser of C++: it relies on the layout that clang-format gives to this project's headers.
+This does not parse C++: it relies on the layout that clang-format gives this project's headers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# A comment, a string or a character: may contain braces that do not count.
+# A comment, a string or a character. Braces in it do not count.
 _OPAQUE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", re.S)
 _DIRECTIVE = re.compile(r"^#(?:[^\n]*\\\n)*[^\n]*\n", re.M)
 _MACRO = re.compile(r"((?:^///[^\n]*\n)+)#define (\w+(?:\([^)]*\))?)(?:[^\n]*\\\n)*[^\n]*\n", re.M)
@@ -74,7 +74,7 @@ def _without_bodies(text: str) -> str:
 
 
 def _without_hidden(text: str) -> str:
-    """The text without what is not public."""
+    """The text without private and protected parts."""
     for indent in (1, 3):  # of the labels: in classes, and in classes within them
         label = rf"^ {{{indent}}}(?:private|protected):\n.*?(?=^ {{{indent}}}public:|^ {{{indent - 1}}}\}})"
         text = re.sub(label, "", text, flags=re.M | re.S)
@@ -82,7 +82,7 @@ def _without_hidden(text: str) -> str:
 
 
 def _prose(comment: str) -> str:
-    """A comment as Markdown, in which only backticks mean something."""
+    """A comment as Markdown, in which only backticks are markup."""
     text = "\n".join(re.sub(r"^///? ?", "", line) for line in comment.splitlines())
     if re.search(r"^ ", text, re.M):  # it is laid out
         return f"```text\n{text}\n```"

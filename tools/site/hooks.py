@@ -115,7 +115,7 @@ def _listing(path: str, sources: dict[str, str]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Makes links lead to the pages of the site, and writes what a page says about headers."""
+    """Makes links lead to the pages of the site, and inserts the C++ headers that a page requests."""
     src_uri = page.file.src_uri
     if src_uri.startswith("sources/"):
         return markdown
