@@ -78,10 +78,16 @@ def _refuse_to_capture_optimizers() -> None:
         original(self)
         if torch.compiler.is_compiling() or not openreg.is_current_stream_capturing():
             return
+        kind = type(self).__name__
+        if any("capturable" not in group for group in self.param_groups):
+            raise RuntimeError(
+                f"openreg: step() of {kind} cannot be captured: it counts its steps on the host, and has no option "
+                "capturable; call it outside the graph"
+            )
         if not all(group["capturable"] for group in self.param_groups):
             raise RuntimeError(
-                f"openreg: step() of {type(self).__name__} cannot be captured without capturable=True (got False); "
-                "pass it to the optimizer"
+                f"openreg: step() of {kind} cannot be captured without capturable=True (got False); pass it to the "
+                "optimizer"
             )
 
     torch.optim.Optimizer._accelerator_graph_capture_health_check = check  # type: ignore[method-assign]

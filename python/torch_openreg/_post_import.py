@@ -34,7 +34,7 @@ class _Finder(MetaPathFinder):
         if name not in self.waiting:
             return None
         for finder in sys.meta_path:
-            if finder is self:
+            if finder is self or not hasattr(finder, "find_spec"):  # before Python 3.12 a finder needs no find_spec
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None:

@@ -140,7 +140,7 @@ def test_devices_have_the_forms_that_lightning_accepts(given: Any, expected: lis
     assert OpenregAccelerator.parse_devices(given) == expected
 
 
-@pytest.mark.parametrize("given", [3, [0, 0], [2], "0,5", []])
+@pytest.mark.parametrize("given", [3, [0, 0], [2], "0,5", [], "", "x", "0,x", True])
 def test_invalid_devices_are_rejected(given: Any) -> None:
     with pytest.raises(ValueError, match=r"openreg: invalid devices .*expected 1 to 2 of the indices 0 to 1"):
         OpenregAccelerator.parse_devices(given)

@@ -416,6 +416,30 @@ OUTCOMES_OF_ISOLATED = {
 }
 
 
+@pytest.mark.parametrize(
+    ("status", "cause"), [(3, "exited with status 3"), (-6, "was killed by SIGABRT"), (-40, "was killed by signal 40")]
+)
+def test_the_end_of_a_process_is_described(status: int, cause: str) -> None:
+    from pytest_openreg import isolation
+
+    assert cause in isolation._cause_of_death(status)
+
+
+def test_the_sync_debug_mode_of_the_program_is_restored() -> None:
+    import torch
+    from pytest_openreg import device
+
+    module = torch.get_device_module("openreg")
+    module.set_sync_debug_mode("warn")
+    try:
+        before = device.set_sync_debug_mode("error")
+        assert module.get_sync_debug_mode() == 2
+        device.set_sync_debug_mode(before)
+        assert module.get_sync_debug_mode() == 1
+    finally:
+        module.set_sync_debug_mode("default")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
 def test_processes_of_single_tests(tmp_path: Path, workers: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import logging
+import threading
 from collections.abc import Callable
 from types import TracebackType
 
@@ -15,6 +16,7 @@ from .arguments import DeviceLike, check_type, device_index
 log = logging.getLogger("torch_openreg")
 
 _at_first_use: list[Callable[[], object]] = []
+_calling = threading.RLock()  # other threads wait until these are done; they may use the device themselves
 
 
 def is_available() -> bool:
@@ -47,10 +49,13 @@ def init() -> None:
 def _lazy_init() -> None:
     """Same as `init`. PyTorch calls it before the first tensor of the device."""
     _settings.check()
+    is_first = not _C.is_initialized()
     _C.init()
-    log.info("openreg is in use: %d devices", _C.device_count())
-    while _at_first_use:
-        _at_first_use.pop(0)()
+    if is_first:
+        log.info("openreg is in use: %d devices", _C.device_count())
+    with _calling:
+        while _at_first_use:
+            _at_first_use.pop(0)()
 
 
 def _lazy_call(callable: Callable[[], object]) -> None:

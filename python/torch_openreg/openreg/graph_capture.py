@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -185,8 +185,8 @@ class graph:
     Args:
         cuda_graph: the graph that receives it.
         pool: as in `CUDAGraph.capture_begin`.
-        stream: the stream to capture, which is current inside; default one that all captures of the process share, on
-            the device that was current when the first `graph` needed it. For another device, pass one of its streams.
+        stream: the stream to capture, which is current inside; default a stream of the current device, which all
+            captures without a `stream` on that device share.
         capture_error_mode: as in `CUDAGraph.capture_begin`.
         enable_annotations: not supported, because it requires CUDA's tools.
         check_input_liveness: as in `CUDAGraph.capture_begin`.
@@ -198,7 +198,7 @@ class graph:
             `CUDAGraph.capture_end`. An exception of the body takes precedence.
     """
 
-    default_capture_stream: torch.Stream | None = None
+    _default_streams: ClassVar[dict[int, torch.Stream]] = {}  # by device
 
     def __init__(
         self,
@@ -214,9 +214,10 @@ class graph:
         if enable_annotations or annotation_config is not None:
             raise RuntimeError("openreg: annotations of a graph's kernels require CUDA's tools; use record_function")
         if stream is None:
-            if graph.default_capture_stream is None:
-                graph.default_capture_stream = Stream()
-            stream = graph.default_capture_stream
+            device = torch.accelerator.current_device_index()
+            if device not in self._default_streams:
+                self._default_streams[device] = Stream()
+            stream = self._default_streams[device]
         self.cuda_graph = cuda_graph
         self.capture_stream = stream
         self._stream_context = StreamContext(stream)

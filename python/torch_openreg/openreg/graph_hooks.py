@@ -159,7 +159,7 @@ class GraphHooks:
             self._call_hooks("replay_end")
 
     def _has_replay_hooks(self) -> bool:
-        return bool(self._hooks or _of_all_graphs["replay_start"] or _of_all_graphs["replay_end"])
+        return any(_of_all_graphs[moment] or self._hooks.get(moment) for moment in ("replay_start", "replay_end"))
 
     def _release_retained(self) -> None:
         try:

@@ -125,7 +125,7 @@ def _empty_gradients(outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | 
 
 def _fill(static: torch.Tensor, given: torch.Tensor) -> None:
     """Copies a tensor to where the graph reads it, unless it is already there."""
-    if static.data_ptr() != given.data_ptr():
+    if static.data_ptr() != given.data_ptr() or static.stride() != given.stride():
         static.copy_(given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -12,11 +13,11 @@ from .arguments import DeviceLike, device_index
 _SYS, _PROC = Path("/sys"), Path("/proc")
 
 
-def _read(paths: list[Path], what: str) -> list[int]:
-    values = []
+def _read(paths: Iterable[Path], what: str) -> dict[Path, int]:
+    values = {}
     for path in paths:
         try:
-            values.append(int(path.read_text()))
+            values[path] = int(path.read_text())
         except (OSError, ValueError):
             continue  # the sensor is off, or readable by root only
     if not values:
@@ -65,7 +66,7 @@ def temperature(device: DeviceLike = None) -> int:
     """
     device_index(device)
     zones = sorted((_SYS / "class/thermal").glob("thermal_zone*/temp"))
-    return round(max(_read(zones, "its temperature")) / 1000)
+    return round(max(_read(zones, "its temperature").values()) / 1000)
 
 
 def power_draw(device: DeviceLike = None) -> int:
@@ -78,8 +79,13 @@ def power_draw(device: DeviceLike = None) -> int:
     counters = sorted((_SYS / "class/powercap").glob("intel-rapl:?/energy_uj"))
     before, begin = _read(counters, "its power draw"), time.monotonic()
     time.sleep(0.1)
-    used = sum(_read(counters, "its power draw")) - sum(before)
-    return round(used / (time.monotonic() - begin) / 1000)
+    after, seconds = _read(before, "its power draw"), time.monotonic() - begin
+    # A counter begins at 0 again after its maximum.
+    wrapped = [path.with_name("max_energy_range_uj") for path in after if after[path] < before[path]]
+    used = sum(after.values()) - sum(before[path] for path in after)
+    if wrapped:
+        used += sum(_read(wrapped, "its power draw").values())
+    return round(used / seconds / 1000)
 
 
 def clock_rate(device: DeviceLike = None) -> int:
@@ -94,4 +100,4 @@ def clock_rate(device: DeviceLike = None) -> int:
     if clocks:
         return round(max(clocks))
     files = sorted((_SYS / "devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
-    return round(max(_read(files, "its clock rate")) / 1000)
+    return round(max(_read(files, "its clock rate").values()) / 1000)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +43,19 @@ def test_the_version_is_part_of_the_key(monkeypatch):
     assert VersionOfPrograms().uuid() in before
     monkeypatch.setattr(version, "version_of_programs", lambda: "another version")
     assert "another version" in key() != before
+
+
+def test_the_version_changes_with_a_source_that_decides_how_code_is_generated(monkeypatch, tmp_path):
+    def of_a_package(changed):
+        package = tmp_path / changed
+        shutil.copytree(Path(version.__file__).parents[1], package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        with (package / changed).open("a") as file:
+            file.write("# changed")
+        monkeypatch.setattr(version, "__file__", str(package / "_inductor/version.py"))
+        return version.version_of_programs.__wrapped__()
+
+    versions = {version.version_of_programs(), of_a_package("_cpu_answers.py"), of_a_package("_inductor/wrapper.py")}
+    assert len(versions) == 3
 
 
 def test_the_version_names_the_package_and_its_sources():

@@ -62,6 +62,19 @@ def test_power_is_energy_by_time(files, monkeypatch):
     assert torch.openreg.power_draw() == 6000
 
 
+def test_power_after_the_counter_began_again_at_0(files, monkeypatch):
+    def later(seconds: float) -> None:
+        files("sys/class/powercap/intel-rapl:0/energy_uj", "500000\n")
+        clock[0] += 0.5
+
+    clock = [100.0]
+    monkeypatch.setattr(machine.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(machine.time, "sleep", later)
+    files("sys/class/powercap/intel-rapl:0/energy_uj", "262142000000\n")
+    files("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "262143000000\n")
+    assert torch.openreg.power_draw() == 3000
+
+
 def test_clock_rate_is_that_of_the_fastest_core(files):
     files("proc/cpuinfo", "processor : 0\ncpu MHz\t\t: 2100.400\n\nprocessor : 1\ncpu MHz\t\t: 2900.600\n")
     assert torch.openreg.clock_rate() == 2901

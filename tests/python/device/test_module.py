@@ -195,6 +195,29 @@ def test_lazy_calls_are_made_whatever_the_first_use_is(run_python, first_use):
     )
 
 
+def test_another_thread_waits_for_the_lazy_calls(run_python):
+    run_python(
+        "import threading, torch\n"
+        "done, began, may_end = [], threading.Event(), threading.Event()\n"
+        "def call():\n"
+        "    began.set()\n"
+        "    assert may_end.wait(60)\n"
+        "    done.append(1)\n"
+        "torch.openreg._lazy_call(call)\n"
+        "first = threading.Thread(target=torch.openreg.init)\n"
+        "first.start()\n"
+        "assert began.wait(60)\n"
+        "seen = []\n"
+        "second = threading.Thread(target=lambda: (torch.openreg.init(), seen.extend(done)))\n"
+        "second.start()\n"
+        "second.join(0.2)\n"
+        "assert second.is_alive()\n"
+        "may_end.set()\n"
+        "second.join()\n"
+        "assert seen == [1], seen\n"
+    )
+
+
 def test_waiting_for_nothing_is_no_first_use(run_python):
     """PyTorch's profiler synchronizes also where a program does not use the device."""
     run_python("import torch\ntorch.openreg.synchronize()\nassert not torch.openreg.is_initialized()\n")

@@ -551,6 +551,21 @@ def test_a_graph_of_the_second_device():
         assert y.device == torch.device("openreg:1") and y.tolist() == [3 * value] * 4
 
 
+def test_the_default_stream_of_captures_is_one_of_the_current_device():
+    streams = []
+    for device in (0, 1, 0):
+        with openreg.device(device):
+            x = torch.ones(4, device="openreg")
+            graph = openreg.CUDAGraph()
+            with openreg.graph(graph):
+                streams.append(torch.accelerator.current_stream())
+                y = x * 3
+        x.fill_(2)
+        graph.replay()
+        assert y.device.index == device and y.tolist() == [6] * 4
+    assert streams[0] == streams[2] and [stream.device_index for stream in streams] == [0, 1, 0]
+
+
 def test_a_graph_over_both_devices():
     x = numbers()
     there = openreg.Stream(1)

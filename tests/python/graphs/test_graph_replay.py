@@ -299,6 +299,15 @@ def test_an_optimizer_that_is_not_capturable_refuses():
     assert not openreg.is_current_stream_capturing()
 
 
+def test_an_optimizer_that_cannot_be_capturable_refuses():
+    training = Training("SGD")
+    training.optimizer = torch.optim.Adafactor(training.model.parameters())
+    training.step()
+    with pytest.raises(RuntimeError, match=r"step\(\) of Adafactor cannot be captured: .* has no option capturable"):
+        with openreg.graph(openreg.CUDAGraph()):
+            training.step()
+
+
 @pytest.mark.usefixtures("same_bits")
 def test_gradients_of_a_captured_backward_pass_with_scaled_losses():
     def run(replayed: bool) -> list[torch.Tensor]:

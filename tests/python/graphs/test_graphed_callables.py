@@ -175,6 +175,15 @@ def test_inputs_without_a_part_in_the_result():
     assert a.grad.tolist() == [2.0] * 3 and b.grad is None
 
 
+def test_an_argument_in_the_memory_of_the_sample_but_with_other_strides_is_no_silent_error():
+    x = torch.arange(9.0, device="openreg").reshape(3, 3)
+    double = openreg.make_graphed_callables(lambda a: a * 2, (x,))
+    assert double(x).tolist() == (x.cpu() * 2).tolist()
+    with pytest.raises(RuntimeError, match="clone"):
+        double(x.t())
+    assert double(x.t().clone()).tolist() == (x.cpu() * 2).tolist()
+
+
 def test_without_gradients():
     model = network()
     graphed = openreg.make_graphed_callables(model.requires_grad_(False), (sample(4, 6),))

@@ -67,3 +67,16 @@ def test_a_package_without_code_is_imported_as_ever(tmp_path, monkeypatch):
     finally:
         _post_import._finder.waiting.pop("without_code", None)
         sys.modules.pop("without_code", None)
+
+
+def test_a_finder_of_the_old_protocol_is_skipped(module, monkeypatch):
+    """Python 3.11 and older call its `find_module`."""
+
+    class Old:
+        def find_module(self, name, path=None):
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [Old(), *sys.meta_path])
+    seen = []
+    _post_import.when_imported(module, lambda m: seen.append(m.VALUE))
+    assert _post_import._finder.find_spec(module, None).name == module

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 
 DEVICE = "openreg"
+
+
+def _indices(devices: int | str | list[int], count: int) -> list[int]:
+    """Those that `devices` requests of `count` devices; none if it is malformed."""
+    if isinstance(devices, str):
+        parts = [part.strip() for part in devices.split(",") if part.strip()]
+        if not all(re.fullmatch(r"-?\d+", part) for part in parts):
+            return []
+        if "," in devices or not parts:
+            return [int(part) for part in parts]
+        devices = int(parts[0])
+    if isinstance(devices, bool):
+        return []
+    if isinstance(devices, int):
+        return list(range(count if devices == -1 else devices))
+    return list(devices)
 
 
 class OpenregAccelerator:
@@ -44,13 +61,7 @@ class OpenregAccelerator:
             ValueError: there are too few devices, or an index occurs twice or is out of range.
         """
         count = torch.accelerator.device_count()
-        if isinstance(devices, str):
-            parts = [int(part) for part in devices.split(",") if part.strip()]
-            devices = parts if "," in devices else parts[0]
-        if isinstance(devices, int):
-            indices = list(range(count if devices == -1 else devices))
-        else:
-            indices = list(devices)
+        indices = _indices(devices, count)
         if not indices or len(set(indices)) < len(indices) or not set(indices) <= set(range(count)):
             raise ValueError(
                 f"openreg: invalid devices (got {devices!r}, expected 1 to {count} of the indices 0 to {count - 1}; "

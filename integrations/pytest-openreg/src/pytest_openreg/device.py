@@ -76,10 +76,14 @@ def uncollected_errors() -> list[str]:
     return errors
 
 
-def set_sync_debug_mode(mode: str) -> None:
+def set_sync_debug_mode(mode: int | str) -> int:
+    """Returns the mode that it replaces."""
     module = getattr(sys.modules.get("torch"), "openreg", None)
-    if module is not None:
-        module.set_sync_debug_mode(mode)
+    if module is None:
+        return 0
+    before: int = module.get_sync_debug_mode()
+    module.set_sync_debug_mode(mode)
+    return before
 
 
 @dataclass

@@ -161,7 +161,12 @@ def _is_plain(value: object) -> bool:
 
 
 def _cause_of_death(status: int) -> str:
-    cause = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+    if status >= 0:
+        cause = f"exited with status {status}"
+    elif -status in signal.Signals.__members__.values():
+        cause = f"was killed by {signal.Signals(-status).name}"
+    else:  # most real-time signals have no name
+        cause = f"was killed by signal {-status}"
     return f"openreg: the test's process {cause} before the test finished"
 
 

@@ -188,11 +188,11 @@ def _sync_debug_mode(item: pytest.Item) -> Iterator[None]:
     if mode == "default":
         yield
         return
-    device.set_sync_debug_mode(mode)
+    before = device.set_sync_debug_mode(mode)
     try:
         yield
     finally:
-        device.set_sync_debug_mode("default")
+        device.set_sync_debug_mode(before)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
