@@ -70,9 +70,9 @@ def page() -> str:
     lines = [
         "# Names of torch.cuda and torch.xpu",
         "",
-        f"The public names of PyTorch {TORCH}'s modules that `torch.openreg` has, in the same place and with the same",
-        "arguments, and why it lacks the others. `scripts/cuda_names.py` writes this page, and a test checks it.",
-        "The functions of `torch.accelerator` and `torch.amp` support the device too.",
+        f"This page lists the public names of PyTorch {TORCH}'s modules that `torch.openreg` has, in the same place",
+        "and with the same arguments, and the reasons for the missing names. `scripts/cuda_names.py` writes this page,",
+        "and a test checks it. The functions of `torch.accelerator` and `torch.amp` support the device too.",
     ]
     for package, parts in MODULES.items():
         for part in parts:
