@@ -93,7 +93,7 @@ class Decoder(nn.Module):
 def trainer(
     model: nn.Module, optimizer_class: type[torch.optim.Optimizer], device: str, **options: Any
 ) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """Moves the model to the device; returns a function that runs one training step with inputs and labels there."""
+    """Moves the model to the device; returns a function that runs one training step with inputs and labels on it."""
     model.to(device)
     optimizer = optimizer_class(model.parameters(), **options)
     loss_function = nn.CrossEntropyLoss()

@@ -17,7 +17,7 @@ from rounds import Report
 
 WIDTH, LEFT, RIGHT = 800, 268, 56
 ROW, GROUP_GAP, TOP, BOTTOM = 19, 24, 72, 40
-# Light or dark as the reader's system is.
+# Light or dark, like the reader's system.
 STYLE = """
 text { fill: #24292f; font: 12px Helvetica, Arial, sans-serif }
 text.title { font-size: 16px; font-weight: 600 }

@@ -20,14 +20,14 @@ from torch import nn
 from torch.profiler import profile, record_function
 
 BATCH, FEATURES, HIDDEN = 1024, 2048, 128
-CATEGORIES = {  # of a trace that are drawn, by the classes of STYLE
+CATEGORIES = {  # categories of a trace that are drawn, with their classes in STYLE
     "kernel": "kernel",
     "gpu_memcpy": "copy",
     "gpu_memset": "copy",
     "privateuse1_runtime": "host",
     "gpu_user_annotation": "range",
 }
-# Light or dark as the reader's system is.
+# Light or dark, like the reader's system.
 STYLE = """
 text { fill: #24292f; font: 10px sans-serif }
 rect { stroke: #ffffff; stroke-width: 0.3 }

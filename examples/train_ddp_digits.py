@@ -4,8 +4,7 @@
 
 DistributedDataParallel averages the gradients of all processes (ranks) while they are computed, and the normalisations
 use the statistics of the whole batch, so the result does not depend on the number of ranks. The device is PyTorch's
-current accelerator.
-The last line of the output is JSON.
+current accelerator. The last line of the output is JSON.
 """
 
 from __future__ import annotations

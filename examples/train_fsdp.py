@@ -132,7 +132,7 @@ def evaluate(model: nn.Module, text: torch.Tensor, device: torch.device) -> floa
 @record  # so that torchrun shows the traceback of the rank that failed first
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=300, help="training steps (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")
     parser.add_argument("--checkpoints", type=Path, help="folder to write checkpoints to and to resume from")
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints (default: %(default)s)")

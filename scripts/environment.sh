@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Sourced by the other scripts, from the root of the project. Gives them
-#   need <what>...      makes sure of system packages: by apt as root on Debian, else one line says what to install
-#   use_environment     activates the virtual environment: the active one, else .venv, made where there is none
+# Sourced by the other scripts, from the root of the project. Provides
+#   need <what>...      requires system packages: installs them as root on Debian, else fails with what to install
+#   use_environment     activates the virtual environment: the active one, else .venv, which it creates if needed
 #   install <extras>    builds and installs the project there; further arguments go to pip
-#   requirements <list>  prints what the build needs beside torch ("requires"), or what an extra needs
+#   requirements <list>  prints what the build needs besides torch ("requires"), or what an extra needs
 #   supports <version>  whether pyproject.toml allows a version of torch
-# The system's own Python is only used to make .venv.
+# The system's own Python is only used to create .venv.
 
 readonly build_dir=${build_dir:-build/wheel} # one build tree for the wheel and its C++ tests
 readonly default_torch=2.13.0 # for an environment that has none: the oldest that is supported
@@ -16,7 +16,7 @@ fail() {
   exit 1
 }
 
-# Whether a thing is there, by the name of its Debian package.
+# Whether something is installed, by the name of its Debian package.
 have() {
   case $1 in
     g++) command -v "${CXX:-g++}" >/dev/null ;;
@@ -51,8 +51,8 @@ need() {
   done
 }
 
-# Sets `python` to an interpreter that can make a virtual environment and has its headers. The first python3 on the PATH
-# may be a version manager's, too old or without headers, while the system's is good.
+# Sets `python` to an interpreter that can create virtual environments and has its headers. The first python3 on the PATH
+# may be a version manager's, too old or without headers, while the system's is suitable.
 find_python() {
   local candidate
   for candidate in python3 /usr/bin/python3 python3.{11,12,13,10}; do
@@ -106,8 +106,8 @@ PYTHON
 }
 
 # The build needs the torch that the package will run with, so there is no isolation: its requirements go into the
-# environment. Options are spelled out: the pip of Debian 12 has no -C, and that of Ubuntu 22.04
-# has neither form.
+# environment. Options are spelled out: the pip of Debian 12 has no -C, and that of Ubuntu 22.04 has neither form, so it is
+# upgraded first.
 install() {
   local extras=$1
   shift
