@@ -159,9 +159,14 @@ void prepare() {
   (void)prepared;
 }
 
+// PyTorch's view of the heaps (cpp/memory). allocate(), raw_deleter() and copy_data() are what
+// tensors need of any c10::Allocator; the rest is c10::DeviceAllocator's, for torch.accelerator's
+// memory functions. Memory is given out in stream order: a freed block is reused at once by later
+// work of its stream, without a wait, and recordStream() names further streams that use it.
 class Allocator final : public c10::DeviceAllocator {
  public:
-  // PyTorch passes no device: the caller has set the current one.
+  // PyTorch passes neither device nor stream: the caller has made the device current, and the
+  // memory is for work of its current stream.
   c10::DataPtr allocate(std::size_t bytes) override {
     return allocate_for(current_stream(), bytes);
   }

@@ -53,14 +53,17 @@ struct PhiloxSource {
 
 namespace {
 
-// A seed and how many numbers have been taken. Kernels never see the generator: they get both at
-// launch. Generators can share a state (graphsafe_get_state), so the state has its own lock besides
+// A seed and how many numbers have been taken. Kernels never see the generator: a launch reads
+// both, advances the offset by the numbers that its kernel will use (reserve_philox), and passes
+// them to the kernel. So the order of launches decides the numbers, and nothing waits. Generators
+// can share a state (graphsafe_get_state), so the state has its own lock besides
 // GeneratorImpl::mutex_, which callers hold over several calls.
 class PhiloxGenerator final : public c10::GeneratorImpl {
  public:
   static constexpr std::size_t kStateBytes =
       16;  // seed, offset: CUDA's layout, which DTensor relies on
 
+  // The key takes part in the dispatch of operators that are called with the generator.
   explicit PhiloxGenerator(c10::DeviceIndex device,
                            std::shared_ptr<PhiloxSource> state = std::make_shared<PhiloxSource>())
       : GeneratorImpl({kDeviceType, device}, c10::DispatchKeySet(backend::kDispatchKey)),

@@ -21,8 +21,8 @@ namespace {
 
 c10::Device torch_device(c10::DeviceIndex index) { return {kDeviceType, index}; }
 
-// After the wait, the debugger checks the device's memory, and kept warnings of kernels are
-// emitted.
+// For the functions that make the host wait. After the wait, the debugger checks the device's
+// memory, and the warnings of kernels that engines ran are emitted.
 template <class F>
 void wait(int device, F&& f) {
   translate_errors([&] {
@@ -34,9 +34,10 @@ void wait(int device, F&& f) {
 
 openreg::Event* as_event(void* event) { return static_cast<openreg::Event*>(event); }
 
-// PyTorch keeps one object of this class per kind of device and calls it from any thread.
-// Everything "current" is therefore thread-local, in device.cpp and stream.cpp. The functions below
-// only translate: c10's types into the runtime's, and the runtime's errors into c10's.
+// PyTorch keeps one object of this class per kind of device and calls it from any thread, also from
+// threads that this library did not create. So what is "current" is thread-local (device.cpp,
+// stream.cpp). The functions below only translate: c10's types into the runtime's, and the
+// runtime's errors into c10's. An index of -1 means the current device.
 class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   // --- Devices ---
@@ -64,16 +65,16 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
 
-  // Guards restore the result of exchangeDevice() with it, in their destructors: it need not check,
+  // Called by the destructors of guards, with the result of exchangeDevice(): it need not check,
   // and must not throw.
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.has_index()) set_device_unchecked(device.index());
   }
 
-  // The dtypes that tensors can have and be computed with.
+  // The dtypes that the device supports, for torch.accelerator.get_device_capability().
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
     resolve_device(device.index());
-    return {};  // all: every type that the CPU computes with
+    return {};  // the default is all: every type that the CPU computes with
   }
 
   // Raises the oldest failure on the device; the next call raises the next one.
@@ -84,8 +85,9 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   // --- Streams ---
 
-  // The current stream. The autograd engine reads it when a node is made, and runs the node's
-  // backward on the same stream.
+  // The calling thread's current stream on the device. Autograd stores it when it makes a node, and
+  // runs the node's backward on the same stream. The first call initialises the device: autograd
+  // calls it only for devices that have been used (hasPrimaryContext in hooks.cpp).
   c10::Stream getStream(c10::Device device) const override {
     return to_torch(current_stream(device.index()));
   }
@@ -107,7 +109,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return getStreamFromGlobalPool(device, priority < 0);
   }
 
-  // Does not switch devices: PyTorch also calls exchangeDevice() if it wants that.
+  // Does not switch devices: a caller that wants that also calls exchangeDevice(). Autograd calls
+  // this for each node, so it must be fast.
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return to_torch(exchange_current_stream(to_runtime(stream)));
   }
@@ -116,6 +119,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return &to_runtime(stream);
   }
 
+  // Raises the failure of a command, as on CUDA: a program that polls must not mistake skipped
+  // commands for completed ones.
   bool queryStream(const c10::Stream& stream) const override {
     auto& asked = to_runtime(stream);
     return translate_errors([&] { return asked.query(); });
@@ -126,6 +131,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     wait(waited_for.device(), [&] { waited_for.synchronize(); });
   }
 
+  // Whether work of the stream is captured into a graph instead of being run.
   bool isStreamCapturing(const c10::Stream& stream) const override {
     return capture_of(to_runtime(stream)) != 0;
   }
@@ -133,7 +139,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   // --- Events ---
 
   // PyTorch holds an event as a void*, null until its first record; then it points to our event,
-  // until destroyEvent().
+  // until destroyEvent(). An event that was never recorded is complete, and nothing waits for it.
+  // `device` is that of the first record, or -1.
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
     TORCH_CHECK(device == -1 || device == stream.device_index(),
@@ -146,7 +153,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     });
   }
 
-  // Later work of `stream` waits; the host does not.
+  // Later work of `stream` waits for the newest record; the host does not.
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
     auto& waiting = to_runtime(stream);
@@ -176,8 +183,9 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   // --- Memory ---
 
-  // Autograd and DDP call this if they use a tensor on a stream other than the one it was made on.
-  // The same as torch.Tensor.record_stream; without it such memory would be reused too early.
+  // Autograd and DDP call this when they use a tensor on a stream other than the one that it was
+  // made on. Tensor.record_stream() does the same. Without it the allocator would give the memory
+  // to other work before the stream has finished with it.
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     device_allocator().recordStream(data, stream);
   }

@@ -16,8 +16,9 @@ namespace openreg::backend {
 
 namespace {
 
-// Called by generic C++ code, torch._C._accelerator_hooks_* and at::Context. The base class throws
-// from functions that a backend does not override, so every one is overridden here.
+// Called by at::Context, autograd, storages, torch.Generator and torch._C._accelerator_hooks_*.
+// Most functions of the base class throw, so all are overridden here. Each delegates to the file of
+// its subject.
 class OpenregHooks final : public at::PrivateUse1HooksInterface {
  public:
   // --- Is it present? None of these throws, and none initialises the device. ---
@@ -30,14 +31,16 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return static_cast<c10::DeviceIndex>(openreg::device_count());
   }
 
-  // From this autograd learns which devices have a current stream that matters. Ours are
-  // initialised together.
+  // Whether the device has been used. A backward pass takes note of the current stream only on the
+  // devices for which this is true: getStream() would initialise the others. Ours are initialised
+  // together.
   bool hasPrimaryContext(c10::DeviceIndex device) const override {
     return is_initialized() && device >= 0 && device < openreg::device_count();
   }
 
-  // Called once per process, before the first use that goes through at::Context. The runtime makes
-  // threads and memory when they are needed; this only refuses a device that cannot be used.
+  // at::Context calls it once per process, before it first requests pinned memory or a generator.
+  // The runtime makes threads and memory when they are needed, so this only raises if the device
+  // cannot be used.
   void init() const override {
     translate_errors([] {
       settings();
@@ -57,7 +60,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return previous;
   }
 
-  // For an index that may not be a device: then nothing changes.
+  // For an index that may not be that of a device, such as -1: then nothing changes.
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     const auto previous = current_device();
     if (device >= 0 && device < openreg::device_count()) set_device(device);
@@ -66,11 +69,13 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
 
   // --- Memory ---
 
+  // Pinned host memory, for Tensor.pin_memory() and DataLoader.
   at::Allocator* getPinnedMemoryAllocator() const override { return &host_allocator(); }
 
+  // `data` may point into the middle of a block: that of a slice does.
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
 
-  // For memory without a tensor, as with at::from_blob.
+  // For memory that does not come from a tensor: at::from_blob calls it to learn the device.
   c10::Device getDeviceFromPtr(void* data) const override {
     const auto* space = AddressSpace::get_if_reserved();
     const int device = space != nullptr ? space->device_of(data) : -1;
@@ -79,12 +84,13 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
 
-  // For UntypedStorage.resize_, with which FSDP also frees and refills storages.
+  // UntypedStorage.resize_(), by which FSDP frees and refills storages. In stream order, because
+  // queued work may still write to the storage.
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     resize_storage(storage, bytes);
   }
 
-  // --- Random numbers ---
+  // --- Random numbers: the default generator of a device, and torch.Generator(device=...) ---
 
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
     return default_generator(device);

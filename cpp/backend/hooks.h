@@ -6,9 +6,9 @@ struct PrivateUse1HooksInterface;
 
 namespace openreg::backend {
 
-/// PyTorch's interface to a device apart from streams and memory: whether it is present, its
-/// generators, and which device a pointer belongs to. A singleton that is leaked on purpose:
-/// PyTorch keeps the pointer for ever.
+/// PyTorch's interface to a device for what has no interface of its own: whether it is present, its
+/// generators, pinned memory, storages that are resized, and the device of a pointer. A singleton
+/// that is leaked on purpose: PyTorch keeps the pointer until the process ends.
 at::PrivateUse1HooksInterface& accelerator_hooks();
 
 }  // namespace openreg::backend

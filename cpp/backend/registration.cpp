@@ -1,7 +1,8 @@
-// Everything that is registered with PyTorch when the library is loaded, in order. Each line stores
-// a pointer; nothing here starts a thread, reserves memory or reads a setting. The operators
-// register themselves with the dispatcher (cpp/ops), and the name "openreg" is given in Python, by
-// torch.utils.rename_privateuse1_backend.
+// The objects that are registered with PyTorch when the library is loaded, in order. Each line
+// stores a pointer; nothing here starts a thread, reserves memory or reads a setting. Operators
+// (cpp/ops), autocast (autocast.cpp) and graphs (graph.cpp) register themselves by static objects,
+// and Python sets the name "openreg" afterwards (torch.utils.rename_privateuse1_backend).
+// docs/device/index.md explains each interface.
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/csrc/jit/serialization/pickler_helper.h>
