@@ -216,7 +216,7 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   const LockGuard lock(owner.mutex);
-  // To continue would take memory that is in use elsewhere.
+  // Continuing would unmap memory that is in use elsewhere.
   if (!owner.ranges.is_taken(address, bytes)) std::terminate();
   decommit(aperture(memory), bytes);
   if (auto* const ipc = owner.ipc.load()) ipc->forget(aperture(memory), bytes);

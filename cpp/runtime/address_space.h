@@ -9,15 +9,16 @@ class IpcFile;
 
 /// The devices' memory. See Note [Two windows] in address_space.cpp and docs/architecture.md.
 ///
-/// Each device has a *window*: addresses without access, the ones that device pointers lie in. At a
-/// constant distance from all windows lie the *apertures*, where the memory really is. Code that
-/// runs on the device adds the distance. Host code that follows a device pointer faults.
+/// Each device has a *window*: a range of addresses without access, in which device pointers lie.
+/// The memory is in the *apertures*, at a constant distance from the windows. Code that runs on the
+/// device adds the distance. Host code that follows a device pointer faults.
 ///
 /// One per process, reserved at first use, never released. All members are thread safe.
 class AddressSpace {
  public:
-  /// The process's address space; reserves it on the first call. Throws Error if not even 1 GiB a
-  /// device can be reserved, or if the settings are malformed.
+  /// The process's address space; reserves it on the first call. Throws Error if the system refuses
+  /// the addresses (for each device the capacity, or 1 GiB if that is less), if the settings are
+  /// malformed, or if the size of the machine's memory is needed and unknown.
   static AddressSpace& get();
 
   /// The address space if it has been reserved, else nullptr. Never throws.
@@ -58,12 +59,12 @@ class AddressSpace {
   /// caller makes sure that no command still uses it.
   void unmap(void* memory, std::size_t bytes) noexcept;
 
-  /// Moves mapped memory to the file that shares it with other processes, and with it all that lies
-  /// in the same multiples of kGranularity; offsets in the file are those in the window. Contents
+  /// Moves mapped memory, and all that lies in the same multiples of kGranularity, to the file that
+  /// shares it with other processes; offsets in the file are those in the window. Contents
   /// and addresses stay the same. Does not wait for commands; Note [Memory moves under its users]
   /// says what may use the memory meanwhile. Throws Error if the system refuses.
   IpcFile& share(void* memory, std::size_t bytes);
-  /// The file of share(), or nullptr if nothing of the device has been shared.
+  /// The file of share(), or nullptr if no memory of `device`, which must exist, has been shared.
   IpcFile* shared_file(int device) const noexcept;
 
   /// Maps memory of another process: this part of its file, both numbers multiples of kGranularity,

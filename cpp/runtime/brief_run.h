@@ -7,15 +7,16 @@
 namespace openreg {
 
 // Note [Brief commands run where they become ready]
-// Records, waits, and kernels that say so (KernelTraits::brief) take less time than waking an
-// engine. The thread that submits one to an idle stream runs it, and the thread that signals an
-// external event runs the streams that were parked on it, up to the first command that is not
-// brief; streams that these release are run in the same way.
+// Records, waits, and kernels with KernelTraits::brief take less time than waking an engine. The
+// thread that submits one to an idle stream runs it, and the thread that signals an external event
+// runs the streams that were parked on it, up to the first command that is not brief; streams that
+// these release are run in the same way. Inside a command a thread leaves all of this to engines.
 
 /// Called by a producer that has published a brief command and seen the stream idle.
 void run_brief_commands(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
 
-/// Runs streams whose fence has fired. Called outside commands, with no lock of the runtime held.
+/// Runs streams whose fence has fired; inside a command, leaves them to engines and hosts that wait
+/// for them. Called with no lock of the runtime held.
 void run_released(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
 
 /// The same for a fence that a stream's runner has fired: engines run them, unless the calling

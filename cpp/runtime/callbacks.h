@@ -9,8 +9,8 @@
 
 namespace openreg {
 
-/// Functions that the layers above provide to the runtime. Installed once, before first use; each
-/// may be null.
+/// Functions that the layers above provide to the runtime. Each layer installs its own before first
+/// use; each may be null.
 struct Callbacks {
   /// What a host that waits has done since its last wait, if that is known: how long it was away,
   /// and how long one thread is expected to take for the commands submitted to the stream
@@ -39,8 +39,8 @@ struct Callbacks {
   int (*begin_work)(Work work, bool engine) = nullptr;
   void (*end_work)(int state) noexcept = nullptr;
 
-  /// Around a wait that does not return at once, including one made by a command (bindings:
-  /// releases the GIL if held).
+  /// Around a wait for the device, including one made by a command (bindings: releases the GIL if
+  /// held).
   void* (*begin_wait)() = nullptr;
   void (*end_wait)(void* state) noexcept = nullptr;
 

@@ -108,7 +108,7 @@ std::string about_captured_event(const char* what) {
          what + "); record it outside of the capture";
 }
 
-// Its streams are no longer captured.
+// Removes the capture that began on the stream; its streams are no longer captured.
 Capture take_capture(Strand& strand) {
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);

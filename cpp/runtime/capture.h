@@ -48,7 +48,8 @@ class CaptureError : public Error {
   using Error::Error;
 };
 
-/// Captures `stream` from now on. Throws CaptureError if it is captured already.
+/// Captures `stream` from now on. Throws CaptureError, and invalidates the capture under way, if it
+/// is captured already.
 CaptureId begin_capture(Stream& stream, CaptureMode mode);
 
 /// Ends the capture that began on `stream`. Throws CaptureError if there is none, or if it was
@@ -63,7 +64,8 @@ bool is_capturing() noexcept;
 /// The capture that the stream takes part in; 0 if there is none. Takes no lock.
 CaptureId capture_of(const Stream& stream) noexcept;
 
-/// Captures a run of `graph` on a captured stream: its nodes become nodes of the capture.
+/// Captures a run of `graph`: its nodes become nodes of the stream's capture. Does nothing if the
+/// stream is not captured. Throws CaptureError if the capture has been invalidated.
 void capture_graph(Stream& stream, const Graph& graph);
 
 /// Throws CaptureError, and invalidates the capture, if `stream` is captured. `what` describes what
@@ -82,19 +84,23 @@ struct CapturedPoint {
   std::vector<std::uint32_t> frontier;
 };
 
-/// Each does nothing and returns false or null if the stream is not captured.
+/// Each does nothing and returns false or null if the stream is not captured. The first two throw
+/// CaptureError if the capture has been invalidated; the first one also, and invalidates it, if the
+/// kernel cannot be captured (KernelTraits::once).
 bool capture_command(Strand& strand, const Kernel& kernel, std::span<const std::byte> arguments,
                      Work work, LaunchSite site);
 std::shared_ptr<const CapturedPoint> capture_record(Strand& strand);
 /// `fence` completes once the capture has ended and the stream has run what it has queued by then.
 bool capture_mark(Strand& strand, const FenceRef& fence);
-/// Throws CaptureError if the stream, which waits for an event that was not captured, is captured.
+/// For a wait for an event that was not captured: throws CaptureError, and invalidates the capture,
+/// if the stream is captured.
 void expect_no_foreign_wait(Strand& strand);
 
-/// A wait for a captured event. Throws CaptureError if its capture is not under way.
+/// A wait for a captured event. Throws CaptureError if its capture has ended or has been
+/// invalidated; also, and invalidates it, if the stream takes part in another capture.
 void capture_wait(Strand& strand, const CapturedPoint& point);
-/// Throws CaptureError, and invalidates the capture: the host can neither wait for such an event
-/// nor query it.
+/// Throws CaptureError, and invalidates the capture if it is under way: the host can neither wait
+/// for such an event nor query it.
 [[noreturn]] void refuse_captured_event(const CapturedPoint& point, const char* what);
 
 }  // namespace openreg

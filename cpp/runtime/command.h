@@ -43,8 +43,9 @@ struct KernelTraits {
   /// Throws Error if these bytes cannot be the kernel's arguments. Null: any bytes can. Called for
   /// commands that come from outside the process (decode()).
   void (*check)(std::span<const std::byte> arguments) = nullptr;
-  /// Prepares a command, whose arguments stay in place for the lifetime of the returned object.
-  /// Called on a thread that runs commands. Null: each run calls the kernel.
+  /// Prepares a command, whose arguments stay in place for the lifetime of the returned object,
+  /// which must not be null. Called on a thread that runs commands; throws to fail the command.
+  /// Null: each run calls the kernel.
   std::unique_ptr<PreparedCommand> (*prepare)(const Kernel& kernel,
                                               std::span<const std::byte> arguments) = nullptr;
   /// Describes such a command in a trace (runtime/trace.h). Null: it is shown as a kernel.
@@ -61,6 +62,7 @@ class Kernel {
   /// throws to fail the command.
   using Run = void (*)(const Kernel& kernel, std::span<const std::byte> arguments);
 
+  /// Throws Error if another kernel has the name or its id.
   Kernel(const char* name, Run run, KernelTraits traits = {});
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
@@ -86,7 +88,7 @@ class Kernel {
 /// What a command requires of the thread that runs it.
 struct Work {
   static constexpr std::uint32_t kMost = (1U << 31) - 1;
-  /// To start a team takes a tenth of this time.
+  /// Starting a team takes a tenth of this time.
   static constexpr std::uint32_t kLong = 1'000'000;
 
   bool is_long() const noexcept { return nanoseconds >= kLong; }
@@ -102,7 +104,7 @@ struct Work {
   bool reproducible : 1 = false;
 };
 
-/// Whether the calling thread is running a command.
+/// Whether the calling thread is running commands: it is inside a turn (turn.h).
 bool in_command() noexcept;
 
 /// A command outside of a queue: a kernel and its arguments. Arguments are flat bytes (copied with

@@ -21,7 +21,7 @@ struct Counters {
 
 extern constinit Counters g_counters;
 
-/// Relaxed: the counters are read by people and by tests, and order nothing.
+/// Relaxed: the counters are for display and for tests, and order nothing.
 inline void count(Counters::Counter& counter, std::uint64_t by = 1) noexcept {
   counter.fetch_add(by, std::memory_order_relaxed);
 }

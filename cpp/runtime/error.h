@@ -20,8 +20,9 @@ class Error : public std::runtime_error {
 /// The message of any exception: what(), if it has one.
 std::string describe(const std::exception_ptr& error);
 
-/// A command failed on the device. Thrown once, by the first synchronising call on its stream or
-/// device.
+/// A command failed on the device. Thrown by the first call that synchronises with the stream or
+/// its device, or queries the stream. Events pass the failure to other streams, and each throws it
+/// once.
 class CommandError : public Error {
  public:
   /// `kernel` is the failed kernel's name, `site` the line that launched it; `cause` is what it

@@ -60,7 +60,7 @@ struct Event::Impl {
   std::atomic<std::uint64_t> version{0};
   std::atomic<int> device{-1};
   mutable Mutex mutex;
-  // The newest record: one of the two is set.
+  // The newest record: one of the two is set, or neither if there was none.
   FenceRef fence OPENREG_GUARDED_BY(mutex);
   std::shared_ptr<const CapturedPoint> point OPENREG_GUARDED_BY(mutex);
 };

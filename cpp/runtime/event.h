@@ -20,25 +20,28 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
+  /// Throws as Stream::submit() does.
   void record(Stream& stream);
   /// The same for callers that hold a lock or clean up: it never waits for room in the stream's
-  /// queue, and a destroyed stream is not an error.
+  /// queue, and a destroyed stream is not an error. If the stream is captured, it completes after
+  /// the capture has ended.
   void mark(Stream& stream);
   /// Later commands of `stream` run after the newest record has completed. Does nothing if the
-  /// event was never recorded.
+  /// event was never recorded. Throws as Stream::submit() does.
   void wait(Stream& stream);
-  /// Whether the newest record has completed; true if the event was never recorded. Never throws,
-  /// never waits, and collects no failure.
+  /// Whether the newest record has completed; true if the event was never recorded, or was last
+  /// recorded in a capture. Never throws, never waits, and collects no failure.
   bool is_complete() const noexcept;
   /// The same, for callers that use the results: throws the source stream's CommandError, as
-  /// synchronize() does. Never waits.
+  /// synchronize() does, and CaptureError if a capture forbids the call. Never waits.
   bool query();
   /// Waits until the newest record has completed, and runs commands meanwhile. Throws the source
-  /// stream's CommandError.
+  /// stream's CommandError, CaptureError if a capture forbids the call, and what wait_for() throws
+  /// (wait.h).
   void synchronize();
 
   /// Sleeps until the newest record has completed, for at most `timeout`. Returns whether it has
-  /// completed. Collects no failure.
+  /// completed. Collects no failure; otherwise throws as synchronize() does.
   bool synchronize_within(std::chrono::milliseconds timeout);
 
   /// Number of records so far, for display; 0: never recorded.
@@ -57,8 +60,8 @@ class Event {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Something outside the device that streams can wait for (a collective, a host function). Can be
-/// signalled once.
+/// Something outside the device that streams can wait for (a collective, a host function). Its
+/// first signal completes it; later ones do nothing.
 class ExternalEvent {
  public:
   /// `name`, which is static, appears in errors and traces in place of a kernel's name.
@@ -69,7 +72,7 @@ class ExternalEvent {
 
   void wait(Stream& stream);
   /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the
-  /// streams that wait for it.
+  /// streams that wait for it. Does nothing after shutdown. Throws Error in a forked child.
   void signal(std::exception_ptr error = nullptr);
 
  private:

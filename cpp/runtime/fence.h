@@ -50,7 +50,8 @@ class Fence {
   void set_position(std::uint64_t position) noexcept {
     position_.store(position, std::memory_order_release);
   }
-  /// Called by the source's runner before its head moves: from then on others may read the results.
+  /// Called by the source's runner before its head moves. Once it has moved, others may read the
+  /// results.
   void complete(FailurePtr failure) noexcept;
   /// The same for a command that completes this fence and threw `error`. False: the caller has
   /// abandoned the fence, which does not take the error.

@@ -21,7 +21,7 @@ struct Graph {
     LaunchSite site = 0;
     std::uint32_t lane = 0;
     /// Numbers of the nodes that it runs after: all less than its own, in ascending order, none
-    /// twice. The previous node of its own lane is among them.
+    /// twice. The previous node of its own lane is among them, or runs before one of them.
     std::vector<std::uint32_t> after{};
   };
   /// A stream that was captured. The first one is the stream that the capture began on.
@@ -32,7 +32,8 @@ struct Graph {
 
   std::vector<Node> nodes;
   std::vector<Lane> lanes;
-  /// Nodes that must run before the graph has completed; those that they run after are not listed.
+  /// Nodes that must run before the graph has completed; those that they run after need not be
+  /// listed.
   std::vector<std::uint32_t> ends;
 };
 

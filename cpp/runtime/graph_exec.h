@@ -65,9 +65,9 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   const Graph& graph() const noexcept { return graph_; }
 
   /// Queues a run. It runs after the work that `stream` has now; work that is submitted to `stream`
-  /// later runs after it, and so does the next run, whatever its stream. A node that fails ends the
-  /// run and fails `stream`, as a command does. Throws as Stream::submit() does; then nothing is
-  /// queued.
+  /// later runs after it, and so does the next run, whatever its stream. A node that fails ends its
+  /// lane, and each lane that waits for it, and fails `stream` as a command does. Throws as
+  /// Stream::submit() does; then nothing is queued, except after std::bad_alloc.
   void launch(Stream& stream, std::vector<GraphCell> cells = {});
 
  private:

@@ -27,10 +27,12 @@ class IpcMemory {
   /// then. Not thread safe.
   void share(void* memory, std::size_t bytes);
   /// Called when the memory has been unmapped; both arguments are multiples of the granularity.
+  /// Another thread may share other memory meanwhile.
   void forget(void* memory, std::size_t bytes) noexcept;
 
-  /// Called by a thread whose write to `address` faulted. If that memory is moving or has moved,
-  /// returns true as soon as the write can be tried again; else false. Async-signal-safe.
+  /// Called by a thread whose write to `address` faulted. If that memory is moving, has moved, or
+  /// could not be moved, returns true as soon as the write can be tried again; else false.
+  /// Async-signal-safe.
   static bool wait_until_moved(const void* address) noexcept;
 
  private:

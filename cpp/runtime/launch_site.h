@@ -14,11 +14,13 @@ using LaunchSite = std::uint32_t;
 struct LaunchSites {
   /// Where the calling thread is in the program. Called at each launch, with no lock held.
   LaunchSite (*here)() noexcept = nullptr;
-  /// As text, such as "train.py:12 in step". Called from any thread.
+  /// As text, such as "train.py:12 in step". Called from any thread, also with the captures' lock
+  /// held: it must take no lock under which the runtime is called.
   std::string (*describe)(LaunchSite site) = nullptr;
 };
 void install_launch_sites(const LaunchSites& sites) noexcept;
-/// Reads the setting; called at first use.
+/// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on. Throws
+/// Error if the settings are malformed.
 void ask_for_launch_sites();
 
 namespace detail {

@@ -2,8 +2,8 @@
 
 namespace openreg {
 
-/// The calling thread's object of a type, made at first use. Null once the thread is destroying its
-/// thread-local objects: callers after that must manage without it.
+/// The calling thread's object of a type, made at first use, which may throw std::bad_alloc.
+/// Null once the ending thread has destroyed it: callers after that must manage without it.
 template <class T>
 T* per_thread() {
   constinit thread_local T* object = nullptr;

@@ -4,9 +4,9 @@ namespace openreg {
 
 /// Gives queued commands one second, accepts no more, waits for the running ones (but not for those
 /// that may block), and drops the rest of the queues. If called from a command, it waits for none.
-/// A thread that waits for the device never returns from its wait. Idempotent. Called by Python's
-/// atexit and registered with std::atexit at first use. An error that no call collected is printed
-/// once.
+/// A thread that still waits for the device never returns from its wait. Idempotent. Called by
+/// Python's atexit and registered with std::atexit at first use. An error that no call collected is
+/// printed once.
 void shutdown() noexcept;
 
 /// Whether the process is a forked child of one that used the device: the device cannot be used

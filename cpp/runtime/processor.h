@@ -8,8 +8,8 @@
 
 namespace openreg {
 
-// The instructions that C++ cannot express, for each processor. On others than these two everything
-// works, except that denormal numbers are never flushed on behalf of a launching thread.
+// The instructions that C++ cannot express, for x86-64 and 64-bit ARM. On other processors
+// everything works, except that denormal numbers are never flushed on behalf of a launching thread.
 
 /// A pause between two polls of a thread that spins.
 inline void relax_cpu() noexcept;

@@ -24,7 +24,7 @@ class RangeAllocator {
   /// Whether all of this range, which is not empty, has been taken.
   bool is_taken(std::uintptr_t address, std::size_t bytes) const noexcept;
 
-  /// Frees a range that was taken, or any part of one.
+  /// Frees a range that was taken, or any part of one. May throw std::bad_alloc.
   void give_back(std::uintptr_t address, std::size_t bytes);
 
  private:

@@ -17,11 +17,12 @@ namespace openreg {
 ///
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
-///   Fence's mutex > Strand's failure mutex
 ///   GraphExec's mutex > all that a submission takes
+///   Captures' mutex > what LaunchSites::describe takes
+///   the trace's mutex > the mutexes of its shards
 /// All others are leaves: while one of them is held, no other lock is taken and nothing is waited
-/// for. No callback, no kernel, and no destructor of what a kernel threw runs under any lock. Clang
-/// checks the part of this that is annotated (runtime/mutex.h).
+/// for. No other callback, no kernel, and no destructor of what a kernel threw runs under a lock of
+/// the runtime. Clang checks the part of this that is annotated (runtime/mutex.h).
 class Scheduler {
  public:
   static Scheduler& get();
@@ -29,8 +30,8 @@ class Scheduler {
   /// Starts the first engine of each kind; more follow when there is work for them. Throws Error if
   /// the system refuses a thread.
   void start() OPENREG_EXCLUDES(scheduler_mutex);
-  /// From now on no command begins. With `wait`, returns when the running commands have ended,
-  /// except those that may block.
+  /// From now on no turn begins, and a turn under way ends after its command. With `wait`, returns
+  /// when these have ended, except those whose command may block or itself sleeps in a wait.
   void stop(bool wait) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   // Hints for the runner of a stream; they may be slightly out of date.
@@ -86,7 +87,8 @@ class Scheduler {
   /// owns it.
   bool withdraw(Strand& strand, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// Called when a thread begins to run commands. Does not return once the scheduler stops.
+  /// Called when a thread begins to run commands. Does not return once the scheduler has been
+  /// stopped.
   void begin_running() noexcept;
   void end_running() noexcept OPENREG_EXCLUDES(scheduler_mutex);
 

@@ -39,8 +39,8 @@ struct Settings {
   int trace_records = 1 << 20;
 };
 
-/// The settings, read from the environment once, at the first call. Thread safe.
-/// Throws Error naming the variable, its value and what is allowed; a later call throws again.
+/// The settings, read from the environment at the first call that succeeds. Thread safe. Throws
+/// Error with the variable, its value and what is allowed; the next call then reads them again.
 const Settings& settings();
 
 /// Number of devices, or 0 if the settings are malformed: for callers that must not throw. The

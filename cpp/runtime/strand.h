@@ -47,16 +47,17 @@ struct Strand final : Stream {
   /// a command must not wait for itself.
   enum class Bound : bool { kObeyed, kExceeded };
 
-  /// The ways to submit. They throw Error for a destroyed stream (a marker does not), what
-  /// wait_for() throws while there is no room, and std::bad_alloc; then nothing was submitted. A
-  /// command with a fence completes it; its failure goes to the fence and does not poison the
-  /// stream. A marker is a record that does not wait for room and that no trace shows.
+  /// The ways to submit. They throw Error for a destroyed stream and what wait_for() throws while
+  /// there is no room (not with Bound::kExceeded, as markers and graphs are submitted), and
+  /// std::bad_alloc; then nothing was submitted. A command with a fence completes it; its failure
+  /// goes to the fence and does not poison the stream, unless the fence was abandoned. A marker is
+  /// a record that does not wait for room and that no trace shows.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
                    LaunchSite site, const FenceRef& fence);
   void enqueue_record(const FenceRef& fence);
   void enqueue_marker(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence, Bound bound = Bound::kObeyed);
-  void enqueue_graph(std::unique_ptr<GraphRun> run, Work work);  // does not wait for room
+  void enqueue_graph(std::unique_ptr<GraphRun> run, Work work);
 
   /// Returns when there is room. Throws what a submission that waits for room throws.
   void wait_for_room() OPENREG_EXCLUDES(submit_mutex);
@@ -70,14 +71,14 @@ struct Strand final : Stream {
 
   /// Estimated time of one thread for all that is published and has not run.
   std::chrono::nanoseconds work_left() const noexcept;
-  /// Called by the runner: a command with this work has run.
+  /// Called by the runner: a command with this work has completed.
   void note_done(Work work) noexcept {
     work_done.store(work_done.load(std::memory_order_relaxed) + work.nanoseconds,
                     std::memory_order_relaxed);
   }
 
-  /// Called by the owner if something is published: the kind of engine for the next command, if it
-  /// matters.
+  /// Called by the owner, or by the thread that is finding one under the scheduler's mutex, if
+  /// something is published: the kind of engine for the next command, if it matters.
   std::optional<EngineKind> next_engine() noexcept;
 
   /// Estimated time of what was published since note_wait(); a hint for hosts.
@@ -94,7 +95,8 @@ struct Strand final : Stream {
   /// (brief_run.h).
   bool next_is_brief() noexcept { return is_brief(reader.front(spare)); }
 
-  /// Called by the runner: the commands from here on are skipped. Only the first failure is kept.
+  /// The commands that have not begun are skipped. Only the first failure is kept. Called by the
+  /// runner, or by a host that has abandoned the fence of a command that failed.
   void poison(FailurePtr failure) noexcept;
   /// The same, because a command of the stream threw `error`.
   void poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error);
@@ -127,7 +129,8 @@ struct Strand final : Stream {
   std::int64_t wait_began = 0;              // of the wait at the head, if it is traced
   std::atomic<bool> poisoned{false};
 
-  // Read by all, written at transitions, under the scheduler's mutex except for `spare`.
+  // Read by all; written at transitions under the scheduler's mutex, except for `spare` and
+  // `work_at_last_wait`.
   alignas(64) std::atomic<State> state{State::kIdle};
   std::atomic<int> wanted{0};                       // number of helpers: a hint for the runner
   std::atomic<std::uint64_t> work_at_last_wait{0};  // in nanoseconds; written by hosts

@@ -21,14 +21,17 @@ class Stream {
   Priority priority() const noexcept;
 
   /// Enqueues a command; `arguments` are copied. If the queue is full, waits for room and runs
-  /// commands meanwhile. Throws Error in a forked child and after shutdown, and what
-  /// Callbacks::check_interrupt throws while it waits for room.
+  /// commands meanwhile. If the stream is captured, the command becomes a node of the graph
+  /// instead. Throws Error in a forked child, after shutdown and for a destroyed stream,
+  /// CaptureError if the capture does not permit the command, and what Callbacks::check_interrupt
+  /// throws while it waits for room.
   void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
   /// The same, but returns when this command has run; the calling thread runs commands meanwhile.
-  /// What the command throws is thrown here, unchanged, and only here; later commands run. Throws
-  /// CommandError if an earlier failure made the stream skip the command, and Error if called from
-  /// a command of this stream.
+  /// What the command throws is thrown here, unchanged, and only here; later commands run. If the
+  /// wait is interrupted, the stream fails instead. Throws CommandError if an earlier failure made
+  /// the stream skip the command, Error if called from a command of this stream, and CaptureError
+  /// if a capture forbids the call.
   void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
   /// Whether nothing is queued and nothing is running. Never throws, never waits, and collects no
@@ -36,12 +39,14 @@ class Stream {
   bool idle() const noexcept;
 
   /// The same, for callers that use the results: throws CommandError as synchronize() does if the
-  /// stream is idle because a command failed. Never waits.
+  /// stream is idle and a command failed, and CaptureError if a capture forbids the call. Never
+  /// waits.
   bool query();
 
   /// Returns when all that was submitted before the call has completed; the calling thread runs
   /// commands meanwhile. Throws CommandError (once per failure; the stream is usable again
-  /// afterwards), and Error if called from a command of this stream.
+  /// afterwards), CaptureError if a capture forbids the call, Error if called from a command of
+  /// this stream, and what Callbacks::check_interrupt throws.
   void synchronize();
 
   /// The same for callers that do not use the results: a failure is left for those that do.
@@ -59,13 +64,15 @@ class Stream {
 Stream& default_stream(int device);
 /// Makes a stream, or reuses a destroyed one that has drained.
 Stream& create_stream(int device, Priority priority = Priority::kNormal);
-/// The stream accepts no more work. What is queued still runs; then the object can be reused.
+/// The stream accepts no more work. What is queued still runs; then the object can be reused. Does
+/// nothing for a default stream.
 void destroy_stream(Stream& stream) noexcept;
 /// The live stream with this id. Throws Error if there is none.
 Stream& find_stream(int device, std::int64_t id);
 
 /// Waits for all streams of the device and throws the oldest failure on it. Others stay, each for
-/// the next call that collects it.
+/// the next call that collects it. Throws as Stream::synchronize() does; Error if called from a
+/// command of any stream of the device.
 void synchronize_device(int device);
 /// The same, but collects no failure.
 void drain_device(int device);

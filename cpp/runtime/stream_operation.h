@@ -30,7 +30,8 @@ class StreamOperation {
   /// and after begin() if that has thrown.
   virtual void skip() noexcept {}
 
-  /// From any thread that holds no lock of the runtime. An `error` fails the stream.
+  /// From any thread that holds no lock of the runtime. An `error` fails the stream. Only the first
+  /// call counts.
   void end(std::exception_ptr error = nullptr) { ended_.signal(std::move(error)); }
 
  private:
@@ -46,7 +47,7 @@ class OperationKernel : public Kernel {
 };
 
 /// Queues an operation. Nothing else may be submitted to the stream during the call. Throws as
-/// Stream::submit() does.
+/// Stream::submit() does; the operation may be queued by then, without the wait for its end.
 void submit(Stream& stream, const OperationKernel& kernel,
             const std::shared_ptr<StreamOperation>& operation);
 

@@ -21,6 +21,7 @@ class StreamPool {
 
   Strand& default_stream() noexcept { return *default_; }
   Strand& create(Priority priority);
+  /// Does nothing for the default stream.
   void destroy(Strand& strand) noexcept;
   /// Throws Error if there is no such stream.
   Strand& find(std::int64_t id);

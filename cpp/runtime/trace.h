@@ -73,7 +73,7 @@ inline bool on() noexcept { return g_on.load(std::memory_order_acquire); }
 
 /// Keeps the first `most` slices and counts those that follow. What was recorded before is dropped.
 void start(std::size_t most);
-/// Ends the recording and hands it over. Commands that are still running are not in it.
+/// Ends the recording and returns it. Commands that are still running are not in it.
 Trace stop();
 /// Within a recording, nothing is kept until resume(). Outside one, both do nothing.
 void pause() noexcept;

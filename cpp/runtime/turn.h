@@ -38,8 +38,8 @@ class Turn {
   bool has_work() noexcept;
   /// Whether the next command is for engines of this kind; has_work() was true.
   bool is_for(EngineKind kind) noexcept;
-  /// Runs the next command; has_work() was true. False: the stream is parked and no longer the
-  /// caller's.
+  /// Runs the next command, or one node of a graph; has_work() was true. False: the stream is
+  /// parked and no longer the caller's.
   bool step();
   /// Adds the commands run so far to the counters.
   void flush_counters() noexcept;
@@ -68,7 +68,7 @@ class Turn {
   static constinit thread_local Turn* innermost_;
 };
 
-/// Whether the calling thread is inside a command of this stream, or of any stream of this device.
+/// Whether the calling thread is inside a turn of this stream, or of any stream of this device.
 bool runs_here(const Strand& strand) noexcept;
 bool runs_device_here(int device) noexcept;
 [[noreturn]] void throw_self_wait();

@@ -32,14 +32,15 @@ class Goal {
   std::uint64_t position_;
 };
 
-/// Returns when the goal is reached; the calling thread runs commands meanwhile. Holds no lock.
-/// Throws what Callbacks::check_interrupt throws, in the outermost wait of a host, and Error for a
-/// wait that a command makes for its own stream. Does not return once the device has been shut
-/// down.
+/// Returns when the goal is reached; the calling thread runs commands meanwhile, and holds no lock
+/// of the runtime. Throws what Callbacks::check_interrupt throws, in the outermost wait of a host,
+/// and Error for a wait that a command makes for its own stream. If the device is shut down before
+/// the goal is reached, does not return.
 void wait_for(const Goal& goal);
 
 using Deadline = std::chrono::steady_clock::time_point;
-/// The same, but sleeps while other threads run the commands. False: `deadline` was reached first.
+/// The same, but sleeps while other threads run the commands, and does not notice that a command
+/// waits for its own stream: the caller checks that. False: `deadline` was reached first.
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline = std::nullopt);
 
 /// Waits for all that was submitted to the stream before the call.
