@@ -34,7 +34,7 @@ class Backing {
   virtual bool extend(void* end, std::size_t bytes) = 0;
   /// Takes memory of map() and extend() back, in any pieces of kSegmentBytes.
   virtual void unmap(void* memory, std::size_t bytes) noexcept = 0;
-  /// The end of the work that `stream` has now.
+  /// The end of the work that `stream` has now. May throw, but does not wait.
   virtual std::unique_ptr<Mark> mark(Stream& stream) = 0;
 };
 

@@ -10,10 +10,10 @@
 namespace openreg::memory {
 
 /// A lock for sections much shorter than the sleep and wake-up of a thread. A thread that finds it
-/// taken polls at increasing intervals, and eventually sleeps in between. No thread is woken: to
-/// release the lock is one store, and a thread that takes it often keeps the guarded data in its
-/// core's cache. Eight threads that only allocate reach one thread's rate on two cores this way,
-/// and a third of it with std::mutex. Not fair.
+/// taken polls at increasing intervals, and eventually sleeps in between. No thread is woken:
+/// releasing the lock is one store, and a thread that takes it often keeps the guarded data in its
+/// core's cache. On two cores, eight threads that only allocate reach the rate of one thread this
+/// way, and a third of it with std::mutex. Not fair.
 class OPENREG_CAPABILITY("mutex") BackoffLock {
  public:
   void lock() noexcept OPENREG_ACQUIRE() {

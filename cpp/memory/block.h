@@ -35,8 +35,8 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t granularity) {
   return (bytes + granularity - 1) / granularity * granularity;
 }
 
-/// A piece of a segment: one tensor's memory, or free. The blocks of a segment
-/// are linked in the order of their addresses and leave no gap.
+/// A piece of a segment: one tensor's memory, or free. The blocks of a segment are linked in the
+/// order of their addresses and leave no gap.
 struct Block {
   enum class State : std::uint8_t {
     kFree,      ///< in a free list

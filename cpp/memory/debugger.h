@@ -30,7 +30,8 @@ class Debugger {
   static void start_if_asked();
 
   // The functions of a DeviceHeap, for blocks with guards around them. `where` describes the
-  // caller, as text for errors.
+  // caller, as text for errors. allocate() and free() submit commands to the block's stream, and
+  // throw what Stream::submit() throws.
   DeviceHeap::Allocation allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
                                   std::string where, const Context& context = {});
   DeviceHeap::Usage free(DeviceHeap& heap, void* address, std::string where,

@@ -25,7 +25,7 @@ class DeviceHeap {
     std::int64_t reserved = 0;
   };
   struct Allocation {
-    void* address = nullptr;  ///< nullptr: out of memory, even after emptying the cache
+    void* address = nullptr;  ///< nullptr: out of memory
     Usage usage;
     // If there is no address; of the same moment as `usage`:
     std::size_t free = 0;   ///< bytes of the device that are not mapped
@@ -33,14 +33,15 @@ class DeviceHeap {
   };
 
   /// `bytes` > 0. If memory runs out, waits for the device, empties the cache, and tries again.
-  /// Fails only if at one moment the free memory and all that could be returned to the device are
-  /// not enough, whatever other threads do meanwhile.
+  /// Fails only if `bytes` exceeds the limit, or if at one moment the free memory and all that
+  /// could be returned to the device are not enough, whatever other threads do meanwhile.
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);
   std::vector<Stream*> streams_of(const void* address);
   /// Returns unused memory to the device: that of the default pool and of pools that are no longer
-  /// used, or only that of one such pool. Waits for the device, but collects no failure.
+  /// used, or only that of one such pool. Waits for the device, and for streams of other devices
+  /// that used the memory, but collects no failure.
   void empty_cache(PoolId pool = {});
 
   /// The part of the device's memory, from 0 to 1, that may be reserved.

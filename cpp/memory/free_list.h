@@ -11,7 +11,8 @@
 
 namespace openreg::memory {
 
-/// Free blocks by size: to find, take and put back the best fit takes a few dozen instructions.
+/// Free blocks by size: finding the best fit, taking it and returning it are a few dozen
+/// instructions.
 ///
 /// Blocks of up to kBinnedBytes lie in bins, one for each multiple of kBlockBytes, with a bit per
 /// bin that is not empty and a bit per word of such bits. Larger ones lie in a tree. Among blocks

@@ -38,13 +38,13 @@ class Heap {
   /// The same, from pools that the program has marked for use when nothing else is left.
   void* allocate_last_resort(std::size_t bytes, Stream& stream, const Context& context = {});
   /// Frees a block. Queued work may still use it. Returns its rounded size. Throws Error if no held
-  /// block begins at `address`.
+  /// block begins at `address`, and what Backing::mark() throws; then the block is still held.
   std::size_t free(void* address, const Context& context = {});
-  /// Declares that `stream` uses the block too: after free() it is not reused before the work that
-  /// `stream` has by then is done. Throws as free() does.
+  /// Declares that `stream` uses the block too: after free() it is not reused until the work that
+  /// `stream` had at that time is done. Throws Error if no held block begins at `address`.
   void record_stream(void* address, Stream& stream);
   /// The streams whose work may use the block: its own, and those of record_stream(). Throws as
-  /// free() does.
+  /// record_stream() does.
   std::vector<Stream*> streams_of(const void* address) const;
   /// Makes freed blocks available whose marks have passed. Allocations do so too.
   void collect();
@@ -59,11 +59,11 @@ class Heap {
   /// Removes from the cache all unused memory of the default pool and of the private pools that the
   /// program no longer uses; with an id, only that of this private pool, if it is no longer used.
   Pieces detach_unused(PoolId pool = {});
-  /// Removes as many of the oversize blocks (see Policy::max_split_bytes) as could make room for
-  /// one of `bytes`; none if a block of `bytes` is not oversize.
+  /// Removes as many of the stream's oversize blocks (see Policy::max_split_bytes) as make room for
+  /// one of `bytes`; none if all of them would not, or if a block of `bytes` is not oversize.
   Pieces detach_oversize(std::size_t bytes, Stream& stream);
-  /// Removes the memory that has been unused for longest, as much as brings reserved memory below
-  /// the policy's threshold.
+  /// Removes the memory of the default pool that has been unused for longest, as much as brings
+  /// reserved memory below the policy's threshold.
   Pieces detach_oldest();
   /// Bytes that detach_unused() would remove now; with `of_awaited`, that it could remove once all
   /// marks have passed.
@@ -77,14 +77,17 @@ class Heap {
 
   // --- Pools ---
 
-  /// The program begins to use a pool, which is made at its first use.
+  /// The program begins to use a pool, which is made at its first use. Throws Error for the default
+  /// pool.
   void add_use(PoolId pool);
+  /// Throws Error if the program no longer uses the pool. So do set_use_on_oom() and set_no_split()
+  /// if there is no such pool, and remove_route() if the route has been removed.
   void remove_use(PoolId pool);
   int uses(PoolId pool) const;
   void set_use_on_oom(PoolId pool, bool value);
   void set_no_split(PoolId pool, bool value);
 
-  /// Which allocations a route is for; called under the owner's lock, so it must take none.
+  /// Which allocations a route is for. Called under the owner's lock, so it must take no lock.
   using Filter = std::function<bool(const Stream&)>;
   /// From now on allocations that `filter` accepts come from `pool`; if several routes accept one,
   /// the newest counts. A route is a use of its pool.
