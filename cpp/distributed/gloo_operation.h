@@ -24,8 +24,8 @@ class GlooGroup {
  public:
   GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<const Progress::Member> member)
       : gloo_(std::move(gloo)), progress_(std::move(member)) {}
-  /// Destroys it, unless operations are queued or under way: then Gloo would wait for them, however
-  /// long.
+  /// Destroys it, unless operations are queued or under way: then it is leaked, because Gloo would
+  /// wait for them, however long.
   static void close(std::unique_ptr<GlooGroup> group);
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
@@ -35,7 +35,7 @@ class GlooGroup {
   std::mutex& calls() noexcept { return calls_; }
   Progress& progress() noexcept { return progress_; }
 
-  /// Throws once the group has been aborted.
+  /// Throws the error of abort() once the group has been aborted.
   void add(const std::shared_ptr<GlooOperation>& operation);
   void remove(const GlooOperation& operation);
   /// Ends all operations that are under way, and those that begin later, with `error`.
@@ -73,7 +73,8 @@ class GlooOperation final : public StreamOperation,
   void begin() override;
   void skip() noexcept override;
 
-  /// Ends it for the stream before Gloo has finished.
+  /// Ends it for the stream before Gloo has finished. From any thread, with no lock of the runtime
+  /// held.
   void give_up(const std::exception_ptr& error);
 
   /// Its error; null if it has not failed.
@@ -82,7 +83,7 @@ class GlooOperation final : public StreamOperation,
  private:
   void watch(const Works& works);
   void wait(Works works);
-  /// Called when Gloo has finished with it. `error`: why it has failed. Does not block.
+  /// Called when Gloo has finished with it. `error`: why it has failed, or null. Does not block.
   void finish(const std::exception_ptr& error);
   void finish();
   /// Notes the failure unless there is an earlier one. `others`: what other ranks report.

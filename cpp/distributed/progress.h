@@ -44,8 +44,9 @@ class Progress {
 
   void queued(const Step& step);
   void begun(const Step& step);
+  /// It has succeeded.
   void ended(const Step& step);
-  /// It was queued and will not begin.
+  /// It has failed, or will not begin.
   void dropped(const Step& step);
   /// Whether nothing is queued and nothing is under way.
   bool idle() const;
@@ -53,7 +54,7 @@ class Progress {
   /// Reports to the other ranks where this process is, in all of its groups, and returns what they
   /// have reported: "rank 1: in occl::broadcast (number 2); ranks 2-4: no report". Blocks for
   /// kPatience if some ranks report nothing, and for kStorePatience more if the store does not
-  /// answer. Empty in a group of one.
+  /// answer. Empty in a group of one, or if no thread is available.
   std::string exchange();
 
  private:
@@ -72,7 +73,7 @@ class Progress {
 
   const std::shared_ptr<const Member> member_;
   mutable std::mutex mutex_;
-  std::vector<Entry> entries_;  // not ended, in the order of their launches
+  std::vector<Entry> entries_;  // neither ended nor dropped, in the order of their launches
   Step last_ended_{};
   bool has_reported_ = false;  // guarded by the registry's mutex
 };

@@ -29,7 +29,7 @@ class Staging {
 
   /// Adds something to launch after Gloo's work, before results are copied to their places.
   void after(std::function<void()> launch) { after_.push_back(std::move(launch)); }
-  /// Launches what after() added, and the copies of results.
+  /// Launches what after() added, and then the copies of results.
   void finish();
 
   GlooOperation::Memory take_memory() { return std::move(memory_); }
@@ -40,7 +40,7 @@ class Staging {
     at::Tensor to;
   };
   bool fits(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) const;
-  /// Notes that the stream uses the tensor's memory.
+  /// Keeps the tensor's memory until the operation has ended.
   void use(const at::Tensor& tensor);
 
   const Stream& stream_;

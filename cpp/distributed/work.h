@@ -47,10 +47,12 @@ class WorkOccl final : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override;
   void blockCurrentStream() override { synchronize(); }
-  /// With a timeout the host waits, for at most this time, and gets the collective's own error.
+  /// With a timeout the host waits, for at most this time; then throws the collective's own error,
+  /// if it has one.
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
-  /// A future of the outputs; those of all_gather are stacked into one tensor, as with NCCL.
+  /// A future of the outputs; those of all_gather are stacked into one tensor, as with NCCL, if
+  /// they have the same shape.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return what_.step.number; }
 
