@@ -130,8 +130,7 @@ void init_device(nb::module_& m) {
   m.def(
       "current_device", [] { return static_cast<int>(backend::current_device()); },
       "The calling thread's current device. Unlike PyTorch's function, this does not count as a "
-      "use "
-      "of the device.");
+      "use of the device.");
   m.def("device_properties", &device_properties, nb::arg("index"), ReleaseGil());
   m.def(
       "shutdown",
@@ -140,8 +139,8 @@ void init_device(nb::module_& m) {
         settle_autograd_threads();
       },
       ReleaseGil(),
-      "Waits for the running commands, drops the queued ones, and accepts no more. Returns when "
-      "autograd's threads are idle. Idempotent.");
+      "Gives queued commands one second, accepts no more, waits for the running ones, and drops "
+      "the rest. Returns when autograd's threads are idle. Idempotent.");
 
   // Python's atexit functions run before the interpreter and libtorch's static objects are
   // destroyed.

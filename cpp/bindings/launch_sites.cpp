@@ -67,7 +67,7 @@ class Lines {
     }
   };
 
-  // To find the line in a code object takes longer than to get the position.
+  // Finding the line in a code object takes longer than reading the position.
   static int position(PyFrameObject* frame) {
 #if PY_VERSION_HEX >= 0x030B0000
     return PyFrame_GetLasti(frame);
