@@ -44,7 +44,9 @@ std::int64_t stream_at(int device, std::uintptr_t address) {
       if (reinterpret_cast<std::uintptr_t>(static_cast<const Stream*>(strand)) != address) continue;
       return pool.find(strand->id()).id();  // throws if it has been destroyed
     }
-    throw Error("openreg: device " + std::to_string(device) + " has no stream with this handle");
+    throw Error("openreg: openreg:" + std::to_string(device) +
+                " has no stream with this handle (got " + std::to_string(address) +
+                ", expected the handle of a stream that has not been destroyed)");
   });
 }
 
