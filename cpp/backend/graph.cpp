@@ -241,12 +241,14 @@ void CapturableGraph::debug_dump(const std::string& path) {
   std::ofstream file(path);
   write_dot(exec_ != nullptr ? exec_->graph() : graph_, file);
   file.close();
-  TORCH_CHECK(file.good(), "openreg: the graph could not be written (got the path \"", path, "\")");
+  TORCH_CHECK(file.good(), "openreg: the graph could not be written (got the path \"", path,
+              "\", expected one that can be written to)");
 }
 
 void CapturableGraph::register_generator_state(const at::Generator& generator) {
   TORCH_CHECK(state_ == State::kEmpty,
-              "openreg: register_generator_state() must be called before the capture");
+              "openreg: register_generator_state() must be called before the capture; call reset() "
+              "first, or register the generator with a new graph");
   const bool known =
       std::ranges::any_of(generators_, [&](const auto& each) { return each->is_of(generator); });
   if (!known) generators_.push_back(std::make_shared<CapturedGenerator>(generator));

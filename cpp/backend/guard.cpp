@@ -172,7 +172,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     TORCH_CHECK(
         start != nullptr && end != nullptr,
-        "openreg: elapsed_time needs two recorded events (got one that was never recorded)");
+        "openreg: elapsed_time needs two recorded events (got one that was never recorded); call "
+        "its record() first");
     return translate_errors(
         [&] { return openreg::Event::elapsed_ms(*as_event(start), *as_event(end)); });
   }

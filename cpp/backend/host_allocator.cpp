@@ -90,8 +90,9 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
     } catch (const std::bad_alloc&) {
       TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of host memory for a pinned tensor ",
                        "(got a request for ", bytes,
-                       " bytes, expected no more than the system has)", "; ",
-                       getStats().allocated_bytes.current, " bytes are pinned already");
+                       " bytes, expected no more than the system has); free pinned tensors, of "
+                       "which there are ",
+                       getStats().allocated_bytes.current, " bytes");
     }
   }
 

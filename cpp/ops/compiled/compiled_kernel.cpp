@@ -100,7 +100,7 @@ std::int64_t CompiledCall::add_value(const at::TensorBase& cpu_tensor) {
 void CompiledCall::add(const at::TensorBase& tensor) {
   const auto parameter = next();
   TORCH_CHECK(is_tensor(parameter), "openreg: argument ", added_, " of ", kernel_.name(),
-              " is not a number (got a tensor)");
+              " must be a number (got a tensor)");
   const auto device = tensor.device();
   if (device.type() != backend::kDeviceType) {
     add_word(add_value(tensor));
@@ -124,13 +124,13 @@ void CompiledCall::add(const at::TensorBase& tensor) {
 
 void CompiledCall::add(std::int64_t number) {
   TORCH_CHECK(next() == Parameter::kInteger, "openreg: argument ", added_, " of ", kernel_.name(),
-              " is not an integer (got ", number, ")");
+              " cannot be an integer (got ", number, ")");
   add_word(number);
 }
 
 void CompiledCall::add(double number) {
   TORCH_CHECK(next() == Parameter::kFloat, "openreg: argument ", added_, " of ", kernel_.name(),
-              " is not a float (got ", number, ")");
+              " cannot be a float (got ", number, ")");
   const auto narrow = static_cast<float>(number);
   std::int64_t word = 0;
   std::memcpy(&word, &narrow, sizeof narrow);

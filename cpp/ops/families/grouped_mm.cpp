@@ -64,8 +64,9 @@ at::Tensor grouped_mm(const at::Tensor& a, const at::Tensor& b, const OptionalTe
 
 void check_scale(const char* name, const at::Tensor& scale, const at::Tensor& matrix,
                  std::int64_t dim, std::int64_t multiplier) {
-  TORCH_CHECK(scale.scalar_type() == at::kFloat, "openreg: only float32 scales of rows are taken (",
-              name, " is ", scale.scalar_type(), ")");
+  TORCH_CHECK(scale.scalar_type() == at::kFloat,
+              "openreg: scaled_grouped_mm takes only float32 scales of rows (got ", name, " of ",
+              scale.scalar_type(), ", expected Float)");
   const auto size = matrix.size(dim) * multiplier;
   if (matrix.dim() == 2) {
     TORCH_CHECK(scale.dim() == 1, "Expected ", name, " to be 1D tensor, but got ", scale.dim(),

@@ -106,7 +106,8 @@ at::Tensor flash_attention_into(at::Tensor& out, const at::Tensor& query, const 
                                 std::optional<std::int64_t> /*num_splits*/) {
   check_call(query, key, value, query_ends, key_ends, used_keys, pages, dropout_p);
   TORCH_CHECK_NOT_IMPLEMENTED(!return_debug_mask && !given(alibi_slopes),
-                              "openreg: flash attention has no debug mask and no alibi slopes");
+                              "openreg: flash attention has no debug mask and no alibi slopes; "
+                              "pass return_debug_mask=False and alibi_slopes=None");
   TORCH_CHECK(out.sizes() == query.sizes() && out.scalar_type() == query.scalar_type(),
               "flash_attention: expected out like the query, ", query.sizes(), " of ",
               query.scalar_type(), " (got ", out.sizes(), " of ", out.scalar_type(), ")");

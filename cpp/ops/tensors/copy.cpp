@@ -234,7 +234,9 @@ void copy_packed(const at::Tensor& source, const at::Tensor& destination) {
                   source.storage().nbytes() == destination.storage().nbytes() &&
                   source.is_contiguous() && destination.is_contiguous(),
               "openreg: a tensor of ", source.scalar_type(),
-              " is copied as a whole into one of its dtype, shape and strides");
+              " can only be copied as a whole (got a destination of ", destination.scalar_type(),
+              " and shape ", destination.sizes(), ", expected the source's dtype, shape ",
+              source.sizes(), " and strides)");
   at::get_qtensorimpl(destination)->set_quantizer_(at::get_qtensorimpl(source)->quantizer());
   std::memcpy(destination.mutable_data_ptr(), source.const_data_ptr(), source.storage().nbytes());
 }

@@ -336,9 +336,9 @@ def test_a_kernel_takes_what_its_parameters_are():
         kernel(x, torch.tensor(1.0), 1)
     with pytest.raises(RuntimeError, match="same device"):
         kernel(x, x.to("openreg:1"), 1)
-    with pytest.raises(RuntimeError, match="argument 2 of inductor::never_called is not a number"):
+    with pytest.raises(RuntimeError, match="argument 2 of inductor::never_called must be a number"):
         kernel(x, x, x)
-    with pytest.raises(RuntimeError, match="argument 0 of inductor::never_called is not an integer"):
+    with pytest.raises(RuntimeError, match="argument 0 of inductor::never_called cannot be an integer"):
         kernel(1, x, 1)
     with pytest.raises(TypeError):
         kernel(x, x, "1")

@@ -57,15 +57,15 @@ TEST(CompiledKernel, ArgumentsOfAnotherKindAreRefused) {
   const auto tensor = empty_on(kDevice, {3}, at::kFloat);
   CompiledCall call(scale_kernel());
   EXPECT_EQ(error_of([&] { call.add(2.5); }),
-            "openreg: argument 0 of test::scale_and_shift is not a float (got 2.5)");
+            "openreg: argument 0 of test::scale_and_shift cannot be a float (got 2.5)");
   EXPECT_EQ(error_of([&] { call.add(std::int64_t{2}); }),
-            "openreg: argument 0 of test::scale_and_shift is not an integer (got 2)");
+            "openreg: argument 0 of test::scale_and_shift cannot be an integer (got 2)");
   call.add(tensor);
   EXPECT_EQ(error_of([&] { call.submit(); }),
             "openreg: too few arguments for test::scale_and_shift (got 1, expected 5)");
   call.add(tensor);
   EXPECT_EQ(error_of([&] { call.add(tensor); }),
-            "openreg: argument 2 of test::scale_and_shift is not a number (got a tensor)");
+            "openreg: argument 2 of test::scale_and_shift must be a number (got a tensor)");
 }
 
 TEST(CompiledKernel, OneNameIsOneKernel) { EXPECT_EQ(&scale_kernel(), &scale_kernel()); }
