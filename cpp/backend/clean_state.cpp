@@ -24,10 +24,10 @@
 namespace openreg::backend {
 
 // Note [Clean state]
-// A waiting host runs commands on the user's own thread, under whatever the user has entered there:
-// autocast, a FakeTensorMode, vmap, the profiler. A command has passed through all of that when it
-// was launched. It must now compute what an engine would compute, so the host's thread-local state
-// is set aside during its turn.
+// A waiting host runs commands on a thread of the program, under whatever the program has entered
+// there: autocast, a FakeTensorMode, vmap, the profiler. A command has passed through all of that
+// when it was launched. It must now compute what an engine would compute, so the host's
+// thread-local state is set aside during its turn.
 //
 // at::ThreadLocalState does the same for tasks that inherit a state. It copies everything, on entry
 // and on exit. This one is entered each time a waiting host takes a stream over, so it checks

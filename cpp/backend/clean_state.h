@@ -4,11 +4,10 @@
 
 namespace openreg::backend {
 
-/// The thread state that every command runs under, on whichever thread: no Python dispatch or
-/// torch-function modes, no functorch levels, no autograd and ADInplaceOrView keys, no autocast, no
-/// inference mode, no RecordFunction callbacks of the host. The thread's device and stream are
-/// restored afterwards. Engines also compute with one OpenMP and one MKL thread. After
-/// install_clean_state() the runtime makes one for each turn.
+/// The thread state that every command runs under, on whichever thread: device 0 and the default
+/// streams, no Python dispatch or torch-function modes, no functorch levels, no autograd and
+/// ADInplaceOrView keys, no autocast, no inference mode, no RecordFunction callbacks of the host.
+/// The destructor, on the same thread, restores all of that and the mode for denormals.
 class CleanState {
  public:
   CleanState();
@@ -21,7 +20,9 @@ class CleanState {
   std::unique_ptr<Saved> saved_;
 };
 
-/// Installs the runtime's callbacks for commands. Called once, when the library is loaded.
+/// Installs the runtime's callbacks for commands: each turn has a CleanState, engines compute with
+/// one OpenMP and one MKL thread, and warnings are kept if there is no handler (kernel_warnings.h).
+/// Called once, when the library is loaded.
 void install_clean_state();
 
 }  // namespace openreg::backend

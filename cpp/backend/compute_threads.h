@@ -29,7 +29,7 @@ class OneThread {
 };
 
 /// Ends the calling thread's team, if it has one: for a thread that computes only exceptionally.
-/// The next parallel region makes a new team.
+/// The next parallel region makes a new team. Does nothing with an OpenMP runtime other than GCC's.
 void release_team();
 
 /// Notes the number of threads that the program computes with (torch.get_num_threads() on the

@@ -36,10 +36,13 @@ class CapturedGenerator {
   CapturedGenerator(const CapturedGenerator&) = delete;
   CapturedGenerator& operator=(const CapturedGenerator&) = delete;
 
-  /// Whether `generator` has the same state: generators may share one.
+  /// Whether `generator` has the same state: generators may share one. Throws as the constructor
+  /// does.
   bool is_of(const at::Generator& generator) const;
 
+  /// Until end_capture(), commands of this capture may draw from the generator.
   void begin_capture(CaptureId capture);
+  /// Does nothing if no capture has begun.
   void end_capture() noexcept;
 
   /// Whether the captured commands take no numbers.
@@ -61,7 +64,10 @@ class CapturedGenerator {
 PhiloxState reserve_philox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                            std::uint64_t increment);
 
+/// The device's default generator (-1: of the current device), which lives as long as the process;
+/// it gets a random seed at first use. Thread safe. Throws as resolve_device() does.
 const at::Generator& default_generator(c10::DeviceIndex device = -1);
+/// A generator with PyTorch's default seed. Throws as resolve_device() does.
 at::Generator new_generator(c10::DeviceIndex device = -1);
 
 }  // namespace openreg::backend

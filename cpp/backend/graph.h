@@ -17,10 +17,12 @@ namespace openreg::backend {
 
 /// The implementation of torch.accelerator.Graph and torch.openreg.CUDAGraph: a capture, the
 /// resulting graph, and its memory and random numbers. Like CUDA's graphs it is not thread safe,
-/// except for its destructor.
+/// except for its destructor. Its methods throw c10::Error if they are called in the wrong order,
+/// and c10::AcceleratorError for what a capture does not permit.
 class CapturableGraph final : public at::GraphImplInterface {
  public:
   explicit CapturableGraph(const at::GraphImplArgs& args = {});
+  /// Ends a capture that is under way, unless only another thread can end it.
   ~CapturableGraph() override;
 
   /// Captures the current stream, which must not be the default one, from now on. Captured work
@@ -32,7 +34,7 @@ class CapturableGraph final : public at::GraphImplInterface {
   void instantiate() override;
   /// Queues a run on the current stream.
   void replay() override;
-  /// Queued runs still run.
+  /// Ends a capture that is under way. Queued runs still run.
   void reset() override;
   c10::MempoolId_t pool() const override;
   void enable_debug_mode() override { debugs_ = true; }
@@ -40,7 +42,7 @@ class CapturableGraph final : public at::GraphImplInterface {
   void debug_dump(const std::string& path) override;
 
   /// Permits captured work to draw from `generator`; the device's default one is always permitted.
-  /// To be called before the capture.
+  /// Must be called before the capture.
   void register_generator_state(const at::Generator& generator);
 
  private:

@@ -24,12 +24,14 @@ struct IpcHandle {
 
 /// A handle of `storage`, which must not be empty. Waits until the device has done all work that it
 /// has, so that the contents are ready; collects no failure. The memory is kept until the message
-/// has been received, and as long as the receiver holds it. Throws c10::Error if the memory was not
-/// allocated by the device's allocator, and if the system refuses to share it.
+/// has been received, and as long as the receiver holds it. Memory that was itself received is
+/// passed on. Throws c10::Error if the memory comes from neither the device's allocator nor another
+/// process, and if the system refuses to share it.
 IpcHandle share_storage(const c10::Storage& storage);
 
 /// The storage of a handle of another process, or of this one. `known` may be a storage that came
-/// from the same block before: it is returned if it still has that memory. Throws c10::Error.
+/// from the same block before: it is returned if it still has that memory. Throws c10::Error if
+/// there is no such device here, if the message was read before, and if the system refuses.
 c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known);
 
 /// Called when a storage in this process releases the block that begins at `address`. Returns
@@ -41,7 +43,8 @@ bool collect_shared();
 /// The blocks that have no owner left in this process, and that others use.
 std::vector<const void*> blocks_kept_for_others();
 /// Waits for the work that may use received memory that the program has freed, releases that
-/// memory, and then calls collect_shared(). May throw c10::Error and what an interrupt throws.
+/// memory, and then calls collect_shared(). Does nothing before the first use of device memory. May
+/// throw c10::Error and what an interrupt throws.
 void collect_shared_and_received();
 
 }  // namespace openreg::backend

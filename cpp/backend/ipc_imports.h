@@ -9,14 +9,14 @@
 
 namespace openreg::backend {
 
-/// Memory of other processes that this process uses. Thread safe.
+// Memory of other processes that this process uses. Thread safe.
 
 /// The memory of a message (see IpcFile): the first `bytes` of the block at `offset` in the file,
 /// mapped on `device`. Throws openreg::Error.
 c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offset,
                           std::size_t bytes, std::uint32_t generation);
 
-/// Throws the openreg::Error for a message that IpcFile::receive() says was read before.
+/// Throws the openreg::Error for a message for which IpcFile::receive() returned false.
 [[noreturn]] void refuse_second_reading();
 
 /// Where memory that was imported comes from.
@@ -28,7 +28,8 @@ struct Imported {
 Imported imported_from(const c10::DataPtr& data) noexcept;
 
 /// Waits for the work that may use imported memory whose last owner has freed it, and releases that
-/// memory. Otherwise a background thread does so.
+/// memory; without this call a background thread does so. May throw openreg::Error and what an
+/// interrupt throws: the memory then stays for the next call.
 void release_imports();
 
 }  // namespace openreg::backend

@@ -4,20 +4,20 @@
 
 namespace openreg::backend {
 
-/// Warnings that kernels emit where Python has no warning handler: on engine threads, and on hosts
-/// in calls for which PyTorch installs none (torch.accelerator.synchronize). They are kept, and
-/// emitted again by the next operator that waits for a device. On a waiting host with a handler,
-/// which runs commands itself, they are emitted as usual.
+/// Warnings that kernels emit on a thread that has no warning handler of Python: on engines, and on
+/// hosts in calls for which PyTorch installs none (torch.accelerator.synchronize). The first 100
+/// are kept, and the next call that waits for a device and has a handler emits them. On a waiting
+/// host with a handler, which runs commands itself, they are emitted as usual. Thread safe.
 class KernelWarnings {
  public:
-  /// Declares that this is a Python program: then a thread without its own handler lacks one only
-  /// for the moment.
+  /// Declares that this is a Python program: from now on a thread without its own handler is taken
+  /// to lack one only for the moment.
   static void python_handles_warnings() noexcept;
   /// Whether the calling thread's warnings are to be kept.
   static bool has_no_handler();
   /// The handler of engine threads while they run commands.
   static c10::WarningHandler& keeper();
-  /// Emits the kept warnings on the calling thread. Throws what its handler throws.
+  /// Emits the kept warnings on the calling thread, if it has a handler. Throws what that throws.
   static void raise_kept();
 };
 

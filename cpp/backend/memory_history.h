@@ -29,15 +29,16 @@ struct HistoryRequest {
 void record_memory_history(const HistoryRequest& request);
 
 /// The stack of the calling thread, a torch::CapturedTraceback, if the history records it for an
-/// allocation or for a free; else nullptr. Takes the GIL, so it is called under no lock.
+/// allocation or for a free; else nullptr. Takes the GIL: must not be called under a lock.
 memory::Context context_of_allocation();
 memory::Context context_of_free();
 
-/// The calling thread's Python frames as text, innermost first, one per line. Takes the GIL.
+/// The calling thread's innermost 12 Python frames as text, innermost first, one per line. Takes
+/// the GIL, as above.
 std::string python_stack();
 
-/// Reading a stack runs Python code, which would lose a pending Python exception if memory is freed
-/// meanwhile. `around` calls `read` and preserves the exception (bindings).
+/// Memory may be freed while a Python exception is pending. Reading a stack runs Python code, which
+/// would lose it: `around` calls `read` and preserves the exception (bindings).
 using ReadStack = std::string (*)();
 void install_around_python_stack(std::string (*around)(ReadStack read));
 

@@ -11,7 +11,7 @@ namespace pinned_pages {
 
 /// Zeroed pages, at least `bytes` (> 0). As many of them, from the beginning, are locked as
 /// RLIMIT_MEMLOCK allows; there is no warning if it does not allow all, because locking only
-/// affects speed. Throws std::bad_alloc, and Error in a forked child of a process that has any.
+/// affects speed. Throws std::bad_alloc, and Error if in_bad_fork().
 void* map(std::size_t bytes);
 /// Releases pages of map(). Does nothing in a forked child.
 void unmap(void* pages) noexcept;
@@ -21,13 +21,14 @@ void* begin_of(const void* p) noexcept;
 
 /// Whether map() has been called in this process.
 bool in_use() noexcept;
-/// Whether the process is a forked child of one that has used pinned memory: locks may be held by
-/// threads that do not exist here.
+/// Whether the process is a forked child of one that has called map(), begin_of() or a function of
+/// the locked bytes: their lock may be held by a thread that does not exist here.
 bool in_bad_fork() noexcept;
 /// Throws Error in such a child.
 void check_usable();
 
-/// Bytes that are actually locked. Must not be called in a forked child, because it takes a lock.
+/// Bytes that are actually locked. These three must not be called if in_bad_fork(), because they
+/// take a lock.
 c10::CachingAllocator::Stat locked_bytes();
 void reset_accumulated_locked_bytes();
 void reset_peak_locked_bytes();

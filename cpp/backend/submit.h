@@ -16,7 +16,7 @@ namespace openreg::backend {
 struct Submission {
   LaunchCounter counted_as = LaunchCounter::kTyped;
   /// The call waits for its command, and throws what that throws. With
-  /// TORCH_OPENREG_LAUNCH_BLOCKING=1 every call does.
+  /// TORCH_OPENREG_LAUNCH_BLOCKING=1 every call does, except on a captured stream.
   bool waits = false;
   Work work{};
 };
@@ -25,7 +25,8 @@ using MemoryOfCommand = c10::SmallVector<const void*, 6>;
 
 /// The only way into a stream's queue for everything that computes or copies. `memory` returns the
 /// device memory that the command uses; it is called only with TORCH_OPENREG_DEBUG_MEMORY=1. Throws
-/// c10::Error after shutdown and in a forked child.
+/// c10::Error after shutdown, in a forked child, and if the debugger finds that the memory has been
+/// freed; c10::AcceleratorError if the call would wait on a captured stream.
 void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
             c10::function_ref<MemoryOfCommand()> memory, const Submission& how);
 
