@@ -13,8 +13,8 @@ using OptionalTensor = std::optional<at::Tensor>;
 /// \param query [tokens, heads, size].
 /// \param key, value [tokens, heads of keys, size]; the number of the query's heads is a multiple
 /// of theirs.
-/// \param query_ends, key_ends int32 [sequences + 1]: where the sequences begin, and the end of the
-/// last; without query_ends, tensors are [sequences, tokens, heads, size].
+/// \param query_ends, key_ends int32 [sequences + 1]: the beginnings of the sequences, and the end
+/// of the last one; without query_ends, tensors are [sequences, tokens, heads, size].
 /// \param used_keys int32 [sequences]: how many keys count.
 /// \param pages int32 [sequences, maximum of pages]: the numbers of each sequence's pages; key and
 /// value are then [pages, tokens, heads of keys, size].

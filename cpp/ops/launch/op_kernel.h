@@ -35,7 +35,8 @@ class OpKernel : public Kernel {
   Body body_;
 };
 
-/// Applies the launcher's settings for the duration of a kernel.
+/// Applies the launcher's settings to the calling thread. The destructor ends the filter of
+/// warnings; the mode for denormals stays, until the turn or the probe restores that of the thread.
 class LauncherSettings {
  public:
   explicit LauncherSettings(std::span<const std::byte> command);
@@ -44,7 +45,7 @@ class LauncherSettings {
   RepeatedWarningFilter warnings_;
 };
 
-/// A command whose tensors are made once for all its runs.
+/// A command whose tensors are made once for all its runs. Its bytes must outlive it.
 class PreparedOp final : public PreparedCommand {
  public:
   PreparedOp(const OpKernel& kernel, std::span<const std::byte> command)

@@ -6,8 +6,9 @@
 
 namespace openreg::ops {
 
-/// Keeps a plan that the calling thread uses alive, whatever the thread plans meanwhile. Costs no
-/// atomic operation. Must not be passed to another thread.
+/// Keeps a plan alive while the calling thread uses it, whatever the thread plans meanwhile. If
+/// the plan is among the thread's recent ones, this takes no atomic operation. Must not be passed
+/// to another thread.
 class PlanUse {
  public:
   PlanUse() = default;
@@ -45,7 +46,8 @@ class PlanCache {
 
   /// Finds a plan. The result is empty if there is none.
   static PlanUse find(const SignatureView& signature);
-  /// Keeps a plan; of two threads that plan the same, the first one's is kept.
+  /// Keeps a plan and returns it; if another thread has inserted one meanwhile, keeps and returns
+  /// that one.
   static PlanUse insert(const SignatureView& signature, CallPlan plan);
   /// Number of plans.
   static std::size_t size();

@@ -21,19 +21,21 @@ struct Findings {
   std::exception_ptr refusal{};
   /// The kernel has warned and the call has reported it, so the command must not.
   bool warned = false;
-  /// The warnings that it gives every time.
+  /// The warnings that it emits every time, which every call must report.
   std::vector<c10::Warning> warnings{};
 };
 
-/// Calls `attempt` with the finished command on stand-ins (StandIn), first on zeros, then with ones
-/// as the integers. `attempt` returns whether the kernel takes them, or throws if it does not; it
-/// may be called several times. The warnings of an attempt that passes are reported.
+/// Calls `attempt` with the finished command on stand-ins (StandIn), first with zeros and, if it
+/// does not pass, with ones as the integers. `attempt` returns whether the kernel takes them, or
+/// throws if it does not. After an attempt that warns and passes, it is called once more: warnings
+/// that do not recur are reported, the others are returned. If the stand-ins would take too much
+/// memory, waits for the device first, and throws as wait_for_device() does.
 Findings probe(ArgumentWriter& arguments, bool shrunk,
                c10::function_ref<bool(std::span<const std::byte>)> attempt);
 
-/// Finds out whether `kernel` takes the arguments; throws its error if it never does. The answer is
-/// remembered for calls that are alike by `detail`; otherwise the kernel is run on stand-ins: small
-/// ones, and if it does not take such shapes, in full size.
+/// Finds out whether `kernel` takes the arguments, by running it on stand-ins: small ones, and if
+/// it does not take such shapes, in full size. Throws the kernel's c10::NotImplementedError, and as
+/// probe() does. A positive answer is remembered for calls that are alike by `detail`.
 Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail);
 
 }  // namespace openreg::ops

@@ -10,7 +10,8 @@ namespace openreg::ops {
 using backend::LaunchCounter;
 
 /// Enqueues `kernel` with the arguments written, according to the plan, on the current stream of
-/// the writer's device. Makes no decisions. Throws what backend::submit() throws.
+/// the writer's device. Makes no decisions. Throws as backend::submit(), ArgumentWriter::finish()
+/// and, if the plan waits, announce_host_wait() do.
 void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
             LaunchCounter counted_as = LaunchCounter::kTyped);
 
@@ -20,14 +21,14 @@ void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
 enum class Takes : bool { kMaybe, kAll };
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes = Takes::kMaybe);
 
-/// Throws c10::AcceleratorError if the current stream of `device` is captured: for work that cannot
-/// be part of a graph. `op` names the operator.
+/// Throws c10::AcceleratorError, and invalidates the capture, if the current stream of `device` is
+/// captured: for work that cannot be part of a graph. `op` names the operator.
 void expect_not_captured(c10::Device device, const char* op);
 
 /// Waits until the current stream of `device` is idle, and runs commands meanwhile: for operators
 /// whose result the host needs. The wait is counted, and reported according to
-/// set_sync_debug_mode() (sync_debug.h). Throws an earlier failure of the stream, and
-/// c10::AcceleratorError if the stream is captured; `op` names the operator.
+/// set_sync_debug_mode(). Throws an earlier failure of the stream, what announce_host_wait()
+/// (sync_debug.h) throws, and as expect_not_captured() does; `op` names the operator.
 void wait_for_device(c10::Device device, const char* op);
 
 /// The same within an operator that has already waited, for work that it has queued itself since

@@ -9,7 +9,7 @@ enum class SyncDebugMode : int { kDefault, kWarn, kError };
 void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 SyncDebugMode sync_debug_mode() noexcept;
 
-/// Called before such a wait, which it counts.
+/// Called before such a wait, which it counts. Throws c10::Error with kError.
 void announce_host_wait();
 
 }  // namespace openreg::ops

@@ -10,7 +10,7 @@ namespace openreg::ops {
 
 /// How CUDA's random kernels distribute the numbers of a generator, for a device of 132
 /// multiprocessors with 2048 threads each. Thread t of the grid draws from subsequence t of Philox
-/// 4x32-10. In each round it makes one call, which gives four 32-bit numbers, and makes `unroll`
+/// 4x32-10. In each round it makes one call, which yields four 32-bit numbers, and makes `unroll`
 /// elements from them: `vector` adjacent ones at a time, `threads` vectors apart. Number i of round
 /// r is in vector (r * unroll + i) / vector * threads + t. (CUDA splits tensors of 2 GiB and more,
 /// and starts again in each part; here there is one part.)

@@ -11,7 +11,7 @@ namespace openreg::ops {
 /// Device tensors as CPU tensors over the same memory, for a kernel that the calling thread runs
 /// itself once the stream is idle. It also converts back what the kernel made and changed. One
 /// alias per tensor and one storage per storage, so that identity and aliasing are preserved. An
-/// alias keeps the device's memory alive.
+/// alias keeps the device's memory alive. Its functions may wait for the current stream again.
 class CpuAliases {
  public:
   explicit CpuAliases(c10::Device device) : device_(device) {}

@@ -16,14 +16,15 @@ namespace openreg::ops {
 bool fills_uninitialized_memory();
 
 /// A tensor of uninitialised memory on a device; a `device` without an index is the current one.
-/// Filled with NaN if torch.use_deterministic_algorithms requires it.
+/// Filled if torch.use_deterministic_algorithms requires it. Throws c10::Error as ATen's factories
+/// do, and as backend::allocate_for() does.
 at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType dtype,
                     std::optional<at::MemoryFormat> format = std::nullopt);
 at::Tensor empty_strided_on(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                             at::ScalarType dtype);
 
 /// The same for work of `stream`, on its device, with a geometry that is known to be valid:
-/// `nbytes` is what `sizes` and `strides` require. Nothing is checked.
+/// `nbytes` is at least what `sizes` and `strides` require. Neither is checked.
 at::Tensor make_tensor(openreg::Stream& stream, at::IntArrayRef sizes, at::IntArrayRef strides,
                        caffe2::TypeMeta dtype, std::size_t nbytes);
 

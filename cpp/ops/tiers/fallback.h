@@ -9,7 +9,8 @@ namespace openreg::ops {
 /// not possible, on the calling thread, which waits until the current stream is idle, passes
 /// aliases of the device tensors on the stack to the kernel, and turns its results into device
 /// tensors. Errors name `op`; `cpu_op` is run, and the stack holds its arguments. Throws
-/// NotImplementedError if the CPU has no kernel.
+/// c10::NotImplementedError if the CPU has no kernel, and for operators outside aten with
+/// TORCH_OPENREG_CPU_FALLBACK=0.
 void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
                     torch::jit::Stack* stack);
 

@@ -30,7 +30,7 @@ namespace openreg::ops {
 // what calls the operator's own class and kernel.
 
 /// The class of one operator. Its meta function runs on the calling thread, so that wrong arguments
-/// raise at the call, and its requests are answered by ours.
+/// raise at the call, and its requests for outputs go to OutputRequests.
 template <class Base>
 class StructuredObject final : public Base {
  public:
@@ -103,9 +103,8 @@ struct StructuredFunctions<R(A...), Out> {
 
 /// A structured operator in its three forms, for the schemas of the first two:
 ///
-///   functional  meta makes the outputs on the device; the kernel is launched on them
-///   out         meta resizes the given outputs, which do not always arrive sized, on the calling
-///               thread
+///   functional  meta makes the outputs on the device, and the kernel is launched on them
+///   out         meta resizes the given outputs, if they have other sizes, on the calling thread
 ///   in-place    the first argument is the output
 ///
 /// `kTakesNumbers`: an elementwise operator or a reduction, which takes 0-dim CPU tensors as
@@ -145,7 +144,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     });
   }
 
-  /// Registers the in-place form, whose schema the last argument has.
+  /// Registers the in-place form, whose schema is the type of the last argument.
   template <class... Rest>
   void register_inplace(torch::Library& library, const char* name,
                         at::Tensor& (*)(at::Tensor&, Rest...)) const {
@@ -253,7 +252,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
       return at::isIntegralType(argument.scalar_type(), /*includeBool=*/true) ||
              argument.unsafeGetTensorImpl()->is_wrapped_number();
     } else {
-      return !std::is_same_v<T, at::ITensorListRef>;  // values do not count, lists are kept
+      return !std::is_same_v<T, at::ITensorListRef>;  // values do not count, lists stay as they are
     }
   }
 

@@ -18,8 +18,8 @@
 
 namespace openreg::ops {
 
-/// Is shown the arguments of a structured operator before its meta function is, to find out whether
-/// a signature can distinguish its calls.
+/// Finds out, before the meta function of a structured operator is called, whether a signature can
+/// distinguish its calls. see() is called with one argument after another.
 class StructuredCall {
  public:
   /// `takes_numbers`: 0-dim CPU tensors are allowed beside the device's.
@@ -81,8 +81,8 @@ class OutputSizes {
 /// A new tensor for the work of `stream`, on its device.
 at::Tensor make_result(openreg::Stream& stream, const Geometry& as);
 
-/// Calls a meta function, and again (with true) if it warns, to find out which warnings come each
-/// time: those are returned and not reported, the others are reported.
+/// Calls a meta function, and again (with true) if it warns, to find out which warnings recur:
+/// those are returned and not reported, the others are reported. Throws what the function throws.
 std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta);
 
 /// The dtype in which an operator computes integral inputs and Python's numbers, if it is a

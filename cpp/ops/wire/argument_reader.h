@@ -35,8 +35,8 @@ class ArgumentReader {
   /// Starts again at the first argument.
   void rewind() noexcept;
 
-  /// Called after the kernel: resolves an output that the kernel left with a conj or neg bit, which
-  /// the device tensor does not get. Throws if the kernel gave an output another shape.
+  /// Called after the kernel: resolves a conj or neg bit that the kernel has set on an output, as
+  /// the device tensor does not get it. Throws if the kernel has changed the shape of an output.
   void settle_outputs();
 
   template <class T>

@@ -28,11 +28,13 @@ enum class Detail : std::uint8_t { kDtypes, kIntegers, kEqualSizes };
 /// Writes a command's arguments as flat bytes, in the order of the calls, together with the words
 /// by which calls are compared. See Note [Arguments on the wire] in command_layout.h. Tensors
 /// travel as metadata, never as owners: the bytes hold only device pointers, sizes and values, so
-/// that a command can be encoded, shown, and run elsewhere.
+/// that a command can be encoded, shown, and run elsewhere. The tensors must outlive the writer; of
+/// a call's temporaries, hold() makes sure. Used by one thread.
 class ArgumentWriter {
  public:
-  /// `op` names the operator in errors. Tensors on a device other than `device` are refused with
-  /// the CPU's message, except 0-dim CPU tensors, whose value is copied.
+  /// `op`, which must outlive the writer, names the operator in errors. Tensors on a device other
+  /// than `device` are refused with the CPU's message, except 0-dim CPU tensors that are only read:
+  /// their value is copied.
   ArgumentWriter(const char* op, c10::Device device) : op_(op), device_(device) {}
 
   /// Writes a device tensor, a 0-dim CPU tensor (its value), or an undefined one.
@@ -105,7 +107,8 @@ class ArgumentWriter {
   SignatureView signature(const void* whom, Detail detail,
                           c10::SmallVectorImpl<std::uint64_t>& words);
 
-  /// A command, valid as long as the writer. Throws for short storages.
+  /// A command, valid until the next finish() or the end of the writer. Throws c10::Error if the
+  /// storage of a tensor is too short for it.
   std::span<const std::byte> finish();
 
   /// Notes in the command, even if it is finished, that its kernel's warnings have been reported.
@@ -181,7 +184,8 @@ class ArgumentWriter {
   c10::SmallVector<std::byte, 1024> command_;
 };
 
-/// One tensor of an encoded command, for code that inspects commands (tests, tracing).
+/// One tensor of an encoded command, for code that inspects commands. Tensors in the payload are
+/// left out.
 struct TensorView {
   const void* data;  ///< device pointer of the storage, or a pinned host pointer
   std::size_t nbytes;

@@ -115,7 +115,8 @@ class CommandView {
 
 /// Throws Error unless ArgumentReader can safely read these bytes: all parts lie within them,
 /// tensors within their storages, and storages within the payload or a device's addresses. The
-/// bytes do not show whether that memory is allocated, or for whom.
+/// bytes do not show whether that memory is allocated, or for which process; and the addresses of
+/// pinned memory are not checked.
 void expect_layout(std::span<const std::byte> command);
 
 }  // namespace openreg::ops

@@ -25,13 +25,13 @@ inline std::int64_t extent_of(const c10::TensorImpl& tensor) {
 /// The bytes of this many elements, the first of which begins at a byte.
 std::size_t bytes_of(std::size_t elements, c10::ScalarType dtype);
 
-/// Throws unless a storage of `nbytes` contains the elements of `tensor`, which end before its
-/// element `end`.
+/// Throws c10::Error unless a storage of `nbytes` contains the elements of `tensor`, which end
+/// before its element `end`.
 void check_memory(const c10::TensorImpl& tensor, std::int64_t end, std::size_t nbytes);
 
-/// Throws unless a storage of `nbytes` contains all elements of `tensor`, which begins at its
-/// element `offset`. Storages can be resized to less than the tensors on them need (FSDP frees
-/// memory that way), and kernels do not check that.
+/// Throws c10::Error unless a storage of `nbytes` contains all elements of `tensor`, which begins
+/// at its element `offset`. Storages can be resized to less than the tensors on them need (FSDP
+/// frees memory that way), and kernels do not check that.
 inline void expect_memory(const c10::TensorImpl& tensor, std::int64_t offset, std::size_t nbytes) {
   const auto extent = extent_of(tensor);
   const auto needed = static_cast<std::size_t>(offset + extent) * tensor.itemsize();

@@ -11,8 +11,9 @@ namespace openreg::ops {
 /// Throws c10::Error with the CPU's message. `op` names the operator.
 [[noreturn]] void refuse_mixed_devices(std::string_view op, c10::Device a, c10::Device b);
 
-/// Is shown the tensors of a call one by one, and refuses the first that is not on the device of
-/// those before: for operators that do not take 0-dim CPU tensors as numbers either.
+/// Checks that the tensors of a call are on one device: for operators that do not take 0-dim CPU
+/// tensors as numbers either. see() is called with one after another, and throws as
+/// refuse_mixed_devices() does.
 class SameDevice {
  public:
   explicit SameDevice(const char* op) : op_(op) {}

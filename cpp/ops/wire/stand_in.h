@@ -17,12 +17,13 @@ class StandIn {
   enum class Kind {
     kWhole,
     /// Sizes are small, but equal ones stay equal, 0 and 1 stay the same, and the order is
-    /// preserved.
+    /// preserved. Strides stay the same. A command with 8-bit floating-point tensors is not shrunk.
     kShrunk,
-    /// As kWhole for tensors that are written; the others stay where they are, and their elements
-    /// must be available.
+    /// As kWhole for tensors that are written; the others stay where they are, in device memory,
+    /// and their elements must be available.
     kReading,
   };
+  /// Throws std::bad_alloc.
   StandIn(std::span<const std::byte> command, Kind kind, Elements elements);
 
   std::span<const std::byte> command() const noexcept { return command_; }
