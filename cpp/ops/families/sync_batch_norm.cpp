@@ -68,7 +68,7 @@ void run_batch_norm(const at::Tensor& input, const OptionalTensor& weight,
   if (!result.is_same(out)) out.copy_(result);
 }
 
-/// Each row of `means` and `invstds` summarises as many elements as `counts` says.
+/// Row i of `means` and `invstds` summarises counts[i] elements of each channel.
 void gather(const at::Tensor& means, const at::Tensor& invstds, double momentum, double eps,
             const at::Tensor& counts, at::Tensor& running_mean, at::Tensor& running_var,
             at::Tensor& mean, at::Tensor& invstd) {

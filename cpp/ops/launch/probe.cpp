@@ -29,8 +29,8 @@ namespace openreg::ops {
 // Inputs that would then take much memory are read where they lie, once the stream is idle: a probe
 // takes no more memory than the call's outputs and kMostWholeBytes. Zeros are indices in range, so
 // errors that depend on data stay errors of the stream; integers that must not be zero (divisors,
-// pivots) are then tried as ones. A kernel reports that something is not implemented whatever the
-// elements are: that is raised at once. Any other failure proves nothing (zeros are a singular
+// pivots) are then tried as ones. That something is not implemented does not depend on the
+// elements: this error is raised at once. Any other failure proves nothing (zeros are a singular
 // matrix): then the call waits for the real command, as it also does if written memory overlaps,
 // which kernels may refuse. Numbers among the arguments are tried as they are; numbers of which
 // only the kind matters (number.h) stand for all of their kind.

@@ -26,7 +26,7 @@ namespace openreg::ops {
 namespace {
 
 constexpr std::int64_t kMostVectorBytes = 16;
-constexpr int kUnroll32 = 4;  // whatever the dtype: 32 bits decide about an element
+constexpr int kUnroll32 = 4;  // for every dtype: an element takes 32 bits
 
 /// How many elements CUDA's vectors of `input` hold.
 int vector_size(const at::Tensor& input) {

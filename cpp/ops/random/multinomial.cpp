@@ -115,7 +115,7 @@ void find_ends(std::span<const T> probabilities, std::span<T> ends) {
 }
 
 /// Draws the samples of a distribution from number `first` on.
-/// \param thread that draws sample 0.
+/// \param thread the one that draws sample 0.
 template <class T>
 void draw_samples(backend::PhiloxState philox, std::int64_t thread, std::span<const T> ends,
                   std::int64_t first, std::span<std::int64_t> samples) {

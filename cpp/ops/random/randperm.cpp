@@ -30,9 +30,9 @@ int key_bits(std::int64_t count) {
   return std::min(64, static_cast<int>(needed));
 }
 
-/// Words are sorted: a key in the upper bits and its number in the lower ones. Keys are spread
-/// evenly: their first bits give the part of the result, which is sorted separately and fits into
-/// the cache, and the next bits give the slot in that part, which few others share.
+/// The words that are sorted have a key in the upper bits and its number in the lower ones. Keys
+/// are spread evenly: their first bits select the part of the result, which is sorted separately
+/// and fits into the cache; the next bits select the slot in that part, which few words share.
 struct Layout {
   explicit Layout(std::int64_t count)
       : key_bits(ops::key_bits(count)),
@@ -44,7 +44,7 @@ struct Layout {
   std::size_t slots() const { return std::size_t{1} << slot_bits; }
   int part_shift() const { return key_bits - part_bits; }                    ///< of a key
   int slot_shift() const { return part_shift() - slot_bits + number_bits; }  ///< of a word
-  /// Words need not contain the bits that give the part.
+  /// Words need not contain the bits that select the part.
   bool fits_64_bits() const { return part_shift() + number_bits <= 64; }
 
   int key_bits;
@@ -139,7 +139,7 @@ void sort_part(std::span<const Word> words, const Layout& layout, std::vector<st
 }
 
 /// Numbers with equal keys would stay in order: they are shuffled (Fisher and Yates), with the
-/// subsequence given by the place of the first one.
+/// subsequence whose number is the place of the first one.
 /// \param place of the first word among all.
 template <class Word>
 void shuffle_equal_keys(backend::PhiloxState philox, int number_bits, std::int64_t place,

@@ -25,10 +25,10 @@ namespace openreg::ops {
 
 // Note [Tier 3]
 //
-// The thread that launches runs the kernel itself, once the stream is idle. For this thread that
-// keeps the order of the stream, it lets the kernel raise at the call, and it runs kernels written
-// in Python where Python expects them. The cost is that the host waits; launch_stats() counts these
-// waits.
+// The launching thread runs the kernel itself, once the stream is idle. This keeps the order of
+// the stream as far as this thread sees it, lets the kernel raise at the call, and runs kernels
+// written in Python on the thread on which Python expects them. The cost is that the host waits;
+// launch_stats() counts these waits.
 namespace {
 
 /// Finds the device of a call and refuses mixed ones with the CPU's message.
@@ -159,7 +159,8 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
                        c10::DispatchKey key) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       cpu_op.hasComputedKernelForDispatchKey(key), "openreg: ", op.operator_name(),
-      " has no kernel for openreg, and no kernel for the CPU that could run instead");
+      " has no kernel for openreg, and no kernel for the CPU that could run instead; register one "
+      "for \"openreg\" (dispatch key PrivateUse1)");
   TORCH_CHECK_NOT_IMPLEMENTED(
       settings().cpu_fallback || !is_foreign(cpu_op), "openreg: ", op.operator_name(),
       " has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids running the CPU's; "

@@ -9,8 +9,8 @@ namespace openreg::ops {
 namespace {
 
 /// Whether the elements lie in the device's memory or in the command, or are a number. Some meta
-/// functions (of glu) leave operands that borrow views which no longer exist: only a number, which
-/// owns its element, has to be looked at.
+/// functions (of glu) leave operands that borrow views which no longer exist, so the tensor itself
+/// is read only if its elements lie elsewhere.
 bool lasts(const at::OperandInfo& operand, std::span<const std::byte> command) {
   const auto* const data = static_cast<const std::byte*>(operand.data);
   const auto& space = AddressSpace::get();

@@ -19,7 +19,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::_pack_padded_sequence", Quirk::kNeedsElements, "as many rows as the lengths say"},
     {"aten::_ctc_loss", Quirk::kNeedsElements, "the greatest length is a size of the result"},
     {"aten::_ctc_loss.Tensor", Quirk::kNeedsElements, "the same, with lengths as tensors"},
-    {"aten::linalg_lstsq.out", Quirk::kNeedsElements, "residuals only where the rank is full"},
+    {"aten::linalg_lstsq.out", Quirk::kNeedsElements, "residuals only if the rank is full"},
     {"aten::_nested_from_padded", Quirk::kNeedsElements, "sizes are elements of a CPU tensor"},
     {"aten::_padded_dense_to_jagged_forward", Quirk::kNeedsElements, "as many rows as offsets say"},
     {"aten::_assert_async", Quirk::kNeedsElements, "what it checks is an element"},

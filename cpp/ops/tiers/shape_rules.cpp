@@ -264,8 +264,8 @@ constexpr auto kShapeRules = std::to_array<ShapeRule>({
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
 });
 
-/// Strides in the same order, which are 0 or have gaps where the others do; empty if elements
-/// overlap in another way.
+/// Strides for the sizes `small`, in the same order as `strides`, and 0 or with gaps in the same
+/// dimensions. Empty if elements overlap in another way, or if there are none.
 std::vector<std::int64_t> strides_like(at::IntArrayRef sizes, at::IntArrayRef strides,
                                        at::IntArrayRef small) {
   std::vector<std::size_t> order(sizes.size());

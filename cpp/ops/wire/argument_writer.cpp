@@ -135,7 +135,8 @@ void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
   add_tensor(cpu_tensor, static_cast<std::uint32_t>(storages_.size() - 1), kPayload);
 }
 
-// A 0-dim tensor is a number, so that numbers which a kernel refuses are refused at the call.
+// The value is signed as that of a number is, so that one which the kernel refuses is refused at
+// the call.
 void ArgumentWriter::sign_number_of(const at::TensorBase& cpu_tensor) {
   const void* const data = cpu_tensor.const_data_ptr();
   switch (cpu_tensor.scalar_type()) {

@@ -7,7 +7,7 @@ namespace openreg::ops {
 
 namespace {
 
-/// Quantized integers may be shorter than a byte; PyTorch gives their tensors' sizes in integers.
+/// Quantized integers may be shorter than a byte; the sizes of their tensors count integers.
 std::size_t elements_per_item(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::ScalarType::QUInt4x2:

@@ -64,9 +64,9 @@ void StandIn::shrink() {
 }
 
 // Allocates as much memory as the tensors need. The storages have that size too: a kernel that
-// gives an output another shape stays within it, and one that needs more is refused. If the call's
-// storage has more than the tensor needs, the kernel may use it: a loss computes its mean in the
-// memory of the result, which was made as large as its input.
+// changes the shape of an output stays within it, and one that needs more fails. If the storage of
+// an output has more in the call, the kernel may use that: a loss computes its mean in the memory
+// of the result, which was made as large as its input.
 void StandIn::give_memory() {
   const CommandView view(command_);
   std::vector<bool> written(view.header().storages);
