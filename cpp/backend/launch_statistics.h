@@ -22,7 +22,7 @@ enum class LaunchCounter : std::size_t {
   kCount,
 };
 
-/// Adds to a counter. Each thread has its own counters.
+/// Adds to a counter. Each thread has its own counters: only its first call takes a lock.
 void count(LaunchCounter counter, std::uint64_t by = 1) noexcept;
 
 /// The sum over all threads since the process began or since the last reset.

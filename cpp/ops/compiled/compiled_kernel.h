@@ -46,8 +46,7 @@ class CompiledCall {
 
   /// Adds a tensor of the device or, for a parameter that the kernel reads, a CPU tensor without
   /// dimensions, whose value travels in the command. Throws c10::Error for others, for tensors
-  /// whose storage has been freed, and if no tensor is expected. The call then has one argument
-  /// less, so another one can be added in its place.
+  /// whose storage has been freed, and if no tensor is expected; the argument is then not added.
   void add(const at::TensorBase& tensor);
   /// Throw c10::Error if no such number is expected.
   void add(std::int64_t number);

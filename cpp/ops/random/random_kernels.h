@@ -129,12 +129,12 @@ void dispatch_all(const at::Tensor& self, Name, F&& f) {
                              [&] { f(scalar_t{}); });
 }
 
-/// Operators on CPU tensors are dispatched here too if they are given a generator of the device:
-/// throws c10::Error with the CPU's message.
+/// Operators on CPU tensors are dispatched here too if they get a generator of the device. Throws
+/// c10::Error, with the CPU's message, unless `device` is an openreg device.
 void expect_our_device(c10::Device device);
 
-/// Takes `count` numbers from `generator`, or from the device's default one. Throws c10::Error if
-/// the generator belongs to another device.
+/// Takes `count` numbers from `generator`, or from the device's default one. Throws as
+/// expect_our_device() and backend::reserve_philox() do.
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator, c10::Device device,
                                   std::uint64_t count);
 /// The same, for a kernel that makes `unroll` elements per call of a subsequence.
