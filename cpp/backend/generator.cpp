@@ -31,6 +31,11 @@ constexpr std::uint64_t kNumbersPerRound = 4;
 // the seed is the cell's address.
 constexpr std::uint64_t kFromCell = std::uint64_t{1} << 63;
 
+/// After the greatest offset, numbers begin again at 0: an offset never reaches the flag.
+std::uint64_t advance(std::uint64_t offset, std::uint64_t numbers) {
+  return (offset + numbers) & ~kFromCell;
+}
+
 // Does not initialise the device: a program may seed it and never use it.
 CaptureId current_capture(c10::DeviceIndex device) {
   return is_capturing() ? capture_of(current_stream(device)) : 0;
@@ -143,7 +148,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     const std::lock_guard lock(state_->mutex);
     if (capture != 0) return reserve_captured(capture, rounded);
     const auto taken = state_->philox;
-    state_->philox.offset += rounded;
+    state_->philox.offset = advance(taken.offset, rounded);
     return taken;
   }
 
@@ -158,7 +163,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
                 "its graph; "
                 "call the graph's register_generator_state() with it before the capture");
     const PhiloxState taken{found->cell, found->taken | kFromCell};
-    found->taken += numbers;
+    found->taken = advance(found->taken, numbers);
     return taken;
   }
 
@@ -212,7 +217,7 @@ PhiloxState philox_of_command(PhiloxState carried) noexcept {
   PhiloxState now{};
   const auto* const cell = reinterpret_cast<const void*>(carried.seed);
   std::memcpy(&now, AddressSpace::get().aperture(cell), sizeof now);
-  return {now.seed, now.offset + (carried.offset & ~kFromCell)};
+  return {now.seed, advance(now.offset, carried.offset)};
 }
 
 CapturedGenerator::CapturedGenerator(const at::Generator& generator)
@@ -246,7 +251,7 @@ void CapturedGenerator::end_capture() noexcept {
 GraphCell CapturedGenerator::take() {
   const std::lock_guard lock(source_->mutex);
   const auto now = source_->philox;
-  source_->philox.offset += taken_;
+  source_->philox.offset = advance(now.offset, taken_);
   return {cell_, {now.seed, now.offset}};
 }
 

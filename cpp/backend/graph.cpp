@@ -183,8 +183,16 @@ void CapturableGraph::instantiate() {
       "with keep_graph=True");
   translate_errors([&] {
     auto cells = std::make_shared<std::vector<std::shared_ptr<CapturedGenerator>>>(generators_);
-    exec_ = keeps_graph_ ? GraphExec::make(graph_, std::move(cells))
-                         : GraphExec::make(std::exchange(graph_, {}), std::move(cells));
+    if (keeps_graph_) {
+      exec_ = GraphExec::make(graph_, std::move(cells));
+      return;
+    }
+    try {
+      exec_ = GraphExec::make(std::exchange(graph_, {}), std::move(cells));
+    } catch (...) {
+      forget();  // a replay would otherwise run nothing
+      throw;
+    }
   });
 }
 

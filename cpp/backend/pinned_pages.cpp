@@ -42,6 +42,11 @@ Ranges& ranges() {
   return all;
 }
 
+/// Whether there may be any, and they can be read. A query before the first use makes none, so that
+/// forked children may be the first to use them. In a child of a process that has used them, the
+/// lock may be held for ever.
+bool has_ranges() noexcept { return used && !forked; }
+
 std::size_t page_size() {
   static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return bytes;
@@ -103,7 +108,7 @@ void* map(std::size_t bytes) {
 }
 
 void unmap(void* pages) noexcept {
-  if (forked) return;
+  if (!has_ranges()) return;
   auto& all = ranges();
   const std::unique_lock lock(all.mutex);
   const auto found = all.by_begin.find(reinterpret_cast<std::uintptr_t>(pages));
@@ -114,8 +119,7 @@ void unmap(void* pages) noexcept {
 }
 
 void* begin_of(const void* p) noexcept {
-  // In a forked child the lock may be held for ever.
-  if (forked) return nullptr;
+  if (!has_ranges()) return nullptr;
   auto& all = ranges();
   const std::shared_lock lock(all.mutex);
   const auto address = reinterpret_cast<std::uintptr_t>(p);
@@ -126,18 +130,21 @@ void* begin_of(const void* p) noexcept {
 }
 
 c10::CachingAllocator::Stat locked_bytes() {
+  if (!has_ranges()) return {};
   auto& all = ranges();
   const std::shared_lock lock(all.mutex);
   return all.locked_bytes;
 }
 
 void reset_accumulated_locked_bytes() {
+  if (!has_ranges()) return;
   auto& all = ranges();
   const std::unique_lock lock(all.mutex);
   all.locked_bytes.reset_accumulated();
 }
 
 void reset_peak_locked_bytes() {
+  if (!has_ranges()) return;
   auto& all = ranges();
   const std::unique_lock lock(all.mutex);
   all.locked_bytes.reset_peak();

@@ -21,14 +21,13 @@ void* begin_of(const void* p) noexcept;
 
 /// Whether map() has been called in this process.
 bool in_use() noexcept;
-/// Whether the process is a forked child of one that has called map(), begin_of() or a function of
-/// the locked bytes: their lock may be held by a thread that does not exist here.
+/// Whether the process is a forked child of one that has called map(): the lock may be held by a
+/// thread that does not exist here.
 bool in_bad_fork() noexcept;
 /// Throws Error in such a child.
 void check_usable();
 
-/// Bytes that are actually locked. These three must not be called if in_bad_fork(), because they
-/// take a lock.
+/// Bytes that are actually locked: none before the first map(), and if in_bad_fork().
 c10::CachingAllocator::Stat locked_bytes();
 void reset_accumulated_locked_bytes();
 void reset_peak_locked_bytes();

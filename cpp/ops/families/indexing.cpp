@@ -6,6 +6,7 @@
 #include "backend/library.h"
 #include "ops/launch/submit.h"
 #include "ops/tensors/factories.h"
+#include "ops/wire/same_device.h"
 #include "ops/wire/typed_arguments.h"
 
 namespace openreg::ops {
@@ -22,6 +23,9 @@ const OpKernel index_select_kernel{"aten::index_select", &run_index_select};
 /// sizes. The kernel detects an index out of range, so that is an error of the stream.
 c10::SmallVector<std::int64_t, 6> check_index_select(const at::Tensor& self, std::int64_t dim,
                                                      const at::Tensor& index) {
+  SameDevice devices("aten::index_select");
+  devices.see(self);
+  devices.see(index);
   TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
   TORCH_CHECK(self.dim() != 0 || index.numel() == 1,
               "index_select(): Index to scalar can have only 1 value, got ", index.numel(),

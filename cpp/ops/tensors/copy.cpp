@@ -232,7 +232,8 @@ void copy_packed(const at::Tensor& source, const at::Tensor& destination) {
   TORCH_CHECK(source.scalar_type() == destination.scalar_type() &&
                   source.sizes() == destination.sizes() &&
                   source.storage().nbytes() == destination.storage().nbytes() &&
-                  source.is_contiguous() && destination.is_contiguous(),
+                  source.is_contiguous() && destination.is_contiguous() &&
+                  source.storage_offset() == 0 && destination.storage_offset() == 0,
               "openreg: a tensor of ", source.scalar_type(),
               " can only be copied as a whole (got a destination of ", destination.scalar_type(),
               " and shape ", destination.sizes(), ", expected the source's dtype, shape ",

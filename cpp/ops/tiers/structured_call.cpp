@@ -78,7 +78,8 @@ CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool ch
                       : checked                                       ? Detail::kIntegers
                                                                       : Detail::kEqualSizes;
   const auto findings = probe_kernel(kernel, writer, detail);
-  plan.waits = !findings.passes || writer.written_memory_overlaps();
+  // The meta functions of iterators have refused what may not overlap.
+  plan.waits = !findings.passes || (!checked && writer.written_memory_overlaps());
   plan.warnings = findings.warnings;
   plan.drops_warnings = findings.warned;
   plan.work = work_of(kernel.name(), writer);

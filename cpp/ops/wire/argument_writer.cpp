@@ -69,6 +69,9 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
       auto& storage = storages_[known.storage];
       storage.record.pointer = reinterpret_cast<std::uint64_t>(memory_of(tensor.storage(), access));
       storage.written = true;
+      shares_written_memory_ |= std::ranges::any_of(tensors_, [&](const auto& other) {
+        return &other != &tensors_[i] && other.record.storage == known.storage;
+      });
     }
     carry(static_cast<std::int32_t>(i));
     return true;
@@ -219,10 +222,15 @@ void ArgumentWriter::sign_numbers() {
 SignatureView ArgumentWriter::signature(const void* whom) {
   if (!signed_) {
     sign_numbers();
-    // Then it matters which elements coincide.
+    // Then it matters which elements coincide, but not where in the storage they are.
     if (shares_written_memory_) {
-      for (const auto& tensor : tensors_)
-        sign(static_cast<std::uint64_t>(tensor.record.storage_offset));
+      c10::SmallVector<std::int64_t, 6> first(storages_.size(), -1);  // bytes
+      for (const auto& tensor : tensors_) {
+        const auto begin = tensor.record.storage_offset *
+                           static_cast<std::int64_t>(c10::elementSize(shape(tensor).type()));
+        if (first[tensor.record.storage] < 0) first[tensor.record.storage] = begin;
+        sign(static_cast<std::uint64_t>(begin - first[tensor.record.storage]));
+      }
     }
   }
   return make_signature(whom, {words_.data(), words_.size()}, {integers_.data(), integers_.size()});

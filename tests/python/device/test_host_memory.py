@@ -235,6 +235,19 @@ def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_pyt
     )
 
 
+def test_a_query_before_a_fork_does_not_keep_the_child_from_pinning_memory(run_python: Run) -> None:
+    run_python(
+        PRELUDE + "import os\n"
+        "openreg.reset_peak_host_memory_stats()\n"
+        "openreg.reset_accumulated_host_memory_stats()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    assert pinned(1000).is_pinned()\n"
+        "    os._exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+    )
+
+
 @pytest.mark.parametrize("cached", ["", "del a\n"])
 def test_a_forked_child_of_a_process_that_pinned_memory_is_advised_to_spawn(run_python: Run, cached: str) -> None:
     """Also if the device has not been used, whose message would be different."""

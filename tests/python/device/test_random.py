@@ -73,6 +73,16 @@ def test_the_offset_can_be_read_and_set():
     assert torch.equal(torch.rand(10, device="openreg", generator=generator), second)
 
 
+def test_the_greatest_offset_is_followed_by_0():
+    generator = torch.Generator("openreg").manual_seed(3)
+    first = torch.rand(8, device="openreg", generator=generator)
+    step = generator.get_offset()
+    generator.set_offset(2**63 - step)
+    torch.rand(8, device="openreg", generator=generator)
+    assert generator.get_offset() == 0
+    assert torch.equal(torch.rand(8, device="openreg", generator=generator), first)
+
+
 def test_all_states_round_trip():
     torch.openreg.manual_seed_all(5)
     states = torch.openreg.get_rng_state_all()

@@ -90,6 +90,16 @@ def test_printing_shows_the_device_and_the_scheme(kind: str) -> None:
     assert text.replace(", device='openreg:0'", "").split() == repr(x).split()
 
 
+def test_a_part_of_a_packed_tensor_is_not_copied():
+    source, destination = (
+        torch._empty_affine_quantized([8], scale=1.0, zero_point=0, dtype=torch.quint4x2, device="openreg")
+        for _ in range(2)
+    )
+    destination.copy_(source)
+    with pytest.raises(RuntimeError, match="openreg: .*can only be copied as a whole"):
+        destination[2:].copy_(source[2:])
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "quint4x2"])
 def test_save_and_load(kind: str) -> None:
     expected = KINDS[kind](X)

@@ -86,6 +86,36 @@ def test_outputs_that_overlap_are_refused_at_the_call(name: str) -> None:
     torch.accelerator.synchronize()
 
 
+def test_an_overlap_is_refused_at_the_call_after_a_call_of_the_same_shapes_without_one() -> None:
+    x = torch.arange(16.0, device="openreg")
+    x[:4].add_(x[4:8])
+    with pytest.raises(RuntimeError, match="refer to a single memory location"):
+        x[:4].add_(x[2:6])
+    torch.accelerator.synchronize()
+    assert x[:4].tolist() == [4, 6, 8, 10]
+
+
+def test_rows_of_one_tensor_are_planned_once_wherever_they_are() -> None:
+    x = torch.ones(20, 8, device="openreg")
+    x[1].add_(x[0])
+    torch.openreg.reset_launch_stats()
+    for row in range(1, 20):
+        x[row].add_(x[row - 1])
+    stats = torch.openreg.launch_stats()
+    assert stats["plans_made"] == stats["host_waits"] == 0
+    assert x[:, 0].tolist() == [1, *range(3, 22)]
+
+
+def test_an_alias_of_the_same_elements_is_no_reason_to_wait() -> None:
+    x = torch.ones(8, device="openreg")
+    for _ in range(2):
+        torch.openreg.reset_launch_stats()
+        x.add_(x.detach())
+        torch.mul(x, 3.0, out=x.detach())
+        assert torch.openreg.launch_stats()["host_waits"] == 0
+    assert x.tolist() == [36.0] * 8
+
+
 def test_views_that_do_not_overlap_are_launched_without_a_wait() -> None:
     x = torch.rand(6, 8, device="openreg")
     expected = x.cpu()

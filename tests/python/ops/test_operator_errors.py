@@ -53,6 +53,12 @@ def test_a_cpu_tensor_that_would_be_written_is_refused_without_dimensions_too(op
         op(torch.ones((), device="openreg"))
 
 
+def test_an_index_on_the_cpu_is_refused_without_dimensions_too():
+    x = torch.ones(3, device="openreg")
+    with pytest.raises(RuntimeError, match="same device.*openreg:0.*cpu"):
+        torch.index_select(x, 0, torch.tensor(1))
+
+
 def test_the_error_is_raised_where_the_host_reads():
     torch.ones(3, device="openreg")[torch.tensor([7], device="openreg")]
     with pytest.raises(torch.AcceleratorError, match="aten::index"):

@@ -107,6 +107,14 @@ def test_a_probe_of_a_large_convolution_needs_little_memory(channels_last):
     assert out.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
+def test_a_convolution_with_more_than_64_mib_of_weights():
+    image, weight = torch.randn(1, 4096, 3), torch.randn(4096, 4096, 1)
+    x, w = image.to("openreg"), weight.to("openreg")
+    stats = counted(lambda: F.conv1d(x, w))
+    assert stats["probes"] == 1 and stats["host_waits"] == 0
+    torch.testing.assert_close(F.conv1d(x, w).cpu(), F.conv1d(image, weight), rtol=1e-4, atol=1e-2)
+
+
 def test_results_that_a_kernel_makes_itself_lie_in_device_memory_with_its_values():
     x = torch.randn(3, 5, 14, 14)
     weight = torch.randn(7, 5, 3, 3)

@@ -224,6 +224,28 @@ TEST(Arguments, SharingIsSeenWhereOneIsWritten) {
     writer.tensor(back, first ? Access::kRead : Access::kWrite);
     EXPECT_TRUE(writer.shares_written_memory());
   }
+  ArgumentWriter in_place(kernel.name(), kDevice);  // as structured operators write their arguments
+  in_place.tensor(front);
+  in_place.tensor(back);
+  in_place.tensor(front, Access::kWrite);
+  EXPECT_TRUE(in_place.shares_written_memory());
+  ArgumentWriter alone(kernel.name(), kDevice);
+  alone.tensor(front);
+  alone.tensor(front, Access::kWrite);
+  EXPECT_FALSE(alone.shares_written_memory());
+}
+
+TEST(Arguments, TheSignatureTellsHowFarApartSharedMemoryIsAndNotWhereItLies) {
+  const auto tensor = empty_on(kDevice, {12}, at::kFloat);
+  const auto hash = [&](std::int64_t written, std::int64_t read) {
+    ArgumentWriter writer(kernel.name(), kDevice);
+    writer.tensor(tensor.narrow(0, written, 4), Access::kWrite);
+    writer.tensor(tensor.narrow(0, read, 4));
+    return writer.signature(&kernel).hash;
+  };
+  EXPECT_EQ(hash(0, 4), hash(4, 8));
+  EXPECT_NE(hash(0, 4), hash(0, 2));
+  EXPECT_NE(hash(0, 4), hash(4, 0));
 }
 
 TEST(Arguments, WrittenMemoryThatOverlapsIsFound) {
