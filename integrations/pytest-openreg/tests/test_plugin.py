@@ -427,6 +427,7 @@ def test_the_end_of_a_process_is_described(status: int, cause: str) -> None:
 
 def test_the_sync_debug_mode_of_the_program_is_restored() -> None:
     import torch
+
     from pytest_openreg import device
 
     module = torch.get_device_module("openreg")

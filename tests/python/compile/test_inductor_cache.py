@@ -48,7 +48,8 @@ def test_the_version_is_part_of_the_key(monkeypatch):
 def test_the_version_changes_with_a_source_that_decides_how_code_is_generated(monkeypatch, tmp_path):
     def of_a_package(changed):
         package = tmp_path / changed
-        shutil.copytree(Path(version.__file__).parents[1], package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        ignored = shutil.ignore_patterns("*.so", "__pycache__")
+        shutil.copytree(Path(version.__file__).parents[1], package, ignore=ignored)
         with (package / changed).open("a") as file:
             file.write("# changed")
         monkeypatch.setattr(version, "__file__", str(package / "_inductor/version.py"))

@@ -96,7 +96,7 @@ def test_a_part_of_a_packed_tensor_is_not_copied():
         for _ in range(2)
     )
     destination.copy_(source)
-    with pytest.raises(RuntimeError, match="openreg: .*can only be copied as a whole"):
+    with pytest.raises(RuntimeError, match=r"openreg: .*can only be copied as a whole"):
         destination[2:].copy_(source[2:])
 
 

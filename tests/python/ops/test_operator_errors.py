@@ -55,7 +55,7 @@ def test_a_cpu_tensor_that_would_be_written_is_refused_without_dimensions_too(op
 
 def test_an_index_on_the_cpu_is_refused_without_dimensions_too():
     x = torch.ones(3, device="openreg")
-    with pytest.raises(RuntimeError, match="same device.*openreg:0.*cpu"):
+    with pytest.raises(RuntimeError, match=r"same device.*openreg:0.*cpu"):
         torch.index_select(x, 0, torch.tensor(1))
 
 

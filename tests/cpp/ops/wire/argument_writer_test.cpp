@@ -235,12 +235,14 @@ TEST(Arguments, SharingIsSeenWhereOneIsWritten) {
   EXPECT_FALSE(alone.shares_written_memory());
 }
 
-TEST(Arguments, TheSignatureTellsHowFarApartSharedMemoryIsAndNotWhereItLies) {
+TEST(Arguments, TheSignatureDependsOnTheDistanceOfSharedMemoryAndNotOnItsPlace) {
   const auto tensor = empty_on(kDevice, {12}, at::kFloat);
-  const auto hash = [&](std::int64_t written, std::int64_t read) {
+  const auto hash = [&](std::int64_t written_at, std::int64_t read_at) {
+    const auto written = tensor.narrow(0, written_at, 4);
+    const auto read = tensor.narrow(0, read_at, 4);
     ArgumentWriter writer(kernel.name(), kDevice);
-    writer.tensor(tensor.narrow(0, written, 4), Access::kWrite);
-    writer.tensor(tensor.narrow(0, read, 4));
+    writer.tensor(written, Access::kWrite);
+    writer.tensor(read);
     return writer.signature(&kernel).hash;
   };
   EXPECT_EQ(hash(0, 4), hash(4, 8));
