@@ -1,4 +1,4 @@
-"""The examples train, as on the CPU, and define operators."""
+"""The examples train, as on the CPU, and define operators and a backend."""
 
 from __future__ import annotations
 
@@ -125,6 +125,33 @@ def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout.splitlines()[-1]) == OPERATOR_REPORT
+
+
+# In a process of its own, which torch_openreg may not be loaded into: PyTorch has one slot for such devices.
+def test_the_smallest_backend_builds_and_trains(tmp_path):
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "smallest_backend.py", "--build-directory", tmp_path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout.splitlines()[-1])
+    first, last = report.pop("losses")
+    assert last < 0.1 * first
+    assert report == {
+        "device": "tiny:0",
+        "back on the CPU": [3, 10, 20],
+        "error": "tiny: there is no such device (got tiny:3, expected tiny:0)",
+        "sorted": [3, 10, 20],
+        "inverse": [[0.5, 0], [0, 0.25]],
+        "gradient": [6, 20, 40],
+        "manual_seed repeats": True,
+        "fork_rng restores": True,
+        "Generator repeats": True,
+        "calls differ": True,
+    }
 
 
 def test_the_profile_of_a_training_step_is_drawn(tmp_path):
