@@ -1,5 +1,6 @@
 // torch.autograd.profiler.profile(use_device="openreg", use_kineto=False): PyTorch records an event
 // before and after each operator, and reads the time between them.
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/ApproximateClock.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
@@ -49,12 +50,11 @@ class EventProfiler final : public torch::profiler::impl::ProfilerStubs {
   void rangePop() const override {}
   bool enabled() const override { return true; }
   void onEachDevice(std::function<void(int)> call) const override {
-    const auto before = current_device();
     for (int device = 0; device < device_count(); ++device) {
-      set_device_unchecked(static_cast<c10::DeviceIndex>(device));
+      // Returns to the previous device even if the call throws.
+      const c10::DeviceGuard guard({kDeviceType, static_cast<c10::DeviceIndex>(device)});
       call(device);
     }
-    set_device_unchecked(before);
   }
   void synchronize() const override {
     translate_errors([] { synchronize_device(current_device()); });
