@@ -1,14 +1,13 @@
 #include "backend/ipc_imports.h"
 
 #include <algorithm>
-#include <iterator>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "backend/device_type.h"
 #include "memory/debugger.h"
@@ -94,10 +93,13 @@ struct Import {
   std::shared_ptr<Mapping> mapping{};
 };
 
+// A list, because one can be put at the end of another when there is no memory.
+using Leaving = std::list<std::unique_ptr<Import>>;
+
 struct Imports {
   Mutex mutex;
   std::map<std::uint64_t, std::weak_ptr<Source>> sources OPENREG_GUARDED_BY(mutex);  // by token
-  std::vector<std::unique_ptr<Import>> leaving OPENREG_GUARDED_BY(mutex);
+  Leaving leaving OPENREG_GUARDED_BY(mutex);
   bool has_thread OPENREG_GUARDED_BY(mutex) = false;
 };
 
@@ -121,18 +123,18 @@ bool is_idle(int device) {
   return std::ranges::all_of(streams, [](const Strand* strand) { return strand->drained(); });
 }
 
-std::vector<std::unique_ptr<Import>> take_leaving() {
+Leaving take_leaving() {
   const LockGuard lock(imports().mutex);
   return std::exchange(imports().leaving, {});
 }
 
 // Waits without the lock; releasing needs it, because it changes the sources.
-void release(std::vector<std::unique_ptr<Import>> leaving) {
+void release(Leaving leaving) {
   try {
     for (const auto& import : leaving) drain_device(import->mapping->device);
-  } catch (...) {  // an interrupt, or the process ends: the memory is still in use
+  } catch (...) {  // an interrupt, no memory, or the process ends: the blocks are still in use
     const LockGuard lock(imports().mutex);
-    std::ranges::move(leaving, std::back_inserter(imports().leaving));
+    imports().leaving.splice(imports().leaving.end(), leaving);
     throw;
   }
   const LockGuard lock(imports().mutex);
@@ -151,7 +153,11 @@ void release_until_none_is_left() {
     try {
       release(std::move(leaving));
     } catch (const std::exception&) {
-      return;  // the process ends
+      // Not again at once, because what failed may fail for long. As when no thread starts, the
+      // next block that is freed, or release_imports(), will do it.
+      const LockGuard lock(imports().mutex);
+      imports().has_thread = false;
+      return;
     }
   }
 }

@@ -4,11 +4,15 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
+#include <memory>
+#include <new>
 #include <optional>
+#include <semaphore>
 #include <thread>
 #include <utility>
 
@@ -16,6 +20,7 @@
 #include "backend/ipc_imports.h"
 #include "backend/stream.h"
 #include "runtime/address_space.h"
+#include "runtime/callbacks.h"
 #include "support.h"
 
 namespace openreg::backend {
@@ -111,6 +116,43 @@ TEST(IpcTest, ImportedMemoryGoesWhenTheWorkThatUsesItIsDone) {
   while (open_files() > before && std::chrono::steady_clock::now() < end)
     std::this_thread::yield();  // a background thread releases it
   EXPECT_EQ(open_files(), before);
+}
+
+std::atomic<bool> g_wait_fails{false};
+std::binary_semaphore g_wait_has_failed{0};
+
+TEST(IpcTest, ImportedMemoryGoesAlsoIfAWaitForItHasFailedBefore) {
+  install_callbacks({.check_interrupt = [] {
+    if (!g_wait_fails.exchange(false)) return;
+    g_wait_has_failed.release();
+    throw std::bad_alloc();
+  }});
+  const auto storage = make_storage();
+  share_storage(storage);
+  const auto before = open_files();
+  // Frees imported memory that queued work may use.
+  const auto free_import = [&] {
+    const auto handle = share_storage(storage);
+    auto data = import_block(handle.file, 0, handle.offset, handle.bytes, handle.generation);
+    auto gate = std::make_unique<StreamGate>(current_stream(0));
+    gate->wait_until_reached();
+    data.clear();
+    return gate;
+  };
+  g_wait_fails = true;
+  auto gate = free_import();
+  g_wait_has_failed.acquire();
+  gate.reset();
+  // The background thread may still be about to end: then the next block is left as well.
+  bool gone = false;
+  for (int i = 0; i < 10 && !gone; ++i) {
+    free_import();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+    while (open_files() > before && std::chrono::steady_clock::now() < end)
+      std::this_thread::yield();
+    gone = open_files() == before;
+  }
+  EXPECT_TRUE(gone);
 }
 
 TEST(IpcTest, SmallBlocksOfAFileShareAMapping) {
