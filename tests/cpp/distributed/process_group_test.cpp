@@ -1,16 +1,10 @@
 #include "distributed/process_group.h"
 
 #include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <initializer_list>
-#include <memory>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -19,116 +13,19 @@
 
 #include "backend/device.h"
 #include "backend/stream.h"
+#include "fake_gloo.h"
 #include "runtime/stream.h"
 
 namespace openreg::distributed {
 namespace {
 
-const c10::Device kDevice(backend::kDeviceType, 0);
-
-class FakeWork final : public c10d::Work {
- public:
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future; }
-  const c10::intrusive_ptr<c10::ivalue::Future> future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());
-};
-
-/// A Gloo whose collectives end when the test says so.
-class FakeGloo final : public c10d::Backend {
- public:
-  struct Call {
-    at::Tensor tensor;
-    c10::intrusive_ptr<FakeWork> work;
-    void end() { tensor.mul_(2), work->future->markCompleted(); }
-    void fail() {
-      work->future->setError(std::make_exception_ptr(std::runtime_error("peer is gone")));
-    }
-  };
-
-  FakeGloo() : Backend(0, 2) { ++alive; }
-  ~FakeGloo() override { --alive; }
-  const std::string getBackendName() const override { return "fake"; }
-
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions&) override {
-    auto work = c10::make_intrusive<FakeWork>();
-    const std::lock_guard lock(mutex_);
-    if (refuses) throw std::runtime_error("cannot connect");
-    calls_.push_back({tensors[0], work});
-    called_.notify_all();
-    return work;
-  }
-  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>&, int, int) override {
-    throw std::runtime_error("cannot send");
-  }
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
-    auto work = c10::make_intrusive<FakeWork>();
-    work->future->markCompleted();
-    return work;
-  }
-  void setTimeout(std::chrono::milliseconds value) override { timeout = value; }
-
-  /// The oldest call that has not been taken; waits for it.
-  Call take() {
-    std::unique_lock lock(mutex_);
-    called_.wait(lock, [&] { return !calls_.empty(); });
-    auto call = calls_.front();
-    calls_.pop_front();
-    return call;
-  }
-  bool called() {
-    const std::lock_guard lock(mutex_);
-    return !calls_.empty();
-  }
-
-  static inline std::atomic<int> alive{0};
-  std::chrono::milliseconds timeout{0};
-  std::atomic<bool> refuses{false};
-
- private:
-  std::mutex mutex_;
-  std::condition_variable called_;
-  std::deque<Call> calls_;
-};
-
-struct Group {
-  explicit Group(
-      const c10::intrusive_ptr<c10d::Store>& store = c10::make_intrusive<c10d::HashStore>(),
-      int rank = 0, int size = 2, const std::string& name = "some",
-      const std::vector<std::uint64_t>& global_ranks = {})
-      : gloo(c10::make_intrusive<FakeGloo>()),
-        group(c10::make_intrusive<ProcessGroupOccl>([gloo = gloo](auto&&...) { return gloo; },
-                                                    store, rank, size, options(global_ranks))) {
-    group->setGroupUid(name);
-  }
-  static c10::intrusive_ptr<ProcessGroupOccl::GroupOptions> options(
-      const std::vector<std::uint64_t>& global_ranks) {
-    auto made = c10::make_intrusive<ProcessGroupOccl::GroupOptions>("occl");
-    made->global_ranks_in_group = global_ranks;
-    return made;
-  }
-  c10::intrusive_ptr<c10d::Work> all_reduce(const at::Tensor& tensor) const {
-    std::vector<at::Tensor> tensors{tensor};
-    return group->allreduce(tensors, {});
-  }
-
-  c10::intrusive_ptr<FakeGloo> gloo;
-  c10::intrusive_ptr<ProcessGroupOccl> group;
-};
-
-at::Tensor ones() { return at::ones({4}, at::TensorOptions(kDevice)); }
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing";
-}
+using testing::error_of;
+using testing::failure;
+using testing::FakeGloo;
+using testing::Group;
+using testing::kDevice;
+using testing::ones;
+using testing::raise_all;
 
 TEST(ProcessGroup, ACollectiveIsInTheOrderOfTheStreamThatWaitsForIt) {
   const Group group;
@@ -177,17 +74,6 @@ TEST(ProcessGroup, AFailureNamesCollectiveGroupAndRankAndEndsTheGroup) {
   EXPECT_EQ(error_of([&] { x.cpu(); }), message);
   EXPECT_FALSE(group.gloo->called());
   EXPECT_NE(error_of([&] { synchronize_device(0); }), "nothing");
-}
-
-/// Raises all failures of the streams.
-void raise_all() {
-  while (error_of([] { synchronize_device(0); }) != "nothing") {
-  }
-}
-
-/// The error of the work, which must have failed or be about to fail.
-std::string failure(const c10::intrusive_ptr<c10d::Work>& work) {
-  return error_of([&] { work->wait(std::chrono::seconds(60)); });
 }
 
 /// Fails a collective of each group when all are under way.
@@ -309,7 +195,7 @@ TEST(ProcessGroup, AStoreThatIsGoneKeepsNoFailureFromBeingRaised) {
 
 TEST(ProcessGroup, ACollectiveThatGlooDoesNotBeginFails) {
   const Group group;
-  group.gloo->refuses = true;
+  group.gloo->accepts = 0;
   const auto work = group.all_reduce(ones());
   EXPECT_NE(failure(work).find("failed: cannot connect"), std::string::npos) << failure(work);
   raise_all();
