@@ -92,10 +92,11 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOccl::getFuture() {
 }
 
 void WorkOccl::wait_on_host(std::chrono::milliseconds timeout) const {
-  const auto end = std::chrono::steady_clock::now() + timeout;
+  const auto begin = std::chrono::steady_clock::now();
   for (const auto& part : parts_) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    // In milliseconds: the clock cannot represent the end of a timeout of centuries.
+    const auto left = timeout - std::chrono::floor<std::chrono::milliseconds>(
+                                    std::chrono::steady_clock::now() - begin);
     const bool ended =
         backend::translate_errors([&] { return part.end->synchronize_within(left); });
     if (!ended) {

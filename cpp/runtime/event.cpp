@@ -1,5 +1,6 @@
 #include "runtime/event.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
@@ -136,7 +137,10 @@ void Event::synchronize() {
 
 bool Event::synchronize_within(std::chrono::milliseconds timeout) {
   check_usable();
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  // The clock, which counts nanoseconds, cannot represent the end of a timeout of centuries.
+  const auto now = std::chrono::steady_clock::now();
+  const auto most = std::chrono::floor<std::chrono::milliseconds>(Deadline::max() - now);
+  const auto deadline = now + std::clamp(timeout, std::chrono::milliseconds(0), most);
   const FenceRef fence = impl_->newest("synchronize of an event");
   if (!fence || fence->done()) return true;
   if (runs_here(*fence->source())) throw_self_wait();
