@@ -146,18 +146,24 @@ void GlooOperation::finish(const std::exception_ptr& error) {
 void GlooOperation::finish() {
   call_ = nullptr;
   memory_.clear();
-  if (error()) {
+  const auto error = [&] {
+    const std::lock_guard lock(mutex_);
+    is_through_ = true;
+    return error_;
+  }();
+  if (error) {
     group_.progress().dropped(step_);
   } else {
     group_.progress().ended(step_);
   }
   group_.remove(*this);  // first: the end of the operation may end the group
-  end(error());
+  end(error);
 }
 
 void GlooOperation::give_up(const std::exception_ptr& error) {
   fail(error);
-  end(this->error());
+  // Without an error Gloo has finished with it, and finish() ends it.
+  if (const auto own = this->error()) end(own);
 }
 
 void GlooOperation::fail(const std::exception_ptr& error, const std::string& others) {
@@ -166,7 +172,7 @@ void GlooOperation::fail(const std::exception_ptr& error, const std::string& oth
                             member_->sentence(step_) + " failed: " + backend::sentence_of(error) +
                                 (others.empty() ? "" : ". Other ranks: " + others)));
   const std::lock_guard lock(mutex_);
-  if (!error_) error_ = std::move(described);
+  if (!error_ && !is_through_) error_ = std::move(described);
 }
 
 std::exception_ptr GlooOperation::error() const {

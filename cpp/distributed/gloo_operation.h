@@ -73,8 +73,8 @@ class GlooOperation final : public StreamOperation,
   void begin() override;
   void skip() noexcept override;
 
-  /// Ends it for the stream before Gloo has finished. From any thread, with no lock of the runtime
-  /// held.
+  /// Ends it for the stream before Gloo has finished; does nothing afterwards. From any thread,
+  /// with no lock of the runtime held.
   void give_up(const std::exception_ptr& error);
 
   /// Its error; null if it has not failed.
@@ -86,7 +86,8 @@ class GlooOperation final : public StreamOperation,
   /// Called when Gloo has finished with it. `error`: why it has failed, or null. Does not block.
   void finish(const std::exception_ptr& error);
   void finish();
-  /// Notes the failure unless there is an earlier one. `others`: what other ranks report.
+  /// Notes the failure unless there is an earlier one or the operation has succeeded. `others`:
+  /// what other ranks report.
   void fail(const std::exception_ptr& error, const std::string& others = "");
 
   const Progress::Step step_;
@@ -97,6 +98,7 @@ class GlooOperation final : public StreamOperation,
   const Waits waits_;
   mutable std::mutex mutex_;
   std::exception_ptr error_;
+  bool is_through_ = false;  // Gloo has finished: the error is final
 };
 
 }  // namespace openreg::distributed

@@ -19,6 +19,17 @@ using testing::ones;
 /// Called by a host that has gone to sleep in a wait.
 std::atomic<std::function<void()>*> g_asleep{nullptr};
 
+TEST(WorkOccl, AbortChangesNothingInAWorkThatHasSucceeded) {
+  const Group group;
+  const auto work = group.all_reduce(ones());
+  group.gloo->take().end();
+  EXPECT_TRUE(work->wait(std::chrono::seconds(60)));
+  work->abort();
+  EXPECT_TRUE(work->isSuccess());
+  EXPECT_EQ(work->exception(), nullptr);
+  synchronize_device(0);
+}
+
 TEST(WorkOccl, ATimeoutLongerThanTheClockCountsIsNoTimeout) {
   const Group group;
   const auto work = group.all_reduce(ones());
