@@ -70,11 +70,11 @@ GlooGroup& ProcessGroupOccl::gloo_group() {
 // Separate streams for the group: on the pool's streams its collectives could wait for others, in
 // an order that differs from another rank's.
 Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Lane lane) {
-  auto& stream = streams_[{device, lane}];
-  if (!stream) {
-    stream = &backend::translate_errors([&]() -> Stream& { return create_stream(device); });
-  }
-  return *stream;
+  const std::pair key(device, lane);
+  if (const auto found = streams_.find(key); found != streams_.end()) return *found->second;
+  auto& made = backend::translate_errors([&]() -> Stream& { return create_stream(device); });
+  streams_.emplace(key, &made);
+  return made;
 }
 
 // Made with the first operation, because PyTorch names a group only after it has made it.
@@ -138,7 +138,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
 
 c10::Device ProcessGroupOccl::device_for(const c10d::BarrierOptions& opts) const {
   if (opts.device && opts.device->type() == backend::kDeviceType && opts.device->has_index())
-    return *opts.device;
+    return {backend::kDeviceType, backend::resolve_device(opts.device->index())};
   if (bound_device_id_) return *bound_device_id_;
   const auto index = opts.device_ids.empty() ? backend::current_device()
                                              : static_cast<c10::DeviceIndex>(opts.device_ids[0]);

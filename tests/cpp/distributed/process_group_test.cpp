@@ -226,6 +226,31 @@ TEST(ProcessGroup, ABarrierWaitsForTheDeviceThatItNames) {
   synchronize_device(0);
 }
 
+TEST(ProcessGroup, ABarrierOnADeviceThatDoesNotExistIsRefusedAndLeavesTheGroupUsable) {
+  const Group group;
+  c10d::BarrierOptions options;
+  options.device = c10::Device(backend::kDeviceType, 99);
+  const auto message = error_of([&] { group.group->barrier(options); });
+  EXPECT_NE(message.find("The device index is out of range (got 99, expected 0 to "),
+            std::string::npos)
+      << message;
+  EXPECT_EQ(group.group->getSequenceNumberForGroup(), 0);
+  const auto work = group.all_reduce(ones());
+  group.gloo->take().end();
+  EXPECT_TRUE(work->wait(std::chrono::seconds(60)));
+  group.group->shutdown();
+}
+
+TEST(ProcessGroup, AStreamThatCannotBeMadeLeavesTheGroupUsable) {
+  const Group group;
+  group.group->setBoundDeviceId(c10::Device(backend::kDeviceType, 99));
+  EXPECT_NE(error_of([&] { group.group->barrier({}); }), "nothing");
+  const auto work = group.all_reduce(ones());
+  group.gloo->take().end();
+  EXPECT_TRUE(work->wait(std::chrono::seconds(60)));
+  group.group->shutdown();
+}
+
 TEST(ProcessGroup, WhatGlooThrowsFailsTheStreamOfThePeer) {
   const Group group;
   std::vector<at::Tensor> tensors{ones()};
