@@ -53,9 +53,11 @@ Reduction::Reduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int size)
   }
 }
 
-void Reduction::before(at::Tensor& input) const {
+void Reduction::before(at::Tensor& input, Staging& staging) const {
   if (factor_) input.mul_(*factor_);
-  if (factor_tensor_.defined()) input.mul_(factor_tensor_);
+  if (!factor_tensor_.defined()) return;
+  input.mul_(factor_tensor_);
+  staging.use(factor_tensor_);  // the caller may give it up before the group's stream reads it
 }
 
 void Reduction::after(at::Tensor& output) const {

@@ -5,6 +5,8 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include "distributed/staging.h"
+
 namespace openreg::distributed {
 
 /// A reduction in a form that Gloo supports: the dtype, and what must be done before and after.
@@ -18,7 +20,8 @@ class Reduction {
   c10::ScalarType dtype() const noexcept { return dtype_; }
   /// Whether each rank's numbers are multiplied first, in memory that is not the caller's.
   bool scales() const noexcept { return factor_.has_value() || factor_tensor_.defined(); }
-  void before(at::Tensor& input) const;
+  /// `staging` keeps what this reads.
+  void before(at::Tensor& input, Staging& staging) const;
   void after(at::Tensor& output) const;
 
  private:

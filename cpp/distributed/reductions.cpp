@@ -42,14 +42,14 @@ at::Tensor reduced_input(Staging& staging, const at::Tensor& tensor, const Reduc
   auto input = staging.input(tensor, reduction.dtype());
   if (reduction.scales()) {
     input = input.is_same(tensor) ? tensor.clone(at::MemoryFormat::Contiguous) : input;
-    reduction.before(input);
+    reduction.before(input, staging);
     input = staging.input(input);
   }
   return input;
 }
 at::Tensor reduced_in_out(Staging& staging, const at::Tensor& tensor, const Reduction& reduction) {
   auto both = staging.in_out(tensor, reduction.dtype(), /*own=*/reduction.scales());
-  reduction.before(both);
+  reduction.before(both, staging);
   staging.after([both, reduction]() mutable { reduction.after(both); });
   return both;
 }

@@ -27,6 +27,9 @@ class Staging {
   at::Tensor in_out(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool own = false);
 
+  /// Keeps the tensor's memory until the operation has ended.
+  void use(const at::Tensor& tensor);
+
   /// Adds something to launch after Gloo's work, before results are copied to their places.
   void after(std::function<void()> launch) { after_.push_back(std::move(launch)); }
   /// Launches what after() added, and then the copies of results.
@@ -40,9 +43,6 @@ class Staging {
     at::Tensor to;
   };
   bool fits(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) const;
-  /// Keeps the tensor's memory until the operation has ended.
-  void use(const at::Tensor& tensor);
-
   const Stream& stream_;
   GlooOperation::Memory memory_;
   std::vector<std::function<void()>> after_;
