@@ -62,7 +62,10 @@ GlooGroup& ProcessGroupOccl::gloo_group() {
     auto gloo = make_gloo_(store_, rank_, size_, *options_);
     gloo->setGroupUid(pg_uid_);  // for PyTorch's flight recorder, to which Gloo writes
     gloo->setGroupDesc(pg_desc_);
-    group_ = std::make_unique<GlooGroup>(std::move(gloo), member());
+    auto group = std::make_unique<GlooGroup>(std::move(gloo), member());
+    const std::lock_guard lock(abort_mutex_);
+    if (aborted_) group->abort(aborted_);
+    group_ = std::move(group);
   }
   return *group_;
 }
@@ -96,7 +99,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
                                                       Tensors outputs, Prepare prepare, Lane lane,
                                                       bool host_waits) {
   backend::translate_errors([] { check_usable(); });
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), lane);
   // Collectives have the same numbers on all ranks; sends and receives do not.
@@ -115,12 +118,18 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   auto call = prepare(staging);
   part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
                                                    staging.take_memory(), what.waits);
-  backend::translate_errors([&] { submit(stream, what.kernel, part.operation); });
+  backend::translate_errors([&] {
+    submit(stream, what.kernel, part.operation);
+    if (!settings().launch_blocking) return;
+    // Without the lock: a collective may wait for one that another thread has yet to call.
+    lock.unlock();
+    stream.synchronize();
+    lock.lock();
+  });
   staging.finish();
   backend::translate_errors([&] {
     part.end = std::make_shared<Event>();
     part.end->record(stream);
-    if (settings().launch_blocking) stream.synchronize();
   });
   if (coalescing_) {
     coalesced_.push_back(part);
@@ -196,10 +205,11 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOccl::split(
 }
 
 void ProcessGroupOccl::abort() {
-  const std::lock_guard lock(mutex_);
-  if (!group_) return;
-  group_->abort(std::make_exception_ptr(c10::DistBackendError(
-      {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, "the group was aborted")));
+  // Without mutex_, which a call that waits for a hung collective holds.
+  const std::lock_guard lock(abort_mutex_);
+  aborted_ = std::make_exception_ptr(c10::DistBackendError(
+      {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, "the group was aborted"));
+  if (group_) group_->abort(aborted_);
 }
 
 void ProcessGroupOccl::shutdown() {
@@ -213,7 +223,11 @@ void ProcessGroupOccl::shutdown() {
     for (const auto& [_, stream] : streams) stream->drain();
   });
   const std::lock_guard lock(mutex_);
-  GlooGroup::close(std::move(group_));
+  auto group = [&] {
+    const std::lock_guard abort_lock(abort_mutex_);
+    return std::move(group_);
+  }();
+  GlooGroup::close(std::move(group));
 }
 
 }  // namespace openreg::distributed

@@ -111,7 +111,7 @@ class ProcessGroupOccl final : public c10d::Backend {
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& opts) override;
   /// Operations under way fail, and those that begin later. Their memory stays in use until Gloo
-  /// has noticed.
+  /// has noticed. Does not wait for other threads' calls.
   void abort() override;
   /// Waits for operations under way.
   void shutdown() override;
@@ -143,7 +143,9 @@ class ProcessGroupOccl final : public c10d::Backend {
 
   std::recursive_mutex mutex_;  // a launch allocates memory, which may run the program's callbacks
   std::shared_ptr<const Progress::Member> member_;
-  std::unique_ptr<GlooGroup> group_;
+  std::mutex abort_mutex_;            // after mutex_
+  std::unique_ptr<GlooGroup> group_;  // written under both
+  std::exception_ptr aborted_;        // under abort_mutex_
   std::map<std::pair<c10::DeviceIndex, Lane>, Stream*> streams_;
   std::uint64_t collectives_ = 0;
   std::uint64_t transfers_ = 0;  // sends and receives

@@ -1,9 +1,12 @@
 #include "distributed/process_group.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <future>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -273,6 +276,84 @@ TEST(ProcessGroup, AbortEndsWhatIsUnderWayAndItsMemoryStaysUntilGlooIsThrough) {
   call.end();  // late: Gloo writes
   EXPECT_EQ(other.cpu()[0].item<float>(), 7);
   EXPECT_NE(error_of([&] { synchronize_device(0); }), "nothing");
+}
+
+TEST(ProcessGroup, AbortAlsoEndsTheCollectiveThatIsStillConnecting) {
+  std::promise<void> connecting;
+  std::promise<void> connected;
+  const auto gloo = c10::make_intrusive<FakeGloo>();
+  const auto group = c10::make_intrusive<ProcessGroupOccl>(
+      [&](auto&&...) {
+        connecting.set_value();
+        connected.get_future().wait();
+        return gloo;
+      },
+      c10::make_intrusive<c10d::HashStore>(), 0, 2, Group::options({}));
+  std::vector<at::Tensor> tensors{ones()};
+  auto launched = std::async(std::launch::async, [&] { return group->allreduce(tensors, {}); });
+  connecting.get_future().wait();
+  auto aborted = std::async(std::launch::async, [&] { group->abort(); });
+  EXPECT_EQ(aborted.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  connected.set_value();
+  const auto work = launched.get();
+  EXPECT_NE(failure(work).find("the group was aborted"), std::string::npos) << failure(work);
+  EXPECT_FALSE(gloo->called());
+  raise_all();
+}
+
+/// Runs a test in a process of its own, in which each operator waits for its command.
+#define EXPECT_WHILE_LAUNCHES_BLOCK(...)                   \
+  GTEST_FLAG_SET(death_test_style, "threadsafe");          \
+  EXPECT_EXIT(                                             \
+      {                                                    \
+        ::setenv("TORCH_OPENREG_LAUNCH_BLOCKING", "1", 1); \
+        __VA_ARGS__();                                     \
+        std::_Exit(::testing::Test::HasFailure() ? 1 : 0); \
+      },                                                   \
+      ::testing::ExitedWithCode(0), "")
+
+/// A collective that another thread has begun, and whose call waits for it.
+struct BlockedCall {
+  explicit BlockedCall(const Group& group, const at::Tensor& tensor)
+      : error(std::async(std::launch::async,
+                         [&group, tensor] { return error_of([&] { group.all_reduce(tensor); }); })),
+        call(group.gloo->take()) {}
+
+  std::future<std::string> error;
+  FakeGloo::Call call;
+};
+
+void expect_abort_to_end(const at::Tensor& tensor) {
+  const Group group;
+  BlockedCall blocked(group, tensor);
+  auto aborted = std::async(std::launch::async, [&] { group.group->abort(); });
+  EXPECT_EQ(aborted.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  blocked.call.end();
+  const auto message = blocked.error.get();
+  EXPECT_NE(message.find("the group was aborted"), std::string::npos) << message;
+}
+
+TEST(ProcessGroup, AbortEndsACollectiveWhoseCallWaitsForIt) {
+  EXPECT_WHILE_LAUNCHES_BLOCK([] { expect_abort_to_end(ones()); });
+}
+
+TEST(ProcessGroup, AbortEndsACollectiveWhoseCallWaitsToCopyTheResult) {
+  EXPECT_WHILE_LAUNCHES_BLOCK([] {
+    expect_abort_to_end(at::ones({4, 2}, at::TensorOptions(kDevice)).t());
+  });
+}
+
+TEST(ProcessGroup, OtherThreadsUseTheGroupWhileACallWaits) {
+  EXPECT_WHILE_LAUNCHES_BLOCK([] {
+    const Group group;
+    BlockedCall blocked(group, ones());
+    auto number =
+        std::async(std::launch::async, [&] { return group.group->getSequenceNumberForGroup(); });
+    EXPECT_EQ(number.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    blocked.call.end();
+    EXPECT_EQ(number.get(), 1);
+    EXPECT_EQ(blocked.error.get(), "nothing");
+  });
 }
 
 TEST(ProcessGroup, GlooGoesWithTheGroupUnlessWorkIsUnderWay) {
