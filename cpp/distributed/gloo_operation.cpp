@@ -67,30 +67,35 @@ void GlooOperation::begin() {
   try {
     group_.add(self);
     if (waits_ == Waits::kForCall) {
-      return call_on_own_thread([self] {
-        try {
-          self->wait(self->call_(self->group_.gloo()));
-        } catch (...) {
-          self->finish(std::current_exception());
-        }
-      });
+      return call_on_own_thread([self] { self->wait(self->call()); });
     }
-    const auto works = [&] {
+    const auto begun = [&] {
       const std::lock_guard lock(group_.calls());
-      return call_(group_.gloo());
+      return call();
     }();
-    if (waits_ == Waits::kNothing) return watch(works);
+    if (waits_ == Waits::kNothing) return watch(begun);
     try {
-      call_on_own_thread([self, works] { self->wait(works); });
+      call_on_own_thread([self, begun] { self->wait(begun); });
     } catch (const std::system_error&) {
-      wait(works);  // no thread available: Gloo still uses the memory
+      wait(begun);  // no thread available: Gloo still uses the memory
     }
   } catch (...) {
     finish(std::current_exception());
   }
 }
 
-void GlooOperation::watch(const Works& works) {
+GlooOperation::Begun GlooOperation::call() noexcept {
+  Begun begun;
+  try {
+    call_(group_.gloo(), begun.works);
+  } catch (...) {
+    begun.error = std::current_exception();
+  }
+  return begun;
+}
+
+void GlooOperation::watch(const Begun& begun) {
+  if (begun.works.empty()) return finish(begun.error);
   // The first error becomes the operation's, and the last work to end ends the operation.
   struct Left {
     std::mutex mutex;
@@ -98,8 +103,9 @@ void GlooOperation::watch(const Works& works) {
     std::exception_ptr error;
   };
   const auto left = std::make_shared<Left>();
-  left->works = works.size();
-  for (const auto& work : works) {
+  left->works = begun.works.size();
+  left->error = begun.error;
+  for (const auto& work : begun.works) {
     work->getFuture()->addCallback([self = shared_from_this(), left](c10::ivalue::Future& future) {
       {
         const std::lock_guard lock(left->mutex);
@@ -111,17 +117,16 @@ void GlooOperation::watch(const Works& works) {
   }
 }
 
-void GlooOperation::wait(Works works) {
-  std::exception_ptr error;
-  for (const auto& work : works) {
+void GlooOperation::wait(Begun begun) {
+  for (const auto& work : begun.works) {
     try {
       work->wait();
     } catch (...) {
-      error = std::current_exception();
+      if (!begun.error) begun.error = std::current_exception();
     }
   }
-  works.clear();  // they refer to the group
-  finish(error);
+  begun.works.clear();  // they refer to the group
+  finish(begun.error);
 }
 
 void GlooOperation::skip() noexcept {

@@ -55,8 +55,9 @@ class GlooOperation final : public StreamOperation,
                             public std::enable_shared_from_this<GlooOperation> {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-  /// Calls Gloo on CPU tensors over the device's memory; returns the works to wait for.
-  using Call = std::function<Works(c10d::Backend& gloo)>;
+  /// Calls Gloo on CPU tensors over the device's memory, and adds the works to wait for. If it
+  /// throws, the operation still waits for those that it has added.
+  using Call = std::function<void(c10d::Backend& gloo, Works& works)>;
   /// Keeps memory until Gloo has finished with it, even if the operation has been given up before.
   using Memory = c10::SmallVector<c10::Storage, 4>;
   /// What waits for Gloo. kNothing: no thread, because its works have futures. kForWorks: a
@@ -81,8 +82,14 @@ class GlooOperation final : public StreamOperation,
   std::exception_ptr error() const;
 
  private:
-  void watch(const Works& works);
-  void wait(Works works);
+  /// What Gloo has begun, and why it has begun no more; null if it has begun all.
+  struct Begun {
+    Works works;
+    std::exception_ptr error;
+  };
+  Begun call() noexcept;
+  void watch(const Begun& begun);
+  void wait(Begun begun);
   /// Called when Gloo has finished with it. `error`: why it has failed, or null. Does not block.
   void finish(const std::exception_ptr& error);
   void finish();

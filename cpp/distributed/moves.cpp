@@ -73,8 +73,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::move_bytes(const Collective& what
         Tensors from_bytes;
         for (const auto& each : from) from_bytes.push_back(host_bytes(staging.input(each)));
         return [call = std::move(call), to_bytes = std::move(to_bytes),
-                from_bytes = std::move(from_bytes)](c10d::Backend& gloo) mutable {
-          return call(gloo, to_bytes, from_bytes);
+                from_bytes = std::move(from_bytes)](c10d::Backend& gloo, Works& works) mutable {
+          call(gloo, works, to_bytes, from_bytes);
         };
       },
       lane, host_waits);
@@ -86,8 +86,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::broadcast(Tensors& tensors,
   static_cast<void>(only(kBroadcast, tensors));
   const bool root = opts.rootRank == rank_;
   return move_bytes(kBroadcast, root ? Tensors() : tensors, root ? tensors : Tensors(),
-                    [root, opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
-                      return {gloo.broadcast(root ? from : to, opts)};
+                    [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+                      works.push_back(gloo.broadcast(root ? from : to, opts));
                     });
 }
 
@@ -104,9 +104,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs,
                     output[rank_].sizes(), " for ", input.sizes(), ")");
   if (same_numel(output, input)) {
     return move_bytes(kAllGather, output, inputs,
-                      [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
+                      [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
                         TensorLists lists{to};
-                        return {gloo.allgather(lists, from, opts)};
+                        works.push_back(gloo.allgather(lists, from, opts));
                       });
   }
   // All ranks get here, because their lists are alike.
@@ -114,13 +114,11 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs,
     output[rank_].copy_(staging.input(input).view(output[rank_].sizes()));
     Tensors parts;
     for (const auto& each : output) parts.push_back(host_bytes(staging.in_out(each)));
-    return [parts, timeout = opts.timeout](c10d::Backend& gloo) {
-      Works works;
+    return [parts, timeout = opts.timeout](c10d::Backend& gloo, Works& works) {
       for (int root = 0; root < std::ssize(parts); ++root) {
         Tensors list{parts[root]};
         works.push_back(gloo.broadcast(list, {.rootRank = root, .timeout = timeout}));
       }
-      return works;
     };
   });
 }
@@ -139,12 +137,11 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_into_tensor_coalesced
   const auto& what = outputs.size() == 1 ? kAllGatherSingle : kAllGatherCoalesced;
   expect_as_many(what, outputs, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) expect_times(what, outputs[i], inputs[i], size_);
-  return move_bytes(what, outputs, inputs, [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) {
-    Works works;
-    for (std::size_t i = 0; i < to.size(); ++i)
-      works.push_back(gloo._allgather_base(to[i], from[i], opts));
-    return works;
-  });
+  return move_bytes(what, outputs, inputs,
+                    [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+                      for (std::size_t i = 0; i < to.size(); ++i)
+                        works.push_back(gloo._allgather_base(to[i], from[i], opts));
+                    });
 }
 
 /// outputs: for each rank a list, with a tensor for each input.
@@ -157,8 +154,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_coalesced(
     all.insert(all.end(), list.begin(), list.end());
   }
   return move_bytes(kAllGatherCoalesced, all, inputs,
-                    [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) {
-                      Works works;
+                    [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
                       for (std::size_t i = 0; i < from.size(); ++i) {
                         TensorLists lists(1);
                         for (auto at = i; at < to.size(); at += from.size())
@@ -166,7 +162,6 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_coalesced(
                         Tensors input{from[i]};
                         works.push_back(gloo.allgather(lists, input, opts));
                       }
-                      return works;
                     });
 }
 
@@ -176,8 +171,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall(Tensors& outputs, Tens
   expect_one_for_each_rank(kAllToAll, outputs.size(), size_);
   expect_one_for_each_rank(kAllToAll, inputs.size(), size_);
   return move_bytes(kAllToAll, outputs, inputs,
-                    [opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
-                      return {gloo.alltoall(to, from, opts)};
+                    [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+                      works.push_back(gloo.alltoall(to, from, opts));
                     });
 }
 
@@ -188,12 +183,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall_base(at::Tensor& outpu
                                                                std::vector<std::int64_t>& from,
                                                                const c10d::AllToAllOptions& opts) {
   expect_same_dtype(kAllToAllSingle, output, input);
-  return move_bytes(kAllToAllSingle, {output}, {input},
-                    [to_splits = bytes_of_splits(output, to, size_),
-                     from_splits = bytes_of_splits(input, from, size_),
-                     opts](c10d::Backend& gloo, Tensors& to, Tensors& from) mutable -> Works {
-                      return {gloo.alltoall_base(to[0], from[0], to_splits, from_splits, opts)};
-                    });
+  return move_bytes(
+      kAllToAllSingle, {output}, {input},
+      [to_splits = bytes_of_splits(output, to, size_),
+       from_splits = bytes_of_splits(input, from, size_),
+       opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) mutable {
+        works.push_back(gloo.alltoall_base(to[0], from[0], to_splits, from_splits, opts));
+      });
 }
 
 /// outputs: at the root one list, with a tensor for each rank; inputs: one.
@@ -207,10 +203,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::gather(TensorLists& outputs, Te
   if (root) expect_one_for_each_rank(kGather, output.size(), size_);
   for (const auto& each : output) expect_same_dtype(kGather, each, input);
   return move_bytes(kGather, output, inputs,
-                    [root, opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
+                    [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
                       TensorLists lists;
                       if (root) lists.push_back(to);
-                      return {gloo.gather(lists, from, opts)};
+                      works.push_back(gloo.gather(lists, from, opts));
                     });
 }
 
@@ -225,10 +221,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::scatter(Tensors& outputs, Tenso
   if (root) expect_one_for_each_rank(kScatter, input.size(), size_);
   for (const auto& each : input) expect_same_dtype(kScatter, each, output);
   return move_bytes(kScatter, outputs, input,
-                    [root, opts](c10d::Backend& gloo, Tensors& to, Tensors& from) -> Works {
+                    [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
                       TensorLists lists;
                       if (root) lists.push_back(from);
-                      return {gloo.scatter(to, lists, opts)};
+                      works.push_back(gloo.scatter(to, lists, opts));
                     });
 }
 
@@ -236,8 +232,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::scatter(Tensors& outputs, Tenso
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::send(Tensors& tensors, int to, int tag) {
   static_cast<void>(only(kSend, tensors));
   return move_bytes(kSend, {}, tensors,
-                    [to, tag](c10d::Backend& gloo, Tensors&, Tensors& from) -> Works {
-                      return {gloo.send(from, to, tag)};
+                    [to, tag](c10d::Backend& gloo, Works& works, Tensors&, Tensors& from) {
+                      works.push_back(gloo.send(from, to, tag));
                     },
                     {Lane::kSend, to});
 }
@@ -246,8 +242,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::send(Tensors& tensors, int to, 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recv(Tensors& tensors, int from, int tag) {
   static_cast<void>(only(kReceive, tensors));
   return move_bytes(kReceive, tensors, {},
-                    [from, tag](c10d::Backend& gloo, Tensors& to, Tensors&) -> Works {
-                      return {gloo.recv(to, from, tag)};
+                    [from, tag](c10d::Backend& gloo, Works& works, Tensors& to, Tensors&) {
+                      works.push_back(gloo.recv(to, from, tag));
                     },
                     {Lane::kReceive, from});
 }
@@ -258,11 +254,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recvAnysource(Tensors& tensors,
   const auto source = std::make_shared<std::atomic<int>>(-1);
   auto work = move_bytes(
       kReceiveAny, tensors, {},
-      [tag, source](c10d::Backend& gloo, Tensors& to, Tensors&) -> Works {
+      [tag, source](c10d::Backend& gloo, Works&, Tensors& to, Tensors&) {
         auto received = gloo.recvAnysource(to, tag);
         received->wait();
         *source = received->sourceRank();
-        return {};
       },
       {Lane::kReceive}, /*host_waits=*/true);
   work->set_source(source);

@@ -159,10 +159,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::barrier(const c10d::BarrierOpti
   return launch(
       kBarrier, device_for(opts), {},
       [&](Staging&) {
-        return [timeout = opts.timeout](c10d::Backend& gloo) -> GlooOperation::Works {
+        return [timeout = opts.timeout](c10d::Backend& gloo, GlooOperation::Works& works) {
           c10d::BarrierOptions within;
           within.timeout = timeout;
-          return {gloo.barrier(within)};
+          works.push_back(gloo.barrier(within));
         };
       },
       {}, /*host_waits=*/true);

@@ -122,7 +122,8 @@ class ProcessGroupOccl final : public c10d::Backend {
 
   /// Called on the thread that begins the operation, with the bytes of the tensors that Gloo writes
   /// and of those that it reads.
-  using Move = std::function<GlooOperation::Works(c10d::Backend& gloo, Tensors& to, Tensors& from)>;
+  using Move = std::function<void(c10d::Backend& gloo, GlooOperation::Works& works, Tensors& to,
+                                  Tensors& from)>;
 
   c10::intrusive_ptr<WorkOccl> launch(const Collective& what, c10::Device device, Tensors outputs,
                                       Prepare prepare, Lane lane = {}, bool host_waits = false);

@@ -88,13 +88,11 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::reduce_tensors(const Collective& 
       calls.emplace_back(host_view(reduced_in_out(staging, tensor, reduction)),
                          with_operation(opts, reduction));
     }
-    return [calls = std::move(calls)](c10d::Backend& gloo) {
-      Works works;
+    return [calls = std::move(calls)](c10d::Backend& gloo, Works& works) {
       for (const auto& [view, options] : calls) {
         Tensors list{view};
         works.push_back(gloo.allreduce(list, options));
       }
-      return works;
     };
   });
 }
@@ -124,9 +122,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allreduce_sparse(
   auto work = launch(
       what, tensor.device(), tensors,
       [&](Staging&) {
-        return [host, opts](c10d::Backend& gloo) -> Works {
+        return [host, opts](c10d::Backend& gloo, Works& works) {
           Tensors list{host};
-          return {gloo.allreduce_sparse(list, opts)};
+          works.push_back(gloo.allreduce_sparse(list, opts));
         };
       },
       {}, /*host_waits=*/true);
@@ -151,10 +149,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce(Tensors& tensors,
     auto own = opts.rootRank == rank_
                    ? reduced_in_out(staging, tensor, reduction)
                    : staging.input(reduced_input(staging, tensor, reduction).clone());
-    return [view = host_view(own),
-            options = with_operation(opts, reduction)](c10d::Backend& gloo) -> Works {
+    return [view = host_view(own), options = with_operation(opts, reduction)](c10d::Backend& gloo,
+                                                                              Works& works) {
       Tensors list{view};
-      return {gloo.reduce(list, options)};
+      works.push_back(gloo.reduce(list, options));
     };
   });
 }
@@ -171,42 +169,40 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter(
                     "rank's own place (got ",
                     input[rank_].sizes(), " for ", output.sizes(), ")");
   const Reduction reduction(opts.reduceOp, output.scalar_type(), size_);
-  return launch(kReduceScatter, device_of(kReduceScatter, {input, outputs}), outputs,
-                [&](Staging& staging) -> GlooOperation::Call {
-                  Tensors from;
-                  for (const auto& each : input)
-                    from.push_back(reduced_input(staging, each, reduction));
-                  if (same_numel(input, output)) {
-                    Tensors views;
-                    for (const auto& each : from) views.push_back(host_view(each));
-                    return
-                        [to = host_view(reduced_output(staging, output, reduction)), views,
-                         options = with_operation(opts, reduction)](c10d::Backend& gloo) -> Works {
-                          Tensors to_list{to};
-                          std::vector<Tensors> from_lists{views};
-                          return {gloo.reduce_scatter(to_list, from_lists, options)};
-                        };
-                  }
-                  // A reduction to each rank, in memory that Gloo may overwrite.
-                  Tensors views;
-                  for (int root = 0; root < size_; ++root) {
-                    auto own = staging.input(from[root].clone(at::MemoryFormat::Contiguous));
-                    if (root == rank_) {
-                      own = reduced_output(staging, output, reduction);
-                      own.view_as(from[root]).copy_(from[root]);
-                    }
-                    views.push_back(host_view(own));
-                  }
-                  return [views, op = reduction.op(), timeout = opts.timeout](c10d::Backend& gloo) {
-                    Works works;
-                    for (int root = 0; root < std::ssize(views); ++root) {
-                      Tensors list{views[root]};
-                      works.push_back(gloo.reduce(
-                          list, {.reduceOp = op, .rootRank = root, .timeout = timeout}));
-                    }
-                    return works;
-                  };
-                });
+  return launch(
+      kReduceScatter, device_of(kReduceScatter, {input, outputs}), outputs,
+      [&](Staging& staging) -> GlooOperation::Call {
+        Tensors from;
+        for (const auto& each : input) from.push_back(reduced_input(staging, each, reduction));
+        if (same_numel(input, output)) {
+          Tensors views;
+          for (const auto& each : from) views.push_back(host_view(each));
+          return [to = host_view(reduced_output(staging, output, reduction)), views,
+                  options = with_operation(opts, reduction)](c10d::Backend& gloo, Works& works) {
+            Tensors to_list{to};
+            std::vector<Tensors> from_lists{views};
+            works.push_back(gloo.reduce_scatter(to_list, from_lists, options));
+          };
+        }
+        // A reduction to each rank, in memory that Gloo may overwrite.
+        Tensors views;
+        for (int root = 0; root < size_; ++root) {
+          auto own = staging.input(from[root].clone(at::MemoryFormat::Contiguous));
+          if (root == rank_) {
+            own = reduced_output(staging, output, reduction);
+            own.view_as(from[root]).copy_(from[root]);
+          }
+          views.push_back(host_view(own));
+        }
+        return [views, op = reduction.op(), timeout = opts.timeout](c10d::Backend& gloo,
+                                                                    Works& works) {
+          for (int root = 0; root < std::ssize(views); ++root) {
+            Tensors list{views[root]};
+            works.push_back(
+                gloo.reduce(list, {.reduceOp = op, .rootRank = root, .timeout = timeout}));
+          }
+        };
+      });
 }
 
 /// input: `size` times the output's elements.
@@ -237,11 +233,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter_tensor_coalesced
                        host_view(reduced_input(staging, inputs[i], reduction)).view({-1}),
                        with_operation(opts, reduction)});
     }
-    return [calls](c10d::Backend& gloo) mutable {
-      Works works;
+    return [calls](c10d::Backend& gloo, Works& works) mutable {
       for (auto& [to, from, options] : calls)
         works.push_back(gloo._reduce_scatter_base(to, from, options));
-      return works;
     };
   });
 }
