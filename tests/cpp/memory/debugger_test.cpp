@@ -8,12 +8,14 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "../runtime/stream_helpers.h"
 #include "memory/device_heap.h"
 #include "runtime/address_space.h"
+#include "runtime/capture.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
 
@@ -23,6 +25,7 @@ namespace {
 using openreg::testing::Blocker;
 using openreg::testing::empty_kernel;
 using openreg::testing::error_of;
+using openreg::testing::happens;
 using openreg::testing::OwnStream;
 using openreg::testing::submit;
 using openreg::testing::submit_nothing;
@@ -177,6 +180,34 @@ TEST_F(DebuggerTest, AFreeAfterTheOtherStreamIsDoneIsRight) {
   }
   EXPECT_EQ(failure(stream), "nothing");
   EXPECT_EQ(failure(*other), "nothing");
+}
+
+TEST_F(DebuggerTest, TheFailureOfAStreamThatUsedTheMemoryStaysWithThatStream) {
+  OwnStream other;
+  void* const address = allocate(1000, stream);
+  stream.synchronize();
+  submit(*other, [] { throw std::runtime_error("on purpose"); });
+  use(address, *other);
+  other->drain();
+  free(address);
+  EXPECT_EQ(failure(stream), "nothing");
+  EXPECT_NE(failure(*other).find("on purpose"), std::string::npos);
+}
+
+TEST_F(DebuggerTest, AFreeOnAnotherStreamDoesNotSpoilACapture) {
+  OwnStream other;
+  OwnStream captured;
+  void* const address = allocate(1000, stream);
+  stream.synchronize();
+  use(address, *other);
+  other->synchronize();
+  Blocker blocker(stream);
+  free(address);
+  begin_capture(*captured, CaptureMode::kGlobal);
+  blocker.open();
+  EXPECT_TRUE(happens([&] { return stream.idle(); }));
+  EXPECT_EQ(error_of([&] { end_capture(*captured); }), "nothing");
+  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
