@@ -131,49 +131,58 @@ const Kernel& Debugger::check_freed_kernel() {
   return kernel;
 }
 
-Debugger::Record Debugger::record_of(std::uint64_t id) {
+// None if the block has been freed, or its memory given to a graph, during a capture: that submits
+// nothing, so it cannot wait for the commands of the block that are still queued.
+std::optional<Debugger::Record> Debugger::record_of(std::uint64_t id) {
   const LockGuard lock(mutex_);
-  return records_.at(id);
+  const auto found = records_.find(id);
+  return found == records_.end() ? std::nullopt : std::optional(found->second);
+}
+
+template <class F>
+void Debugger::update(std::uint64_t id, F f) {
+  const LockGuard lock(mutex_);
+  const auto found = records_.find(id);
+  if (found != records_.end()) f(found->second);
 }
 
 void Debugger::run_prepare(const Kernel&, std::span<const std::byte> bytes) {
   auto& self = *get();
   const Arguments arguments(bytes);
   const auto record = self.record_of(arguments.id);
-  std::byte* const block = in_aperture(record.block);
-  std::memset(block, kGuardByte, record.block_bytes);
-  std::memset(block + kGuardBytes, kFreshByte, record.bytes);
-  const LockGuard lock(self.mutex_);
-  self.records_.at(arguments.id).guarded = true;
+  if (!record) return;
+  std::byte* const block = in_aperture(record->block);
+  std::memset(block, kGuardByte, record->block_bytes);
+  std::memset(block + kGuardBytes, kFreshByte, record->bytes);
+  self.update(arguments.id, [](Record& present) { present.guarded = true; });
 }
 
 void Debugger::run_release(const Kernel&, std::span<const std::byte> bytes) {
   auto& self = *get();
   const Arguments arguments(bytes);
   const auto record = self.record_of(arguments.id);
-  for (const auto& use : record.foreign_uses) {
+  if (!record) return;
+  for (const auto& use : record->foreign_uses) {
     // Not query(): that stream's failure is for those who wait for it, and no capture forbids this.
     if (use.done->is_complete()) continue;
     throw Error("openreg: memory was freed while stream " + std::to_string(use.stream->id()) +
                 " still used it; call record_stream() first, or wait for that stream: " +
-                record.describe());
+                record->describe());
   }
-  const std::string error = record.guarded ? self.broken_guard(record) : "";
-  {
-    const LockGuard lock(self.mutex_);
-    auto& present = self.records_.at(arguments.id);
+  const std::string error = record->guarded ? self.broken_guard(*record) : "";
+  self.update(arguments.id, [](Record& present) {
     present.guarded = false;
     present.filled = true;
-  }
-  std::byte* const block = in_aperture(record.block);
-  fill_freed(block, block + record.block_bytes);
+  });
+  std::byte* const block = in_aperture(record->block);
+  fill_freed(block, block + record->block_bytes);
   if (!error.empty()) throw Error(error);
 }
 
 void Debugger::run_check_freed(const Kernel&, std::span<const std::byte> bytes) {
   auto& self = *get();
   const Arguments arguments(bytes);
-  const auto record = self.record_of(arguments.id);
+  const auto record = self.record_of(arguments.id).value();  // this command counts as a range
   {
     const LockGuard lock(self.mutex_);
     if (--self.records_.at(arguments.id).ranges == 0) self.records_.erase(arguments.id);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -106,7 +107,9 @@ class Debugger {
   static const Kernel& release_kernel();
   static const Kernel& check_freed_kernel();
 
-  Record record_of(std::uint64_t id);
+  std::optional<Record> record_of(std::uint64_t id) OPENREG_EXCLUDES(mutex_);
+  template <class F>
+  void update(std::uint64_t id, F f) OPENREG_EXCLUDES(mutex_);
   void note_graph_use(CaptureId capture, const Kernel& kernel, std::span<const void* const> memory)
       OPENREG_EXCLUDES(mutex_);
   std::vector<Check> take_freed(std::byte* begin, std::byte* end) OPENREG_REQUIRES(mutex_);

@@ -210,6 +210,34 @@ TEST_F(DebuggerTest, AFreeOnAnotherStreamDoesNotSpoilACapture) {
   EXPECT_EQ(failure(stream), "nothing");
 }
 
+TEST_F(DebuggerTest, ABlockMayBeFreedInACaptureWhileThePreparationIsQueued) {
+  Blocker blocker(stream);
+  void* const address = allocate(1000, stream);
+  begin_capture(stream, CaptureMode::kRelaxed);
+  free(address);
+  EXPECT_TRUE(end_capture(stream).nodes.empty());
+  blocker.open();
+  EXPECT_EQ(failure(stream), "nothing");
+  void* const again = allocate(1000, stream);
+  EXPECT_EQ(again, address);
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, ACaptureMayTakeMemoryWhileTheCheckOfItsFreeIsQueued) {
+  void* const address = allocate(1000, stream);
+  stream.synchronize();
+  Blocker blocker(stream);
+  free(address);
+  begin_capture(stream, CaptureMode::kRelaxed);
+  void* const again = allocate(1000, stream);
+  EXPECT_EQ(again, address);
+  free(again);
+  EXPECT_TRUE(end_capture(stream).nodes.empty());
+  blocker.open();
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
 TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
   void* const address = allocate(1000, stream, "the owner");
   free(address, "the end");
