@@ -21,10 +21,11 @@ namespace {
 
 // A fence that has completed without a failure needs no command, and neither does a wait for the
 // stream's own earlier work.
-void wait_on_stream(const FenceRef& fence, Strand& strand) {
+void wait_on_stream(const FenceRef& fence, Strand& strand,
+                    Strand::Bound bound = Strand::Bound::kObeyed) {
   if (fence->source() == &strand) return;
   if (fence->done() && !fence->failed()) return;
-  strand.enqueue_wait(fence);
+  strand.enqueue_wait(fence, bound);
 }
 
 // The failure belongs to the stream and is raised once: if it has been collected, there is nothing
@@ -194,6 +195,12 @@ void ExternalEvent::wait(Stream& stream) {
   check_usable();
   expect_no_foreign_wait(Strand::of(stream));
   wait_on_stream(FenceRef(fence_), Strand::of(stream));
+}
+
+void ExternalEvent::wait_without_room(Stream& stream) {
+  check_usable();
+  expect_no_foreign_wait(Strand::of(stream));
+  wait_on_stream(FenceRef(fence_), Strand::of(stream), Strand::Bound::kExceededUnlocked);
 }
 
 void ExternalEvent::signal(std::exception_ptr error) {

@@ -70,7 +70,11 @@ class ExternalEvent {
   ExternalEvent(const ExternalEvent&) = delete;
   ExternalEvent& operator=(const ExternalEvent&) = delete;
 
+  /// Later commands of `stream` run after the signal. Throws as Stream::submit() does.
   void wait(Stream& stream);
+  /// The same for callers that have submitted what the wait belongs to: it never waits for room in
+  /// the stream's queue, so it cannot be interrupted, and a destroyed stream is not an error.
+  void wait_without_room(Stream& stream);
   /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the
   /// streams that wait for it. Does nothing after shutdown. Throws Error in a forked child.
   void signal(std::exception_ptr error = nullptr);

@@ -89,8 +89,7 @@ void Strand::enqueue(const Record& record, std::span<const std::byte> arguments,
   }
   // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.
   if (state.load(std::memory_order_seq_cst) != State::kIdle) return;
-  // A caller that must not wait for room may hold a lock, under which no other thread may be woken.
-  if (bound == Bound::kObeyed && is_brief(record) && !in_command()) {
+  if (bound != Bound::kExceeded && is_brief(record) && !in_command()) {
     run_brief_commands(*this);
   } else {
     Scheduler::get().schedule(*this);

@@ -45,13 +45,17 @@ struct Strand final : Stream {
 
   /// Whether a submission waits for room in the queue. Threads inside a command never wait, because
   /// a command must not wait for itself.
-  enum class Bound : bool { kObeyed, kExceeded };
+  enum class Bound : std::uint8_t {
+    kObeyed,
+    kExceeded,          // for callers that may hold a lock: the thread runs no brief commands
+    kExceededUnlocked,  // for callers that hold none
+  };
 
-  /// The ways to submit. They throw Error for a destroyed stream and what wait_for() throws while
-  /// there is no room (not with Bound::kExceeded, as markers and graphs are submitted), and
-  /// std::bad_alloc; then nothing was submitted. A command with a fence completes it; its failure
-  /// goes to the fence and does not poison the stream, unless the fence was abandoned. A marker is
-  /// a record that does not wait for room and that no trace shows.
+  /// The ways to submit. They throw std::bad_alloc and, if they obey the bound, Error for a
+  /// destroyed stream and what wait_for() throws while there is no room; then nothing was
+  /// submitted. Markers and graphs exceed the bound. A command with a fence completes it; its
+  /// failure goes to the fence and does not poison the stream, unless the fence was abandoned. A
+  /// marker is a record that does not wait for room and that no trace shows.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
                    LaunchSite site, const FenceRef& fence);
   void enqueue_record(const FenceRef& fence);

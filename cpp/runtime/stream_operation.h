@@ -47,7 +47,8 @@ class OperationKernel : public Kernel {
 };
 
 /// Queues an operation. Nothing else may be submitted to the stream during the call. Throws as
-/// Stream::submit() does; the operation may be queued by then, without the wait for its end.
+/// Stream::submit() does; then it was not queued, unless the process ends or has no memory: it may
+/// be queued by then, without the wait for its end.
 void submit(Stream& stream, const OperationKernel& kernel,
             const std::shared_ptr<StreamOperation>& operation);
 

@@ -7,8 +7,11 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "runtime/callbacks.h"
+#include "runtime/strand.h"
 #include "runtime/stream.h"
 #include "stream_helpers.h"
 
@@ -182,6 +185,36 @@ TEST(StreamOperation, ManyInFlightHoldUpNoEngine) {
     std::thread([&operation] { operation->end(); }).join();
   }
   for (const auto& stream : streams) (*stream)->synchronize();
+}
+
+// There is room for its beginning but not for the wait for its end.
+TEST(StreamOperation, IsQueuedWithTheWaitForItsEndEvenIfTheQueueIsFullAndTheHostInterrupted) {
+  static std::atomic<bool> interrupts;
+  interrupts = true;
+  install_callbacks({.check_interrupt = [] {
+    if (interrupts) throw std::runtime_error("interrupted");
+  }});
+  const OwnStream stream;
+  testing::Blocker blocker(*stream);
+  Strand& strand = Strand::of(*stream);
+  const auto limit = std::exchange(strand.limit, 2);
+  const auto operation = std::make_shared<Operation>();
+  EXPECT_EQ(error_of([&] { submit(*stream, kernel(), operation); }), "nothing");
+  EXPECT_EQ(error_of([&] { submit(*stream, kernel(), std::make_shared<Operation>()); }),
+            "interrupted")
+      << "the queue is full";
+  interrupts = false;
+  strand.limit = limit;
+  std::atomic<bool> after{false};
+  submit(*stream, [&] { after = true; });
+  const auto parks = scheduler_counters().parks;
+  blocker.open();
+  ASSERT_TRUE(happens([&] { return after || scheduler_counters().parks > parks; }));
+  EXPECT_TRUE(operation->begun);
+  EXPECT_FALSE(after);
+  operation->end();
+  stream->synchronize();
+  EXPECT_TRUE(after);
 }
 
 TEST(StreamOperation, CannotComeFromElsewhere) {
