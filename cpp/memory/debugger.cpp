@@ -215,14 +215,15 @@ std::string Debugger::broken_guard(const Record& record) const {
 
 DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
                                           std::string where, const Context& context) {
+  // In each run a graph's own memory is used by one tensor after another: the checks, each for one
+  // block, cannot be nodes of the graph.
+  const bool captured = capture_of(stream) != 0;
+  if (!captured) stream.wait_for_room();  // fails before there is a block that would be lost
   const std::size_t guarded = bytes + 2 * kGuardBytes;
   auto result = heap.allocate(std::max(bytes, guarded), stream, context);  // the sum may overflow
   if (result.address == nullptr) return result;
   auto* const block = static_cast<std::byte*>(result.address);
   const auto block_bytes = static_cast<std::size_t>(result.usage.bytes);
-  // In each run a graph's own memory is used by one tensor after another: the checks, each for one
-  // block, cannot be nodes of the graph.
-  const bool captured = capture_of(stream) != 0;
   std::vector<Check> checks;
   std::uint64_t id = 0;
   {
@@ -244,8 +245,8 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
   result.address = block + kGuardBytes;
   if (captured) return result;
   for (const auto& [begin, end, old] : checks)
-    stream.submit(check_freed_kernel(), Arguments(old, begin, end).bytes());
-  stream.submit(prepare_kernel(), Arguments(id).bytes());
+    stream.submit_without_room(check_freed_kernel(), Arguments(old, begin, end).bytes());
+  stream.submit_without_room(prepare_kernel(), Arguments(id).bytes());
   return result;
 }
 
@@ -304,9 +305,9 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
   for (auto* user : record.recorded) {
     Event event;
     event.mark(*user);
-    event.wait(*record.stream);
+    event.wait_without_room(*record.stream);
   }
-  record.stream->submit(release_kernel(), Arguments(id).bytes());
+  record.stream->submit_without_room(release_kernel(), Arguments(id).bytes());
   {
     const LockGuard lock(mutex_);
     freed_[record.block] = {record.block + record.block_bytes, id};

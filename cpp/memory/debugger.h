@@ -31,8 +31,9 @@ class Debugger {
   static void start_if_asked();
 
   // The functions of a DeviceHeap, for blocks with guards around them. `where` describes the
-  // caller, as text for errors. allocate() and free() submit commands to the block's stream, and
-  // throw what Stream::submit() throws.
+  // caller, as text for errors. allocate() and free() submit commands to the block's stream.
+  // allocate() throws what Stream::submit() throws; then it has allocated nothing. free() neither
+  // waits for room in the queue nor fails because the stream has been destroyed.
   DeviceHeap::Allocation allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
                                   std::string where, const Context& context = {});
   DeviceHeap::Usage free(DeviceHeap& heap, void* address, std::string where,

@@ -75,13 +75,14 @@ Event::~Event() {
   if (in_bad_fork() || is_shut_down()) static_cast<void>(impl_.release());
 }
 
-void Event::record(Stream& stream) { enqueue(stream, true); }
+void Event::record(Stream& stream) { enqueue(stream, Room::kAwaited); }
 
-void Event::mark(Stream& stream) { enqueue(stream, false); }
+void Event::mark(Stream& stream) { enqueue(stream, Room::kNotAwaited); }
 
-void Event::enqueue(Stream& stream, bool may_wait) {
+void Event::enqueue(Stream& stream, Room room) {
   check_usable();
   Strand& strand = Strand::of(stream);
+  const bool may_wait = room == Room::kAwaited;
   auto point = may_wait ? capture_record(strand) : nullptr;
   FenceRef fence;
   if (!point) {
@@ -99,7 +100,11 @@ void Event::enqueue(Stream& stream, bool may_wait) {
   impl_->device.store(strand.device_index, std::memory_order_relaxed);
 }
 
-void Event::wait(Stream& stream) {
+void Event::wait(Stream& stream) { enqueue_wait(stream, Room::kAwaited); }
+
+void Event::wait_without_room(Stream& stream) { enqueue_wait(stream, Room::kNotAwaited); }
+
+void Event::enqueue_wait(Stream& stream, Room room) {
   check_usable();
   Strand& strand = Strand::of(stream);
   std::shared_ptr<const CapturedPoint> captured_as;
@@ -107,7 +112,8 @@ void Event::wait(Stream& stream) {
   if (captured_as) return capture_wait(strand, *captured_as);
   if (!fence) return;
   expect_no_foreign_wait(strand);
-  wait_on_stream(fence, strand);
+  wait_on_stream(fence, strand,
+                 room == Room::kAwaited ? Strand::Bound::kObeyed : Strand::Bound::kExceeded);
 }
 
 bool Event::is_complete() const noexcept {

@@ -29,6 +29,9 @@ class Event {
   /// Later commands of `stream` run after the newest record has completed. Does nothing if the
   /// event was never recorded. Throws as Stream::submit() does.
   void wait(Stream& stream);
+  /// The same for callers that hold a lock or clean up: it never waits for room in the stream's
+  /// queue, and a destroyed stream is not an error.
+  void wait_without_room(Stream& stream);
   /// Whether the newest record has completed; true if the event was never recorded, or was last
   /// recorded in a capture. Never throws, never waits, and collects no failure.
   bool is_complete() const noexcept;
@@ -55,7 +58,9 @@ class Event {
 
  private:
   struct Impl;
-  void enqueue(Stream& stream, bool may_wait);
+  enum class Room : bool { kAwaited, kNotAwaited };
+  void enqueue(Stream& stream, Room room);
+  void enqueue_wait(Stream& stream, Room room);
 
   std::unique_ptr<Impl> impl_;
 };

@@ -125,7 +125,7 @@ std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment, std::vector<
 void GraphExec::launch(Stream& stream, std::vector<GraphCell> cells) {
   check_usable();
   Strand& strand = Strand::of(stream);
-  strand.wait_for_room();  // the last thing that may wait or fail
+  strand.make_room_if_full();  // the last thing that may wait or fail
   const LockGuard lock(mutex_);
   if (last_ && last_ != &strand) {
     const FenceRef end_of_last = mark(*last_);

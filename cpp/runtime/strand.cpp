@@ -22,7 +22,7 @@ Strand::Strand(int device, std::int64_t id, Priority priority, Chunk* first)
     : writer(first), reader(first), level(priority), device_index(device), number(id) {}
 
 void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
-                         LaunchSite site, const FenceRef& fence) {
+                         LaunchSite site, const FenceRef& fence, Bound bound) {
   const tracing::ThreadSlice traced(*this, kernel, arguments);
   FenceRef reference = fence;
   // The queue only reads the kernel; the targets of other records are not const.
@@ -32,7 +32,7 @@ void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> argume
                       .fence = fence.get(),
                       .traced_as = traced.id(),
                       .site = site};
-  enqueue(record, arguments, fence.get(), Bound::kObeyed);
+  enqueue(record, arguments, fence.get(), bound);
   reference.detach();
 }
 
@@ -101,7 +101,7 @@ bool Strand::is_brief(const Record& record) noexcept {
   return record.kind != Record::kRun || static_cast<const Kernel*>(record.target)->traits().brief;
 }
 
-void Strand::wait_for_room() {
+void Strand::make_room_if_full() {
   const auto room = [this] {
     const LockGuard lock(submit_mutex);
     return has_room();

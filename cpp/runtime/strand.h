@@ -57,14 +57,14 @@ struct Strand final : Stream {
   /// failure goes to the fence and does not poison the stream, unless the fence was abandoned. A
   /// marker is a record that does not wait for room and that no trace shows.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
-                   LaunchSite site, const FenceRef& fence);
+                   LaunchSite site, const FenceRef& fence, Bound bound = Bound::kObeyed);
   void enqueue_record(const FenceRef& fence);
   void enqueue_marker(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence, Bound bound = Bound::kObeyed);
   void enqueue_graph(std::unique_ptr<GraphRun> run, Work work);
 
   /// Returns when there is room. Throws what a submission that waits for room throws.
-  void wait_for_room() OPENREG_EXCLUDES(submit_mutex);
+  void make_room_if_full() OPENREG_EXCLUDES(submit_mutex);
 
   /// Whether all published commands have run. `tail` is read first, so that only commands that were
   /// published by then count.

@@ -49,6 +49,19 @@ void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, 
   strand.enqueue_run(kernel, arguments, work, site, FenceRef());
 }
 
+void Stream::submit_without_room(const Kernel& kernel, std::span<const std::byte> arguments) {
+  check_usable();
+  Strand& strand = Strand::of(*this);
+  const LaunchSite site = launch_site();
+  if (capture_of(*this) != 0 && capture_command(strand, kernel, arguments, {}, site)) return;
+  strand.enqueue_run(kernel, arguments, {}, site, FenceRef(), Strand::Bound::kExceeded);
+}
+
+void Stream::wait_for_room() {
+  check_usable();
+  Strand::of(*this).make_room_if_full();
+}
+
 void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
                              Work work) {
   check_usable();

@@ -27,6 +27,13 @@ class Stream {
   /// throws while it waits for room.
   void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
+  /// The same for callers that clean up, or that have called wait_for_room(): it never waits for
+  /// room in the queue, so it cannot be interrupted, and a destroyed stream is not an error.
+  void submit_without_room(const Kernel& kernel, std::span<const std::byte> arguments);
+  /// Returns when there is room in the queue; other threads may take it. Throws what submit()
+  /// throws while it waits for room.
+  void wait_for_room();
+
   /// The same, but returns when this command has run; the calling thread runs commands meanwhile.
   /// What the command throws is thrown here, unchanged, and only here; later commands run. If the
   /// wait is interrupted, the stream fails instead. Throws CommandError if an earlier failure made

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -15,8 +17,10 @@
 #include "../runtime/stream_helpers.h"
 #include "memory/device_heap.h"
 #include "runtime/address_space.h"
+#include "runtime/callbacks.h"
 #include "runtime/capture.h"
 #include "runtime/error.h"
+#include "runtime/strand.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory {
@@ -236,6 +240,82 @@ TEST_F(DebuggerTest, ACaptureMayTakeMemoryWhileTheCheckOfItsFreeIsQueued) {
   EXPECT_TRUE(end_capture(stream).nodes.empty());
   blocker.open();
   EXPECT_EQ(failure(stream), "nothing");
+}
+
+// Fills the queue of a stream; a host that waits for room in it is interrupted.
+class FullQueue {
+ public:
+  explicit FullQueue(Stream& stream) : strand_(Strand::of(stream)), blocker_(stream) {
+    install_callbacks({.check_interrupt = [] {
+      if (g_interrupts) throw std::runtime_error("interrupted");
+    }});
+    strand_.limit = 1;
+    g_interrupts = true;
+  }
+  ~FullQueue() {
+    g_interrupts = false;
+    strand_.limit = limit_;
+  }
+  FullQueue(const FullQueue&) = delete;
+  FullQueue& operator=(const FullQueue&) = delete;
+
+ private:
+  static inline std::atomic<bool> g_interrupts{false};
+
+  Strand& strand_;
+  const std::uint64_t limit_ = strand_.limit;
+  Blocker blocker_;
+};
+
+TEST_F(DebuggerTest, AnAllocationThatIsInterruptedLeavesNoBlock) {
+  const auto held = [&] {
+    return heap.locked([](Heap& of) { return of.statistics().allocated_bytes.current(); });
+  };
+  {
+    const FullQueue full(stream);
+    EXPECT_EQ(error_of([&] { allocate(1000, stream); }), "interrupted");
+    EXPECT_EQ(held(), 0);
+    EXPECT_EQ(Debugger::get()->describe_leaks(), "");
+  }
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, AFreeNeitherWaitsForRoomNorIsInterrupted) {
+  OwnStream other;
+  void* const address = allocate(1000, stream);
+  void* const recorded = allocate(1000, stream);
+  Debugger::get()->record_stream(heap, recorded, *other);
+  write(static_cast<std::byte*>(address) + 1000, stream);
+  stream.synchronize();
+  {
+    ExternalEvent work;
+    work.wait(*other);  // so that the stream has to wait for it
+    const FullQueue full(stream);
+    EXPECT_EQ(error_of([&] { free(address); }), "nothing");
+    EXPECT_EQ(error_of([&] { free(recorded); }), "nothing");
+    work.signal();
+  }
+  EXPECT_NE(failure(stream).find("written behind the end of a block"), std::string::npos);
+  other->synchronize();
+  void* const again = allocate(1000, stream);
+  EXPECT_EQ(again, address);
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, ABlockMayBeFreedAfterItsStreamWasDestroyed) {
+  Stream& destroyed = create_stream(0);
+  void* const address = allocate(1000, destroyed);
+  void* const recorded = allocate(1000, destroyed);
+  Debugger::get()->record_stream(heap, recorded, stream);
+  write(static_cast<std::byte*>(address) + 1000, destroyed);
+  Blocker blocker(stream);
+  destroy_stream(destroyed);
+  EXPECT_EQ(error_of([&] { free(address); }), "nothing");
+  EXPECT_EQ(error_of([&] { free(recorded); }), "nothing");
+  EXPECT_EQ(error_of([&] { free(recorded); }).find("openreg: no block that is in use"), 0U);
+  blocker.open();
+  EXPECT_NE(failure(destroyed).find("written behind the end of a block"), std::string::npos);
 }
 
 TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
