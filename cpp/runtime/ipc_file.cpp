@@ -10,7 +10,6 @@
 #include <mutex>
 #include <string>
 #include <system_error>
-#include <thread>
 
 #include "runtime/error.h"
 
@@ -28,9 +27,11 @@ namespace openreg {
 // The block's word counts the messages. A process that holds a block has a record lock (fcntl) on
 // its first byte: the system releases the locks of a process that ends, even if it is killed. A
 // receiver holds the block first and then decrements the count, so the owner, which reads the word
-// before it looks at the locks, cannot miss both. The upper half of the word is the block's
-// generation: a message that is read twice is not mistaken for one about the next block at this
-// offset.
+// before it looks at the locks, cannot miss both. While the owner looks, the word says so
+// (kRetiring), and a holder that sends the block in this time removes that: the owner then knows
+// that what it has seen no longer counts. Nobody waits for the owner, which may be killed at any
+// time. The upper half of the word is the block's generation: a message that is read twice is not
+// mistaken for one about the next block at this offset.
 //
 // Record locks belong to the process, which loses them when it closes *any* descriptor of the file:
 // so it has only one.
@@ -155,14 +156,9 @@ void IpcFile::discard(std::size_t offset, std::size_t bytes) const noexcept {
 std::uint32_t IpcFile::send(std::size_t offset) {
   Word& counts = word(offset);
   std::uint64_t now = counts.load();
-  for (;;) {
-    if ((now & kRetiring) != 0) {  // the owner is about to find that the block is held
-      std::this_thread::yield();
-      now = counts.load();
-    } else if (counts.compare_exchange_weak(now, now + 1)) {
-      return generation_of(now);
-    }
+  while (!counts.compare_exchange_weak(now, (now & ~kRetiring) + 1)) {
   }
+  return generation_of(now);
 }
 
 bool IpcFile::receive(std::size_t offset, std::uint32_t generation) noexcept {
@@ -217,9 +213,10 @@ bool IpcFile::retire(std::size_t offset) noexcept {
   std::uint64_t now = counts.load();
   if ((now & (kMessages | kRetiring)) != 0) return false;
   if (!counts.compare_exchange_strong(now, now | kRetiring)) return false;
+  std::uint64_t retiring = now | kRetiring;
   const bool is_held = is_held_elsewhere(offset);
-  counts.store(is_held ? now : now + (std::uint64_t{1} << 32));
-  return !is_held;
+  const std::uint64_t next = is_held ? now : now + (std::uint64_t{1} << 32);
+  return counts.compare_exchange_strong(retiring, next) && !is_held;
 }
 
 }  // namespace openreg

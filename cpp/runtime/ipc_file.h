@@ -55,9 +55,9 @@ class IpcFile {
   /// called as often, or the process ends in any way. Throws Error if the system refuses the lock.
   void hold(std::size_t offset);
   void release(std::size_t offset) noexcept;
-  /// Called by the owner before it reuses the block. True: no message is under way, no other
-  /// process holds the block, and messages sent before can no longer be received. False: nothing
-  /// has changed.
+  /// Called by the owner, by one thread at a time, before it reuses the block. True: no message is
+  /// under way, no other process holds the block, and messages sent before can no longer be
+  /// received. False: nothing has changed.
   bool retire(std::size_t offset) noexcept;
 
  private:

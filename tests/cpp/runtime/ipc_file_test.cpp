@@ -6,10 +6,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "limit.h"
 #include "runtime/error.h"
@@ -129,6 +133,60 @@ TEST(IpcFile, WhatAProcessHoldsIsFreeWhenItIsKilled) {
   EXPECT_TRUE(file.retire(2 * kBlock));
   other.kill();
   EXPECT_TRUE(file.retire(kBlock));
+}
+
+// What an owner leaves that is killed within retire(): see the file's layout in ipc_file.cpp.
+TEST(IpcFile, AHolderCanSendABlockAfterItsOwnerWasKilledWhileItRetiredTheBlock) {
+  IpcFile file(kBytes);
+  constexpr std::uint64_t kGeneration = 3;
+  constexpr std::uint64_t kRetiring = (kGeneration << 32) | (std::uint64_t{1} << 31);
+  const auto place = static_cast<off_t>(kBytes + kBlock / IpcFile::kBlockBytes * sizeof kRetiring);
+  ASSERT_EQ(pwrite(file.descriptor(), &kRetiring, sizeof kRetiring, place), sizeof kRetiring);
+  const Other holder([name = file.name()] {
+    auto* const same = new IpcFile(name);
+    same->hold(kBlock);
+    std::promise<std::uint32_t> sent;
+    auto generation = sent.get_future();
+    std::thread([same, sent = std::move(sent)]() mutable {
+      sent.set_value(same->send(kBlock));
+    }).detach();
+    return generation.wait_for(std::chrono::seconds(30)) == std::future_status::ready &&
+           same->receive(kBlock, kGeneration) && generation.get() == kGeneration;
+  });
+  EXPECT_TRUE(holder.did());
+}
+
+TEST(IpcFile, ABlockThatAHolderSendsIsNeverRetired) {
+  constexpr int kRounds = 2000;
+  IpcFile file(kBytes);
+  int lines[2];
+  ASSERT_EQ(pipe(lines), 0);
+  const Other holder([&, name = file.name()] {
+    auto* const same = new IpcFile(name);
+    same->hold(kBlock);
+    std::thread([=] {
+      int lost = 0;
+      for (int round = 0; round < kRounds; ++round) {
+        const auto generation = same->send(kBlock);
+        lost += same->receive(kBlock, generation) ? 0 : 1;
+      }
+      if (write(lines[1], &lost, sizeof lost) != sizeof lost) _exit(1);
+    }).detach();
+    return true;
+  });
+  ASSERT_TRUE(holder.did());
+  std::atomic<bool> sent{false};
+  int early = 0;
+  std::thread owner([&] {
+    while (!sent) early += file.retire(kBlock) ? 1 : 0;
+  });
+  int lost = -1;
+  EXPECT_EQ(read(lines[0], &lost, sizeof lost), sizeof lost);
+  sent = true;
+  owner.join();
+  EXPECT_EQ(lost, 0);
+  EXPECT_EQ(early, 0);
+  for (const int end : lines) close(end);
 }
 
 TEST(IpcFile, HoldsOfOneProcessAreCounted) {
