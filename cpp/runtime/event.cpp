@@ -210,8 +210,8 @@ void ExternalEvent::wait_without_room(Stream& stream) {
 }
 
 void ExternalEvent::signal(std::exception_ptr error) {
+  if (in_bad_fork()) check_usable();  // throws; asked first, as shutdown may begin at any time
   if (is_shut_down()) return;
-  check_usable();
   fence_->signal(std::move(error));
 }
 
