@@ -157,8 +157,8 @@ bool IpcMemory::waits_for(const void* address) const noexcept {
 bool IpcMemory::wait_until_moved(const void* address) noexcept {
   for (const auto& slot : g_memories) {
     const IpcMemory* const memory = slot.load();
-    if (memory == nullptr) break;
-    if (memory->waits_for(address)) return true;
+    // Not the end: a device takes its slot before it fills it, and the next one may be quicker.
+    if (memory != nullptr && memory->waits_for(address)) return true;
   }
   return false;
 }
