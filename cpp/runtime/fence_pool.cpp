@@ -8,7 +8,19 @@
 
 namespace openreg {
 
+// GCC and Clang say in different ways that the address sanitizer is on.
 #if defined(__SANITIZE_ADDRESS__)
+#define OPENREG_FENCES_RECYCLED 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define OPENREG_FENCES_RECYCLED 0
+#endif
+#endif
+#ifndef OPENREG_FENCES_RECYCLED
+#define OPENREG_FENCES_RECYCLED 1
+#endif
+
+#if !OPENREG_FENCES_RECYCLED
 
 // Recycled memory would hide a use after free.
 void* allocate_fence(std::size_t bytes) { return ::operator new(bytes); }
