@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "runtime/capture.h"
@@ -26,6 +27,14 @@ void wait_on_stream(const FenceRef& fence, Strand& strand,
   if (fence->source() == &strand) return;
   if (fence->done() && !fence->failed()) return;
   strand.enqueue_wait(fence, bound);
+}
+
+// None if that is later than the clock can say, which is in 292 years.
+std::optional<Deadline> deadline_after(std::chrono::milliseconds timeout) {
+  const auto now = Deadline::clock::now();
+  const auto longest = std::chrono::floor<std::chrono::milliseconds>(Deadline::max() - now);
+  if (timeout > longest) return std::nullopt;
+  return now + std::max(timeout, std::chrono::milliseconds(0));
 }
 
 // The failure belongs to the stream and is raised once: if it has been collected, there is nothing
@@ -144,10 +153,7 @@ void Event::synchronize() {
 
 bool Event::synchronize_within(std::chrono::milliseconds timeout) {
   check_usable();
-  // The clock, which counts nanoseconds, cannot represent the end of a timeout of centuries.
-  const auto now = std::chrono::steady_clock::now();
-  const auto most = std::chrono::floor<std::chrono::milliseconds>(Deadline::max() - now);
-  const auto deadline = now + std::clamp(timeout, std::chrono::milliseconds(0), most);
+  const auto deadline = deadline_after(timeout);
   const FenceRef fence = impl_->newest("synchronize of an event");
   if (!fence || fence->done()) return true;
   if (runs_here(*fence->source())) throw_self_wait();

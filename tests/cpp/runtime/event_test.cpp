@@ -22,6 +22,7 @@ using testing::error_of;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
+using testing::SleepWatch;
 using testing::submit;
 using testing::submit_nothing;
 
@@ -157,6 +158,40 @@ TEST(Event, ItsStreamIsDoneWhenTheLastEventIsSynchronized) {
     event.synchronize();
     ASSERT_TRUE(stream->query());
   }
+}
+
+TEST(Event, ALimitBeyondTheEndOfTheClockIsNone) {
+  using Milliseconds = std::chrono::milliseconds;
+  for (const auto limit : {Milliseconds::max(), Milliseconds::max() / 1'000'000}) {
+    const OwnStream stream;
+    Event event;
+    Blocker blocker(*stream);
+    event.record(*stream);
+    const SleepWatch watch;
+    std::atomic<bool> returned{false};
+    bool completed = false;
+    std::thread host([&] {
+      completed = event.synchronize_within(limit);
+      returned = true;
+    });
+    EXPECT_TRUE(happens([&] { return returned || watch.sees(); }));
+    EXPECT_FALSE(returned);
+    blocker.open();
+    host.join();
+    EXPECT_TRUE(completed);
+  }
+}
+
+TEST(Event, ALimitInThePastIsOverAtOnce) {
+  const OwnStream stream;
+  Event event;
+  Blocker blocker(*stream);
+  event.record(*stream);
+  EXPECT_FALSE(event.synchronize_within(std::chrono::milliseconds(0)));
+  EXPECT_FALSE(event.synchronize_within(std::chrono::milliseconds::min()));
+  blocker.open();
+  stream->synchronize();
+  EXPECT_TRUE(event.synchronize_within(std::chrono::milliseconds::min()));
 }
 
 TEST(Event, AWaitOnItsOwnStreamOrForThePastEnqueuesNothing) {

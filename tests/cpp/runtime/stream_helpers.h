@@ -179,7 +179,11 @@ class SleepWatch {
  public:
   /// Waits until `threads` more have fallen asleep since the watch was made.
   [[nodiscard]] bool see(std::uint64_t threads = 1) const {
-    return happens([&] { return scheduler_counters().sleeps >= before_ + threads; });
+    return happens([&] { return sees(threads); });
+  }
+  /// Whether they have by now.
+  bool sees(std::uint64_t threads = 1) const {
+    return scheduler_counters().sleeps >= before_ + threads;
   }
 
  private:
