@@ -32,61 +32,68 @@ void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> argume
                       .fence = fence.get(),
                       .traced_as = traced.id(),
                       .site = site};
-  enqueue(record, arguments, fence.get(), bound);
+  publish(record, arguments, fence.get(), bound);
   reference.detach();
+  find_runner(record, bound);
 }
 
 void Strand::enqueue_record(const FenceRef& fence) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventRecord);
   FenceRef reference = fence;
-  enqueue({.target = reference.get(), .kind = Record::kRecord, .traced_as = traced.id()}, {},
-          reference.get(), Bound::kObeyed);
+  const Record record{.target = reference.get(), .kind = Record::kRecord, .traced_as = traced.id()};
+  publish(record, {}, reference.get(), Bound::kObeyed);
   reference.detach();
+  find_runner(record, Bound::kObeyed);
 }
 
 void Strand::enqueue_marker(const FenceRef& fence) {
   FenceRef reference = fence;
-  enqueue({.target = reference.get(), .kind = Record::kRecord}, {}, reference.get(),
-          Bound::kExceeded);
+  const Record record{.target = reference.get(), .kind = Record::kRecord};
+  publish(record, {}, reference.get(), Bound::kExceeded);
   reference.detach();
+  find_runner(record, Bound::kExceeded);
 }
 
 void Strand::enqueue_wait(const FenceRef& fence, Bound bound) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventWait);
   FenceRef reference = fence;
-  enqueue({.target = reference.get(),
-           .kind = Record::kWait,
-           .traced_as = traced.id(),
-           .site = fence->source() ? 0 : launch_site()},
-          {}, nullptr, bound);
+  const Record record{.target = reference.get(),
+                      .kind = Record::kWait,
+                      .traced_as = traced.id(),
+                      .site = fence->source() ? 0 : launch_site()};
+  publish(record, {}, nullptr, bound);
   reference.detach();
+  find_runner(record, bound);
 }
 
 void Strand::enqueue_graph(std::unique_ptr<GraphRun> run, Work work) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kGraph);
-  enqueue({.target = run.get(), .kind = Record::kGraph, .work = work, .traced_as = traced.id()}, {},
-          nullptr, Bound::kExceeded);
+  const Record record{
+      .target = run.get(), .kind = Record::kGraph, .work = work, .traced_as = traced.id()};
+  publish(record, {}, nullptr, Bound::kExceeded);
   static_cast<void>(run.release());
+  find_runner(record, Bound::kExceeded);
 }
 
-void Strand::enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
+void Strand::publish(const Record& record, std::span<const std::byte> arguments, Fence* completes,
                      Bound bound) {
-  {
-    UniqueLock lock(submit_mutex);
-    if (bound == Bound::kObeyed) {
-      while (!has_room()) {
-        lock.unlock();
-        make_room();
-        lock.lock();
-      }
+  UniqueLock lock(submit_mutex);
+  if (bound == Bound::kObeyed) {
+    while (!has_room()) {
+      lock.unlock();
+      make_room();
+      lock.lock();
     }
-    const auto position = tail.load(std::memory_order_relaxed);
-    writer.push(record, arguments, spare);
-    if (completes) completes->set_position(position);
-    work_published.store(work_published.load(std::memory_order_relaxed) + record.work.nanoseconds,
-                         std::memory_order_relaxed);
-    tail.store(position + 1, std::memory_order_seq_cst);
   }
+  const auto position = tail.load(std::memory_order_relaxed);
+  writer.push(record, arguments, spare);
+  if (completes) completes->set_position(position);
+  work_published.store(work_published.load(std::memory_order_relaxed) + record.work.nanoseconds,
+                       std::memory_order_relaxed);
+  tail.store(position + 1, std::memory_order_seq_cst);
+}
+
+void Strand::find_runner(const Record& record, Bound bound) {
   // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.
   if (state.load(std::memory_order_seq_cst) != State::kIdle) return;
   if (bound != Bound::kExceeded && is_brief(record) && !in_command()) {

@@ -153,8 +153,11 @@ struct Strand final : Stream {
  private:
   Strand(int device, std::int64_t id, Priority priority, Chunk* first);
 
-  void enqueue(const Record& record, std::span<const std::byte> arguments, Fence* completes,
-               Bound bound);
+  // A submission is both. In between, what the record refers to passes to the queue: publish() may
+  // throw, and so may find_runner(), which can run the command and end the thread with it.
+  void publish(const Record& record, std::span<const std::byte> arguments, Fence* completes,
+               Bound bound) OPENREG_EXCLUDES(submit_mutex);
+  void find_runner(const Record& record, Bound bound);
   static bool is_brief(const Record& record) noexcept;
   bool has_room() OPENREG_REQUIRES(submit_mutex);
   void make_room() OPENREG_EXCLUDES(submit_mutex);

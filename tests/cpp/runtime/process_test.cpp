@@ -3,6 +3,7 @@
 #include "runtime/process.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -149,6 +151,21 @@ TEST_F(ExitDeathTest, AHostThatWaitsMeanwhileStaysWhereItIs) {
         std::exit(0);
       },
       ExitedWithCode(0), "^$");
+}
+
+// As Python does with a thread that wants the interpreter while the process ends.
+TEST_F(ExitDeathTest, AThreadThatEndsInACommandThatItSubmittedReleasesOnlyWhatIsItsOwn) {
+  EXPECT_EXIT(
+      {
+        static const Kernel ends_thread(
+            "test_end_of_thread",
+            [](const Kernel&, std::span<const std::byte>) { pthread_exit(nullptr); },
+            {.brief = true});
+        Stream& stream = default_stream(0);
+        std::thread([&] { stream.submit_and_wait(ends_thread, {}); }).join();
+        std::_Exit(7);
+      },
+      ExitedWithCode(7), "^$");
 }
 
 TEST_F(ExitDeathTest, ACommandMayCallExit) {
