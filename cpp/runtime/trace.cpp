@@ -93,8 +93,17 @@ void push(Ids ThisThread::*ids, std::uint64_t id) {
   }
 }
 
+// Null also if there is no memory for it.
+ThisThread* this_thread() noexcept {
+  try {
+    return per_thread<ThisThread>();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 void pop(Ids ThisThread::*ids) noexcept {
-  if (auto* const thread = per_thread<ThisThread>()) {
+  if (auto* const thread = this_thread()) {
     thread->join_recording();
     if (!(thread->*ids).empty()) (thread->*ids).pop_back();  // else it began before the recording
   }
@@ -152,10 +161,11 @@ void push_annotation(std::uint64_t id) { push(&ThisThread::annotations, id); }
 void pop_annotation() noexcept { pop(&ThisThread::annotations); }
 
 void keep(TraceSlice slice) noexcept {
-  auto* const thread = per_thread<ThisThread>();
-  if (!thread || !on()) return;
-  slice.thread = thread->number;
+  if (!on()) return;
   try {
+    auto* const thread = per_thread<ThisThread>();
+    if (!thread) return;
+    slice.thread = thread->number;
     const LockGuard lock(thread->shard.mutex);
     // A slice that began before the recording is not part of it.
     if (slice.begin < recording().started.load(std::memory_order_relaxed)) return;
@@ -170,7 +180,7 @@ void keep(TraceSlice slice) noexcept {
 }
 
 void ThreadSlice::begin(TraceSlice slice) noexcept {
-  if (auto* const thread = per_thread<ThisThread>()) {
+  if (auto* const thread = this_thread()) {
     thread->join_recording();
     slice.operation = innermost(thread->operations);
     slice.annotation = innermost(thread->annotations);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "failing_memory.h"
 #include "runtime/event.h"
 #include "runtime/stream_operation.h"
 #include "stream_helpers.h"
@@ -311,6 +312,19 @@ TEST(Trace, ThreadsMayLaunchAndRunWhileRecordingsBeginAndEnd) {
   }
   over = true;
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Trace, AThreadWithoutMemoryForItsSlicesDropsThem) {
+  tracing::start(kEnough);
+  std::thread([] {
+    const testing::FailingMemory none;
+    tracing::pop_operation();
+    const tracing::ThreadSlice slice("a wait");
+    EXPECT_NE(slice.id(), 0u);
+  }).join();
+  const Trace trace = tracing::stop();
+  EXPECT_TRUE(trace.slices.empty());
+  EXPECT_EQ(trace.dropped, 1u);
 }
 
 }  // namespace
