@@ -31,6 +31,9 @@ class FailingMemory {
 
 }  // namespace openreg::testing
 
-void* operator new(std::size_t bytes) { return openreg::testing::FailingMemory::allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+// Not inlined: GCC would see memory of operator new go to free(), and warn.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  return openreg::testing::FailingMemory::allocate(bytes);
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

