@@ -163,7 +163,7 @@ void Debugger::run_release(const Kernel&, std::span<const std::byte> bytes) {
   const auto record = self.record_of(arguments.id);
   if (!record) return;
   for (const auto& use : record->foreign_uses) {
-    // Not query(): that stream's failure is for those who wait for it, and no capture forbids this.
+    // Not query(), which raises that stream's failure, and which captures forbid.
     if (use.done->is_complete()) continue;
     throw Error("openreg: memory was freed while stream " + std::to_string(use.stream->id()) +
                 " still used it; call record_stream() first, or wait for that stream: " +
@@ -366,7 +366,7 @@ void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void
   if (const auto capture = capture_of(stream)) return note_graph_use(capture, kernel, memory);
   if (foreign.empty()) return;
   const auto done = std::make_shared<Event>();
-  done->record(stream);
+  done->mark(stream);  // cannot be interrupted, since the command is queued
   const LockGuard lock(mutex_);
   for (const auto id : foreign) {
     const auto found = records_.find(id);

@@ -29,9 +29,9 @@ namespace openreg {
 // receiver holds the block first and then decrements the count, so the owner, which reads the word
 // before it looks at the locks, cannot miss both. While the owner looks, the word says so
 // (kRetiring), and a holder that sends the block in this time removes that: the owner then knows
-// that what it has seen no longer counts. Nobody waits for the owner, which may be killed at any
-// time. The upper half of the word is the block's generation: a message that is read twice is not
-// mistaken for one about the next block at this offset.
+// that what it has seen no longer counts. No process waits for the owner, which may be killed at
+// any time. The upper half of the word is the block's generation: a message that is read twice is
+// not mistaken for one about the next block at this offset.
 //
 // Record locks belong to the process, which loses them when it closes *any* descriptor of the file:
 // so it has only one.
