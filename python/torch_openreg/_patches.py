@@ -69,26 +69,25 @@ def _patch_dlpack_device() -> None:
 
 
 def _refuse_to_capture_optimizers() -> None:
-    # PyTorch checks for a capture on CUDA and XPU only. Unless `capturable` is set, steps are counted on the host, so
-    # each replay would use the step number of the capture.
+    # Before version 2.15 PyTorch checks for a capture on CUDA and XPU only. Unless `capturable` is set, steps are
+    # counted on the host, so each replay would use the step number of the capture.
     original = torch.optim.Optimizer._accelerator_graph_capture_health_check
 
     @functools.wraps(original)
     def check(self: torch.optim.Optimizer) -> None:
+        if not torch.compiler.is_compiling() and openreg.is_current_stream_capturing():
+            kind = type(self).__name__
+            if any("capturable" not in group for group in self.param_groups):  # PyTorch's check raises KeyError
+                raise RuntimeError(
+                    f"openreg: step() of {kind} cannot be captured: it counts its steps on the host, and has no option "
+                    "capturable; call it outside the graph"
+                )
+            if not all(group["capturable"] for group in self.param_groups):
+                raise RuntimeError(
+                    f"openreg: step() of {kind} cannot be captured without capturable=True (got False); pass it to the "
+                    "optimizer"
+                )
         original(self)
-        if torch.compiler.is_compiling() or not openreg.is_current_stream_capturing():
-            return
-        kind = type(self).__name__
-        if any("capturable" not in group for group in self.param_groups):
-            raise RuntimeError(
-                f"openreg: step() of {kind} cannot be captured: it counts its steps on the host, and has no option "
-                "capturable; call it outside the graph"
-            )
-        if not all(group["capturable"] for group in self.param_groups):
-            raise RuntimeError(
-                f"openreg: step() of {kind} cannot be captured without capturable=True (got False); pass it to the "
-                "optimizer"
-            )
 
     torch.optim.Optimizer._accelerator_graph_capture_health_check = check  # type: ignore[method-assign]
 
