@@ -82,7 +82,7 @@ def power_draw(device: DeviceLike = None) -> int:
     after, seconds = _read(before, "its power draw"), time.monotonic() - begin
     # A counter begins at 0 again after its maximum.
     wrapped = [path.with_name("max_energy_range_uj") for path in after if after[path] < before[path]]
-    used = sum(after.values()) - sum(before[path] for path in after)
+    used = sum(after[path] - before[path] for path in after)
     if wrapped:
         used += sum(_read(wrapped, "its power draw").values())
     return round(used / seconds / 1000)

@@ -47,30 +47,35 @@ def test_temperature_is_the_hottest_sensor(files):
     assert torch.openreg.temperature() == 53
 
 
-def test_power_is_energy_by_time(files, monkeypatch):
-    def later(seconds: float) -> None:
-        files("sys/class/powercap/intel-rapl:0/energy_uj", "3000000\n")
-        files("sys/class/powercap/intel-rapl:1/energy_uj", "1000000\n")
-        clock[0] += 0.5
+@pytest.fixture
+def counters(files, monkeypatch):
+    """Sets the energy counters, in uJ: as they are now, and as they are after the wait, which takes half a second."""
 
-    clock = [100.0]
-    monkeypatch.setattr(machine.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(machine.time, "sleep", later)
-    files("sys/class/powercap/intel-rapl:0/energy_uj", "1000000\n")
-    files("sys/class/powercap/intel-rapl:1/energy_uj", "0\n")
+    def set_counters(now: list[int], then: list[int]) -> None:
+        def write(values: list[int]) -> None:
+            for index, value in enumerate(values):
+                files(f"sys/class/powercap/intel-rapl:{index}/energy_uj", f"{value}\n")
+
+        def later(seconds: float) -> None:
+            write(then)
+            clock[0] += 0.5
+
+        clock = [100.0]
+        monkeypatch.setattr(machine.time, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(machine.time, "sleep", later)
+        write(now)
+
+    return set_counters
+
+
+def test_power_is_energy_by_time(files, counters):
+    counters([1_000_000, 0], then=[3_000_000, 1_000_000])
     files("sys/class/powercap/intel-rapl:0:0/energy_uj", "77\n")  # a part of the first
     assert torch.openreg.power_draw() == 6000
 
 
-def test_power_after_the_counter_began_again_at_0(files, monkeypatch):
-    def later(seconds: float) -> None:
-        files("sys/class/powercap/intel-rapl:0/energy_uj", "500000\n")
-        clock[0] += 0.5
-
-    clock = [100.0]
-    monkeypatch.setattr(machine.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(machine.time, "sleep", later)
-    files("sys/class/powercap/intel-rapl:0/energy_uj", "262142000000\n")
+def test_power_after_the_counter_began_again_at_0(files, counters):
+    counters([262_142_000_000], then=[500_000])
     files("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "262143000000\n")
     assert torch.openreg.power_draw() == 3000
 

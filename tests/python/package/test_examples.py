@@ -16,6 +16,15 @@ from modules import load
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
+def reported(folder, example, *arguments):
+    """Runs an example in a process of its own; returns the report that it prints last, and its stderr."""
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / example, *arguments], cwd=folder, capture_output=True, text=True, timeout=240
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1]), result.stderr
+
+
 @pytest.fixture
 def train_digits():
     pytest.importorskip("sklearn")
@@ -41,20 +50,12 @@ def test_the_loss_curve_is_the_cpus(train_digits):
 @pytest.mark.parametrize("device", ["openreg", "cpu"])
 def test_it_learns_and_reports_as_json(tmp_path, device):
     log = tmp_path / "losses"
-    result = subprocess.run(
-        [sys.executable, EXAMPLES / "train_digits.py", "--device", device, "--loss-log", log],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout.splitlines()[-1])
+    report, output = reported(tmp_path, "train_digits.py", "--device", device, "--loss-log", log)
     assert set(report) == {"accuracy", "seconds", "peak_bytes", "device"}
     assert report["accuracy"] >= 0.98
     assert report["device"] == device
     assert (report["peak_bytes"] > 0) == (device == "openreg")
-    assert "100%" in result.stderr  # the progress bar
+    assert "100%" in output  # the progress bar
     losses = [float(line) for line in log.read_text().splitlines()]
     assert losses[-1] < 0.1 * losses[0]
 
@@ -116,28 +117,13 @@ def test_the_operator_in_python_works_with_all_of_pytorch():
 
 @pytest.mark.full
 def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
-    result = subprocess.run(
-        [sys.executable, EXAMPLES / "custom_operator.py", "--cpp", "--build-directory", tmp_path],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout.splitlines()[-1]) == OPERATOR_REPORT
+    report, _ = reported(tmp_path, "custom_operator.py", "--cpp", "--build-directory", tmp_path)
+    assert report == OPERATOR_REPORT
 
 
 # In a process of its own, which torch_openreg may not be loaded into: PyTorch has one slot for such devices.
 def test_the_smallest_backend_builds_and_trains(tmp_path):
-    result = subprocess.run(
-        [sys.executable, EXAMPLES / "smallest_backend.py", "--build-directory", tmp_path],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout.splitlines()[-1])
+    report, _ = reported(tmp_path, "smallest_backend.py", "--build-directory", tmp_path)
     first, last = report.pop("losses")
     assert last < 0.1 * first
     assert report == {
