@@ -22,10 +22,14 @@ constexpr std::size_t kMostBeyond = std::size_t{64} << 10;  // bytes; enough for
 // need it.
 constexpr std::size_t kAlignment = c10::gAlignment;
 
-/// Without the offset.
-std::int64_t extent(const CommandView& view, const TensorRecord& tensor) {
-  const std::size_t dim = view.shape(tensor).dim;
-  return extent_of({view.sizes(tensor), dim}, {view.strides(tensor), dim});
+/// The bytes from the beginning of its storage to the end of a tensor's last element; 0 if it has
+/// no element, wherever its offset is.
+std::size_t end_of(const CommandView& view, const TensorRecord& tensor) {
+  const auto& shape = view.shape(tensor);
+  const auto extent =
+      extent_of({view.sizes(tensor), shape.dim}, {view.strides(tensor), shape.dim});
+  if (extent == 0) return 0;
+  return bytes_of(static_cast<std::size_t>(tensor.storage_offset + extent), shape.type());
 }
 
 /// The copy belongs to the stand-in, which may change it.
@@ -77,47 +81,53 @@ void StandIn::give_memory() {
     return (view.shape(tensor).flags & kPayload) ||
            (kind_ == Kind::kReading && !written[tensor.storage]);
   };
-  std::vector<std::size_t> reach(view.header().storages);
-  for (const auto& tensor : view.tensors()) {
-    if (stays(tensor)) continue;
-    const auto& shape = view.shape(tensor);
-    own(shape).flags |= kPinned;
-    const auto elements = extent(view, tensor);
-    if (elements == 0) continue;
-    const auto end =
-        static_cast<std::size_t>(tensor.storage_offset + elements) * c10::elementSize(shape.type());
-    reach[tensor.storage] = std::max(reach[tensor.storage], end);
-  }
+  std::vector<std::size_t> end(view.header().storages);
   made_.resize(view.header().storages);
   for (const auto& tensor : view.tensors()) {
-    if (stays(tensor) || made_[tensor.storage]) continue;
-    auto& storage = own(view.storage(tensor));
-    if (storage.nbytes == 0) continue;
+    if (stays(tensor)) continue;
+    own(view.shape(tensor)).flags |= kPinned;
     made_[tensor.storage] = true;
-    const auto bytes =
-        std::max(reach[tensor.storage],
-                 written[tensor.storage] ? std::min<std::size_t>(storage.nbytes, kMostBeyond) : 0);
-    storage.nbytes = bytes;
-    // Not aligned_alloc, because pages that calloc() takes from the system are already zero.
-    auto* memory = std::calloc(std::max(bytes, kLargestElement) + kAlignment - 1, 1);
-    if (memory == nullptr) throw std::bad_alloc();
-    memory_.emplace_back(memory, &std::free);
-    bytes_ += bytes;
-    storage.pointer =
-        (reinterpret_cast<std::uint64_t>(memory) + kAlignment - 1) / kAlignment * kAlignment;
+    end[tensor.storage] = std::max(end[tensor.storage], end_of(view, tensor));
+  }
+  for (std::size_t i = 0; i < made_.size(); ++i) {
+    if (!made_[i]) continue;
+    auto& storage = own(view.storages()[i]);
+    const auto beyond = written[i] ? std::min<std::size_t>(storage.nbytes, kMostBeyond) : 0;
+    storage.nbytes = std::max(end[i], beyond);
+    storage.pointer = make_memory(storage.nbytes);
   }
 }
 
+std::uint64_t StandIn::make_memory(std::size_t bytes) {
+  // Not aligned_alloc, because pages that calloc() takes from the system are already zero.
+  auto* memory = std::calloc(std::max(bytes, kLargestElement) + kAlignment - 1, 1);
+  if (memory == nullptr) throw std::bad_alloc();
+  memory_.emplace_back(memory, &std::free);
+  bytes_ += bytes;
+  return (reinterpret_cast<std::uint64_t>(memory) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// If integers of several widths share a storage, the widest become ones: the others are then zeros
+// and ones, and no index is out of range.
 void StandIn::fill_with_ones() {
   const CommandView view(command_);
+  std::vector<std::size_t> width(made_.size());
+  const auto is_filled = [&](const TensorRecord& tensor) {
+    return made_[tensor.storage] &&
+           c10::isIntegralType(view.shape(tensor).type(), /*includeBool=*/false);
+  };
   for (const auto& tensor : view.tensors()) {
-    const auto& shape = view.shape(tensor);
-    if (!made_[tensor.storage]) continue;
-    if (!c10::isIntegralType(shape.type(), /*includeBool=*/false)) continue;
-    const auto end = tensor.storage_offset + extent(view, tensor);
+    if (!is_filled(tensor)) continue;
+    width[tensor.storage] =
+        std::max(width[tensor.storage], c10::elementSize(view.shape(tensor).type()));
+  }
+  for (const auto& tensor : view.tensors()) {
+    if (!is_filled(tensor)) continue;
     auto* memory = reinterpret_cast<unsigned char*>(view.storage(tensor).pointer);
-    const auto item = c10::elementSize(shape.type());
-    for (std::int64_t i = 0; i < end; ++i) memory[static_cast<std::size_t>(i) * item] = 1;
+    const auto item = c10::elementSize(view.shape(tensor).type());
+    if (item != width[tensor.storage]) continue;
+    const auto end = end_of(view, tensor);
+    for (std::size_t at = 0; at < end; at += item) memory[at] = 1;
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,7 @@ class StandIn {
  private:
   void shrink();
   void give_memory();
+  std::uint64_t make_memory(std::size_t bytes);
   void fill_with_ones();
 
   const Kind kind_;

@@ -14,6 +14,7 @@
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/argument_writer.h"
+#include "ops/wire/reach.h"
 #include "runtime/address_space.h"
 
 namespace openreg::ops {
@@ -29,6 +30,65 @@ TEST(StandIn, OnesAreForIntegersOnly) {
   ArgumentReader reader(ones.command());
   EXPECT_TRUE(at::equal(reader.tensor(), at::ones({3}, at::kShort)));
   EXPECT_TRUE(at::equal(reader.tensor(), at::zeros({3})));
+}
+
+TEST(StandIn, WhatHasNoElementsGetsNoOnesWhereverItsOffsetIs) {
+  const auto base = empty_on(kDevice, {1 << 24}, at::kLong);
+  const auto none = base.narrow(0, 1 << 24, 0);
+  const auto some = base.view(at::kFloat).narrow(0, 1, 2);
+  for (const auto kind : {StandIn::Kind::kWhole, StandIn::Kind::kReading}) {
+    ArgumentWriter writer("aten::kthvalue", kDevice);
+    writer.tensor(none, Access::kWrite);
+    const StandIn alone(writer.finish(), kind, Elements::kOnes);
+    writer.tensor(some);
+    const StandIn beside(writer.finish(), kind, Elements::kOnes);
+    ArgumentReader reader(beside.command());
+    EXPECT_EQ(reader.tensor().storage_offset(), 1 << 24);
+    EXPECT_TRUE(at::equal(reader.tensor(), at::zeros({2})));
+  }
+}
+
+TEST(StandIn, OnesOfAStorageAreThoseOfItsWidestIntegers) {
+  const auto base = empty_on(kDevice, {4}, at::kLong);
+  ArgumentWriter writer("aten::add", kDevice);
+  writer.tensor(base.view(at::kByte).narrow(0, 0, 9));
+  writer.tensor(base);
+  const StandIn ones(writer.finish(), StandIn::Kind::kWhole, Elements::kOnes);
+  ArgumentReader reader(ones.command());
+  EXPECT_EQ(reader.tensor().sum().item<int>(), 2);
+  EXPECT_TRUE(at::equal(reader.tensor(), at::ones({4}, at::kLong)));
+}
+
+// What is beyond a storage, the address sanitizer sees.
+TEST(StandIn, StoragesHoldAllViewsOfThem) {
+  const auto base = empty_on(kDevice, {100}, at::kLong);
+  const std::vector<at::Tensor> views{base,
+                                      base.narrow(0, 90, 0),
+                                      base.narrow(0, 3, 2),
+                                      base.view({-1, 4}).narrow(0, 25, 0),
+                                      base.as_strided({3, 4}, {0, 7}),
+                                      base.as_strided({2, 2}, {1, 1}, 5),
+                                      base.as_strided({}, {}, 99),
+                                      base.as_strided({100}, {0}, 98),
+                                      base.view(at::kInt).narrow(0, 150, 0),
+                                      base.view(at::kFloat).narrow(0, 7, 2),
+                                      base.view(at::kByte).narrow(0, 799, 1)};
+  for (const auto& first : views) {
+    for (const auto& second : views) {
+      ArgumentWriter writer("aten::kthvalue", kDevice);
+      writer.tensor(first, Access::kWrite);
+      writer.tensor(second);
+      const auto command = writer.finish();
+      for (const auto kind :
+           {StandIn::Kind::kWhole, StandIn::Kind::kShrunk, StandIn::Kind::kReading}) {
+        const StandIn ones(command, kind, Elements::kOnes);
+        ArgumentReader reader(ones.command());
+        EXPECT_NO_THROW(expect_memory(reader.tensor()));
+        EXPECT_NO_THROW(expect_memory(reader.tensor()));
+        EXPECT_LE(ones.bytes(), base.nbytes());
+      }
+    }
+  }
 }
 
 TEST(StandIn, IsAlignedAsTheDevicesMemoryIs) {
