@@ -27,6 +27,21 @@ void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stac
   run_cpu_kernel(op, cpu_op, stack);
 }
 
+bool repeats_elements(const at::Tensor& tensor) {
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) return true;
+  }
+  return false;
+}
+
+/// For kernels that take a stride of 0 for one of 1, and read past an expanded first argument. On
+/// CUDA they copy it as well.
+void on_distinct_elements(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  auto& input = *(stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()));
+  if (repeats_elements(input.toTensor())) input = input.toTensor().contiguous();
+  fallback(op, stack);
+}
+
 }  // namespace
 
 OPENREG_LIBRARY_IMPL(aten, m) {
@@ -61,6 +76,8 @@ OPENREG_LIBRARY_IMPL(aten, m) {
                            "_sobol_engine_scramble_"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
+  for (const auto* name : {"median.dim_values", "nanmedian.dim_values"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_distinct_elements>());
   // Composite, except on the devices that it names.
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 

@@ -26,8 +26,7 @@ constexpr std::size_t kAlignment = c10::gAlignment;
 /// no element, wherever its offset is.
 std::size_t end_of(const CommandView& view, const TensorRecord& tensor) {
   const auto& shape = view.shape(tensor);
-  const auto extent =
-      extent_of({view.sizes(tensor), shape.dim}, {view.strides(tensor), shape.dim});
+  const auto extent = extent_of({view.sizes(tensor), shape.dim}, {view.strides(tensor), shape.dim});
   if (extent == 0) return 0;
   return bytes_of(static_cast<std::size_t>(tensor.storage_offset + extent), shape.type());
 }
