@@ -7,17 +7,23 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/library_code.h"
 
 namespace openreg::bindings {
 
 namespace {
+
+template <class T>
+nb::object owned(T* object) {
+  return nb::steal(reinterpret_cast<PyObject*>(object));
+}
 
 /// The lines seen so far, each once, with their numbers. Most of it is guarded by the GIL.
 class Lines {
@@ -27,19 +33,13 @@ class Lines {
     return lines;
   }
 
-  /// The innermost frame of the program itself or, if there is none, of PyTorch. Needs the GIL.
+  /// The innermost frame of the program itself or, if there is none, of a library. Needs the GIL.
   LaunchSite of_frame(PyFrameObject* innermost) {
-    auto* frame = innermost;
-    Py_INCREF(frame);
-    while (frame && is_of_torch(frame)) {
-      auto* const caller = PyFrame_GetBack(frame);
-      Py_DECREF(frame);
-      frame = caller;
+    nb::object owner;
+    for (auto* frame = innermost; frame; frame = PyFrame_GetBack(frame), owner = owned(frame)) {
+      if (!is_of_a_library(frame)) return of_line(frame);
     }
-    if (!frame) return of_line(innermost);
-    const LaunchSite site = of_line(frame);
-    Py_DECREF(frame);
-    return site;
+    return of_line(innermost);
   }
 
   LaunchSite of_words(const std::string& words) {
@@ -76,37 +76,35 @@ class Lines {
 #endif
   }
 
-  static std::string_view text(PyObject* string) {
-    const char* const text = PyUnicode_AsUTF8(string);
-    if (!text) PyErr_Clear();
-    return text ? text : "?";
-  }
-
-  bool is_of_torch(PyFrameObject* frame) {
+  // Reading what Python knows can run other code of the program, which launches: so all is read
+  // before it is noted.
+  bool is_of_a_library(PyFrameObject* frame) {
     auto* const code = PyFrame_GetCode(frame);
-    const auto [found, is_new] = of_torch_.try_emplace(code, false);
-    if (!is_new) {
-      Py_DECREF(code);
+    const nb::object owner = owned(code);
+    if (const auto found = of_libraries_.find(code); found != of_libraries_.end()) {
       return found->second;
     }
+    if (!libraries_) {
+      LibraryCode libraries;
+      libraries_ = std::move(libraries);
+    }
+    const bool result = libraries_->contains(code, frame);
     // The reference is kept, so that no other code object gets this address.
-    const auto file = text(code->co_filename);
-    found->second = file.find("/torch/") != std::string_view::npos ||
-                    file.find("/torch_openreg/") != std::string_view::npos;
-    return found->second;
+    if (of_libraries_.try_emplace(code, result).second) Py_INCREF(code);
+    return result;
   }
 
   LaunchSite of_line(PyFrameObject* frame) {
     auto* const code = PyFrame_GetCode(frame);
-    Py_DECREF(code);  // is_of_torch() keeps it
-    const auto [found, is_new] = by_position_.try_emplace(Key{code, position(frame)}, 0);
-    if (is_new) {
-      const std::lock_guard lock(mutex_);
-      found->second = add(std::string(text(code->co_filename)) + ":" +
-                          std::to_string(PyFrame_GetLineNumber(frame)) + " in " +
-                          std::string(text(code->co_name)));
+    Py_DECREF(code);  // is_of_a_library() keeps it
+    const Key key{code, position(frame)};
+    if (const auto found = by_position_.find(key); found != by_position_.end()) {
+      return found->second;
     }
-    return found->second;
+    std::string words = utf8(code->co_filename) + ":" +
+                        std::to_string(PyFrame_GetLineNumber(frame)) + " in " + utf8(code->co_name);
+    const std::lock_guard lock(mutex_);
+    return by_position_[key] = add(std::move(words));
   }
 
   LaunchSite add(std::string words) {
@@ -114,7 +112,8 @@ class Lines {
     return static_cast<LaunchSite>(words_.size());
   }
 
-  std::unordered_map<PyCodeObject*, bool> of_torch_;
+  std::optional<LibraryCode> libraries_;
+  std::unordered_map<PyCodeObject*, bool> of_libraries_;
   std::unordered_map<Key, LaunchSite, Hash> by_position_;
   mutable std::mutex mutex_;  // guards what follows; a thread that holds it must not take the GIL
   std::unordered_map<std::string, LaunchSite> by_words_;

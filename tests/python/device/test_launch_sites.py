@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -53,11 +56,103 @@ def test_launches_of_other_threads_have_their_lines(results, where):
     assert f"launched by {LINE_OF_FAIL} in fail" in results[where]
 
 
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("of_a_callback", "the standard library calls PyTorch"),
+        ("of_a_frozen_module", "a part of it that the interpreter contains"),
+        ("of_pytorchs_generated_code", "runs other code"),
+        ("of_pytorch_compiled_elsewhere", "runs other code"),
+        ("of_functorch", "runs other code"),
+    ],
+)
+def test_lines_of_libraries_are_not_the_programs(results, where, line):
+    assert f"launched by {line_of(line)} in " in results[where]
+
+
+def test_code_without_a_file_is_the_programs(results):
+    assert "launched by <string>:1 in <module>" in results["of_own_generated_code"]
+
+
+# Fails on a thread, in whose frames Python's own lines are the outer ones.
+FAILS = """\
+import threading, torch
+def fail():
+    x = torch.zeros(4, device="openreg")
+    return x[torch.tensor([99], device="openreg")]
+thread = threading.Thread(target=fail)
+thread.start()
+thread.join()
+"""
+# Fails itself, and runs the files.
+RUNNER = f"""\
+{FAILS}
+import json, re, runpy, sys
+def line():
+    try:
+        torch.openreg.synchronize()
+    except torch.AcceleratorError as error:
+        return re.search("launched by (.*): index 99", str(error))[1]
+lines = [line()]
+for file in sys.argv[1:]:
+    runpy.run_path(file)
+    lines.append(line())
+print(json.dumps(lines))
+"""
+FILES = [
+    "plain/train.py",
+    "torch/train.py",
+    "torch_openreg/train.py",
+    "torch_openreg/tests/python/threading.py",
+    "my torch/torch/torch.py",
+    "torch/nn/functional.py",
+    "functorch/train.py",
+    "lib/python3.11/threading.py",
+    "site-packages/torchlike/train.py",
+    "site-packages/train.py",
+    "_pytest/pluggy/train.py",
+    "Übung torch/训练.py",
+    os.fsdecode(b"torch \xe4/train.py"),
+]
+
+
+def test_a_program_may_lie_in_a_folder_of_any_name(tmp_path):
+    def write(name, text=FAILS):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return str(file)
+
+    def escaped(file):
+        return file.encode(errors="backslashreplace").decode()
+
+    expected = {write(name): escaped(f"{tmp_path / name}:4 in fail") for name in FILES}
+    # By a link; by a relative name; in an archive; compiled elsewhere.
+    (tmp_path / "linked").symlink_to("torch")
+    expected[str(tmp_path / "linked/train.py")] = f"{tmp_path}/linked/train.py:4 in fail"
+    expected["torch/train.py"] = "torch/train.py:4 in fail"
+    with zipfile.ZipFile(tmp_path / "torch.zip", "w") as archive:
+        archive.writestr("__main__.py", FAILS)
+    expected[str(tmp_path / "torch.zip")] = f"{tmp_path}/torch.zip/__main__.py:4 in fail"
+    compiled = str(tmp_path / "train.pyc")
+    py_compile.compile(write("train.py"), compiled, dfile="/build/torch/train.py")
+    expected[compiled] = "/build/torch/train.py:4 in fail"
+
+    environment = {**os.environ, "TORCH_OPENREG_STACKS": "1"}
+    command = [sys.executable, "-", *expected]
+    result = subprocess.run(
+        command, input=RUNNER, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == ["<stdin>:4 in fail", *expected.values()]
+
+
 def test_a_trace_names_the_line_of_each_command(results):
     line = line_of("(x.exp() @ X).backward()")
     lines = results["lines_of_a_trace"]
     assert lines["aten::exp"] == lines["aten::dot"] == f"{line} in lines_of_a_trace"
     assert lines["aten::mul.Tensor"].startswith("the backward pass of ")
+    assert re.fullmatch(rf"{re.escape(str(PROGRAM))}:\d+ in compiled", lines["aten::mm"])  # and not Inductor's code
 
 
 def test_an_uncollected_error_names_its_line(child):
