@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <string_view>
 #include <thread>
 
 namespace openreg::backend {
@@ -115,11 +114,12 @@ void release_team() {
   static const auto pause = [] {
     auto* function = find_in_torch<int(int)>("omp_pause_resource_all");
     // GCC's function ends the team of the calling thread; that of other runtimes ends those of the
-    // whole process.
+    // whole process. Theirs may lie under the name of GCC's library, but have this function, too.
     Dl_info info{};
-    const bool is_gcc = function != nullptr &&
-                        ::dladdr(reinterpret_cast<void*>(function), &info) != 0 &&
-                        std::string_view(info.dli_fname).find("libgomp") != std::string_view::npos;
+    const bool found =
+        function != nullptr && ::dladdr(reinterpret_cast<void*>(function), &info) != 0;
+    void* runtime = found ? ::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+    const bool is_gcc = runtime != nullptr && ::dlsym(runtime, "__kmpc_fork_call") == nullptr;
     return is_gcc ? function : nullptr;
   }();
   if (pause != nullptr) pause(kSoft);

@@ -159,7 +159,9 @@ def test_fails_in_a_separate_process(openreg, weights, tmp_path, record_property
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return run_suite(tmp_path_factory.mktemp("watched"), SUITE, "--openreg")
+    folder = tmp_path_factory.mktemp("watched") / "_pytest/torch"  # of these names, but not pytest's or PyTorch's
+    folder.mkdir(parents=True)
+    return run_suite(folder, SUITE, "--openreg")
 
 
 EXPECTED = {

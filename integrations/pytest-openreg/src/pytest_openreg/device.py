@@ -8,14 +8,13 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
-import re
+import os
 import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 FRAMES = 3  # Python lines reported for each leaked block
 BLOCKS = 5  # leaked blocks reported
-_OF_PYTEST = re.compile(r"/(_pytest|pluggy|pytest_openreg)/")
 
 
 @functools.cache
@@ -193,8 +192,15 @@ def _origins(module: Any, index: int, before: State) -> str:
 
 def _frames(block: dict[str, Any]) -> list[dict[str, Any]]:
     """The innermost frames, without those of pytest."""
-    frames = [frame for frame in block["frames"] if not _OF_PYTEST.search(frame["filename"])]
+    frames = [frame for frame in block["frames"] if not frame["filename"].startswith(_folders_of_pytest())]
     return frames[:FRAMES]
+
+
+@functools.cache
+def _folders_of_pytest() -> tuple[str, ...]:
+    """Where its modules lie, and those of this plugin: a folder of the tests may have any name."""
+    specs = map(importlib.util.find_spec, ("_pytest", "pluggy", __package__))
+    return tuple(f"{folder}{os.sep}" for spec in specs if spec for folder in spec.submodule_search_locations or ())
 
 
 def _blocks(module: Any) -> list[tuple[int, dict[str, Any]]]:
