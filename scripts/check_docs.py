@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,11 +13,14 @@ _HEADING = re.compile(r"^#+ (.*)$", re.M)
 _VARIABLE = re.compile(r"TORCH_OPENREG_[A-Z_]+")
 
 
-def tracked(*patterns: str) -> list[Path]:
-    """The matching files of the project, including those not committed yet."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
+def documents() -> list[Path]:
+    """The project's own: not those of an environment or a build tree."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("integrations/*/*.md")])
+
+
+def sources() -> list[Path]:
+    """What may read settings."""
+    return [path for kind in ("cpp/**/*.h", "cpp/**/*.cpp", "python/**/*.py") for path in ROOT.glob(kind)]
 
 
 def anchors(document: Path) -> set[str]:
@@ -45,18 +47,14 @@ def broken_links(document: Path) -> list[str]:
 def unlisted_settings() -> list[str]:
     """One complaint for each setting that is only in the sources or only in the table."""
     table = set(_VARIABLE.findall((ROOT / "docs/settings.md").read_text()))
-    used = {
-        variable
-        for source in tracked("cpp/*.h", "cpp/*.cpp", "python/*.py")
-        for variable in _VARIABLE.findall(source.read_text())
-    }
+    used = {variable for source in sources() for variable in _VARIABLE.findall(source.read_text())}
     complaints = [f"docs/settings.md does not list {variable}" for variable in sorted(used - table)]
     return complaints + [f"docs/settings.md lists {variable}, which nothing reads" for variable in sorted(table - used)]
 
 
 def main() -> int:
     """Prints the complaints; returns the exit status."""
-    complaints = [complaint for document in tracked("*.md") for complaint in broken_links(document)]
+    complaints = [complaint for document in documents() for complaint in broken_links(document)]
     complaints += unlisted_settings()
     print(*complaints, sep="\n", end="\n" if complaints else "")
     return 1 if complaints else 0
