@@ -10,8 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 from children import child_environment, write_metadata
+from linking import CANNOT_LINK, REASON, skip_what_inductor_compiles
 
 DEVICE = "openreg"
+
+
+def pytest_report_header() -> str | None:
+    return f"skipped where C++ is compiled: {REASON}" if CANNOT_LINK else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _skips_what_cannot_be_linked() -> None:
+    if CANNOT_LINK:
+        skip_what_inductor_compiles()
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from linking import links
 from modules import load
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -115,6 +116,7 @@ def test_the_operator_in_python_works_with_all_of_pytorch():
         operator(torch.ones(2, device="openreg"), torch.ones(3, device="openreg"))
 
 
+@links
 @pytest.mark.full
 def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
     report, _ = reported(tmp_path, "custom_operator.py", "--cpp", "--build-directory", tmp_path)
@@ -122,6 +124,7 @@ def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
 
 
 # In a process of its own, which torch_openreg may not be loaded into: PyTorch has one slot for such devices.
+@links
 def test_the_smallest_backend_builds_and_trains(tmp_path):
     report, _ = reported(tmp_path, "smallest_backend.py", "--build-directory", tmp_path)
     first, last = report.pop("losses")
