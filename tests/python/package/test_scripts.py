@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from modules import load
 
-SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPTS = ROOT / "scripts"
 
 # An interpreter that makes environments with itself, and installs nothing.
 PYTHON = """\
@@ -53,3 +55,68 @@ def test_versions_are_each_tested_in_an_environment_and_a_build_tree_of_their_ow
         f"tests {project}/build/torch-2.15 build/wheel-torch-2.15 --full",
     ]
     assert result.stderr == "openreg: scripts/test failed with torch 2.14.*\n"
+
+
+def programs(folder: Path, *real: str, **stubs: str) -> dict[str, str]:
+    """An environment in which there are no other programs than these; stubs are the text of a shell's script."""
+    folder.mkdir()
+    for name in real:
+        (folder / name).symlink_to(shutil.which(name))
+    for name, text in stubs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": str(folder)}
+
+
+def test_an_archive_of_the_sources_is_checked_without_git(tmp_path: Path) -> None:
+    root = tmp_path / "an archive/torch_openreg"
+    (root / "build").mkdir(parents=True)
+    (root / "build/generated.cpp").touch()
+    (root / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "lint", root / "scripts")
+    sources = ["benchmarks/a.cpp", "cpp/runtime/b.h", "cpp/runtime/b.cpp", "examples/c.cpp", "tests/cpp/d e.cpp"]
+    for name in [*sources, "cpp/CMakeLists.txt"]:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    others = dict.fromkeys(("ruff", "mypy", "python", "zizmor"), 'echo "${0##*/}" >>called')
+    formatter = {"clang-format": 'for each; do echo "$each" >>formatted; done'}
+    environment = programs(tmp_path / "bin", "bash", "dirname", "find", "xargs", **formatter, **others)
+    result = subprocess.run([root / "scripts/lint"], capture_output=True, text=True, env=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    formatted = (root / "formatted").read_text().splitlines()
+    assert sorted(formatted) == sorted(["--dry-run", "--Werror", *sources])
+    assert (root / "called").read_text().split() == ["ruff", "ruff", "mypy", "python", "zizmor"]
+
+
+def test_documents_are_those_of_the_project() -> None:
+    check_docs = load("scripts/check_docs.py")
+    names = {str(path.relative_to(ROOT)) for path in check_docs.documents()}
+    assert names >= {"README.md", "docs/memory.md", "docs/device/index.md", "integrations/pytest-openreg/README.md"}
+    assert not any(name.startswith(("build/", ".venv/", ".")) for name in names)
+    assert {path.suffix for path in check_docs.sources()} == {".h", ".cpp", ".py"}
+
+
+@pytest.mark.parametrize(
+    ("user", "others", "reason"),
+    [
+        ("1000", {}, "needs root, for chroot"),
+        ("0", {}, "needs debootstrap"),
+        ("0", {"debootstrap": ""}, "needs a clone, and git to clone it again"),
+        ("0", {"debootstrap": "", "git": "", "unshare": "exit 1"}, "needs to mount, which this system forbids"),
+        (
+            "0",
+            {"debootstrap": "echo E: Failed getting release file; exit 1", "git": "", "unshare": ""},
+            "could not make Debian bookworm: debootstrap says: E: Failed getting release file",
+        ),
+    ],
+)
+def test_bare_systems_are_skipped_with_the_reason(
+    tmp_path: Path, user: str, others: dict[str, str], reason: str
+) -> None:
+    stubs = {"id": f"echo {user}", **others}
+    environment = programs(tmp_path / "bin", "bash", "cat", "dirname", "mktemp", "rm", "sed", "tail", **stubs)
+    command = [SCRIPTS / "test-bare", "bookworm"]
+    result = subprocess.run(command, capture_output=True, text=True, env={**environment, "TMPDIR": str(tmp_path)})
+    assert result.returncode == 77, result.stderr
+    assert result.stdout.splitlines()[-1] == f"openreg: skipped: scripts/test-bare {reason}"
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]  # it leaves nothing
