@@ -7,7 +7,9 @@ has cached the file.
 from __future__ import annotations
 
 TINY_TRAINING = """
-import torch
+import os, torch
+
+libraries = os.path.realpath(os.path.join(os.path.dirname(torch.__file__), "lib"))
 
 def resident():  # MB
     total = 0
@@ -16,7 +18,7 @@ def resident():  # MB
             if line.startswith("Rss:") and not of_torch:
                 total += int(line.split()[1])
             elif "-" in line.split()[0]:  # the first line of a mapping: addresses, rights, ..., path
-                of_torch = "/torch/lib/" in line
+                of_torch = f" {libraries}/" in line
     return total / 1024
 
 if DEVICE == "openreg":

@@ -180,7 +180,7 @@ try:
     import torch_openreg
 except ImportError as error:
     print(error)
-print("loaded" if "libtorch_openreg" in open("/proc/self/maps").read() else "not loaded")
+print("loaded" if "/libtorch_openreg.so\\n" in open("/proc/self/maps").read() else "not loaded")
 """
     output = run(sys.executable, "-c", code, PYTHONPATH=str(site)).stdout.splitlines()
     assert len(output) == 2, output
