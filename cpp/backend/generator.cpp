@@ -1,8 +1,8 @@
 #include "backend/generator.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Utils.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/GeneratorImpl.h>
 #include <c10/util/Exception.h>
 
@@ -125,8 +125,9 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     expect_not_captured("state");
     const auto state = get();
-    auto tensor =
-        at::empty({static_cast<std::int64_t>(kStateBytes)}, at::TensorOptions().dtype(at::kByte));
+    // Not dispatched: within a FakeTensorMode this is a real tensor, too.
+    const at::TensorBase tensor =
+        at::detail::empty_cpu({static_cast<std::int64_t>(kStateBytes)}, at::kByte);
     std::memcpy(tensor.mutable_data_ptr(), &state, sizeof state);
     return tensor.getIntrusivePtr();
   }

@@ -87,3 +87,17 @@ def extend_meta_functions(module: ModuleType) -> None:
         return "cpu" if hint == NAME else hint
 
     module.device_hint = device_hint  # type: ignore[attr-defined]
+
+
+def prefer_the_device_to_the_cpu(module: ModuleType) -> None:
+    """Makes torch._inductor.lowering place an elementwise operator on the device if an operand is a number on the CPU.
+
+    It takes the first operand for which `is_gpu` is true, else simply the first. The other function that asks there,
+    since 2.14, decides by the atomic additions of GPUs.
+    """
+    original = module.is_gpu
+    module.is_gpu = lambda device: device == NAME or original(device)  # type: ignore[attr-defined]
+    module.is_gpu_of_pytorch = original  # type: ignore[attr-defined]
+    code = module.index_put_impl_.__code__
+    names = tuple("is_gpu_of_pytorch" if name == "is_gpu" else name for name in code.co_names)
+    module.index_put_impl_.__code__ = code.replace(co_names=names)

@@ -14,7 +14,7 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import _cpu_answers, _data_parallel, _distributed, _multiprocessing, _scatter_gather, openreg
+from . import _costs, _cpu_answers, _data_parallel, _distributed, _multiprocessing, _scatter_gather, openreg
 from ._post_import import when_imported
 
 NAME = "openreg"
@@ -46,6 +46,8 @@ def apply() -> None:
     when_imported("torch._subclasses.fake_impls", _patch_fake_convolutions)
     when_imported("torch._meta_registrations", _cpu_answers.extend_meta_functions)
     when_imported("torch._refs", lambda _: _cpu_answers.extend(_cpu_answers.OF_FORMULAS))
+    when_imported("torch._inductor.analysis.device_info", _costs.add_to_datasheets)
+    when_imported("torch._inductor.utils", _costs.answer_for_the_device)
     when_imported("torch._inductor.compile_fx", _register_with_inductor)
     when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)
 
@@ -113,10 +115,12 @@ def _patch_random_replay() -> None:
     save, replay = rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
 
     def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator | None:
-        if rng_prims.get_device(args, kwargs) != NAME:
-            return None
-        devices = [kwargs.get("device"), *(arg.device for arg in args if isinstance(arg, torch.Tensor))]
-        return openreg._get_generator(next(device for device in devices if device))
+        """Of the device that draws: the one that is named, else that of a tensor. Numbers may be CPU tensors."""
+        named = [torch.device(kwargs["device"])] if kwargs.get("device") else []
+        leaves = tree_leaves((args, kwargs))
+        named += [leaf for leaf in leaves if isinstance(leaf, torch.device)]
+        devices = named[:1] or [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return next((openreg._get_generator(device) for device in devices if device.type == NAME), None)
 
     def saved(original: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
         generator = generator_of(args, kwargs)
