@@ -147,6 +147,18 @@ def test_a_program_may_lie_in_a_folder_of_any_name(tmp_path):
     assert json.loads(result.stdout) == ["<stdin>:4 in fail", *expected.values()]
 
 
+def test_no_source_recognises_libraries_by_parts_of_a_path():
+    root = PROGRAM.parents[3]
+    guess = re.compile(r"""["'(]/\(?(torch|torch_openreg|_pytest|pluggy|site-packages|dist-packages|lib/python)\b""")
+    sources = [
+        path
+        for kind in ("cpp/**/*.h", "cpp/**/*.cpp", "python/**/*.py", "integrations/*/src/**/*.py", "tools/**/*.py")
+        for path in root.glob(kind)
+    ]
+    assert len(sources) > 300
+    assert [path for path in sources if guess.search(path.read_text())] == []
+
+
 def test_a_trace_names_the_line_of_each_command(results):
     line = line_of("(x.exp() @ X).backward()")
     lines = results["lines_of_a_trace"]
