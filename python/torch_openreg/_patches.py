@@ -14,7 +14,16 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import _costs, _cpu_answers, _data_parallel, _distributed, _multiprocessing, _scatter_gather, openreg
+from . import (
+    _build_files,
+    _costs,
+    _cpu_answers,
+    _data_parallel,
+    _distributed,
+    _multiprocessing,
+    _scatter_gather,
+    openreg,
+)
 from ._post_import import when_imported
 
 NAME = "openreg"
@@ -48,6 +57,7 @@ def apply() -> None:
     when_imported("torch._refs", lambda _: _cpu_answers.extend(_cpu_answers.OF_FORMULAS))
     when_imported("torch._inductor.analysis.device_info", _costs.add_to_datasheets)
     when_imported("torch._inductor.utils", _costs.answer_for_the_device)
+    when_imported("torch._inductor.cpp_builder", _build_files.rename_when_whole)
     when_imported("torch._inductor.compile_fx", _register_with_inductor)
     when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)
 

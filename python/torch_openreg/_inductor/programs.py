@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
-from torch._inductor.codecache import CppCodeCache, LambdaFuture, _get_cpp_prefix_header
+from torch._inductor.codecache import LOCK_TIMEOUT, CppCodeCache, LambdaFuture, _get_cpp_prefix_header, get_lock_dir
 from torch._inductor.utils import clear_on_fresh_cache
+from torch.utils._filelock import FileLock
 
 from .. import _C
+from .._build_files import is_whole
 from .sources import ENTRY
 
 Launcher = Callable[..., None]
@@ -26,9 +29,25 @@ class _Libraries(CppCodeCache):
     cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012  as its base class declares it
     cpp_compile_command_flags: dict[str, Any] = {"include_pytorch": False, "shared": True}  # noqa: RUF012
 
+    compiled_again: set[str] = set()  # noqa: RUF012  libraries whose files were not whole
+
     @staticmethod
     def cache_clear() -> None:
         _Libraries.cache.clear()
+        _Libraries.compiled_again.clear()
+
+    @classmethod
+    def _load_library(cls, path: str, key: str) -> Any:
+        library = Path(path)
+        if not is_whole(library) and key not in cls.compiled_again:
+            cls.compiled_again.add(key)
+            # As a full disk or an older version leaves it. Its source lies beside it.
+            with FileLock(str(Path(get_lock_dir()) / f"{key}.lock"), timeout=LOCK_TIMEOUT):
+                if not is_whole(library):  # another process may have been here
+                    library.unlink()
+            cls.cache.pop(key, None)
+            return cls.load(library.with_suffix(".cpp").read_text())
+        return super()._load_library(path, key)
 
     @classmethod
     def _get_uncompiled_header(cls, device: str) -> str | None:
