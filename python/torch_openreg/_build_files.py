@@ -10,9 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_HEADER = struct.Struct(
-    "<4s36xQ10xHH2x"
-)  # of an ELF file: magic, where its table of sections is, its entries' size and number
+# Of an ELF file: where its table of sections is, the size of an entry, and their number.
+_HEADER = struct.Struct("<40xQ10xHH2x")
 
 
 def rename_when_whole(module: ModuleType) -> None:
