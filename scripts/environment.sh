@@ -24,12 +24,14 @@ have() {
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
     qemu-user) command -v qemu-aarch64 >/dev/null ;;
     git | gdb | spin | valgrind | clang-tidy) command -v "$1" >/dev/null ;;
-    libgtest-dev) [[ -e /usr/include/gtest/gtest.h ]] ;;
-    libbenchmark-dev) [[ -e /usr/include/benchmark/benchmark.h ]] ;;
+    libgtest-dev) has_header gtest/gtest.h ;;
+    libbenchmark-dev) has_header benchmark/benchmark.h ;;
     python3-venv | python3-dev) find_python ;;
     *) false ;;
   esac
 }
+
+has_header() { "${CXX:-g++}" -E -x c++ - <<<"#include <$1>" >/dev/null 2>&1; }
 
 is_debian_root() { [[ $(id -u) == 0 && -e /etc/debian_version ]] && command -v apt-get >/dev/null; }
 
