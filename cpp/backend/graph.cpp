@@ -104,7 +104,7 @@ CapturableGraph::~CapturableGraph() {
 }
 
 void CapturableGraph::drop_capture() {
-  if (state_ != State::kCapturing) return;
+  if (state_ != State::kCapturing || capture_of(*stream_) != capture_) return;
   try {
     static_cast<void>(end_capture(*stream_));
   } catch (const CaptureError&) {
@@ -150,6 +150,10 @@ void CapturableGraph::capture_end() {
                 "openreg: capture must end on the same stream it began on (got another current "
                 "stream, expected stream ",
                 stream_->id(), " of openreg:", stream_->device(), ")");
+    if (capture_of(*stream_) != capture_) {  // the stream may take part in a later one
+      forget();
+      throw CaptureError("openreg: the capture was abandoned; nothing has been captured");
+    }
     try {
       graph_ = end_capture(*stream_);
     } catch (const CaptureError&) {

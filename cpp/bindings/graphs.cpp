@@ -1,6 +1,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
@@ -86,6 +87,12 @@ void init_graphs(nb::module_& m) {
       "is_current_stream_capturing",
       [] { return is_capturing() && capture_of(backend::current_stream()) != 0; },
       "Does not initialise the device.");
+  m.def("is_capturing", &is_capturing, "Whether any stream is being captured, by any thread.");
+  m.def("last_capture", &last_capture,
+        "The number of the latest capture; those that begin later have greater numbers.");
+  m.def(
+      "abandon_captures", &abandon_captures, nb::arg("after"), ReleaseGil(),
+      "Ends the captures under way that began after this one, of all threads, and describes them.");
 }
 
 }  // namespace openreg::bindings

@@ -10,17 +10,25 @@
 #include "backend/stream.h"
 #include "bindings/bindings.h"
 #include "runtime/error.h"
+#include "runtime/process.h"
 #include "runtime/stream_pool.h"
 
 namespace openreg::bindings {
 
 namespace {
 
-// A cycle is a nanosecond. Sleeps, so that it takes no core from other work.
+constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(20);
+
+// A cycle is a nanosecond. Sleeps, so that it takes no core from other work; in slices, because
+// process exit does not wait for the rest.
 void run_sleep(const Kernel&, std::span<const std::byte> arguments) {
   std::int64_t cycles = 0;
   std::memcpy(&cycles, arguments.data(), sizeof cycles);
-  std::this_thread::sleep_for(std::chrono::nanoseconds(cycles));
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const std::chrono::nanoseconds wanted(cycles);
+  for (Clock::duration slept{0}; slept < wanted && !is_shut_down(); slept = Clock::now() - begin)
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(wanted - slept, kSlice));
 }
 
 void check_sleep(std::span<const std::byte> arguments) {

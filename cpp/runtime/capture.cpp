@@ -34,6 +34,7 @@ struct Capture {
   Strand* origin;
   CaptureMode mode;
   std::thread::id thread;
+  LaunchSite site;  // where it began
   Graph graph;
   std::unordered_map<Strand*, Branch> branches;
   std::vector<std::pair<Strand*, FenceRef>> marks;
@@ -65,13 +66,26 @@ struct Captures {
     return id == 0 ? nullptr : find(id);
   }
 
+  using ById = std::map<CaptureId, Capture>;
+  // Removes a capture; its streams are no longer captured.
+  Capture take(ById::iterator found) OPENREG_REQUIRES(mutex);
+
   Mutex mutex;
-  std::map<CaptureId, Capture> by_id OPENREG_GUARDED_BY(mutex);
+  ById by_id OPENREG_GUARDED_BY(mutex);
   CaptureId last OPENREG_GUARDED_BY(mutex) = 0;
 };
 
 // Read without the lock: there is almost never a capture.
 constinit std::atomic<std::size_t> g_under_way{0};
+
+Capture Captures::take(ById::iterator found) {
+  Capture capture = std::move(found->second);
+  by_id.erase(found);
+  for (const auto& [captured, branch] : capture.branches)
+    captured->captured_by.store(0, std::memory_order_relaxed);
+  g_under_way.fetch_sub(1, std::memory_order_relaxed);
+  return capture;
+}
 
 std::string name_of(const Strand& strand) {
   return "stream " + std::to_string(strand.number) +
@@ -108,7 +122,7 @@ std::string about_captured_event(const char* what) {
          what + "); record it outside of the capture";
 }
 
-// Removes the capture that began on the stream; its streams are no longer captured.
+// Removes the capture that began on the stream.
 Capture take_capture(Strand& strand) {
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
@@ -123,12 +137,12 @@ Capture take_capture(Strand& strand) {
         "openreg: attempt to terminate a thread-local capture sequence from another thread; end "
         "the capture in the thread that began it, or begin it with the mode \"relaxed\"");
   }
-  Capture capture = std::move(found->second);
-  captures.by_id.erase(found);
-  for (const auto& [captured, branch] : capture.branches)
-    captured->captured_by.store(0, std::memory_order_relaxed);
-  g_under_way.fetch_sub(1, std::memory_order_relaxed);
-  return capture;
+  return captures.take(found);
+}
+
+// Outside the graph, a mark concerns only the work that its stream has queued by now.
+void enqueue_marks(const Capture& capture) {
+  for (const auto& [marked, fence] : capture.marks) marked->enqueue_marker(fence);
 }
 
 /// A node that the end of the graph does not depend on, if there is one.
@@ -158,6 +172,7 @@ CaptureId begin_capture(Stream& stream, CaptureMode mode) {
   capture.origin = &strand;
   capture.mode = mode;
   capture.thread = std::this_thread::get_id();
+  capture.site = site;
   capture.join(strand);
   g_under_way.fetch_add(1, std::memory_order_relaxed);
   strand.captured_by.store(id, std::memory_order_relaxed);
@@ -167,8 +182,7 @@ CaptureId begin_capture(Stream& stream, CaptureMode mode) {
 Graph end_capture(Stream& stream) {
   Strand& strand = Strand::of(stream);
   Capture capture = take_capture(strand);
-  // Outside the graph, a mark concerns only the work that its stream has queued by now.
-  for (const auto& [marked, fence] : capture.marks) marked->enqueue_marker(fence);
+  enqueue_marks(capture);
   expect_in_order(capture);
   capture.graph.ends = capture.branch(strand).frontier;
   if (const auto* const left = unjoined_node(capture.graph)) {
@@ -178,6 +192,30 @@ Graph end_capture(Stream& stream) {
         "); make that stream wait for the other before the capture ends");
   }
   return std::move(capture.graph);
+}
+
+CaptureId last_capture() {
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  return captures.last;
+}
+
+std::vector<std::string> abandon_captures(CaptureId after) {
+  auto& captures = Captures::get();
+  std::vector<Capture> abandoned;
+  {
+    const LockGuard lock(captures.mutex);
+    for (auto next = captures.by_id.upper_bound(after); next != captures.by_id.end();)
+      abandoned.push_back(captures.take(next++));
+  }
+  std::vector<std::string> descriptions;
+  for (const auto& capture : abandoned) {
+    enqueue_marks(capture);
+    const auto where = describe(capture.site);
+    descriptions.push_back("the capture of " + name_of(*capture.origin) +
+                           (where.empty() ? where : ", begun by " + where));
+  }
+  return descriptions;
 }
 
 bool is_capturing() noexcept { return g_under_way.load(std::memory_order_relaxed) != 0; }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/command.h"
@@ -60,6 +61,14 @@ Graph end_capture(Stream& stream);
 
 /// Whether a capture is under way, in any thread.
 bool is_capturing() noexcept;
+
+/// The latest capture that has begun; 0 if there is none. Later ones have greater numbers.
+CaptureId last_capture();
+
+/// Ends the captures under way that began after `after`, of all threads and modes, for programs
+/// that have lost track of them: their commands are lost, and their streams run subsequent work.
+/// What ends such a capture later finds none. Describes each, oldest first.
+std::vector<std::string> abandon_captures(CaptureId after);
 
 /// The capture that the stream takes part in; 0 if there is none. Takes no lock.
 CaptureId capture_of(const Stream& stream) noexcept;

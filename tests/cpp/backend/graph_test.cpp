@@ -219,6 +219,31 @@ TEST_F(GraphTest, ACaptureThatIsUnderWayGoesWithItsGraph) {
   EXPECT_EQ(g_drawn.size(), 1U);
 }
 
+TEST_F(GraphTest, AGraphWhoseCaptureWasAbandonedLeavesLaterOnesOfTheStreamAlone) {
+  CapturableGraph later;
+  graph.capture_begin();
+  abandon_captures(0);
+  later.capture_begin();
+  EXPECT_TRUE(
+      mentions(error_of([&] { graph.capture_end(); }), "openreg: the capture was abandoned"));
+  EXPECT_NE(capture_of(stream), 0U);
+  graph.reset();
+  later.capture_end();
+  EXPECT_EQ(capture_of(stream), 0U);
+
+  graph.capture_begin();
+  abandon_captures(0);
+  later.reset();
+  later.capture_begin();
+  graph.reset();
+  EXPECT_NE(capture_of(stream), 0U);
+  draw(stream);
+  later.capture_end();
+  later.replay();
+  stream.synchronize();
+  EXPECT_EQ(g_drawn.size(), 1U);
+}
+
 TEST_F(GraphTest, ASecondCaptureNeedsAReset) {
   capture([&] { draw(stream); });
   EXPECT_TRUE(mentions(error_of([&] { graph.capture_begin(); }), "already owns a captured graph"));

@@ -11,6 +11,8 @@
 
 #include "graph_helpers.h"
 #include "runtime/event.h"
+#include "runtime/fence.h"
+#include "runtime/strand.h"
 #include "runtime/stream_operation.h"
 #include "stream_helpers.h"
 
@@ -348,6 +350,59 @@ TEST(Capture, AGraphBecomesAPartOfAnother) {
   EXPECT_EQ(outer.nodes[1].after, std::vector<std::uint32_t>{0});
   EXPECT_EQ(outer.nodes[2].after, std::vector<std::uint32_t>{0});
   EXPECT_EQ(outer.nodes[3].after, (std::vector<std::uint32_t>{1, 2}));
+}
+
+TEST(Capture, AbandonedCapturesOfAllThreadsAndModesEnd) {
+  const OwnStream first;
+  const OwnStream second;
+  const OwnStream forked;
+  Log log;
+  begin_capture(*first, CaptureMode::kGlobal);
+  append(*first, log, 1);
+  in_another_thread([&] {
+    begin_capture(*second, CaptureMode::kThreadLocal);
+    append(*second, log, 2);
+    Event event;
+    event.record(*second);
+    event.wait(*forked);
+  });
+  const auto name = [](const Stream& stream) {
+    return "the capture of stream " + std::to_string(stream.id()) + " of openreg:0";
+  };
+  EXPECT_EQ(abandon_captures(0), (std::vector<std::string>{name(*first), name(*second)}));
+  EXPECT_FALSE(is_capturing());
+  EXPECT_TRUE(abandon_captures(0).empty());
+  for (auto* const stream : {&*first, &*second, &*forked}) {
+    EXPECT_EQ(capture_of(*stream), 0U);
+    append(*stream, log, 3);
+    stream->synchronize();
+  }
+  EXPECT_EQ(log.take(), (std::vector<int>{3, 3, 3}));
+  EXPECT_TRUE(begins_with(error_of([&] { end_capture(*first); }), "openreg: no capture has begun"));
+}
+
+TEST(Capture, EarlierCapturesThanTheAbandonedOnesGoOn) {
+  const OwnStream earlier;
+  const OwnStream later;
+  Log log;
+  const auto graph = captured(*earlier, [&] {
+    append(*earlier, log, 1);
+    const CaptureId before = last_capture();
+    begin_capture(*later, CaptureMode::kRelaxed);
+    EXPECT_EQ(abandon_captures(before).size(), 1U);
+    append(*earlier, log, 2);
+  });
+  EXPECT_EQ(graph.nodes.size(), 2U);
+}
+
+TEST(Capture, AbandonedMarksComplete) {
+  const OwnStream stream;
+  begin_capture(*stream, CaptureMode::kGlobal);
+  const FenceRef fence(new Fence(&Strand::of(*stream)));
+  EXPECT_TRUE(capture_mark(Strand::of(*stream), fence));
+  abandon_captures(0);
+  stream->synchronize();
+  EXPECT_TRUE(fence->done());
 }
 
 TEST(Capture, AGraphIsWrittenInDot) {

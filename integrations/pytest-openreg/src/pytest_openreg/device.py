@@ -1,4 +1,4 @@
-"""The device as the plugin sees it: whether it is available, its errors, and what a test has left on it.
+"""The device as the plugin sees it: whether it is available, and what a test has left changed on it.
 
 Importing this module does not import torch, and only `initialise` and `description` use the device before the tests do.
 """
@@ -12,6 +12,8 @@ import os
 import sys
 from dataclasses import dataclass, field
 from typing import Any
+
+from .outstanding import used_module
 
 FRAMES = 3  # Python lines reported for each leaked block
 BLOCKS = 5  # leaked blocks reported
@@ -39,40 +41,17 @@ def initialise() -> None:
     torch.get_device_module("openreg").init()
 
 
-def description() -> str:
-    """One line for the report's header."""
+def description(with_devices: bool) -> str:
+    """One line for the report's header. Asks the device only `with_devices`."""
     import torch
 
     from torch_openreg import __version__
 
+    versions = f"torch_openreg {__version__} for torch {torch.__version__}"
+    if not with_devices:
+        return versions
     memory = torch.get_device_module("openreg").get_device_properties(0).total_memory
-    count = torch.accelerator.device_count()
-    return f"torch_openreg {__version__} for torch {torch.__version__}, {count} x {memory / 2**20:.0f} MiB"
-
-
-def _module() -> Any:
-    """torch.openreg if the device has been used, else None."""
-    module = getattr(sys.modules.get("torch"), "openreg", None)
-    return module if module is not None and module.is_initialized() else None
-
-
-def uncollected_errors() -> list[str]:
-    """Waits for all devices; returns, and thereby clears, the errors that have not been raised yet."""
-    module = _module()
-    if module is None:
-        return []
-    import torch
-
-    errors = []
-    for index in range(module.device_count()):
-        while True:
-            try:
-                module.synchronize(index)
-            except torch.AcceleratorError as error:
-                errors.append(str(error))
-            else:
-                break
-    return errors
+    return f"{versions}, {torch.accelerator.device_count()} x {memory / 2**20:.0f} MiB"
 
 
 def set_sync_debug_mode(mode: int | str) -> int:
@@ -80,41 +59,62 @@ def set_sync_debug_mode(mode: int | str) -> int:
     module = getattr(sys.modules.get("torch"), "openreg", None)
     if module is None:
         return 0
-    before: int = module.get_sync_debug_mode()
+    before = _sync_debug_mode()
     module.set_sync_debug_mode(mode)
     return before
 
 
+def _sync_debug_mode() -> int:
+    module = getattr(sys.modules.get("torch"), "openreg", None)
+    return 0 if module is None else int(module.get_sync_debug_mode())
+
+
+def _profiles() -> bool:
+    """Whether PyTorch's profiler runs in this thread."""
+    autograd = getattr(sys.modules.get("torch"), "autograd", None)
+    return autograd is not None and bool(autograd._profiler_enabled())
+
+
 @dataclass
 class State:
-    """What a test must leave unchanged: current device and streams, memory, process group."""
+    """What a test must leave unchanged."""
 
     device: int = 0
     streams: dict[int, int] = field(default_factory=dict)  # by device; 0 is the default stream
+    fractions: dict[int, float] = field(default_factory=dict)  # of the memory, by device
+    sync_debug: int = 0
+    profiles: bool = False
     memory: dict[int, int] = field(default_factory=dict)  # bytes by device
     blocks: set[tuple[int, int]] = field(default_factory=set)  # device and address
     has_process_group: bool = False
 
     def restore(self) -> None:
-        """Makes the recorded device and streams current."""
-        module = _module()
+        """Restores all but memory and the process group, which cannot be taken from the test."""
+        set_sync_debug_mode(self.sync_debug)
+        module = used_module()
         if module is None:
             return
         import torch
 
         for index in range(module.device_count()):
             torch.accelerator.set_stream(_stream(module, index, self.streams.get(index, 0)))
+            module.set_per_process_memory_fraction(self.fractions.get(index, 1.0), index)
         module.set_device(self.device)
+        if _profiles() and not self.profiles:
+            torch.autograd._disable_profiler()
 
 
 def current_state(with_blocks: bool) -> State:
-    module = _module()
+    module = used_module()
     if module is None:
-        return State(has_process_group=_has_process_group())
+        return State(sync_debug=_sync_debug_mode(), profiles=_profiles(), has_process_group=_has_process_group())
     devices = range(module.device_count())
     return State(
         device=module.current_device(),
         streams={index: module.current_stream(index).stream_id for index in devices},
+        fractions={index: module.get_per_process_memory_fraction(index) for index in devices},
+        sync_debug=_sync_debug_mode(),
+        profiles=_profiles(),
         memory={index: module.memory_allocated(index) for index in devices},
         blocks={(device, block["address"]) for device, block in _blocks(module)} if with_blocks else set(),
         has_process_group=_has_process_group(),
@@ -133,13 +133,13 @@ def collect_garbage() -> None:
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
             delattr(sys, name)
-    if _module() is not None:
+    if used_module() is not None:
         gc.collect()
 
 
 def leaks(before: State) -> list[str]:
     """One sentence for each leak since `before`. Collects garbage if memory has grown."""
-    module = _module()
+    module = used_module()
     if module is None:
         return []
     now = current_state(with_blocks=False)
@@ -149,6 +149,16 @@ def leaks(before: State) -> list[str]:
     for index, stream in now.streams.items():
         if stream != before.streams.get(index, 0):
             found.append(f"stream {stream} of openreg:{index} is still current (it was {before.streams.get(index, 0)})")
+    for index, fraction in now.fractions.items():
+        if fraction != before.fractions.get(index, 1.0):
+            found.append(
+                f"the memory of openreg:{index} is still limited to {fraction} of it "
+                f"(it was {before.fractions.get(index, 1.0)})"
+            )
+    if now.sync_debug != before.sync_debug:
+        found.append(f"the synchronisation debug mode is still {now.sync_debug} (it was {before.sync_debug})")
+    if now.profiles and not before.profiles:
+        found.append("the profiler still runs; call its stop()")
     if now.has_process_group and not before.has_process_group:
         found.append("the process group still has streams and threads; call torch.distributed.destroy_process_group()")
     return found + _leaked_memory(module, before)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import device, isolation, request as requested
+from . import device, isolation, outstanding, request as requested
 
 if TYPE_CHECKING:
     import torch
 
 _UNCOLLECTED = "openreg: device errors that the test did not collect"
+_UNFINISHED = "openreg: captures of graphs that the test did not end"
 _failed = pytest.StashKey[bool]()  # of the test
 _clean = pytest.StashKey[bool]()  # of the run: garbage of earlier tests does not hold memory
 
@@ -44,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="find invalid uses of device memory (TORCH_OPENREG_DEBUG_MEMORY=1); slow",
     )
+    parser.addini(
+        "openreg_timeout",
+        "seconds that a test's last work on the device may take after the test",
+        default="120",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,6 +66,7 @@ def _set_environment(options: argparse.Namespace) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _set_environment(config.option)
+    requested.timeout(config)  # now, so that a malformed one ends the run
     config.addinivalue_line(
         "markers",
         "openreg(devices=4, memory='256MiB', ..., sync_debug='error', leaks=True): the test uses the device; if a "
@@ -76,6 +83,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if requested.is_watching(config.option) and not is_worker:
         if reason := device.absence():
             raise pytest.UsageError(f"{reason} (--openreg requires the device)")
+        if _forks(config):
+            return
         try:
             device.initialise()
         except RuntimeError as error:
@@ -85,7 +94,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if not requested.is_watching(config.option) or device.absence():
         return None
-    return f"openreg: {device.description()}"
+    return f"openreg: {device.description(with_devices=not _forks(config))}"
+
+
+def _forks(config: pytest.Config) -> bool:
+    """Whether pytest-forked forks a process for each test: that can use the device only if this one does not."""
+    return bool(getattr(config.option, "forked", False))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -112,7 +126,7 @@ def openreg(_openreg_state: None) -> torch.device:
 # Set up after the fixtures of wider scopes and before those of the test; torn down after the latter.
 @pytest.fixture(autouse=True)
 def _openreg_state(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Restores the current device and streams after each test, and checks it for leaks if requested."""
+    """Restores the state of the device after each test, and checks the test for leaks if requested."""
     item = request.node
     if not requested.is_watched(item):
         yield
@@ -139,47 +153,65 @@ def _openreg_state(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    with _collecting_errors(item, "setup"):
+    item.stash[_failed] = False  # a plugin may run a test again
+    if requested.is_watched(item):
+        for capture in outstanding.end_captures():
+            item.warn(
+                pytest.PytestWarning(f"openreg: {capture}, was still under way when the test began; it has ended")
+            )
+        if outstanding.is_busy():
+            pytest.fail("openreg: the device has not completed the work of an earlier test", pytrace=False)
+    with _collecting(item, "setup", captures_after=None):  # a fixture may end its capture when it is torn down
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    with _collecting_errors(item, "call"), _sync_debug_mode(item):
+    with _collecting(item, "call", captures_after=outstanding.last_capture()), _sync_debug_mode(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    with _collecting_errors(item, "teardown"):
+    with _collecting(item, "teardown", captures_after=0):
         return (yield)
 
 
 @contextmanager
-def _collecting_errors(item: pytest.Item, when: str) -> Iterator[None]:
-    """Waits for the device at the end. Its errors fail this phase; if that has already failed, they are added to it."""
+def _collecting(item: pytest.Item, when: str, captures_after: int | None) -> Iterator[None]:
+    """At the end, ends the captures that began after this one, waits for the device, and collects its errors.
+
+    These fail the phase; if it has failed already, they are added to its report.
+    """
     if not requested.is_watched(item):
         yield
         return
+
+    def problems() -> str:
+        unfinished = [] if captures_after is None else outstanding.end_captures(captures_after)
+        errors = outstanding.uncollected_errors(requested.timeout(item.config))
+        parts = [_UNFINISHED, *unfinished] if unfinished else []
+        return "\n".join([*parts, _UNCOLLECTED, *errors] if errors else parts)
+
     try:
         yield
     except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
         raise
     except pytest.skip.Exception:
-        _fail_for(item, device.uncollected_errors())
+        _fail_for(item, problems())
         raise
     except BaseException:
         item.stash[_failed] = True
-        if errors := device.uncollected_errors():
-            item.add_report_section(when, "stderr", f"{_UNCOLLECTED}\n" + "\n".join(errors))
+        if text := problems():
+            item.add_report_section(when, "stderr", text)
         raise
-    _fail_for(item, device.uncollected_errors())
+    _fail_for(item, problems())
 
 
-def _fail_for(item: pytest.Item, errors: list[str]) -> None:
-    if errors:
+def _fail_for(item: pytest.Item, problems: str) -> None:
+    if problems:
         item.stash[_failed] = True
-        pytest.fail(f"{_UNCOLLECTED}\n" + "\n".join(errors), pytrace=False)
+        pytest.fail(problems, pytrace=False)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
 from typing import Any
 
 import pytest
@@ -68,6 +69,18 @@ def differing_settings(item: pytest.Item) -> dict[str, str]:
 
 def sync_debug_mode(item: pytest.Item) -> str:
     return str(arguments(item).get("sync_debug", item.config.option.openreg_sync_debug))
+
+
+def timeout(config: pytest.Config) -> float:
+    """Seconds that the last work of a test may take. Raises UsageError if the configuration is malformed."""
+    text = config.getini("openreg_timeout")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < threading.TIMEOUT_MAX:
+        raise pytest.UsageError(f"openreg: invalid openreg_timeout (got {text!r}, expected a number of seconds)")
+    return seconds
 
 
 def looks_for_leaks(item: pytest.Item) -> bool:

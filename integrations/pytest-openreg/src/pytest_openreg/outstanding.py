@@ -1,0 +1,101 @@
+"""What a phase of a test leaves unfinished on the device: captures, queued work, and errors that no call has raised.
+
+Nothing here waits without a limit, or imports torch before the tests do.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+ERRORS = 1000  # collected of each device in one phase; a device has no more than one for each of its streams
+
+
+class _Wait:
+    """A wait for a device in a thread of its own, which continues if nobody waits for it any longer."""
+
+    def __init__(self, module: Any, index: int) -> None:
+        self._module, self._index = module, index
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"pytest-openreg-{index}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._module.synchronize(self._index)
+        except BaseException as error:
+            self.error = error
+
+    def ends_within(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+
+_waits: dict[int, _Wait] = {}  # those that have not been seen to end, by device
+
+
+def last_capture() -> int:
+    """The number of the latest capture; 0 if there is none."""
+    if used_module() is None:
+        return 0
+    from torch_openreg import _C
+
+    return _C.last_capture()
+
+
+def end_captures(after: int = 0) -> list[str]:
+    """Ends the captures under way that began after this one, of all threads, and describes them."""
+    if used_module() is None:
+        return []
+    from torch_openreg import _C
+
+    return _C.abandon_captures(after) if _C.is_capturing() else []
+
+
+def is_busy() -> bool:
+    """Whether a device still has not completed the work that an earlier phase waited for in vain."""
+    return any(not wait.ends_within(0) for wait in _waits.values())
+
+
+def uncollected_errors(seconds: float) -> list[str]:
+    """Waits for all devices; returns, and thereby clears, the errors that have not been raised yet.
+
+    Waits at most `seconds` for each device, and not at all for one that an earlier call waited for in vain: that is an
+    error, too. During a capture nothing can be waited for, so the errors are left to a later call.
+    """
+    module = used_module()
+    if module is None:
+        return []
+    import torch
+
+    from torch_openreg import _C
+
+    errors: list[str] = []
+    for index in range(module.device_count()):
+        for _ in range(ERRORS):
+            if _C.is_capturing():
+                return errors
+            if index in _waits:
+                seconds_left = 0.0
+            else:
+                _waits[index], seconds_left = _Wait(module, index), seconds
+            if not _waits[index].ends_within(seconds_left):
+                errors.append(
+                    f"openreg: openreg:{index} has not completed its work within {seconds:g} s (openreg_timeout in "
+                    "pytest's configuration); tests that use the device fail until it has"
+                )
+                break
+            error = _waits.pop(index).error
+            if error is None:
+                break
+            errors.append(str(error))
+            if not isinstance(error, torch.AcceleratorError):
+                break
+    return errors
+
+
+def used_module() -> Any:
+    """torch.openreg if the device has been used in this process, else None."""
+    module = getattr(sys.modules.get("torch"), "openreg", None)
+    return module if module is not None and module.is_initialized() and not module._is_in_bad_fork() else None
