@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
 
 MARK = "openreg_process_of_one_test"
 """The attribute of the config that marks such a process."""
+
+FILES = ("lfplugin", "nfplugin", "stepwiseplugin")
+"""The plugins of pytest that keep files for the next run, which the parent process writes."""
 
 
 class Log:
@@ -39,17 +44,38 @@ class Log:
             self._write("warning", written)
 
 
+def _worker(worker: dict[str, str]) -> object:
+    """A plugin with the fixtures of pytest-xdist for a process that a worker has started. It is not a worker itself."""
+    import pytest
+
+    class Worker:
+        @pytest.fixture(scope="session")
+        def worker_id(self) -> str:
+            return worker["workerid"]
+
+        @pytest.fixture(scope="session")
+        def testrun_uid(self) -> str:
+            return worker["testrunuid"]
+
+    return Worker()
+
+
 def main(job_file: str) -> int:
     job: dict[str, Any] = pickle.loads(Path(job_file).read_bytes())
     sys.path[:] = job["path"]
     import pytest
 
-    # As pytest-xdist makes its workers. `workerinput` shows other plugins that another process writes the reports.
     config: Any = pytest.Config.fromdictargs(job["options"], job["arguments"])
-    config.workerinput = job["workerinput"]
     setattr(config, MARK, True)
     config.pluginmanager.register(Log(config, job["log"], job["nodeid"]))
-    return int(config.hook.pytest_cmdline_main(config=config))
+    if job["worker"]:
+        config.pluginmanager.register(_worker(job["worker"]))
+    status = int(config.hook.pytest_cmdline_main(config=config))
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.current_thread()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)  # Python would wait for the threads that the test has left, perhaps for ever
+    return status
 
 
 if __name__ == "__main__":

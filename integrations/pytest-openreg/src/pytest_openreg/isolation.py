@@ -36,6 +36,7 @@ _OPTIONS_OF_CHILD: dict[str, Any] = {
     "cacheclear": False,
     "stepwise": False,
     "stepwise_skip": False,
+    "xmlpath": None,
     "log_file": os.devnull,
     "numprocesses": None,
     "maxprocesses": None,
@@ -45,6 +46,7 @@ _OPTIONS_OF_CHILD: dict[str, Any] = {
     "looponfail": False,
     "cov_source": [],
     "no_cov": True,
+    "forked": False,
 }
 
 
@@ -79,7 +81,9 @@ def _reports(item: pytest.Item) -> Iterator[pytest.TestReport]:
                 _warn(item, content)
                 continue
             report = item.config.hook.pytest_report_from_serializable(config=item.config, data=content)
-            phases.add(report.when)
+            report.nodeid = item.nodeid
+            if type(report) is pytest.TestReport:  # not a report of a subtest
+                phases.add(report.when)
             yield report
     if "teardown" not in phases:
         # As in pytest, the report of the teardown has the output of all phases: other plugins use that one.
@@ -128,22 +132,27 @@ def _job(item: pytest.Item, folder: Path, log: Path) -> dict[str, Any]:
     options = {name: value for name, value in vars(config.option).items() if _is_plain(value)}
     options.pop("file_or_dir", None)  # is in the arguments
     options |= {name: value for name, value in _OPTIONS_OF_CHILD.items() if name in options}
-    if _shows_output(item):  # show the test's output only
-        options["plugins"] = [*options.get("plugins", ()), "no:terminal"]
+    blocked = [*child.FILES, *(["terminal"] if _shows_output(item) else [])]  # with -s, show the test's output only
+    options["plugins"] = [*options.get("plugins", ()), *(f"no:{name}" for name in blocked)]
     options["basetemp"] = str(folder / "basetemp")
     options["rootdir"] = str(config.rootpath)
     if config.inipath is not None:
         options["inifilename"] = str(config.inipath)
     worker = getattr(config, "workerinput", {})
+    nodeid = _nodeid_in_child(item)
     return {
         "path": sys.path,
         "options": options,
-        "arguments": [f"{item.path}::{item.nodeid.partition('::')[2]}"],
-        "workerinput": {"workerid": "master", "testrunuid": ""}
-        | {name: value for name, value in worker.items() if isinstance(value, (str, int))},
-        "nodeid": item.nodeid,
+        "arguments": [f"{item.path}::{nodeid.partition('::')[2]}"],
+        "worker": {name: worker[name] for name in ("workerid", "testrunuid") if name in worker},
+        "nodeid": nodeid,
         "log": str(log),
     }
+
+
+def _nodeid_in_child(item: pytest.Item) -> str:
+    """As pytest forms it: with `--dist loadgroup`, the workers of pytest-xdist append the group."""
+    return f"{item.parent.nodeid}::{item.name}" if item.parent is not None else item.nodeid
 
 
 def _shows_output(item: pytest.Item) -> bool:
