@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "runtime/capture.h"
@@ -168,13 +169,13 @@ int Event::device() const noexcept { return impl_->device.load(std::memory_order
 
 double Event::elapsed_ms(const Event& start, const Event& end) {
   check_usable();
-  const auto time_of = [](const Event& event) {
+  const auto completed = [](const Event& event) {
     if (!event.impl_->timing) {
       throw Error(
           "openreg: the time between two events is unknown (got an event without timing, expected "
           "two made with timing enabled)");
     }
-    const FenceRef fence = event.impl_->newest("elapsed_time");
+    FenceRef fence = event.impl_->newest("elapsed_time");
     if (!fence) {
       throw Error(
           "openreg: the time between two events is unknown (got an event that was never recorded, "
@@ -186,10 +187,17 @@ double Event::elapsed_ms(const Event& start, const Event& end) {
           "expected two completed events); synchronize them first");
     }
     raise_failure_before(*fence);
-    return fence->time();
+    return fence;
   };
-  const auto begin = time_of(start);
-  return std::chrono::duration<double, std::milli>(time_of(end) - begin).count();
+  const FenceRef first = completed(start);
+  const FenceRef second = completed(end);
+  const int devices[] = {first->source()->device_index, second->source()->device_index};
+  if (devices[0] != devices[1]) {
+    throw Error("openreg: the time between two events is unknown (got events of openreg:" +
+                std::to_string(devices[0]) + " and openreg:" + std::to_string(devices[1]) +
+                ", expected two of one device); each device has its own clock");
+  }
+  return std::chrono::duration<double, std::milli>(second->time() - first->time()).count();
 }
 
 ExternalEvent::ExternalEvent(const char* name) : fence_(FenceRef(new Fence(name)).detach()) {}

@@ -52,8 +52,8 @@ class Event {
   /// The device of the newest record's stream; -1: never recorded.
   int device() const noexcept;
   /// Milliseconds from `start`'s record to `end`'s, measured by the threads that ran them. Throws
-  /// Error unless both have timing, were recorded and have completed. Throws the source streams'
-  /// CommandError.
+  /// Error unless both have timing, were recorded on the same device and have completed. Throws the
+  /// source streams' CommandError.
   static double elapsed_ms(const Event& start, const Event& end);
 
  private:

@@ -315,6 +315,17 @@ TEST_F(GuardTest, TimeBetweenEventsWithoutTimingIsRefused) {
   for (auto* event : events) guard.destroyEvent(event, 0);
 }
 
+TEST_F(GuardTest, TimeBetweenEventsOfTwoDevicesIsRefused) {
+  c10::Event start(kDeviceType, c10::EventFlag::BACKEND_DEFAULT);
+  c10::Event end(kDeviceType, c10::EventFlag::BACKEND_DEFAULT);
+  start.record(guard.getStream(device(0)));
+  end.record(guard.getStream(device(1)));
+  start.synchronize();
+  end.synchronize();
+  EXPECT_THROW((void)start.elapsedTime(end), c10::Error);
+  EXPECT_THROW((void)end.elapsedTime(start), c10::Error);
+}
+
 TEST_F(GuardTest, AnEventBelongsToTheDeviceOfItsFirstRecord) {
   c10::Event event(kDeviceType);
   event.record(guard.getStream(device(0)));

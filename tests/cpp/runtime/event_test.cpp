@@ -331,6 +331,16 @@ TEST(Event, ElapsedTimeIsRefusedWhereThereIsNone) {
   Event unrecorded(true);
   EXPECT_EQ(error_of([&] { Event::elapsed_ms(timed, unrecorded); }),
             sentence + "an event that was never recorded, expected two recorded ones)");
+  const OwnStream elsewhere(1);
+  Event foreign(true);
+  foreign.record(*elsewhere);
+  elsewhere->synchronize();
+  const std::string of_one = ", expected two of one device); each device has its own clock";
+  EXPECT_EQ(error_of([&] { Event::elapsed_ms(timed, foreign); }),
+            sentence + "events of openreg:0 and openreg:1" + of_one);
+  EXPECT_EQ(error_of([&] { Event::elapsed_ms(foreign, timed); }),
+            sentence + "events of openreg:1 and openreg:0" + of_one);
+  EXPECT_EQ(Event::elapsed_ms(foreign, foreign), 0);
   Event pending(true);
   Blocker blocker(*stream);
   pending.record(*stream);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -56,6 +58,55 @@ def test_elapsed_time_needs_timing():
     end.synchronize()
     with pytest.raises(ValueError, match="Both events must be created with argument 'enable_timing=True'"):
         start.elapsed_time(end)
+
+
+def test_there_is_no_time_between_events_of_two_devices():
+    """As in PyTorch's test_events_multi_gpu_elapsed_time, whichever device is current."""
+    events = [torch.openreg.Event(enable_timing=True) for _ in range(3)]
+    for event, index in zip(events, (0, 1, 0), strict=True):
+        event.record(torch.openreg.Stream(index))
+        event.synchronize()
+    first, foreign, last = events
+    for index in range(2):
+        with torch.openreg.device(index):
+            with pytest.raises(
+                RuntimeError, match=r"unknown \(got events of openreg:0 and openreg:1, expected two of one"
+            ):
+                first.elapsed_time(foreign)
+            with pytest.raises(
+                RuntimeError, match=r"unknown \(got events of openreg:1 and openreg:0, expected two of one"
+            ):
+                foreign.elapsed_time(last)
+            assert first.elapsed_time(last) > 0
+
+
+def test_a_stream_of_another_device_waits_for_an_event_but_cannot_record_it():
+    source, other = torch.openreg.Stream(0), torch.openreg.Stream(1)
+    event = source.record_event()
+    with other:
+        event.wait()
+        other.wait_event(event)
+        with pytest.raises(RuntimeError, match=r"recorded on two devices \(got openreg:1, expected openreg:0"):
+            event.record()
+        with pytest.raises(RuntimeError, match="recorded on two devices"):
+            other.record_event(event)
+    event.synchronize()
+    assert event.device.index == 0
+
+
+def test_an_event_of_one_thread_is_used_in_another():
+    event, seen = torch.openreg.Event(enable_timing=True), []
+
+    def work() -> None:
+        torch.openreg.set_device(1)
+        event.record()
+        seen.append(event.device.index)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    event.synchronize()
+    assert seen == [1] and event.query() and torch.openreg.current_device() == 0
 
 
 def test_two_streams_wait_for_one_event():
