@@ -20,13 +20,13 @@
 #include "memory/device_heap.h"
 #include "runtime/address_space.h"
 #include "runtime/process.h"
+#include "runtime/quantity.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {
 
 namespace {
 
-using c10::CachingAllocator::format_size;
 using c10::CachingAllocator::Stat;
 using c10::CachingAllocator::StatArray;
 using c10::CachingAllocator::StatType;

@@ -19,6 +19,7 @@
 #include "backend/stream.h"
 #include "backend/thread_current.h"
 #include "runtime/address_space.h"
+#include "runtime/quantity.h"
 
 namespace openreg::backend {
 
@@ -113,7 +114,8 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     expect_not_captured("state");
     at::detail::check_rng_state(tensor);
     TORCH_CHECK(tensor.numel() == static_cast<std::int64_t>(kStateBytes),
-                "openreg: RNG state is wrong size (got ", tensor.numel(), " bytes, expected ",
+                "openreg: RNG state is wrong size (got ",
+                format_count(static_cast<std::uint64_t>(tensor.numel()), "byte"), ", expected ",
                 kStateBytes, ")");
     PhiloxState state{};
     static_assert(sizeof state == kStateBytes);

@@ -18,6 +18,7 @@
 #include "runtime/capture.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
+#include "runtime/quantity.h"
 
 namespace openreg::backend {
 
@@ -89,10 +90,10 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
       return CachingHostAllocatorImpl::allocate(bytes);
     } catch (const std::bad_alloc&) {
       TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of host memory for a pinned tensor ",
-                       "(got a request for ", bytes,
-                       " bytes, expected no more than the system has); free pinned tensors, of "
-                       "which there are ",
-                       getStats().allocated_bytes.current, " bytes");
+                       "(got a request for ", format_size(bytes),
+                       ", expected no more than the system has); free pinned tensors, of which "
+                       "there are ",
+                       format_size(static_cast<std::uint64_t>(getStats().allocated_bytes.current)));
     }
   }
 

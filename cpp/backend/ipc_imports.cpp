@@ -15,6 +15,7 @@
 #include "runtime/error.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
+#include "runtime/quantity.h"
 #include "runtime/stream.h"
 #include "runtime/stream_pool.h"
 #include "runtime/thread.h"
@@ -35,8 +36,8 @@ struct Mapping {
             AddressSpace::get().map_foreign(device, file, this->offset, bytes))) {
     if (address == nullptr) {
       throw Error("openreg: there is no room for memory of another process on openreg:" +
-                  std::to_string(device) + " (got " + std::to_string(bytes) +
-                  " bytes); free tensors that were received, or raise `ulimit -v` or the "
+                  std::to_string(device) + " (got " + format_size(bytes) +
+                  "); free tensors that were received, or raise `ulimit -v` or the "
                   "system's vm.max_map_count");
     }
     // Memory that was freed at these addresses has nothing to do with the memory that is there now.

@@ -16,6 +16,7 @@
 #include "backend/trace_activities.h"
 #include "runtime/address_space.h"
 #include "runtime/process.h"
+#include "runtime/quantity.h"
 #include "runtime/settings.h"
 #include "runtime/trace.h"
 
@@ -45,8 +46,8 @@ class Session : public libkineto::IActivityProfilerSession {
     if (!std::exchange(recording_, false)) return;
     trace_ = tracing::stop();
     if (trace_.dropped == 0) return;
-    errors_.push_back("openreg: the trace has no room for " + std::to_string(trace_.dropped) +
-                      " records of the device (it keeps " +
+    errors_.push_back("openreg: the trace has no room for " +
+                      format_count(trace_.dropped, "record") + " of the device (it keeps " +
                       std::to_string(settings().trace_records) +
                       "; TORCH_OPENREG_TRACE_RECORDS changes that)");
     TORCH_WARN(errors_.back());

@@ -18,6 +18,7 @@
 #include "memory/device_heap.h"
 #include "runtime/address_space.h"
 #include "runtime/process.h"
+#include "runtime/quantity.h"
 
 namespace openreg::bindings {
 
@@ -177,6 +178,8 @@ void init_memory(nb::module_& m) {
   m.def("set_out_of_memory_hook", &set_out_of_memory_hook, nb::arg("hook"),
         "hook(device, bytes) is called before out of memory is raised; if it returns True, the "
         "allocation is tried again. A second call has no effect.");
+  m.def("format_size", &format_size, nb::arg("bytes"),
+        "The text of a size, as in all messages: \"20.00 MiB\".");
   m.def("reserved_by_private_pools", &reserved_by_private_pools, nb::arg("device"));
   m.def(
       "debugs_memory", [] { return memory::Debugger::get() != nullptr; },

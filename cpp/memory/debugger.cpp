@@ -10,6 +10,7 @@
 #include "runtime/address_space.h"
 #include "runtime/error.h"
 #include "runtime/process.h"
+#include "runtime/quantity.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
 
@@ -94,8 +95,8 @@ void Debugger::start_if_asked() {
 }
 
 std::string Debugger::Record::describe() const {
-  std::string text = std::to_string(bytes) +
-                     " bytes on openreg:" + std::to_string(stream->device()) + ", stream " +
+  std::string text = format_count(bytes, "byte") +
+                     " on openreg:" + std::to_string(stream->device()) + ", stream " +
                      std::to_string(stream->id()) + ", allocated at\n" + indented(allocated_at);
   if (!freed_at.empty()) text += "\n  and freed at\n" + indented(freed_at);
   return text;
@@ -437,8 +438,8 @@ void Debugger::forget(const void* address) {
 std::string Debugger::describe_leaks() {
   const LockGuard lock(mutex_);
   if (held_.empty()) return "";
-  std::string text =
-      "openreg: " + std::to_string(held_.size()) + " blocks of device memory were not freed:";
+  std::string text = "openreg: " + format_count(held_.size(), "block") + " of device memory " +
+                     (held_.size() == 1 ? "was" : "were") + " not freed:";
   for (const auto& [data, id] : held_) text += "\n  " + records_.at(id).describe();
   return text;
 }

@@ -18,6 +18,7 @@
 #include "runtime/ipc_file.h"
 #include "runtime/ipc_memory.h"
 #include "runtime/mutex.h"
+#include "runtime/quantity.h"
 #include "runtime/range_allocator.h"
 #include "runtime/settings.h"
 
@@ -46,13 +47,6 @@ constexpr std::size_t kRoom = 8;
 constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 std::atomic<AddressSpace*> g_address_space{nullptr};
-
-std::string gibibytes(std::size_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g GiB",
-                static_cast<double>(bytes) / static_cast<double>(1 << 30));
-  return text;
-}
 
 // Reserves `bytes` of addresses without access, aligned to kGranularity for huge pages; 0 if the
 // system refuses.
@@ -147,9 +141,10 @@ AddressSpace::AddressSpace() {
   while (base_ == 0 && (base_ = reserve(2 * devices * window)) == 0) {
     const int reason = errno;
     if (window <= kSmallestWindow) {
-      throw Error("openreg: the system refuses the addresses of " + std::to_string(devices) +
-                  " devices (got \"" + std::generic_category().message(reason) + "\", expected " +
-                  gibibytes(2 * devices * window) +
+      throw Error("openreg: the system refuses the addresses of " +
+                  format_count(devices, "device") + " (got \"" +
+                  std::generic_category().message(reason) + "\", expected " +
+                  format_size(2 * devices * window) +
                   "); raise `ulimit -v`, or lower TORCH_OPENREG_DEVICES or TORCH_OPENREG_MEMORY");
     }
     window /= 2;
@@ -161,8 +156,8 @@ AddressSpace::AddressSpace() {
     std::fprintf(stderr,
                  "openreg: the system allows only %s of addresses per device instead of %s; a "
                  "device has %s of memory\n",
-                 gibibytes(window).c_str(), gibibytes(wanted).c_str(),
-                 gibibytes(capacity_).c_str());
+                 format_size(window).c_str(), format_size(wanted).c_str(),
+                 format_size(capacity_).c_str());
   }
 
   segments_ = new Segments;

@@ -7,6 +7,7 @@
 
 #include "runtime/error.h"
 #include "runtime/mutex.h"
+#include "runtime/quantity.h"
 #include "runtime/trace.h"
 
 namespace openreg {
@@ -104,7 +105,7 @@ Command decode(std::span<const std::byte> bytes) {
   if (bytes.size() >= sizeof envelope) std::memcpy(&envelope, bytes.data(), sizeof envelope);
   if (envelope.magic != Envelope::kMagic || envelope.bytes != bytes.size() - sizeof envelope) {
     throw Error("openreg: these bytes are not an encoded command (got " +
-                std::to_string(bytes.size()) + " bytes, expected what encode() returned)");
+                format_count(bytes.size(), "byte") + ", expected what encode() returned)");
   }
   const Kernel* const kernel = Kernel::find(envelope.kernel);
   if (!kernel) {

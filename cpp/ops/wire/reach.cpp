@@ -3,6 +3,8 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
+#include "runtime/quantity.h"
+
 namespace openreg::ops {
 
 namespace {
@@ -32,7 +34,7 @@ void check_memory(const c10::TensorImpl& tensor, std::int64_t end, std::size_t n
   TORCH_CHECK(nbytes >= needed,
               "openreg: the storage of a tensor was resized to less than the tensor needs (got a "
               "storage of ",
-              nbytes, " bytes, expected ", needed, " or more)");
+              format_count(nbytes, "byte"), ", expected ", needed, " or more)");
 }
 
 }  // namespace openreg::ops

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from .. import _C
+
 _COLUMNS = ("current", "peak", "allocated", "freed")
 _POOLS = {"all": "", "large_pool": "  in large blocks", "small_pool": "  in small blocks"}
 
@@ -33,22 +35,12 @@ def _line(title: str, stats: Mapping[str, int], key: str, form: Callable[[int], 
     return f"{title:24}" + "".join(f"{form(stats.get(f'{key}.{column}', 0)):>14}" for column in _COLUMNS)
 
 
-def _size(count: int) -> str:
-    """Formats bytes as in "1.50 MiB"; the unit changes at 1024."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
-        value /= 1024
-    return f"{value:.2f} TiB"
-
-
 _ROWS: dict[str, tuple[str, Callable[[int], str]]] = {
-    "allocated_bytes": ("Allocated memory", _size),
-    "active_bytes": ("Active memory", _size),
-    "requested_bytes": ("Requested memory", _size),
-    "reserved_bytes": ("Reserved memory", _size),
-    "inactive_split_bytes": ("Inactive split memory", _size),
+    "allocated_bytes": ("Allocated memory", _C.format_size),
+    "active_bytes": ("Active memory", _C.format_size),
+    "requested_bytes": ("Requested memory", _C.format_size),
+    "reserved_bytes": ("Reserved memory", _C.format_size),
+    "inactive_split_bytes": ("Inactive split memory", _C.format_size),
     "allocation": ("Allocations", str),
     "active": ("Active allocations", str),
     "segment": ("Reserved segments", str),

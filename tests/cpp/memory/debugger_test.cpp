@@ -411,7 +411,7 @@ TEST_F(DebuggerTest, BlocksThatAreHeldAreLeaksUnlessForgotten) {
   void* const known = allocate(456, stream, "who may keep it");
   Debugger::get()->forget(known);
   const std::string leaks = Debugger::get()->describe_leaks();
-  EXPECT_NE(leaks.find("1 blocks of device memory were not freed"), std::string::npos) << leaks;
+  EXPECT_NE(leaks.find("1 block of device memory was not freed"), std::string::npos) << leaks;
   EXPECT_NE(leaks.find("123 bytes"), std::string::npos) << leaks;
   EXPECT_NE(leaks.find("who kept it"), std::string::npos) << leaks;
   EXPECT_EQ(leaks.find("456 bytes"), std::string::npos) << leaks;

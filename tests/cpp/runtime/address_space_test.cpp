@@ -274,8 +274,9 @@ TEST_F(AddressSpaceDeathTest, WindowsShrinkUnderALimitOfAddressesAndOneLineSaysS
         exit_after_use(2 * kGiB);
       },
       testing::ExitedWithCode(0),
-      "^openreg: the system allows only 2 GiB of addresses per device instead of 64 GiB; a device "
-      "has 2 GiB of memory\n$");
+      "^openreg: the system allows only 2.00 GiB of addresses per device instead of 64.00 GiB; a "
+      "device "
+      "has 2.00 GiB of memory\n$");
 }
 
 TEST_F(AddressSpaceDeathTest, BelowOneGibibyteOfAddressesPerDeviceIsAnError) {
@@ -295,7 +296,7 @@ TEST_F(AddressSpaceDeathTest, BelowOneGibibyteOfAddressesPerDeviceIsAnError) {
       },
       testing::ExitedWithCode(0),
       "^openreg: the system refuses the addresses of 2 devices \\(got \"Cannot allocate memory\", "
-      "expected 4 GiB\\); "
+      "expected 4.00 GiB\\); "
       "raise `ulimit -v`, or lower TORCH_OPENREG_DEVICES or TORCH_OPENREG_MEMORY$");
 }
 

@@ -142,7 +142,7 @@ def test_leaked_memory_is_listed_at_exit(run_debugging):
         "loss.backward()\n"
         "forget_it()\n"
     )
-    assert "1 blocks of device memory were not freed" in result.stderr
+    assert "1 block of device memory was not freed" in result.stderr
     assert "12345 bytes on openreg:0" in result.stderr
     assert "in forget_it" in result.stderr
 
