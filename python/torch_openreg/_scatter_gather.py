@@ -67,10 +67,13 @@ def _where_cuda_is_not(original: Callable[..., Any] | None, function: Callable[.
 
 
 def _broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
+    for index in devices:
+        _check_index(index)
     return [_moved(tensor, index) for index in devices]
 
 
 def _broadcast_out(tensor: torch.Tensor, out: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    _check_here(out, "an output")
     return [_copied(each, tensor) for each in out]
 
 
@@ -110,6 +113,9 @@ def _scatter(
         chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
     moved = []
     for chunk, index, stream in zip(chunks, devices, streams or [None] * len(devices), strict=False):
+        if index != tensor.get_device():  # -1 for a tensor in host memory
+            _check_index(index)
+        _check_stream(stream, index)
         with stream or contextlib.nullcontext():
             moved.append(_moved(chunk, index))
     return moved
@@ -118,22 +124,26 @@ def _scatter(
 def _scatter_out(
     tensor: torch.Tensor, out: Sequence[torch.Tensor], dim: int = 0, streams: _Streams = None
 ) -> list[torch.Tensor]:
+    if not out:
+        raise RuntimeError("openreg: no tensor to scatter to (got none, expected one or more)")
+    _check_here(out, "an output")
     chunks = tensor.split_with_sizes([each.size(dim) for each in out], dim)
     copied = []
     for each, chunk, stream in zip(out, chunks, streams or [None] * len(out), strict=True):
+        _check_stream(stream, each.get_device())
         with stream or contextlib.nullcontext():
             copied.append(_copied(each, chunk))
     return copied
 
 
 def _gather(tensors: Sequence[torch.Tensor], dim: int, destination: int | None = None) -> torch.Tensor:
-    _check_here(tensors)
+    _check_gathered(tensors)
     index = torch.accelerator.current_device_index() if destination is None else destination
     return torch.cat([_moved(tensor, index) for tensor in tensors], dim)
 
 
 def _gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    _check_here(tensors)
+    _check_gathered(tensors)
     for part, tensor in zip(out.split_with_sizes([each.size(dim) for each in tensors], dim), tensors, strict=True):
         _copied(part, tensor)
     return out
@@ -154,11 +164,25 @@ def _any_here(tensors: Sequence[torch.Tensor]) -> bool:
     return any(tensor.device.type == _DEVICE for tensor in tensors)
 
 
-def _check_here(tensors: Sequence[torch.Tensor]) -> None:
-    if not tensors:
-        raise RuntimeError("openreg: no tensor to gather (got none, expected one or more)")
+def _check_here(tensors: Sequence[torch.Tensor], what: str) -> None:
     for tensor in tensors:
         if tensor.device.type != _DEVICE:
-            raise RuntimeError(
-                f"openreg: a tensor to gather is on another device (got {tensor.device}, expected {_DEVICE})"
-            )
+            raise RuntimeError(f"openreg: {what} is on another device (got {tensor.device}, expected {_DEVICE})")
+
+
+def _check_gathered(tensors: Sequence[torch.Tensor]) -> None:
+    if not tensors:
+        raise RuntimeError("openreg: no tensor to gather (got none, expected one or more)")
+    _check_here(tensors, "a tensor to gather")
+
+
+def _check_index(index: int) -> None:
+    if index < 0:
+        raise RuntimeError(f"openreg: the index of a device is negative (got {index}, expected 0 or more)")
+
+
+def _check_stream(stream: torch.Stream | None, index: int) -> None:
+    if stream is not None and stream.device != torch.device(_DEVICE, index):
+        raise RuntimeError(
+            f"openreg: a stream is on another device than its part (got {stream.device}, expected {_DEVICE}:{index})"
+        )

@@ -264,6 +264,18 @@ def test_reductions():
         (lambda x: comm.scatter(x, DEVICES, [4]), "wrong number of chunks"),
         (lambda x: comm.scatter(x, DEVICES, [1, 1]), "split_sizes"),
         (lambda x: comm.scatter(x, [7]), "openreg:7|device"),
+        (lambda x: comm.scatter(x, [0, -1]), "index of a device is negative"),
+        (lambda x: comm.scatter(x, out=[]), "no tensor to scatter to"),
+        (
+            lambda x: comm.scatter(x, out=[x[:2], x[2:].cpu()]),
+            "an output is on another device .got cpu, expected openreg",
+        ),
+        (
+            lambda x: comm.scatter(x, DEVICES, streams=[torch.openreg.Stream(1)] * 2),
+            "a stream is on another device than its part .got openreg:1, expected openreg:0",
+        ),
+        (lambda x: comm.broadcast(x, [0, -1]), "index of a device is negative"),
+        (lambda x: comm.broadcast(x, out=[x.cpu()]), "an output is on another device .got cpu, expected openreg"),
         (lambda x: comm.gather([], 0), "no tensor to gather"),
         (lambda x: comm.gather([x.cpu()], 0), "a tensor to gather is on another device"),
         (lambda x: comm.gather([x, x[:, 1:]], 0), "Sizes of tensors must match"),
