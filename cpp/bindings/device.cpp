@@ -2,13 +2,16 @@
 
 #include <ATen/Context.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "backend/exception.h"
 #include "bindings/autograd_threads.h"
@@ -21,13 +24,28 @@ namespace openreg::bindings {
 
 namespace {
 
+struct Uuid {
+  std::array<std::uint8_t, 16> bytes;
+
+  std::string text() const {
+    std::string hexadecimal;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      std::array<char, 4> digits{};
+      const bool begins_group = i == 4 || i == 6 || i == 8 || i == 10;
+      std::snprintf(digits.data(), digits.size(), begins_group ? "-%02x" : "%02x", bytes[i]);
+      hexadecimal += digits.data();
+    }
+    return hexadecimal;
+  }
+};
+
 // The constants are those of the GPU whose layout of random numbers the device uses.
 struct DeviceProperties {
   std::string name;
   std::size_t total_memory;
   unsigned multi_processor_count;
   int engines;
-  std::string uuid;
+  Uuid uuid;
   int major = 9;
   int minor = 0;
   int warp_size = 32;
@@ -35,6 +53,7 @@ struct DeviceProperties {
   int max_threads_per_multi_processor = 2048;
   int regs_per_multiprocessor = 65536;
   int shared_memory_per_block = 49152;
+  int shared_memory_per_block_optin = 232448;
   int shared_memory_per_multiprocessor = 233472;
   int clock_rate = 1'000'000;  // kHz: _sleep()'s cycles
   bool is_integrated = true;
@@ -54,22 +73,30 @@ void initialize() {
 }
 
 // Devices of different processes are different devices.
-std::string uuid_of(int device) {
-  std::array<char, 37> text{};
-  std::snprintf(text.data(), text.size(), "6f70656e-7265-6700-%04x-%012x", device & 0xffff,
-                static_cast<unsigned>(::getpid()));
-  return text.data();
+Uuid uuid_of(int device) {
+  Uuid uuid{{'o', 'p', 'e', 'n', 'r', 'e', 'g'}};
+  uuid.bytes[9] = static_cast<std::uint8_t>(device);
+  const auto process = static_cast<std::uint32_t>(::getpid());
+  for (int i = 0; i < 4; ++i) uuid.bytes[15 - i] = static_cast<std::uint8_t>(process >> (8 * i));
+  return uuid;
 }
 
-DeviceProperties device_properties(int index) {
+// One object per device, as in CUDA: two calls for a device return equal objects.
+const DeviceProperties& device_properties(int index) {
   initialize();
-  return backend::translate_errors([index] {
-    const auto device = backend::resolve_device(static_cast<c10::DeviceIndex>(index));
-    return DeviceProperties{.name = "openreg",
-                            .total_memory = AddressSpace::get().capacity(),
-                            .multi_processor_count = std::thread::hardware_concurrency(),
-                            .engines = settings().engines,
-                            .uuid = uuid_of(device)};
+  return backend::translate_errors([index]() -> const DeviceProperties& {
+    static const auto& all = *new std::vector<DeviceProperties>([] {
+      std::vector<DeviceProperties> made;
+      for (int device = 0; device < device_count(); ++device) {
+        made.push_back({.name = "openreg",
+                        .total_memory = AddressSpace::get().capacity(),
+                        .multi_processor_count = std::thread::hardware_concurrency(),
+                        .engines = settings().engines,
+                        .uuid = uuid_of(device)});
+      }
+      return made;
+    }());
+    return all.at(backend::resolve_device(static_cast<c10::DeviceIndex>(index)));
   });
 }
 
@@ -78,12 +105,19 @@ std::string describe(const DeviceProperties& p) {
          "', total_memory=" + std::to_string(p.total_memory >> 20) +
          "MB, multi_processor_count=" + std::to_string(p.multi_processor_count) +
          ", engines=" + std::to_string(p.engines) + ", major=" + std::to_string(p.major) +
-         ", minor=" + std::to_string(p.minor) + ", uuid=" + p.uuid + ")";
+         ", minor=" + std::to_string(p.minor) + ", uuid=" + p.uuid.text() + ")";
 }
 
 }  // namespace
 
 void init_device(nb::module_& m) {
+  nb::class_<Uuid>(m, "_OpenregUuid")
+      .def_prop_ro(
+          "bytes",
+          [](const Uuid& uuid) { return std::vector<int>(uuid.bytes.begin(), uuid.bytes.end()); },
+          "The 16 numbers.")
+      .def("__str__", &Uuid::text);
+
   nb::class_<DeviceProperties>(m, "_OpenregDeviceProperties")
       .def_ro("name", &DeviceProperties::name, "The device's name: 'openreg'.")
       .def_ro("total_memory", &DeviceProperties::total_memory, "Capacity of the device, in bytes.")
@@ -93,7 +127,8 @@ void init_device(nb::module_& m) {
           "engines", &DeviceProperties::engines,
           "Threads that run the commands of all devices (TORCH_OPENREG_ENGINES); another one runs "
           "long copies.")
-      .def_ro("uuid", &DeviceProperties::uuid, "Identifies the device and its process.")
+      .def_ro("uuid", &DeviceProperties::uuid,
+              "Identifies the device and its process; str() is its usual form.")
       .def_ro("major", &DeviceProperties::major, "Compute capability, with `minor`: 9.0.")
       .def_ro("minor", &DeviceProperties::minor, "Compute capability, with `major`: 9.0.")
       .def_ro("warp_size", &DeviceProperties::warp_size, "Threads in a warp.")
@@ -105,6 +140,8 @@ void init_device(nb::module_& m) {
               "Registers of a multiprocessor.")
       .def_ro("shared_memory_per_block", &DeviceProperties::shared_memory_per_block,
               "Maximum shared memory of a block, in bytes.")
+      .def_ro("shared_memory_per_block_optin", &DeviceProperties::shared_memory_per_block_optin,
+              "Maximum shared memory of a block that asks for more, in bytes.")
       .def_ro("shared_memory_per_multiprocessor",
               &DeviceProperties::shared_memory_per_multiprocessor,
               "Shared memory of a multiprocessor, in bytes.")
@@ -131,7 +168,8 @@ void init_device(nb::module_& m) {
       "current_device", [] { return static_cast<int>(backend::current_device()); },
       "The calling thread's current device. Unlike PyTorch's function, this does not count as a "
       "use of the device.");
-  m.def("device_properties", &device_properties, nb::arg("index"), ReleaseGil());
+  m.def("device_properties", &device_properties, nb::arg("index"), nb::rv_policy::reference,
+        ReleaseGil());
   m.def(
       "shutdown",
       [] {

@@ -33,6 +33,7 @@ def apply() -> None:
     """Applies all patches. Called once, when the device is loaded."""
     _patch_dlpack_device()
     _patch_byteswap()
+    _accept_default_tensor_type()
     _patch_random_replay()
     _refuse_to_capture_optimizers()
     _multiprocessing.share_memory_between_processes()
@@ -117,6 +118,26 @@ def _patch_byteswap() -> None:
         original(self, dtype)  # type: ignore[no-untyped-call]
 
     torch.UntypedStorage.byteswap = byteswap  # type: ignore[method-assign, assignment]
+
+
+def _accept_default_tensor_type() -> None:
+    # PyTorch accepts the types of its own devices only: "only floating-point types are supported as the default type".
+    # Deprecated, but what old programs begin with; PyTorch names the two functions that replace it.
+    original = torch.set_default_tensor_type
+
+    @functools.wraps(original)
+    def set_default_tensor_type(t: Any, /) -> None:
+        named = isinstance(t, str) and t.startswith("torch.openreg.")
+        kind = openreg.legacy.TYPES.get(t.removeprefix("torch.openreg.")) if named else t
+        if isinstance(kind, openreg.legacy.TensorType):
+            torch.set_default_dtype(kind.dtype)
+            torch.set_default_device(NAME)
+            return
+        original(t)
+        if torch.get_default_device().type == NAME:
+            torch.set_default_device(None)
+
+    torch.set_default_tensor_type = set_default_tensor_type
 
 
 def _patch_random_replay() -> None:

@@ -22,7 +22,9 @@ from .device import (
     _lazy_init as _lazy_init,
     _maybe_exchange_device as _maybe_exchange_device,
     can_device_access_peer,
+    current_blas_handle,
     current_device,
+    current_solver_handle,
     device,
     device_count,
     device_of,
@@ -64,9 +66,11 @@ from .memory import (
     ipc_collect,
     list_gpu_processes,
     max_memory_allocated,
+    max_memory_cached,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
+    memory_cached,
     memory_reserved,
     memory_snapshot,
     memory_stats,
@@ -74,6 +78,7 @@ from .memory import (
     memory_summary,
     reset_accumulated_memory_stats,
     reset_max_memory_allocated,
+    reset_max_memory_cached,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
     use_mem_pool,
@@ -128,7 +133,9 @@ __all__ = [
     "can_device_access_peer",
     "change_current_allocator",
     "clock_rate",
+    "current_blas_handle",
     "current_device",
+    "current_solver_handle",
     "current_stream",
     "default_generators",
     "default_stream",
@@ -153,6 +160,8 @@ __all__ = [
     "graph",
     "graph_pool_handle",
     "graphs",
+    "has_half",
+    "has_magma",
     "host_memory",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
@@ -172,10 +181,12 @@ __all__ = [
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
@@ -190,6 +201,7 @@ __all__ = [
     "reset_accumulated_memory_stats",
     "reset_launch_stats",
     "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "scheduler_stats",
@@ -214,6 +226,9 @@ __all__ = [
 AcceleratorError = torch.AcceleratorError
 OutOfMemoryError = torch.OutOfMemoryError
 globals().update(legacy.TYPES)
+
+has_half = True  # half precision
+has_magma = False  # MAGMA is a library for GPUs
 
 default_generators: tuple[torch.Generator, ...]
 _initialized: bool

@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_amp_supported_dtype", "is_bf16_supported"]
+from .device import is_available
+
+__all__ = [
+    "GradScaler",
+    "amp_definitely_not_available",
+    "autocast",
+    "custom_bwd",
+    "custom_fwd",
+    "get_amp_supported_dtype",
+    "is_bf16_supported",
+]
 
 
 class autocast(torch.amp.autocast):
@@ -44,6 +54,11 @@ def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtyp
 def custom_bwd(bwd: Callable[..., Any]) -> Any:
     """``torch.amp.custom_bwd(device_type="openreg")``: for the backward method, which runs with forward's autocast."""
     return torch.amp.custom_bwd(bwd, device_type="openreg")
+
+
+def amp_definitely_not_available() -> bool:
+    """Whether there is no device to use."""
+    return not is_available()
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

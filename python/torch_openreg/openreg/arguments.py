@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 
 from .. import _C
+
+
+class CurrentDevice:
+    """The base class of ``torch.openreg.device``, which is accepted as a device, too."""
+
+    idx: int
+
 
 DeviceLike = torch.device | str | int | None
 
 
 def device_index(
-    device: DeviceLike,
+    device: DeviceLike | CurrentDevice,
     *,
     optional: bool = True,
     negative_is_current: bool = False,
     missing: type[Exception] = RuntimeError,
 ) -> int:
     """The index of `device`: an index, a string such as ``"openreg:1"`` or a torch.device.
+
+    torch.cuda takes the same, but mistakes any other object for the current device.
 
     Args:
         optional: whether None and a device without an index mean the current device.
@@ -33,10 +44,12 @@ def device_index(
         if device.type != "openreg":
             raise ValueError(f"openreg: the device is of another kind (got {device}, expected openreg)")
         index = device.index
-    elif isinstance(device, int) and not isinstance(device, bool):
-        index = device
+    elif isinstance(device, int):
+        index = int(device)  # PyTorch's functions refuse a bool
     elif device is None and optional:
         index = None
+    elif isinstance(device, CurrentDevice):
+        index = device.idx
     else:
         raise _no_device(device)
     if index is None:
@@ -54,8 +67,13 @@ def device_index(
     return index
 
 
+def index_or_current(device: DeviceLike) -> int:
+    """The index of `device`, which must have one; None means the current device."""
+    return device_index(device, optional=device is None)
+
+
 def _range() -> str:
-    return f"0 to {_C.device_count() - 1}"
+    return f"0 to {_C.device_count() - 1}" if _C.device_count() else "none, because a setting is malformed"
 
 
 def _no_device(device: object) -> ValueError:
@@ -66,12 +84,21 @@ def _no_device(device: object) -> ValueError:
 
 
 def check_integer(what: str, value: int, smallest: int, largest: int) -> int:
-    """Returns `value` if it is an integer from `smallest` to `largest`; otherwise raises TypeError or ValueError."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    """`value` as an int, if it is an integer (of Python or NumPy) from `smallest` to `largest`.
+
+    Raises:
+        TypeError: `value` is not an integer.
+        ValueError: `value` is out of range.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         raise TypeError(f"openreg: {what} is not an int (got {value!r}, expected {smallest} to {largest})")
-    if not smallest <= value <= largest:
+    if not smallest <= number <= largest:
         raise ValueError(f"openreg: {what} is out of range (got {value}, expected {smallest} to {largest})")
-    return value
+    return number
 
 
 def check_type(what: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 import torch
 
 from .. import _C, _settings
-from .arguments import DeviceLike, check_type, device_index
+from .arguments import CurrentDevice, DeviceLike, check_type, device_index
 
 log = logging.getLogger("torch_openreg")
 
@@ -104,7 +104,7 @@ def _maybe_exchange_device(device: int) -> int:
     return _exchange_device(device)
 
 
-class device:
+class device(CurrentDevice):
     """Context manager: makes `device` current inside, and restores the previous one afterwards.
 
     Args:
@@ -158,10 +158,11 @@ def synchronize(device: DeviceLike = None) -> None:
 def get_device_properties(device: DeviceLike = None) -> _C._OpenregDeviceProperties:
     """The properties of `device` (default: the current one).
 
-    Of the device: ``name``, ``uuid``, and ``total_memory`` in bytes. Of the machine, which all devices share:
-    ``multi_processor_count`` (its cores) and ``engines`` (the threads that run commands). Of the GPU whose layout of
-    random numbers the device has: ``major``, ``minor``, ``warp_size``, ``max_threads_per_multi_processor``,
-    ``regs_per_multiprocessor`` and others that programs use.
+    Of the device: ``name``, ``total_memory`` in bytes, and ``uuid``, whose text is ``str(uuid)`` and whose 16 numbers
+    are ``uuid.bytes``. Of the machine, which all devices share: ``multi_processor_count`` (its cores) and ``engines``
+    (the threads that run commands). Of the GPU whose layout of random numbers the device has: ``major``, ``minor``,
+    ``warp_size``, ``max_threads_per_multi_processor``, ``regs_per_multiprocessor`` and others that programs use.
+    Two calls for the same device return equal objects.
 
     Raises:
         AssertionError: there is no such device.
@@ -203,6 +204,18 @@ def get_gencode_flags() -> str:
 def is_tf32_supported() -> bool:
     """Whether float32 products may be computed in TF32: always False, because the processor has no such format."""
     return False
+
+
+def current_blas_handle() -> int:
+    """0, the null handle: the device's products are not computed by a library with handles. Initialises the device."""
+    _lazy_init()
+    return 0
+
+
+def current_solver_handle() -> int:
+    """0, as `current_blas_handle`."""
+    _lazy_init()
+    return 0
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:

@@ -46,8 +46,8 @@ class CUDAGraph(_C.Graph, GraphHooks):
 
     def __init__(self, keep_graph: bool = False) -> None:
         _lazy_init()
-        check_type("keep_graph", keep_graph, bool, "a bool")
-        _C.Graph.__init__(self, keep_graph)
+        check_type("keep_graph", keep_graph, int, "a bool")
+        _C.Graph.__init__(self, bool(keep_graph))
         GraphHooks.__init__(self)
         self._keeps_graph = keep_graph
         self._awaits_instantiation = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.storage import _LegacyStorage
@@ -22,7 +22,7 @@ _DTYPES = {
 _STORAGE_DTYPES = {**_DTYPES, "ComplexDouble": torch.complex128, "ComplexFloat": torch.complex64}
 
 
-class _TensorType(type):
+class TensorType(type):
     """Creates tensors, and is the type of tensors of its dtype, like the types of ``torch.cuda``."""
 
     dtype: torch.dtype
@@ -36,21 +36,48 @@ class _TensorType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, torch.Tensor) and instance.device.type == "openreg" and instance.dtype == cls.dtype
 
-    def __call__(cls, *args: Any) -> torch.Tensor:
-        made: torch.Tensor = getattr(torch, cls.__name__)(*args)
-        return made.to("openreg")
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.empty(0, dtype=cls.dtype, device="openreg").new(*args, **kwargs)
 
 
-def _tensor_type(prefix: str, dtype: torch.dtype) -> _TensorType:
-    doc = f"Creates tensors of {dtype} on the device from a size or data, as ``torch.{prefix}Tensor`` does on the CPU."
-    attributes = {"__module__": "torch.openreg", "__qualname__": f"{prefix}Tensor", "__doc__": doc, "dtype": dtype}
-    return _TensorType(f"torch.openreg.{prefix}Tensor", (), attributes)
+def _tensor_type(prefix: str, dtype: torch.dtype) -> TensorType:
+    attributes = {
+        "__module__": "torch.openreg",
+        "__qualname__": f"{prefix}Tensor",
+        "__doc__": f"Creates tensors of {dtype} on the current device, or on `device`, from a size or data.",
+        "dtype": dtype,
+        "layout": torch.strided,
+        "is_sparse": False,
+    }
+    return TensorType(f"torch.openreg.{prefix}Tensor", (), attributes)
 
 
-def _storage_type(prefix: str, dtype: torch.dtype) -> type[_LegacyStorage]:
+class _Storage(_LegacyStorage):
+    """The functions that the types of ``torch.cuda`` refuse, too: they would return memory of the host."""
+
+    @classmethod
+    def from_buffer(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("from_buffer")
+
+    @classmethod
+    def _new_with_weak_ptr(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("_new_with_weak_ptr")
+
+    @classmethod
+    def _new_shared_filename(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("_new_shared_filename")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise RuntimeError(
+        f"openreg: {name} is not available for storages of the device; create the storage on the CPU, and copy it"
+    )
+
+
+def _storage_type(prefix: str, dtype: torch.dtype) -> type[_Storage]:
     doc = f"Typed storage of {dtype} on the device. PyTorch advises against typed storages."
     attributes = {"__module__": "torch.openreg", "__doc__": doc, "_dtype": dtype, "dtype": dtype}
-    return type(f"{prefix}Storage", (_LegacyStorage,), attributes)
+    return type(f"{prefix}Storage", (_Storage,), attributes)
 
 
 TYPES: dict[str, type] = {

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from typing_extensions import deprecated
 
 from .. import _C
-from .arguments import DeviceLike, check_integer, device_index
+from .arguments import DeviceLike, check_integer, device_index, index_or_current
 from .device import _lazy_init
 from .host_memory import (
     host_memory_stats,
@@ -50,9 +51,11 @@ __all__ = [
     "ipc_collect",
     "list_gpu_processes",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
@@ -63,6 +66,7 @@ __all__ = [
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
@@ -167,6 +171,16 @@ def reset_max_memory_allocated(device: DeviceLike = None) -> None:
     reset_peak_memory_stats(device)
 
 
+def reset_max_memory_cached(device: DeviceLike = None) -> None:
+    """Deprecated: same as `reset_peak_memory_stats`, which resets all peaks, but emits a FutureWarning."""
+    warnings.warn(
+        "torch.openreg.reset_max_memory_cached resets all peaks; call reset_peak_memory_stats",
+        FutureWarning,
+        stacklevel=2,
+    )
+    reset_peak_memory_stats(device)
+
+
 def memory_allocated(device: DeviceLike = None) -> int:
     """Bytes that tensors on `device` (default: the current one) hold, after rounding."""
     return torch.accelerator.memory_allocated(device_index(device))
@@ -187,6 +201,21 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
     return torch.accelerator.max_memory_reserved(device_index(device))
 
 
+@deprecated("`torch.openreg.memory_cached` has been renamed to `torch.openreg.memory_reserved`", category=FutureWarning)
+def memory_cached(device: DeviceLike = None) -> int:
+    """Deprecated: the old name of `memory_reserved`."""
+    return memory_reserved(device)
+
+
+@deprecated(
+    "`torch.openreg.max_memory_cached` has been renamed to `torch.openreg.max_memory_reserved`",
+    category=FutureWarning,
+)
+def max_memory_cached(device: DeviceLike = None) -> int:
+    """Deprecated: the old name of `max_memory_reserved`."""
+    return max_memory_reserved(device)
+
+
 # --- Limits ---
 
 
@@ -205,6 +234,14 @@ def list_gpu_processes(device: DeviceLike = None) -> str:
     if total == free:
         return f"openreg:{index}\nno processes are running"
     return f"openreg:{index}\nprocess {os.getpid():>10d} uses {(total - free) / 2**20:>12.3f} MB of device memory"
+
+
+@deprecated(
+    "torch.openreg.memory._set_allocator_settings is deprecated; use torch._C._accelerator_setAllocatorSettings",
+    category=FutureWarning,
+)
+def _set_allocator_settings(env: str) -> None:
+    torch._C._accelerator_setAllocatorSettings(env)
 
 
 def get_allocator_backend() -> str:
@@ -228,24 +265,28 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
 
     Args:
         fraction: from 0.0 to 1.0 (the default).
-        device: default the current device.
+        device: a device with an index; default the current one.
 
     Raises:
         TypeError: `fraction` is not a float.
-        ValueError: `fraction` is out of range.
+        ValueError: `fraction` is out of range, or `device` has no index.
     """
     if not isinstance(fraction, float):
         raise TypeError(f"openreg: the memory fraction is not a float (got {fraction!r}, expected 0.0 to 1.0)")
     if not 0 <= fraction <= 1:
         raise ValueError(f"openreg: the memory fraction is out of range (got {fraction}, expected 0.0 to 1.0)")
     _lazy_init()
-    _C.set_memory_fraction(device_index(device), fraction)
+    _C.set_memory_fraction(index_or_current(device), fraction)
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
-    """The value set by `set_per_process_memory_fraction` for `device` (default: the current one)."""
+    """The value set by `set_per_process_memory_fraction` for `device` (default: the current one).
+
+    Raises:
+        ValueError: `device` has no index.
+    """
     _lazy_init()
-    return _C.get_memory_fraction(device_index(device))
+    return _C.get_memory_fraction(index_or_current(device))
 
 
 # --- Memory without a tensor ---
@@ -256,30 +297,35 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
 
     Args:
         size: bytes. 0 allocates nothing.
-        device: default the current device.
-        stream: the stream whose work uses the memory, a stream of `device` or its `stream_id`; default the current one.
+        device: a device with an index; default the current one.
+        stream: the stream whose work uses the memory, a stream of `device` or its native handle (0: the default
+            stream); default the current one.
 
     Returns:
         The device address; 0 if `size` is 0.
 
     Raises:
         TypeError: `size` is not an int, or `stream` is neither a stream nor an int.
-        ValueError: `size` or a ``stream_id`` is negative or exceeds 63 bits, or `stream` belongs to another device.
-        RuntimeError: there is no stream with this ``stream_id``.
+        ValueError: `size` is negative or exceeds 63 bits, a handle is negative or exceeds 64 bits, `device` has no
+            index, or `stream` belongs to another device.
+        RuntimeError: the device has no stream with this handle.
         torch.OutOfMemoryError: as for a tensor.
     """
-    check_integer("the size", size, 0, 2**63 - 1)
-    index = device_index(device)
+    size = check_integer("the size", size, 0, 2**63 - 1)
+    index = index_or_current(device)
     _lazy_init()
     if isinstance(stream, torch.Stream):
         if stream.device.type != "openreg" or stream.device_index != index:
             raise ValueError(
                 f"openreg: the stream belongs to another device (got {stream.device}, expected openreg:{index})"
             )
-        stream = stream.stream_id
-    elif stream is not None:
-        check_integer("the stream, if not a torch.Stream, its stream_id", stream, 0, 2**63 - 1)
-    return _C.raw_allocate(size, index, stream)
+        stream_id: int | None = stream.stream_id
+    elif stream is None:
+        stream_id = None
+    else:
+        handle = check_integer("the stream, if not a torch.Stream, its handle", stream, 0, 2**64 - 1)
+        stream_id = _C.stream_at(index, handle) if handle else 0
+    return _C.raw_allocate(size, index, stream_id)
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
@@ -291,5 +337,4 @@ def caching_allocator_delete(mem_ptr: int) -> None:
     Raises:
         RuntimeError: no memory in use begins at `mem_ptr`; it may already have been freed. Nothing changes.
     """
-    check_integer("the address", mem_ptr, 0, 2**64 - 1)
-    _C.raw_delete(mem_ptr)
+    _C.raw_delete(check_integer("the address", mem_ptr, 0, 2**64 - 1))

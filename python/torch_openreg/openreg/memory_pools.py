@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _C
-from .arguments import DeviceLike, check_type, device_index
+from .arguments import DeviceLike, check_type, index_or_current
 from .device import _lazy_init, current_device
 from .memory_history import memory_snapshot
 
@@ -24,12 +24,14 @@ class MemPool:
         no_split: whether each block has a segment of its own, so that none is split.
 
     Raises:
-        RuntimeError: `allocator` is not None.
+        TypeError: `allocator` is not None, or the others are not bools.
     """
 
     def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
         if allocator is not None:
-            raise RuntimeError(f"openreg: a pool's allocator cannot be chosen (got {allocator!r}, expected None)")
+            raise TypeError(f"openreg: a pool's allocator cannot be chosen (got {allocator!r}, expected None)")
+        check_type("use_on_oom", use_on_oom, int, "a bool")
+        check_type("no_split", no_split, int, "a bool")
         _lazy_init()
         device = current_device()
         self._id = _C.make_pool(device, bool(use_on_oom), bool(no_split))
@@ -74,10 +76,10 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
 
     Args:
         pool: the pool to allocate from.
-        device: the device whose allocations are affected; default the current device.
+        device: the device whose allocations are affected, with an index; default the current device.
     """
     check_type("the pool", pool, MemPool, "a torch.openreg.MemPool")
-    index = device_index(device)
+    index = index_or_current(device)
     use = _C.begin_pool_use(index, pool.id)
     try:
         yield

@@ -36,16 +36,18 @@ def default_generators() -> tuple[torch.Generator, ...]:
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds the current device's default generator.
+    """Seeds the current device's default generator with ``int(seed)``.
 
     Raises:
+        TypeError, ValueError: `int` refuses `seed`.
         RuntimeError: the current stream is being captured, and the seed is a different one.
     """
-    _get_generator().manual_seed(seed)
+    _get_generator().manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds the default generators of all devices. ``torch.manual_seed`` calls it."""
+    """Seeds the default generators of all devices with ``int(seed)``. ``torch.manual_seed`` calls it."""
+    seed = int(seed)
     for generator in default_generators():
         generator.manual_seed(seed)
 

@@ -36,19 +36,28 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     Args:
         device: the stream's device; default the current one.
         priority: 0, or negative for work that runs before that of other streams.
-        identity: ``stream_id``, ``device_index`` and ``device_type`` of an existing stream, instead of the above.
+        identity: ``stream_id``, ``device_index`` and ``device_type`` of an existing stream, instead of the above; or
+            ``stream_ptr``, its native handle, instead of `priority`.
 
     Raises:
+        TypeError: `identity` is incomplete.
         ValueError: `device` or `identity` is of another kind of device.
-        RuntimeError: there is no such device.
+        RuntimeError: there is no such device, or it has no stream with this handle.
     """
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0, **identity: int) -> Self:
+        if identity.keys() == {"stream_ptr"}:
+            identity = _identity_of(identity["stream_ptr"], device, priority)
         if torch.compiler.is_compiling():  # Dynamo can only create a torch.Stream
             plain = torch.Stream(**identity) if identity else torch.Stream(_torch_device(device), priority=priority)
             return plain  # type: ignore[return-value]
         if not identity:
             return super().__new__(cls, _torch_device(device), priority=priority)
+        if identity.keys() != {"stream_id", "device_index", "device_type"}:
+            raise TypeError(
+                f"openreg: this does not identify a stream (got {', '.join(identity)}, expected stream_id, "
+                "device_index and device_type, or stream_ptr)"
+            )
         found = super().__new__(cls, **identity)
         if found.device.type != "openreg":
             raise ValueError(f"openreg: the stream is of another kind of device (got {found.device}, expected openreg)")
@@ -86,11 +95,13 @@ class Event(torch.Event, metaclass=_OfThisDevice):
     PyTorch's functions refuse those of a subclass.
 
     Args:
-        enable_timing: whether `elapsed_time`, which returns milliseconds, may be called.
+        enable_timing: whether `elapsed_time`, which returns milliseconds, may be called with another such event of the
+            same device.
         blocking, external: accepted for compatibility with CUDA. An event that was recorded while a graph was captured
             cannot be queried, or waited for on the host, even if it is external.
         interprocess: not supported, because PyTorch sends only CUDA's events to other processes.
-        device: default the current device.
+        device: checked, but without effect: an event belongs to the device of its first record. Before, its `device`
+            has no index.
 
     Raises:
         RuntimeError: `interprocess` is true, or there is no such device.
@@ -105,9 +116,17 @@ class Event(torch.Event, metaclass=_OfThisDevice):
         *,
         device: DeviceLike = None,
     ) -> torch.Event:
+        flags = {
+            "enable_timing": enable_timing,
+            "blocking": blocking,
+            "interprocess": interprocess,
+            "external": external,
+        }
+        for name, value in flags.items():
+            check_type(name, value, int, "a bool")
         if interprocess:
             _refuse_interprocess()
-        return torch.Event(_torch_device(device), enable_timing=enable_timing, blocking=blocking)
+        return torch.Event(_torch_device(device), enable_timing=bool(enable_timing), blocking=bool(blocking))
 
     @classmethod
     def from_ipc_handle(cls, device: DeviceLike, handle: bytes) -> NoReturn:
@@ -132,17 +151,24 @@ class ExternalStream(Stream):
     Args:
         stream_ptr: the handle.
         device: the stream's device; default the current one.
+        priority: 0: the stream has its own.
 
     Raises:
         TypeError: `stream_ptr` is not an int.
         ValueError: `stream_ptr` is negative or exceeds 64 bits.
-        RuntimeError: the device has no such stream.
+        RuntimeError: the device has no such stream, or `priority` is not 0.
     """
 
-    def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> Self:
-        index = device_index(device, negative_is_current=True)
-        handle = check_integer("the handle of a stream", stream_ptr, 0, 2**64 - 1)
-        return super().__new__(cls, stream_id=_C.stream_at(index, handle), device_index=index, device_type=_DEVICE_TYPE)
+    def __new__(cls, stream_ptr: int, device: DeviceLike = None, priority: int = 0) -> Self:
+        return super().__new__(cls, device, priority, stream_ptr=stream_ptr)
+
+
+def _identity_of(stream_ptr: int, device: DeviceLike, priority: int) -> dict[str, int]:
+    index = device_index(device, negative_is_current=True)
+    handle = check_integer("the handle of a stream", stream_ptr, 0, 2**64 - 1)
+    if priority != 0:
+        raise RuntimeError(f"openreg: a stream with a handle has its own priority (got {priority}, expected 0)")
+    return {"stream_id": _C.stream_at(index, handle), "device_index": index, "device_type": _DEVICE_TYPE}
 
 
 def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:
@@ -173,8 +199,13 @@ def current_stream(device: DeviceLike = None) -> Stream:
     if torch.compiler.is_compiling():  # Dynamo cannot read the stream's ids
         plain = torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
         return plain  # type: ignore[return-value]
-    current = torch.accelerator.current_stream(device_index(device, negative_is_current=True))
+    current = torch.accelerator.current_stream(_stream_device(device))
     return _stream_with(current.stream_id, current.device_index)
+
+
+def _stream_device(device: DeviceLike) -> int:
+    """The index of `device`; -1 means the current one."""
+    return device_index(None if isinstance(device, int) and device == -1 else device)
 
 
 def _stream_with(stream_id: int, index: int) -> Stream:
@@ -187,7 +218,7 @@ def default_stream(device: DeviceLike = None) -> Stream:
     if torch.compiler.is_compiling():
         index = _get_device_index(device, optional=True)
         return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
-    index = device_index(device, negative_is_current=True)
+    index = _stream_device(device)
     torch.accelerator.current_stream(index)  # initialises the device, which may raise
     return _stream_with(0, index)
 

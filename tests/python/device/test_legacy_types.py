@@ -37,6 +37,46 @@ def test_it_makes_tensors_on_the_current_device():
         assert torch.openreg.FloatTensor(2).device.index == 1
 
 
+def test_it_takes_a_device_a_storage_or_a_tensor_of_its_kind():
+    make = torch.openreg.FloatTensor
+    assert make(2, device="openreg:1").device == make([1], device="openreg:1").device == torch.device("openreg:1")
+    assert make(torch.ones(2, device="openreg:1")).device == torch.device("openreg:1")
+    tensor = torch.ones(2, device="openreg")
+    assert make(tensor).data_ptr() == make(tensor.untyped_storage()).data_ptr() == tensor.data_ptr()
+    assert make(size=(2, 3)).shape == (2, 3) and make.layout is torch.strided and not make.is_sparse
+
+
+def test_it_refuses_what_belongs_to_another_device():
+    make = torch.openreg.FloatTensor
+    with pytest.raises(RuntimeError, match="expects device type: openreg but device type: cpu was passed"):
+        make(2, device="cpu")
+    for tensor in (torch.ones(2), torch.ones(2, dtype=torch.float64, device="openreg")):
+        with pytest.raises(TypeError, match=r"expected TensorOptions\(dtype=float, device=openreg"):
+            make(tensor)
+    with pytest.raises(RuntimeError, match="the devices must match"):
+        make(torch.ones(2).untyped_storage())
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_it_is_the_default_tensor_type():
+    default = torch.FloatTensor
+    try:
+        for given in (torch.openreg.HalfTensor, "torch.openreg.HalfTensor"):
+            torch.set_default_tensor_type(given)
+            assert torch.tensor([0.5]).type() == torch.empty(2).type() == "torch.openreg.HalfTensor"
+            assert torch.arange(2).device.type == torch.get_default_device().type == "openreg"
+            torch.set_default_tensor_type(default)
+            assert torch.empty(2).type() == "torch.FloatTensor" and torch.get_default_device().type == "cpu"
+        for wrong in (torch.openreg.LongTensor, torch.openreg.FloatStorage, "torch.openreg.FloatStorage"):
+            with pytest.raises(TypeError, match="only floating-point types are supported"):
+                torch.set_default_tensor_type(wrong)
+        with pytest.raises(AttributeError, match="nonsense"):
+            torch.set_default_tensor_type("torch.openreg.nonsense")
+        assert torch.empty(2).type() == "torch.FloatTensor"
+    finally:
+        torch.set_default_tensor_type(default)
+
+
 def test_a_storage_has_its_type():
     tensor = torch.tensor([1.0, 2.0], device="openreg")
     assert tensor.storage_type() is torch.openreg.FloatStorage
@@ -45,3 +85,13 @@ def test_a_storage_has_its_type():
     assert made.device.type == "openreg" and made.dtype == torch.float16 and made.tolist() == [1, 2, 3]
     assert isinstance(tensor.storage(), torch.openreg.FloatStorage)
     assert not isinstance(tensor.storage(), torch.openreg.HalfStorage)
+
+
+def test_storages_in_host_memory_are_refused():
+    for call in (
+        lambda: torch.openreg.FloatStorage.from_buffer(b"1234", "native"),
+        lambda: torch.openreg.FloatStorage._new_with_weak_ptr(1),
+        lambda: torch.openreg.FloatStorage._new_shared_filename(b"", b"", 1),
+    ):
+        with pytest.raises(RuntimeError, match=r"openreg: .* is not available for storages of the device"):
+            call()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 
 import pytest
 import torch
@@ -133,7 +134,10 @@ def test_properties_name_and_capability():
     assert properties.multi_processor_count > 0
     assert "total_memory=" in repr(properties)
     other = torch.openreg.get_device_properties(0)
-    assert properties.uuid != other.uuid and len(properties.uuid) == 36
+    assert properties != other and properties == torch.openreg.get_device_properties(1)
+    assert hash(properties) == hash(torch.openreg.get_device_properties(1))
+    assert uuid.UUID(bytes=bytes(properties.uuid.bytes)) == uuid.UUID(str(properties.uuid)) != other.uuid
+    assert f"uuid={properties.uuid}" in repr(properties) and str(properties.uuid) != str(other.uuid)
     major, minor = torch.openreg.get_device_capability(1)
     assert (properties.major, properties.minor) == (major, minor) == (9, 0)
     assert properties.max_threads_per_multi_processor % properties.warp_size == 0

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 openreg, memory, nvtx = torch.openreg, torch.openreg.memory, torch.openreg.nvtx
-NO_DEVICE = [1.5, True, [], b"openreg", object(), torch.zeros(1)]
+NO_DEVICE = [1.5, [], b"openreg", object(), torch.zeros(1)]
 OTHER_KINDS = ["cpu", "cuda:0", torch.device("meta")]
 MISSING = [2, 99, 200, 2**40, 2**70, "openreg:99", torch.device("openreg", 99)]
 NEGATIVE = [-1, -2, -(2**40)]
@@ -55,11 +55,13 @@ DEVICES: dict[str, tuple[Callable[..., Any], bool]] = {
     "get_rng_state": (openreg.get_rng_state, False),
     "list_gpu_processes": (openreg.list_gpu_processes, False),
     "max_memory_allocated": (openreg.max_memory_allocated, False),
+    "max_memory_cached": (openreg.max_memory_cached, False),
     "max_memory_reserved": (openreg.max_memory_reserved, False),
     "mem_get_info": (openreg.mem_get_info, False),
     "memory._snapshot": (memory._snapshot, False),
     "memory.peak": (entered(memory.peak), False),
     "memory_allocated": (openreg.memory_allocated, False),
+    "memory_cached": (openreg.memory_cached, False),
     "memory_reserved": (openreg.memory_reserved, False),
     "memory_stats": (openreg.memory_stats, False),
     "memory_stats_as_nested_dict": (openreg.memory_stats_as_nested_dict, False),
@@ -68,12 +70,22 @@ DEVICES: dict[str, tuple[Callable[..., Any], bool]] = {
     "power_draw": (openreg.power_draw, False),
     "reset_accumulated_memory_stats": (openreg.reset_accumulated_memory_stats, False),
     "reset_max_memory_allocated": (openreg.reset_max_memory_allocated, False),
+    "reset_max_memory_cached": (openreg.reset_max_memory_cached, False),
     "reset_peak_memory_stats": (openreg.reset_peak_memory_stats, False),
     "set_per_process_memory_fraction": (lambda device: openreg.set_per_process_memory_fraction(1.0, device), False),
     "set_rng_state": (lambda device: openreg.set_rng_state(torch.zeros(16, dtype=torch.uint8), device), False),
     "temperature": (openreg.temperature, False),
     "use_mem_pool": (lambda device: entered(openreg.use_mem_pool)(openreg.MemPool(), device), False),
     "utilization": (openreg.utilization, False),
+}
+# Where only -1 means the current device.
+ONLY_MINUS_ONE = {"current_stream", "default_stream"}
+# Where a device needs an index.
+INDEXED = {
+    "caching_allocator_alloc",
+    "get_per_process_memory_fraction",
+    "set_per_process_memory_fraction",
+    "use_mem_pool",
 }
 # Where torch.cuda raises an AssertionError for a device that does not exist.
 ASSERTED = {"can_device_access_peer", "get_device_capability", "get_device_name", "get_device_properties"}
@@ -127,7 +139,14 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: openreg.Stream(stream_id=v, device_index=0, device_type=20), ["x", 1.5], TypeError, "'stream_id'"),
         (lambda v: openreg.Stream(stream_id=0, device_index=v, device_type=20), [-1, 9, 2**40], RuntimeError, "range"),
         (lambda v: openreg.Stream(stream_id=0, device_index=0, device_type=v), [0], ValueError, "of another kind"),
-        (lambda v: openreg.Stream(unknown=v), [1], TypeError, "unexpected keyword argument 'unknown'"),
+        (lambda v: openreg.Stream(unknown=v), [1], TypeError, r"does not identify a stream \(got unknown, expected"),
+        (
+            lambda v: openreg.Stream(stream_id=v),
+            [0],
+            TypeError,
+            r"does not identify a stream \(got stream_id, expected",
+        ),
+        (lambda v: openreg.Stream(stream_ptr=v), NOT_INTEGERS, TypeError, "the handle of a stream is not an int"),
         (lambda use: use(gone()), [torch.Stream.query, torch.Stream.synchronize], *NO_SUCH_STREAM),
         (lambda use: use(gone()), [torch.Stream.record_event, torch.Stream.__enter__], *NO_SUCH_STREAM),
         (lambda v: openreg.Stream.__dict__[v].fget(gone()), ["priority", "_as_parameter_"], *NO_SUCH_STREAM),
@@ -142,13 +161,16 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: openreg.Stream().wait_stream(v()), [gone], *NO_SUCH_STREAM),
     ],
     "Event": [
-        (lambda v: openreg.Event(enable_timing=v), [None, 1, "x"], TypeError, "'enable_timing' must be bool, not"),
-        (lambda v: openreg.Event(blocking=v), [None, 1, "x"], TypeError, "'blocking' must be bool, not"),
+        (lambda v: openreg.Event(enable_timing=v), [None, 1.5, "x"], TypeError, "enable_timing has the wrong type"),
+        (lambda v: openreg.Event(blocking=v), [None, 1.5, "x"], TypeError, "blocking has the wrong type"),
+        (lambda v: openreg.Event(interprocess=v), [None, 1.5, "x"], TypeError, "interprocess has the wrong type"),
+        (lambda v: openreg.Event(external=v), [None, 1.5, "x"], TypeError, "external has the wrong type"),
         (lambda v: openreg.Stream().record_event(v), [1.5, "x"], RuntimeError, "expected event to be a torch.Event"),
         (lambda v: recorded(0).record(openreg.Stream(v)), [1], RuntimeError, "got openreg:1, expected openreg:0"),
         (lambda v: recorded().elapsed_time(v), [None, 1.5, "x"], RuntimeError, "to be a torch.Event object"),
         (lambda v: recorded().elapsed_time(v), [openreg.Event(enable_timing=True)], ValueError, "must be recorded"),
         (lambda v: openreg.Event(enable_timing=True).elapsed_time(v()), [recorded], ValueError, "must be recorded"),
+        (lambda v: recorded().elapsed_time(recorded(v)), [1], RuntimeError, "got events of openreg:0 and openreg:1"),
         (lambda v: recorded().elapsed_time(recorded(timing=v)), [False], ValueError, "enable_timing=True"),
         (lambda v: recorded(timing=v).elapsed_time(recorded()), [False], ValueError, "enable_timing=True"),
     ],
@@ -156,6 +178,7 @@ ROWS: dict[str, list[Row]] = {
         (openreg.ExternalStream, NOT_INTEGERS, TypeError, "the handle of a stream is not an int"),
         (openreg.ExternalStream, [-1, 2**64], ValueError, "the handle of a stream is out of range"),
         (openreg.ExternalStream, [0, 4096], RuntimeError, "no stream with this handle"),
+        (lambda v: openreg.ExternalStream(0, priority=v), [-1, 1], RuntimeError, "has its own priority"),
     ],
     "get_stream_from_external": [(openreg.get_stream_from_external, NOT_INTEGERS, TypeError, "is not an int")],
     "StreamContext": [(openreg.StreamContext, NOT_STREAMS, TypeError, "expected a torch.Stream or None")],
@@ -188,10 +211,17 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: openreg.can_device_access_peer(0, v), [-1, 2, 99], AssertionError, "out of range"),
     ],
     "set_sync_debug_mode": [
-        (openreg.set_sync_debug_mode, [None, 3, -1, 1.0, True, "x", []], RuntimeError, "invalid sync debug mode")
+        (openreg.set_sync_debug_mode, [3, -1, "x"], RuntimeError, "invalid sync debug mode"),
+        (openreg.set_sync_debug_mode, [None, 1.0, []], TypeError, "the sync debug mode has the wrong type"),
     ],
-    "manual_seed": [(openreg.manual_seed, NOT_INTEGERS, RuntimeError, "expected a long, but got")],
-    "manual_seed_all": [(openreg.manual_seed_all, NOT_INTEGERS, RuntimeError, "expected a long, but got")],
+    "manual_seed": [
+        (openreg.manual_seed, [None, []], TypeError, r"int\(\) argument must be"),
+        (openreg.manual_seed, ["x", 2**64, -(2**63) - 1], ValueError, "invalid literal|Overflow"),
+    ],
+    "manual_seed_all": [
+        (openreg.manual_seed_all, [None, []], TypeError, r"int\(\) argument must be"),
+        (openreg.manual_seed_all, ["x", 2**64, -(2**63) - 1], ValueError, "invalid literal|Overflow"),
+    ],
     "set_rng_state": [
         (openreg.set_rng_state, [None, 1.5, "x", []], TypeError, "expected a torch.ByteTensor, but got"),
         (openreg.set_rng_state, [state(dtype=torch.int8)], TypeError, "must be a torch.ByteTensor"),
@@ -235,7 +265,7 @@ ROWS: dict[str, list[Row]] = {
         (openreg.caching_allocator_alloc, [2**50], torch.OutOfMemoryError, "is out of memory"),
         (lambda v: openreg.caching_allocator_alloc(8, stream=v), [1.5, "x", True, []], TypeError, "is not an int"),
         (lambda v: openreg.caching_allocator_alloc(8, stream=v), [-1, 2**70], ValueError, "out of range"),
-        (lambda v: openreg.caching_allocator_alloc(8, stream=v), [12345], *NO_SUCH_STREAM),
+        (lambda v: openreg.caching_allocator_alloc(8, stream=v), [12345], RuntimeError, "no stream with this handle"),
         (
             lambda v: openreg.caching_allocator_alloc(8, 0, openreg.Stream(v)),
             [1],
@@ -249,7 +279,7 @@ ROWS: dict[str, list[Row]] = {
         (openreg.caching_allocator_delete, [1, 4096], RuntimeError, "no block that is in use begins at this address"),
     ],
     "change_current_allocator": [(openreg.change_current_allocator, [None, 1], RuntimeError, "cannot be replaced")],
-    "CUDAGraph": [(openreg.CUDAGraph, [None, 1, "x"], TypeError, "keep_graph has the wrong type")],
+    "CUDAGraph": [(openreg.CUDAGraph, [None, 1.5, "x"], TypeError, "keep_graph has the wrong type")],
     "CUDAGraph.capture_begin": [
         (lambda v: openreg.CUDAGraph().capture_begin(v), NOT_POOLS, TypeError, "not the id of a pool"),
         (lambda v: openreg.CUDAGraph().capture_begin(None, v), [None, 1, b"global"], TypeError, "capture_error_mode"),
@@ -287,7 +317,11 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: graphed(torch.exp, num_warmup_iters=v), NOT_INTEGERS, TypeError, "num_warmup_iters"),
         (lambda v: graphed(torch.exp, pool=v), NOT_POOLS, TypeError, "not the id of a pool"),
     ],
-    "MemPool": [(openreg.MemPool, [1.5, "x", 0], RuntimeError, "a pool's allocator cannot be chosen")],
+    "MemPool": [
+        (openreg.MemPool, [1.5, "x", 0], TypeError, "a pool's allocator cannot be chosen"),
+        (lambda v: openreg.MemPool(None, v), [None, 1.5, "x"], TypeError, "use_on_oom has the wrong type"),
+        (lambda v: openreg.MemPool(None, False, v), [None, 1.5, "x"], TypeError, "no_split has the wrong type"),
+    ],
     "use_mem_pool": [(entered(openreg.use_mem_pool), [None, 1, (0, 1)], TypeError, "expected a torch.openreg.MemPool")],
     "memory_snapshot": [
         (openreg.memory_snapshot, [1.5, "x", [], (1,), (1, 2, 3), ("a", 1), (-1, 0)], TypeError, "not the id of a pool")
@@ -365,6 +399,7 @@ PYTORCHS = {
     "amp.custom_bwd": "torch.amp.custom_bwd's argument",
     "amp.custom_fwd": "torch.amp.custom_fwd's arguments",
     "is_bf16_supported": "true whatever is asked",
+    "memory._set_allocator_settings": "torch._C._accelerator_setAllocatorSettings' argument",
     "MemPool.snapshot": "segments have no traces",
     **dict.fromkeys(openreg.legacy.TYPES, "PyTorch's legacy constructors"),
 }
@@ -421,7 +456,7 @@ def _the_device_is_as_before() -> Iterator[None]:
     assert torch.ones(2, device="openreg").sum().item() == 2
 
 
-@pytest.mark.filterwarnings("ignore:torch.openreg.reset_max_memory_allocated")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("name", DEVICES)
 def test_devices_that_are_none(name):
     call, negative_is_current = DEVICES[name]
@@ -429,7 +464,8 @@ def test_devices_that_are_none(name):
         check(call, value, ValueError, r"openreg: this is not a device \(got .*, expected an index from 0 to 1")
     for value in OTHER_KINDS:
         check(call, value, ValueError, rf"of another kind \(got {value}, expected openreg\)")
-    for value in MISSING if negative_is_current else [*MISSING, *NEGATIVE]:
+    negative = NEGATIVE[1:] if name in ONLY_MINUS_ONE else [] if negative_is_current else NEGATIVE
+    for value in [*MISSING, *negative]:
         index = value if isinstance(value, int) else torch.device(value).index
         missing = AssertionError if name in ASSERTED else RuntimeError
         if name not in ("ExternalStream", "get_stream_from_external") or index >= 0:
@@ -441,8 +477,15 @@ def test_devices_that_are_none(name):
 @pytest.mark.parametrize("name", [name for name, (_, negative) in DEVICES.items() if negative])
 def test_a_negative_index_is_the_current_device(name):
     call, _ = DEVICES[name]
-    for value in NEGATIVE:
+    for value in NEGATIVE[:1] if name in ONLY_MINUS_ONE else NEGATIVE:
         call(value)
+
+
+@pytest.mark.parametrize("name", sorted(INDEXED))
+def test_a_device_without_an_index_is_refused(name):
+    call, _ = DEVICES[name]
+    for value in ("openreg", torch.device("openreg")):
+        check(call, value, ValueError, r"the device has no index \(got openreg, expected 0 to 1\)")
 
 
 @pytest.mark.parametrize("name", ROWS)
