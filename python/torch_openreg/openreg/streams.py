@@ -59,8 +59,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
                 "device_index and device_type, or stream_ptr)"
             )
         found = super().__new__(cls, **identity)
-        if found.device.type != "openreg":
-            raise ValueError(f"openreg: the stream is of another kind of device (got {found.device}, expected openreg)")
+        _check_device_of(found)
         device_index(identity["device_index"])
         return found
 
@@ -177,10 +176,15 @@ def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Extern
 
 
 class StreamContext:
-    """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing."""
+    """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing.
+
+    Raises:
+        ValueError: `stream` is of another kind of device.
+    """
 
     def __init__(self, stream: torch.Stream | None) -> None:
         _check_stream(stream)
+        _check_device_of(stream)
         self.stream = stream
 
     def __enter__(self) -> None:
@@ -235,6 +239,13 @@ def _check_stream(stream: object) -> None:
         check_type("the stream", stream, torch.Stream, "a torch.Stream or None")
 
 
+def _check_device_of(stream: torch.Stream | None) -> None:
+    if torch.compiler.is_compiling():  # Dynamo cannot read the device
+        return
+    if stream is not None and stream.device.type != "openreg":
+        raise ValueError(f"openreg: the stream is of another kind of device (got {stream.device}, expected openreg)")
+
+
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
     """Makes the stream with this id and its device current."""
     set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
@@ -251,8 +262,13 @@ def _sleep(cycles: int) -> None:
 
 
 def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:
-    """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing."""
+    """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing.
+
+    Raises:
+        ValueError: `stream` is of another kind of device.
+    """
     _check_stream(stream)
+    _check_device_of(stream)
     return contextlib.nullcontext() if stream is None else stream
 
 

@@ -1,0 +1,492 @@
+"""What the functions of torch.openreg do with unusual arguments: the same as those of torch.cuda.
+
+Each row is a call, what it returns or raises, and where that is known from: a file of PyTorch, or a test of PyTorch. A
+"build" is what a CUDA build of PyTorch 2.14 does on a machine without a GPU. The functions that take a device are in
+`DEVICES`. Wrong arguments and their messages are the subject of test_wrong_arguments.py.
+
+Deliberate differences, because torch.cuda hides a mistake: an object that is not a device is a ValueError, not the
+current device; another kind of device is one, too, where torch.cuda looks at the index only; and before the first use
+devices are checked as afterwards.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pickle
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy
+import pytest
+import torch
+from modules import load
+
+cuda_names = load("scripts/cuda_names.py")
+openreg = torch.openreg
+
+STREAMS, MEMORY, RANDOM, GRAPHS = (f"cuda/{name}.py" for name in ("streams", "memory", "random", "graphs"))
+DEVICE, UTILS, STORAGE = "cuda/__init__.py", "_utils.py", "storage.py"
+EVENT, STREAM, LEGACY = "c10/cuda/CUDAEvent.h", "csrc/cuda/Stream.cpp", "csrc/utils/tensor_new.cpp"
+COMM, BUILD = "csrc/cuda/comm.cpp", "build"
+
+
+ANY = object()  # any value
+
+
+class raises(NamedTuple):
+    kind: type[BaseException]
+    text: str = ""
+
+
+class warns(NamedTuple):
+    kind: type[Warning]
+    text: str
+
+
+class Row(NamedTuple):
+    call: str
+    expected: Any  # a value, `raises` or `warns`
+    source: str
+
+
+def event(index: int = 0, **options: Any) -> torch.Event:
+    made = openreg.Event(**{"enable_timing": True, **options})
+    made.record(openreg.Stream(index))
+    made.synchronize()
+    return made
+
+
+def pending() -> torch.Event:
+    made = openreg.Event(enable_timing=True)
+    with openreg.Stream():
+        openreg._sleep(200_000_000)
+        made.record()
+    return made
+
+
+def on(index: int | str, *shape: int) -> torch.Tensor:
+    return torch.ones(shape or (6,), device=index if isinstance(index, str) else f"openreg:{index}")
+
+
+def inside(context: Any) -> tuple[int, int]:
+    """The current device and the current stream's number, inside a context."""
+    with context:
+        return openreg.current_device(), openreg.current_stream().stream_id
+
+
+def freed(address: int) -> bool:
+    openreg.caching_allocator_delete(address)
+    return address != 0
+
+
+def graphed(*args: Any, **options: Any) -> Any:
+    return openreg.make_graphed_callables(torch.exp, *args, **options)
+
+
+STREAM_1 = openreg.Stream(1)
+HELPERS: tuple[Any, ...] = (event, pending, on, inside, freed, graphed, copy, numpy, pickle, torch)
+NAMES = {
+    **vars(openreg),
+    **{helper.__name__: helper for helper in HELPERS},
+    "STREAM_1": STREAM_1,
+    "comm": torch.nn.parallel.comm,
+    "default_generators": openreg.default_generators,
+}
+
+ROWS: dict[str, list[Row]] = {
+    "Event": [
+        Row("Event().query()", True, EVENT),
+        Row("Event().synchronize()", None, EVENT),
+        Row("Event().wait()", None, EVENT),
+        Row("Event().event_id", 0, BUILD),
+        Row("Event(1).elapsed_time(Event(1))", raises(ValueError, "must be recorded"), EVENT),
+        Row("Event().elapsed_time(Event(True))", raises(ValueError, "enable_timing=True"), EVENT),
+        Row("event().elapsed_time(Event())", raises(ValueError, "enable_timing=True"), EVENT),
+        Row("event().elapsed_time(pending())", raises(RuntimeError, "must be completed"), EVENT),
+        Row("event().elapsed_time(1)", raises(RuntimeError, "expected other to be a torch"), BUILD),
+        Row("event(0).elapsed_time(event(1))", raises(RuntimeError, "two of one device"), "test_cuda_multigpu.py"),
+        Row("event(0).elapsed_time(event(0)) > 0", True, "test_cuda_multigpu.py"),
+        Row("event(1).elapsed_time(event(1)) > 0", True, "test_cuda_multigpu.py"),
+        Row("event(0).record(STREAM_1)", raises(RuntimeError, "two devices"), EVENT),
+        Row("STREAM_1.record_event(event(0))", raises(RuntimeError, "two devices"), EVENT),
+        Row("event(0).wait(STREAM_1)", None, EVENT),
+        Row("event(1).device.index", 1, EVENT),
+        Row("Event(2, 1)", ANY, BUILD),
+        Row("Event(None)", raises(TypeError), BUILD),
+        Row("Event(1.0)", raises(TypeError), BUILD),
+        Row("Event(blocking='x')", raises(TypeError), BUILD),
+        Row("Event(external=None)", raises(TypeError), BUILD),
+        Row("Event(False, False, False, True).query()", True, STREAMS),
+        Row("Event.from_ipc_handle('cpu', b'x' * 64)", raises(RuntimeError), BUILD),
+        Row("pickle.dumps(Event())", raises(TypeError, "cannot pickle"), BUILD),
+    ],
+    "Stream": [
+        Row("Stream(-1).device_index", 0, STREAMS),
+        Row("Stream(None, -5).priority", -1, STREAMS),
+        Row("Stream(priority=5).priority", 0, STREAMS),
+        Row("Stream.priority_range()", (0, -1), STREAM),
+        Row("Stream(1.0)", raises(ValueError), UTILS),
+        Row("Stream(stream_ptr=STREAM_1.native_handle, device=1) == STREAM_1", True, STREAMS),
+        Row("Stream() == None, Stream() != 1", (False, True), STREAMS),
+        Row("current_stream() == default_stream()", True, STREAMS),
+        Row("default_stream(0) == default_stream(1)", False, STREAMS),
+        Row("hash(default_stream(1)) == hash(current_stream(1))", True, STREAMS),
+        Row("pickle.dumps(Stream())", raises(TypeError, "cannot pickle"), BUILD),
+        Row("copy.deepcopy(Stream())", raises(TypeError, "cannot pickle"), BUILD),
+        Row("STREAM_1.wait_event(event(0))", None, STREAMS),
+        Row("STREAM_1.wait_stream(Stream(0))", None, STREAMS),
+        Row("STREAM_1.wait_event(torch.Event('cpu'))", None, STREAMS),  # it was never recorded
+        Row("on(0).record_stream(STREAM_1)", None, "native/cuda/RecordStream.cu"),
+        Row("on(0).record_stream(torch.Stream('cpu'))", raises(RuntimeError), "native/cuda/RecordStream.cu"),
+        Row("on(0).record_stream(None)", raises(RuntimeError, "unknown parameter type"), BUILD),
+    ],
+    "ExternalStream": [
+        Row("ExternalStream(STREAM_1.native_handle, 1) == STREAM_1", True, STREAMS),
+        Row("ExternalStream(stream_ptr=STREAM_1.native_handle, device=1, priority=0) == STREAM_1", True, STREAMS),
+        Row("ExternalStream(STREAM_1.native_handle, 1, priority=-1)", raises(RuntimeError, "priority"), STREAM),
+        Row("ExternalStream('x')", raises(TypeError), STREAM),
+    ],
+    "get_stream_from_external": [
+        Row("get_stream_from_external(STREAM_1.native_handle, 1) == STREAM_1", True, DEVICE),
+        Row("get_stream_from_external(data_ptr=STREAM_1.native_handle, device='openreg:1').device_index", 1, DEVICE),
+    ],
+    "StreamContext": [
+        Row("inside(StreamContext(STREAM_1)) == (1, STREAM_1.stream_id)", True, DEVICE),
+        Row("inside(StreamContext(None))", (0, 0), DEVICE),
+        Row("inside(StreamContext(torch.Stream('cpu')))", raises(ValueError, "another kind .*got cpu"), DEVICE),
+    ],
+    "stream": [
+        Row("inside(stream(STREAM_1)) == (1, STREAM_1.stream_id)", True, DEVICE),
+        Row("inside(stream(None))", (0, 0), DEVICE),
+        Row("inside(stream(torch.Stream('cpu')))", raises(ValueError, "another kind .*got cpu"), DEVICE),
+    ],
+    "set_stream": [
+        Row("set_stream(None)", None, DEVICE),
+        Row("set_stream(torch.Stream('cpu'))", raises(RuntimeError, "(?i)cpu"), STREAM),
+        Row("set_stream(STREAM_1), current_device()", (None, 1), STREAM),
+    ],
+    "device": [
+        Row("inside(device(None))", (0, 0), DEVICE),
+        Row("inside(device(-5))", (0, 0), DEVICE),
+        Row("inside(device('openreg:1'))[0]", 1, DEVICE),
+        Row("inside(device(device(1)))[0]", 1, "cuda/_utils.py"),
+        Row("device()", raises(TypeError), DEVICE),
+    ],
+    "device_of": [
+        Row("inside(device_of(on(1)))[0]", 1, DEVICE),
+        Row("inside(device_of(on(1).untyped_storage()))[0]", 1, DEVICE),
+        Row("inside(device_of(torch.ones(1)))", (0, 0), DEVICE),
+        Row("device_of(1)", raises(AttributeError), BUILD),
+    ],
+    "set_device": [
+        Row("set_device(-1), current_device()", (None, 0), BUILD),
+        Row("set_device('openreg')", raises(ValueError, "no index"), BUILD),
+        Row("set_device(None)", raises(ValueError), BUILD),
+        Row("set_device('cpu')", raises(ValueError), BUILD),
+        Row("set_device(device='openreg:1'), current_device()", (None, 1), DEVICE),
+    ],
+    "get_device_properties": [
+        Row("get_device_properties(0) == get_device_properties()", True, "csrc/cuda/Module.cpp"),
+        Row("get_device_properties(0) == get_device_properties(1)", False, "csrc/cuda/Module.cpp"),
+        Row("hash(get_device_properties(1)) == hash(get_device_properties(1))", True, "csrc/cuda/Module.cpp"),
+        Row("len(get_device_properties(0).uuid.bytes), len(str(get_device_properties().uuid))", (16, 36), BUILD),
+        Row("isinstance(get_device_properties(0).uuid, str)", False, BUILD),
+        Row("get_device_properties().uuid == get_device_properties(1).uuid", False, BUILD),
+        Row("pickle.dumps(get_device_properties(0))", raises(TypeError, "cannot pickle"), BUILD),
+        Row("setattr(get_device_properties(0), 'major', 1)", raises(AttributeError), BUILD),
+    ],
+    "can_device_access_peer": [
+        Row("can_device_access_peer(0, 0)", False, "cudaDeviceCanAccessPeer"),
+        Row("can_device_access_peer(None, 'openreg:1')", True, DEVICE),
+        Row("can_device_access_peer(0, 'openreg')", raises(ValueError, "no index"), DEVICE),
+        Row("can_device_access_peer(0, 2)", raises(AssertionError), DEVICE),
+    ],
+    "current_blas_handle": [Row("isinstance(current_blas_handle(), int)", True, DEVICE)],
+    "current_solver_handle": [Row("isinstance(current_solver_handle(), int)", True, DEVICE)],
+    "is_bf16_supported": [
+        Row("is_bf16_supported(False), is_bf16_supported(including_emulation=True)", (True, True), DEVICE),
+    ],
+    "set_sync_debug_mode": [
+        Row("set_sync_debug_mode('warn'), get_sync_debug_mode()", (None, 1), DEVICE),
+        Row("set_sync_debug_mode(True), get_sync_debug_mode()", (None, 1), "csrc/cuda/Module.cpp"),
+        Row("set_sync_debug_mode('Warn')", raises(RuntimeError, "expected one of"), DEVICE),
+        Row("set_sync_debug_mode(3)", raises(RuntimeError), "csrc/cuda/Module.cpp"),
+        Row("set_sync_debug_mode(1.0)", raises(TypeError), "csrc/utils/python_numbers.h"),
+    ],
+    "manual_seed": [
+        Row("manual_seed(2.9), initial_seed()", (None, 2), RANDOM),
+        Row("manual_seed('3'), initial_seed()", (None, 3), RANDOM),
+        Row("manual_seed(numpy.int64(4)), initial_seed()", (None, 4), RANDOM),
+        Row("manual_seed(torch.tensor(5)), initial_seed()", (None, 5), RANDOM),
+        Row("manual_seed(-1), initial_seed()", (None, 2**64 - 1), "test_torch.py: test_manual_seed"),
+        Row("manual_seed('x')", raises(ValueError), BUILD),
+        Row("manual_seed(None)", raises(TypeError), BUILD),
+    ],
+    "manual_seed_all": [
+        Row("manual_seed_all(True), initial_seed()", (None, 1), RANDOM),
+        Row("manual_seed_all('x')", raises(ValueError), RANDOM),
+        Row("manual_seed_all(2**64)", raises(ValueError, "Overflow"), "csrc/Generator.cpp"),
+    ],
+    "set_rng_state": [
+        Row("set_rng_state(torch.zeros(8, dtype=torch.uint8))", raises(RuntimeError, "wrong size"), RANDOM),
+        Row("set_rng_state(torch.zeros(16))", raises(TypeError), "csrc/Generator.cpp"),
+        Row("set_rng_state(get_rng_state().openreg())", raises(TypeError), "csrc/Generator.cpp"),
+        Row("set_rng_state(get_rng_state(1), 0)", None, RANDOM),
+    ],
+    "set_rng_state_all": [
+        Row("set_rng_state_all([])", None, RANDOM),
+        Row("set_rng_state_all(iter(get_rng_state_all()))", None, RANDOM),
+    ],
+    "get_rng_state": [Row("get_rng_state('openreg:1').device.type", "cpu", RANDOM)],
+    "set_per_process_memory_fraction": [
+        Row("set_per_process_memory_fraction(1)", raises(TypeError), MEMORY),
+        Row("set_per_process_memory_fraction(1.5)", raises(ValueError), MEMORY),
+        Row("set_per_process_memory_fraction(numpy.float64(1))", None, MEMORY),
+        Row("set_per_process_memory_fraction(1.0, 'openreg')", raises(ValueError), MEMORY),
+    ],
+    "caching_allocator_alloc": [
+        Row("caching_allocator_alloc(0)", 0, "CUDACachingAllocator.cpp"),
+        Row("freed(caching_allocator_alloc(numpy.int64(8)))", True, MEMORY),
+        Row("freed(caching_allocator_alloc(8, stream=0))", True, MEMORY),
+        Row("freed(caching_allocator_alloc(8, 1, STREAM_1.native_handle))", True, MEMORY),
+        Row("freed(caching_allocator_alloc(8, 1, STREAM_1))", True, MEMORY),
+        Row("caching_allocator_alloc(8, stream='x')", raises(TypeError), MEMORY),
+        Row("caching_allocator_alloc(8, 'openreg')", raises(ValueError), MEMORY),
+        Row("caching_allocator_alloc('x')", raises(TypeError), MEMORY),
+    ],
+    "caching_allocator_delete": [
+        Row("caching_allocator_delete(1)", raises(RuntimeError), BUILD),
+        Row("caching_allocator_delete(0)", None, "CUDACachingAllocator.cpp"),
+    ],
+    "memory_cached": [
+        Row("memory_cached()", warns(FutureWarning, "renamed to `torch.openreg.memory_reserved`"), MEMORY),
+    ],
+    "max_memory_cached": [
+        Row("max_memory_cached('openreg:1')", warns(FutureWarning, "torch.openreg.max_memory_reserved"), MEMORY),
+    ],
+    "reset_max_memory_cached": [Row("reset_max_memory_cached()", warns(FutureWarning, "all peaks"), MEMORY)],
+    "reset_max_memory_allocated": [
+        Row("reset_max_memory_allocated(1)", warns(FutureWarning, "all peaks"), MEMORY),
+    ],
+    "memory_summary": [
+        Row("len(memory_summary(abbreviated=True)) < len(memory_summary(0, False))", True, MEMORY),
+    ],
+    "memory_snapshot": [
+        Row("memory_snapshot(MemPool().id, False)", [], MEMORY),
+        Row("memory_snapshot(mempool_id=None, include_traces=0) is not None", True, MEMORY),
+    ],
+    "MemPool": [
+        Row("MemPool(None, 1, 0).id[0]", 0, BUILD),
+        Row("MemPool(1)", raises(TypeError), BUILD),
+        Row("MemPool(use_on_oom='x')", raises(TypeError), "csrc/cuda/MemPool.cpp"),
+        Row("MemPool().use_count()", 1, "test_cuda.py: test_mempool_id"),
+    ],
+    "use_mem_pool": [
+        Row("inside(use_mem_pool(MemPool(), 0))", (0, 0), MEMORY),
+        Row("inside(use_mem_pool(MemPool(), 'openreg'))", raises(ValueError), MEMORY),
+    ],
+    "change_current_allocator": [Row("change_current_allocator(None)", raises(RuntimeError), MEMORY)],
+    "CUDAGraph": [
+        Row("CUDAGraph(1)", ANY, "csrc/cuda/Graph.cpp"),
+        Row("CUDAGraph('x')", raises(TypeError), BUILD),
+        Row("CUDAGraph().replay()", raises(RuntimeError, "without a preceding successful capture"), "CUDAGraph.cpp"),
+        Row("CUDAGraph().pool()", raises(RuntimeError), "CUDAGraph.cpp"),
+        Row("CUDAGraph().reset()", None, "CUDAGraph.cpp"),
+        Row("CUDAGraph(keep_graph=True).instantiate()", raises(RuntimeError), "CUDAGraph.cpp"),
+        Row("CUDAGraph().capture_begin(capture_error_mode='x')", raises(RuntimeError, "unknown"), "Graph.cpp"),
+    ],
+    "graph": [
+        Row("inside(graph(CUDAGraph(), stream=default_stream()))", raises(RuntimeError), "CUDAGraph.cpp"),
+        Row("inside(graph(CUDAGraph(), pool=graph_pool_handle()))[0]", 0, GRAPHS),
+        Row("inside(graph(CUDAGraph(), pool=CUDAGraph().pool))", raises(TypeError), "csrc/cuda/Graph.cpp"),
+    ],
+    "make_graphed_callables": [
+        Row("graphed((on(0),))(on(0)).shape", (6,), GRAPHS),
+        Row("graphed(([on(0)],), num_warmup_iters=0)", raises(TypeError), GRAPHS),
+    ],
+    "amp.autocast": [
+        Row("inside(amp.autocast(False, torch.float16, False))", (0, 0), "cuda/amp/autocast_mode.py"),
+        Row("amp.autocast(dtype=torch.float64)", warns(UserWarning, "not supported"), "amp/autocast_mode.py"),
+    ],
+    "amp.GradScaler": [
+        Row("amp.GradScaler(2.0).get_scale()", 2, "cuda/amp/grad_scaler.py"),
+        Row("amp.GradScaler(enabled=False).is_enabled()", False, "cuda/amp/grad_scaler.py"),
+    ],
+    "amp.custom_fwd": [
+        Row("amp.custom_fwd(cast_inputs=torch.float16)(len)([1])", raises(AttributeError), "amp/autocast_mode.py"),
+        Row("callable(amp.custom_fwd())", True, "amp/autocast_mode.py"),
+    ],
+    "amp.custom_bwd": [Row("amp.custom_bwd()", raises(TypeError), "amp/autocast_mode.py")],
+    "amp.amp_definitely_not_available": [Row("amp.amp_definitely_not_available()", False, "cuda/amp/common.py")],
+    "comm.broadcast": [
+        Row("comm.broadcast(torch.ones(6), ['openreg:1', 0])[1].device.index", 0, COMM),
+        Row("comm.broadcast(on(0), [0, -1])", raises(RuntimeError, "negative"), COMM),
+        Row("comm.broadcast(on(0), out=[on(1), on('cpu')])", raises(RuntimeError, "an output"), COMM),
+        Row("comm.broadcast(on(0), out=[on(1, 5)])", raises(RuntimeError, "shape"), COMM),
+        Row("comm.broadcast(on(0))", raises(RuntimeError, "Exactly one of"), "nn/parallel/comm.py"),
+    ],
+    "comm.broadcast_coalesced": [
+        Row("comm.broadcast_coalesced([on(1)], [0, 1])", raises(RuntimeError, "devices.0."), COMM),
+    ],
+    "comm.reduce_add": [
+        Row("comm.reduce_add([on(0), on('cpu')])", raises(AssertionError), "nn/parallel/comm.py"),
+        Row("comm.reduce_add([on(0)], 1)", raises(RuntimeError), "nn/parallel/comm.py"),
+    ],
+    "comm.reduce_add_coalesced": [
+        Row("comm.reduce_add_coalesced([[on(0)], [on(1)]], 1)[0].device.index", 1, "nn/parallel/comm.py"),
+    ],
+    "comm.scatter": [
+        Row("comm.scatter(on(0), [0, -1])", raises(RuntimeError, "negative"), COMM),
+        Row("comm.scatter(on(0), out=[on(0, 3), on('cpu', 3)])", raises(RuntimeError, "an output"), COMM),
+        Row("comm.scatter(on(0), [0, 1], streams=[STREAM_1, STREAM_1])", raises(RuntimeError, "a stream"), COMM),
+        Row("comm.scatter(on(0), out=[])", raises(RuntimeError), COMM),
+        Row("comm.scatter(on(0), [0, 1], [1, 4])", raises(RuntimeError), COMM),
+    ],
+    "comm.gather": [
+        Row("comm.gather([on(0), on(1)], out=on('cpu', 12)).device.type", "cpu", COMM),
+        Row("comm.gather([on(0), on('cpu')])", raises(RuntimeError), COMM),
+        Row("comm.gather([on(0), on(1)], destination='cpu').device.type", "cpu", "nn/parallel/comm.py"),
+        Row("comm.gather([on(0)], destination=-1)", warns(FutureWarning, "Using -1"), "nn/parallel/comm.py"),
+        Row("comm.gather([])", raises(RuntimeError), COMM),
+    ],
+    "nvtx.range_push": [
+        Row("nvtx.range_push('a'), nvtx.range_pop(), nvtx.range_pop()", (0, 0, -1), "cuda/nvtx.py"),
+        Row("nvtx.range_push(1)", raises(TypeError), BUILD),
+    ],
+    "nvtx.range_end": [Row("nvtx.range_end('x')", raises(TypeError), BUILD)],
+    "nvtx.range_start": [Row("nvtx.range_end(nvtx.range_start('a'))", None, "cuda/nvtx.py")],
+    "nvtx.range": [Row("inside(nvtx.range('{} {b}', 1, b=2))", (0, 0), "cuda/nvtx.py")],
+    "nvtx.mark": [Row("nvtx.mark(msg='a')", None, "cuda/nvtx.py")],
+    "FloatTensor": [
+        Row("FloatTensor(2, device='openreg:1').device.index", 1, LEGACY),
+        Row("FloatTensor([1, 2], device=torch.device('openreg')).tolist()", [1, 2], LEGACY),
+        Row("FloatTensor(size=(2, 3)).shape", (2, 3), BUILD),
+        Row("FloatTensor(2, device='cpu')", raises(RuntimeError, "legacy constructor expects device type"), BUILD),
+        Row("FloatTensor(torch.ones(2))", raises(TypeError, "expected TensorOptions"), BUILD),
+        Row("FloatTensor(on(0).double())", raises(TypeError, "expected TensorOptions"), BUILD),
+        Row("FloatTensor(2.5)", raises(TypeError), BUILD),
+        Row("FloatTensor(on(1)).device.index", 1, LEGACY),
+        Row(
+            "FloatTensor.dtype, FloatTensor.layout, FloatTensor.is_sparse", (torch.float32, torch.strided, False), BUILD
+        ),
+        Row("isinstance(on(1), FloatTensor), isinstance(torch.ones(1), FloatTensor)", (True, False), LEGACY),
+        Row("torch.ones(2).type('torch.openreg.HalfTensor').type()", "torch.openreg.HalfTensor", LEGACY),
+        Row("on(1).type(HalfTensor).device.index", 1, DEVICE),
+        Row("torch.ones(2).type('torch.openreg.NoTensor')", raises(ValueError, "invalid type"), LEGACY),
+    ],
+    "FloatStorage": [
+        Row("FloatStorage(2, device='openreg:1')", raises(RuntimeError, "cannot be specified"), STORAGE),
+        Row("FloatStorage.from_buffer(b'1234')", raises(RuntimeError, "from_buffer"), BUILD),
+        Row("FloatStorage._new_with_weak_ptr(1)", raises(RuntimeError, "_new_with_weak_ptr"), BUILD),
+        Row("FloatStorage([1, 2]).tolist()", [1, 2], STORAGE),
+        Row("torch.UntypedStorage(2).openreg('cpu')", raises(RuntimeError, "must be openreg"), STORAGE),
+    ],
+    "has_half": [Row("has_half", True, BUILD)],
+    "default_generators": [Row("len(default_generators) == device_count()", True, DEVICE)],
+    "get_arch_list": [Row("get_arch_list()", [], "cuda/__init__.py: no kernels are compiled for it")],
+    "get_gencode_flags": [Row("get_gencode_flags()", "", DEVICE)],
+}
+
+# Functions of a device: what a negative index does, and what a device without an index means.
+CURRENT, NOTHING, REFUSED = "the current device", "nothing", "an error"
+DEVICES: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("Stream", "device", "synchronize"), (NOTHING, CURRENT)),
+    **dict.fromkeys(("current_stream", "default_stream"), (CURRENT, CURRENT)),
+    "set_device": (NOTHING, REFUSED),
+    **dict.fromkeys(("get_per_process_memory_fraction",), (REFUSED, REFUSED)),
+    **dict.fromkeys(
+        (
+            *("clock_rate", "device_memory_used", "get_device_capability", "get_device_name", "get_device_properties"),
+            *("list_gpu_processes", "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated"),
+            *("memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary", "utilization"),
+            *("reset_accumulated_memory_stats", "reset_peak_memory_stats", "get_rng_state"),
+        ),
+        (REFUSED, CURRENT),
+    ),
+}
+# What the machine may not report, and what takes no argument.
+MAY_FAIL = {"clock_rate", "memory_usage", "power_draw", "temperature"}
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_as_before() -> Iterator[None]:
+    states = openreg.get_rng_state_all()
+    yield
+    openreg.set_rng_state_all(states)
+    openreg.set_sync_debug_mode(0)
+    openreg.set_device(0)
+    openreg.synchronize()
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated", "ignore:openreg. the captured graph is empty")
+@pytest.mark.parametrize("row", [row for rows in ROWS.values() for row in rows], ids=lambda row: row.call)
+def test_a_call_does_what_torch_cuda_s_does(row):
+    def call() -> Any:
+        return eval(row.call, dict(NAMES))
+
+    if isinstance(row.expected, raises):
+        with pytest.raises(row.expected.kind, match=row.expected.text or None):
+            call()
+    elif isinstance(row.expected, warns):
+        with pytest.warns(row.expected.kind, match=row.expected.text):
+            call()
+    else:
+        result = call()
+        assert row.expected is ANY or result == row.expected
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_device_is_spelled_as_in_torch_cuda(name):
+    negative, without_index = DEVICES[name]
+    function = getattr(openreg, name)
+    for spelling in (0, 1, True, "openreg:1", torch.device("openreg", 1), openreg.device(1)):
+        try:
+            function(spelling)
+        except RuntimeError as error:
+            assert name in MAY_FAIL and "this machine does not report" in str(error)
+        openreg.set_device(0)
+    for spelling in ("openreg", torch.device("openreg")):
+        if without_index is REFUSED:
+            with pytest.raises(ValueError, match="has no index"):
+                function(spelling)
+        elif name not in MAY_FAIL:
+            function(spelling)
+    if negative is not REFUSED:
+        function(-1)
+        assert openreg.current_device() == 0
+    else:
+        with pytest.raises((RuntimeError, AssertionError), match=r"out of range \(got -1|index must not be negative"):
+            function(-1)
+    if negative is CURRENT:
+        with pytest.raises(RuntimeError, match=r"out of range \(got -2"):
+            function(-2)
+
+
+def test_a_spelling_selects_the_device():
+    with openreg.device(1):
+        for spelling in (None, "openreg", torch.device("openreg"), True, openreg.device(1)):
+            assert openreg.get_device_properties(spelling) is openreg.get_device_properties(1)
+            assert openreg.current_stream(spelling).device_index == 1
+
+
+def test_each_name_has_a_row():
+    """Of torch.cuda's public names that are called with arguments; those without are called with one."""
+    missing = []
+    for part in ("", "amp", "comm", "nvtx"):
+        module = cuda_names.module_of(part)
+        for name in cuda_names.public_names(importlib.import_module(f"torch.cuda.{part}".rstrip("."))):
+            found, full = getattr(module, name, None), f"{part}.{name}".lstrip(".")
+            if not callable(found) or full.endswith(("Tensor", "Storage")):
+                continue
+            try:
+                takes_none = not inspect.signature(found).parameters
+            except ValueError:
+                takes_none = False
+            if takes_none:
+                with pytest.raises(TypeError, match="positional argument"):
+                    found(1)
+            elif full not in ROWS and full not in DEVICES and full not in MAY_FAIL:
+                missing.append(full)
+    assert missing == []
