@@ -11,7 +11,14 @@ import torch
 
 TORCH = str(Path(torch.__file__).parent)
 REASON = f"PyTorch, on the CPU too, cannot link C++ if its folder has a space or other special character: {TORCH}"
-CANNOT_LINK = re.search(r"""[\s'"\\$&;()<>|*?#`]""", TORCH) is not None
+
+
+def is_taken_apart(path: str) -> bool:
+    """Whether a shell, or Python's shlex, reads something else."""
+    return re.search(r"""[\s'"\\$&;()<>|*?#`]""", path) is not None
+
+
+CANNOT_LINK = is_taken_apart(TORCH)
 
 # For tests that start a process that links. Those that compile in their own process need no mark.
 links = pytest.mark.skipif(CANNOT_LINK, reason=REASON)
