@@ -4,6 +4,7 @@ PyTorch tests ``device.type == "cpu"`` to decide what an operator returns (wheth
 statistics in the dtype of its input) and what is fast or exact in C++ (whether a small matrix product becomes a loop,
 how a variance is computed, when a value is stored instead of recomputed). In the functions below the constant
 ``"cpu"`` is replaced by one that also equals ``"openreg"``. Functions that test where memory is are not among them.
+scripts/device_checks.py lists all functions of PyTorch's compiler that test a device's type, each with its decision.
 """
 
 from __future__ import annotations
@@ -22,20 +23,33 @@ OF_FORMULAS = {
     "torch._refs": ("native_group_norm", "native_layer_norm"),
 }
 OF_INDUCTOR = {
+    "torch._inductor.codecache": (
+        "FxGraphHashDetails._contains_cpu_tensor",
+        "FxGraphHashDetails._may_generate_cpu_cpp_code",
+    ),
     "torch._inductor.decomposition": ("bmm", "addmm", "mm"),
+    "torch._inductor.fx_passes.reduced_atomic_contention": ("_evaluate_candidate",),
     "torch._inductor.ir": ("is_cpu",),
     "torch._inductor.kernel.bmm": ("tuned_bmm",),
     "torch._inductor.kernel.conv": ("convolution",),
     "torch._inductor.kernel.flex.flex_attention": ("flex_attention", "flex_attention_backward"),
+    "torch._inductor.kernel.mm_common": ("_use_small_mm_pointwise",),
     "torch._inductor.lowering": (
         "_make_reduction_inner",
         "_pad_as_cat",
+        "_pool_argmax_inner_fn",
         "cat",
         "div_prim",
+        "promote_constants",
         "quantized_decomposed_quantize_per_tensor_tensor",
         "use_two_step_variance",
     ),
-    "torch._inductor.scheduler": ("BaseSchedulerNode.is_cpu", "Scheduler.speedup_by_fusion"),
+    "torch._inductor.scheduler": (
+        "BaseSchedulerNode.is_cpu",
+        "ForeachKernelSchedulerNode._default_group_nodes_for_combo_kernels",
+        "ForeachKernelSchedulerNode._filter_nodes_for_combo_kernel_grouping",
+        "Scheduler.speedup_by_fusion",
+    ),
     "torch._inductor.utils": ("get_current_backend", "use_scatter_fallback"),
 }
 
@@ -54,15 +68,17 @@ class _Cpu(str):
 
 
 def extend(functions: dict[str, tuple[str, ...]]) -> None:
-    """Makes functions, given by module and name, treat the device like the CPU."""
+    """Makes functions, given by module and name, treat the device like the CPU. Not every version has all of them."""
     for module_name, names in functions.items():
         module = importlib.import_module(module_name)
         for name in names:
             function: Any = module
             for part in name.split("."):
-                function = getattr(function, part)
+                function = getattr(function, part, None)
+            if function is None:
+                continue
             # Replaces the code, not the function, which tables already refer to.
-            function = inspect.unwrap(function)
+            function = inspect.unwrap(getattr(function, "__func__", function))
             assert isinstance(function, FunctionType), name
             function.__code__ = _extended(function.__code__)
 

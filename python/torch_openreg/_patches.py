@@ -58,6 +58,7 @@ def apply() -> None:
     when_imported("torch._refs", lambda _: _cpu_answers.extend(_cpu_answers.OF_FORMULAS))
     when_imported("torch._inductor.analysis.device_info", _costs.add_to_datasheets)
     when_imported("torch._inductor.utils", _costs.answer_for_the_device)
+    when_imported("torch._inductor.runtime.benchmarking", _costs.measure_on_the_device)
     when_imported("torch._inductor.cpp_builder", _build_files.rename_when_whole)
     when_imported("torch._inductor.compile_fx", _register_with_inductor)
     when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._functorch import config as functorch_config
 from torch._inductor import utils
 from torch._inductor.analysis.device_info import lookup_device_info
+from torch._inductor.runtime.benchmarking import benchmarker
 from torch.utils._runtime_estimation import get_compute_time, get_transfer_time
 
 
@@ -50,3 +52,21 @@ def test_a_tensor_goes_from_one_stream_to_another_in_a_training_step(backend):
     (z.sum() + w.sum()).backward()
     torch.openreg.synchronize()
     assert w.detach().cpu().eq(2).all() and x.grad.cpu().eq(3).all()
+
+
+def test_a_measured_time_lasts_until_the_device_has_completed():
+    nanoseconds = 3_000_000
+    assert benchmarker.benchmark_gpu(lambda: torch.openreg._sleep(nanoseconds)) >= 3  # milliseconds
+
+
+@pytest.mark.parametrize("estimator", ["flops", pytest.param("profile", marks=pytest.mark.full)])
+def test_a_budget_of_memory_decides_what_is_computed_again(estimator):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return ((x @ x).sin() @ x).cos().sum()
+
+    torch._dynamo.reset()
+    x = torch.eye(16, device="openreg", requires_grad=True)
+    (expected,) = torch.autograd.grad(run(x), x)
+    with functorch_config.patch(activation_memory_budget=0.5, activation_memory_budget_runtime_estimator=estimator):
+        (got,) = torch.autograd.grad(torch.compile(run, backend="aot_eager_decomp_partition")(x), x)
+    torch.testing.assert_close(got, expected)

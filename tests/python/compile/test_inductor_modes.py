@@ -202,3 +202,10 @@ def test_a_cache_folder_that_is_read_only_is_reported_with_the_way_out(tmp_path,
         TORCHINDUCTOR_CACHE_DIR=str(cache),
     )
     assert "Permission denied" in result.stdout and 'backend="aot_eager"' in result.stdout
+
+
+def test_combined_kernels_are_for_gpus_as_on_the_cpu():
+    x = torch.randn(8, 8, device=DEVICE)
+    run = torch.compile(lambda x: (x + 1, x.t() * 2, x[:3].sum(1)), options={"combo_kernels": True})
+    for got, expected in zip(run(x), (x + 1, x.t() * 2, x[:3].sum(1)), strict=True):
+        assert_close(got, expected)
