@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
+import venv
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -17,12 +20,14 @@ from packaging.specifiers import SpecifierSet
 ROOT = DOCUMENTS.parent
 
 
-def run_program(folder: Path, heading: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_program(
+    folder: Path, heading: str, python: str | Path = sys.executable, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Runs the program of a section in `folder`."""
     (program,) = code_of("recipes.md", heading)
     (folder / "program.py").write_text(program)
     return subprocess.run(
-        [sys.executable, "program.py"],
+        [python, "program.py"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -89,6 +94,54 @@ def test_torchao(tmp_path):
     *_, error, is_less = result.stdout.splitlines()
     assert 0 < float(error) < 0.05
     assert is_less == "True"
+
+
+# What each recipe needs, and the bounds of the last number that its program prints: what says that it has learned.
+OF_LIBRARIES = {
+    "Keras 3": (["keras>=3"], 0, 0.5),
+    "DeepXDE": (["deepxde"], 0, 0.05),
+    "Ray Train": (["ray[train]"], None, None),
+    "fastai": (["fastai"], 0.9, 1),
+    "Stable-Baselines3": (["stable-baselines3"], None, None),
+    "TabNet": (["pytorch-tabnet", "pandas"], 0.8, 1),
+    "Darts": (["u8darts[torch]"], 0, 0.3),
+    "NeuralForecast": (["neuralforecast"], 0, 0.3),
+}
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """Makes an environment with packages, which sees what is installed in ours, too; returns its Python."""
+
+    def make(*packages: str) -> Path:
+        python = tmp_path / "environment/bin/python"
+        venv.create(python.parents[1], with_pip=True)
+        ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+        own = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        lines = [f"import site; site.addsitedir({path!r})\n" for path in sys.path if path.endswith("site-packages")]
+        Path(own, "ours.pth").write_text("".join(lines))
+        constraints = tmp_path / "constraints.txt"  # otherwise pip may replace torch
+        constraints.write_text(f"torch=={metadata.version('torch').partition('+')[0]}\n")
+        install = [python, "-m", "pip", "install", "--quiet", "-c", constraints]
+        for arguments in (packages, ["--no-deps", ROOT / "integrations/lightning-openreg"]):
+            result = subprocess.run([*install, *arguments], capture_output=True, text=True)
+            if result.returncode:
+                pytest.skip(f"pip cannot install {arguments}: {result.stderr[-300:]}")
+        return python
+
+    yield make
+    shutil.rmtree(tmp_path / "environment", ignore_errors=True)  # may be large
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("heading", OF_LIBRARIES)
+def test_libraries_with_an_environment_of_their_own(tmp_path, environment, heading):
+    packages, lower, upper = OF_LIBRARIES[heading]
+    result = run_program(tmp_path, heading, environment(*packages), HOME=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    if lower is not None:
+        assert lower <= float(result.stdout.splitlines()[-1]) <= upper
 
 
 @pytest.mark.full
