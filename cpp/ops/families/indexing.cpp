@@ -32,6 +32,8 @@ c10::SmallVector<std::int64_t, 6> check_index_select(const at::Tensor& self, std
               " value(s)");
   TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
               "index_select(): Expected dtype int32 or int64 for index");
+  TORCH_CHECK(self.dim() <= 1 || index.numel() == 0 || self.size(dim) > 0,
+              "index_select(): self indexing axis dim should be positive");
   c10::SmallVector<std::int64_t, 6> sizes(self.sizes().begin(), self.sizes().end());
   if (!sizes.empty()) sizes[dim] = index.numel();
   return sizes;

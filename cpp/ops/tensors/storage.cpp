@@ -23,8 +23,10 @@ constexpr std::uint64_t kMostElements = std::numeric_limits<std::int64_t>::max()
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
                          std::optional<at::MemoryFormat> format) {
   const auto old_nbytes = self.storage().nbytes();
-  grow_storage(self.storage(),
-               bytes_needed(size, {}, self.dtype().itemsize(), self.storage_offset()));
+  if (self.sizes() != size) {  // else it stays as it is, although its elements may be shared
+    grow_storage(self.storage(),
+                 bytes_needed(size, {}, self.dtype().itemsize(), self.storage_offset()));
+  }
   at::native::resize_(self, size, format);  // finds the storage long enough
   if (fills_uninitialized_memory()) {
     at::native::fill_resize_deterministic_(self, static_cast<std::int64_t>(old_nbytes));

@@ -42,6 +42,12 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::_fused_adagrad_*", Quirk::kNumbersScale, "the same"},
     {"aten::masked_fill*", Quirk::kNumbersScale, "any number that the dtype holds"},
     {"aten::index_fill*", Quirk::kNumbersScale, "the same"},
+    {"aten::tril", Quirk::kIgnoresOutStrides, "steps from matrix to matrix by one stride"},
+    {"aten::triu", Quirk::kIgnoresOutStrides, "the same"},
+    {"aten::linalg_lu", Quirk::kIgnoresOutStrides, "calls tril and triu"},
+    {"aten::lu_unpack", Quirk::kIgnoresOutStrides, "the same"},
+    {"aten::avg_pool3d", Quirk::kIgnoresOutStrides, "counts its elements"},
+    {"aten::gelu", Quirk::kIgnoresOutStrides, "oneDNN's result stays in a copy of the output"},
 });
 
 bool names(std::string_view pattern, std::string_view op) {

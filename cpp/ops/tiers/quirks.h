@@ -17,6 +17,9 @@ enum class Quirk : std::uint16_t {
   kMetaChecksAll = 8,
   /// Its floating-point numbers only scale, and change from call to call.
   kNumbersScale = 16,
+  /// The CPU's kernel writes an output of the out form as if it were contiguous, or not at all: the
+  /// result is computed apart, and copied.
+  kIgnoresOutStrides = 32,
 };
 
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.

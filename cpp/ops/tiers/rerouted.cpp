@@ -1,10 +1,16 @@
 // Operators that PyTorch routes to a backend's own kernel, or to a composite one, instead of the
 // fallback. They run the CPU's operator of the same meaning (fallback.h).
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/relu_native.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
 
 #include "backend/library.h"
 #include "ops/tiers/fallback.h"
+#include "ops/tiers/structured_outputs.h"
 
 namespace openreg::ops {
 
@@ -27,19 +33,52 @@ void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stac
   run_cpu_kernel(op, cpu_op, stack);
 }
 
-bool repeats_elements(const at::Tensor& tensor) {
-  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
-    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) return true;
+/// Whether elements may lie in the same memory: with the strides in order, a dimension reaches into
+/// the next one.
+bool may_overlap(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return false;
+  c10::SmallVector<std::pair<std::int64_t, std::int64_t>, 5> dims;  // strides and sizes
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim)
+    if (tensor.size(dim) > 1) dims.emplace_back(tensor.stride(dim), tensor.size(dim));
+  std::ranges::sort(dims);
+  for (std::int64_t end = 1; const auto& [stride, size] : dims) {
+    if (stride < end) return true;
+    end = stride * size;
   }
   return false;
 }
 
-/// For kernels that take a stride of 0 for one of 1, and read past an expanded first argument. On
-/// CUDA they copy it as well.
+/// For kernels that are wrong if elements of the first argument lie in the same memory: median
+/// takes a stride of 0 for one of 1, and reads past its input (CUDA copies it, too); attention
+/// gives its output the strides of the query.
 void on_distinct_elements(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   auto& input = *(stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()));
-  if (repeats_elements(input.toTensor())) input = input.toTensor().contiguous();
+  if (may_overlap(input.toTensor())) input = input.toTensor().contiguous();
   fallback(op, stack);
+}
+
+/// For functions whose last argument is an output that the CPU's kernel writes as if it were
+/// contiguous: the result of the functional form is copied.
+void into_any_output(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (stack->back().toTensor().is_contiguous()) return fallback(op, stack);
+  auto arguments = *stack;
+  const at::Tensor output = torch::jit::pop(arguments).toTensor();
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow(op.schema().name().c_str(), "")
+      .callBoxed(arguments);
+  if (!copy_results(std::array{arguments.back().toTensor()}, std::array{output}))
+    return fallback(op, stack);
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  stack->emplace_back(output);
+}
+
+/// The CPU's kernel reads the first row, even if there is none.
+void pdist_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  constexpr std::size_t kArguments = 4;
+  const at::Tensor input = torch::jit::peek(*stack, 1, kArguments).toTensor();
+  if (input.numel() != 0) return fallback(op, stack);
+  torch::jit::drop(*stack, kArguments);
+  stack->emplace_back(at::empty_like(input, at::MemoryFormat::Contiguous));
 }
 
 }  // namespace
@@ -63,7 +102,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
                            "pixel_shuffle",
                            "pixel_unshuffle",
                            "narrow_copy",
-                           "narrow_copy.out",
                            "linalg__powsum",
                            "conj_physical_",
                            "_batch_norm_no_update",
@@ -76,8 +114,11 @@ OPENREG_LIBRARY_IMPL(aten, m) {
                            "_sobol_engine_scramble_"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
-  for (const auto* name : {"median.dim_values", "nanmedian.dim_values"})
+  for (const auto* name :
+       {"median.dim_values", "nanmedian.dim_values", "_scaled_dot_product_flash_attention_for_cpu"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_distinct_elements>());
+  m.impl("narrow_copy.out", torch::CppFunction::makeFromBoxedFunction<&into_any_output>());
+  m.impl("_pdist_backward", torch::CppFunction::makeFromBoxedFunction<&pdist_backward>());
   // Composite, except on the devices that it names.
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 

@@ -17,6 +17,7 @@
 #include "ops/launch/repeated_warnings.h"
 #include "ops/launch/submit.h"
 #include "ops/tiers/kept_iterator.h"
+#include "ops/tiers/quirks.h"
 #include "ops/tiers/structured_call.h"
 #include "ops/tiers/structured_outputs.h"
 #include "ops/wire/same_device.h"
@@ -137,7 +138,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
                                                      std::index_sequence<O...>)
           ->RefR {
         Outputs outputs{std::get<kInputs + O>(arguments)...};
-        call(Form::kOut, outputs, std::get<I>(arguments)...);
+        call_out(outputs, std::get<I>(arguments)...);
         return RefR(std::get<kInputs + O>(arguments)...);
       }
       (std::make_index_sequence<kInputs>(), std::make_index_sequence<kOutputs>());
@@ -192,6 +193,15 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
       write_outputs(writer, outputs);
     }
     submit(*this, writer, *known);
+  }
+
+  void call_out(Outputs& outputs, const std::remove_reference_t<A>&... args) const {
+    if (!are_contiguous(outputs) && has_quirk(name(), Quirk::kIgnoresOutStrides)) {
+      Outputs results;
+      call(Form::kFunctional, results, args...);
+      if (copy_results(results, outputs)) return;
+    }
+    call(Form::kOut, outputs, args...);
   }
 
   static void write_outputs(ArgumentWriter& writer, const Outputs& outputs) {

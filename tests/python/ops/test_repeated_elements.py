@@ -93,3 +93,15 @@ def test_compiled():
 
     x = torch.arange(24.0, device="openreg")
     assert all(torch.equal(median, x + 1) for median in medians(x))
+
+
+def test_attention_of_a_query_of_windows():
+    torch.manual_seed(0)
+    query = torch.randn(16).as_strided((2, 2, 3, 8), (1, 2, 1, 1))
+    key, value = torch.randn(2, 2, 2, 6, 8).unbind()
+    expected = torch.nn.functional.scaled_dot_product_attention(query.contiguous(), key, value)
+    there = (
+        torch.empty(16, device="openreg").copy_(query.as_strided((16,), (1,))).as_strided(query.shape, query.stride())
+    )
+    got = torch.nn.functional.scaled_dot_product_attention(there, key.to("openreg"), value.to("openreg"))
+    torch.testing.assert_close(got.cpu(), expected)
