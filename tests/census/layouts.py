@@ -127,6 +127,7 @@ CLONED = "PyTorch copies the strides of an argument that overlaps itself, and wr
 NO_VALUE = "PyTorch does not write the mean of no elements"
 UNCHECKED = "PyTorch does not check the sizes of weights, or the offsets"
 NOT_OUT = "PyTorch's out= takes other arguments, or has an error of its own"
+NO_VARIANCE = "equal elements have no variance, so the rounding of their sum shows"
 EXPANDED = "expanded .*|one element"
 ALL = ""
 LISTED: dict[str, tuple[str, str]] = {
@@ -143,7 +144,7 @@ LISTED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("linalg.slogdet", "logdet"), (EXPANDED, SINGULAR)),
     "nn.functional.instance_norm": (EXPANDED, WRITTEN),
     "nn.functional.embedding": ("expanded .*|one element|windows", WRITTEN),
-    "nn.functional.batch_norm": (EXPANDED, "equal elements have no variance, so the rounding of their sum shows"),
+    "nn.functional.batch_norm": (EXPANDED, NO_VARIANCE),
     "stft": (
         "expanded .*|one element|windows",
         "the gradient of as_strided is divided among elements that share memory",
@@ -152,7 +153,9 @@ LISTED: dict[str, tuple[str, str]] = {
     "addbmm": ("in place", RESIZED),
     **dict.fromkeys(("matmul", "nn.functional.linear"), ("out", RESIZED)),
     **dict.fromkeys(("nn.functional.multi_margin_loss", "nn.functional.multilabel_margin_loss"), ("nothing", NO_VALUE)),
-    **dict.fromkeys(("_native_batch_norm_legit", "native_batch_norm"), ("nothing", UNCHECKED)),
+    **dict.fromkeys(
+        ("_native_batch_norm_legit", "native_batch_norm"), (f"nothing|{EXPANDED}", f"{UNCHECKED}; {NO_VARIANCE}")
+    ),
     "native_group_norm": (ALL, "it takes contiguous arguments only; group_norm makes them so"),
     "nn.functional.embedding_bag": (EXPANDED, UNCHECKED),
     **dict.fromkeys(

@@ -48,6 +48,16 @@ def part(rng: random.Random, tensors: Tensors) -> Numbers:
     return dim, begin, rng.randrange(1, max(2, size - begin + 1))
 
 
+def nothing(rng: random.Random, tensors: Tensors) -> Numbers:
+    """A dimension, and where in it a part without elements begins: also at the end."""
+    (dim,) = dim_of(rng, tensors)
+    return dim, rng.randrange((tensors[0].shape[dim] if dim < tensors[0].dim() else 1) + 1)
+
+
+def few(rng: random.Random, tensors: Tensors) -> Numbers:
+    return (rng.randrange(1, 5),)
+
+
 def small_number(rng: random.Random, tensors: Tensors) -> Numbers:
     return (rng.randrange(-9, 10),)
 
@@ -108,6 +118,8 @@ OPERATIONS = (
     Operation("cumsum", 1, lambda x, dim: x.cumsum(dim), dim_of),
     Operation("sort", 1, lambda x, dim: x.sort(dim)[0], dim_of, wraps=False),
     Operation("argmax", 1, lambda x, dim: x.argmax(dim), dim_of),
+    Operation("kthvalue", 1, lambda x, dim: x.kthvalue(1, dim)[0], dim_of, wraps=False),
+    Operation("mode", 1, lambda x, dim: x.mode(dim)[0], dim_of, wraps=False),
     Operation("cat", 2, lambda a, b: torch.cat([as_matrix(a)[:, :1], as_matrix(b)[:, :1].to(a.dtype)]), wraps=False),
     Operation("product", 2, product),
     Operation("einsum", 1, lambda x: torch.einsum("ij,kj->ik", as_matrix(x)[:32], as_matrix(x)[:16])),
@@ -120,6 +132,10 @@ OPERATIONS = (
     # Views
     Operation("transpose", 1, lambda x, a, b: x.transpose(a, b), two_dims, wraps=False),
     Operation("narrow", 1, lambda x, dim, begin, length: x.narrow(dim, begin, length), part, wraps=False),
+    Operation("narrow to nothing", 1, lambda x, dim, begin: x.narrow(dim, begin, 0), nothing, wraps=False),
+    Operation("expand", 1, lambda x, n: x.unsqueeze(0).expand(n, *x.shape), few, wraps=False),
+    Operation("expand last", 1, lambda x, n: x.unsqueeze(-1).expand(*x.shape, n), few, wraps=False),
+    Operation("windows", 1, lambda x, size: x.flatten().unfold(0, size, 1), few, wraps=False),
     Operation("unsqueeze", 1, lambda x, dim: x.unsqueeze(dim), dim_of, wraps=False),
     Operation("flatten", 1, torch.flatten, wraps=False),
     Operation("contiguous", 1, lambda x: x.contiguous(), wraps=False),

@@ -165,4 +165,5 @@ def new_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: str = "cpu") 
 def writable(tensor: torch.Tensor) -> bool:
     """No two elements share memory."""
     strides = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
-    return all(stride * size <= following for (stride, size), (following, _) in itertools.pairwise(strides))
+    apart = all(stride * size <= following for (stride, size), (following, _) in itertools.pairwise(strides))
+    return apart and all(stride for stride, _ in strides)
