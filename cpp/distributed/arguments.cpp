@@ -1,5 +1,6 @@
 #include "distributed/arguments.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -45,6 +46,22 @@ const std::vector<at::Tensor>& only(const Collective& what,
 bool same_numel(at::TensorList tensors, const at::Tensor& like) {
   return std::ranges::all_of(
       tensors, [&](const at::Tensor& tensor) { return tensor.numel() == like.numel(); });
+}
+
+void expect_like(const Collective& what, at::TensorList tensors, const at::Tensor& like) {
+  for (const auto& tensor : tensors) {
+    expect_same_dtype(what, tensor, like);
+    TORCH_CHECK_VALUE(tensor.sizes() == like.sizes(), "openreg: ", what.kernel.name(),
+                      " takes tensors of one shape (got ", tensor.sizes(), " and ", like.sizes(),
+                      ")");
+  }
+}
+
+void expect_no_overlap(const at::Tensor& output) {
+  TORCH_CHECK_VALUE(at::has_internal_overlap(output) != at::MemOverlap::Yes,
+                    "openreg: a collective cannot write to a tensor whose elements share memory "
+                    "(got sizes ",
+                    output.sizes(), " and strides ", output.strides(), "); pass a clone");
 }
 
 void expect_one_for_each_rank(const Collective& what, std::size_t count, int size) {

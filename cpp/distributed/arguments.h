@@ -24,6 +24,11 @@ const std::vector<at::Tensor>& only(const Collective& what,
 /// Whether all have as many elements as `like`.
 bool same_numel(at::TensorList tensors, const at::Tensor& like);
 
+/// Expects tensors of `like`'s shape and dtype.
+void expect_like(const Collective& what, at::TensorList tensors, const at::Tensor& like);
+/// Expects a tensor each of whose elements has its own memory.
+void expect_no_overlap(const at::Tensor& output);
+
 /// Expects as many elements in a list as the group has ranks.
 void expect_one_for_each_rank(const Collective& what, std::size_t count, int size);
 void expect_as_many(const Collective& what, at::TensorList outputs, at::TensorList inputs);

@@ -30,24 +30,28 @@ const Collective kSend{OpType::SEND, "occl::send", kWaits};
 const Collective kReceive{OpType::RECV, "occl::recv", kWaits};
 const Collective kReceiveAny{OpType::RECVANYSOURCE, "occl::recv_any_source", kWaits};
 
-/// The bytes of each part along the first dimension.
-std::vector<std::int64_t> bytes_of_splits(const at::Tensor& tensor,
-                                          const std::vector<std::int64_t>& splits, int size) {
+using Bytes = std::vector<std::int64_t>;
+
+/// The bytes of each part along the first dimension; without splits, of equal parts.
+Bytes bytes_of_splits(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size) {
+  const auto all = static_cast<std::int64_t>(tensor.nbytes());
   if (splits.empty()) {
-    TORCH_CHECK_VALUE(tensor.dim() > 0 && tensor.size(0) % size == 0,
-                      "openreg: occl::all_to_all_single without sizes takes tensors whose first "
-                      "dimension is a multiple of the group's size (got ",
+    TORCH_CHECK_VALUE(tensor.numel() % size == 0,
+                      "openreg: occl::all_to_all_single without sizes takes tensors whose number "
+                      "of elements is a multiple of the group's size (got ",
                       tensor.sizes(), " in a group of ", size, ")");
-    return {};
+    return Bytes(static_cast<std::size_t>(size), all / size);
   }
+  TORCH_CHECK_VALUE(tensor.dim() > 0,
+                    "openreg: occl::all_to_all_single with sizes takes tensors with a dimension "
+                    "to split (got one without dimensions)");
   TORCH_CHECK_VALUE(std::ssize(splits) == size,
                     "openreg: occl::all_to_all_single takes a size for "
                     "each rank (got ",
                     splits.size(), " sizes, expected ", size, ")");
   std::int64_t sum = 0;
-  std::vector<std::int64_t> bytes;
-  const auto row =
-      tensor.size(0) == 0 ? 0 : static_cast<std::int64_t>(tensor.nbytes()) / tensor.size(0);
+  Bytes bytes;
+  const auto row = tensor.size(0) == 0 ? 0 : all / tensor.size(0);
   for (const auto split : splits) {
     TORCH_CHECK_VALUE(split >= 0, "openreg: a size must not be negative (got ", split, ")");
     sum += split;
@@ -58,6 +62,19 @@ std::vector<std::int64_t> bytes_of_splits(const at::Tensor& tensor,
                     "that of the first dimension (got a sum of ",
                     sum, " for ", tensor.sizes(), ")");
   return bytes;
+}
+
+Bytes bytes_of(at::TensorList tensors) {
+  Bytes bytes;
+  for (const auto& tensor : tensors) bytes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
+  return bytes;
+}
+
+void expect_transfer(const Collective& what, int peer, int tag, int size) {
+  TORCH_CHECK_VALUE(peer >= 0 && peer < size, "openreg: ", what.kernel.name(),
+                    " takes a rank of the group (got ", peer, ", expected 0 to ", size - 1, ")");
+  TORCH_CHECK_VALUE(tag >= 0, "openreg: ", what.kernel.name(), " takes a tag of at least 0 (got ",
+                    tag, ")");
 }
 
 }  // namespace
@@ -165,15 +182,22 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_coalesced(
                     });
 }
 
-/// outputs, inputs: lists with a tensor for each rank.
+/// outputs, inputs: lists with a tensor for each rank, of any sizes. Gloo exchanges parts of one
+/// tensor, also if the sizes are equal here: those of other ranks need not be.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllToAllOptions& opts) {
   expect_one_for_each_rank(kAllToAll, outputs.size(), size_);
   expect_one_for_each_rank(kAllToAll, inputs.size(), size_);
-  return move_bytes(kAllToAll, outputs, inputs,
-                    [opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
-                      works.push_back(gloo.alltoall(to, from, opts));
-                    });
+  for (const auto& list : {outputs, inputs}) {
+    for (const auto& each : list) expect_same_dtype(kAllToAll, each, inputs.front());
+  }
+  return launch(kAllToAll, device_of(kAllToAll, {outputs, inputs}), outputs, [&](Staging& staging) {
+    return [to = host_bytes(staging.packed_output(outputs)), to_bytes = bytes_of(outputs),
+            from = host_bytes(staging.packed_input(inputs)), from_bytes = bytes_of(inputs),
+            opts](c10d::Backend& gloo, Works& works) mutable {
+      works.push_back(gloo.alltoall_base(to, from, to_bytes, from_bytes, opts));
+    };
+  });
 }
 
 /// to, from: how much of the first dimension comes from and goes to each rank; empty: equal parts.
@@ -192,7 +216,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall_base(at::Tensor& outpu
       });
 }
 
-/// outputs: at the root one list, with a tensor for each rank; inputs: one.
+/// outputs: at the root one list, with a tensor of the input's shape for each rank; inputs: one.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::gather(TensorLists& outputs, Tensors& inputs,
                                                         const c10d::GatherOptions& opts) {
   const auto& input = only(kGather, inputs);
@@ -201,7 +225,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::gather(TensorLists& outputs, Te
                     "openreg: occl::gather takes outputs at the root only");
   const Tensors output = root ? only(kGather, outputs) : Tensors();
   if (root) expect_one_for_each_rank(kGather, output.size(), size_);
-  for (const auto& each : output) expect_same_dtype(kGather, each, input);
+  expect_like(kGather, output, input);
   return move_bytes(kGather, output, inputs,
                     [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
                       TensorLists lists;
@@ -210,7 +234,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::gather(TensorLists& outputs, Te
                     });
 }
 
-/// outputs: one; inputs: at the root one list, with a tensor for each rank.
+/// outputs: one; inputs: at the root one list, with a tensor of the output's shape for each rank.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::scatter(Tensors& outputs, TensorLists& inputs,
                                                          const c10d::ScatterOptions& opts) {
   const auto& output = only(kScatter, outputs);
@@ -219,7 +243,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::scatter(Tensors& outputs, Tenso
                     "openreg: occl::scatter takes inputs at the root only");
   const Tensors input = root ? only(kScatter, inputs) : Tensors();
   if (root) expect_one_for_each_rank(kScatter, input.size(), size_);
-  for (const auto& each : input) expect_same_dtype(kScatter, each, output);
+  expect_like(kScatter, input, output);
   return move_bytes(kScatter, outputs, input,
                     [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
                       TensorLists lists;
@@ -231,26 +255,38 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::scatter(Tensors& outputs, Tenso
 /// tensors: one.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::send(Tensors& tensors, int to, int tag) {
   static_cast<void>(only(kSend, tensors));
-  return move_bytes(kSend, {}, tensors,
-                    [to, tag](c10d::Backend& gloo, Works& works, Tensors&, Tensors& from) {
-                      works.push_back(gloo.send(from, to, tag));
-                    },
-                    {Lane::kSend, to});
+  expect_transfer(kSend, to, tag, size_);
+  Move call = [to, tag](c10d::Backend& gloo, Works& works, Tensors&, Tensors& from) {
+    works.push_back(gloo.send(from, to, tag));
+  };
+  if (to == rank_) {
+    call = [tag, mailbox = mailbox_](c10d::Backend&, Works&, Tensors&, Tensors& from) {
+      mailbox->put(tag, from[0]);
+    };
+  }
+  return move_bytes(kSend, {}, tensors, std::move(call), {Lane::kSend, to, tag});
 }
 
 /// tensors: one.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recv(Tensors& tensors, int from, int tag) {
   static_cast<void>(only(kReceive, tensors));
-  return move_bytes(kReceive, tensors, {},
-                    [from, tag](c10d::Backend& gloo, Works& works, Tensors& to, Tensors&) {
-                      works.push_back(gloo.recv(to, from, tag));
-                    },
-                    {Lane::kReceive, from});
+  expect_transfer(kReceive, from, tag, size_);
+  Move call = [from, tag](c10d::Backend& gloo, Works& works, Tensors& to, Tensors&) {
+    works.push_back(gloo.recv(to, from, tag));
+  };
+  if (from == rank_) {
+    call = [tag, mailbox = mailbox_, timeout = options_->timeout](c10d::Backend&, Works&,
+                                                                  Tensors& to, Tensors&) {
+      mailbox->take(tag, to[0], timeout);
+    };
+  }
+  return move_bytes(kReceive, tensors, {}, std::move(call), {Lane::kReceive, from, tag});
 }
 
 /// tensors: one. The host waits in wait(), because the caller wants to know the source rank.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recvAnysource(Tensors& tensors, int tag) {
   static_cast<void>(only(kReceiveAny, tensors));
+  expect_transfer(kReceiveAny, rank_, tag, size_);
   const auto source = std::make_shared<std::atomic<int>>(-1);
   auto work = move_bytes(
       kReceiveAny, tensors, {},
@@ -259,7 +295,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recvAnysource(Tensors& tensors,
         received->wait();
         *source = received->sourceRank();
       },
-      {Lane::kReceive}, /*host_waits=*/true);
+      {Lane::kReceive, /*peer=*/-1, tag}, /*host_waits=*/true);
   work->set_source(source);
   return work;
 }

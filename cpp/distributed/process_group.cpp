@@ -19,6 +19,7 @@ namespace openreg::distributed {
 namespace {
 
 const Collective kBarrier{c10d::OpType::BARRIER, "occl::barrier"};
+constexpr std::size_t kLanesToKeep = 32;
 
 /// Makes a stream current on its device for the scope.
 class StreamScope {
@@ -70,11 +71,22 @@ GlooGroup& ProcessGroupOccl::gloo_group() {
   return *group_;
 }
 
+// A program may use any number of tags, so there are not many more lanes than transfers under way.
+void ProcessGroupOccl::close_idle_lanes() {
+  std::erase_if(streams_, [](const auto& entry) {
+    const auto& [key, stream] = entry;
+    if (key.second.kind == Lane::kCollectives || !stream->idle()) return false;
+    destroy_stream(*stream);
+    return true;
+  });
+}
+
 // Separate streams for the group: on the pool's streams its collectives could wait for others, in
 // an order that differs from another rank's.
 Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Lane lane) {
   const std::pair key(device, lane);
   if (const auto found = streams_.find(key); found != streams_.end()) return *found->second;
+  if (streams_.size() >= kLanesToKeep) close_idle_lanes();
   auto& made = backend::translate_errors([&]() -> Stream& { return create_stream(device); });
   streams_.emplace(key, &made);
   return made;
@@ -102,10 +114,6 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   std::unique_lock lock(mutex_);
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), lane);
-  // Collectives have the same numbers on all ranks; sends and receives do not.
-  const Progress::Step step{what.kernel.name(),
-                            lane.kind == Lane::kCollectives ? ++collectives_ : ++transfers_};
-
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   WorkOccl::Part part;
   backend::translate_errors([&] {
@@ -116,11 +124,15 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   const StreamScope scope(stream);
   Staging staging(stream);
   auto call = prepare(staging);
+  // Collectives have the same numbers on all ranks; sends and receives do not.
+  const bool is_collective = lane.kind == Lane::kCollectives;
+  const Progress::Step step{what.kernel.name(), is_collective ? ++collectives_ : ++transfers_};
   part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
                                                    staging.take_memory(), what.waits);
   backend::translate_errors([&] {
     submit(stream, what.kernel, part.operation);
-    if (!settings().launch_blocking) return;
+    // Not a transfer: its peer may begin the other half only after this rank's next call.
+    if (!settings().launch_blocking || !is_collective) return;
     // Without the lock: a collective may wait for one that another thread has yet to call.
     lock.unlock();
     stream.synchronize();
@@ -209,6 +221,7 @@ void ProcessGroupOccl::abort() {
   const std::lock_guard lock(abort_mutex_);
   aborted_ = std::make_exception_ptr(c10::DistBackendError(
       {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, "the group was aborted"));
+  mailbox_->close(aborted_);
   if (group_) group_->abort(aborted_);
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "distributed/gloo_operation.h"
+#include "distributed/mailbox.h"
 #include "distributed/staging.h"
 #include "distributed/work.h"
 #include "runtime/stream.h"
@@ -32,11 +33,12 @@ struct Collective {
   const GlooOperation::Waits waits;
 };
 
-/// A separate sequence of operations: one for collectives, and two for each peer, because sends and
-/// receives must not wait for each other.
+/// A separate sequence of operations: one for collectives, and one for each direction, peer and
+/// tag, because transfers that Gloo matches in any order must not wait for each other.
 struct Lane {
   enum Kind { kCollectives, kSend, kReceive } kind = kCollectives;
   int peer = -1;
+  int tag = 0;
   auto operator<=>(const Lane&) const = default;
 };
 
@@ -135,6 +137,7 @@ class ProcessGroupOccl final : public c10d::Backend {
                                               const c10d::AllreduceOptions& opts);
   GlooGroup& gloo_group();
   Stream& stream(c10::DeviceIndex device, Lane lane);
+  void close_idle_lanes();
   const std::shared_ptr<const Progress::Member>& member();
   c10::Device device_for(const c10d::BarrierOptions& opts) const;
 
@@ -148,6 +151,7 @@ class ProcessGroupOccl final : public c10d::Backend {
   std::unique_ptr<GlooGroup> group_;  // written under both
   std::exception_ptr aborted_;        // under abort_mutex_
   std::map<std::pair<c10::DeviceIndex, Lane>, Stream*> streams_;
+  const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::uint64_t collectives_ = 0;
   std::uint64_t transfers_ = 0;  // sends and receives
   bool coalescing_ = false;

@@ -48,7 +48,20 @@ Reduction::Reduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int size)
       op_ = c10d::ReduceOp::SUM;
       return;
     }
+    case c10d::ReduceOp::BAND:
+    case c10d::ReduceOp::BOR:
+    case c10d::ReduceOp::BXOR:
+      TORCH_CHECK_VALUE(c10::isIntegralType(dtype, /*includeBool=*/true),
+                        "openreg: bitwise reductions are for integers and torch.bool (got ",
+                        c10::toString(dtype), ")");
+      return;
+    case c10d::ReduceOp::SUM:
+      return;
     default:
+      TORCH_CHECK_VALUE(!c10::isComplexType(dtype),
+                        "openreg: complex numbers can be summed and averaged, but have no product "
+                        "by parts, minimum or maximum (got ",
+                        c10::toString(dtype), ")");
       return;
   }
 }

@@ -5,6 +5,7 @@
 #include "backend/allocator.h"
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
+#include "distributed/arguments.h"
 
 namespace openreg::distributed {
 
@@ -12,13 +13,15 @@ at::Tensor Staging::input(const at::Tensor& tensor, std::optional<c10::ScalarTyp
   backend::note_read(tensor.storage());
   use(tensor);
   if (fits(tensor, dtype)) return tensor;
-  auto copy = tensor.to(dtype.value_or(tensor.scalar_type())).contiguous();
+  auto copy =
+      tensor.to(dtype.value_or(tensor.scalar_type())).resolve_conj().resolve_neg().contiguous();
   use(copy);
   return copy;
 }
 
 at::Tensor Staging::output(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype,
                            bool own) {
+  expect_no_overlap(tensor);
   static_cast<void>(tensor.mutable_data_ptr());  // a lazy clone gets its own memory
   use(tensor);
   if (fits(tensor, dtype) && !own) return tensor;
@@ -36,6 +39,29 @@ at::Tensor Staging::in_out(const at::Tensor& tensor, std::optional<c10::ScalarTy
   return both;
 }
 
+at::Tensor Staging::packed_input(at::TensorList tensors) {
+  const auto pack = room_for(tensors);
+  std::int64_t begin = 0;
+  for (const auto& tensor : tensors) {
+    backend::note_read(tensor.storage());
+    use(tensor);
+    pack.narrow(0, begin, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+    begin += tensor.numel();
+  }
+  return pack;
+}
+
+at::Tensor Staging::packed_output(at::TensorList tensors) {
+  const auto pack = room_for(tensors);
+  std::int64_t begin = 0;
+  for (const auto& tensor : tensors) {
+    expect_no_overlap(tensor);
+    copies_.push_back({pack.narrow(0, begin, tensor.numel()).view(tensor.sizes()), tensor});
+    begin += tensor.numel();
+  }
+  return pack;
+}
+
 void Staging::finish() {
   for (const auto& launch : after_) launch();
   for (const auto& [from, to] : copies_) {
@@ -48,6 +74,14 @@ void Staging::finish() {
 bool Staging::fits(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) const {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
          tensor.scalar_type() == dtype.value_or(tensor.scalar_type());
+}
+
+at::Tensor Staging::room_for(at::TensorList tensors) {
+  std::int64_t numel = 0;
+  for (const auto& tensor : tensors) numel += tensor.numel();
+  auto room = at::empty({numel}, tensors.front().options());
+  use(room);
+  return room;
 }
 
 void Staging::use(const at::Tensor& tensor) { memory_.push_back(tensor.storage()); }

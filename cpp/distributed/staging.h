@@ -27,6 +27,11 @@ class Staging {
   at::Tensor in_out(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool own = false);
 
+  /// For tensors of one dtype that Gloo reads or writes: one tensor, in which they follow one
+  /// another.
+  at::Tensor packed_input(at::TensorList tensors);
+  at::Tensor packed_output(at::TensorList tensors);
+
   /// Keeps the tensor's memory until the operation has ended.
   void use(const at::Tensor& tensor);
 
@@ -43,6 +48,7 @@ class Staging {
     at::Tensor to;
   };
   bool fits(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) const;
+  at::Tensor room_for(at::TensorList tensors);
   const Stream& stream_;
   GlooOperation::Memory memory_;
   std::vector<std::function<void()>> after_;

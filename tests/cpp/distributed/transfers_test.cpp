@@ -1,0 +1,137 @@
+// Sends and receives. A rank's messages to itself do not need Gloo.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "distributed/mailbox.h"
+#include "distributed/process_group.h"
+#include "fake_gloo.h"
+#include "runtime/stream.h"
+#include "runtime/stream_pool.h"
+
+namespace openreg::distributed {
+namespace {
+
+using testing::error_of;
+using testing::failure;
+using testing::Group;
+using testing::kDevice;
+using testing::ones;
+
+at::Tensor filled(double value) { return at::full({4}, value, at::TensorOptions(kDevice)); }
+
+c10::intrusive_ptr<c10d::Work> send(const Group& group, const at::Tensor& tensor, int tag) {
+  std::vector<at::Tensor> tensors{tensor};
+  return group.group->send(tensors, 0, tag);
+}
+
+c10::intrusive_ptr<c10d::Work> receive(const Group& group, const at::Tensor& tensor, int tag) {
+  std::vector<at::Tensor> tensors{tensor};
+  return group.group->recv(tensors, 0, tag);
+}
+
+double first_of(const at::Tensor& tensor) { return tensor.cpu()[0].item<double>(); }
+
+TEST(Transfers, AreMatchedByTagInAnyOrder) {
+  const Group group;
+  std::vector<at::Tensor> received;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (const int tag : {2, 0, 1}) {
+    received.push_back(filled(-1));
+    works.push_back(receive(group, received.back(), tag));
+  }
+  for (const int tag : {0, 1, 2}) send(group, filled(tag), tag);
+  for (const auto& work : works) work->wait(kNoTimeout);
+  EXPECT_EQ(first_of(received[0]), 2);
+  EXPECT_EQ(first_of(received[1]), 0);
+  EXPECT_EQ(first_of(received[2]), 1);
+}
+
+TEST(Transfers, OfOneTagArriveInTheOrderOfTheSends) {
+  const Group group;
+  std::vector<at::Tensor> received;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (int i = 0; i < 50; ++i) {
+    if (i % 2 == 0) send(group, filled(i), 7);
+    received.push_back(filled(-1));
+    works.push_back(receive(group, received.back(), 7));
+    if (i % 2 != 0) send(group, filled(i), 7);
+  }
+  for (const auto& work : works) work->wait(kNoTimeout);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(first_of(received[i]), i);
+}
+
+TEST(Transfers, WithManyTagsUseFewStreams) {
+  const Group group;
+  const auto x = filled(-1);
+  const auto before = StreamPool::of(0).streams().size();
+  for (int tag = 0; tag < 1000; ++tag) {
+    send(group, filled(tag), tag);
+    receive(group, x, tag)->wait(kNoTimeout);
+    ASSERT_EQ(first_of(x), tag);
+  }
+  EXPECT_LT(StreamPool::of(0).streams().size(), before + 50);
+}
+
+TEST(Transfers, AFailedOneKeepsItsErrorThoughItsStreamIsClosed) {
+  const Group group;
+  std::vector<at::Tensor> tensors{ones()};
+  const auto failed = group.group->send(tensors, 1, 0);  // the Gloo of these tests cannot send
+  EXPECT_NE(failure(failed).find("cannot send"), std::string::npos);
+  for (int tag = 0; tag < 100; ++tag) {
+    send(group, tensors[0], tag);
+    const auto x = ones();
+    receive(group, x, tag)->wait(kNoTimeout);
+    ASSERT_EQ(first_of(x), 1);
+  }
+  EXPECT_NE(failure(failed).find("cannot send"), std::string::npos);
+  EXPECT_NE(error_of([] { synchronize_device(0); }), "nothing");
+}
+
+TEST(Transfers, ThatWaitAreEndedByAbort) {
+  const Group group;
+  const auto waits = receive(group, ones(), 0);
+  group.group->abort();
+  EXPECT_NE(failure(waits).find("the group was aborted"), std::string::npos);
+  testing::raise_all();
+}
+
+TEST(Transfers, RefuseAPeerAndATagThatDoNotExist) {
+  const Group group;
+  std::vector<at::Tensor> tensors{ones()};
+  EXPECT_NE(error_of([&] { group.group->send(tensors, 2, 0); }).find("got 2"), std::string::npos);
+  EXPECT_NE(error_of([&] { group.group->recv(tensors, -1, 0); }).find("got -1"), std::string::npos);
+  EXPECT_NE(error_of([&] { group.group->recvAnysource(tensors, -5); }).find("got -5"),
+            std::string::npos);
+}
+
+TEST(Mailbox, SaysWhichMessageDidNotCome) {
+  Mailbox mailbox;
+  const auto bytes = at::full({4}, 0, at::kByte);
+  mailbox.put(1, bytes);
+  EXPECT_NE(error_of([&] { mailbox.take(2, bytes, std::chrono::milliseconds(1)); }).find("tag 2"),
+            std::string::npos);
+}
+
+TEST(Mailbox, RefusesAMessageThatIsTooLarge) {
+  Mailbox mailbox;
+  mailbox.put(0, at::full({4}, 1, at::kByte));
+  const auto bytes = at::full({3}, 0, at::kByte);
+  EXPECT_NE(error_of([&] { mailbox.take(0, bytes, std::chrono::milliseconds(1)); }).find("4 bytes"),
+            std::string::npos);
+}
+
+TEST(Mailbox, ASmallerMessageLeavesTheRest) {
+  Mailbox mailbox;
+  mailbox.put(0, at::full({2}, 1, at::kByte));
+  const auto bytes = at::full({3}, 5, at::kByte);
+  mailbox.take(0, bytes, std::chrono::milliseconds(1));
+  EXPECT_EQ(bytes[1].item<int>(), 1);
+  EXPECT_EQ(bytes[2].item<int>(), 5);
+}
+
+}  // namespace
+}  // namespace openreg::distributed
