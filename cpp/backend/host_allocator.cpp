@@ -19,6 +19,8 @@
 #include "runtime/event.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
+#include "runtime/settings.h"
+#include "runtime/stream.h"
 
 namespace openreg::backend {
 
@@ -154,6 +156,26 @@ void delete_pinned_block(void* block) { allocator().free(block); }
 at::HostAllocator& host_allocator() { return allocator(); }
 
 bool is_pinned(const void* p) noexcept { return pinned_pages::begin_of(p) != nullptr; }
+
+void register_pinned(void* memory, std::size_t bytes) {
+  if (bytes == 0) return;
+  translate_errors([&] {
+    check_usable();
+    pinned_pages::add(memory, bytes);
+  });
+}
+
+void unregister_pinned(void* memory) {
+  if (in_bad_fork()) return;
+  TORCH_CHECK(pinned_pages::remove(memory),
+              "openreg: this memory is not pinned, or is not the beginning of memory that was "
+              "registered (got ",
+              memory, ")");
+  if (!is_initialized() || is_shut_down()) return;
+  translate_errors([] {
+    for (int device = 0; device < settings().devices; ++device) drain_device(device);
+  });
+}
 
 std::optional<HostMemoryStats> host_memory_stats() {
   if (in_bad_fork() || !(is_initialized() || pinned_pages::in_use())) return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
+#include <cstddef>
 #include <optional>
 
 namespace openreg::backend {
@@ -15,6 +16,15 @@ at::HostAllocator& host_allocator();
 /// Whether `p` points into memory of host_allocator(), interior pointers included. Thread safe,
 /// never throws.
 bool is_pinned(const void* p) noexcept;
+
+/// Makes memory of the program pinned, as cudaHostRegister does: copies to and from it need not
+/// wait. The caller keeps it until unregister_pinned(). Throws c10::Error if part of it is pinned
+/// already.
+void register_pinned(void* memory, std::size_t bytes);
+/// Ends that, and waits for the devices, whose copies may still use the memory; collects no
+/// failure. Does nothing in a forked child, where the memory is not pinned. Throws c10::Error if
+/// there is none at this address.
+void unregister_pinned(void* memory);
 
 struct HostMemoryStats {
   at::HostStats blocks;                      // as PyTorch counts, for every accelerator

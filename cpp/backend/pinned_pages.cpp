@@ -12,6 +12,7 @@
 #include <mutex>
 #include <new>
 #include <shared_mutex>
+#include <string>
 
 #include "runtime/error.h"
 
@@ -25,6 +26,7 @@ std::atomic<bool> used{false};
 struct Range {
   std::size_t bytes;
   std::size_t locked;  // of these, from the beginning
+  bool mapped;         // by map()
 };
 
 struct Ranges {
@@ -98,7 +100,8 @@ void* map(std::size_t bytes) {
   const std::size_t locked = lock_what_may_be(static_cast<std::byte*>(pages), size);
   try {
     const std::unique_lock lock(all.mutex);
-    all.by_begin[reinterpret_cast<std::uintptr_t>(pages)] = {.bytes = size, .locked = locked};
+    all.by_begin[reinterpret_cast<std::uintptr_t>(pages)] = {
+        .bytes = size, .locked = locked, .mapped = true};
     all.locked_bytes.increase(locked);
   } catch (...) {
     ::munmap(pages, size);
@@ -112,10 +115,43 @@ void unmap(void* pages) noexcept {
   auto& all = ranges();
   const std::unique_lock lock(all.mutex);
   const auto found = all.by_begin.find(reinterpret_cast<std::uintptr_t>(pages));
-  if (found == all.by_begin.end()) return;
+  if (found == all.by_begin.end() || !found->second.mapped) return;
   ::munmap(pages, found->second.bytes);
   all.locked_bytes.decrease(found->second.locked);
   all.by_begin.erase(found);
+}
+
+void add(void* memory, std::size_t bytes) {
+  auto& all = ranges();
+  check_usable();
+  used = true;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::unique_lock lock(all.mutex);
+  const auto after = all.by_begin.lower_bound(begin + bytes);
+  if (after != all.by_begin.begin()) {
+    const auto& [other, range] = *std::prev(after);
+    if (other + range.bytes > begin) {
+      throw Error("openreg: host memory cannot be pinned twice (got " + std::to_string(bytes) +
+                  " bytes, of which a part is pinned already); unpin it first");
+    }
+  }
+  auto& range = all.by_begin[begin];
+  range = {.bytes = bytes,
+           .locked = lock_what_may_be(static_cast<std::byte*>(memory), bytes),
+           .mapped = false};
+  all.locked_bytes.increase(range.locked);
+}
+
+bool remove(void* memory) noexcept {
+  if (!has_ranges()) return false;
+  auto& all = ranges();
+  const std::unique_lock lock(all.mutex);
+  const auto found = all.by_begin.find(reinterpret_cast<std::uintptr_t>(memory));
+  if (found == all.by_begin.end() || found->second.mapped) return false;
+  ::munlock(memory, found->second.bytes);
+  all.locked_bytes.decrease(found->second.locked);
+  all.by_begin.erase(found);
+  return true;
 }
 
 void* begin_of(const void* p) noexcept {

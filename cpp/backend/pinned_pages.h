@@ -6,7 +6,7 @@
 
 namespace openreg::backend {
 
-/// Page-locked host memory from the system. Thread safe.
+/// Page-locked host memory: from the system, and of the program. Thread safe.
 namespace pinned_pages {
 
 /// Zeroed pages, at least `bytes` (> 0). As many of them, from the beginning, are locked as
@@ -15,14 +15,19 @@ namespace pinned_pages {
 void* map(std::size_t bytes);
 /// Releases pages of map(). Does nothing in a forked child.
 void unmap(void* pages) noexcept;
-/// The address that map() returned for the pages that `p` points into; nullptr for other memory,
-/// and in a forked child, where the pages are ordinary copies.
+/// Adds memory of the program, of `bytes` (> 0), which stays where it is until remove(). Locks what
+/// the limit allows. Throws Error if part of it is pinned already, and if in_bad_fork().
+void add(void* memory, std::size_t bytes);
+/// Takes out memory of add(). False if there is none at this address, and in a forked child.
+bool remove(void* memory) noexcept;
+/// The beginning of the range of map() or add() that `p` points into; nullptr for other memory, and
+/// in a forked child, where the pages are ordinary copies.
 void* begin_of(const void* p) noexcept;
 
-/// Whether map() has been called in this process.
+/// Whether map() or add() has been called in this process.
 bool in_use() noexcept;
-/// Whether the process is a forked child of one that has called map(): the lock may be held by a
-/// thread that does not exist here.
+/// Whether the process is a forked child of one that has called map() or add(): the lock may be
+/// held by a thread that does not exist here.
 bool in_bad_fork() noexcept;
 /// Throws Error in such a child.
 void check_usable();

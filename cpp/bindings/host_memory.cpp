@@ -1,3 +1,5 @@
+#include <cstdint>
+
 #include "backend/host_allocator.h"
 #include "bindings/bindings.h"
 
@@ -40,6 +42,17 @@ nb::dict host_memory_stats() {
 
 void init_host_memory(nb::module_& m) {
   m.def("host_memory_stats", &host_memory_stats, "Statistics of pinned memory; {} before its use.");
+  m.def(
+      "register_pinned_memory",
+      [](std::uintptr_t address, std::size_t bytes) {
+        backend::register_pinned(reinterpret_cast<void*>(address), bytes);
+      },
+      nb::arg("address"), nb::arg("bytes"), ReleaseGil(),
+      "Pins memory of the program, which must stay until unregister_pinned_memory().");
+  m.def(
+      "unregister_pinned_memory",
+      [](std::uintptr_t address) { backend::unregister_pinned(reinterpret_cast<void*>(address)); },
+      nb::arg("address"), ReleaseGil(), "Waits for the devices.");
   m.def(
       "reset_accumulated_host_memory_stats",
       [] { backend::host_allocator().reset_accumulated_stats(); }, ReleaseGil());

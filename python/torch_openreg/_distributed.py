@@ -8,6 +8,8 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from . import _C, openreg
 
 NAME = "occl"
@@ -20,13 +22,32 @@ def register(c10d: ModuleType) -> None:
         return  # PyTorch then reports an unknown backend for the device
     # A list: PyTorch would iterate over the letters of a string.
     c10d.Backend.register_backend(NAME, _create, extended_api=True, devices=[_DEVICE])
-    _patch_default_backends(c10d)
+    _patch_backends_of_groups(c10d)
     _patch_names_of_groups(c10d)
 
 
 def register_fake(fake_pg: ModuleType) -> None:
     """Called with the module of PyTorch's fake group, which has a fixed list of devices."""
     fake_pg.dist.Backend.backend_capability["fake"].append(_DEVICE)
+
+
+def pin_for_the_device(utilities: ModuleType) -> None:
+    """Called with the module through which PyTorch pins shared memory for checkpoints, by CUDA's runtime only."""
+    if not torch.cuda.is_available():
+        utilities.pin_memory = _C.register_pinned_memory  # type: ignore[attr-defined]
+        utilities.unpin_memory = _C.unregister_pinned_memory  # type: ignore[attr-defined]
+
+
+def pin_while_staging(stager: ModuleType) -> None:
+    """Called with the module that stages checkpoints, which warns and pins nothing without CUDA."""
+    original = stager.StateDictStager.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, pin_memory: bool = False, *args: Any, **kwargs: Any) -> None:
+        original(self, pin_memory and torch.cuda.is_available(), *args, **kwargs)
+        self.pin_memory = pin_memory
+
+    stager.StateDictStager.__init__ = __init__
 
 
 def order_threads(threaded: ModuleType) -> None:
@@ -78,31 +99,61 @@ def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     return gloo
 
 
-def _patch_default_backends(c10d: ModuleType) -> None:
+def _patch_backends_of_groups(c10d: ModuleType) -> None:
     # If the program names no backend, PyTorch only uses that of the accelerator. A program on CPU tensors, which would
-    # get Gloo without the device, must still get it.
+    # get Gloo without the device, must still get it. If it names Gloo, that serves the device too, as it serves CUDA.
     original = c10d.BackendConfig.__init__
+    gloo = c10d.Backend.GLOO
 
     @functools.wraps(original)
     def __init__(self: Any, backend: Any) -> None:
         original(self, backend)
-        if str(backend) == c10d.Backend.UNDEFINED and list(self.device_backend_map) == [_DEVICE]:
-            self.device_backend_map = {"cpu": c10d.Backend.GLOO, **self.device_backend_map}
+        backends = self.device_backend_map
+        if str(backend) == c10d.Backend.UNDEFINED and list(backends) == [_DEVICE]:
+            self.device_backend_map = {"cpu": gloo, **backends}
+        elif str(backend).lower() == gloo:
+            # If the backends are not all the same, PyTorch makes one for each device: no second Gloo for absent GPUs.
+            if not torch.cuda.is_available():
+                backends.pop("cuda", None)
+            backends[_DEVICE] = c10d.Backend(NAME)
+        elif backends.get(_DEVICE) == gloo:
+            backends[_DEVICE] = c10d.Backend(NAME)
+        _refuse_backends_of_others(c10d, backends)
 
     c10d.BackendConfig.__init__ = __init__
+
+
+def _refuse_backends_of_others(c10d: ModuleType, backends: dict[str, str]) -> None:
+    # Since 2.15 NCCL has more names: nccl2, nccl-lazy, nccl-legacy.
+    available = {
+        "nccl": c10d.is_nccl_available() and torch.cuda.is_available(),
+        "xccl": c10d.is_xccl_available() and torch.xpu.is_available(),
+        "mpi": c10d.is_mpi_available(),
+        "ucc": c10d.is_ucc_available(),
+    }
+    for device, backend in backends.items():
+        family = backend.partition("-")[0].rstrip("2")
+        if family in available and (device == _DEVICE or not available[family]):
+            raise RuntimeError(
+                f"openreg: the backend {backend} is not available for {device}; the device's is {NAME}: use "
+                f'"{NAME}", "cpu:gloo,{_DEVICE}:{NAME}", or init_process_group() without a backend'
+            )
 
 
 def _patch_names_of_groups(c10d: ModuleType) -> None:
     # A group with several backends has the name of one: NCCL's if it is among them, otherwise Gloo's. PyTorch decides
     # by that name: SyncBatchNorm avoids a collective that Gloo lacks; DistributedDataParallel mistakes the wrapper that
-    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts around the backend for Gloo's class, and crashes.
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts around the backend for Gloo's class, and crashes. A group that the program
+    # names after Gloo has that name, unless there are wrappers.
     original = c10d._new_process_group_helper
 
     @functools.wraps(original)
     def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
         group, store = original(*args, **kwargs)
         if f"{_DEVICE}:{NAME}" in c10d._world.pg_backend_config.get(group, ""):
-            group._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)
+            named_gloo = c10d.get_backend(group) == c10d.Backend.GLOO
+            if not named_gloo or c10d.get_debug_level() == c10d.DebugLevel.DETAIL:
+                group._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)
         return group, store
 
     c10d._new_process_group_helper = _new_process_group_helper  # type: ignore[attr-defined]

@@ -38,6 +38,8 @@ def apply() -> None:
     _refuse_to_capture_optimizers()
     _multiprocessing.share_memory_between_processes()
     when_imported("torch.distributed.distributed_c10d", _distributed.register)
+    when_imported("torch.cuda._pin_memory_utils", _distributed.pin_for_the_device)
+    when_imported("torch.distributed.checkpoint._state_dict_stager", _distributed.pin_while_staging)
     when_imported("torch.testing._internal.distributed.fake_pg", _distributed.register_fake)
     when_imported("torch.testing._internal.distributed.multi_threaded_pg", _distributed.order_threads)
     when_imported("torch.nn.attention.flex_attention", _accept_flex_attention)

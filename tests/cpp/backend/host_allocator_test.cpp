@@ -3,9 +3,12 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <future>
 #include <string>
+#include <vector>
 
 #include "backend/device.h"
 #include "backend/stream.h"
@@ -134,6 +137,50 @@ TEST_F(HostAllocatorTest, AFailedAllocationChangesNoStatisticButGivesTheCacheBac
   EXPECT_EQ(after->blocks.host_alloc_time.count, before->blocks.host_alloc_time.count);
   EXPECT_EQ(after->blocks.num_host_free, before->blocks.num_host_free + 1);
   EXPECT_EQ(after->locked_bytes.current, before->locked_bytes.current - 4096);
+}
+
+TEST_F(HostAllocatorTest, MemoryOfTheProgramIsPinnedWhileItIsRegistered) {
+  const auto locked = host_memory_stats()->locked_bytes.current;
+  std::vector<char> memory(100000, 7);
+  register_pinned(memory.data(), memory.size());
+  EXPECT_TRUE(is_pinned(memory.data()));
+  EXPECT_TRUE(is_pinned(memory.data() + memory.size() - 1));
+  EXPECT_FALSE(is_pinned(memory.data() + memory.size()));
+  EXPECT_FALSE(is_pinned(memory.data() - 1));
+  unregister_pinned(memory.data());
+  EXPECT_FALSE(is_pinned(memory.data()));
+  EXPECT_EQ(host_memory_stats()->locked_bytes.current, locked);
+  EXPECT_EQ(memory[99999], 7);
+}
+
+TEST_F(HostAllocatorTest, MemoryIsNotRegisteredTwiceNorUnregisteredIfItIsNot) {
+  std::vector<char> memory(100000);
+  register_pinned(memory.data() + 1000, 1000);
+  EXPECT_THROW(register_pinned(memory.data() + 1000, 1000), c10::Error);
+  EXPECT_THROW(register_pinned(memory.data() + 1999, 10), c10::Error);
+  EXPECT_THROW(register_pinned(memory.data() + 500, 501), c10::Error);
+  EXPECT_THROW(register_pinned(memory.data(), memory.size()), c10::Error);
+  EXPECT_THROW(unregister_pinned(memory.data() + 1500), c10::Error);
+  register_pinned(memory.data() + 500, 500);  // up to the other
+  register_pinned(memory.data() + 2000, 500);
+  for (const int begin : {500, 1000, 2000}) unregister_pinned(memory.data() + begin);
+  EXPECT_THROW(unregister_pinned(memory.data() + 1000), c10::Error);
+  const auto block = allocator.allocate(1000);
+  EXPECT_THROW(register_pinned(block.get(), 1000), c10::Error);
+  EXPECT_THROW(unregister_pinned(block.get()), c10::Error);
+}
+
+TEST_F(HostAllocatorTest, UnregisteringWaitsForTheCopiesThatUseTheMemory) {
+  std::vector<char> memory(1000);
+  register_pinned(memory.data(), memory.size());
+  auto& stream = stream_from_pool(0, Priority::kNormal);
+  std::future<void> unregistered;
+  {
+    const StreamGate gate(stream);
+    unregistered = std::async(std::launch::async, [&] { unregister_pinned(memory.data()); });
+    EXPECT_EQ(unregistered.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  }
+  unregistered.get();
 }
 
 TEST_F(HostAllocatorTest, CopiesHostMemory) {

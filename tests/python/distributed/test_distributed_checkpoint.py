@@ -14,7 +14,7 @@ import torch.distributed.checkpoint as dcp
 from ranks import run_ranks
 from torch import nn
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
-from torch.distributed.checkpoint.staging import BlockingAsyncStager, DefaultStager, StagingOptions
+from torch.distributed.checkpoint.staging import BlockingAsyncStager, DefaultStager
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -165,10 +165,15 @@ def saved_meanwhile(folder: Path, **how: Any) -> Any:
 
 
 def saved_meanwhile_from_shared_memory(folder: Path) -> Any:
-    """All that the stager can but pinning: that is CUDA's cudaHostRegister."""
-    stager = DefaultStager(StagingOptions(use_pinned_memory=False))
+    """All that the stager can: it also pins."""
+    stager = DefaultStager()
     try:
-        return saved_meanwhile(folder, async_stager=stager)
+        result = saved_meanwhile(folder, async_stager=stager)
+        staged = list(stager._state_dict_stager._cached_storage_mapping.values())
+        assert staged and all(
+            storage.is_shared() and torch.tensor([], dtype=torch.uint8).set_(storage).is_pinned() for storage in staged
+        )
+        return result
     finally:
         stager.close()
 
