@@ -145,6 +145,15 @@ c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known)
                                                std::move(data), &device_allocator(), resizable);
 }
 
+void withdraw_message(const IpcHandle& handle) {
+  if (is_own(handle)) {
+    AddressSpace::get().shared_file(handle.device)->receive(handle.offset, handle.generation);
+    collect_shared();
+  } else {
+    withdraw_from_owner(handle.file, handle.offset, handle.generation);
+  }
+}
+
 bool is_kept_for_others(void* address) {
   auto& all = exports();
   if (!all.any.load(std::memory_order_relaxed)) return false;

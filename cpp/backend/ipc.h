@@ -34,6 +34,9 @@ IpcHandle share_storage(const c10::Storage& storage);
 /// there is no such device here, if the message was read before, and if the system refuses.
 c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known);
 
+/// Takes back the message of a handle that this process has made, and that nobody will receive.
+void withdraw_message(const IpcHandle& handle);
+
 /// Called when a storage in this process releases the block that begins at `address`. Returns
 /// whether the block is still in use: by another storage here, or by other processes, in which case
 /// a later collect_shared() frees it.

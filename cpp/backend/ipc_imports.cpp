@@ -199,6 +199,15 @@ c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offse
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device))};
 }
 
+void withdraw_from_owner(const IpcFileName& name, std::size_t offset,
+                         std::uint32_t generation) noexcept {
+  try {
+    const LockGuard lock(imports().mutex);
+    source_of(name)->file.receive(offset, generation);
+  } catch (const std::exception&) {  // nobody needs the count any more, or no file can be opened
+  }
+}
+
 Imported imported_from(const c10::DataPtr& data) noexcept {
   if (data.get_deleter() != &delete_import) return {nullptr, 0};
   const auto* const import = static_cast<const Import*>(data.get_context());

@@ -16,6 +16,10 @@ namespace openreg::backend {
 c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offset,
                           std::size_t bytes, std::uint32_t generation);
 
+/// Takes back a message about a block of another process; does nothing if that process has ended.
+void withdraw_from_owner(const IpcFileName& name, std::size_t offset,
+                         std::uint32_t generation) noexcept;
+
 /// Throws the openreg::Error for a message for which IpcFile::receive() returned false.
 [[noreturn]] void refuse_second_reading();
 

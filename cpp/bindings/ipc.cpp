@@ -32,12 +32,15 @@ backend::IpcHandle to_handle(const nb::tuple& from) {
           .generation = nb::cast<std::uint32_t>(from[7])};
 }
 
-nb::tuple share_storage(const nb::object& storage) {
+// The handle is in `messages` before a signal handler can run: an interrupt cannot lose it.
+nb::tuple share_storage(const nb::object& storage, nb::list messages) {
   const c10::Storage shared = THPStorage_Unpack(storage.ptr());
-  return to_tuple([&] {
+  const auto handle = to_tuple([&] {
     const nb::gil_scoped_release release;
     return backend::share_storage(shared);
   }());
+  messages.append(handle);
+  return handle;
 }
 
 nb::object receive_storage(const nb::tuple& handle, const nb::object& known) {
@@ -62,13 +65,24 @@ std::vector<std::uintptr_t> blocks_kept_for_others() {
 }  // namespace
 
 void init_ipc(nb::module_& m) {
-  m.def("share_storage", &share_storage, nb::arg("storage"),
-        nb::sig("def share_storage(storage: torch.UntypedStorage) -> tuple[int, ...]"),
-        "Returns a handle of a storage, for one message to another process. Waits for the device.");
+  m.def("share_storage", &share_storage, nb::arg("storage"), nb::arg("messages"),
+        nb::sig("def share_storage(storage: torch.UntypedStorage, "
+                "messages: list[tuple[int, ...]]) -> tuple[int, ...]"),
+        "Returns a handle of a storage, for one message to another process, and adds it to "
+        "`messages`. Waits for the device.");
   m.def("receive_storage", &receive_storage, nb::arg("handle"), nb::arg("known").none(),
         nb::sig("def receive_storage(handle: tuple[int, ...], known: torch.UntypedStorage | None) "
                 "-> torch.UntypedStorage"),
         "Returns the storage of a handle: `known` itself, if the handle refers to it.");
+  m.def(
+      "withdraw_message",
+      [](const nb::tuple& handle) {
+        const auto from = to_handle(handle);
+        const nb::gil_scoped_release release;
+        backend::withdraw_message(from);
+      },
+      nb::arg("handle"), nb::sig("def withdraw_message(handle: tuple[int, ...]) -> None"),
+      "Takes back a handle that was made for a message which nobody will receive.");
   m.def("ipc_collect", &backend::collect_shared_and_received, ReleaseGil());
   m.def("blocks_kept_for_others", &blocks_kept_for_others, ReleaseGil(),
         "Addresses of blocks that only other processes use.");

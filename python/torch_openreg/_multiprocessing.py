@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import threading
-from multiprocessing import queues, reduction
+from collections.abc import Callable
+from multiprocessing import connection, queues, reduction
 from typing import Any, NoReturn
 
 import torch
@@ -21,6 +24,10 @@ def share_memory_between_processes() -> None:
     not use this.
     """
     reduction.register(torch.UntypedStorage, _reduce_storage)
+    pickler: Any = reduction.ForkingPickler
+    pickler.dump = _withdrawing_pickles(pickler.dump)
+    for kind, name in ((connection._ConnectionBase, "send_bytes"), (connection.Connection, "_send_bytes")):
+        setattr(kind, name, _withdrawing_writes(getattr(kind, name)))
 
 
 def _reduce_storage(storage: torch.UntypedStorage) -> Any:
@@ -29,13 +36,69 @@ def _reduce_storage(storage: torch.UntypedStorage) -> Any:
     if storage.nbytes() == 0:
         return _rebuild_empty_storage, (storage.device.index,)
     try:
-        handle = _C.share_storage(storage)
+        handle = _C.share_storage(storage, [] if _messages.of_pickle is None else _messages.of_pickle)
     except RuntimeError as error:
         if _errors_are_only_printed():
             return _refuse, (str(error),)
         raise
     _remember(handle, storage)
     return _rebuild_storage, (handle,)
+
+
+# A message keeps its memory until it is received. The two wrappers below take back what has not been sent, because its
+# pickle or its write failed. After an interrupted write it is unknown whether the receiver has it: the memory stays.
+class _Messages(threading.local):
+    def __init__(self) -> None:
+        self.of_pickle: list[tuple[int, ...]] | None = None  # of the innermost pickle under way
+        self.unwritten: list[tuple[int, ...]] = []  # of the last pickle, until the thread's next write
+
+
+_messages = _Messages()
+
+
+def _withdrawing_pickles(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def dump(self: Any, obj: Any) -> None:
+        mine: list[tuple[int, ...]] = []
+        outer, _messages.of_pickle = _messages.of_pickle, mine
+        try:
+            original(self, obj)
+        except BaseException:
+            _withdraw(mine)
+            raise
+        finally:
+            _messages.of_pickle = outer
+        if outer is None:
+            _messages.unwritten = mine
+        else:  # a pickle within a pickle
+            outer += mine
+
+    return dump
+
+
+def _withdrawing_writes(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def send(self: Any, buf: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            original(self, buf, *args, **kwargs)
+        except Exception:
+            _withdraw([handle for handle in _messages.unwritten if _contains(buf, handle)])
+            raise
+        finally:
+            _messages.unwritten = []
+
+    return send
+
+
+def _contains(buf: Any, handle: tuple[int, ...]) -> bool:
+    _, _, token, _, _, offset, _, _ = handle
+    pickled = bytes(buf)
+    return all(pickle.dumps(number, protocol=2)[2:-1] in pickled for number in (token, offset))
+
+
+def _withdraw(messages: list[tuple[int, ...]]) -> None:
+    while messages:
+        _C.withdraw_message(messages.pop())
 
 
 def _rebuild_storage(handle: tuple[int, ...]) -> torch.UntypedStorage:
