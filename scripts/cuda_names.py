@@ -44,6 +44,29 @@ WITHOUT = {
 }
 
 
+# Call, what it does in torch.cuda, what it does here, why.
+DIFFERENCES = [
+    ("`f(1.5)`, for an `f` of a device", "the current device", "ValueError", "it hides a mistake"),
+    ('`get_rng_state("cpu")`', "the state of the current GPU", "ValueError", "it hides a mistake"),
+    (
+        "`Event().device`",
+        "None",
+        "a device without an index",
+        "events are plain `torch.Event`s, because `torch.Stream` and compiled code refuse those of a subclass",
+    ),
+    ("`Event().record(1)`", "RuntimeError", "undefined", "PyTorch's `torch.Event` does not check its argument"),
+    ("`Event(interprocess=True)`", "an event", "RuntimeError", "PyTorch has handles for CUDA's events only"),
+    ("`Stream.cuda_stream`, `Event.cuda_event`", "handles", "AttributeError", "use `native_handle`, `event_id`"),
+    (
+        "`current_blas_handle()`, `current_solver_handle()`",
+        "a handle",
+        "0",
+        "there is none; programs call them to initialise the device, which they do",
+    ),
+    ('`_sleep("x")`', "RuntimeError", "TypeError", "the usual type for this error"),
+]
+
+
 def public_names(module: ModuleType) -> list[str]:
     """The names in `__all__`; without it, those that the module defines."""
     if hasattr(module, "__all__"):
@@ -95,6 +118,16 @@ def page() -> str:
                 for name in missing:
                     reasons.setdefault(reason(f"{full}.{name}"), []).append(f"`{name}`")
                 lines += [f"| {', '.join(names)} | {why} |" for why, names in reasons.items()]
+    lines += [
+        "",
+        "## Differences in behaviour",
+        "",
+        "`tests/python/device/test_cuda_behaviour.py` compares them with torch.cuda, call by call. These differ:",
+        "",
+        "| call | torch.cuda | here | reason |",
+        "|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in DIFFERENCES),
+    ]
     return "\n".join(lines) + "\n"
 
 
