@@ -180,10 +180,10 @@ class Allocator final : public c10::DeviceAllocator {
     copy_bytes(to, from, bytes);
   }
 
-  bool initialized() override { return AddressSpace::get_if_reserved() != nullptr; }
+  bool initialized() override { return is_initialized(); }
 
   void emptyCache(c10::MempoolId_t pool) override {
-    if (!initialized()) return;
+    if (AddressSpace::get_if_reserved() == nullptr) return;
     translate_errors([&] {
       for (int device = 0; device < AddressSpace::get().devices(); ++device)
         memory::device_heap(device).empty_cache(pool);

@@ -3,9 +3,11 @@
 #include <ATen/Context.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <torch/csrc/utils/device_lazy_init.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +19,7 @@
 #include "bindings/autograd_threads.h"
 #include "bindings/bindings.h"
 #include "runtime/address_space.h"
+#include "runtime/callbacks.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
 
@@ -69,7 +72,20 @@ void initialize() {
     settings();
     at::globalContext().lazyInitDevice(backend::kDeviceType);
     AddressSpace::get();
+    begin_use();
   });
+}
+
+// Note [PyTorch's flag]
+// PyTorch keeps a flag of its own for the first use. It sets the flag when it has called
+// torch.openreg._lazy_init(), before the first tensor and in some functions of torch.accelerator,
+// but not for streams, events or kernels of ours; and while the flag is not set,
+// torch.accelerator.synchronize(index) returns at once. So the flag is set here at every first use,
+// unless _lazy_init() still has something to do: then PyTorch must call it.
+std::atomic<bool> lazy_init_required{false};
+
+void set_pytorchs_flag() noexcept {
+  if (!lazy_init_required) torch::utils::set_requires_device_init(backend::kDeviceType, false);
 }
 
 // Devices of different processes are different devices.
@@ -83,7 +99,6 @@ Uuid uuid_of(int device) {
 
 // One object per device, as in CUDA: two calls for a device return equal objects.
 const DeviceProperties& device_properties(int index) {
-  initialize();
   return backend::translate_errors([index]() -> const DeviceProperties& {
     static const auto& all = *new std::vector<DeviceProperties>([] {
       std::vector<DeviceProperties> made;
@@ -152,9 +167,23 @@ void init_device(nb::module_& m) {
       .def_ro("is_multi_gpu_board", &DeviceProperties::is_multi_gpu_board, "False.")
       .def("__repr__", &describe);
 
+  Callbacks callbacks;
+  callbacks.begin_use = &set_pytorchs_flag;
+  install_callbacks(callbacks);
+
   m.def("init", &initialize, ReleaseGil(),
         "Initialises the device. Raises RuntimeError in a forked child of a process that used it, "
         "and if a setting is malformed.");
+  m.def(
+      "require_lazy_init",
+      [](bool required) {
+        lazy_init_required = required;
+        if (!required) set_pytorchs_flag();
+      },
+      nb::arg("required"),
+      "Whether PyTorch must call _lazy_init() before the first tensor, even if the device is in "
+      "use "
+      "by then. False: it need not, and the device is in use.");
   m.def(
       "is_initialized", [] { return is_initialized(); },
       "The device has been used in this process.");

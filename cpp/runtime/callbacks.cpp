@@ -16,6 +16,7 @@ struct Installed {
   std::atomic<decltype(Callbacks::end_wait)> end_wait{nullptr};
   std::atomic<decltype(Callbacks::works_for_room)> works_for_room{nullptr};
   std::atomic<decltype(Callbacks::check_interrupt)> check_interrupt{nullptr};
+  std::atomic<decltype(Callbacks::begin_use)> begin_use{nullptr};
 };
 constinit Installed g_callbacks;
 
@@ -37,6 +38,7 @@ void install_callbacks(const Callbacks& callbacks) {
   replace(g_callbacks.begin_wait, callbacks.begin_wait);
   replace(g_callbacks.works_for_room, callbacks.works_for_room);
   replace(g_callbacks.check_interrupt, callbacks.check_interrupt);
+  replace(g_callbacks.begin_use, callbacks.begin_use);
 }
 
 Callbacks current_callbacks() noexcept {
@@ -54,6 +56,7 @@ Callbacks current_callbacks() noexcept {
     callbacks.end_wait = g_callbacks.end_wait.load(std::memory_order_acquire);
   callbacks.works_for_room = g_callbacks.works_for_room.load(std::memory_order_acquire);
   callbacks.check_interrupt = g_callbacks.check_interrupt.load(std::memory_order_acquire);
+  callbacks.begin_use = g_callbacks.begin_use.load(std::memory_order_acquire);
   return callbacks;
 }
 

@@ -52,6 +52,10 @@ struct Callbacks {
   /// or every 50 ms while it sleeps; no lock is held. Returns to continue the wait, throws to end
   /// it (bindings: Python's signals). The queue stays intact.
   void (*check_interrupt)() = nullptr;
+
+  /// The device comes into use in this process. Called before any command is submitted, perhaps
+  /// more than once, and with locks held; must not throw.
+  void (*begin_use)() noexcept = nullptr;
 };
 
 /// Replaces the non-null members. Thread safe; meant for library initialisation and tests.

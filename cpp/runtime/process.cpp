@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/address_space.h"
+#include "runtime/callbacks.h"
 #include "runtime/command.h"
 #include "runtime/error.h"
 #include "runtime/launch_site.h"
@@ -132,13 +133,15 @@ void begin_use() {
   register_handlers();
   ask_for_launch_sites();
   Scheduler::get().start();
-  g_used.store(true, std::memory_order_release);
+  g_used.store(true);
+  // Before another thread can find the device in use and submit to it.
+  if (const auto begin = current_callbacks().begin_use) begin();
   Phase before = Phase::kUnused;
   g_phase.compare_exchange_strong(before, Phase::kInUse, std::memory_order_acq_rel);
 }
 
 bool is_initialized() noexcept {
-  return g_used.load(std::memory_order_acquire) || AddressSpace::get_if_reserved() != nullptr;
+  return g_used.load() || AddressSpace::get_if_reserved() != nullptr;
 }
 
 }  // namespace openreg

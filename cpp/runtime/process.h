@@ -16,9 +16,9 @@ bool in_bad_fork() noexcept;
 bool is_shut_down() noexcept;
 /// Throws Error in a forked child and after shutdown. Takes no lock.
 void check_usable();
-/// On the first call, registers the exit and fork handlers, reports unknown settings on stderr and
-/// starts the first engines. Does nothing after shutdown. Throws Error in a forked child, if a
-/// setting is malformed, and if the system refuses a thread.
+/// On the first call, registers the exit and fork handlers, reports unknown settings on stderr,
+/// starts the first engines and calls Callbacks::begin_use. Does nothing after shutdown. Throws
+/// Error in a forked child, if a setting is malformed, and if the system refuses a thread.
 void begin_use();
 /// Whether the device has been used in this process (the runtime's threads, memory or handlers
 /// exist).

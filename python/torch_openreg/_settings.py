@@ -17,8 +17,13 @@ def autoload_choice() -> str:
     return value if value in _ALLOWED else "default"
 
 
+def is_malformed() -> bool:
+    """Whether `check` raises."""
+    return os.environ.get(_VARIABLE, "default") not in _ALLOWED
+
+
 def check() -> None:
     """Raises RuntimeError if the variable is malformed. Called at the first use of the device."""
-    value = os.environ.get(_VARIABLE, "default")
-    if value not in _ALLOWED:
+    if is_malformed():
+        value = os.environ[_VARIABLE]
         raise RuntimeError(f"openreg: {_VARIABLE} is malformed (got {value!r}, expected one of {', '.join(_ALLOWED)})")

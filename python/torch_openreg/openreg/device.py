@@ -15,8 +15,10 @@ from .arguments import CurrentDevice, DeviceLike, check_type, device_index
 
 log = logging.getLogger("torch_openreg")
 
-_at_first_use: list[Callable[[], object]] = []
+_at_first_use: list[Callable[[], object]] = [lambda: log.info("openreg is in use: %d devices", _C.device_count())]
 _calling = threading.RLock()  # other threads wait until these are done; they may use the device themselves
+if _settings.is_malformed():
+    _C.require_lazy_init(True)
 
 
 def is_available() -> bool:
@@ -47,12 +49,14 @@ def init() -> None:
 
 
 def _lazy_init() -> None:
-    """Same as `init`. PyTorch calls it before the first tensor of the device."""
+    """Same as `init`. PyTorch calls it before the first tensor of the device, unless the device is in use by then."""
     _settings.check()
-    is_first = not _C.is_initialized()
     _C.init()
-    if is_first:
-        log.info("openreg is in use: %d devices", _C.device_count())
+    _call_lazy_calls()
+    _C.require_lazy_init(False)
+
+
+def _call_lazy_calls() -> None:
     with _calling:
         while _at_first_use:
             _at_first_use.pop(0)()
@@ -62,10 +66,10 @@ def _lazy_call(callable: Callable[[], object]) -> None:
     """Calls `callable` now if the device is initialised, otherwise before its first tensor."""
     if not builtins.callable(callable):
         raise TypeError(f"openreg: this is not callable (got {callable!r}, expected a function without arguments)")
+    _at_first_use.append(callable)
+    _C.require_lazy_init(True)
     if is_initialized():
-        callable()
-    else:
-        _at_first_use.append(callable)
+        _call_lazy_calls()
 
 
 def _is_in_bad_fork() -> bool:
@@ -141,11 +145,13 @@ class device_of(device):
 def synchronize(device: DeviceLike = None) -> None:
     """Waits until all work of `device` (default: the current one) has completed; the calling thread helps to run it.
 
-    Without an argument, this does nothing before the first use of the device.
+    Without an argument, this does nothing before the first use of the device. While a stream of the device is being
+    captured, in whatever thread and mode, wait for a stream or an event instead.
 
     Raises:
         torch.AcceleratorError: a command has failed and its error has not been raised yet. If there are several, the
-            oldest is raised, and the next call raises the next.
+            oldest is raised, and the next call raises the next. Or a stream of the device is being captured; the
+            capture is then lost.
     """
     if torch.compiler.is_compiling():  # Dynamo rejects an explicit None, here and in `current_stream`
         torch.accelerator.synchronize() if device is None else torch.accelerator.synchronize(device)
@@ -167,6 +173,7 @@ def get_device_properties(device: DeviceLike = None) -> _C._OpenregDevicePropert
     Raises:
         AssertionError: there is no such device.
     """
+    _lazy_init()
     return _C.device_properties(device_index(device, missing=AssertionError))
 
 

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/callbacks.h"
 #include "runtime/command.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
@@ -54,6 +55,21 @@ template <class T>
 T& leaked() {
   static auto& kept = *new std::vector<std::unique_ptr<T>>;
   return *kept.emplace_back(std::make_unique<T>());
+}
+
+TEST_F(ExitDeathTest, TheFirstUseIsAnnouncedBeforeAnythingIsSubmitted) {
+  EXPECT_EXIT(
+      {
+        Callbacks callbacks;
+        callbacks.begin_use = []() noexcept { std::fputs("in use\n", stderr); };
+        install_callbacks(callbacks);
+        std::fputs("unused\n", stderr);
+        submit(create_stream(0), [] { std::fputs("a command\n", stderr); });
+        default_stream(1).synchronize();
+        synchronize_device(0);
+        std::exit(0);
+      },
+      ExitedWithCode(0), "^unused\nin use\na command\n$");
 }
 
 TEST_F(ExitDeathTest, WorkInFlightIsNoReasonToWaitOrToComplain) {
