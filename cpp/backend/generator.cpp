@@ -16,6 +16,7 @@
 
 #include "backend/allocator.h"
 #include "backend/device_type.h"
+#include "backend/graph.h"
 #include "backend/stream.h"
 #include "backend/thread_current.h"
 #include "runtime/address_space.h"
@@ -49,7 +50,8 @@ struct PhiloxSource {
   struct Captured {
     CaptureId capture;
     std::uint64_t cell;
-    std::uint64_t taken;
+    std::uint64_t taken;  // the position in the graph's numbers, which a state that is set changes
+    bool drawn;
   };
 
   std::mutex mutex;
@@ -78,11 +80,8 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   static c10::DeviceType device_type() { return kDeviceType; }
 
   void set_current_seed(std::uint64_t seed) override {
-    // Runs of a graph use the seed that the generator has then, so setting the same seed has no
-    // effect.
-    if (current_capture(device().index()) != 0 && get().seed == seed) return;
-    expect_not_captured("seed");
-    set({seed, 0});
+    if (current_capture(device().index()) == 0) return set({seed, 0});
+    expect_same_seed(seed);
   }
 
   void set_offset(std::uint64_t offset) override {
@@ -97,21 +96,19 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     return get().offset;
   }
 
-  std::uint64_t current_seed() const override {
-    expect_not_captured("seed");
-    return get().seed;
-  }
+  std::uint64_t current_seed() const override { return get().seed; }
 
   std::uint64_t seed() override {
-    expect_not_captured("seed");
+    expect_not_captured("random seed");
     const auto seed =
         c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);  // 53 bits: exact in a double
     set_current_seed(seed);
     return seed;
   }
 
+  // In a capture, a state's offset is the position in the graph's numbers: a state can be set that
+  // was read in the same capture, which checkpointing does.
   void set_state(const c10::TensorImpl& tensor) override {
-    expect_not_captured("state");
     at::detail::check_rng_state(tensor);
     TORCH_CHECK(tensor.numel() == static_cast<std::int64_t>(kStateBytes),
                 "openreg: RNG state is wrong size (got ",
@@ -121,12 +118,19 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     static_assert(sizeof state == kStateBytes);
     std::memcpy(&state, tensor.data(), sizeof state);
     check_offset(state.offset);
-    set(state);
+    const auto capture = current_capture(device().index());
+    if (capture == 0) return set(state);
+    expect_same_seed(state.seed);
+    std::unique_lock lock(state_->mutex);
+    part_in(capture, lock).taken = state.offset;
   }
 
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    expect_not_captured("state");
-    const auto state = get();
+    auto state = get();
+    if (const auto capture = current_capture(device().index()); capture != 0) {
+      std::unique_lock lock(state_->mutex);
+      state.offset = part_in(capture, lock).taken;
+    }
     // Not dispatched: within a FakeTensorMode this is a real tensor, too.
     const at::TensorBase tensor =
         at::detail::empty_cpu({static_cast<std::int64_t>(kStateBytes)}, at::kByte);
@@ -148,8 +152,14 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   PhiloxState reserve(std::uint64_t numbers) {
     const auto rounded = (numbers + kNumbersPerRound - 1) / kNumbersPerRound * kNumbersPerRound;
     const auto capture = current_capture(device().index());
-    const std::lock_guard lock(state_->mutex);
-    if (capture != 0) return reserve_captured(capture, rounded);
+    std::unique_lock lock(state_->mutex);
+    if (capture != 0) {
+      auto& part = part_in(capture, lock);
+      part.drawn = true;
+      const PhiloxState taken{part.cell, part.taken | kFromCell};
+      part.taken = advance(part.taken, rounded);
+      return taken;
+    }
     const auto taken = state_->philox;
     state_->philox.offset = advance(taken.offset, rounded);
     return taken;
@@ -158,16 +168,32 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   const std::shared_ptr<PhiloxSource>& source() const noexcept { return state_; }
 
  private:
-  PhiloxState reserve_captured(CaptureId capture, std::uint64_t numbers) {
-    const auto found =
-        std::ranges::find(state_->captured, capture, &PhiloxSource::Captured::capture);
+  /// The state's part in the capture, which it joins now if it has not before. `lock` is the
+  /// state's, and is held again at the return.
+  PhiloxSource::Captured& part_in(CaptureId capture, std::unique_lock<std::mutex>& lock) const {
+    const auto find = [&] {
+      return std::ranges::find(state_->captured, capture, &PhiloxSource::Captured::capture);
+    };
+    if (find() == state_->captured.end()) {
+      lock.unlock();
+      CapturableGraph::register_in_capture(
+          capture, std::make_shared<CapturedGenerator>(state_, device().index()));
+      lock.lock();
+    }
+    const auto found = find();
     TORCH_CHECK(found != state_->captured.end(),
-                "openreg: a captured operator draws from a generator that is not registered with "
-                "its graph; "
-                "call the graph's register_generator_state() with it before the capture");
-    const PhiloxState taken{found->cell, found->taken | kFromCell};
-    found->taken = advance(found->taken, numbers);
-    return taken;
+                "openreg: a generator cannot join a capture that has ended");
+    return *found;
+  }
+
+  // Runs of a graph use the seed that the generator has then.
+  void expect_same_seed(std::uint64_t seed) const {
+    const auto now = get().seed;
+    TORCH_CHECK(seed == now,
+                "openreg: set_current_seed can be called during stream capture only if new seed is "
+                "the same as the original seed (got ",
+                seed, ", expected ", now,
+                "); seed the generator before the capture, or before a replay");
   }
 
   // A run of the graph would not repeat the access.
@@ -187,6 +213,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   }
 
   PhiloxGenerator* clone_impl() const override {
+    expect_not_captured("clone");
     auto copy = std::make_unique<PhiloxGenerator>(device().index());
     copy->set(get());
     return copy.release();
@@ -224,21 +251,21 @@ PhiloxState philox_of_command(PhiloxState carried) noexcept {
 }
 
 CapturedGenerator::CapturedGenerator(const at::Generator& generator)
-    : source_(philox_of(generator).source()),
-      cell_(allocate_raw(sizeof(PhiloxState), current_stream(generator.device().index()))) {}
+    : CapturedGenerator(philox_of(generator).source(), generator.device().index()) {}
+
+// The default stream is never captured, so the cell does not lie in a graph's pool.
+CapturedGenerator::CapturedGenerator(std::shared_ptr<PhiloxSource> source, c10::DeviceIndex device)
+    : source_(std::move(source)),
+      cell_(allocate_raw(sizeof(PhiloxState), default_stream(device))) {}
 
 CapturedGenerator::~CapturedGenerator() {
   end_capture();
   deallocate_raw(cell_);
 }
 
-bool CapturedGenerator::is_of(const at::Generator& generator) const {
-  return philox_of(generator).source() == source_;
-}
-
 void CapturedGenerator::begin_capture(CaptureId capture) {
   const std::lock_guard lock(source_->mutex);
-  source_->captured.push_back({capture, reinterpret_cast<std::uint64_t>(cell_), 0});
+  source_->captured.push_back({capture, reinterpret_cast<std::uint64_t>(cell_), 0, false});
   capture_ = capture;
 }
 
@@ -248,6 +275,7 @@ void CapturedGenerator::end_capture() noexcept {
       std::ranges::find(source_->captured, capture_, &PhiloxSource::Captured::capture);
   if (found == source_->captured.end()) return;
   taken_ = found->taken;
+  drawn_ = found->drawn;
   source_->captured.erase(found);
 }
 
@@ -278,14 +306,19 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   const auto index = resolve_device(device);
   auto& slot = slots[device_slot(index)];
   std::call_once(slot.made, [&] {
-    slot.generator = new_generator(index);
+    slot.generator = at::make_generator<PhiloxGenerator>(index);
     slot.generator.seed();
   });
   return slot.generator;
 }
 
 at::Generator new_generator(c10::DeviceIndex device) {
-  return at::make_generator<PhiloxGenerator>(resolve_device(device));
+  const auto index = resolve_device(device);
+  TORCH_CHECK(
+      current_capture(index) == 0,
+      "openreg: a generator cannot be created while the current stream is captured; create it "
+      "before the capture");
+  return at::make_generator<PhiloxGenerator>(index);
 }
 
 }  // namespace openreg::backend

@@ -32,13 +32,13 @@ class CapturedGenerator {
  public:
   /// Throws c10::Error if the generator belongs to another kind of device.
   explicit CapturedGenerator(const at::Generator& generator);
+  CapturedGenerator(std::shared_ptr<PhiloxSource> source, c10::DeviceIndex device);
   ~CapturedGenerator();
   CapturedGenerator(const CapturedGenerator&) = delete;
   CapturedGenerator& operator=(const CapturedGenerator&) = delete;
 
-  /// Whether `generator` has the same state: generators may share one. Throws as the constructor
-  /// does.
-  bool is_of(const at::Generator& generator) const;
+  /// Whether it has the same state: generators may share one.
+  bool is_same(const CapturedGenerator& other) const noexcept { return source_ == other.source_; }
 
   /// Until end_capture(), commands of this capture may draw from the generator.
   void begin_capture(CaptureId capture);
@@ -46,7 +46,7 @@ class CapturedGenerator {
   void end_capture() noexcept;
 
   /// Whether the captured commands take no numbers.
-  bool is_unused() const noexcept { return taken_ == 0; }
+  bool is_unused() const noexcept { return !drawn_; }
   /// Takes the numbers of one run. Returns what the run must write first.
   GraphCell take();
 
@@ -54,13 +54,14 @@ class CapturedGenerator {
   const std::shared_ptr<PhiloxSource> source_;
   void* const cell_;
   CaptureId capture_ = 0;
-  std::uint64_t taken_ = 0;  // by all captured commands together
+  std::uint64_t taken_ = 0;  // by all captured commands together, at the end of the capture
+  bool drawn_ = false;       // taken_ may be 0 nevertheless: a state that was set goes back
 };
 
 /// Takes `increment` numbers (rounded up to a multiple of 4, as CUDA does) from `generator`, or
 /// from the device's default one, at launch, under its lock. Throws c10::Error if the generator
-/// belongs to another device, or if the current stream is captured and the generator is not
-/// registered with the graph.
+/// belongs to another device. If the current stream is captured, registers the generator with the
+/// graph.
 PhiloxState reserve_philox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                            std::uint64_t increment);
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "backend/device.h"
@@ -90,6 +92,18 @@ class CapturableGraph::PoolUse {
   bool has_host_pool_ = false;
 };
 
+/// The graphs whose captures are under way. Until a capture ends, the lock also guards its graph's
+/// generators: any thread that works on a captured stream may draw from another one.
+struct CapturableGraph::UnderWay {
+  std::mutex mutex;
+  std::map<CaptureId, CapturableGraph*> graphs;
+
+  static UnderWay& get() {
+    static UnderWay& under_way = *new UnderWay;  // leaked: graphs may outlive static destruction
+    return under_way;
+  }
+};
+
 CapturableGraph::CapturableGraph(const at::GraphImplArgs& args) : keeps_graph_(args.keep_graph) {}
 
 CapturableGraph::~CapturableGraph() {
@@ -135,6 +149,8 @@ void CapturableGraph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode 
     try {
       pool_->begin_routes(capture_);
       for (const auto& generator : generators_) generator->begin_capture(capture_);
+      const std::lock_guard lock(UnderWay::get().mutex);
+      UnderWay::get().graphs.emplace(capture_, this);
     } catch (...) {
       reset();
       throw;
@@ -162,6 +178,7 @@ void CapturableGraph::capture_end() {
       throw;
     }
     state_ = State::kCaptured;
+    leave();
     for (const auto& generator : generators_) generator->end_capture();
     pool_->end_routes();
     if (graph_.nodes.empty()) {
@@ -227,7 +244,14 @@ void CapturableGraph::reset() {
   forget();
 }
 
+void CapturableGraph::leave() noexcept {
+  if (capture_ == 0 || in_bad_fork()) return;
+  const std::lock_guard lock(UnderWay::get().mutex);
+  UnderWay::get().graphs.erase(capture_);
+}
+
 void CapturableGraph::forget() noexcept {
+  leave();
   generators_.clear();  // they leave the capture, if it is under way
   exec_.reset();
   graph_ = {};
@@ -261,9 +285,23 @@ void CapturableGraph::register_generator_state(const at::Generator& generator) {
   TORCH_CHECK(state_ == State::kEmpty,
               "openreg: register_generator_state() must be called before the capture; call reset() "
               "first, or register the generator with a new graph");
+  add_generator(std::make_shared<CapturedGenerator>(generator));
+}
+
+void CapturableGraph::register_in_capture(CaptureId capture,
+                                          const std::shared_ptr<CapturedGenerator>& generator) {
+  auto& under_way = UnderWay::get();
+  const std::lock_guard lock(under_way.mutex);
+  const auto found = under_way.graphs.find(capture);
+  if (found == under_way.graphs.end()) return;
+  if (found->second->add_generator(generator)) generator->begin_capture(capture);
+}
+
+bool CapturableGraph::add_generator(const std::shared_ptr<CapturedGenerator>& generator) {
   const bool known =
-      std::ranges::any_of(generators_, [&](const auto& each) { return each->is_of(generator); });
-  if (!known) generators_.push_back(std::make_shared<CapturedGenerator>(generator));
+      std::ranges::any_of(generators_, [&](const auto& each) { return each->is_same(*generator); });
+  if (!known) generators_.push_back(generator);
+  return !known;
 }
 
 }  // namespace openreg::backend

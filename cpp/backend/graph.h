@@ -41,15 +41,23 @@ class CapturableGraph final : public at::GraphImplInterface {
   /// Writes the graph in DOT. Warns, and writes nothing, without enable_debug_mode().
   void debug_dump(const std::string& path) override;
 
-  /// Permits captured work to draw from `generator`; the device's default one is always permitted.
-  /// Must be called before the capture.
+  /// Gives each run numbers of its own from `generator`. Drawing from a generator in the capture
+  /// does the same. Throws c10::Error once the capture has begun.
   void register_generator_state(const at::Generator& generator);
+  /// The same during the capture, on any thread. Does nothing if the capture has ended.
+  static void register_in_capture(CaptureId capture,
+                                  const std::shared_ptr<CapturedGenerator>& generator);
 
  private:
   enum class State : std::uint8_t { kEmpty, kCapturing, kCaptured };
   class PoolUse;
 
+  struct UnderWay;
+
   void drop_capture();
+  /// Returns whether its state was new to the graph.
+  bool add_generator(const std::shared_ptr<CapturedGenerator>& generator);
+  void leave() noexcept;
   void forget() noexcept;
   void expect_captured(const char* what) const;
 

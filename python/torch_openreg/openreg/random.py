@@ -36,7 +36,7 @@ def default_generators() -> tuple[torch.Generator, ...]:
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds the current device's default generator with ``int(seed)``.
+    """Seeds the current device's default generator with ``int(seed)``. During a capture, the same seed has no effect.
 
     Raises:
         TypeError, ValueError: `int` refuses `seed`.
@@ -72,8 +72,7 @@ def initial_seed() -> int:
 def get_rng_state(device: _Device = "openreg") -> torch.Tensor:
     """The state of `device`'s default generator: a CPU tensor of 16 bytes (uint8), seed (8) and offset (8).
 
-    Raises:
-        RuntimeError: the current stream is being captured.
+    During a capture the offset is the position in the graph's numbers.
     """
     return _generator_of(device).get_state()
 
@@ -102,7 +101,7 @@ def set_rng_state(new_state: torch.Tensor, device: _Device = "openreg") -> None:
 
     Raises:
         TypeError, RuntimeError: `new_state` is not a contiguous CPU tensor of 16 bytes (uint8).
-        RuntimeError: the offset in `new_state` is invalid, or the current stream is being captured.
+        RuntimeError: the offset in `new_state` is invalid, or the seed differs during a capture.
     """
     _generator_of(device).set_state(new_state)
 

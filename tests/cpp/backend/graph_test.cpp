@@ -7,10 +7,14 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
+#include <cstdint>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -113,29 +117,110 @@ TEST_F(GraphTest, EachRunDrawsTheNumbersThatEagerWouldDraw) {
   EXPECT_EQ(generator.get_offset(), 32U);
 }
 
-TEST_F(GraphTest, AGeneratorThatTheGraphDoesNotHaveCannotBeDrawnFrom) {
-  const auto other = new_generator(0);
-  graph.capture_begin();
-  EXPECT_TRUE(mentions(error_of([&] { draw(stream, other); }), "register_generator_state"));
-  graph.capture_end();
-  graph.reset();
-  graph.register_generator_state(other);
-  capture([&] { draw(stream, other); });
+TEST_F(GraphTest, AGeneratorJoinsTheCaptureThatDrawsFromIt) {
+  auto other = new_generator(0);
+  auto registered = new_generator(0);
+  graph.register_generator_state(registered);
+  capture([&] {
+    draw(stream, other);
+    draw(stream, registered);
+    draw(stream, other);
+  });
+  other.set_current_seed(8);
+  registered.set_current_seed(9);
   graph.replay();
   stream.synchronize();
-  EXPECT_EQ(g_drawn.size(), 1U);
+  ASSERT_EQ(g_drawn.size(), 3U);
+  EXPECT_EQ(g_drawn[0].seed, 8U);
+  EXPECT_EQ(g_drawn[1].seed, 9U);
+  EXPECT_EQ(g_drawn[2].offset, g_drawn[0].offset + 8);
+  EXPECT_EQ(other.get_offset(), 16U);
+  EXPECT_EQ(registered.get_offset(), 8U);
+  EXPECT_TRUE(
+      mentions(error_of([&] { graph.register_generator_state(other); }), "before the capture"));
 }
 
-TEST_F(GraphTest, AStateCannotBeReadOrSetDuringTheCapture) {
+TEST_F(GraphTest, ThreadsMayJoinOneGeneratorToACaptureAtOnce) {
+  constexpr int kThreads = 4;
+  for (int round = 0; round < 50; ++round) {
+    g_drawn.clear();
+    auto generator = new_generator(0);
+    CapturableGraph captured;
+    captured.capture_begin({0, 0}, at::GraphCaptureMode::Relaxed);
+    std::barrier ready(kThreads);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        exchange_current_stream(stream);
+        ready.arrive_and_wait();
+        draw(stream, generator);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    captured.capture_end();
+    captured.replay();
+    stream.synchronize();
+    EXPECT_EQ(generator.get_offset(), 8U * kThreads);
+    std::set<std::uint64_t> offsets;
+    for (const auto& drawn : g_drawn) offsets.insert(drawn.offset);
+    EXPECT_EQ(offsets, (std::set<std::uint64_t>{0, 8, 16, 24}));
+  }
+}
+
+TEST_F(GraphTest, AStateThatIsReadInACaptureCanBeSetInIt) {
+  auto generator = new_generator(0);
+  generator.set_current_seed(7);
+  const auto drawing = [&] {
+    draw(stream, generator);
+    const auto state = generator.get_state();
+    draw(stream, generator);
+    generator.set_state(state);
+    draw(stream, generator);
+  };
+  drawing();
+  stream.synchronize();
+  const auto eager = std::exchange(g_drawn, {});
+  const auto after = generator.get_offset();
+  capture(drawing);
+  generator.set_current_seed(7);
+  graph.replay();
+  stream.synchronize();
+  ASSERT_EQ(g_drawn.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(g_drawn[i].offset, eager[i].offset);
+  EXPECT_EQ(generator.get_offset(), after);
+}
+
+TEST_F(GraphTest, AGraphWhoseNumbersAreGivenBackReadsTheSeedNevertheless) {
+  auto generator = new_generator(0);
+  capture([&] {
+    const auto state = generator.get_state();
+    draw(stream, generator);
+    generator.set_state(state);
+  });
+  generator.set_current_seed(11);
+  generator.set_offset(40);
+  graph.replay();
+  stream.synchronize();
+  ASSERT_EQ(g_drawn.size(), 1U);
+  EXPECT_EQ(g_drawn[0].seed, 11U);
+  EXPECT_EQ(g_drawn[0].offset, 40U);
+  EXPECT_EQ(generator.get_offset(), 40U);
+}
+
+TEST_F(GraphTest, WhatARunWouldNotRepeatIsRefusedDuringTheCapture) {
   auto generator = default_generator(0);
   const auto seed = generator.current_seed();
   graph.capture_begin();
   const std::string sentence = "cannot be used while the current stream is captured";
-  EXPECT_TRUE(mentions(error_of([&] { generator.current_seed(); }), sentence));
-  EXPECT_TRUE(mentions(error_of([&] { generator.get_state(); }), sentence));
+  EXPECT_TRUE(mentions(error_of([&] { generator.get_offset(); }), sentence));
   EXPECT_TRUE(mentions(error_of([&] { generator.set_offset(4); }), sentence));
-  EXPECT_TRUE(mentions(error_of([&] { generator.set_current_seed(seed + 1); }), sentence));
+  EXPECT_TRUE(mentions(error_of([&] { generator.seed(); }), sentence));
+  EXPECT_TRUE(mentions(error_of([&] { generator.clone(); }), sentence));
+  EXPECT_TRUE(mentions(error_of([&] { new_generator(0); }), "cannot be created"));
+  EXPECT_TRUE(mentions(error_of([&] { generator.set_current_seed(seed + 1); }),
+                       "only if new seed is the same as the original seed"));
   EXPECT_EQ(error_of([&] { generator.set_current_seed(seed); }), "nothing");
+  EXPECT_EQ(generator.current_seed(), seed);
   graph.capture_end();
 }
 
