@@ -61,9 +61,9 @@ class CUDAGraph(_C.Graph, GraphHooks):
         Args:
             pool: the pool for memory of the captured work: `graph_pool_handle`, another graph's `pool`, a `MemPool` or
                 its `id`; default one of the graph's own.
-            capture_error_mode: which calls that wait for the device, or query it, invalidate the capture: those of any
-                thread ("global"), of this thread ("thread_local"), or only those that concern captured streams and
-                events ("relaxed").
+            capture_error_mode: whose waits for, and queries of, streams and events that are not captured invalidate the
+                capture: those of any thread ("global"), of this thread ("thread_local"), or of none ("relaxed"). In
+                every mode and thread, waits for a captured stream or event do, and so does `synchronize` of its device.
             check_input_liveness: whether each replay checks that the tensors it reads have not been freed. Requires
                 ``TORCH_OPENREG_DEBUG_MEMORY=1``, which enables this check for all graphs.
 
@@ -168,7 +168,7 @@ class CUDAGraph(_C.Graph, GraphHooks):
         super().debug_dump(os.fsdecode(debug_path))
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Lets captured operators draw from `generator`; the device's default generator needs no registration.
+        """Registers `generator` with the graph, which captured operators that draw from it do too.
 
         Each replay draws the numbers that the operators would draw if they were called then.
 
