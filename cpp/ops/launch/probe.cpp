@@ -6,14 +6,13 @@
 #include <chrono>
 #include <exception>
 
+#include "backend/clean_state.h"
 #include "backend/compute_threads.h"
 #include "backend/launch_statistics.h"
-#include "ops/launch/below_autograd.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/launch/submit.h"
 #include "ops/wire/stand_in.h"
-#include "runtime/processor.h"
 
 namespace openreg::ops {
 
@@ -63,8 +62,7 @@ void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes)
 bool try_on(std::span<const std::byte> command, StandIn::Kind kind, Elements elements,
             Attempt attempt, std::vector<c10::Warning>& warnings, std::exception_ptr& refusal) {
   const CollectedWarnings collected;
-  const BelowAutograd below_autograd;
-  const bool flushes_denormals = flush_denormals();
+  const backend::CleanState clean;  // as the command has, so that modes and profilers see nothing
   const auto begin = std::chrono::steady_clock::now();
   std::size_t bytes = 0;
   bool passes = false;
@@ -78,7 +76,6 @@ bool try_on(std::span<const std::byte> command, StandIn::Kind kind, Elements ele
   }
   warnings = collected.get();
   count_probe(begin, bytes);
-  set_flush_denormals(flushes_denormals);
   // Autograd's thread launches and does not wait: a team that it made once for the probe would
   // persist, and slow down the teams of the threads that compute (docs/architecture.md, "Streams").
   // A probe with one thread would not be valid, because kernels choose algorithms, and layouts of

@@ -10,6 +10,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "backend/clean_state.h"
+
 namespace openreg::ops {
 
 // Note [Shape rules]
@@ -298,6 +300,7 @@ std::optional<SmallerCall> SmallerCall::of(const BoxedOperator& op, Arguments ar
   Free free(arguments);
   if (!rule->apply(arguments, free) || !free.fits()) return std::nullopt;
 
+  const backend::CleanState clean;  // the smaller tensors are not shown to profilers
   SmallerCall call;
   call.arguments_.assign(arguments.begin(), arguments.end());
   for (std::size_t i = 0; i < arguments.size(); ++i) {

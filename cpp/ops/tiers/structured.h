@@ -3,6 +3,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorMeta.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <array>
@@ -219,6 +220,9 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     const OutputSizes given(outputs);
     auto outputs_again = outputs;
     OutputRequests requests(form, outputs);
+    // Later calls do not run the meta function, so what it calls is not shown for this one either.
+    std::optional<at::RecordFunctionGuard> hidden;
+    if (signature != nullptr) hidden.emplace(/*is_enabled=*/false);
     std::unique_ptr<at::impl::MetaBase> object;
     const auto warnings = warnings_of_meta([&](bool again) {
       if (!again) {
@@ -236,6 +240,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     write_outputs(writer, outputs);
     auto made = plan_structured(*this, writer, kTakesNumbers);
     made.warnings.insert(made.warnings.end(), warnings.begin(), warnings.end());
+    hidden.reset();
     if (signature == nullptr || dtype || (form == Form::kOut && !given.are_of(outputs))) {
       return submit(*this, writer, made);
     }
