@@ -25,6 +25,8 @@ USES = {
     "get_device_properties": "openreg.get_device_properties()",
     "get_device_name": "openreg.get_device_name(1)",
     "get_device_capability": "openreg.get_device_capability()",
+    "current_blas_handle": "openreg.current_blas_handle()",
+    "current_solver_handle": "openreg.current_solver_handle()",
     "can_device_access_peer": "openreg.can_device_access_peer(0, 1)",
     "current_stream": "openreg.current_stream()",
     "default_stream": "openreg.default_stream(1)",
@@ -120,6 +122,9 @@ DOES_NOT_USE = {
     "memory_reserved": "openreg.memory_reserved()",
     "max_memory_allocated": "openreg.max_memory_allocated()",
     "max_memory_reserved": "openreg.max_memory_reserved()",
+    "memory_cached": "openreg.memory_cached()",
+    "max_memory_cached": "openreg.max_memory_cached()",
+    "reset_max_memory_cached": "openreg.reset_max_memory_cached()",
     "reset_accumulated_memory_stats": "openreg.reset_accumulated_memory_stats()",
     "reset_peak_memory_stats": "openreg.reset_peak_memory_stats()",
     "reset_max_memory_allocated": "openreg.reset_max_memory_allocated()",
@@ -172,17 +177,12 @@ DOES_NOT_USE = {
 }
 # Names that are no functions, that refuse every call, or that are the same function as another one.
 NO_USE = {
-    *("AcceleratorError", "OutOfMemoryError", "amp", "graphs", "host_memory", "legacy", "machine", "memory", "nvtx"),
-    *(
-        "profiler",
-        "random",
-        "statistics",
-        "streams",
-        "change_current_allocator",
-        "memory_usage",
-        "accelerator.current_device_idx",
-    ),
-    *("accelerator.set_device_idx", *torch.openreg.legacy.TYPES),
+    *"""
+    AcceleratorError OutOfMemoryError amp graphs has_half has_magma host_memory legacy machine memory nvtx profiler
+    random statistics streams change_current_allocator memory_usage
+    accelerator.current_device_idx accelerator.set_device_idx
+    """.split(),
+    *torch.openreg.legacy.TYPES,
 }
 ALL = USES | DOES_NOT_USE
 
