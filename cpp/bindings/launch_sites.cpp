@@ -84,6 +84,7 @@ class Lines {
     if (const auto found = of_libraries_.find(code); found != of_libraries_.end()) {
       return found->second;
     }
+    const nb::error_scope raised;  // what is freed while an exception is raised may launch, too
     if (!libraries_) {
       LibraryCode libraries;
       libraries_ = std::move(libraries);
