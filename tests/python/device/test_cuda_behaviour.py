@@ -1,7 +1,7 @@
 """What the functions of torch.openreg do with unusual arguments: the same as those of torch.cuda.
 
-Each row is a call, what it returns or raises, and where that is known from: a file of PyTorch, or a test of PyTorch. A
-"build" is what a CUDA build of PyTorch 2.14 does on a machine without a GPU. The functions that take a device are in
+Each row is a call, what it returns or raises, and the file of PyTorch that decides it or tests it. A "build" is what a
+CUDA build of PyTorch 2.14 does on a machine without a GPU; no other row was run on CUDA. The functions that take a device are in
 `DEVICES`. Wrong arguments and their messages are the subject of test_wrong_arguments.py.
 
 Deliberate differences, because torch.cuda hides a mistake: an object that is not a device is a ValueError, not the
@@ -191,11 +191,15 @@ ROWS: dict[str, list[Row]] = {
         Row("get_device_properties(0) == get_device_properties()", True, "csrc/cuda/Module.cpp"),
         Row("get_device_properties(0) == get_device_properties(1)", False, "csrc/cuda/Module.cpp"),
         Row("hash(get_device_properties(1)) == hash(get_device_properties(1))", True, "csrc/cuda/Module.cpp"),
-        Row("len(get_device_properties(0).uuid.bytes), len(str(get_device_properties().uuid))", (16, 36), BUILD),
-        Row("isinstance(get_device_properties(0).uuid, str)", False, BUILD),
-        Row("get_device_properties().uuid == get_device_properties(1).uuid", False, BUILD),
-        Row("pickle.dumps(get_device_properties(0))", raises(TypeError, "cannot pickle"), BUILD),
-        Row("setattr(get_device_properties(0), 'major', 1)", raises(AttributeError), BUILD),
+        Row(
+            "len(get_device_properties(0).uuid.bytes), len(str(get_device_properties().uuid))",
+            (16, 36),
+            "csrc/cuda/Module.cpp",
+        ),
+        Row("isinstance(get_device_properties(0).uuid, str)", False, "csrc/cuda/Module.cpp"),
+        Row("get_device_properties().uuid == get_device_properties(1).uuid", False, "csrc/cuda/Module.cpp"),
+        Row("pickle.dumps(get_device_properties(0))", raises(TypeError, "cannot pickle"), "csrc/cuda/Module.cpp"),
+        Row("setattr(get_device_properties(0), 'major', 1)", raises(AttributeError), "csrc/cuda/Module.cpp"),
     ],
     "can_device_access_peer": [
         Row("can_device_access_peer(0, 0)", False, "cudaDeviceCanAccessPeer"),
