@@ -29,7 +29,7 @@ openreg = torch.openreg
 STREAMS, MEMORY, RANDOM, GRAPHS = (f"cuda/{name}.py" for name in ("streams", "memory", "random", "graphs"))
 DEVICE, UTILS, STORAGE = "cuda/__init__.py", "_utils.py", "storage.py"
 EVENT, STREAM, LEGACY = "c10/cuda/CUDAEvent.h", "csrc/cuda/Stream.cpp", "csrc/utils/tensor_new.cpp"
-COMM, BUILD = "csrc/cuda/comm.cpp", "build"
+COMM, MODULE, BUILD = "csrc/cuda/comm.cpp", "csrc/cuda/Module.cpp", "build"
 
 
 ANY = object()  # any value
@@ -188,18 +188,18 @@ ROWS: dict[str, list[Row]] = {
         Row("set_device(device='openreg:1'), current_device()", (None, 1), DEVICE),
     ],
     "get_device_properties": [
-        Row("get_device_properties(0) == get_device_properties()", True, "csrc/cuda/Module.cpp"),
-        Row("get_device_properties(0) == get_device_properties(1)", False, "csrc/cuda/Module.cpp"),
-        Row("hash(get_device_properties(1)) == hash(get_device_properties(1))", True, "csrc/cuda/Module.cpp"),
+        Row("get_device_properties(0) == get_device_properties()", True, MODULE),
+        Row("get_device_properties(0) == get_device_properties(1)", False, MODULE),
+        Row("hash(get_device_properties(1)) == hash(get_device_properties(1))", True, MODULE),
         Row(
             "len(get_device_properties(0).uuid.bytes), len(str(get_device_properties().uuid))",
             (16, 36),
-            "csrc/cuda/Module.cpp",
+            MODULE,
         ),
-        Row("isinstance(get_device_properties(0).uuid, str)", False, "csrc/cuda/Module.cpp"),
-        Row("get_device_properties().uuid == get_device_properties(1).uuid", False, "csrc/cuda/Module.cpp"),
-        Row("pickle.dumps(get_device_properties(0))", raises(TypeError, "cannot pickle"), "csrc/cuda/Module.cpp"),
-        Row("setattr(get_device_properties(0), 'major', 1)", raises(AttributeError), "csrc/cuda/Module.cpp"),
+        Row("isinstance(get_device_properties(0).uuid, str)", False, MODULE),
+        Row("get_device_properties().uuid == get_device_properties(1).uuid", False, MODULE),
+        Row("pickle.dumps(get_device_properties(0))", raises(TypeError, "cannot pickle"), MODULE),
+        Row("setattr(get_device_properties(0), 'major', 1)", raises(AttributeError), MODULE),
     ],
     "can_device_access_peer": [
         Row("can_device_access_peer(0, 0)", False, "cudaDeviceCanAccessPeer"),
@@ -214,9 +214,9 @@ ROWS: dict[str, list[Row]] = {
     ],
     "set_sync_debug_mode": [
         Row("set_sync_debug_mode('warn'), get_sync_debug_mode()", (None, 1), DEVICE),
-        Row("set_sync_debug_mode(True), get_sync_debug_mode()", (None, 1), "csrc/cuda/Module.cpp"),
+        Row("set_sync_debug_mode(True), get_sync_debug_mode()", (None, 1), MODULE),
         Row("set_sync_debug_mode('Warn')", raises(RuntimeError, "expected one of"), DEVICE),
-        Row("set_sync_debug_mode(3)", raises(RuntimeError), "csrc/cuda/Module.cpp"),
+        Row("set_sync_debug_mode(3)", raises(RuntimeError), MODULE),
         Row("set_sync_debug_mode(1.0)", raises(TypeError), "csrc/utils/python_numbers.h"),
     ],
     "manual_seed": [
