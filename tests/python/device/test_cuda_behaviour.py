@@ -1,8 +1,8 @@
 """What the functions of torch.openreg do with unusual arguments: the same as those of torch.cuda.
 
 Each row is a call, what it returns or raises, and the file of PyTorch that decides it or tests it. A "build" is what a
-CUDA build of PyTorch 2.14 does on a machine without a GPU; no other row was run on CUDA. The functions that take a device are in
-`DEVICES`. Wrong arguments and their messages are the subject of test_wrong_arguments.py.
+CUDA build of PyTorch 2.14 does on a machine without a GPU; no other row was run on CUDA. The functions that take a
+device are in `DEVICES`. Wrong arguments and their messages are the subject of test_wrong_arguments.py.
 
 Deliberate differences, because torch.cuda hides a mistake: an object that is not a device is a ValueError, not the
 current device; another kind of device is one, too, where torch.cuda looks at the index only; and before the first use
