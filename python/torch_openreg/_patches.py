@@ -21,6 +21,7 @@ from . import (
     _data_parallel,
     _distributed,
     _multiprocessing,
+    _order,
     _scatter_gather,
     openreg,
 )
@@ -55,6 +56,10 @@ def apply() -> None:
     when_imported("torch.distributed._symmetric_memory", _data_parallel.refuse_workspaces)
     when_imported("torch._dynamo.device_interface", _register_with_dynamo)
     when_imported("torch._dynamo.variables.ctx_manager", _register_device_context)
+    when_imported("torch._dynamo.eval_frame", _order.run_methods_of_streams)
+    when_imported("torch._dynamo.output_graph", _order.break_graphs_after_mutations)
+    when_imported("torch._functorch._aot_autograd.graph_capture", _order.keep_order_of_joint_graphs)
+    when_imported("torch._inductor.pattern_matcher", _order.keep_order_of_patterns)
     when_imported("torch._subclasses.fake_impls", _patch_fake_convolutions)
     when_imported("torch._meta_registrations", _cpu_answers.extend_meta_functions)
     when_imported("torch._refs", lambda _: _cpu_answers.extend(_cpu_answers.OF_FORMULAS))

@@ -10,6 +10,7 @@ from . import compiling
 from .aot import NoCppWrapper
 from .lifetimes import end_inputs_with_the_operations_they_order
 from .placement import run_where_results_are
+from .order import keep_order
 from .scheduling import OpenregScheduling
 from .streams import DeviceOperations, guard_where_streams_are_switched
 from .version import VersionOfPrograms
@@ -31,3 +32,4 @@ def register() -> None:
     guard_where_streams_are_switched()
     end_inputs_with_the_operations_they_order()
     run_where_results_are()
+    keep_order()

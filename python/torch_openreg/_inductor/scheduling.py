@@ -10,7 +10,7 @@ from torch._inductor.utils import Placeholder, get_fused_kernel_name, parallel_n
 from torch._inductor.virtualized import V
 
 from .sources import source_for_the_device
-from .streams import switches_streams
+from .streams import NAME, switches_streams
 
 
 class OpenregScheduling(CppScheduling):
@@ -24,11 +24,12 @@ class OpenregScheduling(CppScheduling):
     def define_kernel(self, src_code: str, nodes: Any, kernel_args: Any = None) -> str:
         wrapper = V.graph.wrapper_code
         known: dict[str, str] = wrapper.src_to_kernel
-        if src_code in known:
-            return known[src_code]
+        of_the_device = f"{src_code}\n// {NAME}"  # the program may have the same kernel for the CPU
+        if of_the_device in known:
+            return known[of_the_device]
         fused = get_fused_kernel_name(nodes, config.cpp.descriptive_names) if config.cpp.descriptive_names else ""
         name = f"cpp_{fused}_{wrapper.next_kernel_suffix()}"
-        known[src_code] = name
+        known[of_the_device] = name
         source = src_code.replace(str(Placeholder.KERNEL_NAME), "kernel")
         source = source.replace(str(Placeholder.DESCRIPTIVE_NAME), name).replace("#pragma CMT", "//")
         arguments = self.kernel_group.args if kernel_args is None else kernel_args

@@ -1,0 +1,115 @@
+"""Operations that order work keep their place in traced graphs.
+
+Recording an event, waiting for one, synchronizing, an operator with an effect and without tensors: nothing that such an
+operation reads or writes tells PyTorch's passes what precedes it. Each is a barrier: no value moves across it, and no
+two computations on both sides of it become one. `_inductor.order` continues this in Inductor.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from . import openreg
+
+# Namespaces of operators whose effects are all in their arguments and results.
+_WITHOUT_EFFECTS = frozenset({"aten", "prims", "prim", "inductor", "rngprims", "profiler"})
+
+# What may make another stream, or the host, read what the program has written.
+_SYNCHRONIZES = ("synchronize_event", "synchronize_device", "synchronize_stream")
+_LETS_OTHERS_READ = frozenset(
+    f"streams::{name}" for name in ("record_event", "wait_event", "wait_stream", *_SYNCHRONIZES)
+)
+
+
+def orders_streams(node: torch.fx.Node) -> bool:
+    """Whether the node is an operation on streams, events or devices."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "streams"
+
+
+def is_barrier(node: torch.fx.Node) -> bool:
+    """Whether the node orders work, without a value that says so."""
+    target = node.target
+    if target is torch.ops.higher_order.with_effects or orders_streams(node):
+        return True
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace in _WITHOUT_EFFECTS:
+        return False
+    return not any(_is_tensor(leaf) for leaf in (node, *node.all_input_nodes))
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(node.meta.get("val")))
+
+
+def run_methods_of_streams(eval_frame: ModuleType) -> None:
+    """Runs them as they are where a graph ends in front of a call. Dynamo has variables of its own for streams, and it
+    cannot trace `super()` of a stream."""
+    for method in (openreg.Stream.__new__, openreg.Stream.wait_event, openreg.Stream.wait_stream):
+        eval_frame.skip_code(method.__code__)
+
+
+def break_graphs_after_mutations(output_graph: ModuleType) -> None:
+    """Ends a graph that has changed an input before an operation on streams.
+
+    A traced graph changes its inputs at its end, so the operation would precede the change. PyTorch itself raises an
+    error if an event is recorded on the stream of the change.
+    """
+    from torch._dynamo.exc import unimplemented
+
+    original = output_graph.OutputGraph.create_proxy
+
+    @functools.wraps(original)
+    def create_proxy(self: Any, kind: str, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Proxy:
+        if _follows_changes(target, args) and self.root_tracer.has_input_mutation().has_mutation:
+            unimplemented(
+                gb_type="Operation on streams after a change of an input",
+                context=str(target),
+                explanation="openreg: a graph changes its inputs at its end, so the operation would not wait for it.",
+                hints=["Do the operation before the change, or outside of the compiled function."],
+            )
+        proxy: torch.fx.Proxy = original(self, kind, target, *args, **kwargs)
+        return proxy
+
+    output_graph.OutputGraph.create_proxy = create_proxy
+
+
+def _follows_changes(target: Any, arguments: Any) -> bool:
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return target._qualified_op_name in _LETS_OTHERS_READ
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace in _WITHOUT_EFFECTS or target._schema.returns:
+        return False
+    return not any(isinstance(leaf, torch.fx.Proxy) for leaf in tree_leaves(arguments))
+
+
+def keep_order_of_joint_graphs(graph_capture: ModuleType) -> None:
+    """Barriers stay in the pass that they are in, forward or backward, between the nodes that they are between."""
+
+    # PyTorch would give each operation on streams some of the values before it as arguments, for the nodes after it to
+    # use. Which ones depends on its version, inputs of the graph are left out, and the partitioner of 2.13 fails on it.
+    @functools.wraps(graph_capture.wrap_all_sync_nodes_with_control_deps)
+    def assign_passes(module: torch.fx.GraphModule) -> None:
+        for node in module.graph.nodes:
+            if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and is_barrier(node):
+                backward = any(_is_of_backward(each) for each in (node, *node.all_input_nodes))
+                node.meta["partitioner_tag"] = "must_be_in_backward" if backward else "must_be_in_forward"
+
+    graph_capture.wrap_all_sync_nodes_with_control_deps = assign_passes  # type: ignore[attr-defined]
+
+
+def _is_of_backward(node: torch.fx.Node) -> bool:
+    return node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
+
+
+def keep_order_of_patterns(pattern_matcher: ModuleType) -> None:
+    """PyTorch's passes move, match and merge nodes only between two changes of memory. A barrier counts as one."""
+    original = pattern_matcher.is_mutation_op
+
+    @functools.wraps(original)
+    def is_mutation_op(node: torch.fx.Node) -> bool:
+        return (node.op == "call_function" and is_barrier(node)) or original(node)
+
+    pattern_matcher.is_mutation_op = is_mutation_op  # type: ignore[attr-defined]
