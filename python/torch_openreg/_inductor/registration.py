@@ -9,8 +9,8 @@ from .. import _cpu_answers
 from . import compiling
 from .aot import NoCppWrapper
 from .lifetimes import end_inputs_with_the_operations_they_order
-from .placement import run_where_results_are
 from .order import keep_order
+from .placement import run_where_results_are
 from .scheduling import OpenregScheduling
 from .streams import DeviceOperations, guard_where_streams_are_switched
 from .version import VersionOfPrograms
