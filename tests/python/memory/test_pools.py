@@ -268,7 +268,7 @@ def test_a_pool_that_does_not_split_has_a_segment_for_each_block():
 
 
 def test_what_a_pool_cannot_be_is_refused():
-    with pytest.raises(RuntimeError, match="allocator cannot be chosen"):
+    with pytest.raises(TypeError, match="allocator cannot be chosen"):
         MemPool(allocator=object())
     with pytest.raises(RuntimeError, match="out of range"), use_mem_pool(MemPool(), 99):
         pass

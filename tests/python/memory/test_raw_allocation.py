@@ -46,7 +46,7 @@ def test_memory_is_of_the_current_device_and_stream_unless_another_is_given():
     with torch.openreg.device(1):
         first = allocate(4 * MIB)
         stream = torch.openreg.Stream()
-        of_number = allocate(4 * MIB, stream=stream.stream_id)
+        of_handle = allocate(4 * MIB, stream=stream.native_handle)
         with stream:
             of_current = allocate(4 * MIB)
     segments = {
@@ -55,8 +55,8 @@ def test_memory_is_of_the_current_device_and_stream_unless_another_is_given():
         for block in segment["blocks"]
     }
     assert segments[first] == (1, 0)
-    assert segments[of_number] == segments[of_current] == (1, stream.stream_id)
-    for address in (first, of_number, of_current):
+    assert segments[of_handle] == segments[of_current] == (1, stream.stream_id)
+    for address in (first, of_handle, of_current):
         delete(address)
 
 
@@ -103,7 +103,7 @@ def test_a_stream_of_another_device_is_refused():
 
 
 def test_what_is_no_stream_is_refused():
-    with pytest.raises(RuntimeError, match="no such stream"):
+    with pytest.raises(RuntimeError, match="no stream with this handle"):
         allocate(MIB, 0, 123456789)
     with pytest.raises(TypeError, match=r"the stream.* is not an int"):
         allocate(MIB, 0, "default")
