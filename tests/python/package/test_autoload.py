@@ -129,8 +129,13 @@ def test_a_spawned_worker_uses_the_device(run_python, tmp_path):
 def copy_of_the_package(tmp_path) -> Path:
     """An installed copy of the package that Python finds before the real one."""
     site = tmp_path / "site-copy"
-    source = Path(torch_openreg._build.__file__).parent
-    shutil.copytree(source, site / "torch_openreg", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in torch_openreg.__path__:  # an editable installation has two
+        shutil.copytree(folder, site / "torch_openreg", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    # An editable installation's own finder comes before all paths.
+    (site / "sitecustomize.py").write_text(
+        "import sys\nfrom importlib.machinery import PathFinder\n"
+        "sys.meta_path.sort(key=lambda finder: finder is not PathFinder)\n"
+    )
     write_metadata(site, "torch_openreg", entry_point("torch_openreg"))
     return site
 
