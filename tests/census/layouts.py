@@ -116,7 +116,8 @@ def contiguous(x: torch.Tensor) -> torch.Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
-# What may differ: the layouts, as a regular expression, and why. What is said of PyTorch is in functions that devices share.
+# What may differ: the layouts, as a regular expression, and why. What is said of PyTorch is in functions that devices
+# share.
 GEOMETRY = "it gives access to the memory, so the layout decides"
 VIEW = "PyTorch's function, or its gradient, makes a view that the layout does not allow"
 TIES = "equal elements are in any order"

@@ -130,7 +130,8 @@ def copy_of_the_package(tmp_path) -> Path:
     """An installed copy of the package that Python finds before the real one."""
     site = tmp_path / "site-copy"
     for folder in torch_openreg.__path__:  # an editable installation has two
-        shutil.copytree(folder, site / "torch_openreg", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(folder, site / "torch_openreg", ignore=ignored, dirs_exist_ok=True)
     # An editable installation's own finder comes before all paths.
     (site / "sitecustomize.py").write_text(
         "import sys\nfrom importlib.machinery import PathFinder\n"
