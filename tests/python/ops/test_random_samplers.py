@@ -520,7 +520,7 @@ def random_operators():
 def test_every_random_operator_is_ours_or_made_of_ours():
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
-    without_dropout = {"aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_fused_sdp_choice"}
+    without_dropout = {"aten::_fused_sdp_choice"}
     # Since torch 2.14 the CPU has kernels for keys, with CUDA's numbers. These operators are new: the CPU's serve.
     of_keys = {"aten::_philox_key_fold_in.Tensor", "aten::_philox_randint_"}
     names = list(random_operators())
