@@ -227,8 +227,10 @@ AcceleratorError = torch.AcceleratorError
 OutOfMemoryError = torch.OutOfMemoryError
 globals().update(legacy.TYPES)
 
-has_half = True  # half precision
-has_magma = False  # MAGMA is a library for GPUs
+has_half = True
+"""Whether the device has half precision."""
+has_magma = False
+"""Whether MAGMA, a linear algebra library for GPUs, is used."""
 
 default_generators: tuple[torch.Generator, ...]
 _initialized: bool

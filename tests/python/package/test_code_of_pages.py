@@ -17,7 +17,7 @@ from documents import ROOT, Block, Page, pages, pattern_of
 PAGES = pages()
 RUN_HERE = [page for page in PAGES if page.programs and not page.run_by]
 RUN_BY_OTHERS = [page for page in PAGES if page.run_by]
-LANGUAGES = {"", "console", "cpp", "python", "sh", "text", "yaml"}
+LANGUAGES = {"", "console", "cpp", "diff", "python", "sh", "text", "yaml"}
 
 
 def path_of(page: Page) -> str:
