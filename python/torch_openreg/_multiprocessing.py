@@ -6,7 +6,7 @@ import functools
 import pickle
 import threading
 from collections.abc import Callable
-from multiprocessing import connection, queues, reduction
+from multiprocessing import connection, popen_forkserver, popen_spawn_posix, queues, reduction
 from typing import Any, NoReturn
 
 import torch
@@ -28,6 +28,8 @@ def share_memory_between_processes() -> None:
     pickler.dump = _withdrawing_pickles(pickler.dump)
     for kind, name in ((connection._ConnectionBase, "send_bytes"), (connection.Connection, "_send_bytes")):
         setattr(kind, name, _withdrawing_writes(getattr(kind, name)))
+    for start in (popen_spawn_posix.Popen, popen_forkserver.Popen):
+        setattr(start, "_launch", _withdrawing_starts(getattr(start, "_launch")))  # noqa: B009, B010
 
 
 def _reduce_storage(storage: torch.UntypedStorage) -> Any:
@@ -45,8 +47,9 @@ def _reduce_storage(storage: torch.UntypedStorage) -> Any:
     return _rebuild_storage, (handle,)
 
 
-# A message keeps its memory until it is received. The two wrappers below take back what has not been sent, because its
-# pickle or its write failed. After an interrupted write it is unknown whether the receiver has it: the memory stays.
+# A message keeps its memory until it is received. The three wrappers below take back what has certainly not been sent,
+# because its pickle, its write or the start of its receiver failed. After an interrupted write it is unknown whether
+# the receiver has it: the memory stays.
 class _Messages(threading.local):
     def __init__(self) -> None:
         self.of_pickle: list[tuple[int, ...]] | None = None  # of the innermost pickle under way
@@ -81,13 +84,37 @@ def _withdrawing_writes(original: Callable[..., None]) -> Callable[..., None]:
     def send(self: Any, buf: Any, *args: Any, **kwargs: Any) -> None:
         try:
             original(self, buf, *args, **kwargs)
-        except Exception:
-            _withdraw([handle for handle in _messages.unwritten if _contains(buf, handle)])
+        except Exception as error:
+            if not _is_of_signal_handler(error):
+                _withdraw([handle for handle in _messages.unwritten if _contains(buf, handle)])
             raise
         finally:
             _messages.unwritten = []
 
     return send
+
+
+def _withdrawing_starts(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def launch(self: Any, process_obj: Any) -> None:
+        try:
+            original(self, process_obj)
+        except OSError:
+            if not hasattr(self, "sentinel"):  # there is no process
+                _withdraw(_messages.unwritten)
+            raise
+        finally:
+            _messages.unwritten = []
+
+    return launch
+
+
+def _is_of_signal_handler(error: Exception) -> bool:
+    """Whether a write was interrupted: it may be complete. The connection's own errors are raised in its module."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is None or place.tb_frame.f_globals.get("__name__") != connection.__name__
 
 
 def _contains(buf: Any, handle: tuple[int, ...]) -> bool:

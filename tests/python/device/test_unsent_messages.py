@@ -8,8 +8,17 @@ import io
 import os
 import pickle
 import random
+import resource
+import signal
 import threading
-from multiprocessing import reduction
+from multiprocessing import (
+    connection,
+    forkserver,
+    popen_forkserver,
+    popen_spawn_posix,
+    reduction,
+    resource_tracker,
+)
 from multiprocessing.reduction import ForkingPickler
 
 import peer as peer_module
@@ -160,9 +169,67 @@ def test_a_pipe_whose_reader_goes_in_the_middle_of_a_message(duplex):
     thread.join()
 
 
+@pytest.mark.parametrize("module", [popen_spawn_posix, popen_forkserver])
+def test_a_process_that_cannot_be_started(module):
+    process = multiprocessing.get_context(module.Popen.method).Process(target=print, args=(tensors(),))
+    resource_tracker.ensure_running()
+    forkserver.ensure_running()
+    pickle.loads(ForkingPickler.dumps(tensors()))  # opens the files of the devices
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            process.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def test_a_file_that_cannot_be_written():
     with pytest.raises(OSError, match="no space left"):
         reduction.dump((*tensors(), bytes(MIB)), FullDisk())
+
+
+@pytest.mark.parametrize("error", [TimeoutError, KeyboardInterrupt])
+def test_a_write_that_a_signal_interrupts_when_it_is_complete(monkeypatch, error):
+    """The receiver has the message, so it keeps its memory."""
+
+    def interrupt(*_):
+        raise error
+
+    def write_and_interrupt(descriptor, data):
+        assert os.write(descriptor, data) == len(data)
+        signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(connection.Connection._send, "__defaults__", (write_and_interrupt,))
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    try:
+        with writer, pytest.raises(error):
+            writer.send(torch.full((2,), 5.0, device="openreg"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with reader:
+        assert reader.recv().tolist() == [5, 5]
+
+
+def test_a_message_whose_receiver_is_killed_is_there_for_the_next():
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    receiver = Peer(queue)
+    receiver.call(peer_module.keep, "it runs", 1)
+    x = torch.full((MIB,), 3.0, device="openreg")
+    queue.put(x)
+    del x
+    receiver.kill()
+    torch.openreg.ipc_collect()
+    torch.full((MIB,), 4.0, device="openreg")  # not in the same memory
+    assert bool((queue.get() == 3).all())
+
+
+def test_a_pickle_is_kept_for_whoever_has_a_copy():
+    pickled = bytes(ForkingPickler.dumps(torch.full((MIB,), 3.0, device="openreg")))
+    torch.openreg.ipc_collect()
+    torch.full((MIB,), 4.0, device="openreg")
+    assert bool((pickle.loads(pickled) == 3).all())
 
 
 def test_the_failure_of_another_write_takes_nothing_back():
