@@ -8,7 +8,6 @@ from torch._inductor.codegen import common
 from .. import _cpu_answers
 from . import compiling
 from .aot import NoCppWrapper
-from .lifetimes import end_inputs_with_the_operations_they_order
 from .order import keep_order
 from .placement import run_where_results_are
 from .scheduling import OpenregScheduling
@@ -30,6 +29,5 @@ def register() -> None:
     compiling.watch()
     common.register_device_op_overrides(NAME, DeviceOperations())
     guard_where_streams_are_switched()
-    end_inputs_with_the_operations_they_order()
     run_where_results_are()
     keep_order()
