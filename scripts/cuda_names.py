@@ -54,6 +54,8 @@ DIFFERENCES = [
         "a device without an index",
         "events are plain `torch.Event`s, because `torch.Stream` and compiled code refuse those of a subclass",
     ),
+    ("`get_rng_state(None)`", "AttributeError", "the state of the current device", "None means it elsewhere"),
+    ("`get_rng_state(7)`", "IndexError", "RuntimeError", "the usual type for a device that does not exist"),
     ("`Event().record(1)`", "RuntimeError", "undefined", "PyTorch's `torch.Event` does not check its argument"),
     ("`Event(interprocess=True)`", "an event", "RuntimeError", "PyTorch has handles for CUDA's events only"),
     ("`Stream.cuda_stream`, `Event.cuda_event`", "handles", "AttributeError", "use `native_handle`, `event_id`"),
@@ -64,6 +66,16 @@ DIFFERENCES = [
         "there is none; programs call them to initialise the device, which they do",
     ),
     ('`_sleep("x")`', "RuntimeError", "TypeError", "the usual type for this error"),
+    ("`use_mem_pool(None)`, `nvtx.range(1)`", "AttributeError", "TypeError", "as above"),
+    ("`make_graphed_callables(f, (1,))`", "AssertionError", "TypeError", "as above"),
+    ("`make_graphed_callables((f, f), ((x,),))`", "IndexError", "TypeError", "as above"),
+    ("`nvtx.mark(None)`, `nvtx.range_push(None)`", "accepted", "TypeError", "it hides a mistake"),
+    (
+        "`amp.autocast()`, `amp.GradScaler()`, `amp.custom_fwd()`, `amp.custom_bwd()`",
+        "FutureWarning: use `torch.amp`",
+        "no warning",
+        "libraries find them as `getattr(torch, device_type).amp`",
+    ),
 ]
 
 

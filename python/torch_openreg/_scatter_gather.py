@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch._utils import _get_available_device_type, _get_device_index
 
+from .openreg.arguments import unsigned
+
 _DEVICE = "openreg"
 _HOST = -1  # the device index that means the host
 
@@ -80,6 +82,7 @@ def _broadcast_out(tensor: torch.Tensor, out: Sequence[torch.Tensor]) -> list[to
 def _broadcast_coalesced(
     tensors: Sequence[torch.Tensor], devices: Sequence[int], buffer_size: int
 ) -> list[list[torch.Tensor]]:
+    unsigned("buffer_size", buffer_size, "a number of bytes")
     # Copies are queued one by one: a buffer for many small tensors would add a copy and save no wait.
     first = torch.device(_DEVICE, devices[0])
     for tensor in tensors:

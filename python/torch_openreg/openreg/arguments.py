@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 
@@ -99,6 +100,40 @@ def check_integer(what: str, value: int, smallest: int, largest: int) -> int:
     if not smallest <= number <= largest:
         raise ValueError(f"openreg: {what} is out of range (got {value}, expected {smallest} to {largest})")
     return number
+
+
+def c_integer(what: str, value: Any, smallest: int, largest: int, expected: str = "an int") -> int:
+    """`value` as an int, as PyTorch's bindings convert it for torch.cuda: bools and whatever has an index are accepted.
+
+    Raises:
+        TypeError: `value` has no index.
+        OverflowError: `value` is out of range.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"openreg: {what} has the wrong type (got {value!r}, expected {expected})") from None
+    if not smallest <= number <= largest:
+        raise OverflowError(f"openreg: {what} is out of range (got {value}, expected {smallest} to {largest})")
+    return number
+
+
+def unsigned(what: str, value: Any, expected: str) -> int:
+    """`value` as an int, which must be one from 0 to 2**64 - 1; raises TypeError, as pybind11 does for torch.cuda."""
+    if not hasattr(value, "__index__") or not 0 <= operator.index(value) < 2**64:
+        raise TypeError(f"openreg: {what} has the wrong type (got {value!r}, expected {expected})")
+    return operator.index(value)
+
+
+def truth(what: str, value: object) -> bool:
+    """`value` as a bool, as PyTorch's bindings convert it for torch.cuda: None is False, and numbers are accepted.
+
+    Raises:
+        TypeError: `value` is no number.
+    """
+    if value is not None and not hasattr(type(value), "__bool__"):
+        raise TypeError(f"openreg: {what} has the wrong type (got {value!r}, expected a bool)")
+    return bool(value)
 
 
 def check_type(what: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from .. import _C
-from .arguments import check_type, pool_id
+from .arguments import check_type, pool_id, truth
 from .device import _lazy_init, synchronize
 from .graph_hooks import GraphHooks
 from .memory import empty_cache
@@ -46,8 +46,8 @@ class CUDAGraph(_C.Graph, GraphHooks):
 
     def __init__(self, keep_graph: bool = False) -> None:
         _lazy_init()
-        check_type("keep_graph", keep_graph, int, "a bool")
-        _C.Graph.__init__(self, bool(keep_graph))
+        keep_graph = truth("keep_graph", keep_graph)
+        _C.Graph.__init__(self, keep_graph)
         GraphHooks.__init__(self)
         self._keeps_graph = keep_graph
         self._awaits_instantiation = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NoReturn
 
 import torch
@@ -37,7 +38,25 @@ class TensorType(type):
         return isinstance(instance, torch.Tensor) and instance.device.type == "openreg" and instance.dtype == cls.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        _advise_against_types()
         return torch.empty(0, dtype=cls.dtype, device="openreg").new(*args, **kwargs)
+
+
+_has_advised = False
+
+
+def _advise_against_types() -> None:
+    """Warns the first time, as PyTorch does for the types of torch.cuda; `torch.set_warn_always` changes that."""
+    global _has_advised
+    if _has_advised and not torch.is_warn_always_enabled():
+        return
+    _has_advised = True
+    warnings.warn(
+        "The torch.openreg.*DtypeTensor constructors are no longer recommended. It's best to use methods such as "
+        "torch.tensor(data, dtype=*, device='openreg') to create tensors.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _tensor_type(prefix: str, dtype: torch.dtype) -> TensorType:

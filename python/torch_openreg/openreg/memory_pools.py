@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _C
-from .arguments import DeviceLike, check_type, index_or_current
+from .arguments import DeviceLike, check_type, index_or_current, truth
 from .device import _lazy_init, current_device
 from .memory_history import memory_snapshot
 
@@ -24,17 +24,16 @@ class MemPool:
         no_split: whether each block has a segment of its own, so that none is split.
 
     Raises:
-        TypeError: `allocator` is not None, or the others are not bools.
+        TypeError: `allocator` is not None, or the others have no truth value.
     """
 
     def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
         if allocator is not None:
             raise TypeError(f"openreg: a pool's allocator cannot be chosen (got {allocator!r}, expected None)")
-        check_type("use_on_oom", use_on_oom, int, "a bool")
-        check_type("no_split", no_split, int, "a bool")
+        for_others, whole = truth("use_on_oom", use_on_oom), truth("no_split", no_split)
         _lazy_init()
         device = current_device()
-        self._id = _C.make_pool(device, bool(use_on_oom), bool(no_split))
+        self._id = _C.make_pool(device, for_others, whole)
         self._device = device
 
     @property

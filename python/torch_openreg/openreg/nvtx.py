@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.profiler import record_function
 
-from .arguments import check_type
+from .arguments import check_type, unsigned
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
@@ -27,14 +27,16 @@ _started: dict[int, record_function] = {}
 _ids = count(1)
 
 
-def _begin(message: str) -> record_function:
+def _begin(message: str | bytes) -> record_function:
+    if isinstance(message, bytes):
+        message = message.decode(errors="replace")
     check_type("the name of a range", message, str, "a str")
     begun = record_function(message)
     begun.__enter__()
     return begun
 
 
-def range_push(msg: str) -> int:
+def range_push(msg: str | bytes) -> int:
     """Begins a range inside the calling thread's open ranges; returns how many were open before."""
     _open.ranges.append(_begin(msg))
     return len(_open.ranges) - 1
@@ -48,7 +50,7 @@ def range_pop() -> int:
     return len(_open.ranges)
 
 
-def range_start(msg: str) -> int:
+def range_start(msg: str | bytes) -> int:
     """Begins a range that may overlap with others; returns its number for `range_end`."""
     number = next(_ids)
     _started[number] = _begin(msg)
@@ -57,12 +59,12 @@ def range_start(msg: str) -> int:
 
 def range_end(range_id: int) -> None:
     """Ends the range for which `range_start` returned this number; an unknown number does nothing."""
-    check_type("the number of a range", range_id, int, "a result of range_start()")
-    if begun := _started.pop(range_id, None):
+    number = unsigned("the number of a range", range_id, "a result of range_start()")
+    if begun := _started.pop(number, None):
         begun.__exit__(None, None, None)
 
 
-def mark(msg: str) -> None:
+def mark(msg: str | bytes) -> None:
     """Records a range of zero length."""
     _begin(msg).__exit__(None, None, None)
 

@@ -11,7 +11,7 @@ import torch
 from torch.accelerator._utils import _get_device_index
 
 from .. import _C
-from .arguments import DeviceLike, check_integer, check_type, device_index
+from .arguments import DeviceLike, c_integer, check_integer, check_type, device_index
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,7 +40,8 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
             ``stream_ptr``, its native handle, instead of `priority`.
 
     Raises:
-        TypeError: `identity` is incomplete.
+        TypeError: `identity` is incomplete, or `priority` is not an int.
+        OverflowError: `priority` exceeds 32 bits.
         ValueError: `device` or `identity` is of another kind of device.
         RuntimeError: there is no such device, or it has no stream with this handle.
     """
@@ -52,7 +53,8 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
             plain = torch.Stream(**identity) if identity else torch.Stream(_torch_device(device), priority=priority)
             return plain  # type: ignore[return-value]
         if not identity:
-            return super().__new__(cls, _torch_device(device), priority=priority)
+            number = c_integer("priority", priority, -(2**31), 2**31 - 1)
+            return super().__new__(cls, _torch_device(device), priority=number)
         if identity.keys() != {"stream_id", "device_index", "device_type"}:
             raise TypeError(
                 f"openreg: this does not identify a stream (got {', '.join(identity)}, expected stream_id, "
@@ -103,6 +105,8 @@ class Event(torch.Event, metaclass=_OfThisDevice):
             has no index.
 
     Raises:
+        TypeError: one of the first four is not a bool or an int.
+        OverflowError: one of the first four is not from 0 to 255.
         RuntimeError: `interprocess` is true, or there is no such device.
     """
 
@@ -115,14 +119,15 @@ class Event(torch.Event, metaclass=_OfThisDevice):
         *,
         device: DeviceLike = None,
     ) -> torch.Event:
-        flags = {
+        flags: dict[str, object] = {
             "enable_timing": enable_timing,
             "blocking": blocking,
             "interprocess": interprocess,
             "external": external,
         }
         for name, value in flags.items():
-            check_type(name, value, int, "a bool")
+            if not isinstance(value, bool):
+                c_integer(name, value, 0, 255, "a bool")
         if interprocess:
             _refuse_interprocess()
         return torch.Event(_torch_device(device), enable_timing=bool(enable_timing), blocking=bool(blocking))

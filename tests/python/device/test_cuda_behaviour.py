@@ -28,6 +28,7 @@ openreg = torch.openreg
 
 STREAMS, MEMORY, RANDOM, GRAPHS = (f"cuda/{name}.py" for name in ("streams", "memory", "random", "graphs"))
 DEVICE, UTILS, STORAGE = "cuda/__init__.py", "_utils.py", "storage.py"
+FLAGS = "csrc/cuda/Event.cpp"  # reads the arguments as bytes
 EVENT, STREAM, LEGACY = "c10/cuda/CUDAEvent.h", "csrc/cuda/Stream.cpp", "csrc/utils/tensor_new.cpp"
 COMM, MODULE, BUILD = "csrc/cuda/comm.cpp", "csrc/cuda/Module.cpp", "build"
 
@@ -121,6 +122,15 @@ ROWS: dict[str, list[Row]] = {
         Row("Event(False, False, False, True).query()", True, STREAMS),
         Row("Event.from_ipc_handle('cpu', b'x' * 64)", raises(RuntimeError), BUILD),
         Row("pickle.dumps(Event())", raises(TypeError, "cannot pickle"), BUILD),
+        Row("Event(255).query()", True, FLAGS),
+        Row("Event(256)", raises(OverflowError), FLAGS),
+        Row("Event(-1)", raises(OverflowError), FLAGS),
+        Row("Event(2**70)", raises(OverflowError), FLAGS),
+        Row("Event(False, False, False, 256)", raises(OverflowError), FLAGS),
+        Row("Event(blocking=None)", raises(TypeError), FLAGS),
+        Row("Event(enable_timing=[])", raises(TypeError), FLAGS),
+        Row("Event(blocking=numpy.int64(1)).query()", True, FLAGS),
+        Row("event(enable_timing=2).elapsed_time(event(0)) >= 0", True, FLAGS),
     ],
     "Stream": [
         Row("Stream(-1).device_index", 0, STREAMS),
@@ -141,6 +151,12 @@ ROWS: dict[str, list[Row]] = {
         Row("on(0).record_stream(STREAM_1)", None, "native/cuda/RecordStream.cu"),
         Row("on(0).record_stream(torch.Stream('cpu'))", raises(RuntimeError), "native/cuda/RecordStream.cu"),
         Row("on(0).record_stream(None)", raises(RuntimeError, "unknown parameter type"), BUILD),
+        Row("Stream(priority=None)", raises(TypeError), STREAM),
+        Row("Stream(0, 1.0)", raises(TypeError), STREAM),
+        Row("Stream(priority=True).priority", 0, STREAM),
+        Row("Stream(0, numpy.int64(-1)).priority", -1, STREAM),
+        Row("Stream(priority=2**31)", raises(OverflowError), STREAM),
+        Row("Stream(0, -(2**31) - 1)", raises(OverflowError), STREAM),
     ],
     "ExternalStream": [
         Row("ExternalStream(STREAM_1.native_handle, 1) == STREAM_1", True, STREAMS),
@@ -151,6 +167,8 @@ ROWS: dict[str, list[Row]] = {
     "get_stream_from_external": [
         Row("get_stream_from_external(STREAM_1.native_handle, 1) == STREAM_1", True, DEVICE),
         Row("get_stream_from_external(data_ptr=STREAM_1.native_handle, device='openreg:1').device_index", 1, DEVICE),
+        Row("get_stream_from_external(None)", raises(TypeError), MODULE),
+        Row("get_stream_from_external(0, 'cpu')", raises(ValueError), UTILS),
     ],
     "StreamContext": [
         Row("inside(StreamContext(STREAM_1)) == (1, STREAM_1.stream_id)", True, DEVICE),
@@ -207,10 +225,20 @@ ROWS: dict[str, list[Row]] = {
         Row("can_device_access_peer(0, 'openreg')", raises(ValueError, "no index"), DEVICE),
         Row("can_device_access_peer(0, 2)", raises(AssertionError), DEVICE),
     ],
-    "current_blas_handle": [Row("isinstance(current_blas_handle(), int)", True, DEVICE)],
-    "current_solver_handle": [Row("isinstance(current_solver_handle(), int)", True, DEVICE)],
+    "current_blas_handle": [
+        Row("isinstance(current_blas_handle(), int)", True, DEVICE),
+        Row("current_blas_handle() == current_blas_handle()", True, DEVICE),
+        Row("current_blas_handle(0)", raises(TypeError), DEVICE),
+    ],
+    "current_solver_handle": [
+        Row("isinstance(current_solver_handle(), int)", True, DEVICE),
+        Row("current_solver_handle() == current_solver_handle()", True, DEVICE),
+        Row("current_solver_handle(0)", raises(TypeError), DEVICE),
+    ],
     "is_bf16_supported": [
         Row("is_bf16_supported(False), is_bf16_supported(including_emulation=True)", (True, True), DEVICE),
+        Row("is_bf16_supported(None)", True, DEVICE),
+        Row("is_bf16_supported(0, 0)", raises(TypeError), DEVICE),
     ],
     "set_sync_debug_mode": [
         Row("set_sync_debug_mode('warn'), get_sync_debug_mode()", (None, 1), DEVICE),
@@ -242,8 +270,15 @@ ROWS: dict[str, list[Row]] = {
     "set_rng_state_all": [
         Row("set_rng_state_all([])", None, RANDOM),
         Row("set_rng_state_all(iter(get_rng_state_all()))", None, RANDOM),
+        Row("set_rng_state_all(None)", raises(TypeError), RANDOM),
+        Row("set_rng_state_all(get_rng_state_all()[:1])", None, RANDOM),
+        Row("set_rng_state_all(get_rng_state())", raises(RuntimeError, "wrong size"), RANDOM),
     ],
-    "get_rng_state": [Row("get_rng_state('openreg:1').device.type", "cpu", RANDOM)],
+    "get_rng_state": [
+        Row("get_rng_state('openreg:1').device.type", "cpu", RANDOM),
+        Row("get_rng_state(device=torch.device('openreg')).dtype", torch.uint8, RANDOM),
+        Row("get_rng_state().equal(get_rng_state(0)), get_rng_state() is get_rng_state()", (True, False), RANDOM),
+    ],
     "set_per_process_memory_fraction": [
         Row("set_per_process_memory_fraction(1)", raises(TypeError), MEMORY),
         Row("set_per_process_memory_fraction(1.5)", raises(ValueError), MEMORY),
@@ -263,35 +298,60 @@ ROWS: dict[str, list[Row]] = {
     "caching_allocator_delete": [
         Row("caching_allocator_delete(1)", raises(RuntimeError), BUILD),
         Row("caching_allocator_delete(0)", None, "CUDACachingAllocator.cpp"),
+        Row(
+            "[freed(a) for a in [caching_allocator_alloc(8)] * 2]",
+            raises(RuntimeError, "freed already"),
+            "CUDACachingAllocator.cpp",
+        ),
     ],
     "memory_cached": [
         Row("memory_cached()", warns(FutureWarning, "renamed to `torch.openreg.memory_reserved`"), MEMORY),
+        Row("memory_cached() == memory_reserved()", True, MEMORY),
+        Row("memory_cached('cpu')", raises(ValueError), MEMORY),
     ],
     "max_memory_cached": [
         Row("max_memory_cached('openreg:1')", warns(FutureWarning, "torch.openreg.max_memory_reserved"), MEMORY),
+        Row("max_memory_cached(0) == max_memory_reserved(0)", True, MEMORY),
+        Row("max_memory_cached('cpu')", raises(ValueError), MEMORY),
     ],
-    "reset_max_memory_cached": [Row("reset_max_memory_cached()", warns(FutureWarning, "all peaks"), MEMORY)],
+    "reset_max_memory_cached": [
+        Row("reset_max_memory_cached()", warns(FutureWarning, "all peaks"), MEMORY),
+        Row("reset_max_memory_cached('openreg:1')", warns(FutureWarning, "all peaks"), MEMORY),
+        Row("reset_max_memory_cached('cpu')", raises(ValueError), MEMORY),
+    ],
     "reset_max_memory_allocated": [
         Row("reset_max_memory_allocated(1)", warns(FutureWarning, "all peaks"), MEMORY),
+        Row("reset_max_memory_allocated(device=None)", warns(FutureWarning, "all peaks"), MEMORY),
+        Row("reset_max_memory_allocated('cpu')", raises(ValueError), MEMORY),
     ],
     "memory_summary": [
         Row("len(memory_summary(abbreviated=True)) < len(memory_summary(0, False))", True, MEMORY),
+        Row("memory_summary(abbreviated=None) == memory_summary(None, 0)", True, MEMORY),
+        Row("memory_summary('cpu')", raises(ValueError), MEMORY),
     ],
     "memory_snapshot": [
         Row("memory_snapshot(MemPool().id, False)", [], MEMORY),
         Row("memory_snapshot(mempool_id=None, include_traces=0) is not None", True, MEMORY),
+        Row("len(memory_snapshot(None)) == len(memory_snapshot())", True, MEMORY),
     ],
     "MemPool": [
         Row("MemPool(None, 1, 0).id[0]", 0, BUILD),
         Row("MemPool(1)", raises(TypeError), BUILD),
         Row("MemPool(use_on_oom='x')", raises(TypeError), "csrc/cuda/MemPool.cpp"),
         Row("MemPool().use_count()", 1, "test_cuda.py: test_mempool_id"),
+        Row("MemPool(None, None, None).id[0]", 0, "csrc/cuda/MemPool.cpp"),
+        Row("MemPool(None, 1.5).id[0]", 0, "csrc/cuda/MemPool.cpp"),
+        Row("MemPool(no_split=[])", raises(TypeError), "csrc/cuda/MemPool.cpp"),
     ],
     "use_mem_pool": [
         Row("inside(use_mem_pool(MemPool(), 0))", (0, 0), MEMORY),
         Row("inside(use_mem_pool(MemPool(), 'openreg'))", raises(ValueError), MEMORY),
+        Row("inside(use_mem_pool(MemPool(), device='openreg:1'))", (0, 0), MEMORY),
     ],
-    "change_current_allocator": [Row("change_current_allocator(None)", raises(RuntimeError), MEMORY)],
+    "change_current_allocator": [
+        Row("change_current_allocator(None)", raises(RuntimeError), MEMORY),
+        Row("change_current_allocator()", raises(TypeError), MEMORY),
+    ],
     "CUDAGraph": [
         Row("CUDAGraph(1)", ANY, "csrc/cuda/Graph.cpp"),
         Row("CUDAGraph('x')", raises(TypeError), BUILD),
@@ -300,6 +360,9 @@ ROWS: dict[str, list[Row]] = {
         Row("CUDAGraph().reset()", None, "CUDAGraph.cpp"),
         Row("CUDAGraph(keep_graph=True).instantiate()", raises(RuntimeError), "CUDAGraph.cpp"),
         Row("CUDAGraph().capture_begin(capture_error_mode='x')", raises(RuntimeError, "unknown"), "Graph.cpp"),
+        Row("CUDAGraph(None).reset()", None, "csrc/cuda/Graph.cpp"),
+        Row("CUDAGraph(numpy.bool_(True)).reset()", None, "csrc/cuda/Graph.cpp"),
+        Row("CUDAGraph([])", raises(TypeError), "csrc/cuda/Graph.cpp"),
     ],
     "graph": [
         Row("inside(graph(CUDAGraph(), stream=default_stream()))", raises(RuntimeError), "CUDAGraph.cpp"),
@@ -309,21 +372,35 @@ ROWS: dict[str, list[Row]] = {
     "make_graphed_callables": [
         Row("graphed((on(0),))(on(0)).shape", (6,), GRAPHS),
         Row("graphed(([on(0)],), num_warmup_iters=0)", raises(TypeError), GRAPHS),
+        Row("graphed((on(0),), allow_unused_input=None)(on(0)).shape", (6,), GRAPHS),
+        Row("graphed(on(0))", raises(TypeError), GRAPHS),
     ],
     "amp.autocast": [
         Row("inside(amp.autocast(False, torch.float16, False))", (0, 0), "cuda/amp/autocast_mode.py"),
         Row("amp.autocast(dtype=torch.float64)", warns(UserWarning, "not supported"), "amp/autocast_mode.py"),
+        Row("inside(amp.autocast('x'))", raises(TypeError), "amp/autocast_mode.py"),
+        Row("inside(amp.autocast(cache_enabled=None))", (0, 0), "amp/autocast_mode.py"),
     ],
     "amp.GradScaler": [
         Row("amp.GradScaler(2.0).get_scale()", 2, "cuda/amp/grad_scaler.py"),
         Row("amp.GradScaler(enabled=False).is_enabled()", False, "cuda/amp/grad_scaler.py"),
+        Row("amp.GradScaler(growth_factor=1.0)", raises(AssertionError, "must be > 1.0"), "amp/grad_scaler.py"),
+        Row("amp.GradScaler(enabled=None).is_enabled()", None, "amp/grad_scaler.py"),
     ],
     "amp.custom_fwd": [
         Row("amp.custom_fwd(cast_inputs=torch.float16)(len)([1])", raises(AttributeError), "amp/autocast_mode.py"),
         Row("callable(amp.custom_fwd())", True, "amp/autocast_mode.py"),
+        Row("callable(amp.custom_fwd(fwd=None, cast_inputs=None))", True, "amp/autocast_mode.py"),
     ],
-    "amp.custom_bwd": [Row("amp.custom_bwd()", raises(TypeError), "amp/autocast_mode.py")],
-    "amp.amp_definitely_not_available": [Row("amp.amp_definitely_not_available()", False, "cuda/amp/common.py")],
+    "amp.custom_bwd": [
+        Row("amp.custom_bwd()", raises(TypeError), "amp/autocast_mode.py"),
+        Row("callable(amp.custom_bwd(bwd=len))", True, "amp/autocast_mode.py"),
+        Row("amp.custom_bwd(len)([1])", raises(AttributeError, "_fwd_used_autocast"), "amp/autocast_mode.py"),
+    ],
+    "amp.amp_definitely_not_available": [
+        Row("amp.amp_definitely_not_available()", False, "cuda/amp/common.py"),
+        Row("amp.amp_definitely_not_available(1)", raises(TypeError), "cuda/amp/common.py"),
+    ],
     "comm.broadcast": [
         Row("comm.broadcast(torch.ones(6), ['openreg:1', 0])[1].device.index", 0, COMM),
         Row("comm.broadcast(on(0), [0, -1])", raises(RuntimeError, "negative"), COMM),
@@ -333,13 +410,21 @@ ROWS: dict[str, list[Row]] = {
     ],
     "comm.broadcast_coalesced": [
         Row("comm.broadcast_coalesced([on(1)], [0, 1])", raises(RuntimeError, "devices.0."), COMM),
+        Row("comm.broadcast_coalesced([on(0)], [0, 1], buffer_size=0)[1][0].device.index", 1, COMM),
+        Row("comm.broadcast_coalesced([on('cpu')], [0])", raises(RuntimeError, "devices.0."), COMM),
+        Row("comm.broadcast_coalesced([], [0, 1])", [[], []], COMM),
+        Row("comm.broadcast_coalesced([on(0)], [0, 1], 1.5)", raises(TypeError), "csrc/cuda/python_comm.cpp"),
+        Row("comm.broadcast_coalesced([on(0)], [0, 1], -1)", raises(TypeError), "csrc/cuda/python_comm.cpp"),
     ],
     "comm.reduce_add": [
         Row("comm.reduce_add([on(0), on('cpu')])", raises(AssertionError), "nn/parallel/comm.py"),
         Row("comm.reduce_add([on(0)], 1)", raises(RuntimeError), "nn/parallel/comm.py"),
+        Row("comm.reduce_add([on(0), on(1, 5)])", raises(ValueError, "invalid size"), "nn/parallel/comm.py"),
     ],
     "comm.reduce_add_coalesced": [
         Row("comm.reduce_add_coalesced([[on(0)], [on(1)]], 1)[0].device.index", 1, "nn/parallel/comm.py"),
+        Row("comm.reduce_add_coalesced([[on(0)], [on('cpu')]])", raises(AssertionError), "nn/parallel/comm.py"),
+        Row("comm.reduce_add_coalesced([[on(0)], []])", raises(ValueError), "nn/parallel/comm.py"),
     ],
     "comm.scatter": [
         Row("comm.scatter(on(0), [0, -1])", raises(RuntimeError, "negative"), COMM),
@@ -358,11 +443,30 @@ ROWS: dict[str, list[Row]] = {
     "nvtx.range_push": [
         Row("nvtx.range_push('a'), nvtx.range_pop(), nvtx.range_pop()", (0, 0, -1), "cuda/nvtx.py"),
         Row("nvtx.range_push(1)", raises(TypeError), BUILD),
+        Row("nvtx.range_push(b'a'), nvtx.range_pop()", (0, 0), "csrc/cuda/shared/nvtx.cpp"),
+        Row("nvtx.range_push('a', 1)", raises(TypeError), "cuda/nvtx.py"),
     ],
-    "nvtx.range_end": [Row("nvtx.range_end('x')", raises(TypeError), BUILD)],
-    "nvtx.range_start": [Row("nvtx.range_end(nvtx.range_start('a'))", None, "cuda/nvtx.py")],
-    "nvtx.range": [Row("inside(nvtx.range('{} {b}', 1, b=2))", (0, 0), "cuda/nvtx.py")],
-    "nvtx.mark": [Row("nvtx.mark(msg='a')", None, "cuda/nvtx.py")],
+    "nvtx.range_end": [
+        Row("nvtx.range_end('x')", raises(TypeError), BUILD),
+        Row("nvtx.range_end(-1)", raises(TypeError), "csrc/cuda/shared/nvtx.cpp"),
+        Row("nvtx.range_end(1.0)", raises(TypeError), "csrc/cuda/shared/nvtx.cpp"),
+        Row("nvtx.range_end(range_id=2**64 - 1)", None, "csrc/cuda/shared/nvtx.cpp"),
+    ],
+    "nvtx.range_start": [
+        Row("nvtx.range_end(nvtx.range_start('a'))", None, "cuda/nvtx.py"),
+        Row("nvtx.range_start(1)", raises(TypeError), "csrc/cuda/shared/nvtx.cpp"),
+        Row("isinstance(nvtx.range_start(msg=b'a'), int)", True, "csrc/cuda/shared/nvtx.cpp"),
+    ],
+    "nvtx.range": [
+        Row("inside(nvtx.range('{} {b}', 1, b=2))", (0, 0), "cuda/nvtx.py"),
+        Row("inside(nvtx.range('{}'))", raises(IndexError), "cuda/nvtx.py"),
+        Row("inside(nvtx.range('{b}'))", raises(KeyError), "cuda/nvtx.py"),
+    ],
+    "nvtx.mark": [
+        Row("nvtx.mark(msg='a')", None, "cuda/nvtx.py"),
+        Row("nvtx.mark(1)", raises(TypeError), "csrc/cuda/shared/nvtx.cpp"),
+        Row("nvtx.mark(b'a')", None, "csrc/cuda/shared/nvtx.cpp"),
+    ],
     "FloatTensor": [
         Row("FloatTensor(2, device='openreg:1').device.index", 1, LEGACY),
         Row("FloatTensor([1, 2], device=torch.device('openreg')).tolist()", [1, 2], LEGACY),
@@ -387,10 +491,23 @@ ROWS: dict[str, list[Row]] = {
         Row("FloatStorage([1, 2]).tolist()", [1, 2], STORAGE),
         Row("torch.UntypedStorage(2).openreg('cpu')", raises(RuntimeError, "must be openreg"), STORAGE),
     ],
-    "has_half": [Row("has_half", True, BUILD)],
-    "default_generators": [Row("len(default_generators) == device_count()", True, DEVICE)],
-    "get_arch_list": [Row("get_arch_list()", [], "cuda/__init__.py: no kernels are compiled for it")],
-    "get_gencode_flags": [Row("get_gencode_flags()", "", DEVICE)],
+    "has_half": [
+        Row("has_half", True, BUILD),
+        Row("type(has_half)", bool, BUILD),
+    ],
+    "default_generators": [
+        Row("len(default_generators) == device_count()", True, DEVICE),
+        Row("default_generators[-1].device.index", 1, DEVICE),
+        Row("default_generators[2]", raises(IndexError), DEVICE),
+    ],
+    "get_arch_list": [
+        Row("get_arch_list()", [], "cuda/__init__.py: no kernels are compiled for it"),
+        Row("get_arch_list(0)", raises(TypeError), DEVICE),
+    ],
+    "get_gencode_flags": [
+        Row("get_gencode_flags()", "", DEVICE),
+        Row("get_gencode_flags(0)", raises(TypeError), DEVICE),
+    ],
 }
 
 # Functions of a device: what a negative index does, and what a device without an index means.
@@ -424,7 +541,12 @@ def _everything_is_as_before() -> Iterator[None]:
     openreg.synchronize()
 
 
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated", "ignore:openreg. the captured graph is empty")
+@pytest.mark.filterwarnings(
+    "ignore:TypedStorage is deprecated",
+    "ignore:openreg. the captured graph is empty",
+    "ignore::FutureWarning",
+    "ignore:The torch.openreg..DtypeTensor",
+)
 @pytest.mark.parametrize("row", [row for rows in ROWS.values() for row in rows], ids=lambda row: row.call)
 def test_a_call_does_what_torch_cuda_s_does(row):
     def call() -> Any:

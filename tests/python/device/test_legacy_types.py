@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
+from torch.openreg import legacy
 from torch.openreg.legacy import TYPES
 
 TENSORS = [kind for name, kind in TYPES.items() if name.endswith("Tensor")]
-pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+ADVICE = r"The torch\.openreg\.\*DtypeTensor constructors are no longer recommended.*device='openreg'"
+pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated", f"ignore:{ADVICE}")
 
 
 def test_they_are_those_of_cuda():
@@ -30,6 +34,24 @@ def test_a_tensor_is_converted_to_a_type_or_its_name(kind):
     for given in (kind, name):
         made = torch.ones(2).type(given)
         assert made.type() == name and isinstance(made, kind)
+
+
+def test_the_first_tensor_that_a_type_makes_gives_the_warning_of_cuda_s_types(monkeypatch):
+    monkeypatch.setattr(legacy, "_has_advised", False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ones = torch.ones(2, device="openreg")
+        assert isinstance(ones, torch.openreg.FloatTensor) and ones.type(torch.openreg.HalfTensor).sum().item() == 2
+    with pytest.warns(UserWarning, match=ADVICE) as given:
+        torch.openreg.FloatTensor([0])
+        torch.openreg.DoubleTensor([0])
+    assert [warning.filename for warning in given] == [__file__]
+    torch.set_warn_always(True)
+    try:
+        with pytest.warns(UserWarning, match=ADVICE), pytest.raises(TypeError):
+            torch.openreg.FloatTensor(1.5)
+    finally:
+        torch.set_warn_always(False)
 
 
 def test_it_makes_tensors_on_the_current_device():

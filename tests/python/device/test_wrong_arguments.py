@@ -135,7 +135,8 @@ NO_PATH = r"expected str, bytes or os\.PathLike|argument should be a str or an o
 Row = tuple[Callable[..., Any], list[Any], type[Exception], str]
 ROWS: dict[str, list[Row]] = {
     "Stream": [
-        (lambda v: openreg.Stream(priority=v), [None, 1.5, "x", True], TypeError, "'priority' must be int, not"),
+        (lambda v: openreg.Stream(priority=v), [None, 1.5, "x"], TypeError, "priority has the wrong type .*an int"),
+        (lambda v: openreg.Stream(None, v), [2**31, -(2**31) - 1], OverflowError, "priority is out of range"),
         (lambda v: openreg.Stream(stream_id=v, device_index=0, device_type=20), ["x", 1.5], TypeError, "'stream_id'"),
         (lambda v: openreg.Stream(stream_id=0, device_index=v, device_type=20), [-1, 9, 2**40], RuntimeError, "range"),
         (lambda v: openreg.Stream(stream_id=0, device_index=0, device_type=v), [0], ValueError, "of another kind"),
@@ -161,10 +162,21 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: openreg.Stream().wait_stream(v()), [gone], *NO_SUCH_STREAM),
     ],
     "Event": [
-        (lambda v: openreg.Event(enable_timing=v), [None, 1.5, "x"], TypeError, "enable_timing has the wrong type"),
-        (lambda v: openreg.Event(blocking=v), [None, 1.5, "x"], TypeError, "blocking has the wrong type"),
-        (lambda v: openreg.Event(interprocess=v), [None, 1.5, "x"], TypeError, "interprocess has the wrong type"),
-        (lambda v: openreg.Event(external=v), [None, 1.5, "x"], TypeError, "external has the wrong type"),
+        (
+            lambda v: openreg.Event(enable_timing=v),
+            [None, 1.5, "x"],
+            TypeError,
+            "enable_timing has the wrong type .*a bool",
+        ),
+        (lambda v: openreg.Event(blocking=v), [None, 1.5, "x"], TypeError, "blocking has the wrong type .*a bool"),
+        (
+            lambda v: openreg.Event(interprocess=v),
+            [None, 1.5, "x"],
+            TypeError,
+            "interprocess has the wrong type .*a bool",
+        ),
+        (lambda v: openreg.Event(external=v), [None, 1.5, "x"], TypeError, "external has the wrong type .*a bool"),
+        (openreg.Event, [-1, 256, 2**70], OverflowError, "enable_timing is out of range .*expected 0 to 255"),
         (lambda v: openreg.Stream().record_event(v), [1.5, "x"], RuntimeError, "expected event to be a torch.Event"),
         (lambda v: recorded(0).record(openreg.Stream(v)), [1], RuntimeError, "got openreg:1, expected openreg:0"),
         (lambda v: recorded().elapsed_time(v), [None, 1.5, "x"], RuntimeError, "to be a torch.Event object"),
@@ -279,7 +291,7 @@ ROWS: dict[str, list[Row]] = {
         (openreg.caching_allocator_delete, [1, 4096], RuntimeError, "no block that is in use begins at this address"),
     ],
     "change_current_allocator": [(openreg.change_current_allocator, [None, 1], RuntimeError, "cannot be replaced")],
-    "CUDAGraph": [(openreg.CUDAGraph, [None, 1.5, "x"], TypeError, "keep_graph has the wrong type")],
+    "CUDAGraph": [(openreg.CUDAGraph, [[], object(), "x"], TypeError, "keep_graph has the wrong type")],
     "CUDAGraph.capture_begin": [
         (lambda v: openreg.CUDAGraph().capture_begin(v), NOT_POOLS, TypeError, "not the id of a pool"),
         (lambda v: openreg.CUDAGraph().capture_begin(None, v), [None, 1, b"global"], TypeError, "capture_error_mode"),
@@ -319,8 +331,8 @@ ROWS: dict[str, list[Row]] = {
     ],
     "MemPool": [
         (openreg.MemPool, [1.5, "x", 0], TypeError, "a pool's allocator cannot be chosen"),
-        (lambda v: openreg.MemPool(None, v), [None, 1.5, "x"], TypeError, "use_on_oom has the wrong type"),
-        (lambda v: openreg.MemPool(None, False, v), [None, 1.5, "x"], TypeError, "no_split has the wrong type"),
+        (lambda v: openreg.MemPool(None, v), [[], object(), "x"], TypeError, "use_on_oom has the wrong type"),
+        (lambda v: openreg.MemPool(None, False, v), [[], object(), "x"], TypeError, "no_split has the wrong type"),
     ],
     "use_mem_pool": [(entered(openreg.use_mem_pool), [None, 1, (0, 1)], TypeError, "expected a torch.openreg.MemPool")],
     "memory_snapshot": [
@@ -380,14 +392,14 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: memory._annotate_tensor(v, "x"), [torch.ones(1)], ValueError, "on another device .*got cpu"),
         (lambda v: memory._annotate_tensor(torch.ones(1), v), [None, {}], TypeError, "expected a str"),
     ],
-    "nvtx.mark": [(nvtx.mark, [None, 1, b"x"], TypeError, "the name of a range .*expected a str")],
+    "nvtx.mark": [(nvtx.mark, [None, 1, bytearray()], TypeError, "the name of a range .*expected a str")],
     "nvtx.range": [
         (entered(nvtx.range), [None, 1, b"x"], TypeError, "the name of a range .*expected a str"),
         (entered(nvtx.range), ["{}"], IndexError, "index 0 out of range"),
     ],
-    "nvtx.range_push": [(nvtx.range_push, [None, 1, b"x"], TypeError, "the name of a range .*expected a str")],
-    "nvtx.range_start": [(nvtx.range_start, [None, 1, b"x"], TypeError, "the name of a range .*expected a str")],
-    "nvtx.range_end": [(nvtx.range_end, [None, 1.5, "x"], TypeError, "expected a result of range_start")],
+    "nvtx.range_push": [(nvtx.range_push, [None, 1, bytearray()], TypeError, "the name of a range .*expected a str")],
+    "nvtx.range_start": [(nvtx.range_start, [None, 1, bytearray()], TypeError, "the name of a range .*expected a str")],
+    "nvtx.range_end": [(nvtx.range_end, [None, 1.5, "x", -1, 2**64], TypeError, "expected a result of range_start")],
 }
 
 # Arguments that go to PyTorch's own functions, which check them, and those that nothing depends on.
