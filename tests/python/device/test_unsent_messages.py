@@ -10,6 +10,8 @@ import pickle
 import random
 import resource
 import signal
+import subprocess
+import sys
 import threading
 from multiprocessing import (
     connection,
@@ -230,6 +232,48 @@ def test_a_pickle_is_kept_for_whoever_has_a_copy():
     torch.openreg.ipc_collect()
     torch.full((MIB,), 4.0, device="openreg")
     assert bool((pickle.loads(pickled) == 3).all())
+
+
+NEVER_READ = """
+import gc, os, signal
+import torch
+import torch.multiprocessing as mp
+
+def die(): os.kill(os.getpid(), signal.SIGKILL)
+
+class Dies:
+    def __reduce__(self): return die, ()
+
+def one_mebibyte(): return torch.ones(1 << 18, device="openreg")
+
+def kept():
+    gc.collect()
+    torch.openreg.ipc_collect()
+    return torch.openreg.memory_allocated() >> 20
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    process = context.Process(target=print, args=(Dies(), one_mebibyte()))
+    process.start()
+    process.join()
+    print(process.exitcode, kept())
+    queue = context.SimpleQueue()
+    queue.put(one_mebibyte())
+    print(kept(), queue.get().sum().item(), kept())
+    queue.put(one_mebibyte())
+    del queue
+    print(kept(), flush=True)
+    die()
+"""
+
+
+@pytest.mark.full
+def test_what_is_never_read_is_kept_until_the_sender_ends(tmp_path):
+    """As on CUDA: the first of the two messages is an argument of a process that ends before it reads it."""
+    (tmp_path / "program.py").write_text(NEVER_READ)
+    result = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert result.stdout.splitlines() == ["-9 1", "2 262144.0 1", "2"], result.stderr
+    assert result.returncode == -signal.SIGKILL
 
 
 def test_the_failure_of_another_write_takes_nothing_back():
