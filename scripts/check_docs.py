@@ -1,4 +1,4 @@
-"""Checks the documents: links have targets, and the table of settings is complete."""
+"""Checks the documents: links have targets, tests that they name exist, and the table of settings is complete."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"^```.*?^```", re.M | re.S)
 _HEADING = re.compile(r"^#+ (.*)$", re.M)
+_TEST = re.compile(r"\b(?:test_\w+\.py|\w+_test\.cpp)\b")
 _VARIABLE = re.compile(r"TORCH_OPENREG_[A-Z_]+")
 
 
 def documents() -> list[Path]:
     """The project's own: not those of an environment or a build tree."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("integrations/*/*.md")])
+    pages = [ROOT.glob(pattern) for pattern in ("*.md", "docs/**/*.md", "tests/*.md", "integrations/*/*.md")]
+    return sorted(page for each in pages for page in each)
 
 
 def sources() -> list[Path]:
@@ -44,6 +46,13 @@ def broken_links(document: Path) -> list[str]:
     return complaints
 
 
+def unknown_tests(document: Path) -> list[str]:
+    """One complaint for each file of tests that the document names and that does not exist."""
+    tests = {path.name for folder in ("tests", "integrations") for path in (ROOT / folder).rglob("*test*")}
+    named = set(_TEST.findall(document.read_text()))
+    return [f"{document.relative_to(ROOT)}: there is no {name}" for name in sorted(named - tests)]
+
+
 def unlisted_settings() -> list[str]:
     """One complaint for each setting that is only in the sources or only in the table."""
     table = set(_VARIABLE.findall((ROOT / "docs/settings.md").read_text()))
@@ -54,7 +63,7 @@ def unlisted_settings() -> list[str]:
 
 def main() -> int:
     """Prints the complaints; returns the exit status."""
-    complaints = [complaint for document in documents() for complaint in broken_links(document)]
+    complaints = [each for document in documents() for each in (*broken_links(document), *unknown_tests(document))]
     complaints += unlisted_settings()
     print(*complaints, sep="\n", end="\n" if complaints else "")
     return 1 if complaints else 0

@@ -1,0 +1,55 @@
+"""scripts/check_includes.py: which includes it finds, and that it knows every folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from modules import load
+
+ROOT = Path(__file__).resolve().parents[3]
+checker = load(ROOT / "scripts/check_includes.py")
+
+
+def complaints(tmp_path: Path, path: str, included: str) -> list[str]:
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text(f"#pragma once\n#include {included}\n")
+    return list(checker.complaints(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "included"),
+    [
+        ("runtime/stream.h", '"memory/heap.h"'),
+        ("memory/heap.cpp", '"backend/stream.h"'),
+        ("backend/hooks.cpp", '"ops/wire/number.h"'),
+        ("ops/wire/number.h", '"ops/launch/submit.h"'),
+        ("ops/tiers/boxed.cpp", '"ops/random/transformation.h"'),
+        ("ops/launch/probe.cpp", '"distributed/work.h"'),
+        ("distributed/work.cpp", '"bindings/bindings.h"'),
+        ("runtime/stream.h", "<c10/core/Stream.h>"),
+        ("memory/heap.cpp", "<ATen/Tensor.h>"),
+        ("backend/hooks.cpp", "<Python.h>"),
+        ("ops/launch/probe.cpp", "<nanobind/nanobind.h>"),
+        ("unknown/file.cpp", "<vector>"),
+    ],
+)
+def test_finds(tmp_path, path, included):
+    (complaint,) = complaints(tmp_path, path, included)
+    assert complaint.startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "included"),
+    [
+        ("runtime/stream.h", "<memory>"),
+        ("runtime/stream.h", '"runtime/fence.h"'),
+        ("memory/heap.cpp", '"runtime/stream.h"'),
+        ("ops/tiers/boxed.cpp", '"ops/wire/number.h"'),
+        ("distributed/work.cpp", '"ops/wire/number.h"'),
+        ("bindings/module.cpp", "<Python.h>"),
+        ("backend/hooks.cpp", "<ATen/Context.h>"),
+    ],
+)
+def test_accepts(tmp_path, path, included):
+    assert complaints(tmp_path, path, included) == []
