@@ -16,7 +16,8 @@ namespace openreg::backend {
 /// tensors may outlive static destruction.
 c10::DeviceAllocator& device_allocator();
 
-/// The same for the work of `stream`, whichever stream is current. Throws as allocate_raw() does.
+/// Memory of the device allocator for the work of `stream`, whichever stream is current. Throws as
+/// allocate_raw() does.
 c10::DataPtr allocate_for(openreg::Stream& stream, std::size_t bytes);
 
 /// The streams whose work may use the memory that begins at `address`, a device address: the one

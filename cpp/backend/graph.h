@@ -44,7 +44,8 @@ class CapturableGraph final : public at::GraphImplInterface {
   /// Gives each run numbers of its own from `generator`. Drawing from a generator in the capture
   /// does the same. Throws c10::Error once the capture has begun.
   void register_generator_state(const at::Generator& generator);
-  /// The same during the capture, on any thread. Does nothing if the capture has ended.
+  /// Like register_generator_state(), during the capture and on any thread. Does nothing if the
+  /// capture has ended.
   static void register_in_capture(CaptureId capture,
                                   const std::shared_ptr<CapturedGenerator>& generator);
 

@@ -13,7 +13,8 @@ void order_first_write(const c10::Storage& storage);
 
 /// Called before work on the current stream of its device reads `storage`, which shares memory.
 void note_read_of_shared(const c10::Storage& storage);
-/// The same for a storage that may share memory. Costs two instructions if it does not.
+/// Called before work reads `storage`, which may share memory. Costs two instructions if it does
+/// not.
 inline void note_read(const c10::Storage& storage) {
   if (storage.unsafeGetStorageImpl()->has_materializer()) [[unlikely]]
     note_read_of_shared(storage);

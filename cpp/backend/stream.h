@@ -14,7 +14,7 @@ openreg::Stream& current_stream(c10::DeviceIndex device = -1);
 /// not switch devices.
 openreg::Stream& exchange_current_stream(openreg::Stream& stream);
 
-/// The same stream in PyTorch's and in the runtime's terms. to_runtime() throws c10::Error for a
+/// A stream of PyTorch as the runtime's, and the reverse. to_runtime() throws c10::Error for a
 /// stream of another kind of device, and if there is no such stream.
 openreg::Stream& to_runtime(const c10::Stream& stream);
 c10::Stream to_torch(const openreg::Stream& stream);

@@ -30,7 +30,7 @@ class Backing {
   virtual Addresses addresses() const = 0;
   /// New memory of `bytes`, a multiple of kSegmentBytes; nullptr if the device has no room.
   virtual void* map(std::size_t bytes) = 0;
-  /// The same, directly after memory of map() that ends at `end`; false if that is not possible.
+  /// Like map(), directly after memory of map() that ends at `end`; false if that is not possible.
   virtual bool extend(void* end, std::size_t bytes) = 0;
   /// Takes memory of map() and extend() back, in any pieces of kSegmentBytes.
   virtual void unmap(void* memory, std::size_t bytes) noexcept = 0;

@@ -33,9 +33,10 @@ class Heap {
   /// Memory of at least `bytes` (> 0), aligned to kBlockBytes, for work that is submitted to
   /// `stream` from now on. From the cache; nullptr if nothing in it fits.
   void* allocate_cached(std::size_t bytes, Stream& stream, const Context& context = {});
-  /// The same, with new memory from the device if necessary; nullptr if that has no room.
+  /// Like allocate_cached(), with new memory from the device if necessary; nullptr if the device
+  /// has no room.
   void* allocate(std::size_t bytes, Stream& stream, const Context& context = {});
-  /// The same, from pools that the program has marked for use when nothing else is left.
+  /// Like allocate(), from pools that the program has marked for use when nothing else is left.
   void* allocate_last_resort(std::size_t bytes, Stream& stream, const Context& context = {});
   /// Frees a block. Queued work may still use it. Returns its rounded size. Throws Error if no held
   /// block begins at `address`, and what Backing::mark() throws; then the block is still held.

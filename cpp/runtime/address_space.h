@@ -50,8 +50,8 @@ class AddressSpace {
   /// Error if there is no such device.
   void* map(int device, std::size_t bytes);
 
-  /// The same, directly after mapped memory that ends at `end`; false if map() would return nullptr
-  /// or if the addresses are taken.
+  /// Like map(), directly after mapped memory that ends at `end`; false if map() would return
+  /// nullptr or if the addresses are taken.
   bool extend(void* end, std::size_t bytes);
 
   /// Returns mapped memory to the system: all that map() and extend() mapped, or a part of it; both

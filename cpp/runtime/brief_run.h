@@ -19,8 +19,8 @@ void run_brief_commands(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
 /// for them. Called with no lock of the runtime held.
 void run_released(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
 
-/// The same for a fence that a stream's runner has fired: engines run them, unless the calling
-/// thread is about to look for more brief commands.
+/// Like run_released(), for a fence that a stream's runner has fired: engines run the streams,
+/// unless the calling thread is about to look for more brief commands.
 void release_parked(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
 
 }  // namespace openreg

@@ -81,8 +81,9 @@ void capture_graph(Stream& stream, const Graph& graph);
 /// the caller is about to do, such as "aten::item waits".
 void expect_not_captured(const Stream& stream, const char* what);
 
-/// The same for a call that concerns no captured stream but waits for the device or queries it, if
-/// the mode of a capture forbids that to the calling thread.
+/// For a call that concerns no captured stream but waits for the device or queries it: throws
+/// CaptureError, and invalidates the capture, if the mode of a capture forbids that to the calling
+/// thread. `what` describes the call.
 void expect_safe_call(const char* what);
 
 // --- For streams and events ---

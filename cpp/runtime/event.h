@@ -22,21 +22,21 @@ class Event {
 
   /// Throws as Stream::submit() does.
   void record(Stream& stream);
-  /// The same for callers that hold a lock or clean up: it never waits for room in the stream's
-  /// queue, and a destroyed stream is not an error. If the stream is captured, it completes after
-  /// the capture has ended.
+  /// Like record(), for callers that hold a lock or clean up: never waits for room in the stream's
+  /// queue, and a destroyed stream is not an error. If the stream is captured, the record completes
+  /// after the capture has ended.
   void mark(Stream& stream);
   /// Later commands of `stream` run after the newest record has completed. Does nothing if the
   /// event was never recorded. Throws as Stream::submit() does.
   void wait(Stream& stream);
-  /// The same for callers that hold a lock or clean up: it never waits for room in the stream's
+  /// Like wait(), for callers that hold a lock or clean up: never waits for room in the stream's
   /// queue, and a destroyed stream is not an error.
   void wait_without_room(Stream& stream);
   /// Whether the newest record has completed; true if the event was never recorded, or was last
   /// recorded in a capture. Never throws, never waits, and collects no failure.
   bool is_complete() const noexcept;
-  /// The same, for callers that use the results: throws the source stream's CommandError, as
-  /// synchronize() does, and CaptureError if a capture forbids the call. Never waits.
+  /// Like is_complete(), for callers that use the results: throws the source stream's CommandError,
+  /// as synchronize() does, and CaptureError if a capture forbids the call. Never waits.
   bool query();
   /// Waits until the newest record has completed, and runs commands meanwhile. Throws the source
   /// stream's CommandError, CaptureError if a capture forbids the call, and what wait_for() throws
@@ -77,7 +77,7 @@ class ExternalEvent {
 
   /// Later commands of `stream` run after the signal. Throws as Stream::submit() does.
   void wait(Stream& stream);
-  /// The same for callers that have submitted what the wait belongs to: it never waits for room in
+  /// Like wait(), for callers that have submitted what the wait belongs to: never waits for room in
   /// the stream's queue, so it cannot be interrupted, and a destroyed stream is not an error.
   void wait_without_room(Stream& stream);
   /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the

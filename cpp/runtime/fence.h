@@ -53,8 +53,8 @@ class Fence {
   /// Called by the source's runner before its head moves. Once it has moved, others may read the
   /// results.
   void complete(FailurePtr failure) noexcept;
-  /// The same for a command that completes this fence and threw `error`. False: the caller has
-  /// abandoned the fence, which does not take the error.
+  /// Like complete() above, for a command that has a fence of its own and threw `error`. False: the
+  /// caller has abandoned the fence, which does not take the error.
   bool complete(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// Called when the caller of such a command stops waiting for it: returns what the command has
   /// thrown, if anything.

@@ -50,7 +50,8 @@ class Scheduler {
   /// Called by a producer that published a command and then saw the stream idle: finds an owner for
   /// it.
   void schedule(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
-  /// The same for a producer that runs the command itself. True: the caller owns the stream.
+  /// Like schedule(), for a producer that runs the command itself. True: the caller owns the
+  /// stream.
   bool take_idle(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
   /// Called by the owner when the stream has nothing to run. False: a command has arrived, and the
   /// caller still owns the stream.

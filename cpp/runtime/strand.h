@@ -102,13 +102,13 @@ struct Strand final : Stream {
   /// The commands that have not begun are skipped. Only the first failure is kept. Called by the
   /// runner, or by a host that has abandoned the fence of a command that failed.
   void poison(FailurePtr failure) noexcept;
-  /// The same, because a command of the stream threw `error`.
+  /// Poisons the stream because a command of it threw `error`.
   void poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error);
   /// The failure that poisons the stream, if any.
   FailurePtr failure() const noexcept;
-  /// The same, and makes the stream usable again.
+  /// Returns the failure that poisons the stream, if any, and makes the stream usable again.
   FailurePtr take_failure() noexcept;
-  /// The same, but only if it is the expected failure; otherwise null.
+  /// Like take_failure() above, but only if the failure is the expected one; otherwise null.
   FailurePtr take_failure(const Failure* expected) noexcept;
   /// Throws the stream's failure, if it has one.
   void raise_failure();

@@ -27,26 +27,26 @@ class Stream {
   /// throws while it waits for room.
   void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
-  /// The same for callers that clean up, or that have called wait_for_room(): it never waits for
+  /// Like submit(), for callers that clean up, or that have called wait_for_room(): never waits for
   /// room in the queue, so it cannot be interrupted, and a destroyed stream is not an error.
   void submit_without_room(const Kernel& kernel, std::span<const std::byte> arguments);
   /// Returns when there is room in the queue; other threads may take it. Throws what submit()
   /// throws while it waits for room.
   void wait_for_room();
 
-  /// The same, but returns when this command has run; the calling thread runs commands meanwhile.
-  /// What the command throws is thrown here, unchanged, and only here; later commands run. If the
-  /// wait is interrupted, the stream fails instead. Throws CommandError if an earlier failure made
-  /// the stream skip the command, Error if called from a command of this stream, and CaptureError
-  /// if a capture forbids the call.
+  /// Like submit(), but returns when this command has run; the calling thread helps to run
+  /// commands. What the command throws is thrown here, unchanged, and only here; later commands
+  /// run. If the wait is interrupted, the stream fails instead. Throws CommandError if an earlier
+  /// failure made the stream skip the command, Error if called from a command of this stream, and
+  /// CaptureError if a capture forbids the call.
   void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
 
   /// Whether nothing is queued and nothing is running. Never throws, never waits, and collects no
   /// failure.
   bool idle() const noexcept;
 
-  /// The same, for callers that use the results: throws CommandError as synchronize() does if the
-  /// stream is idle and a command failed, and CaptureError if a capture forbids the call. Never
+  /// Like idle(), for callers that use the results: throws CommandError as synchronize() does if
+  /// the stream is idle and a command failed, and CaptureError if a capture forbids the call. Never
   /// waits.
   bool query();
 
@@ -56,7 +56,8 @@ class Stream {
   /// this stream, and what Callbacks::check_interrupt throws.
   void synchronize();
 
-  /// The same for callers that do not use the results: a failure is left for those that do.
+  /// Like synchronize(), for callers that do not use the results: a failure is left for those that
+  /// do.
   void drain();
 
   Stream(const Stream&) = delete;
@@ -81,7 +82,7 @@ Stream& find_stream(int device, std::int64_t id);
 /// the next call that collects it. Throws as Stream::synchronize() does; Error if called from a
 /// command of any stream of the device.
 void synchronize_device(int device);
-/// The same, but collects no failure.
+/// Like synchronize_device(), but collects no failure.
 void drain_device(int device);
 
 /// What the scheduler has done so far in the process, for tests and to explain speed.

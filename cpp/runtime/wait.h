@@ -39,8 +39,9 @@ class Goal {
 void wait_for(const Goal& goal);
 
 using Deadline = std::chrono::steady_clock::time_point;
-/// The same, but sleeps while other threads run the commands, and does not notice that a command
-/// waits for its own stream: the caller checks that. False: `deadline` was reached first.
+/// Like wait_for() for a fence, but sleeps while other threads run the commands, and does not
+/// notice that a command waits for its own stream: the caller checks that. False: `deadline` was
+/// reached first.
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline = std::nullopt);
 
 /// Waits for all that was submitted to the stream before the call.

@@ -31,8 +31,8 @@ void expect_not_captured(c10::Device device, const char* op);
 /// (sync_debug.h) throws, and as expect_not_captured() does; `op` names the operator.
 void wait_for_device(c10::Device device, const char* op);
 
-/// The same within an operator that has already waited, for work that it has queued itself since
-/// then.
+/// Like wait_for_device(), within an operator that has already waited, for work that it has queued
+/// itself since then: not counted or reported again.
 void wait_for_device_again(c10::Device device);
 
 }  // namespace openreg::ops

@@ -137,7 +137,8 @@ void expect_our_device(c10::Device device);
 /// expect_our_device() and backend::reserve_philox() do.
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator, c10::Device device,
                                   std::uint64_t count);
-/// The same, for a kernel that makes `unroll` elements per call of a subsequence.
+/// Takes what a kernel needs for `self` that makes `unroll` elements per call of a subsequence.
+/// Throws as take_numbers() above does.
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator,
                                   const at::TensorBase& self, int unroll);
 int unroll_of_reals(const at::TensorBase& self);

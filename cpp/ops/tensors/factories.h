@@ -23,8 +23,8 @@ at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType dt
 at::Tensor empty_strided_on(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                             at::ScalarType dtype);
 
-/// The same for work of `stream`, on its device, with a geometry that is known to be valid:
-/// `nbytes` is at least what `sizes` and `strides` require. Neither is checked.
+/// Like empty_strided_on(), for work of `stream`, on its device, with a geometry that is known to
+/// be valid: `nbytes` is at least what `sizes` and `strides` require. Neither is checked.
 at::Tensor make_tensor(openreg::Stream& stream, at::IntArrayRef sizes, at::IntArrayRef strides,
                        caffe2::TypeMeta dtype, std::size_t nbytes);
 

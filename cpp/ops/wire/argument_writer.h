@@ -56,7 +56,7 @@ class ArgumentWriter {
   }
   /// A number of which only the kind becomes part of the signature (number.h).
   void number(const c10::Scalar& v);
-  /// The same, without carrying it.
+  /// Makes the kind of a number part of the signature, without carrying the number.
   void sign_number(const c10::Scalar& v) { numbers_.emplace_back(v); }
   template <class T>
   void array(const T* data, std::size_t count) {
@@ -102,8 +102,8 @@ class ArgumentWriter {
   /// and which geometry its results have. `whom`: the kernel. Valid until something else is
   /// written.
   SignatureView signature(const void* whom);
-  /// The same for calls that are alike; `words` receives the words. May be called before or after
-  /// signature().
+  /// A signature with less detail, which is the same for calls that are alike; `words` receives its
+  /// words. May be called before or after signature().
   SignatureView signature(const void* whom, Detail detail,
                           c10::SmallVectorImpl<std::uint64_t>& words);
 

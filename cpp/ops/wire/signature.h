@@ -31,7 +31,7 @@ inline SignatureView make_signature(const void* whom, std::span<const std::uint6
   return {whom, words, integers, hash};
 }
 
-/// The same with its own copy of the words, to keep.
+/// A SignatureView with its own copy of the words, to keep.
 class Signature {
  public:
   explicit Signature(const SignatureView& view)
