@@ -59,7 +59,7 @@ def register_flex_autocast(module: ModuleType) -> None:
             return module._flex_attention_autocast_impl(*args)
 
 
-def register_sharding() -> None:
+def register_sharding(_: ModuleType) -> None:
     """Called when torch.distributed.tensor is imported: attention may be split by batches and by heads, as on CUDA."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor._op_schema import RuntimeSchemaInfo

@@ -3,6 +3,7 @@ imports it only after a program has imported that."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class OpenregInterface(DeviceInterface):
         return openreg.is_bf16_supported(including_emulation)
 
 
-def register_interface() -> None:
+def register_interface(_: ModuleType) -> None:
     """Registers the device with Dynamo, by its name without and with an index."""
     register_interface_for_device(NAME, OpenregInterface)
     for index in range(openreg.device_count()):
@@ -64,7 +65,7 @@ def register_interface() -> None:
         function._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def register_device_context() -> None:
+def register_device_context(_: ModuleType) -> None:
     """Makes ``with torch.openreg.device(i)`` traceable, as ``torch.cuda.device`` and ``torch.accelerator`` are."""
     from torch._dynamo.variables.ctx_manager import GenericDeviceVariable, register_device_context_manager
 

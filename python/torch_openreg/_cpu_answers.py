@@ -93,8 +93,13 @@ def _extended(value: Any) -> Any:
     return value
 
 
+def extend_formulas(_: ModuleType) -> None:
+    """Makes the formulas of ``torch._refs`` treat the device like the CPU."""
+    extend(OF_FORMULAS)
+
+
 def extend_meta_functions(module: ModuleType) -> None:
-    """The same for torch._meta_registrations, the functions that compute the shapes of results."""
+    """Makes ``torch._meta_registrations``, which computes the shapes of results, treat the device like the CPU."""
     original = module.device_hint
 
     @functools.wraps(original)

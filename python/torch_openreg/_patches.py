@@ -14,20 +14,46 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import (
-    _build_files,
-    _costs,
-    _cpu_answers,
-    _data_parallel,
-    _distributed,
-    _multiprocessing,
-    _order,
-    _scatter_gather,
-    openreg,
-)
+from . import _multiprocessing, openreg
 from ._post_import import when_imported
 
 NAME = "openreg"
+
+
+# Modules of PyTorch, and the function that is called with each of them after its import.
+_WHEN_IMPORTED = (
+    ("torch.distributed.distributed_c10d", "_distributed:register"),
+    ("torch.cuda._pin_memory_utils", "_distributed:pin_for_the_device"),
+    ("torch.distributed.checkpoint._state_dict_stager", "_distributed:pin_while_staging"),
+    ("torch.testing._internal.distributed.fake_pg", "_distributed:register_fake"),
+    ("torch.testing._internal.distributed.multi_threaded_pg", "_distributed:order_threads"),
+    ("torch.nn.attention.flex_attention", "_attention:accept_flex_attention"),
+    ("torch._higher_order_ops.flex_attention", "_attention:register_flex_autocast"),
+    ("torch.distributed.tensor", "_attention:register_sharding"),
+    ("torch.distributed.tensor.experimental._context_parallel._attention", "_attention:register_ring"),
+    ("torch.nn.parallel.comm", "_scatter_gather:register"),
+    ("torch.nn.parallel.parallel_apply", "_scatter_gather:register_threads"),
+    ("torch.nn.parallel.distributed", "_data_parallel:accept_bfloat16_hooks"),
+    ("torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "_data_parallel:order_callbacks"),
+    ("torch.distributed.algorithms.ddp_comm_hooks.quantization_hooks", "_data_parallel:order_callbacks"),
+    ("torch.distributed.nn.functional", "_data_parallel:reduce_gradients_of_gathered"),
+    ("torch.distributed._symmetric_memory", "_data_parallel:refuse_workspaces"),
+    ("torch._dynamo.device_interface", "_compile:register_interface"),
+    ("torch._dynamo.variables.ctx_manager", "_compile:register_device_context"),
+    ("torch._dynamo.eval_frame", "_order:run_methods_of_streams"),
+    ("torch._dynamo.output_graph", "_order:break_graphs_after_mutations"),
+    ("torch._functorch._aot_autograd.graph_capture", "_order:keep_order_of_joint_graphs"),
+    ("torch._inductor.pattern_matcher", "_order:keep_order_of_patterns"),
+    ("torch._subclasses.fake_impls", "_patches:patch_fake_convolutions"),
+    ("torch._meta_registrations", "_cpu_answers:extend_meta_functions"),
+    ("torch._refs", "_cpu_answers:extend_formulas"),
+    ("torch._inductor.analysis.device_info", "_costs:add_to_datasheets"),
+    ("torch._inductor.utils", "_costs:answer_for_the_device"),
+    ("torch._inductor.runtime.benchmarking", "_costs:measure_on_the_device"),
+    ("torch._inductor.cpp_builder", "_build_files:rename_when_whole"),
+    ("torch._inductor.compile_fx", "_inductor.registration:register"),
+    ("torch.testing._internal.optests.autograd_registration", "_patches:patch_opcheck"),
+)
 
 
 def apply() -> None:
@@ -38,37 +64,8 @@ def apply() -> None:
     _patch_random_replay()
     _refuse_to_capture_optimizers()
     _multiprocessing.share_memory_between_processes()
-    when_imported("torch.distributed.distributed_c10d", _distributed.register)
-    when_imported("torch.cuda._pin_memory_utils", _distributed.pin_for_the_device)
-    when_imported("torch.distributed.checkpoint._state_dict_stager", _distributed.pin_while_staging)
-    when_imported("torch.testing._internal.distributed.fake_pg", _distributed.register_fake)
-    when_imported("torch.testing._internal.distributed.multi_threaded_pg", _distributed.order_threads)
-    when_imported("torch.nn.attention.flex_attention", _accept_flex_attention)
-    when_imported("torch._higher_order_ops.flex_attention", _register_flex_autocast)
-    when_imported("torch.distributed.tensor", _register_sharding_of_attention)
-    when_imported("torch.distributed.tensor.experimental._context_parallel._attention", _register_ring_attention)
-    when_imported("torch.nn.parallel.comm", _scatter_gather.register)
-    when_imported("torch.nn.parallel.parallel_apply", _scatter_gather.register_threads)
-    when_imported("torch.nn.parallel.distributed", _data_parallel.accept_bfloat16_hooks)
-    for hooks in ("powerSGD_hook", "quantization_hooks"):
-        when_imported(f"torch.distributed.algorithms.ddp_comm_hooks.{hooks}", _data_parallel.order_callbacks)
-    when_imported("torch.distributed.nn.functional", _data_parallel.reduce_gradients_of_gathered)
-    when_imported("torch.distributed._symmetric_memory", _data_parallel.refuse_workspaces)
-    when_imported("torch._dynamo.device_interface", _register_with_dynamo)
-    when_imported("torch._dynamo.variables.ctx_manager", _register_device_context)
-    when_imported("torch._dynamo.eval_frame", _order.run_methods_of_streams)
-    when_imported("torch._dynamo.output_graph", _order.break_graphs_after_mutations)
-    when_imported("torch._functorch._aot_autograd.graph_capture", _order.keep_order_of_joint_graphs)
-    when_imported("torch._inductor.pattern_matcher", _order.keep_order_of_patterns)
-    when_imported("torch._subclasses.fake_impls", _patch_fake_convolutions)
-    when_imported("torch._meta_registrations", _cpu_answers.extend_meta_functions)
-    when_imported("torch._refs", lambda _: _cpu_answers.extend(_cpu_answers.OF_FORMULAS))
-    when_imported("torch._inductor.analysis.device_info", _costs.add_to_datasheets)
-    when_imported("torch._inductor.utils", _costs.answer_for_the_device)
-    when_imported("torch._inductor.runtime.benchmarking", _costs.measure_on_the_device)
-    when_imported("torch._inductor.cpp_builder", _build_files.rename_when_whole)
-    when_imported("torch._inductor.compile_fx", _register_with_inductor)
-    when_imported("torch.testing._internal.optests.autograd_registration", _patch_opcheck)
+    for module, patch in _WHEN_IMPORTED:
+        when_imported(module, patch)
 
 
 def _patch_dlpack_device() -> None:
@@ -185,19 +182,7 @@ def _patch_random_replay() -> None:
     registered_hop_fake_fns[save] = functools.partial(saved, registered_hop_fake_fns[save])
 
 
-def _register_with_dynamo(_: ModuleType) -> None:
-    from . import _compile
-
-    _compile.register_interface()
-
-
-def _register_device_context(_: ModuleType) -> None:
-    from . import _compile
-
-    _compile.register_device_context()
-
-
-def _patch_fake_convolutions(module: ModuleType) -> None:
+def patch_fake_convolutions(module: ModuleType) -> None:
     # A fake convolution looks up the backend that would compute it, and uses its memory format. Custom devices have
     # none and get the contiguous format; this one computes as the CPU, with channels last if an argument has it.
     table = module.op_implementations_dict
@@ -227,38 +212,7 @@ def _set_fake_device(tensors: list[Any], device: torch.device) -> None:
         tensor.fake_device = device
 
 
-def _register_with_inductor(_: ModuleType) -> None:
-    # A custom device's module can provide generators, but not the version that the cache of programs needs.
-    from ._inductor import registration
-
-    registration.register()
-
-
-def _accept_flex_attention(module: ModuleType) -> None:
-    from . import _attention
-
-    _attention.accept_flex_attention(module)
-
-
-def _register_flex_autocast(module: ModuleType) -> None:
-    from . import _attention
-
-    _attention.register_flex_autocast(module)
-
-
-def _register_sharding_of_attention(_: ModuleType) -> None:
-    from . import _attention
-
-    _attention.register_sharding()
-
-
-def _register_ring_attention(module: ModuleType) -> None:
-    from . import _attention
-
-    _attention.register_ring(module)
-
-
-def _patch_opcheck(module: ModuleType) -> None:
+def patch_opcheck(module: ModuleType) -> None:
     # torch.library.opcheck tests whether an operator's autograd is registered at the right key, and knows the keys of
     # three devices only: "NYI devices other than CPU/CUDA/XPU".
     original = module.autograd_registration_check

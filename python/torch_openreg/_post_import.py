@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -11,17 +13,25 @@ from types import ModuleType
 _Callback = Callable[[ModuleType], None]
 
 
-def when_imported(name: str, callback: _Callback) -> None:
+def when_imported(name: str, callback: _Callback | str) -> None:
     """Calls `callback` with the module `name`: now if it is already imported, otherwise after its import.
 
-    An exception of the callback makes that import fail.
+    An exception of the callback makes that import fail. A callback of this package may be given by its name,
+    "module:function": then its module is imported when it is called.
     """
+    if isinstance(callback, str):
+        callback = functools.partial(_call, callback)
     if name in sys.modules:
         callback(sys.modules[name])
         return
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     _finder.waiting.setdefault(name, []).append(callback)
+
+
+def _call(callback: str, module: ModuleType) -> None:
+    of, function = callback.split(":")
+    getattr(importlib.import_module(f".{of}", __package__), function)(module)
 
 
 class _Finder(MetaPathFinder):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from torch._inductor import graph
 from torch._inductor.codegen import common
 
@@ -18,8 +20,9 @@ from .wrapper import OpenregWrapper
 NAME = "openreg"
 
 
-def register() -> None:
+def register(_: ModuleType) -> None:
     """Registers the device with Inductor. Called once, after its import."""
+    # The device's module could provide generators of code, but not the version that the cache of programs needs.
     _cpu_answers.extend(_cpu_answers.OF_INDUCTOR)
     # Convolutions use oneDNN, so programs with convolutions keep images in channels-last order.
     graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, NAME)  # type: ignore[assignment]

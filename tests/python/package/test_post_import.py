@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import sys
+from pathlib import Path
 
 import pytest
 
-from torch_openreg import _post_import
+import torch_openreg
+from torch_openreg import _patches, _post_import
 
 
 @pytest.fixture
@@ -80,3 +84,20 @@ def test_a_finder_of_the_old_protocol_is_skipped(module, monkeypatch):
     seen = []
     _post_import.when_imported(module, lambda m: seen.append(m.VALUE))
     assert _post_import._finder.find_spec(module, None).name == module
+
+
+def test_a_callback_may_be_named(module, monkeypatch):
+    seen = []
+    monkeypatch.setattr(_post_import, "note", lambda m: seen.append(m.VALUE), raising=False)
+    _post_import.when_imported(module, "_post_import:note")
+    __import__(module)
+    assert seen == [1]
+
+
+@pytest.mark.parametrize(("module", "patch"), _patches._WHEN_IMPORTED)
+def test_patches_name_functions_of_this_package_and_modules_of_pytorch(module, patch):
+    assert importlib.util.find_spec(module) is not None
+    name, function = patch.split(":")
+    source = Path(torch_openreg.__file__).parent / f"{name.replace('.', '/')}.py"
+    definitions = {each.name: each for each in ast.parse(source.read_text()).body if isinstance(each, ast.FunctionDef)}
+    assert len(definitions[function].args.args) == 1
