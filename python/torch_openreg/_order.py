@@ -105,11 +105,27 @@ def _is_of_backward(node: torch.fx.Node) -> bool:
 
 
 def keep_order_of_patterns(pattern_matcher: ModuleType) -> None:
-    """PyTorch's passes move, match and merge nodes only between two changes of memory. A barrier counts as one."""
+    """PyTorch's passes move, match and merge nodes only between two changes of memory. A barrier counts as one.
+
+    Nodes of two streams stay two: a value that one stream computed for itself is not there for the other one without a
+    wait. PyTorch 2.13 merges them where it partitions a graph for training.
+    """
     original = pattern_matcher.is_mutation_op
+    same_regions = pattern_matcher.same_mutation_regions
 
     @functools.wraps(original)
     def is_mutation_op(node: torch.fx.Node) -> bool:
         return (node.op == "call_function" and is_barrier(node)) or original(node)
 
+    @functools.wraps(same_regions)
+    def same_mutation_regions(first: torch.fx.Node, second: torch.fx.Node) -> bool:
+        return _stream_of(first) == _stream_of(second) and same_regions(first, second)
+
     pattern_matcher.is_mutation_op = is_mutation_op  # type: ignore[attr-defined]
+    pattern_matcher.same_mutation_regions = same_mutation_regions  # type: ignore[attr-defined]
+
+
+def _stream_of(node: torch.fx.Node) -> int | None:
+    """As the program names it: `torch._functorch._aot_autograd.streams` notes it for each node."""
+    stream: int | None = (node.meta.get("custom") or {}).get("stream")
+    return stream

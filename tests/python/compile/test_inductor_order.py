@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from stream_programs import SHAPE, Clock, Program, mark, synchronize, watched
 from torch._dynamo import config as dynamo_config
+from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
 from torch._inductor.utils import run_and_get_code
@@ -82,6 +84,30 @@ def test_kernels_stay_on_their_side_of(operation, clock):
 
     assert_in_order(program, clock)
     assert len(clock.log) == 2
+
+
+def test_streams_share_no_value_that_one_of_them_computed():
+    """Nothing makes the second stream wait for the first one, which may be busy."""
+    first, second = torch.Stream("openreg"), torch.Stream("openreg")
+    streams: list[Any] = []
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with first:
+            a = 2 * x + y
+        with second:
+            b = 2 * x + y
+            c = (2 * x).sin()
+        return a, b, c
+
+    def note(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        products = module.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)
+        streams.extend(node.meta["custom"]["stream"] for node in products)
+        return make_boxed_func(module)
+
+    backend = aot_autograd(fw_compiler=note, bw_compiler=note, partition_fn=min_cut_rematerialization_partition)
+    x, y = (torch.ones(SHAPE, device="openreg", requires_grad=True) for _ in range(2))
+    torch.compile(program, backend=backend, fullgraph=True)(x, y)
+    assert len(streams) == 2 and streams[0] != streams[1]
 
 
 def test_forward_operations_stay_in_the_forward_pass(clock):
