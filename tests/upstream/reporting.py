@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import time
+import zlib
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from directing import say_that_there_is_a_gpu, stand_in_for_missing_names
 
 REPORT = Path(os.environ["UPSTREAM_REPORT"])
 SKIP = set(json.loads(Path(os.environ["UPSTREAM_SKIP"]).read_text()))
 ONLY = json.loads(Path(os.environ["UPSTREAM_ONLY"]).read_text())
+GPU = os.environ.get("UPSTREAM_GPU")
+SHARE = float(os.environ.get("UPSTREAM_SHARE", 1))
+UNTIL = float(os.environ.get("UPSTREAM_UNTIL", "inf"))
+
+if GPU:
+    say_that_there_is_a_gpu(GPU)
+    stand_in_for_missing_names(Path.cwd())
 
 
 def write(**what: Any) -> None:
@@ -30,8 +40,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     wanted = None if ONLY is None else set(ONLY)
     names = [name_of(item.nodeid) for item in items]
     items[:] = [
-        item for item, name in zip(items, names, strict=True) if name not in SKIP and (wanted is None or name in wanted)
+        item
+        for item, name in zip(items, names, strict=True)
+        if name not in SKIP and (number_of(name) < SHARE if wanted is None else name in wanted)
     ]
+    if SHARE < 1 or UNTIL < float("inf"):  # so that what time allows is a part of the same sample
+        items.sort(key=lambda item: number_of(name_of(item.nodeid)))
+
+
+def number_of(name: str) -> float:
+    """A random number from 0 to 1, the same in each process and on each machine."""
+    return float(zlib.crc32(name.encode()) / 2**32)
+
+
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    return True if time.time() > UNTIL else None  # as if it had been run, without a report
 
 
 @pytest.fixture(autouse=True)

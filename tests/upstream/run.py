@@ -1,6 +1,7 @@
 """Runs the device-generic tests of PyTorch's own suite on openreg, and sorts what fails.
 
-    python tests/upstream/run.py PYTORCH/test [FILE ...] [--seconds 120] [--json FILE] [--markdown FILE]
+    python tests/upstream/run.py PYTORCH/test [FILE ...] [--gpu | --vendor npu] [--share 0.3]
+                                 [--minutes 30] [--seconds 120] [--json FILE] [--markdown FILE]
 
 PYTORCH is a checkout of PyTorch with the tag of the installed torch; its folder `test` is enough:
 
@@ -9,6 +10,16 @@ PYTORCH is a checkout of PyTorch with the tag of the installed torch; its folder
 
 Each file has a process of its own, which is replaced where a test kills it or takes too long. Each failure is run again
 as the CPU's variant of the test, and with TORCH_OPENREG_LAUNCH_BLOCKING=1. What may fail, and why, is in `expected.py`.
+
+Tests of compiled code are for `--gpu`: they ask `torch.testing._internal.inductor_utils` for the name of the
+GPU, and get this device, or the CPU as their variant for it:
+
+    python tests/upstream/run.py PYTORCH/test --gpu inductor/test_torchinductor inductor/test_compiled_optimizers \\
+        inductor/test_compiled_autograd dynamo/test_activation_checkpointing dynamo/test_streams
+
+Vendors keep copies that name their own device (`torch.npu`): `--vendor npu` puts this device's name there, in a copy.
+Each test of Inductor compiles C++ and takes seconds: `--share` and `--minutes` run a part of them: a random one, but
+always the same one. INDUCTOR_TEST_DISABLE_FRESH_CACHE=1 keeps what one test has compiled for the others.
 """
 
 from __future__ import annotations
@@ -20,9 +31,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from directing import write_for
 
 from expected import EXPECTED
 
@@ -31,6 +45,7 @@ FILES = """test_torch test_nn test_autograd test_ops test_view_ops test_indexing
 test_tensor_creation_ops test_sparse test_linalg test_dlpack test_foreach test_optim test_modules test_dataloader
 test_serialization test_nestedtensor test_transformers test_accelerator""".split()
 NAMES_CUDA = re.compile(r"not compiled with CUDA|NVIDIA driver|Invalid device string|torch\.cuda|device(_type)?='?cuda")
+NAMES_CODE = re.compile(r"[Tt]riton|Expected to find|FileCheck")
 
 
 @dataclass
@@ -45,8 +60,8 @@ class Result:
 def on_cpu(name: str) -> str:
     """The same test for the CPU: TestTorchDeviceTypePRIVATEUSE1::test_add_openreg_float32, or without a device."""
     class_name, function = name.split("::", 1)
-    generic, devices = re.subn("(PRIVATEUSE1|OPENREG)$", "CPU", class_name)
-    return f"{generic}::{re.sub('_openreg(?=_|$)', '_cpu', function)}" if devices else name
+    generic = re.sub("(PRIVATEUSE1|OPENREG)$", "CPU", class_name)
+    return f"{generic}::{re.sub('_openreg(?=_|$)', '_cpu', function)}"
 
 
 def run_file(
@@ -100,16 +115,18 @@ def read_report(report: Path, file: str, results: dict[str, Result]) -> str | No
     return begun if begun not in results else None
 
 
-def sort_failures(file: Path, seconds: int, results: list[Result]) -> None:
+def sort_failures(file: Path, seconds: int, results: list[Result], cpu_file: Path, directed: bool) -> None:
     """Why each fails: which of its two other runs fails as well, and what it says."""
     failures = [result for result in results if fails(result) and "::" in result.name]
     if not failures:
         return
     on_the_cpu = [on_cpu(failure.name) for failure in failures]
-    on_cpu_too = run_file(file, seconds, "cpu", on_the_cpu, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    cpu_variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **direction("cpu", directed)}
+    on_cpu_too = run_file(cpu_file, seconds, "cpu", on_the_cpu, **cpu_variables)
     cpu = {result.name for result in on_cpu_too if fails(result) or result.outcome == "xfailed"}
     raised = [failure.name for failure in failures if failure.outcome == "failed"]
-    blocking = passed(run_file(file, seconds, only=raised, TORCH_OPENREG_LAUNCH_BLOCKING="1"))
+    variables = {"TORCH_OPENREG_LAUNCH_BLOCKING": "1", **direction("openreg", directed)}
+    blocking = passed(run_file(file, seconds, only=raised, **variables))
     for failure in failures:
         if on_cpu(failure.name) in cpu:  # not where the CPU skips it, or has no such test
             failure.kind = "fails on the CPU too"
@@ -117,10 +134,17 @@ def sort_failures(file: Path, seconds: int, results: list[Result]) -> None:
             failure.kind = "ours"
         elif NAMES_CUDA.search(failure.text):
             failure.kind = "names a device"
+        elif directed and NAMES_CODE.search(failure.text):
+            failure.kind = "names Triton's code"
         elif failure.name in blocking:
             failure.kind = "asynchronous"
         else:
             failure.kind = "ours"
+
+
+def direction(device: str, directed: bool) -> dict[str, str]:
+    """For the plugin, which tells a directed file of tests that this device is the GPU."""
+    return {"UPSTREAM_GPU": device} if directed else {}
 
 
 def fails(result: Result) -> bool:
@@ -153,7 +177,7 @@ def last_line(text: str) -> str:
 
 
 def table(results: list[Result]) -> str:
-    kinds = ("fails on the CPU too", "names a device", "asynchronous", "ours")
+    kinds = ("fails on the CPU too", "names a device", "names Triton's code", "asynchronous", "ours")
     columns = ("passed", "skipped", "crashed", *kinds)
     lines = [f"| file | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for file in dict.fromkeys(result.file for result in results):
@@ -168,17 +192,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="PyTorch's folder of tests")
     parser.add_argument("files", nargs="*", default=FILES, help="without .py; those below by default")
+    parser.add_argument("--gpu", action="store_true", help="the files ask PyTorch's helpers for the name of the GPU")
+    parser.add_argument("--vendor", help="the device that the files name instead")
+    parser.add_argument("--share", type=float, default=1.0, help="of the tests of each file, chosen by their names")
+    parser.add_argument("--minutes", type=float, help="for each file, the runs that sort its failures not included")
     parser.add_argument("--seconds", type=int, default=120, help="for a test")
     parser.add_argument("--json", type=Path, help="write all results there")
     parser.add_argument("--markdown", type=Path, help="write the table there")
     options = parser.parse_args()
     results: list[Result] = []
-    for name in options.files:
-        file = (options.folder / f"{name}.py").resolve()
-        of_file = run_file(file, options.seconds)
-        sort_failures(file, options.seconds, of_file)
-        results += of_file
-        print(table(of_file).splitlines()[-1], flush=True)
+    directed = options.gpu or bool(options.vendor)
+    with tempfile.TemporaryDirectory() as copies:
+        for name in options.files:
+            file = cpu_file = (options.folder / f"{name}.py").resolve()
+            if options.vendor:
+                file, cpu_file = (
+                    write_for(device, file, options.vendor, Path(copies)) for device in ("openreg", "cpu")
+                )
+            variables = {"UPSTREAM_SHARE": str(options.share), **direction("openreg", directed)}
+            if options.minutes is not None:
+                variables["UPSTREAM_UNTIL"] = str(time.time() + 60 * options.minutes)
+            of_file = run_file(file, options.seconds, **variables)
+            sort_failures(file, options.seconds, of_file, cpu_file, directed)
+            results += of_file
+            print(table(of_file).splitlines()[-1], flush=True)
     if options.json:
         options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
     if options.markdown:

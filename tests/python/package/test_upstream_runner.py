@@ -90,3 +90,62 @@ def test_failures_are_sorted_and_a_crash_does_not_end_the_run(tmp_path):
     assert run.returncode == 1
     reported = Counter(line.split(": ")[1] for line in run.stdout.splitlines() if "::" in line)
     assert reported == {"ours": 3, "asynchronous": 1}
+
+
+OF_A_GPU = """
+import unittest
+import torch
+from torch._functorch.partitioners import no_longer_there
+from torch.testing._internal.common_utils import TestCase
+from torch.testing._internal.inductor_utils import GPU_TYPE, requires_gpu
+
+class GPUTests(TestCase):
+    @requires_gpu()
+    def test_passes(self):
+        self.assertEqual(torch.ones(2, device=GPU_TYPE).device.type, GPU_TYPE)
+
+    @no_longer_there
+    def test_skips(self):
+        self.fail()
+
+    def test_fails_everywhere(self):
+        self.assertEqual(torch.ones(2, device=GPU_TYPE).device.type, "cuda")
+
+    def test_names_code(self):
+        self.assertIn("x" if torch.device(GPU_TYPE).type == "cpu" else "triton_poi", "x")
+
+    def test_fails_here(self):
+        self.assertEqual(torch.ones(2, device=GPU_TYPE).device.type, "cpu")
+"""
+
+# As a vendor's copy has it.
+OF_A_VENDOR = OF_A_GPU.replace(
+    "class GPUTests",
+    """import torch_npu
+GPU_TYPE = f"npu"
+
+@unittest.skipIf(not torch.npu.is_available(), "requires npu")
+class NPUTests""",
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("option", "text"), [(["--gpu"], OF_A_GPU), (["--vendor", "npu"], OF_A_VENDOR)])
+def test_files_that_name_a_gpu_are_directed(tmp_path, option, text):
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled" / "test_little.py").write_text(text)
+    output = tmp_path / "results.json"
+    command = [sys.executable, RUN, tmp_path, "compiled/test_little", *option, "--minutes", "9", "--json", output]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert output.exists(), run.stderr
+    found = {
+        result["name"].split("::test_")[1]: (result["outcome"], result["kind"])
+        for result in json.loads(output.read_text())
+    }
+    assert found == {
+        "passes": ("passed", ""),
+        "skips": ("skipped", ""),
+        "fails_everywhere": ("failed", "fails on the CPU too"),
+        "names_code": ("failed", "names Triton's code"),
+        "fails_here": ("failed", "ours"),
+    }
