@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ops/wire/command_layout.h"
+#include "ops/wire/guarded_memory.h"
 #include "ops/wire/reach.h"
 
 namespace openreg::ops {
@@ -81,28 +82,36 @@ void StandIn::give_memory() {
            (kind_ == Kind::kReading && !written[tensor.storage]);
   };
   std::vector<std::size_t> end(view.header().storages);
+  std::vector<std::size_t> widest(view.header().storages, 1);
   made_.resize(view.header().storages);
   for (const auto& tensor : view.tensors()) {
     if (stays(tensor)) continue;
     own(view.shape(tensor)).flags |= kPinned;
     made_[tensor.storage] = true;
     end[tensor.storage] = std::max(end[tensor.storage], end_of(view, tensor));
+    widest[tensor.storage] =
+        std::max(widest[tensor.storage], c10::elementSize(view.shape(tensor).type()));
   }
   for (std::size_t i = 0; i < made_.size(); ++i) {
     if (!made_[i]) continue;
     auto& storage = own(view.storages()[i]);
     const auto beyond = written[i] ? std::min<std::size_t>(storage.nbytes, kMostBeyond) : 0;
     storage.nbytes = std::max(end[i], beyond);
-    storage.pointer = make_memory(storage.nbytes);
+    storage.pointer = make_memory(storage.nbytes, widest[i]);
   }
 }
 
-std::uint64_t StandIn::make_memory(std::size_t bytes) {
+std::uint64_t StandIn::make_memory(std::size_t bytes, std::size_t widest) {
+  bytes_ += bytes;
+  if (kGuardsStandIns) {
+    // Products of 8-bit integers load aligned vectors, other kernels take what views give them.
+    memory_.push_back(make_guarded_memory(bytes, widest == 1 ? kAlignment : widest));
+    return reinterpret_cast<std::uint64_t>(memory_.back().get());
+  }
   // Not aligned_alloc, because pages that calloc() takes from the system are already zero.
   auto* memory = std::calloc(std::max(bytes, kLargestElement) + kAlignment - 1, 1);
   if (memory == nullptr) throw std::bad_alloc();
   memory_.emplace_back(memory, &std::free);
-  bytes_ += bytes;
   return (reinterpret_cast<std::uint64_t>(memory) + kAlignment - 1) / kAlignment * kAlignment;
 }
 

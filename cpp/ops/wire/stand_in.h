@@ -34,12 +34,12 @@ class StandIn {
  private:
   void shrink();
   void give_memory();
-  std::uint64_t make_memory(std::size_t bytes);
+  std::uint64_t make_memory(std::size_t bytes, std::size_t widest);
   void fill_with_ones();
 
   const Kind kind_;
   std::vector<std::byte> command_;
-  std::vector<std::unique_ptr<void, void (*)(void*)>> memory_;
+  std::vector<std::shared_ptr<void>> memory_;
   std::vector<bool> made_;  // which storages lie in memory_
   std::size_t bytes_ = 0;
 };

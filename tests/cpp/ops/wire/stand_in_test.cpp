@@ -14,6 +14,7 @@
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/argument_writer.h"
+#include "ops/wire/guarded_memory.h"
 #include "ops/wire/reach.h"
 #include "runtime/address_space.h"
 
@@ -92,6 +93,7 @@ TEST(StandIn, StoragesHoldAllViewsOfThem) {
 }
 
 TEST(StandIn, IsAlignedAsTheDevicesMemoryIs) {
+  if (kGuardsStandIns) GTEST_SKIP() << "its end is at a page";
   std::vector<StandIn> stand_ins;
   for (std::int64_t size = 1; size < 100; ++size) {
     ArgumentWriter writer("aten::add", kDevice);
