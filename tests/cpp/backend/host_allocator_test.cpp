@@ -112,18 +112,18 @@ TEST_F(HostAllocatorTest, LockedBytesAreWholePagesAndResetWithTheOthers) {
   allocator.allocate(1).clear();  // before the first use there are no statistics
   allocator.empty_cache();
   allocator.reset_accumulated_stats();
-  const auto before = host_memory_stats()->locked_bytes.current;
+  const auto before = host_memory_stats().value().locked_bytes.current;
   auto data = allocator.allocate(5000);
-  const auto locked = host_memory_stats()->locked_bytes;
+  const auto locked = host_memory_stats().value().locked_bytes;
   EXPECT_EQ(locked.allocated, 8192);
   EXPECT_EQ(locked.current, before + 8192);
   data.clear();
   allocator.empty_cache();
   allocator.reset_peak_stats();
-  EXPECT_EQ(host_memory_stats()->locked_bytes.freed, 8192);
-  EXPECT_EQ(host_memory_stats()->locked_bytes.peak, before);
+  EXPECT_EQ(host_memory_stats().value().locked_bytes.freed, 8192);
+  EXPECT_EQ(host_memory_stats().value().locked_bytes.peak, before);
   allocator.reset_accumulated_stats();
-  EXPECT_EQ(host_memory_stats()->locked_bytes.freed, 0);
+  EXPECT_EQ(host_memory_stats().value().locked_bytes.freed, 0);
 }
 
 TEST_F(HostAllocatorTest, AFailedAllocationChangesNoStatisticButGivesTheCacheBack) {
@@ -140,7 +140,8 @@ TEST_F(HostAllocatorTest, AFailedAllocationChangesNoStatisticButGivesTheCacheBac
 }
 
 TEST_F(HostAllocatorTest, MemoryOfTheProgramIsPinnedWhileItIsRegistered) {
-  const auto locked = host_memory_stats()->locked_bytes.current;
+  allocator.allocate(1).clear();  // before the first use there are no statistics
+  const auto locked = host_memory_stats().value().locked_bytes.current;
   std::vector<char> memory(100000, 7);
   register_pinned(memory.data(), memory.size());
   EXPECT_TRUE(is_pinned(memory.data()));
@@ -149,7 +150,7 @@ TEST_F(HostAllocatorTest, MemoryOfTheProgramIsPinnedWhileItIsRegistered) {
   EXPECT_FALSE(is_pinned(memory.data() - 1));
   unregister_pinned(memory.data());
   EXPECT_FALSE(is_pinned(memory.data()));
-  EXPECT_EQ(host_memory_stats()->locked_bytes.current, locked);
+  EXPECT_EQ(host_memory_stats().value().locked_bytes.current, locked);
   EXPECT_EQ(memory[99999], 7);
 }
 
