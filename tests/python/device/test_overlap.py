@@ -133,6 +133,7 @@ def test_a_copy_and_a_kernel_are_computed_by_two_threads_at_the_same_time(run_py
 
 
 @pytest.mark.full
+@pytest.mark.timeout(450)  # each of the 16 cases takes 20 seconds at most
 def test_a_copy_and_a_kernel_take_less_than_one_after_the_other(run_python):
     ratios = json.loads(run_python(TIMES.replace("LIMIT", str(LIMIT)), timeout=400).stdout)
     assert len(ratios) == 16

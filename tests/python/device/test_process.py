@@ -90,7 +90,8 @@ def test_processes_exit_with_work_in_flight(run_python, processes):
         "    if pid == 0:\n" + "".join(f"        {line}\n" for line in LONG_WORK.splitlines()) + "        launch(20)\n"
         "        sys.exit(0)\n"
         "    status = os.waitpid(pid, 0)[1]\n"
-        "    assert status == 0, status\n"
+        "    assert status == 0, status\n",
+        timeout=280,
     )
     assert result.stdout == result.stderr == ""
 
