@@ -1,6 +1,7 @@
 // Operators that PyTorch routes to a backend's own kernel, or to a composite one, instead of the
 // fallback. They run the CPU's operator of the same meaning (fallback.h).
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/relu_native.h>
 
@@ -81,6 +82,28 @@ void pdist_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(at::empty_like(input, at::MemoryFormat::Contiguous));
 }
 
+/// The CPU's kernel for bfloat16 reads rows by whole vectors, behind their ends too, and as if each
+/// began at a multiple of one. Zeros make them long enough and change no sum.
+void weight_int8pack_mm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  constexpr std::int64_t kMultiple = 32;
+  auto& input = torch::jit::peek(*stack, 0, 3);
+  auto& weight = torch::jit::peek(*stack, 1, 3);
+  const at::Tensor a = input.toTensor();
+  const at::Tensor b = weight.toTensor();
+  const auto is_matrix = [](const at::Tensor& x, at::ScalarType dtype) {
+    return x.dim() == 2 && x.scalar_type() == dtype && x.is_contiguous();
+  };
+  // Otherwise the CPU's checks refuse the call.
+  if (is_matrix(a, at::kBFloat16) && is_matrix(b, at::kChar) && a.size(1) == b.size(1)) {
+    if (const auto beyond = a.size(1) % kMultiple; beyond != 0) {
+      const std::array<std::int64_t, 2> padding{0, kMultiple - beyond};
+      input = at::constant_pad_nd(a, padding);
+      weight = at::constant_pad_nd(b, padding);
+    }
+  }
+  fallback(op, stack);
+}
+
 }  // namespace
 
 OPENREG_LIBRARY_IMPL(aten, m) {
@@ -118,6 +141,7 @@ OPENREG_LIBRARY_IMPL(aten, m) {
        {"median.dim_values", "nanmedian.dim_values", "_scaled_dot_product_flash_attention_for_cpu"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_distinct_elements>());
   m.impl("narrow_copy.out", torch::CppFunction::makeFromBoxedFunction<&into_any_output>());
+  m.impl("_weight_int8pack_mm", torch::CppFunction::makeFromBoxedFunction<&weight_int8pack_mm>());
   m.impl("_pdist_backward", torch::CppFunction::makeFromBoxedFunction<&pdist_backward>());
   // Composite, except on the devices that it names.
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());

@@ -365,3 +365,15 @@ def test_a_shape_may_lie_on_the_device() -> None:
     with torch.inference_mode():
         x, shape = torch.arange(6, device="openreg"), torch.tensor([3, 2], device="openreg")
         assert torch._reshape_from_tensor(x, shape).shape == (3, 2)
+
+
+@pytest.mark.parametrize("rows", [1, 17])
+@pytest.mark.parametrize("length", [1, 7, 33, 64, 100, 127])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_products_with_weights_of_8_bits_for_rows_of_any_length(rows: int, length: int, dtype: torch.dtype) -> None:
+    """The CPU's kernel for bfloat16 is wrong, or crashes, unless the length is a multiple of 8."""
+    x = (torch.arange(rows * length).view(rows, length) % 5 - 2).to(dtype)
+    weight = (torch.arange(31 * length).view(31, length) % 7 - 3).to(torch.int8)
+    scales = torch.full((31,), 0.5, dtype=dtype)
+    product = torch._weight_int8pack_mm(x.to("openreg"), weight.to("openreg"), scales.to("openreg")).cpu()
+    torch.testing.assert_close(product, (x.float() @ weight.float().t() * 0.5).to(dtype))
