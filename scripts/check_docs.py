@@ -46,11 +46,11 @@ def broken_links(document: Path) -> list[str]:
     return complaints
 
 
-def unknown_tests(document: Path) -> list[str]:
-    """One complaint for each file of tests that the document names and that does not exist."""
+def unknown_tests() -> list[str]:
+    """One complaint for each file of tests that a document names and that does not exist."""
     tests = {path.name for folder in ("tests", "integrations") for path in (ROOT / folder).rglob("*test*")}
-    named = set(_TEST.findall(document.read_text()))
-    return [f"{document.relative_to(ROOT)}: there is no {name}" for name in sorted(named - tests)]
+    named = {document: set(_TEST.findall(document.read_text())) for document in documents()}
+    return [f"{page.relative_to(ROOT)}: there is no {name}" for page in named for name in sorted(named[page] - tests)]
 
 
 def unlisted_settings() -> list[str]:
@@ -63,8 +63,8 @@ def unlisted_settings() -> list[str]:
 
 def main() -> int:
     """Prints the complaints; returns the exit status."""
-    complaints = [each for document in documents() for each in (*broken_links(document), *unknown_tests(document))]
-    complaints += unlisted_settings()
+    complaints = [complaint for document in documents() for complaint in broken_links(document)]
+    complaints += unknown_tests() + unlisted_settings()
     print(*complaints, sep="\n", end="\n" if complaints else "")
     return 1 if complaints else 0
 
