@@ -8,15 +8,13 @@
 #include <cstdlib>
 #include <new>
 
+#include "memory/block.h"
+
 namespace openreg::ops {
 
 namespace {
 
 constexpr std::byte kUnwritten{0xA5};
-
-std::size_t rounded_up(std::size_t bytes, std::size_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
 
 void expect_unwritten(const std::byte* begin, const std::byte* end) {
   if (std::all_of(begin, end, [](std::byte each) { return each == kUnwritten; })) return;
@@ -28,8 +26,8 @@ void expect_unwritten(const std::byte* begin, const std::byte* end) {
 
 std::shared_ptr<void> make_guarded_memory(std::size_t bytes, std::size_t alignment) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const auto aligned = rounded_up(bytes, alignment);
-  const auto inner = rounded_up(aligned, page);
+  const auto aligned = memory::round_up(bytes, alignment);
+  const auto inner = memory::round_up(aligned, page);
   const auto all = page + inner + page;
   auto* const mapping =
       ::mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
