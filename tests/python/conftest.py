@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,21 @@ DEVICE = "openreg"
 
 def pytest_report_header() -> str | None:
     return f"skipped where C++ is compiled: {REASON}" if CANNOT_LINK else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """What a file draws when it is imported does not depend on the files before it."""
+    if isinstance(collector, pytest.Module):
+        torch.default_generator.manual_seed(0)
+    return (yield)
+
+
+@pytest.fixture(autouse=True)
+def _numbers_do_not_depend_on_earlier_tests() -> None:
+    torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)

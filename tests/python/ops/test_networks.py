@@ -198,9 +198,9 @@ def test_channels_last_goes_where_it_goes_on_the_cpu(layer, channels_last):
             x = x.to(memory_format=torch.channels_last)
         x.requires_grad_()
         y = module(x)
-        y.square().sum().backward()
+        y.square().mean().backward()  # the terms of a sum's gradients are large, and cancel
         return [y.detach(), x.grad, *(p.grad for p in module.parameters())]
 
     for got, expected in zip(run("openreg"), run("cpu"), strict=True):
-        assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-4)
+        assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-5)
         assert got.stride() == expected.stride()
