@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
@@ -106,6 +107,18 @@ void expect_in_order(const Capture& capture) {
   if (capture.spoiled_by.empty()) return;
   throw CaptureError("openreg: operation failed due to a previous error during capture: " +
                      capture.spoiled_by);
+}
+
+// What `use` returns for the stream's capture, under the lock; the default if the stream is not
+// captured. Throws if the capture is spoiled.
+template <class Use>
+std::invoke_result_t<Use, Capture&> with_capture_of(const Strand& strand, Use use) {
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  auto* const capture = captures.with(strand);
+  if (!capture) return std::invoke_result_t<Use, Capture&>();
+  expect_in_order(*capture);
+  return use(*capture);
 }
 
 void add_node(Capture& capture, Capture::Branch& branch, Graph::Node node) {
@@ -226,38 +239,32 @@ CaptureId capture_of(const Stream& stream) noexcept {
 
 void capture_graph(Stream& stream, const Graph& graph) {
   Strand& strand = Strand::of(stream);
-  auto& captures = Captures::get();
-  const LockGuard lock(captures.mutex);
-  auto* const capture = captures.with(strand);
-  if (!capture) return;
-  expect_in_order(*capture);
-  if (graph.nodes.empty()) return;
-  auto& branch = capture->branch(strand);
-  auto& into = capture->graph;
-  const auto first = static_cast<std::uint32_t>(into.nodes.size());
-  // Separate lanes, because those of the capture continue beside them.
-  const auto first_lane = static_cast<std::uint32_t>(into.lanes.size());
-  into.lanes.insert(into.lanes.end(), graph.lanes.begin() + 1, graph.lanes.end());
-  for (Graph::Node node : graph.nodes) {
-    node.lane = node.lane == 0 ? branch.lane : first_lane + node.lane - 1;
-    for (auto& before : node.after) before += first;
-    if (node.after.empty()) node.after = branch.frontier;
-    into.nodes.push_back(std::move(node));
-  }
-  branch.frontier.clear();
-  for (const auto end : graph.ends) branch.frontier.push_back(end + first);
+  with_capture_of(strand, [&](Capture& capture) {
+    if (graph.nodes.empty()) return;
+    auto& branch = capture.branch(strand);
+    auto& into = capture.graph;
+    const auto first = static_cast<std::uint32_t>(into.nodes.size());
+    // Separate lanes, because those of the capture continue beside them.
+    const auto first_lane = static_cast<std::uint32_t>(into.lanes.size());
+    into.lanes.insert(into.lanes.end(), graph.lanes.begin() + 1, graph.lanes.end());
+    for (Graph::Node node : graph.nodes) {
+      node.lane = node.lane == 0 ? branch.lane : first_lane + node.lane - 1;
+      for (auto& before : node.after) before += first;
+      if (node.after.empty()) node.after = branch.frontier;
+      into.nodes.push_back(std::move(node));
+    }
+    branch.frontier.clear();
+    for (const auto end : graph.ends) branch.frontier.push_back(end + first);
+  });
 }
 
 void expect_not_captured(const Stream& stream, const char* what) {
   if (capture_of(stream) == 0) return;
   const Strand& strand = Strand::of(stream);
   const auto site = launch_site();
-  auto& captures = Captures::get();
-  const LockGuard lock(captures.mutex);
-  auto* const capture = captures.with(strand);
-  if (!capture) return;
-  expect_in_order(*capture);
-  spoil(*capture, not_permitted(std::string(what) + " on " + name_of(strand), site));
+  with_capture_of(strand, [&](Capture& capture) {
+    spoil(capture, not_permitted(std::string(what) + " on " + name_of(strand), site));
+  });
 }
 
 void expect_safe_call(const char* what) {
@@ -279,29 +286,23 @@ void expect_safe_call(const char* what) {
 
 bool capture_command(Strand& strand, const Kernel& kernel, std::span<const std::byte> arguments,
                      Work work, LaunchSite site) {
-  auto& captures = Captures::get();
-  const LockGuard lock(captures.mutex);
-  auto* const capture = captures.with(strand);
-  if (!capture) return false;
-  expect_in_order(*capture);
-  if (kernel.traits().once) spoil(*capture, not_permitted(kernel.name(), site));
-  add_node(*capture, capture->branch(strand),
-           {.kernel = &kernel,
-            .arguments = {arguments.begin(), arguments.end()},
-            .work = work,
-            .site = site});
-  return true;
+  return with_capture_of(strand, [&](Capture& capture) {
+    if (kernel.traits().once) spoil(capture, not_permitted(kernel.name(), site));
+    add_node(capture, capture.branch(strand),
+             {.kernel = &kernel,
+              .arguments = {arguments.begin(), arguments.end()},
+              .work = work,
+              .site = site});
+    return true;
+  });
 }
 
 std::shared_ptr<const CapturedPoint> capture_record(Strand& strand) {
   if (capture_of(strand) == 0) return nullptr;
-  auto& captures = Captures::get();
-  const LockGuard lock(captures.mutex);
-  auto* const capture = captures.with(strand);
-  if (!capture) return nullptr;
-  expect_in_order(*capture);
-  return std::make_shared<const CapturedPoint>(
-      CapturedPoint{capture_of(strand), capture->branch(strand).frontier});
+  return with_capture_of(strand, [&](Capture& capture) {
+    return std::make_shared<const CapturedPoint>(
+        CapturedPoint{capture_of(strand), capture.branch(strand).frontier});
+  });
 }
 
 bool capture_mark(Strand& strand, const FenceRef& fence) {
@@ -317,15 +318,12 @@ bool capture_mark(Strand& strand, const FenceRef& fence) {
 void expect_no_foreign_wait(Strand& strand) {
   if (capture_of(strand) == 0) return;
   const auto site = launch_site();
-  auto& captures = Captures::get();
-  const LockGuard lock(captures.mutex);
-  auto* const capture = captures.with(strand);
-  if (!capture) return;
-  expect_in_order(*capture);
-  spoil(*capture,
-        "openreg: dependency created on uncaptured work in another stream (" + name_of(strand) +
-            " is captured, and waits for an event that was recorded outside of the capture" +
-            launched_by(site) + "); wait before the capture begins");
+  with_capture_of(strand, [&](Capture& capture) {
+    spoil(capture,
+          "openreg: dependency created on uncaptured work in another stream (" + name_of(strand) +
+              " is captured, and waits for an event that was recorded outside of the capture" +
+              launched_by(site) + "); wait before the capture begins");
+  });
 }
 
 void capture_wait(Strand& strand, const CapturedPoint& point) {
