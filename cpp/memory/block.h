@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "memory/statistics.h"
+#include "runtime/round_up.h"
 
 namespace openreg {
 class Stream;
@@ -30,10 +31,6 @@ constexpr SizeClass class_of(std::size_t rounded) {
 }
 
 constexpr std::int64_t signed_bytes(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t granularity) {
-  return (bytes + granularity - 1) / granularity * granularity;
-}
 
 /// A piece of a segment: one tensor's memory, or free. The blocks of a segment are linked in the
 /// order of their addresses and leave no gap.

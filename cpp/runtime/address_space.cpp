@@ -20,6 +20,7 @@
 #include "runtime/mutex.h"
 #include "runtime/quantity.h"
 #include "runtime/range_allocator.h"
+#include "runtime/round_up.h"
 #include "runtime/settings.h"
 
 namespace openreg {
@@ -166,15 +167,6 @@ AddressSpace::AddressSpace() {
   }
 }
 
-namespace {
-
-// 0 if the result would overflow.
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + kGranularity - 1) / kGranularity * kGranularity;
-}
-
-}  // namespace
-
 void* AddressSpace::map(int device, std::size_t bytes) {
   if (device < 0 || device >= devices()) {
     throw Error("openreg: device index out of range (got " + std::to_string(device) +
@@ -185,7 +177,7 @@ void* AddressSpace::map(int device, std::size_t bytes) {
   if (bytes > capacity_ - owner.mapped) return nullptr;
   // The capacity and what is mapped are multiples of the granularity: rounding up stays below the
   // capacity.
-  const std::size_t rounded = std::max(round_up(bytes), kGranularity);
+  const std::size_t rounded = std::max(round_up(bytes, kGranularity), kGranularity);
   if (rounded > capacity_ - owner.mapped) return nullptr;
   const auto address = owner.ranges.take(rounded, capacity_);
   if (address == 0) return nullptr;
@@ -200,7 +192,7 @@ bool AddressSpace::extend(void* end, std::size_t bytes) {
   auto& owner = segments_->devices[static_cast<std::size_t>(device)];
   const LockGuard lock(owner.mutex);
   if (bytes > capacity_ - owner.mapped) return false;
-  const std::size_t rounded = round_up(bytes);
+  const std::size_t rounded = round_up(bytes, kGranularity);
   return rounded <= capacity_ - owner.mapped && owner.ranges.take_at(address, rounded) &&
          owner.commit_taken(address, aperture(end), rounded);
 }

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "runtime/error.h"
+#include "runtime/round_up.h"
 #include "runtime/settings.h"
 
 namespace openreg {
@@ -99,7 +100,7 @@ std::byte* IpcMemory::begin_of(std::size_t piece) const noexcept {
 
 void IpcMemory::share(void* memory, std::size_t bytes) {
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - aperture_);
-  const std::size_t end = (offset + bytes + granularity_ - 1) / granularity_;
+  const std::size_t end = round_up(offset + bytes, granularity_) / granularity_;
   for (std::size_t piece = offset / granularity_; piece < end; ++piece) {
     if (places_[piece] != Place::kFile) move(piece);
   }

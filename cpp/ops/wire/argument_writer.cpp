@@ -13,12 +13,11 @@
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
 #include "runtime/processor.h"
+#include "runtime/round_up.h"
 
 namespace openreg::ops {
 
 namespace {
-
-constexpr std::size_t align_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
 constexpr std::uint8_t written_flag(Access access) {
   return access == Access::kWrite ? std::uint8_t{kWritten} : std::uint8_t{0};
@@ -34,7 +33,7 @@ const void* memory_of(const c10::Storage& storage, Access access) {
 
 template <class Buffer>
 std::size_t append(Buffer& buffer, const void* data, std::size_t count, std::size_t alignment = 8) {
-  const auto at = align_up(buffer.size(), alignment);
+  const auto at = round_up(buffer.size(), alignment);
   buffer.resize_for_overwrite(at + count);
   if (count != 0) std::memcpy(buffer.data() + at, data, count);
   return at;
@@ -275,7 +274,7 @@ std::span<const std::byte> ArgumentWriter::finish() {
   const auto words_at = tensors_at + tensors_.size() * sizeof(TensorRecord);
   const auto values_at = words_at + words_.size() * sizeof(std::uint64_t);
   const auto values_end = values_at + values_.size() * sizeof(std::uint64_t);
-  const auto payload_at = payload_.empty() ? values_end : align_up(values_end, 16);
+  const auto payload_at = payload_.empty() ? values_end : round_up(values_end, 16);
   command_.resize_for_overwrite(payload_at + payload_.size());
   auto* const begin = command_.data();
   const CommandHeader header{.storages = static_cast<std::uint32_t>(storages_.size()),

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "memory/block.h"
+#include "runtime/round_up.h"
 
 namespace openreg::ops {
 
@@ -26,8 +26,8 @@ void expect_unwritten(const std::byte* begin, const std::byte* end) {
 
 std::shared_ptr<void> make_guarded_memory(std::size_t bytes, std::size_t alignment) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const auto aligned = memory::round_up(bytes, alignment);
-  const auto inner = memory::round_up(aligned, page);
+  const auto aligned = round_up(bytes, alignment);
+  const auto inner = round_up(aligned, page);
   const auto all = page + inner + page;
   auto* const mapping =
       ::mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
