@@ -246,8 +246,9 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
   result.address = block + kGuardBytes;
   if (captured) return result;
   for (const auto& [begin, end, old] : checks)
-    stream.submit_without_room(check_freed_kernel(), Arguments(old, begin, end).bytes());
-  stream.submit_without_room(prepare_kernel(), Arguments(id).bytes());
+    stream.submit(check_freed_kernel(), Arguments(old, begin, end).bytes(), {},
+                  Backpressure::kIgnore);
+  stream.submit(prepare_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
   return result;
 }
 
@@ -306,9 +307,9 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
   for (auto* user : record.recorded) {
     Event event;
     event.mark(*user);
-    event.wait_without_room(*record.stream);
+    event.wait(*record.stream, Backpressure::kIgnore);
   }
-  record.stream->submit_without_room(release_kernel(), Arguments(id).bytes());
+  record.stream->submit(release_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
   {
     const LockGuard lock(mutex_);
     freed_[record.block] = {record.block + record.block_bytes, id};

@@ -23,11 +23,10 @@ namespace {
 
 // A fence that has completed without a failure needs no command, and neither does a wait for the
 // stream's own earlier work.
-void wait_on_stream(const FenceRef& fence, Strand& strand,
-                    Strand::Bound bound = Strand::Bound::kObeyed) {
+void wait_on_stream(const FenceRef& fence, Strand& strand, Backpressure backpressure) {
   if (fence->source() == &strand) return;
   if (fence->done() && !fence->failed()) return;
-  strand.enqueue_wait(fence, bound);
+  strand.enqueue_wait(fence, backpressure);
 }
 
 // None if that is later than the clock can say, which is in 292 years.
@@ -67,9 +66,15 @@ struct Event::Impl {
     const LockGuard lock(mutex);
     return fence;
   }
+  void record(const Strand& strand, FenceRef recorded,
+              std::shared_ptr<const CapturedPoint> captured_as = nullptr) {
+    const LockGuard lock(mutex);
+    std::swap(fence, recorded);  // the old ones are released after the lock
+    std::swap(point, captured_as);
+    device.store(strand.device_index, std::memory_order_relaxed);
+  }
 
   const bool timing;
-  std::atomic<std::uint64_t> version{0};
   std::atomic<int> device{-1};
   mutable Mutex mutex;
   // The newest record: one of the two is set, or neither if there was none.
@@ -85,36 +90,27 @@ Event::~Event() {
   if (in_bad_fork() || is_shut_down()) static_cast<void>(impl_.release());
 }
 
-void Event::record(Stream& stream) { enqueue(stream, Room::kAwaited); }
-
-void Event::mark(Stream& stream) { enqueue(stream, Room::kNotAwaited); }
-
-void Event::enqueue(Stream& stream, Room room) {
+void Event::record(Stream& stream) {
   check_usable();
   Strand& strand = Strand::of(stream);
-  const bool may_wait = room == Room::kAwaited;
-  auto point = may_wait ? capture_record(strand) : nullptr;
-  FenceRef fence;
-  if (!point) {
-    fence = FenceRef(new Fence(&strand, impl_->timing));
-    if (may_wait) {
-      strand.enqueue_record(fence);
-    } else if (!capture_mark(strand, fence)) {
-      strand.enqueue_marker(fence);
-    }
+  if (auto point = capture_record(strand)) {
+    impl_->record(strand, FenceRef(), std::move(point));
+    return;
   }
-  const LockGuard lock(impl_->mutex);
-  std::swap(impl_->fence, fence);  // the old ones are released after the lock
-  std::swap(impl_->point, point);
-  impl_->version.fetch_add(1, std::memory_order_relaxed);
-  impl_->device.store(strand.device_index, std::memory_order_relaxed);
+  const FenceRef fence(new Fence(&strand, impl_->timing));
+  strand.enqueue_record(fence);
+  impl_->record(strand, fence);
 }
 
-void Event::wait(Stream& stream) { enqueue_wait(stream, Room::kAwaited); }
+void Event::mark(Stream& stream) {
+  check_usable();
+  Strand& strand = Strand::of(stream);
+  const FenceRef fence(new Fence(&strand, impl_->timing));
+  if (!capture_mark(strand, fence)) strand.enqueue_marker(fence);
+  impl_->record(strand, fence);
+}
 
-void Event::wait_without_room(Stream& stream) { enqueue_wait(stream, Room::kNotAwaited); }
-
-void Event::enqueue_wait(Stream& stream, Room room) {
+void Event::wait(Stream& stream, Backpressure backpressure) {
   check_usable();
   Strand& strand = Strand::of(stream);
   std::shared_ptr<const CapturedPoint> captured_as;
@@ -122,8 +118,7 @@ void Event::enqueue_wait(Stream& stream, Room room) {
   if (captured_as) return capture_wait(strand, *captured_as);
   if (!fence) return;
   expect_no_foreign_wait(strand);
-  wait_on_stream(fence, strand,
-                 room == Room::kAwaited ? Strand::Bound::kObeyed : Strand::Bound::kExceeded);
+  wait_on_stream(fence, strand, backpressure);
 }
 
 bool Event::is_complete() const noexcept {
@@ -159,10 +154,6 @@ bool Event::synchronize_within(std::chrono::milliseconds timeout) {
   if (!fence || fence->done()) return true;
   if (runs_here(*fence->source())) throw_self_wait();
   return sleep_until(fence, deadline);
-}
-
-std::uint64_t Event::version() const noexcept {
-  return impl_->version.load(std::memory_order_relaxed);
 }
 
 int Event::device() const noexcept { return impl_->device.load(std::memory_order_relaxed); }
@@ -211,16 +202,10 @@ ExternalEvent::~ExternalEvent() {
       Error("openreg: an external event was destroyed before it was signalled")));
 }
 
-void ExternalEvent::wait(Stream& stream) {
+void ExternalEvent::wait(Stream& stream, Backpressure backpressure) {
   check_usable();
   expect_no_foreign_wait(Strand::of(stream));
-  wait_on_stream(FenceRef(fence_), Strand::of(stream));
-}
-
-void ExternalEvent::wait_without_room(Stream& stream) {
-  check_usable();
-  expect_no_foreign_wait(Strand::of(stream));
-  wait_on_stream(FenceRef(fence_), Strand::of(stream), Strand::Bound::kExceededUnlocked);
+  wait_on_stream(FenceRef(fence_), Strand::of(stream), backpressure);
 }
 
 void ExternalEvent::signal(std::exception_ptr error) {

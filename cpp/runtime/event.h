@@ -5,9 +5,10 @@
 #include <exception>
 #include <memory>
 
+#include "runtime/stream.h"
+
 namespace openreg {
 
-class Stream;
 class Fence;
 
 /// A point in a stream's work. It refers to its newest record only; a call that waits captures that
@@ -22,16 +23,12 @@ class Event {
 
   /// Throws as Stream::submit() does.
   void record(Stream& stream);
-  /// Like record(), for callers that hold a lock or clean up: never waits for room in the stream's
-  /// queue, and a destroyed stream is not an error. If the stream is captured, the record completes
-  /// after the capture has ended.
+  /// Like record() with Backpressure::kIgnore, for the library's own use: no trace shows it, and if
+  /// the stream is captured, it is no part of the graph and completes after the capture has ended.
   void mark(Stream& stream);
   /// Later commands of `stream` run after the newest record has completed. Does nothing if the
   /// event was never recorded. Throws as Stream::submit() does.
-  void wait(Stream& stream);
-  /// Like wait(), for callers that hold a lock or clean up: never waits for room in the stream's
-  /// queue, and a destroyed stream is not an error.
-  void wait_without_room(Stream& stream);
+  void wait(Stream& stream, Backpressure backpressure = Backpressure::kWait);
   /// Whether the newest record has completed; true if the event was never recorded, or was last
   /// recorded in a capture. Never throws, never waits, and collects no failure.
   bool is_complete() const noexcept;
@@ -47,8 +44,6 @@ class Event {
   /// completed. Collects no failure; otherwise throws as synchronize() does.
   bool synchronize_within(std::chrono::milliseconds timeout);
 
-  /// Number of records so far, for display; 0: never recorded.
-  std::uint64_t version() const noexcept;
   /// The device of the newest record's stream; -1: never recorded.
   int device() const noexcept;
   /// Milliseconds from `start`'s record to `end`'s, measured by the threads that ran them. Throws
@@ -58,10 +53,6 @@ class Event {
 
  private:
   struct Impl;
-  enum class Room : bool { kAwaited, kNotAwaited };
-  void enqueue(Stream& stream, Room room);
-  void enqueue_wait(Stream& stream, Room room);
-
   std::unique_ptr<Impl> impl_;
 };
 
@@ -76,10 +67,7 @@ class ExternalEvent {
   ExternalEvent& operator=(const ExternalEvent&) = delete;
 
   /// Later commands of `stream` run after the signal. Throws as Stream::submit() does.
-  void wait(Stream& stream);
-  /// Like wait(), for callers that have submitted what the wait belongs to: never waits for room in
-  /// the stream's queue, so it cannot be interrupted, and a destroyed stream is not an error.
-  void wait_without_room(Stream& stream);
+  void wait(Stream& stream, Backpressure backpressure = Backpressure::kWait);
   /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the
   /// streams that wait for it. Does nothing after shutdown. Throws Error in a forked child.
   void signal(std::exception_ptr error = nullptr);

@@ -22,7 +22,7 @@ FenceRef mark(Strand& strand) {
 }
 
 void wait(Strand& strand, const FenceRef& fence) {
-  if (fence->source() != &strand) strand.enqueue_wait(fence, Strand::Bound::kExceeded);
+  if (fence->source() != &strand) strand.enqueue_wait(fence, Backpressure::kIgnore);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ Strand::Strand(int device, std::int64_t id, Priority priority, Chunk* first)
     : writer(first), reader(first), level(priority), device_index(device), number(id) {}
 
 void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
-                         LaunchSite site, const FenceRef& fence, Bound bound) {
+                         LaunchSite site, const FenceRef& fence, Backpressure backpressure) {
   const tracing::ThreadSlice traced(*this, kernel, arguments);
   FenceRef reference = fence;
   // The queue only reads the kernel; the targets of other records are not const.
@@ -32,53 +32,53 @@ void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> argume
                       .fence = fence.get(),
                       .traced_as = traced.id(),
                       .site = site};
-  publish(record, arguments, fence.get(), bound);
+  publish(record, arguments, fence.get(), backpressure);
   reference.detach();
-  find_runner(record, bound);
+  find_runner(record, backpressure);
 }
 
 void Strand::enqueue_record(const FenceRef& fence) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventRecord);
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord, .traced_as = traced.id()};
-  publish(record, {}, reference.get(), Bound::kObeyed);
+  publish(record, {}, reference.get(), Backpressure::kWait);
   reference.detach();
-  find_runner(record, Bound::kObeyed);
+  find_runner(record, Backpressure::kWait);
 }
 
 void Strand::enqueue_marker(const FenceRef& fence) {
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord};
-  publish(record, {}, reference.get(), Bound::kExceeded);
+  publish(record, {}, reference.get(), Backpressure::kIgnore);
   reference.detach();
-  find_runner(record, Bound::kExceeded);
+  find_runner(record, Backpressure::kIgnore);
 }
 
-void Strand::enqueue_wait(const FenceRef& fence, Bound bound) {
+void Strand::enqueue_wait(const FenceRef& fence, Backpressure backpressure) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventWait);
   FenceRef reference = fence;
   const Record record{.target = reference.get(),
                       .kind = Record::kWait,
                       .traced_as = traced.id(),
                       .site = fence->source() ? 0 : launch_site()};
-  publish(record, {}, nullptr, bound);
+  publish(record, {}, nullptr, backpressure);
   reference.detach();
-  find_runner(record, bound);
+  find_runner(record, backpressure);
 }
 
 void Strand::enqueue_graph(std::unique_ptr<GraphRun> run, Work work) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kGraph);
   const Record record{
       .target = run.get(), .kind = Record::kGraph, .work = work, .traced_as = traced.id()};
-  publish(record, {}, nullptr, Bound::kExceeded);
+  publish(record, {}, nullptr, Backpressure::kIgnore);
   static_cast<void>(run.release());
-  find_runner(record, Bound::kExceeded);
+  find_runner(record, Backpressure::kIgnore);
 }
 
 void Strand::publish(const Record& record, std::span<const std::byte> arguments, Fence* completes,
-                     Bound bound) {
+                     Backpressure backpressure) {
   UniqueLock lock(submit_mutex);
-  if (bound == Bound::kObeyed) {
+  if (backpressure == Backpressure::kWait) {
     while (!has_room()) {
       lock.unlock();
       make_room();
@@ -93,10 +93,10 @@ void Strand::publish(const Record& record, std::span<const std::byte> arguments,
   tail.store(position + 1, std::memory_order_seq_cst);
 }
 
-void Strand::find_runner(const Record& record, Bound bound) {
+void Strand::find_runner(const Record& record, Backpressure backpressure) {
   // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.
   if (state.load(std::memory_order_seq_cst) != State::kIdle) return;
-  if (bound != Bound::kExceeded && is_brief(record) && !in_command()) {
+  if (backpressure != Backpressure::kIgnore && is_brief(record) && !in_command()) {
     run_brief_commands(*this);
   } else {
     Scheduler::get().schedule(*this);

@@ -43,24 +43,17 @@ struct Strand final : Stream {
     return static_cast<const Strand&>(stream);
   }
 
-  /// Whether a submission waits for room in the queue. Threads inside a command never wait, because
-  /// a command must not wait for itself.
-  enum class Bound : std::uint8_t {
-    kObeyed,
-    kExceeded,          // for callers that may hold a lock: the thread runs no brief commands
-    kExceededUnlocked,  // for callers that hold none
-  };
-
-  /// The ways to submit. They throw std::bad_alloc and, if they obey the bound, Error for a
+  /// The ways to submit. They throw std::bad_alloc and, with Backpressure::kWait, Error for a
   /// destroyed stream and what wait_for() throws while there is no room; then nothing was
-  /// submitted. Markers and graphs exceed the bound. A command with a fence completes it; its
-  /// failure goes to the fence and does not poison the stream, unless the fence was abandoned. A
-  /// marker is a record that does not wait for room and that no trace shows.
+  /// submitted. Markers and graphs ignore the backpressure. A command with a fence completes it;
+  /// its failure goes to the fence and does not poison the stream, unless the fence was abandoned.
+  /// A marker is a record that does not wait for room and that no trace shows.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
-                   LaunchSite site, const FenceRef& fence, Bound bound = Bound::kObeyed);
+                   LaunchSite site, const FenceRef& fence,
+                   Backpressure backpressure = Backpressure::kWait);
   void enqueue_record(const FenceRef& fence);
   void enqueue_marker(const FenceRef& fence);
-  void enqueue_wait(const FenceRef& fence, Bound bound = Bound::kObeyed);
+  void enqueue_wait(const FenceRef& fence, Backpressure backpressure = Backpressure::kWait);
   void enqueue_graph(std::unique_ptr<GraphRun> run, Work work);
 
   /// Returns when there is room. Throws what a submission that waits for room throws.
@@ -156,8 +149,8 @@ struct Strand final : Stream {
   // A submission is both. In between, what the record refers to passes to the queue: publish() may
   // throw, and so may find_runner(), which can run the command and end the thread with it.
   void publish(const Record& record, std::span<const std::byte> arguments, Fence* completes,
-               Bound bound) OPENREG_EXCLUDES(submit_mutex);
-  void find_runner(const Record& record, Bound bound);
+               Backpressure backpressure) OPENREG_EXCLUDES(submit_mutex);
+  void find_runner(const Record& record, Backpressure backpressure);
   static bool is_brief(const Record& record) noexcept;
   bool has_room() OPENREG_REQUIRES(submit_mutex);
   void make_room() OPENREG_EXCLUDES(submit_mutex);

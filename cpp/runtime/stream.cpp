@@ -41,20 +41,13 @@ int Stream::device() const noexcept { return Strand::of(*this).device_index; }
 std::int64_t Stream::id() const noexcept { return Strand::of(*this).number; }
 Priority Stream::priority() const noexcept { return Strand::of(*this).level; }
 
-void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work) {
+void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
+                    Backpressure backpressure) {
   check_usable();
   Strand& strand = Strand::of(*this);
   const LaunchSite site = launch_site();
   if (capture_of(*this) != 0 && capture_command(strand, kernel, arguments, work, site)) return;
-  strand.enqueue_run(kernel, arguments, work, site, FenceRef());
-}
-
-void Stream::submit_without_room(const Kernel& kernel, std::span<const std::byte> arguments) {
-  check_usable();
-  Strand& strand = Strand::of(*this);
-  const LaunchSite site = launch_site();
-  if (capture_of(*this) != 0 && capture_command(strand, kernel, arguments, {}, site)) return;
-  strand.enqueue_run(kernel, arguments, {}, site, FenceRef(), Strand::Bound::kExceeded);
+  strand.enqueue_run(kernel, arguments, work, site, FenceRef(), backpressure);
 }
 
 void Stream::wait_for_room() {

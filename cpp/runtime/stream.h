@@ -10,6 +10,16 @@ namespace openreg {
 
 enum class Priority : int { kHigh = -1, kNormal = 0 };
 
+/// What a submission does if the stream's queue is full. Commands never wait for room, because a
+/// command must not wait for itself.
+enum class Backpressure : std::uint8_t {
+  kWait,  ///< waits for room, and runs commands meanwhile
+  // For callers that clean up, or must not fail half-way: the queue grows, so the call cannot be
+  // interrupted, and a destroyed stream is not an error.
+  kIgnore,        ///< also for callers that hold a lock: the thread runs no commands
+  kIgnoreAndRun,  ///< for callers that hold none: the thread may run brief commands
+};
+
 /// A FIFO of commands on one device. It owns no thread: engines and waiting hosts run it
 /// (docs/architecture.md, "Streams"). Thread safe: many threads may submit to one stream. Stream
 /// objects are never freed: a reference stays valid for the life of the process.
@@ -20,16 +30,12 @@ class Stream {
   std::int64_t id() const noexcept;
   Priority priority() const noexcept;
 
-  /// Enqueues a command; `arguments` are copied. If the queue is full, waits for room and runs
-  /// commands meanwhile. If the stream is captured, the command becomes a node of the graph
-  /// instead. Throws Error in a forked child, after shutdown and for a destroyed stream,
-  /// CaptureError if the capture does not permit the command, and what Callbacks::check_interrupt
-  /// throws while it waits for room.
-  void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
-
-  /// Like submit(), for callers that clean up, or that have called wait_for_room(): never waits for
-  /// room in the queue, so it cannot be interrupted, and a destroyed stream is not an error.
-  void submit_without_room(const Kernel& kernel, std::span<const std::byte> arguments);
+  /// Enqueues a command; `arguments` are copied. If the stream is captured, the command becomes a
+  /// node of the graph instead. Throws Error in a forked child, after shutdown and for a destroyed
+  /// stream, CaptureError if the capture does not permit the command, and what
+  /// Callbacks::check_interrupt throws while it waits for room.
+  void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {},
+              Backpressure backpressure = Backpressure::kWait);
   /// Returns when there is room in the queue; other threads may take it. Throws what submit()
   /// throws while it waits for room.
   void wait_for_room();

@@ -52,7 +52,7 @@ void submit(Stream& stream, const OperationKernel& kernel, const Shared& operati
   const auto* const argument = shared.get();
   stream.submit(kernel, std::as_bytes(std::span(&argument, 1)));
   static_cast<void>(shared.release());
-  operation->ended_.wait_without_room(stream);
+  operation->ended_.wait(stream, Backpressure::kIgnoreAndRun);
 }
 
 }  // namespace openreg
