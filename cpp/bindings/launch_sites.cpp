@@ -1,6 +1,4 @@
 // The Python lines that launch commands, for errors and traces (TORCH_OPENREG_STACKS=1).
-#include "runtime/launch_site.h"
-
 #include <Python.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -15,6 +13,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/library_code.h"
+#include "runtime/callbacks.h"
 
 namespace openreg::bindings {
 
@@ -147,7 +146,7 @@ std::string describe(LaunchSite site) { return Lines::get().describe(site); }
 }  // namespace
 
 void init_launch_sites(nb::module_&) {
-  install_launch_sites({.here = &here, .describe = &describe});
+  install_callbacks({.launch_site = &here, .describe_launch_site = &describe});
 }
 
 }  // namespace openreg::bindings

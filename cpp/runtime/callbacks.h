@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/command.h"
+#include "runtime/launch_site.h"
 
 namespace openreg {
 
@@ -56,11 +57,19 @@ struct Callbacks {
   /// The device comes into use in this process. Called before any command is submitted, perhaps
   /// more than once, and with locks held; must not throw.
   void (*begin_use)() noexcept = nullptr;
+
+  /// The line of the program that the calling thread is at. Called at each launch with
+  /// TORCH_OPENREG_STACKS=1, with no lock held.
+  LaunchSite (*launch_site)() noexcept = nullptr;
+  /// Such a line as text: "train.py:12 in step". Called from any thread, also with the captures'
+  /// lock held: it must take no lock under which the runtime is called.
+  std::string (*describe_launch_site)(LaunchSite site) = nullptr;
 };
 
-/// Replaces the non-null members. Thread safe; meant for library initialisation and tests.
+/// Replaces the non-null members, both of a pair at once. Thread safe; meant for library
+/// initialisation and tests.
 void install_callbacks(const Callbacks& callbacks);
-/// The installed callbacks; the second of a pair is null if the first is.
-Callbacks current_callbacks() noexcept;
+/// The installed callbacks; valid until the process ends.
+const Callbacks& current_callbacks() noexcept;
 
 }  // namespace openreg

@@ -9,18 +9,8 @@ namespace openreg {
 /// A line of the program that launches commands; 0: unknown.
 using LaunchSite = std::uint32_t;
 
-/// What the layers above know about the program (bindings: Python's frames). Installed once, before
-/// first use; called only with TORCH_OPENREG_STACKS=1.
-struct LaunchSites {
-  /// Where the calling thread is in the program. Called at each launch, with no lock held.
-  LaunchSite (*here)() noexcept = nullptr;
-  /// As text, such as "train.py:12 in step". Called from any thread, also with the captures' lock
-  /// held: it must take no lock under which the runtime is called.
-  std::string (*describe)(LaunchSite site) = nullptr;
-};
-void install_launch_sites(const LaunchSites& sites) noexcept;
-/// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on. Throws
-/// Error if the settings are malformed.
+/// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on, by the
+/// callbacks. Throws Error if the settings are malformed.
 void ask_for_launch_sites();
 
 namespace detail {

@@ -18,7 +18,7 @@ namespace openreg {
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
 ///   GraphExec's mutex > all that a submission takes
-///   Captures' mutex > what LaunchSites::describe takes
+///   Captures' mutex > what Callbacks::describe_launch_site takes
 ///   the trace's mutex > the mutexes of its shards
 /// All others are leaves: while one of them is held, no other lock is taken and nothing is waited
 /// for. No other callback, no kernel, and no destructor of what a kernel threw runs under a lock of

@@ -59,7 +59,7 @@ class Turn {
   const Runner runner_;
   const Callbacks::SinceLastWait before_;
   const RunningMark running_{true};
-  const Callbacks callbacks_;
+  const Callbacks& callbacks_;
   bool entered_ = false;
   void* clean_state_ = nullptr;
   Turn* const outer_;  // of the same thread

@@ -112,7 +112,7 @@ class WaitScope {
   const Callbacks& callbacks() const noexcept { return callbacks_; }
 
  private:
-  const Callbacks callbacks_;
+  const Callbacks& callbacks_;
   void* const state_;
 };
 
