@@ -46,6 +46,7 @@ test_tensor_creation_ops test_sparse test_linalg test_dlpack test_foreach test_o
 test_serialization test_nestedtensor test_transformers test_accelerator""".split()
 NAMES_CUDA = re.compile(r"not compiled with CUDA|NVIDIA driver|Invalid device string|torch\.cuda|device(_type)?='?cuda")
 NAMES_CODE = re.compile(r"[Tt]riton|Expected to find|FileCheck")
+COUNTS_KERNELS = re.compile(r"^>\s.*assertEqual\((?:\n.*)?generated_kernel_count", re.MULTILINE)
 
 
 @dataclass
@@ -136,6 +137,8 @@ def sort_failures(file: Path, seconds: int, results: list[Result], cpu_file: Pat
             failure.kind = "names a device"
         elif directed and NAMES_CODE.search(failure.text):
             failure.kind = "names Triton's code"
+        elif directed and COUNTS_KERNELS.search(failure.text):
+            failure.kind = "counts Triton's kernels"
         elif failure.name in blocking:
             failure.kind = "asynchronous"
         else:
@@ -177,7 +180,8 @@ def last_line(text: str) -> str:
 
 
 def table(results: list[Result]) -> str:
-    kinds = ("fails on the CPU too", "names a device", "names Triton's code", "asynchronous", "ours")
+    kinds = ("fails on the CPU too", "names a device", "names Triton's code", "counts Triton's kernels")
+    kinds += ("asynchronous", "ours")
     columns = ("passed", "skipped", "crashed", *kinds)
     lines = [f"| file | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for file in dict.fromkeys(result.file for result in results):

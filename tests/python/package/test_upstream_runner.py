@@ -96,6 +96,7 @@ OF_A_GPU = """
 import unittest
 import torch
 from torch._functorch.partitioners import no_longer_there
+import torch._inductor.metrics
 from torch.testing._internal.common_utils import TestCase
 from torch.testing._internal.inductor_utils import GPU_TYPE, requires_gpu
 
@@ -113,6 +114,12 @@ class GPUTests(TestCase):
 
     def test_names_code(self):
         self.assertIn("x" if torch.device(GPU_TYPE).type == "cpu" else "triton_poi", "x")
+
+    def test_counts_kernels(self):
+        torch._inductor.metrics.generated_kernel_count = int(torch.device(GPU_TYPE).type == "openreg")
+        self.assertEqual(
+            torch._inductor.metrics.generated_kernel_count, 0
+        )
 
     def test_fails_here(self):
         self.assertEqual(torch.ones(2, device=GPU_TYPE).device.type, "cpu")
@@ -147,5 +154,6 @@ def test_files_that_name_a_gpu_are_directed(tmp_path, option, text):
         "skips": ("skipped", ""),
         "fails_everywhere": ("failed", "fails on the CPU too"),
         "names_code": ("failed", "names Triton's code"),
+        "counts_kernels": ("failed", "counts Triton's kernels"),
         "fails_here": ("failed", "ours"),
     }
