@@ -12,15 +12,18 @@ namespace {
 // installs a few.
 struct Table {
   Callbacks callbacks;
-  const Table* previous = nullptr;
+  const Table* previous = nullptr;  // for leak checkers, which look for what nothing refers to
 };
 constinit const Table kNone;
 constinit std::atomic<const Table*> g_table{&kNone};
 constinit Mutex g_install_mutex;
 
-template <class Function>
-void replace(Function& installed, Function function) {
-  if (function) installed = function;
+template <class... Members>
+void replace_if_set(Callbacks& installed, const Callbacks& callbacks, Members... members) {
+  const auto replace = [&](auto member) {
+    if (callbacks.*member) installed.*member = callbacks.*member;
+  };
+  (replace(members), ...);
 }
 
 }  // namespace
@@ -29,18 +32,11 @@ void install_callbacks(const Callbacks& callbacks) {
   const LockGuard lock(g_install_mutex);
   const Table* const previous = g_table.load(std::memory_order_relaxed);
   auto* const table = new Table{previous->callbacks, previous};
-  replace(table->callbacks.enter_commands, callbacks.enter_commands);
-  replace(table->callbacks.leave_commands, callbacks.leave_commands);
-  replace(table->callbacks.describe, callbacks.describe);
-  replace(table->callbacks.begin_work, callbacks.begin_work);
-  replace(table->callbacks.end_work, callbacks.end_work);
-  replace(table->callbacks.begin_wait, callbacks.begin_wait);
-  replace(table->callbacks.end_wait, callbacks.end_wait);
-  replace(table->callbacks.works_for_room, callbacks.works_for_room);
-  replace(table->callbacks.check_interrupt, callbacks.check_interrupt);
-  replace(table->callbacks.begin_use, callbacks.begin_use);
-  replace(table->callbacks.launch_site, callbacks.launch_site);
-  replace(table->callbacks.describe_launch_site, callbacks.describe_launch_site);
+  replace_if_set(table->callbacks, callbacks, &Callbacks::enter_commands,
+                 &Callbacks::leave_commands, &Callbacks::describe, &Callbacks::begin_work,
+                 &Callbacks::end_work, &Callbacks::begin_wait, &Callbacks::end_wait,
+                 &Callbacks::works_for_room, &Callbacks::check_interrupt, &Callbacks::begin_use,
+                 &Callbacks::launch_site, &Callbacks::describe_launch_site);
   g_table.store(table, std::memory_order_release);
 }
 

@@ -97,17 +97,17 @@ void Event::record(Stream& stream) {
     impl_->record(strand, FenceRef(), std::move(point));
     return;
   }
-  const FenceRef fence(new Fence(&strand, impl_->timing));
+  FenceRef fence(new Fence(&strand, impl_->timing));
   strand.enqueue_record(fence);
-  impl_->record(strand, fence);
+  impl_->record(strand, std::move(fence));
 }
 
 void Event::mark(Stream& stream) {
   check_usable();
   Strand& strand = Strand::of(stream);
-  const FenceRef fence(new Fence(&strand, impl_->timing));
+  FenceRef fence(new Fence(&strand, impl_->timing));
   if (!capture_mark(strand, fence)) strand.enqueue_marker(fence);
-  impl_->record(strand, fence);
+  impl_->record(strand, std::move(fence));
 }
 
 void Event::wait(Stream& stream, Backpressure backpressure) {

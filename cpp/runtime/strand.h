@@ -53,7 +53,7 @@ struct Strand final : Stream {
                    Backpressure backpressure = Backpressure::kWait);
   void enqueue_record(const FenceRef& fence);
   void enqueue_marker(const FenceRef& fence);
-  void enqueue_wait(const FenceRef& fence, Backpressure backpressure = Backpressure::kWait);
+  void enqueue_wait(const FenceRef& fence, Backpressure backpressure);
   void enqueue_graph(std::unique_ptr<GraphRun> run, Work work);
 
   /// Returns when there is room. Throws what a submission that waits for room throws.

@@ -11,11 +11,11 @@ namespace openreg {
 enum class Priority : int { kHigh = -1, kNormal = 0 };
 
 /// What a submission does if the stream's queue is full. Commands never wait for room, because a
-/// command must not wait for itself.
+/// command must not wait for itself. Callers that clean up, or must not fail half-way, ignore the
+/// backpressure: the queue grows, so they cannot be interrupted, and a destroyed stream is not an
+/// error.
 enum class Backpressure : std::uint8_t {
-  kWait,  ///< waits for room, and runs commands meanwhile
-  // For callers that clean up, or must not fail half-way: the queue grows, so the call cannot be
-  // interrupted, and a destroyed stream is not an error.
+  kWait,          ///< waits for room, and runs commands meanwhile
   kIgnore,        ///< also for callers that hold a lock: the thread runs no commands
   kIgnoreAndRun,  ///< for callers that hold none: the thread may run brief commands
 };
