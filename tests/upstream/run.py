@@ -47,6 +47,14 @@ test_serialization test_nestedtensor test_transformers test_accelerator""".split
 NAMES_CUDA = re.compile(r"not compiled with CUDA|NVIDIA driver|Invalid device string|torch\.cuda|device(_type)?='?cuda")
 NAMES_CODE = re.compile(r"[Tt]riton|Expected to find|FileCheck")
 COUNTS_KERNELS = re.compile(r"^>\s.*assertEqual\((?:\n.*)?generated_kernel_count", re.MULTILINE)
+KINDS = (
+    "fails on the CPU too",
+    "names a device",
+    "names Triton's code",
+    "counts Triton's kernels",
+    "asynchronous",
+    "ours",
+)
 
 
 @dataclass
@@ -180,9 +188,7 @@ def last_line(text: str) -> str:
 
 
 def table(results: list[Result]) -> str:
-    kinds = ("fails on the CPU too", "names a device", "names Triton's code", "counts Triton's kernels")
-    kinds += ("asynchronous", "ours")
-    columns = ("passed", "skipped", "crashed", *kinds)
+    columns = ("passed", "skipped", "crashed", *KINDS)
     lines = [f"| file | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for file in dict.fromkeys(result.file for result in results):
         of_file = [result for result in results if result.file == file]
