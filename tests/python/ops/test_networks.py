@@ -175,6 +175,11 @@ def test_a_training_step_never_makes_the_host_wait(name, implementation):
     assert losses[-1].item() < losses[0].item()
 
 
+def significant_strides(x: torch.Tensor) -> list[int]:
+    """Of dimensions with more than one element; oneDNN chooses the others by the number of threads of the caller."""
+    return [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1]
+
+
 @pytest.mark.parametrize(
     "layer",
     [
@@ -203,4 +208,4 @@ def test_channels_last_goes_where_it_goes_on_the_cpu(layer, channels_last):
 
     for got, expected in zip(run("openreg"), run("cpu"), strict=True):
         assert_close(got.cpu(), expected, rtol=1e-4, atol=2e-6)
-        assert got.stride() == expected.stride()
+        assert significant_strides(got) == significant_strides(expected)
