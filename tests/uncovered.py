@@ -102,13 +102,13 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^if \(!stopping_.*\) return;\nstand_still\(\);$": "a command begins just when the process ends",
     },
     r"^cpp/runtime/stream_pool": {
-        r"new Strand.*\n\} catch \(\.\.\.\) \{$|^streams_\.pop_back.*\nthrow;$": MEMORY,
+        r"new StreamImpl.*\n\} catch \(\.\.\.\) \{$|^streams_\.pop_back.*\nthrow;$": MEMORY,
         r"^streams_\.pop_back\(\);$": MEMORY,
     },
     r"^cpp/runtime/turn": {r"^throw;  // the thread is being ended": "Python ends a thread in a command when it exits"},
     r"^cpp/runtime/wait": {
-        r"^if \(scheduler_\.go_idle\(strand\)\) return false;$": NEVER,
-        r"go_idle\(strand\).*\ncontinue;$": NEVER,
+        r"^if \(scheduler_\.go_idle\(stream\)\) return false;$": NEVER,
+        r"go_idle\(stream\).*\ncontinue;$": NEVER,
     },
 }
 

@@ -121,7 +121,7 @@ std::shared_ptr<Source> source_of(const IpcFileName& name) OPENREG_REQUIRES(impo
 
 bool is_idle(int device) {
   const auto streams = StreamPool::of(device).streams();
-  return std::ranges::all_of(streams, [](const Strand* strand) { return strand->drained(); });
+  return std::ranges::all_of(streams, [](const StreamImpl* stream) { return stream->drained(); });
 }
 
 Leaving take_leaving() {

@@ -48,9 +48,9 @@ void sleep(std::int64_t cycles) {
 std::int64_t stream_at(int device, std::uintptr_t address) {
   return backend::translate_errors([=] {
     StreamPool& pool = StreamPool::of(device);
-    for (const Strand* const strand : pool.streams()) {
-      if (reinterpret_cast<std::uintptr_t>(static_cast<const Stream*>(strand)) != address) continue;
-      return pool.find(strand->id()).id();  // throws if it has been destroyed
+    for (const StreamImpl* const stream : pool.streams()) {
+      if (reinterpret_cast<std::uintptr_t>(static_cast<const Stream*>(stream)) != address) continue;
+      return pool.find(stream->id()).id();  // throws if it has been destroyed
     }
     throw Error("openreg: openreg:" + std::to_string(device) +
                 " has no stream with this handle (got " + std::to_string(address) +

@@ -12,7 +12,7 @@ namespace {
 /// Streams that the calling thread owns and whose brief commands it runs one after another.
 class BriefRun {
  public:
-  using Strands = IntrusiveList<Strand, &Strand::link>;
+  using Streams = IntrusiveList<StreamImpl, &StreamImpl::link>;
 
   BriefRun() { current_ = this; }
   ~BriefRun() { current_ = nullptr; }
@@ -21,28 +21,28 @@ class BriefRun {
 
   static BriefRun* current() noexcept { return current_; }
 
-  void add(Strand& strand) noexcept { owned_.push_back(strand); }
-  void add(Strands parked) noexcept { scheduler_.unpark(std::move(parked), &owned_); }
+  void add(StreamImpl& stream) noexcept { owned_.push_back(stream); }
+  void add(Streams parked) noexcept { scheduler_.unpark(std::move(parked), &owned_); }
   void run() {
-    while (Strand* const strand = owned_.pop_front()) run(*strand);
+    while (StreamImpl* const stream = owned_.pop_front()) run(*stream);
   }
 
  private:
-  void run(Strand& strand) {
-    Turn turn(strand, Turn::Runner::kHost);
+  void run(StreamImpl& stream) {
+    Turn turn(stream, Turn::Runner::kHost);
     while (!scheduler_.stopping()) {
       if (!turn.has_work()) {
-        if (scheduler_.go_idle(strand)) return;
+        if (scheduler_.go_idle(stream)) return;
         continue;
       }
-      if (!strand.next_is_brief()) break;
+      if (!stream.next_is_brief()) break;
       if (!turn.step()) return;
     }
-    scheduler_.release(strand);
+    scheduler_.release(stream);
   }
 
   Scheduler& scheduler_ = Scheduler::get();
-  Strands owned_;
+  Streams owned_;
 
   static constinit thread_local BriefRun* current_;
 };
@@ -51,25 +51,25 @@ constinit thread_local BriefRun* BriefRun::current_ = nullptr;
 
 }  // namespace
 
-void run_brief_commands(Strand& strand) {
-  if (!Scheduler::get().take_idle(strand)) return;
+void run_brief_commands(StreamImpl& stream) {
+  if (!Scheduler::get().take_idle(stream)) return;
   BriefRun run;
-  run.add(strand);
+  run.add(stream);
   run.run();
 }
 
-void run_released(IntrusiveList<Strand, &Strand::link> strands) {
-  if (in_command()) return Scheduler::get().unpark(std::move(strands));
+void run_released(IntrusiveList<StreamImpl, &StreamImpl::link> streams) {
+  if (in_command()) return Scheduler::get().unpark(std::move(streams));
   BriefRun run;
-  run.add(std::move(strands));
+  run.add(std::move(streams));
   run.run();
 }
 
-void release_parked(IntrusiveList<Strand, &Strand::link> strands) {
+void release_parked(IntrusiveList<StreamImpl, &StreamImpl::link> streams) {
   if (BriefRun* const run = BriefRun::current()) {
-    run->add(std::move(strands));
+    run->add(std::move(streams));
   } else {
-    Scheduler::get().unpark(std::move(strands));
+    Scheduler::get().unpark(std::move(streams));
   }
 }
 

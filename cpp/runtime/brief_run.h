@@ -2,7 +2,7 @@
 
 #include "runtime/intrusive_list.h"
 #include "runtime/scheduler_mutex.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 
 namespace openreg {
 
@@ -13,14 +13,16 @@ namespace openreg {
 // these release are run in the same way. Inside a command a thread leaves all of this to engines.
 
 /// Called by a producer that has published a brief command and seen the stream idle.
-void run_brief_commands(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+void run_brief_commands(StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
 
 /// Runs streams whose fence has fired; inside a command, leaves them to engines and hosts that wait
 /// for them. Called with no lock of the runtime held.
-void run_released(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
+void run_released(IntrusiveList<StreamImpl, &StreamImpl::link> streams)
+    OPENREG_EXCLUDES(scheduler_mutex);
 
 /// Like run_released(), for a fence that a stream's runner has fired: engines run the streams,
 /// unless the calling thread is about to look for more brief commands.
-void release_parked(IntrusiveList<Strand, &Strand::link> strands) OPENREG_EXCLUDES(scheduler_mutex);
+void release_parked(IntrusiveList<StreamImpl, &StreamImpl::link> streams)
+    OPENREG_EXCLUDES(scheduler_mutex);
 
 }  // namespace openreg

@@ -12,7 +12,7 @@
 #include "runtime/fence.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 
 namespace openreg {
 
@@ -32,20 +32,20 @@ struct Capture {
     Frontier frontier;
   };
 
-  Strand* origin;
+  StreamImpl* origin;
   CaptureMode mode;
   std::thread::id thread;
   LaunchSite site;  // where it began
   Graph graph;
-  std::unordered_map<Strand*, Branch> branches;
-  std::vector<std::pair<Strand*, FenceRef>> marks;
+  std::unordered_map<StreamImpl*, Branch> branches;
+  std::vector<std::pair<StreamImpl*, FenceRef>> marks;
   std::string spoiled_by;  // empty: the capture is valid
 
-  Branch& branch(Strand& strand) { return branches.at(&strand); }
-  Branch& join(Strand& strand) {
+  Branch& branch(StreamImpl& stream) { return branches.at(&stream); }
+  Branch& join(StreamImpl& stream) {
     const auto lane = static_cast<std::uint32_t>(graph.lanes.size());
-    graph.lanes.push_back({strand.device_index, strand.level});
-    return branches.emplace(&strand, Branch{lane, {}}).first->second;
+    graph.lanes.push_back({stream.device_index, stream.level});
+    return branches.emplace(&stream, Branch{lane, {}}).first->second;
   }
 };
 
@@ -62,8 +62,8 @@ struct Captures {
     const auto found = by_id.find(id);
     return found == by_id.end() ? nullptr : &found->second;
   }
-  Capture* with(const Strand& strand) OPENREG_REQUIRES(mutex) {
-    const auto id = strand.captured_by.load(std::memory_order_relaxed);
+  Capture* with(const StreamImpl& stream) OPENREG_REQUIRES(mutex) {
+    const auto id = stream.captured_by.load(std::memory_order_relaxed);
     return id == 0 ? nullptr : find(id);
   }
 
@@ -88,9 +88,9 @@ Capture Captures::take(ById::iterator found) {
   return capture;
 }
 
-std::string name_of(const Strand& strand) {
-  return "stream " + std::to_string(strand.number) +
-         " of openreg:" + std::to_string(strand.device_index);
+std::string name_of(const StreamImpl& stream) {
+  return "stream " + std::to_string(stream.number) +
+         " of openreg:" + std::to_string(stream.device_index);
 }
 
 [[noreturn]] void spoil(Capture& capture, const std::string& sentence) {
@@ -112,10 +112,10 @@ void expect_in_order(const Capture& capture) {
 // What `use` returns for the stream's capture, under the lock; the default if the stream is not
 // captured. Throws if the capture is spoiled.
 template <class Use>
-std::invoke_result_t<Use, Capture&> with_capture_of(const Strand& strand, Use use) {
+std::invoke_result_t<Use, Capture&> with_capture_of(const StreamImpl& stream, Use use) {
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
-  auto* const capture = captures.with(strand);
+  auto* const capture = captures.with(stream);
   if (!capture) return std::invoke_result_t<Use, Capture&>();
   expect_in_order(*capture);
   return use(*capture);
@@ -136,12 +136,12 @@ std::string about_captured_event(const char* what) {
 }
 
 // Removes the capture that began on the stream.
-Capture take_capture(Strand& strand) {
+Capture take_capture(StreamImpl& stream) {
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
-  const auto found = captures.by_id.find(capture_of(strand));
-  if (found == captures.by_id.end() || found->second.origin != &strand) {
-    throw CaptureError("openreg: no capture has begun on " + name_of(strand) +
+  const auto found = captures.by_id.find(capture_of(stream));
+  if (found == captures.by_id.end() || found->second.origin != &stream) {
+    throw CaptureError("openreg: no capture has begun on " + name_of(stream) +
                        "; a capture ends on the stream that it began on");
   }
   if (found->second.mode != CaptureMode::kRelaxed &&
@@ -174,30 +174,30 @@ const Graph::Node* unjoined_node(const Graph& graph) {
 
 CaptureId begin_capture(Stream& stream, CaptureMode mode) {
   check_usable();
-  Strand& strand = Strand::of(stream);
+  StreamImpl& impl = StreamImpl::of(stream);
   const auto site = launch_site();
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
-  if (auto* const other = captures.with(strand))
-    spoil(*other, not_permitted("a capture begins on " + name_of(strand), site));
+  if (auto* const other = captures.with(impl))
+    spoil(*other, not_permitted("a capture begins on " + name_of(impl), site));
   const auto id = ++captures.last;
   auto& capture = captures.by_id[id];
-  capture.origin = &strand;
+  capture.origin = &impl;
   capture.mode = mode;
   capture.thread = std::this_thread::get_id();
   capture.site = site;
-  capture.join(strand);
+  capture.join(impl);
   g_under_way.fetch_add(1, std::memory_order_relaxed);
-  strand.captured_by.store(id, std::memory_order_relaxed);
+  impl.captured_by.store(id, std::memory_order_relaxed);
   return id;
 }
 
 Graph end_capture(Stream& stream) {
-  Strand& strand = Strand::of(stream);
-  Capture capture = take_capture(strand);
+  StreamImpl& impl = StreamImpl::of(stream);
+  Capture capture = take_capture(impl);
   enqueue_marks(capture);
   expect_in_order(capture);
-  capture.graph.ends = capture.branch(strand).frontier;
+  capture.graph.ends = capture.branch(impl).frontier;
   if (const auto* const left = unjoined_node(capture.graph)) {
     throw CaptureError(
         std::string("openreg: capturing stream has unjoined work (") + left->kernel->name() +
@@ -234,14 +234,14 @@ std::vector<std::string> abandon_captures(CaptureId after) {
 bool is_capturing() noexcept { return g_under_way.load(std::memory_order_relaxed) != 0; }
 
 CaptureId capture_of(const Stream& stream) noexcept {
-  return Strand::of(stream).captured_by.load(std::memory_order_relaxed);
+  return StreamImpl::of(stream).captured_by.load(std::memory_order_relaxed);
 }
 
 void capture_graph(Stream& stream, const Graph& graph) {
-  Strand& strand = Strand::of(stream);
-  with_capture_of(strand, [&](Capture& capture) {
+  StreamImpl& impl = StreamImpl::of(stream);
+  with_capture_of(impl, [&](Capture& capture) {
     if (graph.nodes.empty()) return;
-    auto& branch = capture.branch(strand);
+    auto& branch = capture.branch(impl);
     auto& into = capture.graph;
     const auto first = static_cast<std::uint32_t>(into.nodes.size());
     // Separate lanes, because those of the capture continue beside them.
@@ -260,10 +260,10 @@ void capture_graph(Stream& stream, const Graph& graph) {
 
 void expect_not_captured(const Stream& stream, const char* what) {
   if (capture_of(stream) == 0) return;
-  const Strand& strand = Strand::of(stream);
+  const StreamImpl& impl = StreamImpl::of(stream);
   const auto site = launch_site();
-  with_capture_of(strand, [&](Capture& capture) {
-    spoil(capture, not_permitted(std::string(what) + " on " + name_of(strand), site));
+  with_capture_of(impl, [&](Capture& capture) {
+    spoil(capture, not_permitted(std::string(what) + " on " + name_of(impl), site));
   });
 }
 
@@ -284,11 +284,11 @@ void expect_safe_call(const char* what) {
   }
 }
 
-bool capture_command(Strand& strand, const Kernel& kernel, std::span<const std::byte> arguments,
+bool capture_command(StreamImpl& stream, const Kernel& kernel, std::span<const std::byte> arguments,
                      Work work, LaunchSite site) {
-  return with_capture_of(strand, [&](Capture& capture) {
+  return with_capture_of(stream, [&](Capture& capture) {
     if (kernel.traits().once) spoil(capture, not_permitted(kernel.name(), site));
-    add_node(capture, capture.branch(strand),
+    add_node(capture, capture.branch(stream),
              {.kernel = &kernel,
               .arguments = {arguments.begin(), arguments.end()},
               .work = work,
@@ -297,50 +297,50 @@ bool capture_command(Strand& strand, const Kernel& kernel, std::span<const std::
   });
 }
 
-std::shared_ptr<const CapturedPoint> capture_record(Strand& strand) {
-  if (capture_of(strand) == 0) return nullptr;
-  return with_capture_of(strand, [&](Capture& capture) {
+std::shared_ptr<const CapturedPoint> capture_record(StreamImpl& stream) {
+  if (capture_of(stream) == 0) return nullptr;
+  return with_capture_of(stream, [&](Capture& capture) {
     return std::make_shared<const CapturedPoint>(
-        CapturedPoint{capture_of(strand), capture.branch(strand).frontier});
+        CapturedPoint{capture_of(stream), capture.branch(stream).frontier});
   });
 }
 
-bool capture_mark(Strand& strand, const FenceRef& fence) {
-  if (capture_of(strand) == 0) return false;
+bool capture_mark(StreamImpl& stream, const FenceRef& fence) {
+  if (capture_of(stream) == 0) return false;
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
-  auto* const capture = captures.with(strand);
+  auto* const capture = captures.with(stream);
   if (!capture) return false;
-  capture->marks.emplace_back(&strand, fence);
+  capture->marks.emplace_back(&stream, fence);
   return true;
 }
 
-void expect_no_foreign_wait(Strand& strand) {
-  if (capture_of(strand) == 0) return;
+void expect_no_foreign_wait(StreamImpl& stream) {
+  if (capture_of(stream) == 0) return;
   const auto site = launch_site();
-  with_capture_of(strand, [&](Capture& capture) {
+  with_capture_of(stream, [&](Capture& capture) {
     spoil(capture,
-          "openreg: dependency created on uncaptured work in another stream (" + name_of(strand) +
+          "openreg: dependency created on uncaptured work in another stream (" + name_of(stream) +
               " is captured, and waits for an event that was recorded outside of the capture" +
               launched_by(site) + "); wait before the capture begins");
   });
 }
 
-void capture_wait(Strand& strand, const CapturedPoint& point) {
+void capture_wait(StreamImpl& stream, const CapturedPoint& point) {
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
   auto* const capture = captures.find(point.capture);
   if (!capture) throw CaptureError(about_captured_event("a stream waits for it"));
   expect_in_order(*capture);
-  if (auto* const other = captures.with(strand); other && other != capture) {
+  if (auto* const other = captures.with(stream); other && other != capture) {
     spoil(*capture, "openreg: operation would result in a merge of separate capture sequences (" +
-                        name_of(strand) +
+                        name_of(stream) +
                         " is captured already, and waits for an event of another capture)");
   }
-  const auto found = capture->branches.find(&strand);
-  auto& branch = found != capture->branches.end() ? found->second : capture->join(strand);
+  const auto found = capture->branches.find(&stream);
+  auto& branch = found != capture->branches.end() ? found->second : capture->join(stream);
   merge(branch.frontier, point.frontier);
-  strand.captured_by.store(point.capture, std::memory_order_relaxed);
+  stream.captured_by.store(point.capture, std::memory_order_relaxed);
 }
 
 void refuse_captured_event(const CapturedPoint& point, const char* what) {

@@ -17,7 +17,7 @@ namespace openreg {
 
 class FenceRef;
 class Stream;
-struct Strand;
+struct StreamImpl;
 
 // Note [Capture]
 //
@@ -97,18 +97,18 @@ struct CapturedPoint {
 /// Each does nothing and returns false or null if the stream is not captured. The first two throw
 /// CaptureError if the capture has been invalidated; the first one also, and invalidates it, if the
 /// kernel cannot be captured (KernelTraits::once).
-bool capture_command(Strand& strand, const Kernel& kernel, std::span<const std::byte> arguments,
+bool capture_command(StreamImpl& stream, const Kernel& kernel, std::span<const std::byte> arguments,
                      Work work, LaunchSite site);
-std::shared_ptr<const CapturedPoint> capture_record(Strand& strand);
+std::shared_ptr<const CapturedPoint> capture_record(StreamImpl& stream);
 /// `fence` completes once the capture has ended and the stream has run what it has queued by then.
-bool capture_mark(Strand& strand, const FenceRef& fence);
+bool capture_mark(StreamImpl& stream, const FenceRef& fence);
 /// For a wait for an event that was not captured: throws CaptureError, and invalidates the capture,
 /// if the stream is captured.
-void expect_no_foreign_wait(Strand& strand);
+void expect_no_foreign_wait(StreamImpl& stream);
 
 /// A wait for a captured event. Throws CaptureError if its capture has ended or has been
 /// invalidated; also, and invalidates it, if the stream takes part in another capture.
-void capture_wait(Strand& strand, const CapturedPoint& point);
+void capture_wait(StreamImpl& stream, const CapturedPoint& point);
 /// Throws CaptureError, and invalidates the capture if it is under way: the host can neither wait
 /// for such an event nor query it.
 [[noreturn]] void refuse_captured_event(const CapturedPoint& point, const char* what);

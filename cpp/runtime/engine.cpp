@@ -11,7 +11,7 @@
 #include "runtime/error.h"
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "runtime/thread.h"
 #include "runtime/turn.h"
 
@@ -53,29 +53,29 @@ class Quantum {
 
 // Polls the drained stream for a while before giving it up: a launch then costs the producer
 // neither a lock nor a wake-up. Returns whether there is something to run.
-bool linger(const Strand& strand, const Scheduler& scheduler, EngineKind kind) {
+bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kind) {
   spin_until([&] {
-    return !strand.drained() || strand.wanted.load(std::memory_order_relaxed) > 0 ||
+    return !stream.drained() || stream.wanted.load(std::memory_order_relaxed) > 0 ||
            scheduler.has_ready(kind) || scheduler.stopping();
   });
-  return !strand.drained();
+  return !stream.drained();
 }
 
 // Runs the stream, which the engine owns, until the engine no longer owns it.
-void run(Strand& strand, Scheduler& scheduler, EngineKind kind) {
-  Turn turn(strand, Turn::Runner::kEngine);
+void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
+  Turn turn(stream, Turn::Runner::kEngine);
   Quantum quantum;
-  const bool low = strand.level != Priority::kHigh;
+  const bool low = stream.level != Priority::kHigh;
   while (!scheduler.stopping()) {
     if (!turn.has_work()) {
       turn.flush_counters();
-      if (!linger(strand, scheduler, kind) && scheduler.go_idle(strand)) return;
+      if (!linger(stream, scheduler, kind) && scheduler.go_idle(stream)) return;
       continue;
     }
-    if (strand.wanted.load(std::memory_order_relaxed) > 0 && scheduler.hand_over(strand)) return;
+    if (stream.wanted.load(std::memory_order_relaxed) > 0 && scheduler.hand_over(stream)) return;
     if (!turn.is_for(kind) || (scheduler.has_ready(kind) && quantum.used_up()) ||
         (low && scheduler.has_ready_high(kind))) {
-      scheduler.release(strand);
+      scheduler.release(stream);
       return;
     }
     if (!turn.step()) return;
@@ -86,8 +86,8 @@ void engine_main(EngineKind kind) {
   prepare_thread(kind);
   Scheduler& scheduler = Scheduler::get();
   bool arriving = true;
-  while (Strand* const strand = scheduler.next_strand(kind, std::exchange(arriving, false))) {
-    run(*strand, scheduler, kind);
+  while (StreamImpl* const stream = scheduler.next_stream(kind, std::exchange(arriving, false))) {
+    run(*stream, scheduler, kind);
   }
 }
 

@@ -13,7 +13,7 @@
 #include "runtime/fence.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "runtime/turn.h"
 #include "runtime/wait.h"
 
@@ -23,10 +23,10 @@ namespace {
 
 // A fence that has completed without a failure needs no command, and neither does a wait for the
 // stream's own earlier work.
-void wait_on_stream(const FenceRef& fence, Strand& strand, Backpressure backpressure) {
-  if (fence->source() == &strand) return;
+void wait_on_stream(const FenceRef& fence, StreamImpl& stream, Backpressure backpressure) {
+  if (fence->source() == &stream) return;
   if (fence->done() && !fence->failed()) return;
-  strand.enqueue_wait(fence, backpressure);
+  stream.enqueue_wait(fence, backpressure);
 }
 
 // None if that is later than the clock can say, which is in 292 years.
@@ -66,12 +66,12 @@ struct Event::Impl {
     const LockGuard lock(mutex);
     return fence;
   }
-  void record(const Strand& strand, FenceRef recorded,
+  void record(const StreamImpl& stream, FenceRef recorded,
               std::shared_ptr<const CapturedPoint> captured_as = nullptr) {
     const LockGuard lock(mutex);
     std::swap(fence, recorded);  // the old ones are released after the lock
     std::swap(point, captured_as);
-    device.store(strand.device_index, std::memory_order_relaxed);
+    device.store(stream.device_index, std::memory_order_relaxed);
   }
 
   const bool timing;
@@ -92,33 +92,33 @@ Event::~Event() {
 
 void Event::record(Stream& stream) {
   check_usable();
-  Strand& strand = Strand::of(stream);
-  if (auto point = capture_record(strand)) {
-    impl_->record(strand, FenceRef(), std::move(point));
+  StreamImpl& impl = StreamImpl::of(stream);
+  if (auto point = capture_record(impl)) {
+    impl_->record(impl, FenceRef(), std::move(point));
     return;
   }
-  FenceRef fence(new Fence(&strand, impl_->timing));
-  strand.enqueue_record(fence);
-  impl_->record(strand, std::move(fence));
+  FenceRef fence(new Fence(&impl, impl_->timing));
+  impl.enqueue_record(fence);
+  impl_->record(impl, std::move(fence));
 }
 
 void Event::mark(Stream& stream) {
   check_usable();
-  Strand& strand = Strand::of(stream);
-  FenceRef fence(new Fence(&strand, impl_->timing));
-  if (!capture_mark(strand, fence)) strand.enqueue_marker(fence);
-  impl_->record(strand, std::move(fence));
+  StreamImpl& impl = StreamImpl::of(stream);
+  FenceRef fence(new Fence(&impl, impl_->timing));
+  if (!capture_mark(impl, fence)) impl.enqueue_marker(fence);
+  impl_->record(impl, std::move(fence));
 }
 
 void Event::wait(Stream& stream, Backpressure backpressure) {
   check_usable();
-  Strand& strand = Strand::of(stream);
+  StreamImpl& impl = StreamImpl::of(stream);
   std::shared_ptr<const CapturedPoint> captured_as;
   const FenceRef fence = impl_->newest(captured_as);
-  if (captured_as) return capture_wait(strand, *captured_as);
+  if (captured_as) return capture_wait(impl, *captured_as);
   if (!fence) return;
-  expect_no_foreign_wait(strand);
-  wait_on_stream(fence, strand, backpressure);
+  expect_no_foreign_wait(impl);
+  wait_on_stream(fence, impl, backpressure);
 }
 
 bool Event::is_complete() const noexcept {
@@ -204,8 +204,8 @@ ExternalEvent::~ExternalEvent() {
 
 void ExternalEvent::wait(Stream& stream, Backpressure backpressure) {
   check_usable();
-  expect_no_foreign_wait(Strand::of(stream));
-  wait_on_stream(FenceRef(fence_), Strand::of(stream), backpressure);
+  expect_no_foreign_wait(StreamImpl::of(stream));
+  wait_on_stream(FenceRef(fence_), StreamImpl::of(stream), backpressure);
 }
 
 void ExternalEvent::signal(std::exception_ptr error) {

@@ -24,7 +24,7 @@ std::exception_ptr Fence::abandon() noexcept {
   return error_;
 }
 
-Fence::Strands Fence::close() noexcept {
+Fence::Streams Fence::close() noexcept {
   fired_.store(true, std::memory_order_release);
   while (Waiter* waiter = waiters_.pop_front()) {
     waiter->watching = false;
@@ -34,7 +34,7 @@ Fence::Strands Fence::close() noexcept {
 }
 
 void Fence::fire() noexcept {
-  Strands parked;
+  Streams parked;
   {
     const LockGuard lock(mutex_);
     parked = close();
@@ -43,7 +43,7 @@ void Fence::fire() noexcept {
 }
 
 void Fence::signal(std::exception_ptr error) noexcept {
-  Strands parked;
+  Streams parked;
   {
     const LockGuard lock(mutex_);
     if (fired_.load(std::memory_order_relaxed)) return;
@@ -53,19 +53,19 @@ void Fence::signal(std::exception_ptr error) noexcept {
   if (!parked.empty()) run_released(parked);
 }
 
-FailurePtr Fence::failure_for(const Strand& strand, LaunchSite site) const {
+FailurePtr Fence::failure_for(const StreamImpl& stream, LaunchSite site) const {
   if (!error_) return failure_;
-  return std::make_shared<Failure>(name_, site, strand.device_index, strand.number, error_);
+  return std::make_shared<Failure>(name_, site, stream.device_index, stream.number, error_);
 }
 
-bool Fence::park(Strand& strand) noexcept {
+bool Fence::park(StreamImpl& stream) noexcept {
   const LockGuard lock(mutex_);
   if (fired_.load(std::memory_order_relaxed)) return false;
   reach(TestPoint::kWillPark);
   // Parked first, then linked: a thread that takes the list finds only parked streams.
-  Scheduler::get().set_parked(strand, *this);
+  Scheduler::get().set_parked(stream, *this);
   reach(TestPoint::kParking);
-  parked_.push_back(strand);
+  parked_.push_back(stream);
   return true;
 }
 

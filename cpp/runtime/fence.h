@@ -12,7 +12,7 @@
 #include "runtime/intrusive_list.h"
 #include "runtime/mutex.h"
 #include "runtime/scheduler_mutex.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "runtime/waiter.h"
 
 namespace openreg {
@@ -25,7 +25,8 @@ class Fence {
   using Clock = std::chrono::steady_clock;
 
   /// A record on `source`. `timed`: whether the time of completion is recorded.
-  explicit Fence(Strand* source, bool timed = false) noexcept : source_(source), timed_(timed) {}
+  explicit Fence(StreamImpl* source, bool timed = false) noexcept
+      : source_(source), timed_(timed) {}
   /// Something outside the device, with this static name.
   explicit Fence(const char* name) noexcept : source_(nullptr), timed_(false), name_(name) {}
   Fence(const Fence&) = delete;
@@ -34,7 +35,7 @@ class Fence {
   static void* operator new(std::size_t bytes) { return allocate_fence(bytes); }
   static void operator delete(void* memory) noexcept { free_fence(memory); }
 
-  Strand* source() const noexcept { return source_; }
+  StreamImpl* source() const noexcept { return source_; }
   /// Of something outside the device; else null.
   const char* name() const noexcept { return name_; }
 
@@ -72,12 +73,12 @@ class Fence {
   const Failure* failure() const noexcept { return failure_.get(); }
   /// The failure that it passes to a stream that waits for it; null if there is none. `site`: the
   /// line that queued the wait.
-  FailurePtr failure_for(const Strand& strand, LaunchSite site = 0) const;
+  FailurePtr failure_for(const StreamImpl& stream, LaunchSite site = 0) const;
   Clock::time_point time() const noexcept { return time_; }
 
   /// Parks a running stream until the fence fires; the caller no longer owns the stream. False: the
   /// fence has fired, and the stream continues.
-  bool park(Strand& strand) noexcept OPENREG_EXCLUDES(scheduler_mutex);
+  bool park(StreamImpl& stream) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   /// False: the fence has fired, and will not wake the waiter.
   bool add(Waiter& waiter) noexcept OPENREG_EXCLUDES(scheduler_mutex);
@@ -87,16 +88,16 @@ class Fence {
 
  private:
   friend class FenceRef;
-  using Strands = IntrusiveList<Strand, &Strand::link>;
+  using Streams = IntrusiveList<StreamImpl, &StreamImpl::link>;
 
   /// Closes the lists: wakes the hosts and returns the streams.
-  Strands close() noexcept OPENREG_REQUIRES(mutex_);
+  Streams close() noexcept OPENREG_REQUIRES(mutex_);
 
   // Not 0 while the position is unknown, because the head may be greater already.
   static constexpr auto kUnpublished = std::numeric_limits<std::uint64_t>::max();
 
   std::atomic<int> references_{0};
-  Strand* const source_;
+  StreamImpl* const source_;
   const bool timed_;
   const char* const name_ = nullptr;
   std::atomic<bool> fired_{false};
@@ -107,7 +108,7 @@ class Fence {
 
   Mutex mutex_ OPENREG_ACQUIRED_BEFORE(scheduler_mutex);
   bool abandoned_ OPENREG_GUARDED_BY(mutex_) = false;
-  Strands parked_ OPENREG_GUARDED_BY(mutex_);
+  Streams parked_ OPENREG_GUARDED_BY(mutex_);
   IntrusiveList<Waiter, &Waiter::at_fence> waiters_ OPENREG_GUARDED_BY(mutex_);
 };
 

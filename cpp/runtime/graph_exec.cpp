@@ -9,20 +9,20 @@
 #include "runtime/address_space.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 
 namespace openreg {
 
 namespace {
 
-FenceRef mark(Strand& strand) {
-  FenceRef fence(new Fence(&strand));
-  strand.enqueue_marker(fence);
+FenceRef mark(StreamImpl& stream) {
+  FenceRef fence(new Fence(&stream));
+  stream.enqueue_marker(fence);
   return fence;
 }
 
-void wait(Strand& strand, const FenceRef& fence) {
-  if (fence->source() != &strand) strand.enqueue_wait(fence, Backpressure::kIgnore);
+void wait(StreamImpl& stream, const FenceRef& fence) {
+  if (fence->source() != &stream) stream.enqueue_wait(fence, Backpressure::kIgnore);
 }
 
 }  // namespace
@@ -58,12 +58,12 @@ GraphExec::GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive)
   for (const auto& segment : segments_) {
     auto*& lane = lanes_[segment.lane];
     const auto& [device, priority] = graph_.lanes[segment.lane];
-    if (segment.lane != 0 && !lane) lane = &Strand::of(create_stream(device, priority));
+    if (segment.lane != 0 && !lane) lane = &StreamImpl::of(create_stream(device, priority));
   }
 }
 
 GraphExec::~GraphExec() {
-  for (Strand* const lane : lanes_) {
+  for (StreamImpl* const lane : lanes_) {
     if (lane) destroy_stream(*lane);
   }
 }
@@ -124,39 +124,39 @@ std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment, std::vector<
 
 void GraphExec::launch(Stream& stream, std::vector<GraphCell> cells) {
   check_usable();
-  Strand& strand = Strand::of(stream);
-  strand.make_room_if_full();  // the last thing that may wait or fail
+  StreamImpl& impl = StreamImpl::of(stream);
+  impl.make_room_if_full();  // the last thing that may wait or fail
   const LockGuard lock(mutex_);
-  if (last_ && last_ != &strand) {
+  if (last_ && last_ != &impl) {
     const FenceRef end_of_last = mark(*last_);
-    wait(strand, end_of_last);
+    wait(impl, end_of_last);
   }
-  last_ = &strand;
+  last_ = &impl;
   const bool is_chain = segments_.size() == 1 && segments_[0].lane == 0;
   if (is_chain) {
-    strand.enqueue_graph(run_of(&segments_[0], std::move(cells)), segments_[0].work);
+    impl.enqueue_graph(run_of(&segments_[0], std::move(cells)), segments_[0].work);
   } else if (!segments_.empty()) {
-    launch_lanes(strand, std::move(cells));
+    launch_lanes(impl, std::move(cells));
   }
 }
 
-void GraphExec::launch_lanes(Strand& strand, std::vector<GraphCell> cells) {
-  strand.enqueue_graph(run_of(nullptr, std::move(cells)), {});
-  const FenceRef begin = mark(strand);
-  for (Strand* const lane : lanes_) {
+void GraphExec::launch_lanes(StreamImpl& stream, std::vector<GraphCell> cells) {
+  stream.enqueue_graph(run_of(nullptr, std::move(cells)), {});
+  const FenceRef begin = mark(stream);
+  for (StreamImpl* const lane : lanes_) {
     if (lane) wait(*lane, begin);
   }
   std::vector<FenceRef> ends(segments_.size());
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const auto& segment = segments_[i];
-    Strand& lane = segment.lane == 0 ? strand : *lanes_[segment.lane];
+    StreamImpl& lane = segment.lane == 0 ? stream : *lanes_[segment.lane];
     for (const auto before : segment.after) wait(lane, ends[before]);
     lane.enqueue_graph(run_of(&segment, {}), segment.work);
     if (segment.awaited) ends[i] = mark(lane);
   }
-  for (const auto segment : ends_) wait(strand, ends[segment]);
+  for (const auto segment : ends_) wait(stream, ends[segment]);
   // A failure of a lane now belongs to the run's stream, and only to that.
-  for (Strand* const lane : lanes_) {
+  for (StreamImpl* const lane : lanes_) {
     if (!lane) continue;
     lane->enqueue_graph(std::make_unique<GraphRun>(shared_from_this(), GraphRun::Nodes(),
                                                    std::vector<GraphCell>(), true),

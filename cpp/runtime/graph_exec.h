@@ -14,7 +14,7 @@
 namespace openreg {
 
 class GraphExec;
-struct Strand;
+struct StreamImpl;
 
 /// 16 bytes of device memory that a run writes first: what differs between runs.
 struct GraphCell {
@@ -84,17 +84,17 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   explicit GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive);
   void cut_into_segments();
   std::unique_ptr<GraphRun> run_of(const Segment* segment, std::vector<GraphCell> cells);
-  void launch_lanes(Strand& strand, std::vector<GraphCell> cells) OPENREG_REQUIRES(mutex_);
+  void launch_lanes(StreamImpl& stream, std::vector<GraphCell> cells) OPENREG_REQUIRES(mutex_);
 
   const Graph graph_;
   const std::shared_ptr<const void> keeps_alive_;
   std::vector<Segment> segments_;    // each after its predecessors
   std::vector<std::uint32_t> ends_;  // segments of other lanes that the end comes after
-  std::vector<Strand*> lanes_;       // the first is null: it is the stream of the run
+  std::vector<StreamImpl*> lanes_;   // the first is null: it is the stream of the run
   // By the runner of the node's segment.
   std::vector<std::unique_ptr<PreparedCommand>> prepared_;
-  Mutex mutex_;                                        // never held while waiting
-  Strand* last_ OPENREG_GUARDED_BY(mutex_) = nullptr;  // the stream of the newest run
+  Mutex mutex_;                                            // never held while waiting
+  StreamImpl* last_ OPENREG_GUARDED_BY(mutex_) = nullptr;  // the stream of the newest run
 };
 
 }  // namespace openreg

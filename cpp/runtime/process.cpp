@@ -20,7 +20,7 @@
 #include "runtime/launch_site.h"
 #include "runtime/scheduler.h"
 #include "runtime/settings.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "runtime/stream_pool.h"
 
 namespace openreg {
@@ -49,15 +49,15 @@ constexpr std::chrono::seconds kGrace{1};
 constexpr std::chrono::microseconds kLook{200};
 
 struct Rest {
-  const Strand* strand;
+  const StreamImpl* stream;
   std::uint64_t tail;
 };
 
 std::vector<Rest> queued() {
   std::vector<Rest> rests;
   for (StreamPool* const pool : StreamPool::all()) {
-    for (const Strand* const strand : pool->streams()) {
-      if (!strand->drained()) rests.push_back({strand, strand->tail.load()});
+    for (const StreamImpl* const stream : pool->streams()) {
+      if (!stream->drained()) rests.push_back({stream, stream->tail.load()});
     }
   }
   return rests;
@@ -67,7 +67,7 @@ std::vector<Rest> queued() {
 void run_queued() {
   const std::vector<Rest> rests = queued();
   const auto runs = [](const Rest& rest) {
-    return rest.strand->head.load() < rest.tail && Scheduler::get().moves(*rest.strand);
+    return rest.stream->head.load() < rest.tail && Scheduler::get().moves(*rest.stream);
   };
   const auto end = std::chrono::steady_clock::now() + kGrace;
   while (std::ranges::any_of(rests, runs) && std::chrono::steady_clock::now() < end) {

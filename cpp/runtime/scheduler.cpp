@@ -12,7 +12,7 @@
 
 namespace openreg {
 
-// Note [Streams as strands]
+// Note [Streams as streams]
 // A stream owns no thread, and has at most one owner:
 //
 //            producer, helping host               engine, helping host
@@ -44,10 +44,10 @@ namespace openreg {
 
 namespace {
 
-bool is(const Strand& strand, Strand::State state) noexcept {
-  return strand.state.load(std::memory_order_relaxed) == state;
+bool is(const StreamImpl& stream, StreamImpl::State state) noexcept {
+  return stream.state.load(std::memory_order_relaxed) == state;
 }
-bool is_high(const Strand& strand) noexcept { return strand.level == Priority::kHigh; }
+bool is_high(const StreamImpl& stream) noexcept { return stream.level == Priority::kHigh; }
 
 }  // namespace
 
@@ -59,164 +59,164 @@ Scheduler& Scheduler::get() {
 Scheduler::Scheduler()
     : engines_{Engines(EngineKind::kCompute, settings().engines), Engines(EngineKind::kCopy, 1)} {}
 
-bool Scheduler::moves(const Strand& strand) {
+bool Scheduler::moves(const StreamImpl& stream) {
   const LockGuard lock(scheduler_mutex);
-  return !is(strand, Strand::State::kParked) || strand.parked_on->done();
+  return !is(stream, StreamImpl::State::kParked) || stream.parked_on->done();
 }
 
-void Scheduler::schedule(Strand& strand) {
+void Scheduler::schedule(StreamImpl& stream) {
   Transition transition(*this);
-  if (!is(strand, Strand::State::kIdle)) return;
-  if (strand.drained()) return;  // another thread was quicker and has run it
-  make_runnable(strand, transition);
+  if (!is(stream, StreamImpl::State::kIdle)) return;
+  if (stream.drained()) return;  // another thread was quicker and has run it
+  make_runnable(stream, transition);
 }
 
-bool Scheduler::take_idle(Strand& strand) {
+bool Scheduler::take_idle(StreamImpl& stream) {
   const LockGuard lock(scheduler_mutex);
-  if (!is(strand, Strand::State::kIdle) || strand.drained()) return false;
-  strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
+  if (!is(stream, StreamImpl::State::kIdle) || stream.drained()) return false;
+  stream.state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
   return true;
 }
 
-bool Scheduler::go_idle(Strand& strand) {
+bool Scheduler::go_idle(StreamImpl& stream) {
   reach(TestPoint::kGoingIdle);
   const LockGuard lock(scheduler_mutex);
-  assert(is(strand, Strand::State::kRunning));
-  return try_idle(strand);
+  assert(is(stream, StreamImpl::State::kRunning));
+  return try_idle(stream);
 }
 
-void Scheduler::release(Strand& strand) {
+void Scheduler::release(StreamImpl& stream) {
   Transition transition(*this);
-  assert(is(strand, Strand::State::kRunning));
-  if (!strand.drained() || !try_idle(strand)) make_runnable(strand, transition);
+  assert(is(stream, StreamImpl::State::kRunning));
+  if (!stream.drained() || !try_idle(stream)) make_runnable(stream, transition);
 }
 
-bool Scheduler::hand_over(Strand& strand) {
+bool Scheduler::hand_over(StreamImpl& stream) {
   Transition transition(*this);
-  assert(is(strand, Strand::State::kRunning));
-  if (strand.helpers.empty()) return false;
-  make_runnable(strand, transition);
+  assert(is(stream, StreamImpl::State::kRunning));
+  if (stream.helpers.empty()) return false;
+  make_runnable(stream, transition);
   return true;
 }
 
-void Scheduler::set_parked(Strand& strand, Fence& fence) {
+void Scheduler::set_parked(StreamImpl& stream, Fence& fence) {
   const LockGuard lock(scheduler_mutex);
-  assert(is(strand, Strand::State::kRunning));
-  strand.state.store(Strand::State::kParked, std::memory_order_relaxed);
-  strand.parked_on = &fence;
-  wake_helpers(strand);  // they can help at the stream that this one waits for
+  assert(is(stream, StreamImpl::State::kRunning));
+  stream.state.store(StreamImpl::State::kParked, std::memory_order_relaxed);
+  stream.parked_on = &fence;
+  wake_helpers(stream);  // they can help at the stream that this one waits for
   count(g_counters.parks);
 }
 
-void Scheduler::unpark(IntrusiveList<Strand, &Strand::link> strands,
-                       IntrusiveList<Strand, &Strand::link>* owned) {
+void Scheduler::unpark(IntrusiveList<StreamImpl, &StreamImpl::link> streams,
+                       IntrusiveList<StreamImpl, &StreamImpl::link>* owned) {
   Transition transition(*this);
-  while (Strand* const strand = strands.pop_front()) {
-    assert(is(*strand, Strand::State::kParked));
-    strand->parked_on = nullptr;
-    if (owned && strand->helpers.empty()) {
-      strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
-      owned->push_back(*strand);
+  while (StreamImpl* const stream = streams.pop_front()) {
+    assert(is(*stream, StreamImpl::State::kParked));
+    stream->parked_on = nullptr;
+    if (owned && stream->helpers.empty()) {
+      stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
+      owned->push_back(*stream);
     } else {
-      make_runnable(*strand, transition);
+      make_runnable(*stream, transition);
     }
   }
 }
 
-Scheduler::Claim Scheduler::claim(Strand& begin, Waiter& waiter) {
+Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
   const LockGuard lock(scheduler_mutex);
-  Strand* strand = &begin;
+  StreamImpl* stream = &begin;
   Fence* hop = nullptr;
   // Every fence was recorded before the wait for it was submitted: the chain has no cycle.
-  while (is(*strand, Strand::State::kParked) && !strand->parked_on->done()) {
-    hop = strand->parked_on;
-    strand = hop->source();
-    if (!strand) return {Claim::kOutside, nullptr, FenceRef(hop)};
+  while (is(*stream, StreamImpl::State::kParked) && !stream->parked_on->done()) {
+    hop = stream->parked_on;
+    stream = hop->source();
+    if (!stream) return {Claim::kOutside, nullptr, FenceRef(hop)};
   }
-  switch (strand->state.load(std::memory_order_relaxed)) {
-    case Strand::State::kIdle:
-      if (strand->drained()) return {Claim::kNothing, strand, FenceRef(hop)};
+  switch (stream->state.load(std::memory_order_relaxed)) {
+    case StreamImpl::State::kIdle:
+      if (stream->drained()) return {Claim::kNothing, stream, FenceRef(hop)};
       break;  // the producer is on its way here
-    case Strand::State::kQueued:
-      dequeue(*strand);
+    case StreamImpl::State::kQueued:
+      dequeue(*stream);
       break;
-    case Strand::State::kRunning:
-      if (runs_here(*strand)) throw_self_wait();
+    case StreamImpl::State::kRunning:
+      if (runs_here(*stream)) throw_self_wait();
       [[fallthrough]];
-    case Strand::State::kParked:  // its fence has fired: another thread is about to make it
-                                  // runnable
-      strand->helpers.push_back(waiter);
-      strand->wanted.fetch_add(1, std::memory_order_relaxed);
-      return {Claim::kRegistered, strand, FenceRef(hop)};
+    case StreamImpl::State::kParked:  // its fence has fired: another thread is about to make it
+                                      // runnable
+      stream->helpers.push_back(waiter);
+      stream->wanted.fetch_add(1, std::memory_order_relaxed);
+      return {Claim::kRegistered, stream, FenceRef(hop)};
   }
-  strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
+  stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
   count(g_counters.helps);
-  return {Claim::kOwned, strand, FenceRef(hop)};
+  return {Claim::kOwned, stream, FenceRef(hop)};
 }
 
-bool Scheduler::withdraw(Strand& strand, Waiter& waiter) {
+bool Scheduler::withdraw(StreamImpl& stream, Waiter& waiter) {
   const LockGuard lock(scheduler_mutex);
   if (waiter.granted) {
     waiter.granted = nullptr;
     return true;
   }
-  strand.helpers.remove(waiter);
-  strand.wanted.fetch_sub(1, std::memory_order_relaxed);
+  stream.helpers.remove(waiter);
+  stream.wanted.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
 
-void Scheduler::make_runnable(Strand& strand, Transition& transition) {
-  if (Waiter* const helper = strand.helpers.pop_front()) {
-    strand.wanted.fetch_sub(1, std::memory_order_relaxed);
-    strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
+void Scheduler::make_runnable(StreamImpl& stream, Transition& transition) {
+  if (Waiter* const helper = stream.helpers.pop_front()) {
+    stream.wanted.fetch_sub(1, std::memory_order_relaxed);
+    stream.state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
     count(g_counters.grants);
-    helper->granted = &strand;
+    helper->granted = &stream;
     helper->wake();
     return;
   }
-  strand.state.store(Strand::State::kQueued, std::memory_order_relaxed);
-  enqueue(strand);
-  call_engine(of(strand.queued_for), transition);
+  stream.state.store(StreamImpl::State::kQueued, std::memory_order_relaxed);
+  enqueue(stream);
+  call_engine(of(stream.queued_for), transition);
 }
 
-bool Scheduler::try_idle(Strand& strand) {
-  strand.state.store(Strand::State::kIdle, std::memory_order_seq_cst);
-  if (strand.tail.load(std::memory_order_seq_cst) != strand.head.load(std::memory_order_relaxed)) {
-    strand.state.store(Strand::State::kRunning, std::memory_order_relaxed);
+bool Scheduler::try_idle(StreamImpl& stream) {
+  stream.state.store(StreamImpl::State::kIdle, std::memory_order_seq_cst);
+  if (stream.tail.load(std::memory_order_seq_cst) != stream.head.load(std::memory_order_relaxed)) {
+    stream.state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
     return false;
   }
-  wake_helpers(strand);  // nothing else would wake a waiter for room
+  wake_helpers(stream);  // nothing else would wake a waiter for room
   return true;
 }
 
-void Scheduler::wake_helpers(Strand& strand) {
-  for (Waiter* helper = strand.helpers.front(); helper; helper = strand.helpers.next(*helper)) {
+void Scheduler::wake_helpers(StreamImpl& stream) {
+  for (Waiter* helper = stream.helpers.front(); helper; helper = stream.helpers.next(*helper)) {
     helper->wake();
   }
 }
 
-void Scheduler::enqueue(Strand& strand) {
-  strand.queued_for = strand.next_engine().value_or(strand.queued_for);
-  Engines& engines = of(strand.queued_for);
-  engines.run_queues[is_high(strand) ? 0 : 1].push_back(strand);
+void Scheduler::enqueue(StreamImpl& stream) {
+  stream.queued_for = stream.next_engine().value_or(stream.queued_for);
+  Engines& engines = of(stream.queued_for);
+  engines.run_queues[is_high(stream) ? 0 : 1].push_back(stream);
   engines.ready.fetch_add(1, std::memory_order_relaxed);
-  if (is_high(strand)) engines.ready_high.fetch_add(1, std::memory_order_relaxed);
+  if (is_high(stream)) engines.ready_high.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Scheduler::dequeue(Strand& strand) {
-  assert(is(strand, Strand::State::kQueued));
-  Engines& engines = of(strand.queued_for);
-  engines.run_queues[is_high(strand) ? 0 : 1].remove(strand);
+void Scheduler::dequeue(StreamImpl& stream) {
+  assert(is(stream, StreamImpl::State::kQueued));
+  Engines& engines = of(stream.queued_for);
+  engines.run_queues[is_high(stream) ? 0 : 1].remove(stream);
   engines.ready.fetch_sub(1, std::memory_order_relaxed);
-  if (is_high(strand)) engines.ready_high.fetch_sub(1, std::memory_order_relaxed);
+  if (is_high(stream)) engines.ready_high.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Strand* Scheduler::pop(Engines& engines) {
+StreamImpl* Scheduler::pop(Engines& engines) {
   for (const RunQueue& queue : engines.run_queues) {
-    if (Strand* const strand = queue.front()) {
-      dequeue(*strand);
-      strand->state.store(Strand::State::kRunning, std::memory_order_relaxed);
-      return strand;
+    if (StreamImpl* const stream = queue.front()) {
+      dequeue(*stream);
+      stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
+      return stream;
     }
   }
   return nullptr;
@@ -278,7 +278,7 @@ Scheduler::Transition::~Transition() {
   }
 }
 
-Strand* Scheduler::next_strand(EngineKind kind, bool arriving) {
+StreamImpl* Scheduler::next_stream(EngineKind kind, bool arriving) {
   Engines& engines = of(kind);
   bool has_spun = false;
   UniqueLock lock(scheduler_mutex);
@@ -295,7 +295,7 @@ Strand* Scheduler::next_strand(EngineKind kind, bool arriving) {
       call_engine(engines, pass_on);
       return nullptr;
     }
-    if (Strand* const strand = pop(engines)) return strand;
+    if (StreamImpl* const stream = pop(engines)) return stream;
     if (!has_spun) {
       has_spun = true;
       ++engines.visitors;

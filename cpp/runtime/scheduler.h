@@ -7,13 +7,13 @@
 #include "runtime/intrusive_list.h"
 #include "runtime/mutex.h"
 #include "runtime/scheduler_mutex.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "runtime/waiter.h"
 
 namespace openreg {
 
 /// Decides which thread owns which stream, and how many engines there are. One per process, never
-/// destroyed. See Note [Streams as strands] in scheduler.cpp and docs/architecture.md.
+/// destroyed. See Note [Streams as streams] in scheduler.cpp and docs/architecture.md.
 ///
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
@@ -45,48 +45,48 @@ class Scheduler {
 
   /// Whether the stream's next command can run now: the stream is not parked on an unfinished
   /// fence.
-  bool moves(const Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+  bool moves(const StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Called by a producer that published a command and then saw the stream idle: finds an owner for
   /// it.
-  void schedule(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+  void schedule(StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
   /// Like schedule(), for a producer that runs the command itself. True: the caller owns the
   /// stream.
-  bool take_idle(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+  bool take_idle(StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
   /// Called by the owner when the stream has nothing to run. False: a command has arrived, and the
   /// caller still owns the stream.
-  bool go_idle(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+  bool go_idle(StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
   /// Called by the owner between two commands: gives up the stream.
-  void release(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+  void release(StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
   /// Called by the owner: hands the stream to a host that wants it. False: no host wants it any
   /// more.
-  bool hand_over(Strand& strand) OPENREG_EXCLUDES(scheduler_mutex);
+  bool hand_over(StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
   /// Called by the owner, with the fence's mutex held: the stream waits for the fence.
-  void set_parked(Strand& strand, Fence& fence) OPENREG_EXCLUDES(scheduler_mutex);
+  void set_parked(StreamImpl& stream, Fence& fence) OPENREG_EXCLUDES(scheduler_mutex);
   /// Called when the fence has fired, without its mutex. If `owned` is given, streams that no host
   /// waits for are moved to it, and the caller owns and runs them.
-  void unpark(IntrusiveList<Strand, &Strand::link> strands,
-              IntrusiveList<Strand, &Strand::link>* owned = nullptr)
+  void unpark(IntrusiveList<StreamImpl, &StreamImpl::link> streams,
+              IntrusiveList<StreamImpl, &StreamImpl::link>* owned = nullptr)
       OPENREG_EXCLUDES(scheduler_mutex);
 
   /// How far a host that waits got along the chain of fences that begins at its goal's stream.
   struct Claim {
     enum Result {
-      kOwned,       // the caller owns `strand` and runs it
-      kRegistered,  // another thread runs `strand`; the waiter is among its helpers
+      kOwned,       // the caller owns `stream` and runs it
+      kRegistered,  // another thread runs `stream`; the waiter is among its helpers
       kOutside,     // the chain ends at something outside the device
-      kNothing,     // `strand` has nothing left to run
+      kNothing,     // `stream` has nothing left to run
     };
     Result result;
-    Strand* strand;
-    FenceRef hop;  // the last fence on the way; null: `strand` is where the chain begins
+    StreamImpl* stream;
+    FenceRef hop;  // the last fence on the way; null: `stream` is where the chain begins
   };
   /// Throws Error if the chain leads to a stream that the calling thread is running: a command
   /// waits for its own stream through others. This is detected only if those are parked by then.
-  Claim claim(Strand& begin, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
+  Claim claim(StreamImpl& begin, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
   /// Must be called after kRegistered. True: the stream was handed over meanwhile, and the caller
   /// owns it.
-  bool withdraw(Strand& strand, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
+  bool withdraw(StreamImpl& stream, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Called when a thread begins to run commands. Does not return once the scheduler has been
   /// stopped.
@@ -99,10 +99,10 @@ class Scheduler {
 
   /// Returns the next stream for an engine, which sleeps until there is one. nullptr: there is one
   /// engine too many, and this one ends. `arriving`: it is the engine's first call.
-  Strand* next_strand(EngineKind kind, bool arriving) OPENREG_EXCLUDES(scheduler_mutex);
+  StreamImpl* next_stream(EngineKind kind, bool arriving) OPENREG_EXCLUDES(scheduler_mutex);
 
  private:
-  using RunQueue = IntrusiveList<Strand, &Strand::link>;
+  using RunQueue = IntrusiveList<StreamImpl, &StreamImpl::link>;
   static constexpr std::size_t kKinds = 2;
 
   /// The engines of one kind, and the streams whose next command is for them.
@@ -152,12 +152,12 @@ class Scheduler {
   Engines& of(EngineKind kind) noexcept { return engines_[index(kind)]; }
   const Engines& of(EngineKind kind) const noexcept { return engines_[index(kind)]; }
 
-  void make_runnable(Strand& strand, Transition& transition) OPENREG_REQUIRES(scheduler_mutex);
-  bool try_idle(Strand& strand) OPENREG_REQUIRES(scheduler_mutex);
-  void wake_helpers(Strand& strand) OPENREG_REQUIRES(scheduler_mutex);
-  void enqueue(Strand& strand) OPENREG_REQUIRES(scheduler_mutex);
-  void dequeue(Strand& strand) OPENREG_REQUIRES(scheduler_mutex);
-  Strand* pop(Engines& engines) OPENREG_REQUIRES(scheduler_mutex);
+  void make_runnable(StreamImpl& stream, Transition& transition) OPENREG_REQUIRES(scheduler_mutex);
+  bool try_idle(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
+  void wake_helpers(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
+  void enqueue(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
+  void dequeue(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
+  StreamImpl* pop(Engines& engines) OPENREG_REQUIRES(scheduler_mutex);
   void call_engine(Engines& engines, Transition& transition) OPENREG_REQUIRES(scheduler_mutex);
 
   void start_engine(Engines& engines) OPENREG_EXCLUDES(scheduler_mutex);

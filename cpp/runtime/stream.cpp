@@ -6,7 +6,7 @@
 
 #include "runtime/fence.h"
 #include "runtime/process.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "runtime/stream_pool.h"
 #include "runtime/turn.h"
 #include "runtime/wait.h"
@@ -20,10 +20,10 @@ void drain_pool(StreamPool& pool, int device) {
   // All markers first, so that this does not wait for work that is submitted to one stream while it
   // waits for another.
   std::vector<FenceRef> markers;
-  for (Strand* const strand : pool.streams()) {
-    if (strand->drained()) continue;
-    markers.emplace_back(new Fence(strand));
-    strand->enqueue_marker(markers.back());
+  for (StreamImpl* const stream : pool.streams()) {
+    if (stream->drained()) continue;
+    markers.emplace_back(new Fence(stream));
+    stream->enqueue_marker(markers.back());
   }
   for (const FenceRef& marker : markers) wait_for(Goal::fence(marker));
 }
@@ -37,56 +37,56 @@ StreamPool& usable_pool(int device) {
 
 }  // namespace
 
-int Stream::device() const noexcept { return Strand::of(*this).device_index; }
-std::int64_t Stream::id() const noexcept { return Strand::of(*this).number; }
-Priority Stream::priority() const noexcept { return Strand::of(*this).level; }
+int Stream::device() const noexcept { return StreamImpl::of(*this).device_index; }
+std::int64_t Stream::id() const noexcept { return StreamImpl::of(*this).number; }
+Priority Stream::priority() const noexcept { return StreamImpl::of(*this).level; }
 
 void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
                     Backpressure backpressure) {
   check_usable();
-  Strand& strand = Strand::of(*this);
+  StreamImpl& stream = StreamImpl::of(*this);
   const LaunchSite site = launch_site();
-  if (capture_of(*this) != 0 && capture_command(strand, kernel, arguments, work, site)) return;
-  strand.enqueue_run(kernel, arguments, work, site, FenceRef(), backpressure);
+  if (capture_of(*this) != 0 && capture_command(stream, kernel, arguments, work, site)) return;
+  stream.enqueue_run(kernel, arguments, work, site, FenceRef(), backpressure);
 }
 
 void Stream::wait_for_room() {
   check_usable();
-  Strand::of(*this).make_room_if_full();
+  StreamImpl::of(*this).make_room_if_full();
 }
 
 void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
                              Work work) {
   check_usable();
-  Strand& strand = Strand::of(*this);
-  if (runs_here(strand)) throw_self_wait();
+  StreamImpl& stream = StreamImpl::of(*this);
+  if (runs_here(stream)) throw_self_wait();
   expect_not_captured(*this, kernel.name());
   expect_safe_call(kernel.name());
   // Shared with the queue, where an interrupted wait leaves it.
-  const FenceRef done(new Fence(&strand));
+  const FenceRef done(new Fence(&stream));
   const LaunchSite site = launch_site();
-  strand.enqueue_run(kernel, arguments, work, site, done);
+  stream.enqueue_run(kernel, arguments, work, site, done);
   try {
     wait_for(Goal::fence(done));
   } catch (...) {
     // Interrupted. What the command throws now belongs to the stream.
-    if (std::exception_ptr error = done->abandon()) strand.poison(kernel, site, std::move(error));
+    if (std::exception_ptr error = done->abandon()) stream.poison(kernel, site, std::move(error));
     throw;
   }
   if (done->error()) std::rethrow_exception(done->error());
-  if (const FailurePtr earlier = done->failure_for(strand)) {
-    strand.take_failure(earlier.get());
+  if (const FailurePtr earlier = done->failure_for(stream)) {
+    stream.take_failure(earlier.get());
     earlier->raise();
   }
 }
 
-bool Stream::idle() const noexcept { return in_bad_fork() || Strand::of(*this).drained(); }
+bool Stream::idle() const noexcept { return in_bad_fork() || StreamImpl::of(*this).drained(); }
 
 bool Stream::query() {
   expect_not_captured(*this, "query");
   expect_safe_call("query of a stream");
   if (!idle()) return false;
-  if (!in_bad_fork() && !is_shut_down()) Strand::of(*this).raise_failure();
+  if (!in_bad_fork() && !is_shut_down()) StreamImpl::of(*this).raise_failure();
   return true;
 }
 
@@ -94,14 +94,14 @@ void Stream::synchronize() {
   expect_not_captured(*this, "synchronize");
   expect_safe_call("synchronize of a stream");
   drain();
-  Strand::of(*this).raise_failure();
+  StreamImpl::of(*this).raise_failure();
 }
 
 void Stream::drain() {
   check_usable();
-  Strand& strand = Strand::of(*this);
-  if (runs_here(strand)) throw_self_wait();
-  wait_until_drained(strand);
+  StreamImpl& stream = StreamImpl::of(*this);
+  if (runs_here(stream)) throw_self_wait();
+  wait_until_drained(stream);
 }
 
 Stream& default_stream(int device) {
@@ -116,8 +116,8 @@ Stream& create_stream(int device, Priority priority) {
 
 void destroy_stream(Stream& stream) noexcept {
   if (in_bad_fork() || is_shut_down()) return;
-  Strand& strand = Strand::of(stream);
-  StreamPool::of(strand.device_index).destroy(strand);
+  StreamImpl& impl = StreamImpl::of(stream);
+  StreamPool::of(impl.device_index).destroy(impl);
 }
 
 Stream& find_stream(int device, std::int64_t id) {
@@ -127,8 +127,8 @@ Stream& find_stream(int device, std::int64_t id) {
 
 void synchronize_device(int device) {
   StreamPool& pool = usable_pool(device);
-  for (Strand* const strand : pool.streams())
-    expect_not_captured(*strand, "synchronize of the device");
+  for (StreamImpl* const stream : pool.streams())
+    expect_not_captured(*stream, "synchronize of the device");
   expect_safe_call("synchronize of a device");
   drain_pool(pool, device);
   if (const FailurePtr oldest = pool.take_oldest_failure()) oldest->raise();

@@ -29,7 +29,7 @@ const std::vector<StreamPool*>& pools() {
 }  // namespace
 
 StreamPool::StreamPool(int device)
-    : device_(device), default_(new Strand(device, 0, Priority::kNormal)), streams_{default_} {}
+    : device_(device), default_(new StreamImpl(device, 0, Priority::kNormal)), streams_{default_} {}
 
 StreamPool& StreamPool::of(int device) {
   const auto& all = pools();
@@ -46,70 +46,70 @@ std::vector<StreamPool*> StreamPool::all() noexcept {
   return pools ? *pools : std::vector<StreamPool*>();
 }
 
-Strand& StreamPool::create(Priority priority) {
-  if (Strand* const strand = reopen(priority)) return *strand;
+StreamImpl& StreamPool::create(Priority priority) {
+  if (StreamImpl* const stream = reopen(priority)) return *stream;
   const LockGuard lock(mutex_);
   streams_.push_back(nullptr);
   try {
     const auto id = static_cast<std::int64_t>(streams_.size() - 1);
-    return *(streams_.back() = new Strand(device_, id, priority));
+    return *(streams_.back() = new StreamImpl(device_, id, priority));
   } catch (...) {
     streams_.pop_back();
     throw;
   }
 }
 
-Strand* StreamPool::reopen(Priority priority) {
-  Strand* strand = nullptr;
+StreamImpl* StreamPool::reopen(Priority priority) {
+  StreamImpl* stream = nullptr;
   {
     const LockGuard lock(mutex_);
-    const auto drained = std::ranges::find_if(closed_, [priority](const Strand* candidate) {
+    const auto drained = std::ranges::find_if(closed_, [priority](const StreamImpl* candidate) {
       return candidate->level == priority && candidate->drained();
     });
     if (drained == closed_.end()) return nullptr;
-    strand = *drained;
+    stream = *drained;
     closed_.erase(drained);
   }
   // The next user must not get the previous one's failure, but that must not be lost.
-  if (FailurePtr failure = strand->take_failure()) {
+  if (FailurePtr failure = stream->take_failure()) {
     const LockGuard lock(mutex_);
     orphaned_.push_back(std::move(failure));
   }
-  const LockGuard lock(strand->submit_mutex);
-  strand->closed = false;
-  return strand;
+  const LockGuard lock(stream->submit_mutex);
+  stream->closed = false;
+  return stream;
 }
 
-void StreamPool::destroy(Strand& strand) noexcept {
-  if (&strand == default_) return;
+void StreamPool::destroy(StreamImpl& stream) noexcept {
+  if (&stream == default_) return;
   {
-    const LockGuard lock(strand.submit_mutex);
-    if (std::exchange(strand.closed, true)) return;
+    const LockGuard lock(stream.submit_mutex);
+    if (std::exchange(stream.closed, true)) return;
   }
   const LockGuard lock(mutex_);
-  closed_.push_back(&strand);
+  closed_.push_back(&stream);
 }
 
-Strand& StreamPool::find(std::int64_t id) {
-  Strand* strand = nullptr;
+StreamImpl& StreamPool::find(std::int64_t id) {
+  StreamImpl* stream = nullptr;
   {
     const LockGuard lock(mutex_);
     if (id >= 0 && id < static_cast<std::int64_t>(streams_.size())) {
-      strand = streams_[static_cast<std::size_t>(id)];
+      stream = streams_[static_cast<std::size_t>(id)];
     }
   }
-  if (strand) {
-    const LockGuard lock(strand->submit_mutex);
-    if (strand->closed) strand = nullptr;
+  if (stream) {
+    const LockGuard lock(stream->submit_mutex);
+    if (stream->closed) stream = nullptr;
   }
-  if (!strand) {
+  if (!stream) {
     throw Error("openreg: openreg:" + std::to_string(device_) + " has no such stream (got " +
                 std::to_string(id) + ", expected the id of a stream that has not been destroyed)");
   }
-  return *strand;
+  return *stream;
 }
 
-std::vector<Strand*> StreamPool::streams() const {
+std::vector<StreamImpl*> StreamPool::streams() const {
   const LockGuard lock(mutex_);
   return streams_;
 }
@@ -120,8 +120,8 @@ std::vector<FailurePtr> StreamPool::failures() const {
     const LockGuard lock(mutex_);
     failures = orphaned_;
   }
-  for (const Strand* const strand : streams()) {
-    if (FailurePtr failure = strand->failure()) failures.push_back(std::move(failure));
+  for (const StreamImpl* const stream : streams()) {
+    if (FailurePtr failure = stream->failure()) failures.push_back(std::move(failure));
   }
   return failures;
 }
@@ -139,8 +139,8 @@ FailurePtr StreamPool::take_oldest_failure() {
 // Returns whether it was found.
 bool StreamPool::take(const Failure& failure) {
   bool taken = false;
-  for (Strand* const strand : streams()) {
-    if (strand->take_failure(&failure)) taken = true;
+  for (StreamImpl* const stream : streams()) {
+    if (stream->take_failure(&failure)) taken = true;
   }
   const LockGuard lock(mutex_);
   const auto orphans =

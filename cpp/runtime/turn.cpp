@@ -41,9 +41,9 @@ class WorkScope {
 // A command's slice of the trace.
 class TracedCommand {
  public:
-  TracedCommand(const Strand& strand, std::uint32_t id, const Kernel& kernel,
+  TracedCommand(const StreamImpl& stream, std::uint32_t id, const Kernel& kernel,
                 std::span<const std::byte> arguments, LaunchSite site, bool engine) noexcept
-      : strand_(strand),
+      : stream_(stream),
         id_(id),
         kernel_(kernel),
         arguments_(arguments),
@@ -62,8 +62,8 @@ class TracedCommand {
     tracing::keep({.what = TraceSlice::What::kCommand,
                    .by_engine = engine_,
                    .id = id_,
-                   .device = strand_.device_index,
-                   .stream = strand_.number,
+                   .device = stream_.device_index,
+                   .stream = stream_.number,
                    .begin = begin_,
                    .end = tracing::now(),
                    .site = site_,
@@ -71,7 +71,7 @@ class TracedCommand {
                    .summary = kernel_.summary(arguments_)});
   }
 
-  const Strand& strand_;
+  const StreamImpl& stream_;
   const std::uint32_t id_;
   const Kernel& kernel_;
   const std::span<const std::byte> arguments_;
@@ -80,25 +80,26 @@ class TracedCommand {
   std::int64_t begin_ = 0;
 };
 
-void trace_event_record(const Strand& strand, const Record& record, std::int64_t begin) noexcept {
+void trace_event_record(const StreamImpl& stream, const Record& record,
+                        std::int64_t begin) noexcept {
   tracing::keep({.what = TraceSlice::What::kEventRecord,
                  .id = record.traced_as,
-                 .device = strand.device_index,
-                 .stream = strand.number,
+                 .device = stream.device_index,
+                 .stream = stream.number,
                  .begin = begin,
                  .end = tracing::now()});
 }
 
 // A wait for something outside the device is shown as that operation's time on the stream.
-void trace_event_wait(Strand& strand, const Record& record, const Fence& fence) noexcept {
+void trace_event_wait(StreamImpl& stream, const Record& record, const Fence& fence) noexcept {
   const bool outside = fence.source() == nullptr;
   tracing::keep({.what = outside ? TraceSlice::What::kCommand : TraceSlice::What::kEventWait,
                  .id = record.traced_as,
-                 .device = strand.device_index,
+                 .device = stream.device_index,
                  .other_device = outside ? -1 : fence.source()->device_index,
                  .other_stream = outside ? 0 : fence.source()->number,
-                 .stream = strand.number,
-                 .begin = std::exchange(strand.wait_began, 0),
+                 .stream = stream.number,
+                 .begin = std::exchange(stream.wait_began, 0),
                  .end = tracing::now(),
                  .site = record.site,
                  .name = fence.name()});
@@ -122,8 +123,8 @@ void block_forever() noexcept {
 
 constinit thread_local Turn* Turn::innermost_ = nullptr;
 
-Turn::Turn(Strand& strand, Runner runner, Callbacks::SinceLastWait before)
-    : strand_(strand),
+Turn::Turn(StreamImpl& stream, Runner runner, Callbacks::SinceLastWait before)
+    : stream_(stream),
       runner_(runner),
       before_(before),
       callbacks_(current_callbacks()),
@@ -138,15 +139,15 @@ Turn::~Turn() {
 }
 
 bool Turn::has_work() noexcept {
-  const auto done = strand_.head.load(std::memory_order_relaxed);
-  if (done == strand_.tail_seen) strand_.tail_seen = strand_.tail.load(std::memory_order_acquire);
-  return done != strand_.tail_seen;
+  const auto done = stream_.head.load(std::memory_order_relaxed);
+  if (done == stream_.tail_seen) stream_.tail_seen = stream_.tail.load(std::memory_order_acquire);
+  return done != stream_.tail_seen;
 }
 
-bool Turn::is_for(EngineKind kind) noexcept { return strand_.next_engine().value_or(kind) == kind; }
+bool Turn::is_for(EngineKind kind) noexcept { return stream_.next_engine().value_or(kind) == kind; }
 
 bool Turn::step() {
-  const Record& record = strand_.reader.front(strand_.spare);
+  const Record& record = stream_.reader.front(stream_.spare);
   FenceRef recorded;
   switch (record.kind) {
     case Record::kRun:
@@ -156,26 +157,26 @@ bool Turn::step() {
     case Record::kRecord: {
       const auto begin = record.traced_as != 0 ? tracing::now() : 0;
       recorded = FenceRef::attach(static_cast<Fence*>(record.target));
-      recorded->complete(strand_.failure());
-      if (begin != 0) trace_event_record(strand_, record, begin);
+      recorded->complete(stream_.failure());
+      if (begin != 0) trace_event_record(stream_, record, begin);
       break;
     }
     case Record::kWait: {
       auto* const fence = static_cast<Fence*>(record.target);
-      if (record.traced_as != 0 && strand_.wait_began == 0) strand_.wait_began = tracing::now();
-      if (!fence->done() && fence->park(strand_)) return false;
-      if (strand_.wait_began != 0) trace_event_wait(strand_, record, *fence);
+      if (record.traced_as != 0 && stream_.wait_began == 0) stream_.wait_began = tracing::now();
+      if (!fence->done() && fence->park(stream_)) return false;
+      if (stream_.wait_began != 0) trace_event_wait(stream_, record, *fence);
       const auto waited = FenceRef::attach(fence);
-      if (waited->failed()) strand_.poison(waited->failure_for(strand_, record.site));
+      if (waited->failed()) stream_.poison(waited->failure_for(stream_, record.site));
       break;
     }
     case Record::kGraph:
       if (!run_part(record)) return true;
       break;
   }
-  strand_.note_done(record.work);
-  strand_.reader.pop(record);
-  strand_.head.store(strand_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  stream_.note_done(record.work);
+  stream_.reader.pop(record);
+  stream_.head.store(stream_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   if (recorded) {
     reach(TestPoint::kHeadMoved);
     recorded->fire();  // after the head, so that woken threads see the stream at this position
@@ -189,16 +190,16 @@ void Turn::enter() {
   if (std::exchange(entered_, true)) return;
   if (!callbacks_.enter_commands) return;
   clean_state_ = callbacks_.enter_commands(
-      {.engine = runner_ == Runner::kEngine, .left = strand_.work_left(), .before = before_});
+      {.engine = runner_ == Runner::kEngine, .left = stream_.work_left(), .before = before_});
 }
 
 // `fence` belongs to a caller that waits for the command, and to which the command's failure goes.
 void Turn::run(const Record& record, Fence* fence) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
-  if (strand_.poisoned.load(std::memory_order_relaxed)) {
+  if (stream_.poisoned.load(std::memory_order_relaxed)) {
     // Null with a fence: the failure has been collected meanwhile; the stream is usable again, and
     // the caller's command runs.
-    FailurePtr earlier = fence ? strand_.failure() : nullptr;
+    FailurePtr earlier = fence ? stream_.failure() : nullptr;
     if (!fence || earlier) {
       if (kernel.traits().skip) {
         enter();
@@ -210,7 +211,7 @@ void Turn::run(const Record& record, Fence* fence) {
   }
   ++commands_;
   enter();
-  const TracedCommand traced(strand_, record.traced_as, kernel, record.arguments(), record.site,
+  const TracedCommand traced(stream_, record.traced_as, kernel, record.arguments(), record.site,
                              runner_ == Runner::kEngine);
   try {
     compute(kernel, record.work, [&] { kernel.run(record.arguments()); });
@@ -218,7 +219,7 @@ void Turn::run(const Record& record, Fence* fence) {
     throw;  // the thread is being ended from outside (Python does so at exit); this is no error
   } catch (...) {
     if (fence && fence->complete(std::current_exception())) return;
-    strand_.poison(kernel, record.site, std::current_exception());
+    stream_.poison(kernel, record.site, std::current_exception());
   }
 }
 
@@ -232,24 +233,24 @@ void Turn::compute(const Kernel& kernel, Work work, F&& f) {
 // Runs one node of a graph. False: there are more nodes, and the record stays in the queue.
 bool Turn::run_part(const Record& record) {
   auto& run = *static_cast<GraphRun*>(record.target);
-  if (run.hands_over()) static_cast<void>(strand_.take_failure());
-  if (!strand_.poisoned.load(std::memory_order_relaxed)) {
+  if (run.hands_over()) static_cast<void>(stream_.take_failure());
+  if (!stream_.poisoned.load(std::memory_order_relaxed)) {
     run.write_cells();
     if (run.has_node()) {
       ++commands_;
       enter();
       const auto& node = run.node();
-      const TracedCommand traced(strand_, record.traced_as, *node.kernel, node.arguments, node.site,
+      const TracedCommand traced(stream_, record.traced_as, *node.kernel, node.arguments, node.site,
                                  runner_ == Runner::kEngine);
       try {
         compute(*node.kernel, node.work, [&] { run.run_node(); });
       } catch (const abi::__forced_unwind&) {
         throw;
       } catch (...) {
-        strand_.poison(*node.kernel, node.site, std::current_exception());
+        stream_.poison(*node.kernel, node.site, std::current_exception());
       }
     }
-    if (run.has_node() && !strand_.poisoned.load(std::memory_order_relaxed)) return false;
+    if (run.has_node() && !stream_.poisoned.load(std::memory_order_relaxed)) return false;
   }
   delete &run;
   return true;
@@ -262,16 +263,16 @@ void Turn::flush_counters() noexcept {
 
 bool in_command() noexcept { return Turn::innermost_ != nullptr; }
 
-bool runs_here(const Strand& strand) noexcept {
+bool runs_here(const StreamImpl& stream) noexcept {
   for (const Turn* turn = Turn::innermost_; turn; turn = turn->outer_) {
-    if (&turn->strand_ == &strand) return true;
+    if (&turn->stream_ == &stream) return true;
   }
   return false;
 }
 
 bool runs_device_here(int device) noexcept {
   for (const Turn* turn = Turn::innermost_; turn; turn = turn->outer_) {
-    if (turn->strand_.device_index == device) return true;
+    if (turn->stream_.device_index == device) return true;
   }
   return false;
 }

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "runtime/callbacks.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 
 namespace openreg {
 
@@ -29,7 +29,7 @@ class Turn {
  public:
   enum class Runner : bool { kHost, kEngine };
 
-  Turn(Strand& strand, Runner runner, Callbacks::SinceLastWait before = {});
+  Turn(StreamImpl& stream, Runner runner, Callbacks::SinceLastWait before = {});
   ~Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -45,7 +45,7 @@ class Turn {
   void flush_counters() noexcept;
 
  private:
-  friend bool runs_here(const Strand& strand) noexcept;
+  friend bool runs_here(const StreamImpl& stream) noexcept;
   friend bool runs_device_here(int device) noexcept;
   friend bool in_command() noexcept;
 
@@ -55,7 +55,7 @@ class Turn {
   template <class F>
   void compute(const Kernel& kernel, Work work, F&& f);
 
-  Strand& strand_;
+  StreamImpl& stream_;
   const Runner runner_;
   const Callbacks::SinceLastWait before_;
   const RunningMark running_{true};
@@ -69,7 +69,7 @@ class Turn {
 };
 
 /// Whether the calling thread is inside a turn of this stream, or of any stream of this device.
-bool runs_here(const Strand& strand) noexcept;
+bool runs_here(const StreamImpl& stream) noexcept;
 bool runs_device_here(int device) noexcept;
 [[noreturn]] void throw_self_wait();
 

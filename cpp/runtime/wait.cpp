@@ -71,16 +71,16 @@ class InterruptClock {
 // hosts that only sleep, do not count.
 class Rhythm {
  public:
-  /// Begins a wait for `strand`; null if the wait does not count.
-  explicit Rhythm(Strand* strand) noexcept : strand_(strand) {
-    if (!strand_ || last_end_ == Clock::time_point{}) return;
+  /// Begins a wait for `stream`; null if the wait does not count.
+  explicit Rhythm(StreamImpl* stream) noexcept : stream_(stream) {
+    if (!stream_ || last_end_ == Clock::time_point{}) return;
     before_.away = Clock::now() - last_end_;
-    before_.launched = strand_->work_since_last_wait();
+    before_.launched = stream_->work_since_last_wait();
   }
   ~Rhythm() {
-    if (!strand_) return;
+    if (!stream_) return;
     last_end_ = Clock::now();
-    strand_->note_wait();
+    stream_->note_wait();
   }
   Rhythm(const Rhythm&) = delete;
   Rhythm& operator=(const Rhythm&) = delete;
@@ -90,7 +90,7 @@ class Rhythm {
  private:
   using Clock = std::chrono::steady_clock;
 
-  Strand* const strand_;
+  StreamImpl* const stream_;
   Callbacks::SinceLastWait before_;
 
   static constinit thread_local Clock::time_point last_end_;
@@ -152,11 +152,11 @@ class HostWait {
       waiter_.reset();
       const Scheduler::Claim claim =
           meanwhile_ == Meanwhile::kWorks
-              ? scheduler_.claim(goal_.strand(), waiter_)
+              ? scheduler_.claim(goal_.stream(), waiter_)
               : Scheduler::Claim{Scheduler::Claim::kOutside, nullptr, FenceRef()};
       switch (claim.result) {
         case Scheduler::Claim::kOwned:
-          help(*claim.strand, claim.hop.get());
+          help(*claim.stream, claim.hop.get());
           break;
         case Scheduler::Claim::kRegistered:
         case Scheduler::Claim::kOutside:
@@ -175,16 +175,16 @@ class HostWait {
 
   // Runs a stream that this thread owns, until its goal or the hop is reached, or the stream is
   // empty or parked.
-  void help(Strand& strand, const Fence* hop) {
-    if (run_turn(strand, hop)) scheduler_.release(strand);
+  void help(StreamImpl& stream, const Fence* hop) {
+    if (run_turn(stream, hop)) scheduler_.release(stream);
   }
 
   // False: this thread no longer owns the stream.
-  bool run_turn(Strand& strand, const Fence* hop) {
-    Turn turn(strand, Turn::Runner::kHost, rhythm_.before());
+  bool run_turn(StreamImpl& stream, const Fence* hop) {
+    Turn turn(stream, Turn::Runner::kHost, rhythm_.before());
     while (!scheduler_.stopping() && !reached(hop)) {
       if (!turn.has_work()) {
-        if (scheduler_.go_idle(strand)) return false;
+        if (scheduler_.go_idle(stream)) return false;
         continue;
       }
       if (interrupt_.due()) {
@@ -205,12 +205,12 @@ class HostWait {
     if (watched) watched->remove(waiter_);
     if (claim.result != Scheduler::Claim::kRegistered) return;
     reach(TestPoint::kWithdrawing);
-    if (!scheduler_.withdraw(*claim.strand, waiter_)) return;
+    if (!scheduler_.withdraw(*claim.stream, waiter_)) return;
     // A stream that was handed over must be run or released.
     if (ask_ || goal_.reached()) {
-      scheduler_.release(*claim.strand);
+      scheduler_.release(*claim.stream);
     } else {
-      help(*claim.strand, claim.hop.get());
+      help(*claim.stream, claim.hop.get());
     }
   }
 
@@ -242,7 +242,7 @@ class HostWait {
 
   const Goal& goal_;
   const Meanwhile meanwhile_;
-  const Rhythm rhythm_{meanwhile_ == Meanwhile::kWorks && !in_command() ? &goal_.strand()
+  const Rhythm rhythm_{meanwhile_ == Meanwhile::kWorks && !in_command() ? &goal_.stream()
                                                                         : nullptr};
   const std::optional<Deadline> deadline_;
   Scheduler& scheduler_ = Scheduler::get();
@@ -261,10 +261,10 @@ bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
   return HostWait(Goal::fence(fence), HostWait::Meanwhile::kSleeps, deadline).run();
 }
 
-void wait_until_drained(Strand& strand) {
-  if (strand.drained()) return;
-  const FenceRef marker(new Fence(&strand));
-  strand.enqueue_marker(marker);
+void wait_until_drained(StreamImpl& stream) {
+  if (stream.drained()) return;
+  const FenceRef marker(new Fence(&stream));
+  stream.enqueue_marker(marker);
   wait_for(Goal::fence(marker));
 }
 

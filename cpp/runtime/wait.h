@@ -5,29 +5,29 @@
 #include <optional>
 
 #include "runtime/fence.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 
 namespace openreg {
 
-/// What a host waits for: a fence recorded on `strand`, or room in its queue.
+/// What a host waits for: a fence recorded on `stream`, or room in its queue.
 class Goal {
  public:
   static Goal fence(FenceRef fence) noexcept { return {fence->source(), fence, 0}; }
-  static Goal position(Strand& strand, std::uint64_t completed) noexcept {
-    return {&strand, FenceRef(), completed};
+  static Goal position(StreamImpl& stream, std::uint64_t completed) noexcept {
+    return {&stream, FenceRef(), completed};
   }
 
   bool reached() const noexcept {
-    return fence_ ? fence_->done() : strand_->head.load(std::memory_order_acquire) >= position_;
+    return fence_ ? fence_->done() : stream_->head.load(std::memory_order_acquire) >= position_;
   }
-  Strand& strand() const noexcept { return *strand_; }
+  StreamImpl& stream() const noexcept { return *stream_; }
   const FenceRef& fence() const noexcept { return fence_; }
 
  private:
-  Goal(Strand* strand, FenceRef fence, std::uint64_t position) noexcept
-      : strand_(strand), fence_(std::move(fence)), position_(position) {}
+  Goal(StreamImpl* stream, FenceRef fence, std::uint64_t position) noexcept
+      : stream_(stream), fence_(std::move(fence)), position_(position) {}
 
-  Strand* strand_;
+  StreamImpl* stream_;
   FenceRef fence_;
   std::uint64_t position_;
 };
@@ -45,6 +45,6 @@ using Deadline = std::chrono::steady_clock::time_point;
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline = std::nullopt);
 
 /// Waits for all that was submitted to the stream before the call.
-void wait_until_drained(Strand& strand);
+void wait_until_drained(StreamImpl& stream);
 
 }  // namespace openreg

@@ -10,7 +10,7 @@
 
 namespace openreg {
 
-struct Strand;
+struct StreamImpl;
 
 /// A host thread that waits. It lies on that thread's stack, is registered with at most one stream
 /// that the thread wants to run and one fence that it watches, and the thread sleeps on its word.
@@ -30,8 +30,8 @@ class Waiter {
   /// Sleeps until wake(), a signal, or the end of `limit`; may also return early.
   void sleep(std::optional<std::chrono::milliseconds> limit) noexcept;
 
-  Strand* granted OPENREG_GUARDED_BY(scheduler_mutex) = nullptr;  // the stream handed over
-  ListLink<Waiter> as_helper;  // in Strand::helpers; under the scheduler's mutex
+  StreamImpl* granted OPENREG_GUARDED_BY(scheduler_mutex) = nullptr;  // the stream handed over
+  ListLink<Waiter> as_helper;  // in StreamImpl::helpers; under the scheduler's mutex
   ListLink<Waiter> at_fence;   // in Fence's list; under the fence's mutex
   bool watching = false;       // is in Fence's list; under the fence's mutex
 

@@ -30,7 +30,7 @@ from openreg_state import (
     describe_fence,
     describe_heap,
     describe_segment,
-    describe_strand,
+    describe_stream,
     elements,
     fences,
     heaps,
@@ -39,8 +39,8 @@ from openreg_state import (
     owner_of,
     pools,
     static_local,
-    strands,
     stream_name,
+    streams,
 )
 
 _KINDS = {0: "compute", 1: "copy"}  # EngineKind
@@ -58,7 +58,7 @@ class _OneLine:
 
 
 def _describe_stream(stream: gdb.Value) -> str:
-    return describe_strand(stream.cast(gdb.lookup_type("openreg::Strand")))
+    return describe_stream(stream.cast(gdb.lookup_type("openreg::StreamImpl")))
 
 
 def _describe_reference(reference: gdb.Value) -> str:
@@ -70,7 +70,7 @@ def _describe_mutex(mutex: gdb.Value) -> str:
 
 
 _PRINTERS = {
-    "openreg::Strand": describe_strand,
+    "openreg::StreamImpl": describe_stream,
     "openreg::Stream": _describe_stream,
     "openreg::Fence": describe_fence,
     "openreg::FenceRef": _describe_reference,
@@ -104,10 +104,10 @@ class _Streams(gdb.Command):
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         threads = Threads()
-        for strand in strands():
-            print(describe_strand(strand, threads))
-            if strand["parked_on"]:
-                print(f"    waits for {chain(strand, threads)}")
+        for stream in streams():
+            print(describe_stream(stream, threads))
+            if stream["parked_on"]:
+                print(f"    waits for {chain(stream, threads)}")
 
 
 class _Fences(gdb.Command):
@@ -119,7 +119,7 @@ class _Fences(gdb.Command):
     def invoke(self, argument: str, from_tty: bool) -> None:
         threads = Threads()
         for address, fence in fences().items():
-            parked = [stream_name(strand) for strand in elements(fence["parked_"], "link")]
+            parked = [stream_name(stream) for stream in elements(fence["parked_"], "link")]
             hosts = [threads.on_stack(waiter) for waiter in elements(fence["waiters_"], "at_fence")]
             waiting = f"; awaited by {', '.join(parked + hosts)}" if parked or hosts else ""
             references = int(load(fence["references_"]))
@@ -145,8 +145,8 @@ class _Engines(gdb.Command):
             )
             print(f"{kind} engines: {counts}, {int(engines['wanted'])} wanted")
             for priority in (0, 1):
-                for strand in elements(engines["run_queues"][priority], "link"):
-                    print(f"    ready: {describe_strand(strand, threads)}")
+                for stream in elements(engines["run_queues"][priority], "link"):
+                    print(f"    ready: {describe_stream(stream, threads)}")
         owner = owner_of(gdb.parse_and_eval("'openreg::scheduler_mutex'"))
         print(f"scheduler's mutex: {f'held by {threads.by_system_number(owner)}' if owner else 'free'}")
         if load(scheduler["stopping_"]):

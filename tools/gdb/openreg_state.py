@@ -115,7 +115,7 @@ class Threads:
         try:
             turn = gdb.parse_and_eval("'openreg::Turn::innermost_'")
             while turn:
-                self.running[int(turn["strand_"].address)] = name
+                self.running[int(turn["stream_"].address)] = name
                 turn = turn["outer_"]
         except gdb.error:
             pass  # no thread-local storage: a core file without libthread_db, or a thread that is starting
@@ -133,7 +133,7 @@ class Threads:
 # --- Streams and fences ---
 
 
-def strands() -> Iterator[gdb.Value]:
+def streams() -> Iterator[gdb.Value]:
     """All streams of all devices that have been used."""
     for pool in pools():
         for pointer in vector_elements(pool["streams_"]):
@@ -143,7 +143,7 @@ def strands() -> Iterator[gdb.Value]:
 def pools() -> list[gdb.Value]:
     try:
         pools = load(gdb.parse_and_eval("'openreg::(anonymous namespace)::g_pools'"))
-        gdb.lookup_type("openreg::Strand")
+        gdb.lookup_type("openreg::StreamImpl")
     except gdb.error as error:
         raise gdb.GdbError(
             "openreg: the device is not loaded, or its library has no debug information; build it with\n"
@@ -154,16 +154,16 @@ def pools() -> list[gdb.Value]:
     return [pointer.dereference() for pointer in vector_elements(pools.dereference())]
 
 
-def stream_name(strand: gdb.Value) -> str:
+def stream_name(stream: gdb.Value) -> str:
     """`openreg:0 stream 3`."""
-    return f"openreg:{int(strand['device_index'])} stream {int(strand['number'])}"
+    return f"openreg:{int(stream['device_index'])} stream {int(stream['number'])}"
 
 
-def records(strand: gdb.Value) -> Iterator[gdb.Value]:
+def records(stream: gdb.Value) -> Iterator[gdb.Value]:
     """The records of a queue that have not completed, the next one first."""
     record = gdb.lookup_type("openreg::Record").pointer()
-    chunk, used = strand["reader"]["chunk_"], int(strand["reader"]["used_"])
-    for _ in range(int(load(strand["tail"])) - int(load(strand["head"]))):
+    chunk, used = stream["reader"]["chunk_"], int(stream["reader"]["used_"])
+    for _ in range(int(load(stream["tail"])) - int(load(stream["head"]))):
         places = chunk["places"]
         count = places.type.range()[1] + 1
         if used == count:
@@ -208,50 +208,50 @@ def describe_fence(fence: gdb.Value) -> str:
     return f"{what} (completed{' with an error' if failed else ''})"
 
 
-def _failure(strand: gdb.Value) -> str:
-    failure = strand["failure_"]["_M_ptr"]
+def _failure(stream: gdb.Value) -> str:
+    failure = stream["failure_"]["_M_ptr"]
     return f"failed in {failure['source_'].string()}" if failure else ""
 
 
-def describe_strand(strand: gdb.Value, threads: Threads | None = None) -> str:
-    head, tail = int(load(strand["head"])), int(load(strand["tail"]))
-    parts = [stream_name(strand), enum_name(load(strand["state"])), f"{head} of {tail} commands completed"]
-    following = next(records(strand), None)
+def describe_stream(stream: gdb.Value, threads: Threads | None = None) -> str:
+    head, tail = int(load(stream["head"])), int(load(stream["tail"]))
+    parts = [stream_name(stream), enum_name(load(stream["state"])), f"{head} of {tail} commands completed"]
+    following = next(records(stream), None)
     if following is not None:
         parts.append(f"next: {describe_record(following)}")
-    if enum_name(strand["level"]) == "high":
+    if enum_name(stream["level"]) == "high":
         parts.append("high priority")
-    if strand["closed"]:
+    if stream["closed"]:
         parts.append("destroyed")
-    if load(strand["captured_by"]):
-        parts.append(f"captured by {int(load(strand['captured_by']))}")
-    if failure := _failure(strand):
+    if load(stream["captured_by"]):
+        parts.append(f"captured by {int(load(stream['captured_by']))}")
+    if failure := _failure(stream):
         parts.append(failure)
     if threads:
-        if (runner := threads.running.get(int(strand.address))) is not None:
+        if (runner := threads.running.get(int(stream.address))) is not None:
             parts.append(f"run by {runner}")
-        helpers = [threads.on_stack(waiter) for waiter in elements(strand["helpers"], "as_helper")]
+        helpers = [threads.on_stack(waiter) for waiter in elements(stream["helpers"], "as_helper")]
         if helpers:
             parts.append(f"awaited by {', '.join(helpers)}")
     return "; ".join(parts)
 
 
-def chain(strand: gdb.Value, threads: Threads) -> str:
+def chain(stream: gdb.Value, threads: Threads) -> str:
     """The chain of waits of a parked stream: from fence to fence to a stream that is not parked, or outside."""
-    parts, seen = [], {int(strand.address)}
-    while strand["parked_on"]:
-        fence = strand["parked_on"].dereference()
+    parts, seen = [], {int(stream.address)}
+    while stream["parked_on"]:
+        fence = stream["parked_on"].dereference()
         parts.append(describe_fence(fence))
         if not fence["source_"]:
             return " -> ".join([*parts, "signalled from outside the device"])
-        strand = fence["source_"].dereference()
-        if int(strand.address) in seen:
+        stream = fence["source_"].dereference()
+        if int(stream.address) in seen:
             return " -> ".join([*parts, "a cycle"])
-        seen.add(int(strand.address))
-    state = enum_name(load(strand["state"]))
-    following = next(records(strand), None)
+        seen.add(int(stream.address))
+    state = enum_name(load(stream["state"]))
+    following = next(records(stream), None)
     doing = describe_record(following) if following is not None else "nothing left"
-    runner = threads.running.get(int(strand.address))
+    runner = threads.running.get(int(stream.address))
     return " -> ".join([*parts, f"{state}: {doing}{f', by {runner}' if runner else ''}"])
 
 
@@ -259,9 +259,9 @@ def fences() -> dict[int, gdb.Value]:
     """The fences that streams are parked on or that queues refer to, by address."""
     pointer = gdb.lookup_type("openreg::Fence").pointer()
     found = {}
-    for strand in strands():
-        candidates = [strand["parked_on"]]
-        for record in records(strand):
+    for stream in streams():
+        candidates = [stream["parked_on"]]
+        for record in records(stream):
             if enum_name(record["kind"]) in ("record", "wait"):
                 candidates.append(record["target"].cast(pointer))
             candidates.append(record["fence"])
@@ -299,14 +299,14 @@ def describe_block(block: gdb.Value) -> str:
 
 
 def describe_segment(segment: gdb.Value) -> str:
-    strand = segment["stream"].cast(gdb.lookup_type("openreg::Strand").pointer())
+    stream = segment["stream"].cast(gdb.lookup_type("openreg::StreamImpl").pointer())
     counts: dict[str, list[int]] = {}
     for block in blocks(segment):
         counts.setdefault(enum_name(block["state"]), []).append(int(block["bytes"]))
     inside = ", ".join(f"{len(sizes)} {state} ({size_text(sum(sizes))})" for state, sizes in counts.items())
     of_pool = "" if not any(_pool_id(segment)) else f", pool {_pool_id(segment)}"
     where = f"{hex(int(segment['address']))}, {size_text(segment['bytes'])}"
-    return f"segment {where}, {enum_name(segment['size_class'])}, of {stream_name(strand)}{of_pool}: {inside}"
+    return f"segment {where}, {enum_name(segment['size_class'])}, of {stream_name(stream)}{of_pool}: {inside}"
 
 
 def _pool_id(segment: gdb.Value) -> tuple[int, int]:

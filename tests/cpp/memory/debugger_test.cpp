@@ -20,8 +20,8 @@
 #include "runtime/callbacks.h"
 #include "runtime/capture.h"
 #include "runtime/error.h"
-#include "runtime/strand.h"
 #include "runtime/stream.h"
+#include "runtime/stream_impl.h"
 
 namespace openreg::memory {
 namespace {
@@ -245,16 +245,16 @@ TEST_F(DebuggerTest, ACaptureMayTakeMemoryWhileTheCheckOfItsFreeIsQueued) {
 // Fills the queue of a stream; a host that waits for room in it is interrupted.
 class FullQueue {
  public:
-  explicit FullQueue(Stream& stream) : strand_(Strand::of(stream)), blocker_(stream) {
+  explicit FullQueue(Stream& stream) : stream_(StreamImpl::of(stream)), blocker_(stream) {
     install_callbacks({.check_interrupt = [] {
       if (g_interrupts) throw std::runtime_error("interrupted");
     }});
-    strand_.limit = 1;
+    stream_.limit = 1;
     g_interrupts = true;
   }
   ~FullQueue() {
     g_interrupts = false;
-    strand_.limit = limit_;
+    stream_.limit = limit_;
   }
   FullQueue(const FullQueue&) = delete;
   FullQueue& operator=(const FullQueue&) = delete;
@@ -262,8 +262,8 @@ class FullQueue {
  private:
   static inline std::atomic<bool> g_interrupts{false};
 
-  Strand& strand_;
-  const std::uint64_t limit_ = strand_.limit;
+  StreamImpl& stream_;
+  const std::uint64_t limit_ = stream_.limit;
   Blocker blocker_;
 };
 

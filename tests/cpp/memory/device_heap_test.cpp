@@ -22,7 +22,7 @@
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "seed.h"
 
 namespace openreg::memory {
@@ -129,8 +129,8 @@ TEST_F(DeviceHeapTest, ABlockThatAnotherStreamUsesIsNotHandedOutBeforeThatIsDone
 // The caller holds a lock that commands may need.
 TEST_F(DeviceHeapTest, AFreeDoesNotWaitForRoomInTheQueueOfAStreamThatUsesTheBlock) {
   void* block = allocate(1000, *first);
-  auto& strand = Strand::of(*second);
-  strand.limit = 4;
+  auto& stream = StreamImpl::of(*second);
+  stream.limit = 4;
   Blocker blocker(*second);
   for (int i = 0; i < 3; ++i) submit_nothing(*second);
   heap.record_stream(block, *second);
@@ -138,7 +138,7 @@ TEST_F(DeviceHeapTest, AFreeDoesNotWaitForRoomInTheQueueOfAStreamThatUsesTheBloc
   EXPECT_EQ(freed.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   blocker.open();
   freed.get();
-  strand.limit = Strand::kLimit;
+  stream.limit = StreamImpl::kLimit;
 }
 
 TEST_F(DeviceHeapTest, ABlockCanBeFreedAfterAStreamThatUsedItIsGone) {

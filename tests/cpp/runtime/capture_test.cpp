@@ -12,7 +12,7 @@
 #include "graph_helpers.h"
 #include "runtime/event.h"
 #include "runtime/fence.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "runtime/stream_operation.h"
 #include "stream_helpers.h"
 
@@ -398,8 +398,8 @@ TEST(Capture, EarlierCapturesThanTheAbandonedOnesGoOn) {
 TEST(Capture, AbandonedMarksComplete) {
   const OwnStream stream;
   begin_capture(*stream, CaptureMode::kGlobal);
-  const FenceRef fence(new Fence(&Strand::of(*stream)));
-  EXPECT_TRUE(capture_mark(Strand::of(*stream), fence));
+  const FenceRef fence(new Fence(&StreamImpl::of(*stream)));
+  EXPECT_TRUE(capture_mark(StreamImpl::of(*stream), fence));
   abandon_captures(0);
   stream->synchronize();
   EXPECT_TRUE(fence->done());

@@ -10,7 +10,7 @@
 
 #include "at_point.h"
 #include "runtime/event.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "runtime/test_point.h"
 #include "stream_helpers.h"
 
@@ -44,7 +44,7 @@ TEST(Protocol, AnOwnerThatGoesIdleLooksAtTheTailAgain) {
 
 TEST(Protocol, AnOwnerThatGoesIdleWakesWhoWaitsForRoom) {
   const OwnStream stream;
-  Strand::of(*stream).limit = 1;
+  StreamImpl::of(*stream).limit = 1;
   Blocker blocker(*stream);
   const SleepWatch watch;
   std::atomic<bool> submitted{false};
@@ -59,7 +59,7 @@ TEST(Protocol, AnOwnerThatGoesIdleWakesWhoWaitsForRoom) {
   if (!in_time) std::_Exit(1);  // the producer cannot be joined
   producer.join();
   stream->synchronize();
-  Strand::of(*stream).limit = Strand::kLimit;
+  StreamImpl::of(*stream).limit = StreamImpl::kLimit;
 }
 
 TEST(Protocol, AStreamIsParkedBeforeItsFenceCanFire) {

@@ -19,7 +19,7 @@
 #include "runtime/engine.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -422,10 +422,10 @@ TEST(Scheduler, AStreamKnowsTheWorkThatItHasLeft) {
          function_kernel(), {.nanoseconds = 5});
   begun.wait();
   submit(*stream, [] {}, function_kernel(), {.nanoseconds = 7});
-  EXPECT_EQ(Strand::of(*stream).work_left().count(), 12);
+  EXPECT_EQ(StreamImpl::of(*stream).work_left().count(), 12);
   finish.open();
   stream->synchronize();
-  EXPECT_EQ(Strand::of(*stream).work_left().count(), 0);
+  EXPECT_EQ(StreamImpl::of(*stream).work_left().count(), 0);
 }
 
 TEST(Scheduler, EnginesAreStartedWhenThereIsWorkForThem) {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "runtime/callbacks.h"
-#include "runtime/strand.h"
 #include "runtime/stream.h"
+#include "runtime/stream_impl.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -196,15 +196,15 @@ TEST(StreamOperation, IsQueuedWithTheWaitForItsEndEvenIfTheQueueIsFullAndTheHost
   }});
   const OwnStream stream;
   testing::Blocker blocker(*stream);
-  Strand& strand = Strand::of(*stream);
-  const auto limit = std::exchange(strand.limit, 2);
+  StreamImpl& impl = StreamImpl::of(*stream);
+  const auto limit = std::exchange(impl.limit, 2);
   const auto operation = std::make_shared<Operation>();
   EXPECT_EQ(error_of([&] { submit(*stream, kernel(), operation); }), "nothing");
   EXPECT_EQ(error_of([&] { submit(*stream, kernel(), std::make_shared<Operation>()); }),
             "interrupted")
       << "the queue is full";
   interrupts = false;
-  strand.limit = limit;
+  impl.limit = limit;
   std::atomic<bool> after{false};
   submit(*stream, [&] { after = true; });
   const auto parks = scheduler_counters().parks;

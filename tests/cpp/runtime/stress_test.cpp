@@ -18,7 +18,7 @@
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -39,9 +39,9 @@ constexpr int kOperations = 10'000;  // per host
 class CheckedStream {
  public:
   CheckedStream(int device, Priority priority) : stream_(device, priority) {
-    Strand::of(*stream_).limit = 32;
+    StreamImpl::of(*stream_).limit = 32;
   }
-  ~CheckedStream() { Strand::of(*stream_).limit = Strand::kLimit; }
+  ~CheckedStream() { StreamImpl::of(*stream_).limit = StreamImpl::kLimit; }
   CheckedStream(const CheckedStream&) = delete;
   CheckedStream& operator=(const CheckedStream&) = delete;
 

@@ -10,7 +10,7 @@ PAGES = ROOT / "docs/device"
 
 
 def names_of_ours(text: str) -> set[str]:
-    """The parts of qualified names, as `Strand::enqueue`, but for PyTorch's."""
+    """The parts of qualified names, as `StreamImpl::enqueue_run`, but for PyTorch's."""
     qualified = re.findall(r"\b(?:\w+::)+\w+", text)
     return {part for name in qualified if not name.startswith(("at::", "c10::")) for part in name.split("::")}
 

@@ -31,16 +31,16 @@ class GraphRun;
 /// A stream has at most one owner: the run queue (kQueued), one thread (kRunning) or one fence
 /// (kParked). The state is written only under the scheduler's mutex; producers read it without.
 /// Each group of members has its own cache lines, so producers and the runner do not share one.
-struct Strand final : Stream {
+struct StreamImpl final : Stream {
   enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked };
 
   static constexpr std::uint64_t kLimit = 1024;  // commands in the queue of an ordinary producer
 
-  Strand(int device, std::int64_t id, Priority priority);  // throws std::bad_alloc
+  StreamImpl(int device, std::int64_t id, Priority priority);  // throws std::bad_alloc
 
-  static Strand& of(Stream& stream) noexcept { return static_cast<Strand&>(stream); }
-  static const Strand& of(const Stream& stream) noexcept {
-    return static_cast<const Strand&>(stream);
+  static StreamImpl& of(Stream& stream) noexcept { return static_cast<StreamImpl&>(stream); }
+  static const StreamImpl& of(const Stream& stream) noexcept {
+    return static_cast<const StreamImpl&>(stream);
   }
 
   /// The ways to submit. They throw std::bad_alloc and, with Backpressure::kWait, Error for a
@@ -136,7 +136,7 @@ struct Strand final : Stream {
   const std::int64_t number;
   // The kind of engine in whose run queue it is, or was last.
   EngineKind queued_for OPENREG_GUARDED_BY(scheduler_mutex) = EngineKind::kCompute;
-  ListLink<Strand> link;  // in a run queue, or (under the fence's mutex) in its fence's list
+  ListLink<StreamImpl> link;  // in a run queue, or (under the fence's mutex) in its fence's list
   // Stays alive, because the wait at the queue's head owns a reference.
   Fence* parked_on OPENREG_GUARDED_BY(scheduler_mutex) = nullptr;
   // Hosts that want to run the stream.
@@ -144,7 +144,7 @@ struct Strand final : Stream {
   SpareChunk spare;
 
  private:
-  Strand(int device, std::int64_t id, Priority priority, Chunk* first);
+  StreamImpl(int device, std::int64_t id, Priority priority, Chunk* first);
 
   // A submission is both. In between, what the record refers to passes to the queue: publish() may
   // throw, and so may find_runner(), which can run the command and end the thread with it.

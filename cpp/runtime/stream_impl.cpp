@@ -1,4 +1,4 @@
-#include "runtime/strand.h"
+#include "runtime/stream_impl.h"
 
 #include <memory>
 #include <string>
@@ -15,14 +15,14 @@
 
 namespace openreg {
 
-Strand::Strand(int device, std::int64_t id, Priority priority)
-    : Strand(device, id, priority, new Chunk) {}
+StreamImpl::StreamImpl(int device, std::int64_t id, Priority priority)
+    : StreamImpl(device, id, priority, new Chunk) {}
 
-Strand::Strand(int device, std::int64_t id, Priority priority, Chunk* first)
+StreamImpl::StreamImpl(int device, std::int64_t id, Priority priority, Chunk* first)
     : writer(first), reader(first), level(priority), device_index(device), number(id) {}
 
-void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
-                         LaunchSite site, const FenceRef& fence, Backpressure backpressure) {
+void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
+                             LaunchSite site, const FenceRef& fence, Backpressure backpressure) {
   const tracing::ThreadSlice traced(*this, kernel, arguments);
   FenceRef reference = fence;
   // The queue only reads the kernel; the targets of other records are not const.
@@ -37,7 +37,7 @@ void Strand::enqueue_run(const Kernel& kernel, std::span<const std::byte> argume
   find_runner(record, backpressure);
 }
 
-void Strand::enqueue_record(const FenceRef& fence) {
+void StreamImpl::enqueue_record(const FenceRef& fence) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventRecord);
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord, .traced_as = traced.id()};
@@ -46,7 +46,7 @@ void Strand::enqueue_record(const FenceRef& fence) {
   find_runner(record, Backpressure::kWait);
 }
 
-void Strand::enqueue_marker(const FenceRef& fence) {
+void StreamImpl::enqueue_marker(const FenceRef& fence) {
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord};
   publish(record, {}, reference.get(), Backpressure::kIgnore);
@@ -54,7 +54,7 @@ void Strand::enqueue_marker(const FenceRef& fence) {
   find_runner(record, Backpressure::kIgnore);
 }
 
-void Strand::enqueue_wait(const FenceRef& fence, Backpressure backpressure) {
+void StreamImpl::enqueue_wait(const FenceRef& fence, Backpressure backpressure) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventWait);
   FenceRef reference = fence;
   const Record record{.target = reference.get(),
@@ -66,7 +66,7 @@ void Strand::enqueue_wait(const FenceRef& fence, Backpressure backpressure) {
   find_runner(record, backpressure);
 }
 
-void Strand::enqueue_graph(std::unique_ptr<GraphRun> run, Work work) {
+void StreamImpl::enqueue_graph(std::unique_ptr<GraphRun> run, Work work) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kGraph);
   const Record record{
       .target = run.get(), .kind = Record::kGraph, .work = work, .traced_as = traced.id()};
@@ -75,8 +75,8 @@ void Strand::enqueue_graph(std::unique_ptr<GraphRun> run, Work work) {
   find_runner(record, Backpressure::kIgnore);
 }
 
-void Strand::publish(const Record& record, std::span<const std::byte> arguments, Fence* completes,
-                     Backpressure backpressure) {
+void StreamImpl::publish(const Record& record, std::span<const std::byte> arguments,
+                         Fence* completes, Backpressure backpressure) {
   UniqueLock lock(submit_mutex);
   if (backpressure == Backpressure::kWait) {
     while (!has_room()) {
@@ -93,8 +93,8 @@ void Strand::publish(const Record& record, std::span<const std::byte> arguments,
   tail.store(position + 1, std::memory_order_seq_cst);
 }
 
-void Strand::find_runner(const Record& record, Backpressure backpressure) {
-  // See Note [Streams as strands]: either this sees the stream idle, or its owner sees the tail.
+void StreamImpl::find_runner(const Record& record, Backpressure backpressure) {
+  // See Note [Streams as streams]: either this sees the stream idle, or its owner sees the tail.
   if (state.load(std::memory_order_seq_cst) != State::kIdle) return;
   if (backpressure != Backpressure::kIgnore && is_brief(record) && !in_command()) {
     run_brief_commands(*this);
@@ -103,12 +103,12 @@ void Strand::find_runner(const Record& record, Backpressure backpressure) {
   }
 }
 
-bool Strand::is_brief(const Record& record) noexcept {
+bool StreamImpl::is_brief(const Record& record) noexcept {
   if (record.kind == Record::kGraph) return false;
   return record.kind != Record::kRun || static_cast<const Kernel*>(record.target)->traits().brief;
 }
 
-void Strand::make_room_if_full() {
+void StreamImpl::make_room_if_full() {
   const auto room = [this] {
     const LockGuard lock(submit_mutex);
     return has_room();
@@ -116,7 +116,7 @@ void Strand::make_room_if_full() {
   while (!room()) make_room();
 }
 
-bool Strand::has_room() {
+bool StreamImpl::has_room() {
   if (closed) {
     throw Error("openreg: stream " + std::to_string(number) + " of openreg:" +
                 std::to_string(device_index) + " has been destroyed; it accepts no more work");
@@ -127,7 +127,7 @@ bool Strand::has_room() {
   return published - head_seen < limit;
 }
 
-void Strand::make_room() {
+void StreamImpl::make_room() {
   if (const auto works = current_callbacks().works_for_room; !works || works()) {
     // Half of the queue, so that the producer can then launch for a while.
     wait_for(Goal::position(*this, tail.load(std::memory_order_relaxed) - limit / 2));
@@ -138,13 +138,13 @@ void Strand::make_room() {
   }
 }
 
-std::chrono::nanoseconds Strand::work_left() const noexcept {
+std::chrono::nanoseconds StreamImpl::work_left() const noexcept {
   const auto done = work_done.load(std::memory_order_relaxed);
   const auto published = work_published.load(std::memory_order_relaxed);
   return std::chrono::nanoseconds(published > done ? published - done : 0);
 }
 
-std::optional<EngineKind> Strand::next_engine() noexcept {
+std::optional<EngineKind> StreamImpl::next_engine() noexcept {
   const Record& record = reader.front(spare);
   if (record.kind == Record::kRun)
     return static_cast<const Kernel*>(record.target)->traits().engine;
@@ -155,31 +155,31 @@ std::optional<EngineKind> Strand::next_engine() noexcept {
   return std::nullopt;
 }
 
-void Strand::poison(FailurePtr failure) noexcept {
+void StreamImpl::poison(FailurePtr failure) noexcept {
   const LockGuard lock(failure_mutex_);
   if (failure_) return;
   failure_ = std::move(failure);
   poisoned.store(true, std::memory_order_release);
 }
 
-void Strand::poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error) {
+void StreamImpl::poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error) {
   poison(std::make_shared<Failure>(kernel.name(), site, device_index, number, std::move(error)));
 }
 
-FailurePtr Strand::failure() const noexcept {
+FailurePtr StreamImpl::failure() const noexcept {
   if (!poisoned.load(std::memory_order_acquire)) return nullptr;
   const LockGuard lock(failure_mutex_);
   return failure_;
 }
 
-FailurePtr Strand::take_failure() noexcept {
+FailurePtr StreamImpl::take_failure() noexcept {
   if (!poisoned.load(std::memory_order_acquire)) return nullptr;
   const LockGuard lock(failure_mutex_);
   poisoned.store(false, std::memory_order_release);
   return std::exchange(failure_, nullptr);
 }
 
-FailurePtr Strand::take_failure(const Failure* expected) noexcept {
+FailurePtr StreamImpl::take_failure(const Failure* expected) noexcept {
   if (!expected || !poisoned.load(std::memory_order_acquire)) return nullptr;
   const LockGuard lock(failure_mutex_);
   if (failure_.get() != expected) return nullptr;
@@ -187,7 +187,7 @@ FailurePtr Strand::take_failure(const Failure* expected) noexcept {
   return std::exchange(failure_, nullptr);
 }
 
-void Strand::raise_failure() {
+void StreamImpl::raise_failure() {
   if (const FailurePtr failure = take_failure()) failure->raise();
 }
 
