@@ -1,7 +1,5 @@
 #include "runtime/brief_run.h"
 
-#include <utility>
-
 #include "runtime/scheduler.h"
 #include "runtime/turn.h"
 
@@ -22,7 +20,7 @@ class BriefRun {
   static BriefRun* current() noexcept { return current_; }
 
   void add(StreamImpl& stream) noexcept { owned_.push_back(stream); }
-  void add(Streams parked) noexcept { scheduler_.unpark(std::move(parked), &owned_); }
+  void add(Streams parked) noexcept { scheduler_.unpark(parked, &owned_); }
   void run() {
     while (StreamImpl* const stream = owned_.pop_front()) run(*stream);
   }
@@ -59,17 +57,17 @@ void run_brief_commands(StreamImpl& stream) {
 }
 
 void run_released(IntrusiveList<StreamImpl, &StreamImpl::link> streams) {
-  if (in_command()) return Scheduler::get().unpark(std::move(streams));
+  if (in_command()) return Scheduler::get().unpark(streams);
   BriefRun run;
-  run.add(std::move(streams));
+  run.add(streams);
   run.run();
 }
 
 void release_parked(IntrusiveList<StreamImpl, &StreamImpl::link> streams) {
   if (BriefRun* const run = BriefRun::current()) {
-    run->add(std::move(streams));
+    run->add(streams);
   } else {
-    Scheduler::get().unpark(std::move(streams));
+    Scheduler::get().unpark(streams);
   }
 }
 

@@ -60,7 +60,7 @@ void QueueWriter::push(const Record& record, std::span<const std::byte> argument
   if (!arguments.empty()) std::memcpy(place, arguments.data(), arguments.size());
   if (!fits) {
     std::memcpy(behind(placed), &place, sizeof(place));
-    block.release();
+    static_cast<void>(block.release());
   }
   if (++used_ < Chunk::kPlaces) prefetch_place(chunk_->place(used_));
 }

@@ -96,6 +96,7 @@ void GraphExec::cut_into_segments() {
   std::vector<std::uint32_t> segment_of(nodes.size());
   const auto segments_of = [&](const std::map<std::uint32_t, std::uint32_t>& newest) {
     std::vector<std::uint32_t> segments;
+    segments.reserve(newest.size());
     for (const auto& [lane, before] : newest) segments.push_back(segment_of[before]);
     return segments;
   };

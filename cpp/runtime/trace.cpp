@@ -45,7 +45,7 @@ struct Recording {
 };
 
 // Leaked, because threads may still run commands while the process ends.
-Recording& recording() noexcept {
+Recording& recording() {
   static Recording& recording = *new Recording;
   return recording;
 }
