@@ -68,8 +68,8 @@ def assert_is_as_in_eager_mode(function: Callable[..., Any], number: torch.Tenso
     got = tree_leaves(torch.compile(function, fullgraph=True, **options)(*compiled))
     for mine, theirs in zip(got, expected, strict=True):
         assert mine.device == theirs.device
-        assert_close(mine, theirs)
-    assert_close(compiled, eagerly)
+        assert_close(mine, theirs, equal_nan=True)
+    assert_close(compiled, eagerly, equal_nan=True)
 
 
 X = torch.linspace(0.5, 2, 6).view(2, 3)
@@ -107,16 +107,16 @@ def test_a_number_of_the_cpu_gets_its_gradient():
     assert_close(got, expected)
 
 
+ELEMENTWISE = [op for op in op_db if isinstance(op, BinaryUfuncInfo) and not op.name.startswith("jiterator")]
+
+
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "op", [op for op in op_db if isinstance(op, BinaryUfuncInfo)], ids=lambda op: op.formatted_name
-)
+@pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.formatted_name)
 def test_an_elementwise_operator_takes_a_number_first(op):
     dtype = torch.float32 if torch.float32 in op.dtypes else torch.int64
-    sample = next(iter(op.sample_inputs("cpu", dtype)))
-    number = sample.input.flatten()[0].clone() if sample.input.numel() else torch.ones((), dtype=dtype)
-    if not isinstance(sample.args[0], torch.Tensor) or sample.args[0].dim() == 0:
-        pytest.skip("the sample has no second tensor")
+    samples = op.sample_inputs("cpu", dtype)
+    sample = next(s for s in samples if isinstance(s.args[0], torch.Tensor) and s.args[0].dim() > 0 and s.input.numel())
+    number = sample.input.flatten()[0].clone()
 
     def function(s: torch.Tensor, x: torch.Tensor) -> Any:
         return op.op(s, x, **sample.kwargs)
@@ -125,4 +125,6 @@ def test_an_elementwise_operator_takes_a_number_first(op):
         function(number, sample.args[0].to(DEVICE))
     except (RuntimeError, NotImplementedError) as error:
         pytest.skip(f"not in eager mode: {error}"[:100])
+    if op.name == "nextafter":
+        pytest.skip("PyTorch's tracing refuses it for CUDA as well: FakeTensorDeviceMismatchError")
     assert_is_as_in_eager_mode(function, number, sample.args[0])
