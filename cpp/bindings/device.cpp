@@ -179,10 +179,12 @@ void init_device(nb::module_& m) {
       [](bool required) {
         lazy_init_required = required;
         if (!required) set_pytorchs_flag();
+        // A child has inherited the flag of its parent. PyTorch's call will raise the error.
+        if (required && in_bad_fork())
+          torch::utils::set_requires_device_init(backend::kDeviceType, true);
       },
       nb::arg("required"),
-      "Whether PyTorch must call _lazy_init() before the first tensor, even if the device is in "
-      "use "
+      "Whether PyTorch must call _lazy_init() before the next tensor, even if the device is in use "
       "by then. False: it need not, and the device is in use.");
   m.def(
       "is_initialized", [] { return is_initialized(); },

@@ -48,6 +48,7 @@ void sleep(std::int64_t cycles) {
 std::int64_t stream_at(int device, std::uintptr_t address) {
   return backend::translate_errors([=] {
     StreamPool& pool = StreamPool::of(device);
+    if (address == 0) return pool.default_stream().id();  // as in CUDA, and so in other libraries
     for (const StreamImpl* const stream : pool.streams()) {
       if (reinterpret_cast<std::uintptr_t>(static_cast<const Stream*>(stream)) != address) continue;
       return pool.find(stream->id()).id();  // throws if it has been destroyed
@@ -70,8 +71,8 @@ void init_streams(nb::module_& m) {
       "sleep", &sleep, nb::arg("cycles"), ReleaseGil(),
       "Launches a kernel on the current stream that takes this many cycles, of a nanosecond each.");
   m.def("stream_at", &stream_at, nb::arg("device"), nb::arg("address"), ReleaseGil(),
-        "Returns the id of the stream with this native handle. Raises RuntimeError if there is "
-        "none.");
+        "Returns the id of the stream with this native handle; 0 is the default stream. Raises "
+        "RuntimeError if there is none.");
   m.def("stream_priority", &stream_priority, nb::arg("device"), nb::arg("stream_id"), ReleaseGil(),
         "Returns the priority of a stream: 0 (normal) or -1 (high).");
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import logging
+import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -35,8 +36,8 @@ def device_count() -> int:
 
 
 def is_initialized() -> bool:
-    """Whether this process has initialised the device."""
-    return _C.is_initialized()
+    """Whether this process has initialised the device; false in a forked child, which cannot use it."""
+    return _C.is_initialized() and not _C.in_bad_fork()
 
 
 def init() -> None:
@@ -62,6 +63,14 @@ def _call_lazy_calls() -> None:
             _at_first_use.pop(0)()
 
 
+def _after_fork() -> None:
+    if _C.in_bad_fork():
+        _C.require_lazy_init(True)  # so `_lazy_init` is called again, and raises
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _lazy_call(callable: Callable[[], object]) -> None:
     """Calls `callable` now if the device is initialised, otherwise before its first tensor."""
     if not builtins.callable(callable):
@@ -78,7 +87,13 @@ def _is_in_bad_fork() -> bool:
 
 
 def current_device() -> int:
-    """The index of the calling thread's current device."""
+    """The index of the calling thread's current device.
+
+    Raises:
+        RuntimeError: in a forked child of a process that has initialised the device.
+    """
+    if not torch.compiler.is_compiling() and _C.in_bad_fork():
+        _lazy_init()
     return torch.accelerator.current_device_index()
 
 

@@ -150,7 +150,7 @@ def _refuse_interprocess() -> NoReturn:
 
 
 class ExternalStream(Stream):
-    """The stream with this native handle, as returned by `torch.Stream.native_handle`.
+    """The stream with this native handle, as returned by `torch.Stream.native_handle`; 0 is the default stream.
 
     Args:
         stream_ptr: the handle.

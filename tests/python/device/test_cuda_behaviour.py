@@ -162,6 +162,7 @@ ROWS: dict[str, list[Row]] = {
         Row("ExternalStream(STREAM_1.native_handle, 1) == STREAM_1", True, STREAMS),
         Row("ExternalStream(stream_ptr=STREAM_1.native_handle, device=1, priority=0) == STREAM_1", True, STREAMS),
         Row("ExternalStream(STREAM_1.native_handle, 1, priority=-1)", raises(RuntimeError, "priority"), STREAM),
+        Row("ExternalStream(0, 1) == default_stream(1)", True, STREAM),
         Row("ExternalStream('x')", raises(TypeError), STREAM),
     ],
     "get_stream_from_external": [

@@ -34,6 +34,11 @@ FORK_ERROR = (
         "inherited.cpu()",
         "torch.accelerator.synchronize()",
         "torch.openreg.Stream()",
+        "torch.openreg.current_device()",
+        "torch.openreg.set_device(1)",
+        "torch.accelerator.set_device_index(1)",
+        "torch.openreg.current_stream()",
+        "torch.openreg.default_stream(1)",
     ],
 )
 def test_use_in_a_forked_child_of_a_user_raises(run_python, use):
@@ -42,7 +47,8 @@ def test_use_in_a_forked_child_of_a_user_raises(run_python, use):
         "inherited = torch.ones(3, device='openreg')\n"
         "torch.accelerator.synchronize()\n"
         "if os.fork() == 0:\n"
-        "    assert torch.openreg._is_in_bad_fork()\n"
+        "    assert torch.openreg._is_in_bad_fork() and not torch.openreg.is_initialized()\n"
+        "    torch.openreg._lazy_call(lambda: print('called'))\n"
         f"    try: {use}\n"
         "    except RuntimeError as error: print(error, flush=True)\n"
         "    del inherited\n"
@@ -51,6 +57,7 @@ def test_use_in_a_forked_child_of_a_user_raises(run_python, use):
         "assert inherited.sum().item() == 3\n"
     )
     assert FORK_ERROR in result.stdout
+    assert "called" not in result.stdout
 
 
 def test_a_child_can_use_the_device_if_the_parent_has_not(run_python):

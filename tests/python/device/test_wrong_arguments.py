@@ -189,7 +189,7 @@ ROWS: dict[str, list[Row]] = {
     "ExternalStream": [
         (openreg.ExternalStream, NOT_INTEGERS, TypeError, "the handle of a stream is not an int"),
         (openreg.ExternalStream, [-1, 2**64], ValueError, "the handle of a stream is out of range"),
-        (openreg.ExternalStream, [0, 4096], RuntimeError, "no stream with this handle"),
+        (openreg.ExternalStream, [1, 4096], RuntimeError, "no stream with this handle"),
         (lambda v: openreg.ExternalStream(0, priority=v), [-1, 1], RuntimeError, "has its own priority"),
     ],
     "get_stream_from_external": [(openreg.get_stream_from_external, NOT_INTEGERS, TypeError, "is not an int")],
