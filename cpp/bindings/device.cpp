@@ -102,6 +102,7 @@ const DeviceProperties& device_properties(int index) {
   return backend::translate_errors([index]() -> const DeviceProperties& {
     static const auto& all = *new std::vector<DeviceProperties>([] {
       std::vector<DeviceProperties> made;
+      made.reserve(static_cast<std::size_t>(device_count()));
       for (int device = 0; device < device_count(); ++device) {
         made.push_back({.name = "openreg",
                         .total_memory = AddressSpace::get().capacity(),

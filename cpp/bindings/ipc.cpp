@@ -35,7 +35,7 @@ backend::IpcHandle to_handle(const nb::tuple& from) {
 // The handle is in `messages` before a signal handler can run: an interrupt cannot lose it.
 nb::tuple share_storage(const nb::object& storage, nb::list messages) {
   const c10::Storage shared = THPStorage_Unpack(storage.ptr());
-  const auto handle = to_tuple([&] {
+  auto handle = to_tuple([&] {
     const nb::gil_scoped_release release;
     return backend::share_storage(shared);
   }());
