@@ -40,7 +40,7 @@ at::Tensor Staging::in_out(const at::Tensor& tensor, std::optional<c10::ScalarTy
 }
 
 at::Tensor Staging::packed_input(at::TensorList tensors) {
-  const auto pack = room_for(tensors);
+  auto pack = room_for(tensors);
   std::int64_t begin = 0;
   for (const auto& tensor : tensors) {
     backend::note_read(tensor.storage());
@@ -52,7 +52,7 @@ at::Tensor Staging::packed_input(at::TensorList tensors) {
 }
 
 at::Tensor Staging::packed_output(at::TensorList tensors) {
-  const auto pack = room_for(tensors);
+  auto pack = room_for(tensors);
   std::int64_t begin = 0;
   for (const auto& tensor : tensors) {
     expect_no_overlap(tensor);

@@ -16,7 +16,7 @@ namespace openreg::ops {
 // Masks become indices, as many as they have true elements; indices on the CPU are copied first. So
 // neither can be planned by a signature.
 void StructuredCall::see(const c10::List<std::optional<at::Tensor>>& indices) {
-  for (const std::optional<at::Tensor>& index : indices) {
+  for (const std::optional<at::Tensor> index : indices) {
     if (!index || !index->defined()) continue;
     const auto dtype = index->scalar_type();
     if (!backend::is_openreg(*index) || dtype == at::kBool || dtype == at::kByte)
