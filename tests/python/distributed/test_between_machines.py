@@ -162,4 +162,5 @@ def time_backward(rank: int) -> tuple[float, float, float]:
 def test_ddp_communicates_during_the_backward_pass(tmp_path):
     with network(2, delay=0.002) as made:
         for backward, communication, both in run(time_backward, made, tmp_path):
-            assert both <= 0.7 * (backward + communication), (backward, communication, both)
+            # The last bucket is sent when there is nothing left to compute.
+            assert both <= backward + communication / 2, (backward, communication, both)
