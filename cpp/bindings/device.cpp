@@ -180,16 +180,20 @@ void init_device(nb::module_& m) {
       [](bool required) {
         lazy_init_required = required;
         if (!required) set_pytorchs_flag();
-        // A child has inherited the flag of its parent. PyTorch's call will raise the error.
-        if (required && in_bad_fork())
-          torch::utils::set_requires_device_init(backend::kDeviceType, true);
       },
       nb::arg("required"),
       "Whether PyTorch must call _lazy_init() before the next tensor, even if the device is in use "
       "by then. False: it need not, and the device is in use.");
   m.def(
-      "is_initialized", [] { return is_initialized(); },
-      "The device has been used in this process.");
+      "after_fork",
+      [] {
+        if (in_bad_fork()) torch::utils::set_requires_device_init(backend::kDeviceType, true);
+      },
+      "Makes PyTorch call _lazy_init(), which raises, in a child that has inherited PyTorch's flag "
+      "but cannot use the device.");
+  m.def(
+      "is_initialized", [] { return is_initialized() && !in_bad_fork(); },
+      "The device has been used in this process, which is not a child of that one.");
   m.def(
       "in_bad_fork", [] { return in_bad_fork(); },
       "This process was forked from one that used the device.");

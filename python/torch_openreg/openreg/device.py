@@ -20,6 +20,7 @@ _at_first_use: list[Callable[[], object]] = [lambda: log.info("openreg is in use
 _calling = threading.RLock()  # other threads wait until these are done; they may use the device themselves
 if _settings.is_malformed():
     _C.require_lazy_init(True)
+os.register_at_fork(after_in_child=_C.after_fork)
 
 
 def is_available() -> bool:
@@ -37,7 +38,7 @@ def device_count() -> int:
 
 def is_initialized() -> bool:
     """Whether this process has initialised the device; false in a forked child, which cannot use it."""
-    return _C.is_initialized() and not _C.in_bad_fork()
+    return _C.is_initialized()
 
 
 def init() -> None:
@@ -61,14 +62,6 @@ def _call_lazy_calls() -> None:
     with _calling:
         while _at_first_use:
             _at_first_use.pop(0)()
-
-
-def _after_fork() -> None:
-    if _C.in_bad_fork():
-        _C.require_lazy_init(True)  # so `_lazy_init` is called again, and raises
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _lazy_call(callable: Callable[[], object]) -> None:

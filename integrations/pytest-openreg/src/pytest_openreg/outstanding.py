@@ -96,6 +96,6 @@ def uncollected_errors(seconds: float) -> list[str]:
 
 
 def used_module() -> Any:
-    """torch.openreg if the device has been used in this process, else None."""
+    """torch.openreg if this process has used the device and can still, else None."""
     module = getattr(sys.modules.get("torch"), "openreg", None)
-    return module if module is not None and module.is_initialized() and not module._is_in_bad_fork() else None
+    return module if module is not None and module.is_initialized() else None
