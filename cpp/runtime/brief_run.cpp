@@ -10,8 +10,6 @@ namespace {
 /// Streams that the calling thread owns and whose brief commands it runs one after another.
 class BriefRun {
  public:
-  using Streams = IntrusiveList<StreamImpl, &StreamImpl::link>;
-
   BriefRun() { current_ = this; }
   ~BriefRun() { current_ = nullptr; }
   BriefRun(const BriefRun&) = delete;
@@ -20,7 +18,7 @@ class BriefRun {
   static BriefRun* current() noexcept { return current_; }
 
   void add(StreamImpl& stream) noexcept { owned_.push_back(stream); }
-  void add(Streams parked) noexcept { scheduler_.unpark(parked, &owned_); }
+  void add(StreamList parked) noexcept { scheduler_.unpark(parked, &owned_); }
   void run() {
     while (StreamImpl* const stream = owned_.pop_front()) run(*stream);
   }
@@ -40,7 +38,7 @@ class BriefRun {
   }
 
   Scheduler& scheduler_ = Scheduler::get();
-  Streams owned_;
+  StreamList owned_;
 
   static constinit thread_local BriefRun* current_;
 };
@@ -56,14 +54,14 @@ void run_brief_commands(StreamImpl& stream) {
   run.run();
 }
 
-void run_released(IntrusiveList<StreamImpl, &StreamImpl::link> streams) {
+void run_released(StreamList streams) {
   if (in_command()) return Scheduler::get().unpark(streams);
   BriefRun run;
   run.add(streams);
   run.run();
 }
 
-void release_parked(IntrusiveList<StreamImpl, &StreamImpl::link> streams) {
+void release_parked(StreamList streams) {
   if (BriefRun* const run = BriefRun::current()) {
     run->add(streams);
   } else {

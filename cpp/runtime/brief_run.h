@@ -17,12 +17,10 @@ void run_brief_commands(StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
 
 /// Runs streams whose fence has fired; inside a command, leaves them to engines and hosts that wait
 /// for them. Called with no lock of the runtime held.
-void run_released(IntrusiveList<StreamImpl, &StreamImpl::link> streams)
-    OPENREG_EXCLUDES(scheduler_mutex);
+void run_released(StreamList streams) OPENREG_EXCLUDES(scheduler_mutex);
 
 /// Like run_released(), for a fence that a stream's runner has fired: engines run the streams,
 /// unless the calling thread is about to look for more brief commands.
-void release_parked(IntrusiveList<StreamImpl, &StreamImpl::link> streams)
-    OPENREG_EXCLUDES(scheduler_mutex);
+void release_parked(StreamList streams) OPENREG_EXCLUDES(scheduler_mutex);
 
 }  // namespace openreg

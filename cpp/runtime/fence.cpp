@@ -24,7 +24,7 @@ std::exception_ptr Fence::abandon() noexcept {
   return error_;
 }
 
-Fence::Streams Fence::close() noexcept {
+StreamList Fence::close() noexcept {
   fired_.store(true, std::memory_order_release);
   while (Waiter* waiter = waiters_.pop_front()) {
     waiter->watching = false;
@@ -34,7 +34,7 @@ Fence::Streams Fence::close() noexcept {
 }
 
 void Fence::fire() noexcept {
-  Streams parked;
+  StreamList parked;
   {
     const LockGuard lock(mutex_);
     parked = close();
@@ -43,7 +43,7 @@ void Fence::fire() noexcept {
 }
 
 void Fence::signal(std::exception_ptr error) noexcept {
-  Streams parked;
+  StreamList parked;
   {
     const LockGuard lock(mutex_);
     if (fired_.load(std::memory_order_relaxed)) return;

@@ -88,10 +88,9 @@ class Fence {
 
  private:
   friend class FenceRef;
-  using Streams = IntrusiveList<StreamImpl, &StreamImpl::link>;
 
   /// Closes the lists: wakes the hosts and returns the streams.
-  Streams close() noexcept OPENREG_REQUIRES(mutex_);
+  StreamList close() noexcept OPENREG_REQUIRES(mutex_);
 
   // Not 0 while the position is unknown, because the head may be greater already.
   static constexpr auto kUnpublished = std::numeric_limits<std::uint64_t>::max();
@@ -108,7 +107,7 @@ class Fence {
 
   Mutex mutex_ OPENREG_ACQUIRED_BEFORE(scheduler_mutex);
   bool abandoned_ OPENREG_GUARDED_BY(mutex_) = false;
-  Streams parked_ OPENREG_GUARDED_BY(mutex_);
+  StreamList parked_ OPENREG_GUARDED_BY(mutex_);
   IntrusiveList<Waiter, &Waiter::at_fence> waiters_ OPENREG_GUARDED_BY(mutex_);
 };
 

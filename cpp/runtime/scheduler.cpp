@@ -12,7 +12,7 @@
 
 namespace openreg {
 
-// Note [Streams as streams]
+// Note [Who runs a stream]
 // A stream owns no thread, and has at most one owner:
 //
 //            producer, helping host               engine, helping host
@@ -108,8 +108,7 @@ void Scheduler::set_parked(StreamImpl& stream, Fence& fence) {
   count(g_counters.parks);
 }
 
-void Scheduler::unpark(IntrusiveList<StreamImpl, &StreamImpl::link> streams,
-                       IntrusiveList<StreamImpl, &StreamImpl::link>* owned) {
+void Scheduler::unpark(StreamList streams, StreamList* owned) {
   Transition transition(*this);
   while (StreamImpl* const stream = streams.pop_front()) {
     assert(is(*stream, StreamImpl::State::kParked));
@@ -143,8 +142,7 @@ Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
     case StreamImpl::State::kRunning:
       if (runs_here(*stream)) throw_self_wait();
       [[fallthrough]];
-    case StreamImpl::State::kParked:  // its fence has fired: another thread is about to make it
-                                      // runnable
+    case StreamImpl::State::kParked:  // its fence has fired: another thread will make it runnable
       stream->helpers.push_back(waiter);
       stream->wanted.fetch_add(1, std::memory_order_relaxed);
       return {Claim::kRegistered, stream, FenceRef(hop)};
@@ -212,7 +210,7 @@ void Scheduler::dequeue(StreamImpl& stream) {
 }
 
 StreamImpl* Scheduler::pop(Engines& engines) {
-  for (const RunQueue& queue : engines.run_queues) {
+  for (const StreamList& queue : engines.run_queues) {
     if (StreamImpl* const stream = queue.front()) {
       dequeue(*stream);
       stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);

@@ -13,7 +13,7 @@
 namespace openreg {
 
 /// Decides which thread owns which stream, and how many engines there are. One per process, never
-/// destroyed. See Note [Streams as streams] in scheduler.cpp and docs/architecture.md.
+/// destroyed. See Note [Who runs a stream] in scheduler.cpp and docs/architecture.md.
 ///
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
@@ -65,9 +65,7 @@ class Scheduler {
   void set_parked(StreamImpl& stream, Fence& fence) OPENREG_EXCLUDES(scheduler_mutex);
   /// Called when the fence has fired, without its mutex. If `owned` is given, streams that no host
   /// waits for are moved to it, and the caller owns and runs them.
-  void unpark(IntrusiveList<StreamImpl, &StreamImpl::link> streams,
-              IntrusiveList<StreamImpl, &StreamImpl::link>* owned = nullptr)
-      OPENREG_EXCLUDES(scheduler_mutex);
+  void unpark(StreamList streams, StreamList* owned = nullptr) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// How far a host that waits got along the chain of fences that begins at its goal's stream.
   struct Claim {
@@ -102,7 +100,6 @@ class Scheduler {
   StreamImpl* next_stream(EngineKind kind, bool arriving) OPENREG_EXCLUDES(scheduler_mutex);
 
  private:
-  using RunQueue = IntrusiveList<StreamImpl, &StreamImpl::link>;
   static constexpr std::size_t kKinds = 2;
 
   /// The engines of one kind, and the streams whose next command is for them.
@@ -112,8 +109,8 @@ class Scheduler {
     const EngineKind kind;
     const int wanted;
     std::condition_variable work;
-    RunQueue run_queues[2] OPENREG_GUARDED_BY(scheduler_mutex);  // high priority, normal
-    int threads OPENREG_GUARDED_BY(scheduler_mutex) = 0;         // starting ones included
+    StreamList run_queues[2] OPENREG_GUARDED_BY(scheduler_mutex);  // high priority, normal
+    int threads OPENREG_GUARDED_BY(scheduler_mutex) = 0;           // starting ones included
     int blocked OPENREG_GUARDED_BY(scheduler_mutex) = 0;   // of these, asleep inside a command
     int sleeping OPENREG_GUARDED_BY(scheduler_mutex) = 0;  // of these, asleep without work
     int notified OPENREG_GUARDED_BY(scheduler_mutex) = 0;  // of the sleeping ones, woken

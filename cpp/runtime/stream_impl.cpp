@@ -94,7 +94,7 @@ void StreamImpl::publish(const Record& record, std::span<const std::byte> argume
 }
 
 void StreamImpl::find_runner(const Record& record, Backpressure backpressure) {
-  // See Note [Streams as streams]: either this sees the stream idle, or its owner sees the tail.
+  // See Note [Who runs a stream]: either this sees the stream idle, or its owner sees the tail.
   if (state.load(std::memory_order_seq_cst) != State::kIdle) return;
   if (backpressure != Backpressure::kIgnore && is_brief(record) && !in_command()) {
     run_brief_commands(*this);

@@ -159,4 +159,7 @@ struct StreamImpl final : Stream {
   FailurePtr failure_ OPENREG_GUARDED_BY(failure_mutex_);
 };
 
+/// A run queue, or the streams that are parked on a fence.
+using StreamList = IntrusiveList<StreamImpl, &StreamImpl::link>;
+
 }  // namespace openreg

@@ -57,7 +57,7 @@ class _OneLine:
         return self._text
 
 
-def _describe_stream(stream: gdb.Value) -> str:
+def _describe_base(stream: gdb.Value) -> str:
     return describe_stream(stream.cast(gdb.lookup_type("openreg::StreamImpl")))
 
 
@@ -71,7 +71,7 @@ def _describe_mutex(mutex: gdb.Value) -> str:
 
 _PRINTERS = {
     "openreg::StreamImpl": describe_stream,
-    "openreg::Stream": _describe_stream,
+    "openreg::Stream": _describe_base,
     "openreg::Fence": describe_fence,
     "openreg::FenceRef": _describe_reference,
     "openreg::Mutex": _describe_mutex,
