@@ -2,8 +2,11 @@
 
 #include <ATen/native/Resize.h>
 
+#include <utility>
+
 #include "ops/launch/submit.h"
 #include "ops/tensors/factories.h"
+#include "ops/tiers/apart.h"
 #include "ops/tiers/boxed_operator.h"
 #include "ops/tiers/boxed_plan.h"
 #include "ops/tiers/structured_call.h"
@@ -31,8 +34,19 @@ bool outs_are_as_planned(const BoxedOperator& op, const KeptPlan& plan,
     if (is_fresh(tensor)) continue;
     const bool restrided = tensor.numel() == 0 && tensor.strides() != at::IntArrayRef(as.strides);
     if (tensor.sizes() != at::IntArrayRef(as.sizes) || restrided) return false;
+    // Its strides were not tried: the kernel ran with those of the input.
+    if (input_that_is(arguments, i) != i && !has_default_strides(tensor)) return false;
   }
   return true;
+}
+
+/// Whether the kernel may be given this output: Note [Outputs of any strides]. It may compute in
+/// more memory than the elements need.
+bool may_be_written(const at::Tensor& output, const Geometry& as) {
+  if (output.numel() == 0) return true;
+  const auto offset = static_cast<std::size_t>(output.storage_offset()) * output.itemsize();
+  return output.strides() == at::IntArrayRef(as.strides) &&
+         output.storage().nbytes() - offset >= as.nbytes;
 }
 
 }  // namespace
@@ -59,17 +73,24 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
     made.push_back(make_result(stream, plan->results[next]));
     writer.tensor(made.back(), Access::kWrite);
   }
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> apart;
   for (std::size_t i = 0; i < count; ++i) {
     if (op->roles()[i] != Role::kOut) continue;
     const auto& as = plan->results[next++];
     const auto& out = arguments[i].toTensor();
     if (at::native::resize_output(out, as.sizes))
       out.unsafeGetTensorImpl()->set_sizes_and_strides(as.sizes, as.strides);
-    writer.tensor(out, Access::kWrite);
+    if (may_be_written(out, as)) {
+      writer.tensor(out, Access::kWrite);
+    } else {
+      apart.emplace_back(make_result(stream, as), out);
+      writer.tensor(apart.back().first, Access::kWrite);
+    }
   }
   // An output overlaps an input, or itself: the kernel reports that in tier 3.
   if (op->outs() > 0 && writer.written_memory_overlaps()) return false;
   submit(op->kernel(), writer, *plan, LaunchCounter::kBoxed);
+  for (const auto& [result, output] : apart) copy_to_output(result, output);
 
   torch::jit::Stack results;
   next = 0;

@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "backend/device.h"
 #include "backend/device_type.h"
 #include "backend/generator.h"
 #include "backend/library.h"
+#include "backend/result_placement.h"
 #include "backend/stream.h"
 #include "ops/launch/submit.h"
 #include "ops/tensors/cpu_alias.h"
+#include "ops/tiers/apart.h"
 #include "ops/tiers/boxed.h"
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
@@ -167,6 +170,35 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
       "register one for \"openreg\" (dispatch key PrivateUse1), or move the tensors to the CPU");
 }
 
+/// The outputs of a call that its kernel may not be given: Note [Outputs of any strides].
+class OutputsApart {
+ public:
+  /// Replaces them on the stack.
+  OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
+    const auto begin = stack.size() - schema.arguments().size();
+    for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+      auto& argument = stack[begin + i];
+      if (!schema.arguments()[i].is_out() || !argument.isTensor()) continue;
+      const at::Tensor output = argument.toTensor();
+      if (output.layout() != at::kStrided || has_default_strides(output)) continue;
+      pairs_.emplace_back(output_apart(output), output);
+      argument = pairs_.back().first;
+    }
+  }
+
+  /// Copies what the kernel computed, and returns the outputs themselves.
+  void put_back(torch::jit::Stack& stack, std::size_t results) const {
+    for (const auto& [result, output] : pairs_) {
+      copy_to_output(result, output);
+      for (auto i = stack.size() - results; i < stack.size(); ++i)
+        if (stack[i].isTensor() && stack[i].toTensor().is_same(result)) stack[i] = output;
+    }
+  }
+
+ private:
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> pairs_;
+};
+
 /// Waits for the device and runs the CPU's kernel for `key` on the calling thread.
 void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::DispatchKey key,
               torch::jit::Stack* stack) {
@@ -174,6 +206,7 @@ void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dispat
   const auto arguments_count = schema.arguments().size();
   wait_for_device(device, cpu_op.operator_name().name.c_str());
 
+  const OutputsApart apart(schema, *stack);
   CpuAliases aliases(device);
   c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments
   bool wants_cpu = false;                  // it is a copy to the CPU
@@ -207,6 +240,7 @@ void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dispat
                       : "";
     const tracing::HostCommand traced(backend::current_stream(device.index()), name);
     const BelowAutograd below_autograd;
+    const backend::DeviceRoom room(device);
     cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);
     aliases.take_over_changes();
   }
@@ -217,6 +251,7 @@ void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dispat
       return argument || wants_cpu ? result : aliases.to_device(result);
     });
   }
+  apart.put_back(*stack, schema.returns().size());
 }
 
 }  // namespace

@@ -17,9 +17,15 @@ enum class Quirk : std::uint16_t {
   kMetaChecksAll = 8,
   /// Its floating-point numbers only scale, and change from call to call.
   kNumbersScale = 16,
-  /// The CPU's kernel writes an output of the out form as if it were contiguous, or not at all: the
-  /// result is computed apart, and copied.
+  /// The kernel iterates over elements, but does not write an output of any strides, or
   kIgnoresOutStrides = 32,
+  /// does not iterate over elements, but writes them: Note [Outputs of any strides].
+  kWritesAnyStrides = 64,
+  /// The kernel gives an output the size of the inputs while it computes, and then its own again:
+  /// it always computes apart.
+  kResizesOutputs = 128,
+  /// The kernel reads its tensors as if they were contiguous.
+  kTakesContiguous = 256,
 };
 
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.

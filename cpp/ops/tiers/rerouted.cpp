@@ -11,7 +11,7 @@
 
 #include "backend/library.h"
 #include "ops/tiers/fallback.h"
-#include "ops/tiers/structured_outputs.h"
+#include "ops/tiers/quirks.h"
 
 namespace openreg::ops {
 
@@ -58,19 +58,19 @@ void on_distinct_elements(const c10::OperatorHandle& op, torch::jit::Stack* stac
   fallback(op, stack);
 }
 
-/// For functions whose last argument is an output that the CPU's kernel writes as if it were
-/// contiguous: the result of the functional form is copied.
-void into_any_output(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (stack->back().toTensor().is_contiguous()) return fallback(op, stack);
-  auto arguments = *stack;
-  const at::Tensor output = torch::jit::pop(arguments).toTensor();
-  c10::Dispatcher::singleton()
-      .findSchemaOrThrow(op.schema().name().c_str(), "")
-      .callBoxed(arguments);
-  if (!copy_results(std::array{arguments.back().toTensor()}, std::array{output}))
-    return fallback(op, stack);
-  torch::jit::drop(*stack, op.schema().arguments().size());
-  stack->emplace_back(output);
+/// For kernels that read a tensor as if it were contiguous, or write an output in its order.
+void on_contiguous_tensors(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto name = c10::toString(op.operator_name());
+  const auto& arguments = op.schema().arguments();
+  const auto begin = stack->size() - arguments.size();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    auto& argument = (*stack)[begin + i];
+    const bool is_written = arguments[i].alias_info() != nullptr ||
+                            writes_undeclared(name.c_str(), arguments[i].name().c_str());
+    if (!is_written && argument.isTensor() && argument.toTensor().defined())
+      argument = argument.toTensor().contiguous();
+  }
+  fallback(op, stack);
 }
 
 /// The CPU's kernel reads the first row, even if there is none.
@@ -125,6 +125,7 @@ OPENREG_LIBRARY_IMPL(aten, m) {
                            "pixel_shuffle",
                            "pixel_unshuffle",
                            "narrow_copy",
+                           "narrow_copy.out",
                            "linalg__powsum",
                            "conj_physical_",
                            "_batch_norm_no_update",
@@ -140,7 +141,11 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   for (const auto* name :
        {"median.dim_values", "nanmedian.dim_values", "_scaled_dot_product_flash_attention_for_cpu"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_distinct_elements>());
-  m.impl("narrow_copy.out", torch::CppFunction::makeFromBoxedFunction<&into_any_output>());
+  for (const auto* name :
+       {"native_batch_norm.out", "_native_batch_norm_legit.out",
+        "_native_batch_norm_legit.no_stats_out", "_batch_norm_with_update.out",
+        "fractional_max_pool3d_backward", "fractional_max_pool3d_backward.grad_input"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_contiguous_tensors>());
   m.impl("_weight_int8pack_mm", torch::CppFunction::makeFromBoxedFunction<&weight_int8pack_mm>());
   m.impl("_pdist_backward", torch::CppFunction::makeFromBoxedFunction<&pdist_backward>());
   // Composite, except on the devices that it names.

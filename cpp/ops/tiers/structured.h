@@ -3,6 +3,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorMeta.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
@@ -17,6 +18,7 @@
 #include "ops/launch/op_kernel.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/launch/submit.h"
+#include "ops/tiers/apart.h"
 #include "ops/tiers/kept_iterator.h"
 #include "ops/tiers/quirks.h"
 #include "ops/tiers/structured_call.h"
@@ -121,7 +123,11 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
 
   StructuredOperator(const char* name, Functions functions)
       : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr}),
-        functions_(functions) {}
+        functions_(functions),
+        takes_any_strides_(!has_quirk(name, Quirk::kTakesContiguous)),
+        resizes_outputs_(has_quirk(name, Quirk::kResizesOutputs)),
+        writes_any_strides_(kTakesNumbers ? !has_quirk(name, Quirk::kIgnoresOutStrides)
+                                          : has_quirk(name, Quirk::kWritesAnyStrides)) {}
 
   /// Registers the first two forms, as functions with exactly the types of the schemas.
   void register_forms(torch::Library& library, const char* out) const {
@@ -176,6 +182,20 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   }
 
   void call(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
+    if (!takes_any_strides_) return call_with(form, outputs, contiguous(args)...);
+    call_with(form, outputs, args...);
+  }
+
+  template <class T>
+  static T contiguous(const T& argument) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      return argument.contiguous();
+    } else {
+      return argument;
+    }
+  }
+
+  void call_with(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
     StructuredCall tensors(kTakesNumbers);
     (tensors.see(args), ...);
     const auto device = tensors.device();
@@ -197,12 +217,14 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   }
 
   void call_out(Outputs& outputs, const std::remove_reference_t<A>&... args) const {
-    if (!are_contiguous(outputs) && has_quirk(name(), Quirk::kIgnoresOutStrides)) {
-      Outputs results;
-      call(Form::kFunctional, results, args...);
-      if (copy_results(results, outputs)) return;
-    }
-    call(Form::kOut, outputs, args...);
+    if (!resizes_outputs_ && (writes_any_strides_ || have_default_strides(outputs)))
+      return call(Form::kOut, outputs, args...);
+    Outputs results;
+    for (std::size_t i = 0; i < kOutputs; ++i)
+      results[i] =
+          resizes_outputs_ ? at::empty({0}, outputs[i].options()) : output_apart(outputs[i]);
+    call(Form::kOut, results, args...);
+    for (std::size_t i = 0; i < kOutputs; ++i) copy_to_output(results[i], outputs[i]);
   }
 
   static void write_outputs(ArgumentWriter& writer, const Outputs& outputs) {
@@ -284,6 +306,9 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   }
 
   const Functions functions_;
+  const bool takes_any_strides_;
+  const bool resizes_outputs_;
+  const bool writes_any_strides_;  // Note [Outputs of any strides]
 };
 
 template <bool kTakesNumbers, class R, class... A, class RefR, class... All>

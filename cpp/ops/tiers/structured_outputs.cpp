@@ -52,22 +52,6 @@ const char* operator_name(const char* name, const char* overload) {
   return (new std::string(*overload ? std::string(name) + "." + overload : name))->c_str();
 }
 
-bool are_contiguous(std::span<const at::Tensor> outputs) {
-  return std::ranges::all_of(outputs, [](const at::Tensor& each) { return each.is_contiguous(); });
-}
-
-bool copy_results(std::span<const at::Tensor> results, std::span<const at::Tensor> outputs) {
-  const auto fits = [](const at::Tensor& result, const at::Tensor& output) {
-    return result.dtype() == output.dtype() && result.device() == output.device();
-  };
-  if (!std::ranges::equal(results, outputs, fits)) return false;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    at::native::resize_output(outputs[i], results[i].sizes());
-    outputs[i].copy_(results[i]);
-  }
-  return true;
-}
-
 void OutputRequests::set(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
                          const at::TensorOptions& options, bool exactly) {
   auto& output = outputs_[static_cast<std::size_t>(i)];

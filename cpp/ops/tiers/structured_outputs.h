@@ -48,12 +48,6 @@ class OutputRequests {
   bool are_met_ = true;
 };
 
-bool are_contiguous(std::span<const at::Tensor> outputs);
-
-/// Copies results into the outputs of a call, which get their sizes. False, and nothing is copied,
-/// if these have other dtypes or devices.
-bool copy_results(std::span<const at::Tensor> results, std::span<const at::Tensor> outputs);
-
 template <class Outputs>
 constexpr std::size_t output_count() {
   return std::tuple_size_v<Outputs>;

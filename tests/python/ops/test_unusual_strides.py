@@ -1,4 +1,5 @@
-"""Operators compute the same whatever the strides of their tensors are: `tests/census/layouts.py`, here by a slice."""
+"""Operators compute the same whatever the strides of their tensors are: `tests/census/layouts.py`, here by a slice, and
+`out_forms.py`."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ pytest.importorskip("expecttest", reason="torch's own test utilities need expect
 CENSUS = Path(__file__).resolve().parents[2] / "census"
 
 
-def sweep(tmp_path: Path, *options: str) -> list[dict[str, Any]]:
+def sweep(tmp_path: Path, *options: str, script: str = "layouts.py") -> list[dict[str, Any]]:
     """What it found. Fails if that is not what it expects."""
     # In a process of its own: the sweep forks, and a process that has used the device must not.
     output = tmp_path / "layouts.json"
     run = subprocess.run(
-        [sys.executable, CENSUS / "layouts.py", *options, "--json", output],
+        [sys.executable, CENSUS / script, *options, "--json", output],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -41,6 +42,12 @@ def test_one_entry_in_sixteen(tmp_path):
 def test_every_entry(tmp_path):
     results = sweep(tmp_path)
     assert len(results) >= 600 and sum(result["samples"] for result in results) >= 60_000
+
+
+@pytest.mark.timeout(300)
+def test_every_form_with_outputs(tmp_path):
+    results = sweep(tmp_path, script="out_forms.py")
+    assert len(results) >= 450 and sum(result["samples"] for result in results) >= 15_000
 
 
 @pytest.mark.timeout(300)

@@ -1,0 +1,36 @@
+#include "ops/tiers/apart.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace openreg::ops {
+
+bool has_default_strides(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  std::int64_t stride = 1;
+  for (auto dim = tensor.dim(); dim-- > 0; stride *= tensor.size(dim))
+    if (tensor.stride(dim) != stride) return false;
+  return true;
+}
+
+bool have_default_strides(std::span<const at::Tensor> tensors) {
+  return std::ranges::all_of(tensors, has_default_strides);
+}
+
+at::Tensor output_apart(const at::Tensor& output) {
+  return at::empty(output.sizes(), output.options());
+}
+
+void copy_to_output(const at::Tensor& result, const at::Tensor& output) {
+  if (result.sizes() != output.sizes()) {  // the kernel has warned
+    output.resize_(result.sizes());
+    output.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
+  }
+  at::assert_no_internal_overlap(output);
+  output.copy_(result);
+}
+
+}  // namespace openreg::ops

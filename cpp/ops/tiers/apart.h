@@ -1,0 +1,29 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+namespace openreg::ops {
+
+// Note [Outputs of any strides]
+//
+// Many of the CPU's kernels write the output of an out form as if it were contiguous: into the gaps
+// of a view, and beyond the end of one that overlaps itself. Some divide by the strides of
+// dimensions of one element, others give the output the strides that suit them. The device respects
+// the strides of an output, as CUDA does: where a kernel may not, it computes *apart*, into an
+// output of its own, which is then copied. Kernels that iterate over elements write any strides,
+// but for those that quirks.h lists.
+
+/// Whether the strides are those of a new tensor, also for dimensions of one element.
+bool has_default_strides(const at::Tensor& tensor);
+bool have_default_strides(std::span<const at::Tensor> tensors);
+
+/// Where the kernel computes instead: of the sizes and the dtype of `output`, on its device.
+at::Tensor output_apart(const at::Tensor& output);
+
+/// Copies what was computed apart into the output of the call, which gets the sizes of the result.
+/// Throws c10::Error if the output overlaps itself.
+void copy_to_output(const at::Tensor& result, const at::Tensor& output);
+
+}  // namespace openreg::ops
