@@ -1,6 +1,7 @@
 #include "distributed/host_view.h"
 
 #include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include "runtime/address_space.h"
@@ -15,6 +16,8 @@ at::Tensor view(const at::Tensor& tensor, at::IntArrayRef sizes, c10::ScalarType
   static std::byte nothing{};
   void* const data =
       tensor.numel() == 0 ? &nothing : AddressSpace::get().aperture(tensor.const_data_ptr());
+  // Gloo's threads write it, which are in no inference mode, whatever the caller's.
+  const c10::InferenceMode no_inference_tensor(false);
   return at::from_blob(data, sizes, at::TensorOptions(dtype));
 }
 

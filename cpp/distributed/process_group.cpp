@@ -4,6 +4,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <list>
+#include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
@@ -115,7 +117,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), lane);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  WorkOccl::Part part;
+  WorkOccl::Part part{.device = device};
   backend::translate_errors([&] {
     Event before;
     before.record(backend::current_stream(device.index()));
@@ -151,7 +153,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
                                        WorkOccl::What{.type = what.type,
                                                       .step = step,
                                                       .member = member(),
-                                                      .device = device,
+                                                      .devices = {device},
                                                       .host_waits = host_waits},
                                        std::vector<WorkOccl::Part>{std::move(part)},
                                        std::move(outputs));
@@ -188,20 +190,25 @@ void ProcessGroupOccl::startCoalescing() {
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::endCoalescing() {
   const std::lock_guard lock(mutex_);
   coalescing_ = false;
-  const auto device = coalesced_outputs_.empty()
-                          ? c10::Device(backend::kDeviceType, backend::current_device())
-                          : coalesced_outputs_.front().device();
-  // The future's callbacks run after all parts, on the collectives' stream.
-  auto& stream = this->stream(device.index(), {});
-  const StreamScope scope(stream);
-  backend::translate_errors([&] {
-    for (const auto& part : coalesced_) part.end->wait(stream);
-  });
+  std::set<c10::DeviceIndex> indices;
+  for (const auto& part : coalesced_) indices.insert(part.device.index());
+  if (indices.empty()) indices.insert(backend::current_device());
+  // The future's callbacks run after all parts, on the collectives' stream of each device.
+  std::vector<c10::Device> devices;
+  std::list<StreamScope> scopes;
+  for (const auto index : indices) {
+    auto& stream = this->stream(index, {});
+    scopes.emplace_back(stream);
+    devices.emplace_back(backend::kDeviceType, index);
+    backend::translate_errors([&] {
+      for (const auto& part : coalesced_) part.end->wait(stream);
+    });
+  }
   return c10::make_intrusive<WorkOccl>(rank_,
                                        WorkOccl::What{.type = c10d::OpType::COALESCED,
                                                       .step = {"occl::coalesced", collectives_},
                                                       .member = member(),
-                                                      .device = device},
+                                                      .devices = std::move(devices)},
                                        std::exchange(coalesced_, {}),
                                        std::exchange(coalesced_outputs_, {}));
 }
@@ -211,7 +218,9 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOccl::split(
     const c10::intrusive_ptr<Options>& opts) {
   const auto found = std::ranges::find(ranks, rank_);
   if (found == ranks.end()) return nullptr;
-  return c10::make_intrusive<ProcessGroupOccl>(make_gloo_, store,
+  // PyTorch gives the new group's backends one store; Gloo's, for the CPU, uses the same keys.
+  auto own = c10::make_intrusive<c10d::PrefixStore>("occl", store);
+  return c10::make_intrusive<ProcessGroupOccl>(make_gloo_, std::move(own),
                                                static_cast<int>(found - ranks.begin()),
                                                static_cast<int>(ranks.size()), opts);
 }

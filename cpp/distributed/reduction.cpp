@@ -7,7 +7,8 @@ namespace openreg::distributed {
 
 namespace {
 
-// A wider dtype for those that Gloo cannot sum.
+// Another dtype for those that Gloo cannot sum: a wider one, or one of as many bits, of which sums,
+// products and bitwise operations are the same.
 c10::ScalarType wide(c10::ScalarType dtype) {
   if (c10::isFloat8Type(dtype)) return at::kFloat;
   switch (dtype) {
@@ -15,6 +16,7 @@ c10::ScalarType wide(c10::ScalarType dtype) {
     case at::kUInt16:
       return at::kInt;
     case at::kUInt32:
+    case at::kUInt64:
       return at::kLong;
     default:
       return dtype;
@@ -25,6 +27,12 @@ c10::ScalarType wide(c10::ScalarType dtype) {
 
 Reduction::Reduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int size)
     : op_(op), dtype_(wide(dtype)), size_(size) {
+  const auto reduces = [&](c10d::ReduceOp::RedOpType type) { return op.op_ == type; };
+  TORCH_CHECK_TYPE(
+      dtype != at::kUInt64 || !(reduces(c10d::ReduceOp::AVG) || reduces(c10d::ReduceOp::MIN) ||
+                                reduces(c10d::ReduceOp::MAX)),
+      "openreg: numbers of torch.uint64 have no average, minimum or maximum here (expected "
+      "torch.int64)");
   switch (op.op_) {
     case c10d::ReduceOp::AVG:
       TORCH_CHECK_TYPE(dtype != at::kBool,

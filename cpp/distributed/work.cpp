@@ -32,9 +32,9 @@ std::optional<std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>> storages_o
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> future_of(const std::vector<at::Tensor>& outputs,
-                                                  c10::Device device) {
+                                                  const std::vector<c10::Device>& devices) {
   static const auto& type = *new c10::TypePtr(c10::ListType::create(c10::TensorType::get()));
-  auto future = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{device});
+  auto future = c10::make_intrusive<c10::ivalue::Future>(type, devices);
   future->markCompleted(c10::IValue(outputs), storages_of(outputs));
   return future;
 }
@@ -46,7 +46,7 @@ WorkOccl::WorkOccl(int rank, What what, std::vector<Part> parts, std::vector<at:
       what_(std::move(what)),
       parts_(std::move(parts)),
       outputs_(std::move(outputs)),
-      future_(future_of(outputs_, what_.device)) {}
+      future_(future_of(outputs_, what_.devices)) {}
 
 bool WorkOccl::isCompleted() {
   return std::ranges::all_of(parts_, [](const Part& part) { return part.end->is_complete(); });
@@ -63,7 +63,7 @@ std::exception_ptr WorkOccl::exception() const {
 
 void WorkOccl::synchronize() {
   backend::translate_errors([&] {
-    for (const auto& part : parts_) part.end->wait(backend::current_stream(what_.device.index()));
+    for (const auto& part : parts_) part.end->wait(backend::current_stream(part.device.index()));
   });
 }
 
@@ -74,7 +74,10 @@ bool WorkOccl::wait(std::chrono::milliseconds timeout) {
   }
   synchronize();
   if (what_.host_waits) {
-    backend::translate_errors([&] { backend::current_stream(what_.device.index()).synchronize(); });
+    backend::translate_errors([&] {
+      for (const auto& device : what_.devices)
+        backend::current_stream(device.index()).synchronize();
+    });
   }
   return true;
 }

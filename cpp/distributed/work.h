@@ -21,21 +21,22 @@ namespace openreg::distributed {
 /// the host; a failure belongs to the stream, and is raised when the host waits for that stream.
 class WorkOccl final : public c10d::Work {
  public:
-  /// An operation that the collective has queued on a stream, and the point after it.
+  /// An operation that the collective has queued on a stream of a device, and the point after it.
   struct Part {
     std::shared_ptr<GlooOperation> operation;
     std::shared_ptr<Event> end;
+    c10::Device device;
   };
   struct What {
     c10d::OpType type;
     Progress::Step step;
     std::shared_ptr<const Progress::Member> member;
-    c10::Device device;
+    std::vector<c10::Device> devices;  // of the parts
     bool host_waits = false;
   };
 
-  /// To be called with the collective's stream current, after which the future's callbacks run.
-  /// `outputs` are the result.
+  /// To be called with the collective's stream current on each device: after these the future's
+  /// callbacks run. `outputs` are the result.
   WorkOccl(int rank, What what, std::vector<Part> parts, std::vector<at::Tensor> outputs);
 
   bool isCompleted() override;

@@ -339,16 +339,70 @@ def test_a_group_of_the_device_alone(tmp_path):
         assert (result, success, error, name) == ([[2.0, 2.0]], True, None, "occl")
 
 
-def split(rank: int, store: str) -> Any:
-    dist.init_process_group(init_method=f"file://{store}", rank=rank, world_size=3, device_id=torch.device("openreg:0"))
+def split(rank: int, store: str, backend: str | None) -> Any:
+    dist.init_process_group(
+        backend, init_method=f"file://{store}", rank=rank, world_size=3, device_id=torch.device("openreg:0")
+    )
     part = dist.split_group(split_ranks=[[0, 1], [2]])
-    tensor = torch.full((1,), float(rank), device="openreg")
-    dist.all_reduce(tensor, group=part)
-    return tensor.item()
+    sums = []
+    for device in ("openreg", "cpu", "openreg") if "gloo" in (backend or "") else ("openreg",):
+        tensor = torch.full((1,), float(rank), device=device)
+        dist.all_reduce(tensor, group=part)
+        sums.append(tensor.item())
+    return sums
 
 
-def test_split_group(tmp_path):
-    assert run_ranks(split, 3, tmp_path, str(tmp_path / "file"), backend="") == [1.0, 1.0, 2.0]
+@pytest.mark.parametrize("backend", [None, "occl", "gloo", "cpu:gloo,openreg:occl"])
+def test_split_group(backend, tmp_path):
+    sums = run_ranks(split, 3, tmp_path, str(tmp_path / "file"), backend, backend="")
+    assert [set(each) for each in sums] == [{1.0}, {1.0}, {2.0}]
+
+
+def reduce_in_inference_mode(rank: int) -> Any:
+    device = "openreg"
+    with torch.inference_mode():
+        part = torch.zeros(2, device=device)
+        dist.reduce_scatter_tensor(part, torch.arange(4.0, device=device))
+        parts = [torch.arange(2.0, device=device), torch.arange(2.0, 4.0, device=device)]
+        scattered = torch.zeros(2, device=device)
+        dist.reduce_scatter(scattered, parts)
+        reduced = torch.ones(2, device=device)
+        dist.all_reduce(reduced)
+        gathered = torch.zeros(4, device=device)
+        dist.all_gather_into_tensor(gathered, torch.full((2,), float(rank), device=device))
+        dist.broadcast(reduced, 0)
+        return [each.tolist() for each in (part, scattered, reduced, gathered)]
+
+
+def test_collectives_of_inference_tensors(tmp_path):
+    for rank, results in enumerate(run_ranks(reduce_in_inference_mode, 2, tmp_path)):
+        part = [4.0 * rank, 4.0 * rank + 2]
+        assert results == [part, part, [2, 2], [0, 0, 1, 1]]
+
+
+def reduce_uint64(rank: int) -> Any:
+    large = torch.tensor([2**63 + rank, 3], dtype=torch.uint64)
+    results: dict[str, Any] = {}
+    for op in (ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR):
+        tensor = large.to("openreg")
+        dist.all_reduce(tensor, op)
+        results[str(op)] = tensor.tolist()
+    for op in (ReduceOp.AVG, ReduceOp.MIN, ReduceOp.MAX):
+        with pytest.raises(TypeError, match="uint64"):
+            dist.all_reduce(large.to("openreg"), op)
+    dist.barrier()
+    return results
+
+
+def test_reductions_of_uint64(tmp_path):
+    expected = {
+        str(ReduceOp.SUM): [1, 6],
+        str(ReduceOp.PRODUCT): [2**63, 9],
+        str(ReduceOp.BAND): [2**63, 3],
+        str(ReduceOp.BOR): [2**63 + 1, 3],
+        str(ReduceOp.BXOR): [1, 0],
+    }
+    assert run_ranks(reduce_uint64, 2, tmp_path) == [expected, expected]
 
 
 def lose_a_rank(rank: int) -> Any:

@@ -74,6 +74,22 @@ def both_send_first_in_batches(rank: int) -> float:
     return received[-1].item()
 
 
+def between_devices_in_a_batch(rank: int) -> list[Any]:
+    """Of which each is read at once on its own device."""
+    received = []
+    for size in (10, 1 << 22):
+        sent = [torch.full((size,), 10.0 * rank + index, device=f"openreg:{index}") for index in (0, 1)]
+        got = [torch.zeros(size, device=f"openreg:{index}") for index in (1, 0)]
+        operations = [dist.P2POp(dist.isend, each, 1 - rank, tag=tag) for tag, each in enumerate(sent)]
+        operations += [dist.P2POp(dist.irecv, each, 1 - rank, tag=tag) for tag, each in enumerate(got)]
+        works = dist.batch_isend_irecv(operations)
+        for device in (0, 1):
+            with torch.openreg.device(device):
+                wait(works)
+        received.append([(each * 1)[-1].item() for each in got])
+    return received
+
+
 def from_any_rank_by_tag(rank: int) -> list[float]:
     dist.barrier()
     if rank == 0:
@@ -91,6 +107,7 @@ CASES = (
     of_one_tag,
     both_send_first,
     both_send_first_in_batches,
+    between_devices_in_a_batch,
     from_any_rank_by_tag,
 )
 
@@ -102,6 +119,7 @@ def test_transfers_are_matched_by_tag_in_any_order(environment, tmp_path):
     assert results[1]["of_one_tag"] == list(range(30))
     assert [result["both_send_first"] for result in results] == [1, 0]
     assert [result["both_send_first_in_batches"] for result in results] == [1, 0]
+    assert [result["between_devices_in_a_batch"] for result in results] == [[[10, 11]] * 2, [[0, 1]] * 2]
     assert results[1]["from_any_rank_by_tag"] == [1, 2]
 
 
