@@ -521,3 +521,95 @@ def test_options(tmp_path: Path, options: list[str], different: dict[str, str]) 
     result = run_suite(tmp_path, OPTIONS, *options, TORCH_OPENREG_STACKS="0")
     usual = {f"test_{name}": "passed" for name in ("waits", "leaks", "stacks", "leaks_a_group")}
     assert result.outcomes == {"test_memory": "failed"} | usual | different, result.output
+
+
+UNITTEST = """
+import threading
+import unittest
+from unittest.mock import patch
+
+import pytest
+import torch
+
+
+def fail():
+    torch.ones(2, device="openreg").index_select(0, torch.tensor([5], device="openreg"))
+
+
+def test_raises_the_skip_of_unittest():
+    fail()
+    raise unittest.SkipTest("not today")
+
+
+class TestOfUnittest(unittest.TestCase):
+    def test_leaves_an_error(self):
+        fail()
+
+    def test_skips_after_an_error(self):
+        fail()
+        self.skipTest("not today")
+
+    def test_raises_a_skip_after_an_error(self):
+        fail()
+        raise unittest.SkipTest("not today")
+
+    def test_fails_after_an_error(self):
+        fail()
+        self.assertEqual(1, 2)
+
+    @unittest.expectedFailure
+    def test_is_expected_to_fail(self):
+        fail()
+        self.assertEqual(1, 2)
+
+    def test_skips(self):
+        self.skipTest("not today")
+
+    def test_passes(self):
+        torch.accelerator.synchronize()
+
+
+@pytest.mark.openreg(leaks=True)
+class TestOfLeaks(unittest.TestCase):
+    def test_fails_and_keeps_memory(self):
+        x = torch.ones(1000, device="openreg")
+        self.assertEqual(len(x), 1)
+
+
+def test_starts_no_threads():
+    torch.ones(2, device="openreg")
+    patcher = patch("threading.Thread.start", lambda self: None)
+    patcher.start()
+
+
+def test_after_it():
+    patch.stopall()
+    torch.ones(2, device="openreg")
+
+
+def test_replaces_functions_of_the_device(monkeypatch):
+    torch.ones(2, device="openreg")
+    for name in ("synchronize", "device_count", "memory_allocated", "current_device", "set_device", "is_initialized"):
+        monkeypatch.setattr(torch.openreg, name, None)
+"""
+
+
+def test_what_unittest_and_mocks_hide(tmp_path: Path) -> None:
+    result = run_suite(tmp_path, UNITTEST, "--openreg")
+    assert result.outcomes == {
+        "test_raises_the_skip_of_unittest": "failed",
+        "test_leaves_an_error": "failed",
+        "test_skips_after_an_error": "failed",
+        "test_raises_a_skip_after_an_error": "failed",
+        "test_fails_after_an_error": "failed",
+        "test_is_expected_to_fail": "skipped",
+        "test_skips": "skipped",
+        "test_passes": "passed",
+        "test_fails_and_keeps_memory": "failed",
+        "test_starts_no_threads": "passed",
+        "test_after_it": "passed",
+        "test_replaces_functions_of_the_device": "passed",
+    }, result.output
+    for name in ("test_raises_the_skip_of_unittest", "test_skips_after_an_error", "test_fails_after_an_error"):
+        assert "device errors that the test did not collect" in result.texts[name]
+    assert "1 != 2" in result.texts["test_fails_after_an_error"]

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from .outstanding import used_module
+from .outstanding import own_module, used_module
 
 FRAMES = 3  # Python lines reported for each leaked block
 BLOCKS = 5  # leaked blocks reported
@@ -36,9 +36,9 @@ def absence() -> str | None:
 
 def initialise() -> None:
     """Initialises the device. Raises RuntimeError if a setting is malformed."""
-    import torch
+    import torch  # noqa: F401
 
-    torch.get_device_module("openreg").init()
+    own_module().init()
 
 
 def description(with_devices: bool) -> str:
@@ -56,7 +56,7 @@ def description(with_devices: bool) -> str:
 
 def set_sync_debug_mode(mode: int | str) -> int:
     """Returns the mode that it replaces."""
-    module = getattr(sys.modules.get("torch"), "openreg", None)
+    module = own_module()
     if module is None:
         return 0
     before = _sync_debug_mode()
@@ -65,7 +65,7 @@ def set_sync_debug_mode(mode: int | str) -> int:
 
 
 def _sync_debug_mode() -> int:
-    module = getattr(sys.modules.get("torch"), "openreg", None)
+    module = own_module()
     return 0 if module is None else int(module.get_sync_debug_mode())
 
 
@@ -123,7 +123,7 @@ def current_state(with_blocks: bool) -> State:
 
 def remember_where_memory_is_allocated() -> None:
     """Starts recording now, or at the first use of the device."""
-    module = getattr(sys.modules.get("torch"), "openreg", None)
+    module = own_module()
     if module is not None:
         module._lazy_call(lambda: module.memory._record_memory_history("state", context="state", stacks="python"))
 

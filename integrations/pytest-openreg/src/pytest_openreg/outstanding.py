@@ -5,8 +5,10 @@ Nothing here waits without a limit, or imports torch before the tests do.
 
 from __future__ import annotations
 
+import functools
 import sys
-import threading
+from _thread import allocate_lock, start_new_thread  # not threading.Thread, which a test may replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 ERRORS = 1000  # collected of each device in one phase; a device has no more than one for each of its streams
@@ -18,18 +20,23 @@ class _Wait:
     def __init__(self, module: Any, index: int) -> None:
         self._module, self._index = module, index
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"pytest-openreg-{index}", daemon=True)
-        self._thread.start()
+        self._under_way = allocate_lock()
+        self._under_way.acquire()
+        start_new_thread(self._run, ())
 
     def _run(self) -> None:
         try:
             self._module.synchronize(self._index)
         except BaseException as error:
             self.error = error
+        finally:
+            self._under_way.release()
 
     def ends_within(self, seconds: float) -> bool:
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        ended = self._under_way.acquire(timeout=seconds)
+        if ended:
+            self._under_way.release()
+        return ended
 
 
 _waits: dict[int, _Wait] = {}  # those that have not been seen to end, by device
@@ -95,7 +102,21 @@ def uncollected_errors(seconds: float) -> list[str]:
     return errors
 
 
-def used_module() -> Any:
-    """torch.openreg if this process has used the device and can still, else None."""
+def own_module() -> Any:
+    """The functions of torch.openreg as they were when the plugin first saw them, whatever a test puts in their place.
+
+    None if nothing has imported torch, or there is no device.
+    """
     module = getattr(sys.modules.get("torch"), "openreg", None)
+    return _functions(module) if isinstance(module, ModuleType) else None
+
+
+@functools.cache
+def _functions(module: ModuleType) -> SimpleNamespace:
+    return SimpleNamespace(**vars(module))
+
+
+def used_module() -> Any:
+    """`own_module()` if this process has used the device and can still, else None."""
+    module = own_module()
     return module if module is not None and module.is_initialized() else None

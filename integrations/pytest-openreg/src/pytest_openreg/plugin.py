@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import unittest
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -193,19 +194,32 @@ def _collecting(item: pytest.Item, when: str, captures_after: int | None) -> Ite
         parts = [_UNFINISHED, *unfinished] if unfinished else []
         return "\n".join([*parts, _UNCOLLECTED, *errors] if errors else parts)
 
+    def fails_anyway() -> None:
+        item.stash[_failed] = True
+        if text := problems():
+            item.add_report_section(when, "stderr", text)
+
     try:
         yield
     except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
         raise
-    except pytest.skip.Exception:
+    except (pytest.skip.Exception, unittest.SkipTest):
         _fail_for(item, problems())
         raise
     except BaseException:
-        item.stash[_failed] = True
-        if text := problems():
-            item.add_report_section(when, "stderr", text)
+        fails_anyway()
         raise
-    _fail_for(item, problems())
+    kept = _kept_outcomes(item)
+    if any(not isinstance(outcome.value, pytest.skip.Exception) for outcome in kept):
+        return fails_anyway()
+    if text := problems():
+        kept.clear()
+        _fail_for(item, text)
+
+
+def _kept_outcomes(item: pytest.Item) -> list[pytest.ExceptionInfo[BaseException]]:
+    """Failures and skips of a unittest.TestCase, which pytest keeps until it makes the report, and does not raise."""
+    return getattr(item, "_excinfo", None) or []
 
 
 def _fail_for(item: pytest.Item, problems: str) -> None:
