@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -134,7 +134,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose name matches")
     parser.add_argument("--seconds", type=float, default=0.4, help="time spent on repetitions of a case (default: 0.4)")
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the machine, the cases and all rounds to this file"
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the machine, the cases and all rounds to this file, after each round",
     )
     parser.add_argument(
         "--anyway", action="store_true", help="measure even on an unsuitable machine (to try the cases)"
@@ -171,10 +174,8 @@ def in_process(device: str, group: str, options: argparse.Namespace) -> dict[str
     return dict(json.loads(output.splitlines()[-1]))
 
 
-def compare(groups: Groups, options: argparse.Namespace) -> Report | None:
-    """Runs all rounds. Returns None if other processes kept the machine busy, and reports that on stderr."""
-    import torch
-
+def compare(groups: Groups, options: argparse.Namespace) -> Iterator[Report]:
+    """Runs all rounds, and yields after each what has been measured. A busy machine ends it, with a message."""
     limit = 0.15 * cores()
     loads = [load_of_others(2.0)]
     times: dict[str, dict[str, list[float]]] = {}
@@ -184,19 +185,25 @@ def compare(groups: Groups, options: argparse.Namespace) -> Report | None:
                 # The median so far: a busy machine stops the run soon, one short disturbance does not.
                 loads.append(load_of_others(0.3))
                 if too_busy(loads, limit, options.anyway):
-                    return None
+                    return
                 if sys.stderr.isatty():
                     print(f"\r\033[Kround {number + 1}: {group}, {device}", end="", file=sys.stderr)
                 for name, value in in_process(device, group, options).items():
                     times.setdefault(name, {each: [] for each in DEVICES})[device].append(value)
+        yield report_of(groups, number + 1, times, loads)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
+
+
+def report_of(groups: Groups, rounds: int, times: dict[str, dict[str, list[float]]], loads: list[float]) -> Report:
+    import torch
+
     group_of = {name: group for group, cases in groups.items() for case in cases for name in case.results}
     return {
         "machine": {"processor": processor(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"},
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
-        "rounds": options.rounds,
+        "rounds": rounds,
         "busy_cores_of_others": round(statistics.median(loads), 3),
         "cases": {
             name: {
@@ -256,9 +263,11 @@ def run(groups: Groups, options: argparse.Namespace) -> Report | None:
         device, group = options.measure
         measure(device, groups[group], options.seconds)
         return None
-    report = compare(groups, options)
-    if report:
-        print_table(report)
-        if options.json:
+    report = None
+    for report in compare(groups, options):
+        if options.json:  # now: the next round may not come to its end
             options.json.write_text(json.dumps(report, indent=1) + "\n")
+    if report is None or report["rounds"] < options.rounds:
+        return None
+    print_table(report)
     return report
