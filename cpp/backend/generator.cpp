@@ -16,10 +16,12 @@
 
 #include "backend/allocator.h"
 #include "backend/device_type.h"
+#include "backend/exception.h"
 #include "backend/graph.h"
 #include "backend/stream.h"
 #include "backend/thread_current.h"
 #include "runtime/address_space.h"
+#include "runtime/process.h"
 #include "runtime/quantity.h"
 
 namespace openreg::backend {
@@ -313,6 +315,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 }
 
 at::Generator new_generator(c10::DeviceIndex device) {
+  translate_errors([] { check_usable(); });
   const auto index = resolve_device(device);
   TORCH_CHECK(
       current_capture(index) == 0,

@@ -7,6 +7,9 @@
 #include <atomic>
 #include <utility>
 
+#include "backend/allocator.h"
+#include "backend/stream.h"
+#include "memory/device_heap.h"
 #include "runtime/address_space.h"
 
 namespace openreg::backend {
@@ -15,6 +18,7 @@ namespace {
 
 constinit thread_local AllocationLog* t_log = nullptr;
 constinit thread_local ResultPlacement* t_placement = nullptr;
+constinit thread_local DeviceRoom* t_room = nullptr;
 
 }  // namespace
 
@@ -42,6 +46,7 @@ class ServingAllocator final : public c10::Allocator {
           return {place.memory, place.memory, &keep, c10::Device(c10::kCPU)};
       }
     }
+    if (t_room != nullptr) t_room->expect(bytes);
     auto memory = beneath().allocate(bytes);
     if (t_log != nullptr) t_log->addresses_.push_back(memory.get());
     return memory;
@@ -80,5 +85,17 @@ std::int32_t AllocationLog::number_of(const void* address) const {
 ResultPlacement::ResultPlacement(std::span<const Placement> places)
     : places_(places), outer_(std::exchange(t_placement, this)) {}
 ResultPlacement::~ResultPlacement() { t_placement = outer_; }
+
+DeviceRoom::DeviceRoom(c10::Device device) : device_(device), outer_(std::exchange(t_room, this)) {
+  ServingAllocator::install();
+}
+DeviceRoom::~DeviceRoom() { t_room = outer_; }
+
+void DeviceRoom::expect(std::size_t bytes) const {
+  constexpr std::size_t kAnyMachineHas = std::size_t{1} << 20;
+  if (bytes <= kAnyMachineHas || device_.is_cpu()) return;
+  if (memory::device_heap(device_.index()).has_room(bytes)) return;
+  deallocate_raw(allocate_raw(bytes, current_stream(device_.index())));
+}
 
 }  // namespace openreg::backend

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,6 +51,25 @@ class ResultPlacement {
   const std::span<const Placement> places_;
   std::int32_t next_ = 0;
   ResultPlacement* const outer_;
+};
+
+/// While it lives, the device stands for the memory of the CPU: an allocation of the calling thread
+/// for which the device has no room throws what the device's own allocation would, and is counted
+/// as that. For kernels that compute on the calling thread what then belongs to the device. Does
+/// nothing for the CPU.
+class DeviceRoom {
+ public:
+  explicit DeviceRoom(c10::Device device);
+  ~DeviceRoom();
+  DeviceRoom(const DeviceRoom&) = delete;
+  DeviceRoom& operator=(const DeviceRoom&) = delete;
+
+ private:
+  friend class ServingAllocator;
+  void expect(std::size_t bytes) const;
+
+  const c10::Device device_;
+  DeviceRoom* const outer_;
 };
 
 }  // namespace openreg::backend

@@ -8,6 +8,7 @@
 
 #include "backend/exception.h"
 #include "backend/thread_current.h"
+#include "runtime/process.h"
 
 namespace openreg::backend {
 
@@ -77,8 +78,10 @@ c10::Stream to_torch(const openreg::Stream& stream) {
 
 openreg::Stream& stream_from_pool(c10::DeviceIndex device, Priority priority) {
   const auto index = resolve_device(device);
-  return translate_errors(
-      [&]() -> openreg::Stream& { return pool(index, priority).next(index, priority); });
+  return translate_errors([&]() -> openreg::Stream& {
+    check_usable();
+    return pool(index, priority).next(index, priority);
+  });
 }
 
 }  // namespace openreg::backend

@@ -96,14 +96,22 @@ DeviceHeap::Allocation DeviceHeap::allocate(std::size_t bytes, Stream& stream,
 // again until there is room, or until at one moment there is none.
 DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& stream,
                                                    const Context& context) {
+  // As cudaMalloc, of which CUDA's allocator asks the same.
+  if (capture_of(stream) == 0) expect_safe_call("an allocation that the cache does not serve");
   Allocation result;
   const auto mapped = [&](Heap& heap) { return heap.allocate(bytes, stream, context); };
   const auto try_mapped = [&]() OPENREG_REQUIRES(mutex_) { return attempt(result, mapped); };
-  {
+  const bool may_fit = [&] {
     const LockGuard lock(mutex_);
-    const auto capacity = static_cast<double>(AddressSpace::get().capacity());
-    heap_.set_limit(static_cast<std::size_t>(fraction_ * capacity));
-    if (bytes > heap_.limit()) return fail(bytes, stream, context);  // whatever is freed
+    heap_.set_limit(limit());
+    return bytes <= heap_.limit();
+  }();
+  if (!may_fit) {  // CUDA's allocator does not know this in advance
+    locked([](Heap& heap) { ++heap.statistics().retries; });
+    wait_for_users();
+    give_back(detaching_unused(),
+              [&]() OPENREG_REQUIRES(mutex_) { result = fail(bytes, stream, context); });
+    return result;
   }
   give_back([](Heap& heap) { return heap.detach_oldest(); }, try_mapped);
   if (result.address != nullptr) return result;
@@ -122,6 +130,16 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
     });
   }
   return result;
+}
+
+std::size_t DeviceHeap::limit() const {
+  return static_cast<std::size_t>(fraction_ * static_cast<double>(AddressSpace::get().capacity()));
+}
+
+bool DeviceHeap::has_room(std::size_t bytes) {
+  const LockGuard lock(mutex_);
+  const auto active = static_cast<std::size_t>(heap_.statistics().active_bytes.current());
+  return bytes <= limit() - std::min(limit(), active);
 }
 
 // Whether the memory that is unused now, and that which becomes unused when streams have done their

@@ -44,6 +44,9 @@ class DeviceHeap {
   /// that used the memory, but collects no failure.
   void empty_cache(PoolId pool = {});
 
+  /// Whether the limit allows so many more bytes in use.
+  bool has_room(std::size_t bytes) OPENREG_EXCLUDES(mutex_);
+
   /// The part of the device's memory, from 0 to 1, that may be reserved.
   void set_fraction(double fraction);
   double fraction();
@@ -74,6 +77,7 @@ class DeviceHeap {
       OPENREG_REQUIRES(mutex_);
   void release_until(std::uint64_t number) OPENREG_REQUIRES(mutex_);
   std::size_t free_on_device() const;
+  std::size_t limit() const OPENREG_REQUIRES(mutex_);
   Usage usage(std::int64_t bytes) OPENREG_REQUIRES(mutex_);
 
   const int device_;

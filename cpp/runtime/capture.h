@@ -35,8 +35,9 @@ struct StreamImpl;
 /// Names a capture; none has the number 0.
 using CaptureId = std::uint64_t;
 
-/// Which calls invalidate a capture, as with CUDA's streams. Calls that wait for or query streams
-/// and events that are not captured are *potentially unsafe*.
+/// Which calls invalidate a capture, as with CUDA's streams. *Potentially unsafe* are calls that
+/// wait for or query streams and events that are not captured, and those that take memory from the
+/// system, which may wait.
 enum class CaptureMode : std::uint8_t {
   kGlobal,       ///< potentially unsafe calls of any thread
   kThreadLocal,  ///< those of the thread that began it
@@ -81,9 +82,8 @@ void capture_graph(Stream& stream, const Graph& graph);
 /// the caller is about to do, such as "aten::item waits".
 void expect_not_captured(const Stream& stream, const char* what);
 
-/// For a call that concerns no captured stream but waits for the device or queries it: throws
-/// CaptureError, and invalidates the capture, if the mode of a capture forbids that to the calling
-/// thread. `what` describes the call.
+/// For a potentially unsafe call: throws CaptureError, and invalidates the capture, if the mode of
+/// a capture forbids that to the calling thread. `what` describes the call.
 void expect_safe_call(const char* what);
 
 // --- For streams and events ---

@@ -9,6 +9,7 @@
 #include "backend/clean_state.h"
 #include "backend/compute_threads.h"
 #include "backend/launch_statistics.h"
+#include "backend/result_placement.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/launch/submit.h"
@@ -26,7 +27,8 @@ namespace openreg::ops {
 // does not check them, also with new integers and a new pattern of equal sizes. The tensors are
 // small, which costs next to nothing; if the kernel does not take such shapes, they have full size.
 // Inputs that would then take much memory are read where they lie, once the stream is idle: a probe
-// takes no more memory than the call's outputs and kMostWholeBytes. Zeros are indices in range, so
+// takes no more memory than the call's outputs and kMostWholeBytes, and if the device has no room
+// for an output, the call is out of memory. Zeros are indices in range, so
 // errors that depend on data stay errors of the stream; integers that must not be zero (divisors,
 // pivots) are then tried as ones. That something is not implemented does not depend on the
 // elements: this error is raised at once. Any other failure proves nothing (zeros are a singular
@@ -59,8 +61,9 @@ void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes)
   backend::count(LaunchCounter::kProbeBytes, bytes);
 }
 
-bool try_on(std::span<const std::byte> command, StandIn::Kind kind, Elements elements,
-            Attempt attempt, std::vector<c10::Warning>& warnings, std::exception_ptr& refusal) {
+bool try_on(std::span<const std::byte> command, c10::Device device, StandIn::Kind kind,
+            Elements elements, Attempt attempt, std::vector<c10::Warning>& warnings,
+            std::exception_ptr& refusal) {
   const CollectedWarnings collected;
   const backend::CleanState clean;  // as the command has, so that modes and profilers see nothing
   const auto begin = std::chrono::steady_clock::now();
@@ -69,7 +72,10 @@ bool try_on(std::span<const std::byte> command, StandIn::Kind kind, Elements ele
   try {
     const StandIn stand_in(command, kind, elements);
     bytes = stand_in.bytes();
+    const backend::DeviceRoom room(device);
     passes = attempt(stand_in.command());
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
   } catch (const c10::NotImplementedError&) {
     refusal = std::current_exception();
   } catch (const std::exception&) {  // the kernel refuses, perhaps because of the elements
@@ -100,16 +106,17 @@ Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
   auto elements = Elements::kZeros;
   std::vector<c10::Warning> warnings;
   std::exception_ptr refusal;
-  if (!try_on(command, kind, elements, attempt, warnings, refusal)) {
+  if (!try_on(command, arguments.device(), kind, elements, attempt, warnings, refusal)) {
     if (refusal) return {.refusal = refusal};
     elements = Elements::kOnes;
-    if (!has_integers(command) || !try_on(command, kind, elements, attempt, warnings, refusal))
+    if (!has_integers(command) ||
+        !try_on(command, arguments.device(), kind, elements, attempt, warnings, refusal))
       return {.refusal = refusal};
   }
   Findings findings{.passes = true, .warned = !warnings.empty()};
   if (findings.warned) {
     std::vector<c10::Warning> again;
-    try_on(command, kind, elements, attempt, again, refusal);
+    try_on(command, arguments.device(), kind, elements, attempt, again, refusal);
     findings.warnings = report_once_only(warnings, again);
   }
   return findings;

@@ -48,14 +48,16 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes) {
   submit(kernel, arguments, *plan);
 }
 
-void expect_not_captured(c10::Device device, const char* op) {
+void expect_may_wait(c10::Device device, const char* op) {
   if (!is_capturing()) return;
-  backend::translate_errors(
-      [&] { openreg::expect_not_captured(backend::current_stream(device.index()), op); });
+  backend::translate_errors([&] {
+    expect_not_captured(backend::current_stream(device.index()), op);
+    expect_safe_call(op);
+  });
 }
 
 void wait_for_device(c10::Device device, const char* op) {
-  expect_not_captured(device, op);
+  expect_may_wait(device, op);
   announce_host_wait();
   wait_for_device_again(device);
 }

@@ -21,14 +21,15 @@ void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
 enum class Takes : bool { kMaybe, kAll };
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes = Takes::kMaybe);
 
-/// Throws c10::AcceleratorError, and invalidates the capture, if the current stream of `device` is
-/// captured: for work that cannot be part of a graph. `op` names the operator.
-void expect_not_captured(c10::Device device, const char* op);
+/// For work that cannot be part of a graph, and that waits for the device, at least with other
+/// arguments: throws c10::AcceleratorError, and invalidates the capture, if the current stream of
+/// `device` is captured, or another capture forbids this thread to wait. `op` names the operator.
+void expect_may_wait(c10::Device device, const char* op);
 
 /// Waits until the current stream of `device` is idle, and runs commands meanwhile: for operators
 /// whose result the host needs. The wait is counted, and reported according to
 /// set_sync_debug_mode(). Throws an earlier failure of the stream, what announce_host_wait()
-/// (sync_debug.h) throws, and as expect_not_captured() does; `op` names the operator.
+/// (sync_debug.h) throws, and as expect_may_wait() does; `op` names the operator.
 void wait_for_device(c10::Device device, const char* op);
 
 /// Like wait_for_device(), within an operator that has already waited, for work that it has queued

@@ -152,7 +152,8 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     launch(kernel, writer);
     record_pinned_use(source, device);
   } else if (source.nbytes() <= ArgumentWriter::kMaxInlineBytes) {
-    expect_not_captured(device, "aten::copy_ from memory that is not pinned");
+    // It does not wait, but a larger copy would, and CUDA's always does.
+    expect_may_wait(device, "aten::copy_ from memory that is not pinned");
     ArgumentWriter writer(copy_kernel.name(), device);
     writer.tensor(destination, Access::kWrite);
     writer.inline_tensor(writer.hold(source.contiguous()));

@@ -19,6 +19,12 @@ class CurrentDevice:
 DeviceLike = torch.device | str | int | None
 
 
+def _current_device() -> int:
+    if not torch.compiler.is_compiling() and _C.in_bad_fork():
+        _C.init()  # raises: a forked child has no current device
+    return _C.current_device()
+
+
 def device_index(
     device: DeviceLike | CurrentDevice,
     *,
@@ -56,9 +62,9 @@ def device_index(
     if index is None:
         if not optional:
             raise ValueError(f"openreg: the device has no index (got {device}, expected {_range()})")
-        return _C.current_device()
+        return _current_device()
     if index < 0 and negative_is_current:
-        return _C.current_device()
+        return _current_device()
     if not 0 <= index < _C.device_count():
         _C.init()  # raises if the reason is a malformed setting
         raise missing(

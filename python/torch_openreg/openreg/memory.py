@@ -78,9 +78,10 @@ def empty_cache() -> None:
     """Returns unused memory of all devices to the system, after waiting for their work.
 
     Memory of a `MemPool` that still exists stays reserved. Errors of the work are not raised here, but by the next call
-    that waits for its results. Does nothing before the first use of the device.
+    that waits for its results. Does nothing before the first use of the device, and in a forked child of its user.
     """
-    torch.accelerator.empty_cache()
+    if not _C.in_bad_fork():
+        torch.accelerator.empty_cache()
 
 
 def ipc_collect() -> None:
@@ -130,6 +131,8 @@ def _flattened(prefix: str, stats: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     """`memory_stats` with a dictionary for each part of a name; pools are keyed by their id, a tuple."""
+    if _C.in_bad_fork():
+        return {}
     index = device_index(device)
     if not torch._C._accelerator_isAllocatorInitialized():
         return {}
@@ -183,22 +186,22 @@ def reset_max_memory_cached(device: DeviceLike = None) -> None:
 
 def memory_allocated(device: DeviceLike = None) -> int:
     """Bytes that tensors on `device` (default: the current one) hold, after rounding."""
-    return torch.accelerator.memory_allocated(device_index(device))
+    return 0 if _C.in_bad_fork() else torch.accelerator.memory_allocated(device_index(device))
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
     """The maximum of `memory_allocated` since the process began or the last `reset_peak_memory_stats`."""
-    return torch.accelerator.max_memory_allocated(device_index(device))
+    return 0 if _C.in_bad_fork() else torch.accelerator.max_memory_allocated(device_index(device))
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
     """Bytes that the allocator holds from `device` (default: the current one): for tensors and in its cache."""
-    return torch.accelerator.memory_reserved(device_index(device))
+    return 0 if _C.in_bad_fork() else torch.accelerator.memory_reserved(device_index(device))
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
     """The maximum of `memory_reserved` since the process began or the last `reset_peak_memory_stats`."""
-    return torch.accelerator.max_memory_reserved(device_index(device))
+    return 0 if _C.in_bad_fork() else torch.accelerator.max_memory_reserved(device_index(device))
 
 
 @deprecated("`torch.openreg.memory_cached` has been renamed to `torch.openreg.memory_reserved`", category=FutureWarning)

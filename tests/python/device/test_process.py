@@ -39,6 +39,12 @@ FORK_ERROR = (
         "torch.accelerator.set_device_index(1)",
         "torch.openreg.current_stream()",
         "torch.openreg.default_stream(1)",
+        "torch.openreg.initial_seed()",
+        "torch.openreg.get_rng_state()",
+        "torch.openreg.memory_summary()",
+        "torch.openreg.mem_get_info()",
+        "torch.openreg.reset_peak_memory_stats()",
+        "torch.Generator('openreg')",
     ],
 )
 def test_use_in_a_forked_child_of_a_user_raises(run_python, use):
@@ -58,6 +64,22 @@ def test_use_in_a_forked_child_of_a_user_raises(run_python, use):
     )
     assert FORK_ERROR in result.stdout
     assert "called" not in result.stdout
+
+
+def test_a_forked_child_of_a_user_gets_no_stream_of_the_pool_and_no_statistics(run_python):
+    result = run_python(
+        "import os, torch\n"
+        "streams = [torch.openreg.Stream() for _ in range(100)]  # all of the pool\n"
+        "inherited = torch.ones(3, device='openreg')\n"
+        "if os.fork() == 0:\n"
+        "    assert torch.openreg.memory_stats() == {} and torch.openreg.memory_allocated() == 0\n"
+        "    try: torch.openreg.Stream()\n"
+        "    except RuntimeError as error: print(error, flush=True)\n"
+        "    os._exit(0)\n"
+        "assert os.wait()[1] == 0\n"
+        "assert torch.openreg.memory_allocated() == 512\n"
+    )
+    assert FORK_ERROR in result.stdout
 
 
 def test_a_child_can_use_the_device_if_the_parent_has_not(run_python):

@@ -176,10 +176,13 @@ def a_fraction_limits():
     assert get() == get(1) == 1.0
     put(0.25)
     assert (get(), get(0), get("openreg:1")) == (0.25, 0.25, 1.0)
-    assert fits(16 * MIB) and not fits(17 * MIB)
+    assert fits(16 * MIB)
     assert fits(64 * MIB, device=1)
     assert fits(10 * MIB)  # out of the cache
     assert torch.openreg.memory_reserved() == 16 * MIB
+    assert not fits(17 * MIB)
+    assert torch.openreg.memory_reserved() == 0
+    assert fits(16 * MIB)
     with torch.openreg.Stream():
         assert fits(16 * MIB)  # the cache counts, so it goes
     put(0.0, 1)
@@ -346,3 +349,70 @@ def test_hooks_are_asked_from_the_newest_to_the_oldest(run_alone):
 def test_a_hook_has_to_be_a_function():
     with pytest.raises(TypeError, match="the hook is not callable"):
         torch.openreg.memory.register_out_of_memory_hook(3)
+
+
+def what_exceeds_the_device_gives_the_cache_back():
+    kept = torch.empty(8 * MIB, dtype=torch.uint8, device="openreg")
+    cached = torch.empty(30 * MIB, dtype=torch.uint8, device="openreg")
+    del cached
+    for failures in (1, 2):
+        try:
+            torch.empty(65 * MIB, dtype=torch.uint8, device="openreg")
+            raise AssertionError("it fits")
+        except torch.OutOfMemoryError:
+            pass
+        stats = torch.openreg.memory_stats()
+        assert stats["num_alloc_retries"] == stats["num_ooms"] == failures
+        assert stats["reserved_bytes.all.current"] == kept.numel()
+
+
+def test_a_request_beyond_the_device_gives_the_cache_back_as_on_cuda(run_alone):
+    run_alone(what_exceeds_the_device_gives_the_cache_back, TORCH_OPENREG_MEMORY="64MiB")
+
+
+def results_of_any_size_are_out_of_memory():
+    """Of operators whose results are as large as a number says: the host does not need the memory, either."""
+    import resource
+
+    n, one = 1 << 30, torch.ones(1, device="openreg")
+    torch.ones(1 << 10, device="openreg").flip(0)
+    calls = {
+        "arange": lambda: torch.arange(n, device="openreg"),
+        "range": lambda: torch.range(0, n, device="openreg"),
+        "eye": lambda: torch.eye(1 << 15, device="openreg"),
+        "hann_window": lambda: torch.hann_window(n, device="openreg"),
+        "bartlett_window": lambda: torch.bartlett_window(n, device="openreg"),
+        "tril_indices": lambda: torch.tril_indices(1 << 15, 1 << 15, device="openreg"),
+        "bincount": lambda: torch.bincount(torch.zeros(1, dtype=torch.int64, device="openreg"), minlength=n),
+        "histc": lambda: torch.histc(one, n),
+        "pad": lambda: torch.nn.functional.pad(one, (0, n)),
+        "flip": lambda: one.expand(n).flip(0),
+        "roll": lambda: one.expand(n).roll(1),
+        "complex": lambda: torch.complex(one.expand(n), one.expand(n)),
+        "cumsum": lambda: one.expand(n).cumsum(0),
+        "logcumsumexp": lambda: one.expand(n).logcumsumexp(0),
+        "median": lambda: one.expand(n).median(),
+        "sort": lambda: one.expand(n).sort(),
+        "repeat_interleave": lambda: one.repeat_interleave(n),
+        "one_hot": lambda: torch.nn.functional.one_hot(torch.zeros(1, dtype=torch.int64, device="openreg"), n),
+    }
+    wrong = {}
+    for name, call in calls.items():
+        failures = torch.openreg.memory_stats()["num_ooms"]
+        highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            call()
+            torch.accelerator.synchronize()
+            wrong[name] = "no error"
+        except torch.OutOfMemoryError:
+            if torch.openreg.memory_stats()["num_ooms"] != failures + 1:
+                wrong[name] = "not counted"
+            elif resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > highest + 100 * 1024:
+                wrong[name] = "took memory of the host"
+        except Exception as error:
+            wrong[name] = f"{type(error).__name__}: {error}"
+    assert wrong == {}
+
+
+def test_results_of_any_size_are_out_of_the_devices_memory(run_alone):
+    run_alone(results_of_any_size_are_out_of_memory, TORCH_OPENREG_MEMORY="64MiB")
