@@ -15,6 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from . import openreg
+from ._streams import stream_of
 
 # Namespaces of operators whose effects are all in their arguments and results.
 _WITHOUT_EFFECTS = frozenset({"aten", "prims", "prim", "inductor", "rngprims", "profiler"})
@@ -100,6 +101,21 @@ def keep_order_of_joint_graphs(graph_capture: ModuleType) -> None:
     graph_capture.wrap_all_sync_nodes_with_control_deps = assign_passes  # type: ignore[attr-defined]
 
 
+def leave_waits_to_programs(graph_capture: ModuleType) -> None:
+    """The waits of backward passes are written with the programs (`_inductor.waits`).
+
+    PyTorch would add them to the graph: with events that it registers with Dynamo as it traces, so a program that comes
+    from the cache, without being traced, would not find them; and not for values that are computed again.
+    """
+
+    def leave(module: torch.fx.GraphModule) -> None:
+        pass
+
+    for name in ("insert_backward_syncs", "sync_deallocations"):
+        if hasattr(graph_capture, name):
+            setattr(graph_capture, name, functools.wraps(getattr(graph_capture, name))(leave))
+
+
 def _is_of_backward(node: torch.fx.Node) -> bool:
     return node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
 
@@ -119,13 +135,7 @@ def keep_order_of_patterns(pattern_matcher: ModuleType) -> None:
 
     @functools.wraps(same_regions)
     def same_mutation_regions(first: torch.fx.Node, second: torch.fx.Node) -> bool:
-        return _stream_of(first) == _stream_of(second) and same_regions(first, second)
+        return stream_of(first) == stream_of(second) and same_regions(first, second)
 
     pattern_matcher.is_mutation_op = is_mutation_op  # type: ignore[attr-defined]
     pattern_matcher.same_mutation_regions = same_mutation_regions  # type: ignore[attr-defined]
-
-
-def _stream_of(node: torch.fx.Node) -> int | None:
-    """As the program names it: `torch._functorch._aot_autograd.streams` notes it for each node."""
-    stream: int | None = (node.meta.get("custom") or {}).get("stream")
-    return stream

@@ -15,6 +15,7 @@ from .placement import run_where_results_are
 from .scheduling import OpenregScheduling
 from .streams import DeviceOperations, guard_where_streams_are_switched
 from .version import VersionOfPrograms
+from .waits import wait_where_values_need_it
 from .wrapper import OpenregWrapper
 
 NAME = "openreg"
@@ -34,3 +35,4 @@ def register(_: ModuleType) -> None:
     guard_where_streams_are_switched()
     run_where_results_are()
     keep_order()
+    wait_where_values_need_it()

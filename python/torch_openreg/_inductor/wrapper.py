@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._inductor import config
+from torch._inductor import config, ir
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
+from torch._inductor.stream_constants import DEFAULT_STREAM
+from torch._inductor.stream_utils import get_stream_name
+from torch._inductor.virtualized import V
+
+from . import waits
+from .streams import switches_streams
 
 NAME = "openreg"
 
 
 class _OnTheDevice(PythonWrapperCodegen):
     """The differences from programs for the CPU. Kernels on CPU tensors are called as usual."""
+
+    _streams_are_declared = False
 
     def make_allocation(
         self,
@@ -39,6 +47,75 @@ class _OnTheDevice(PythonWrapperCodegen):
             super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **others)
             return
         self.writeline(self.wrap_kernel_call(kernel_name, call_args))  # type: ignore[no-untyped-call]
+
+    def codegen_device_guard_enter(self, *args: Any, **kwargs: Any) -> None:
+        scheduler = V.graph.scheduler
+        if scheduler.current_stream_idx is not None:  # a kernel on CPU tensors came before: its `with` is still open
+            scheduler.generate_stream_ctx_exit()
+        self._declare_streams()
+        super().codegen_device_guard_enter(*args, **kwargs)
+
+    def codegen_cuda_stream_enter(self, *args: Any, **kwargs: Any) -> Any:
+        self._declare_streams()
+        return super().codegen_cuda_stream_enter(*args, **kwargs)
+
+    def _declare_streams(self) -> None:
+        """At the first kernel. PyTorch does it at the first one on a device, and one on CPU tensors may precede it."""
+        scheduler = V.graph.scheduler
+        if self._streams_are_declared or not switches_streams():
+            return
+        self._streams_are_declared = True
+        line = "from torch._dynamo.graph_bytecode_inputs import get_external_object_by_index"
+        if not self.imports.contains(line):
+            self.imports.writeline(line)
+        devices = sorted(waits.devices_of(scheduler))
+        lines = [f"{waits.default_stream(scheduler, each)} = torch.openreg.current_stream({each})" for each in devices]
+        if len(devices) > 1:
+            lines.append(f"{DEFAULT_STREAM} = torch.openreg.current_stream()")
+        lines += [
+            f"{get_stream_name(stream)} = get_external_object_by_index({user})"
+            for stream, user in scheduler.stream_idx_to_user_obj_idx.items()
+        ]
+        for line in lines:
+            self.writeline(line)  # type: ignore[no-untyped-call]
+
+    def make_buffer_free(self, buffer: Any) -> str:
+        line: str = super().make_buffer_free(buffer)
+        name = buffer.get_name()
+        used = "".join(f"{name}.record_stream({stream}); " for stream in _other_streams(buffer))
+        return f"{used}{line}"
+
+    def generate_return(self, output_refs: list[str]) -> None:
+        order = waits.order()
+        if order is not None and V.graph.is_backward:
+            for stream, other in order.missing_at_the_end():
+                self.wrapper_call.writeline(f"{stream}.wait_stream({other})")
+            for name in dict.fromkeys(V.graph.get_output_names()):
+                reader = order.stream_of_a_result(name)
+                if reader is not None:
+                    self.wrapper_call.writeline(f"{name}.record_stream({reader})")
+        super().generate_return(output_refs)
+
+
+def _other_streams(buffer: Any) -> list[str]:
+    """The streams that use the memory of a tensor, and for which the allocator does not know it."""
+    if not switches_streams() or not _is_tensor_of_the_device(buffer):
+        return []
+    scheduler, name = V.graph.scheduler, buffer.get_name()
+    others = set(waits.uses(scheduler, name))
+    if not isinstance(buffer, ir.InputBuffer):
+        others.discard(scheduler.get_buf_stream(name))
+    return [
+        get_stream_name(stream) if stream else waits.default_stream(scheduler, buffer.get_device().index)
+        for stream in sorted(others)
+    ]
+
+
+def _is_tensor_of_the_device(buffer: Any) -> bool:
+    if not isinstance(buffer, ir.Buffer) or isinstance(buffer.get_output_spec(), (ir.NoneLayout, ir.MultiOutputLayout)):
+        return False
+    device = buffer.get_device()
+    return device is not None and device.type == NAME
 
 
 class OpenregWrapper(_OnTheDevice):

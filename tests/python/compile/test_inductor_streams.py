@@ -1,0 +1,251 @@
+"""Compiled programs that switch streams, and checkpoints in them: values, gradients, and programs from the cache."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._inductor import config as inductor_config
+from torch._inductor.utils import fresh_cache
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+DEVICE = "openreg"
+LONG = 20_000_000
+WEIGHT = torch.linspace(-1, 2, 64).view(8, 8)
+
+Block = Callable[[torch.Tensor, torch.Tensor, list[torch.Stream]], torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled_yet() -> Iterator[None]:
+    torch._dynamo.reset()
+    with fresh_cache():
+        yield
+    torch._dynamo.reset()
+
+
+@torch.library.custom_op("openreg_streams::double_", mutates_args=("x",))
+def double_(x: torch.Tensor) -> None:
+    x.mul_(2)
+
+
+@torch.library.custom_op("openreg_streams::noisy", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.rand_like(x)
+
+
+@noisy.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+noisy.register_autograd(lambda ctx, gradient: gradient)
+
+
+def on_a_stream(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    current = torch.accelerator.current_stream()
+    streams[0].wait_stream(current)
+    with streams[0]:
+        y = F.dropout(x @ w, 0.5)
+    current.wait_stream(streams[0])
+    return y.sin()
+
+
+def nothing_after_it(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    """The first gradient comes from the current stream, the last one goes back to it."""
+    current = torch.accelerator.current_stream()
+    streams[0].wait_stream(current)
+    with torch.openreg.stream(streams[0]):
+        y = F.dropout((x @ w).sin(), 0.5).cos()
+    current.wait_stream(streams[0])
+    return y
+
+
+def two_streams(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    current = torch.accelerator.current_stream()
+    for stream in streams:
+        stream.wait_stream(current)
+    with streams[0]:
+        y = F.dropout(x @ w, 0.5)
+    with streams[1]:
+        z = torch.rand_like(x) * (x.cos() @ w)
+        streams[1].wait_stream(streams[0])
+        z = z + F.dropout(y, 0.3)
+    both = F.dropout(x, 0.2)
+    for stream in streams:
+        current.wait_stream(stream)
+    return (y * z + both).sin()
+
+
+def events(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    ready, done = torch.openreg.Event(), torch.openreg.Event()
+    a = x.sin() @ w
+    ready.record()
+    with streams[0]:
+        ready.wait()
+        b = F.dropout(a, 0.5) @ w
+        done.record()
+    c = torch.rand_like(a) * a
+    done.wait()
+    return b.sin() * c
+
+
+def in_a_nested_checkpoint(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    y = checkpoint(on_a_stream, x, w, streams, use_reentrant=False)
+    return checkpoint(nothing_after_it, y, w, streams, use_reentrant=False) * y
+
+
+def of_numbers_only(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    """The device of the operator is that of an argument, and no operand is."""
+    current = torch.accelerator.current_stream()
+    streams[0].wait_stream(current)
+    with streams[0]:
+        y = torch.rand(x.shape, device=x.device).normal_() * x
+    current.wait_stream(streams[0])
+    return y.sin() + torch.randint(0, 9, x.shape, device=x.device) * x
+
+
+def custom_operators(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    current = torch.accelerator.current_stream()
+    streams[0].wait_stream(current)
+    with streams[0]:
+        y = noisy(x @ w).sin()
+        scale = torch.ones_like(x)
+        double_(scale)
+        y = y * scale
+    current.wait_stream(streams[0])
+    return y.cos()
+
+
+def on_the_host(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    current = torch.accelerator.current_stream()
+    streams[0].wait_stream(current)
+    with streams[0]:
+        y = (F.dropout(x @ w, 0.5).cpu() * 2).to(x.device).sin()
+    current.wait_stream(streams[0])
+    return y.cos()
+
+
+def the_stream_is_current(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    current = torch.accelerator.current_stream()
+    with current:
+        y = F.dropout(x @ w, 0.5)
+    with streams[0]:
+        streams[0].wait_stream(current)
+        z = F.dropout(y.sin(), 0.5)
+    current.wait_stream(streams[0])
+    return z * y
+
+
+BLOCKS = [
+    on_a_stream,
+    two_streams,
+    *(
+        pytest.param(block, marks=pytest.mark.full)
+        for block in (
+            nothing_after_it,
+            events,
+            in_a_nested_checkpoint,
+            of_numbers_only,
+            custom_operators,
+            on_the_host,
+            the_stream_is_current,
+        )
+    ),
+]
+
+
+def in_a_checkpoint(block: Block, x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    return checkpoint(block, x, w, streams, use_reentrant=False)
+
+
+def train(
+    function: Callable[..., torch.Tensor], busy: str = "", streams: list[torch.Stream] | None = None
+) -> list[torch.Tensor]:
+    """A result and its gradients. The streams named `busy` begin late with the forward and the backward pass."""
+    side = streams or [torch.openreg.Stream(), torch.openreg.Stream()]
+    x = torch.linspace(-2, 2, 64).view(8, 8).to(DEVICE).requires_grad_()
+    w = WEIGHT.to(DEVICE).requires_grad_()
+    seed = torch.ones(8, 8, device=DEVICE)
+    torch.openreg.synchronize()
+    torch.manual_seed(3)
+    _keep_busy(busy, side)
+    y = function(x, w, side)
+    result = y.detach().clone()
+    _keep_busy(busy, side)
+    y.backward(seed)
+    gradients = [x.grad.clone(), w.grad.clone()] if w.grad is not None else [x.grad.clone()]
+    torch.openreg.synchronize()
+    return [result, *gradients]
+
+
+def _keep_busy(name: str, side: list[torch.Stream]) -> None:
+    for stream in {"": [], "current": [torch.openreg.current_stream()], "side": side}[name]:
+        with torch.openreg.stream(stream):
+            torch.openreg._sleep(LONG)
+
+
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.full)], ids=["static", "dynamic"])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_checkpoint_computes_what_eager_mode_does(block, dynamic):
+    function = functools.partial(in_a_checkpoint, block)
+    with inductor_config.patch(fallback_random=True):
+        compiled = torch.compile(function, dynamic=dynamic, fullgraph=True)
+        expected = train(function)
+        for busy in ("", "current", "side", ""):
+            assert_close(train(compiled, busy), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_checkpoint_draws_the_same_numbers_again_on_busy_streams(block):
+    """With Inductor's numbers, which do not depend on what the streams are."""
+    compiled = torch.compile(functools.partial(in_a_checkpoint, block), fullgraph=True)
+    expected = None
+    for busy in ("current", "side", ""):
+        got = train(compiled, busy)
+        expected = expected or got
+        assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("busy", ["", "current", "side"])
+def test_gradients_are_those_of_the_numbers_that_were_drawn(busy):
+    result, gradient, _ = train(torch.compile(functools.partial(in_a_checkpoint, on_a_stream)), busy)
+    x = torch.linspace(-2, 2, 64).view(8, 8)
+    scale = (result.cpu() != 0) * 2.0
+    assert 0 < scale.count_nonzero() < scale.numel()
+    assert_close(result.cpu(), (x @ WEIGHT * scale).sin())
+    assert_close(gradient.cpu(), ((x @ WEIGHT * scale).cos() * scale) @ WEIGHT.t(), rtol=1e-4, atol=1e-4)
+
+
+def without_a_checkpoint(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    """`a` is read on another stream after its last use on this one, which then needs memory of the same size."""
+    current = torch.accelerator.current_stream()
+    a = x @ w
+    streams[0].wait_stream(current)
+    with streams[0]:
+        b = a @ w
+    c = (x + 1) @ w
+    d = (x + 2) @ w
+    current.wait_stream(streams[0])
+    return b.sin() + c.cos() * d
+
+
+def branches(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    current = torch.accelerator.current_stream()
+    streams[0].wait_stream(current)
+    with streams[0]:
+        y = torch.cond(x.sum() > 1e9, lambda y: y.sin(), lambda y: (y @ y.t()).cos(), (x @ w,))
+    current.wait_stream(streams[0])
+    return y.sin()
+
+
+@pytest.mark.parametrize("program", [without_a_checkpoint, branches])
+def test_a_program_computes_what_eager_mode_does_on_busy_streams(program):
+    compiled = torch.compile(program, fullgraph=True)
+    expected = train(program)
+    for busy in ("", "current", "side"):
+        assert_close(train(compiled, busy), expected, rtol=1e-4, atol=1e-4)
