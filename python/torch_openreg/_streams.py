@@ -7,7 +7,10 @@ object in a table that each call fills (`torch._dynamo.graph_bytecode_inputs`).
 from __future__ import annotations
 
 import functools
+import weakref
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -95,3 +98,94 @@ def _draw_before(seeds: torch.fx.Node, users: list[torch.fx.Node], stream: int |
     set_stream(drawn, stream)
     for index, user in enumerate(users):
         user.args = (drawn, index)
+
+
+def find_the_current_stream(streams: ModuleType) -> None:
+    """The current stream is object 0 of a program. PyTorch registers it once more as it traces a backward pass, and a
+    program that comes from the cache, without being traced, would not find it."""
+    from torch._dynamo import graph_bytecode_inputs
+
+    current: int | None = getattr(graph_bytecode_inputs, "CURRENT_STREAM_INDEX", None)
+    if current is None:
+        return
+
+    def get_stream_or_current_stream(node: torch.fx.Node) -> int:
+        stream = stream_of(node)
+        return current if stream is None else stream
+
+    streams.get_stream_or_current_stream = get_stream_or_current_stream  # type: ignore[attr-defined]
+
+
+def add_to_keys_of_programs(codecache: ModuleType) -> None:
+    """Streams of nodes belong to a program. PyTorch's keys have its text and the numbers that it uses, but not them."""
+    details = codecache.FxGraphHashDetails
+    original = details.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> None:
+        original(self, gm, *args, **kwargs)
+        self.openreg_streams = list(_streams(gm))
+
+    details.__init__ = __init__
+
+
+def _streams(module: torch.fx.GraphModule) -> Iterator[tuple[str, int, int]]:
+    for name, each in module.named_modules():
+        if isinstance(each, torch.fx.GraphModule):
+            for index, node in enumerate(each.graph.nodes):
+                stream = stream_of(node)
+                if stream is not None:
+                    yield name, index, stream
+
+
+def keep_streams_for_backward(runtime_wrappers: ModuleType) -> None:
+    """A backward pass finds the streams and events of its forward pass. Other programs may have been called, or
+    compiled, in between, which fills the table with theirs."""
+    factory = getattr(runtime_wrappers, "_AOTDispatchAutogradFunctionFactory", None)
+    if factory is None:
+        return
+    original = factory.build
+
+    @functools.wraps(original)
+    def build(self: Any) -> Any:
+        function = original(self)
+        forward, backward = function.forward, function._backward_impl
+
+        @functools.wraps(forward)
+        def forward_keeping_streams(ctx: Any, *args: Any) -> Any:
+            ctx.openreg_objects = _objects()
+            return forward(ctx, *args)
+
+        @functools.wraps(backward)
+        def backward_with_streams(ctx: Any, *args: Any) -> Any:
+            with _using(ctx.openreg_objects):
+                return backward(ctx, *args)
+
+        function.forward = staticmethod(forward_keeping_streams)
+        function._backward_impl = staticmethod(backward_with_streams)
+        return function
+
+    factory.build = build
+
+
+def _objects() -> dict[int, Any]:
+    """The objects of the program that is being called, which live as long as the result."""
+    from torch._dynamo import graph_bytecode_inputs
+
+    found = ((index, object_()) for index, object_ in graph_bytecode_inputs.index_to_external_object_weakref.items())
+    return {index: each for index, each in found if each is not None}
+
+
+@contextmanager
+def _using(objects: dict[int, Any]) -> Iterator[None]:
+    from torch._dynamo import graph_bytecode_inputs
+
+    table = graph_bytecode_inputs.index_to_external_object_weakref
+    before = dict(table)
+    table.clear()
+    table.update({index: weakref.ref(each) for index, each in objects.items()})
+    try:
+        yield
+    finally:
+        table.clear()
+        table.update(before)

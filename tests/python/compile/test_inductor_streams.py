@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.utils import counters
 from torch._inductor import config as inductor_config
-from torch._inductor.utils import fresh_cache
+from torch._inductor.utils import fresh_cache, run_and_get_code
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
@@ -249,3 +251,91 @@ def test_a_program_computes_what_eager_mode_does_on_busy_streams(program):
     expected = train(program)
     for busy in ("", "current", "side"):
         assert_close(train(compiled, busy), expected, rtol=1e-4, atol=1e-4)
+
+
+def hits() -> int:
+    return counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"]
+
+
+@pytest.mark.parametrize("block", [on_a_stream, pytest.param(two_streams, marks=pytest.mark.full)])
+def test_a_program_from_the_cache_has_the_streams_of_its_call(block):
+    function = functools.partial(in_a_checkpoint, block)
+    with inductor_config.patch(fallback_random=True):
+        expected = train(function)
+        for _ in range(2):
+            torch._dynamo.reset()
+            before = hits()
+            for busy in ("", "current", "side"):
+                assert_close(train(torch.compile(function), busy), expected, rtol=1e-4, atol=1e-4)
+    assert hits() > before
+
+
+@pytest.mark.parametrize("program", [without_a_checkpoint, branches])
+def test_inference_from_the_cache(program):
+    x, w, streams = torch.rand(8, 8, device=DEVICE), WEIGHT.to(DEVICE), [torch.openreg.Stream()]
+    with torch.no_grad():
+        for _ in range(2):
+            torch._dynamo.reset()
+            assert_close(torch.compile(program)(x, w, streams), program(x, w, streams), rtol=1e-4, atol=1e-4)
+
+
+def test_programs_that_differ_in_a_stream_only_are_two_programs():
+    first, second = torch.openreg.Stream(), torch.openreg.Stream()
+
+    def program(x: torch.Tensor, number: int) -> torch.Tensor:
+        current = torch.accelerator.current_stream()
+        first.wait_stream(current)
+        second.wait_stream(current)
+        with (current, first, second)[number]:
+            y = x.sin() + 1
+        current.wait_stream(first)
+        current.wait_stream(second)
+        return y * 2
+
+    found = []
+    for number in range(3):
+        torch._dynamo.reset()
+        _, (code,) = run_and_get_code(torch.compile(program), torch.ones(8, device=DEVICE), number)
+        found.append(set(re.findall(r"get_external_object_by_index\((\d+)\)", code)))
+    assert found[1] != found[2] and len(found[1]) == len(found[2]) == 1
+
+
+def test_a_backward_pass_has_the_streams_of_its_forward_pass():
+    first = [torch.openreg.Stream(), torch.openreg.Stream()]
+    others = [torch.openreg.Stream() for _ in range(4)]
+    function = functools.partial(in_a_checkpoint, on_a_stream)
+    compiled, other = torch.compile(function), torch.compile(lambda x, w, s: two_streams(x, w, s) * 2)
+
+    def forward(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+        y = compiled(x, w, streams)
+        other(x, w, others)  # compiled the first time, called the second time
+        return y
+
+    with inductor_config.patch(fallback_random=True):
+        expected = train(function)
+        for _ in range(2):
+            got = train(forward, streams=first)
+            assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_backward_pass_runs_on_the_stream_of_its_forward_pass():
+    side, other = torch.openreg.Stream(), torch.openreg.Stream()
+
+    def program(x: torch.Tensor, stream: torch.Stream) -> torch.Tensor:
+        current = torch.accelerator.current_stream()
+        stream.wait_stream(current)
+        with stream:
+            y = x.sin() @ x
+        current.wait_stream(stream)
+        return y
+
+    compiled = torch.compile(program)
+    x = torch.rand(8, 8, device=DEVICE, requires_grad=True)
+    y = compiled(x, side)
+    compiled(x, other)
+    torch.openreg.synchronize()
+    with torch.openreg.stream(other):
+        torch.openreg._sleep(100 * LONG)
+    y.sum().backward()
+    torch.openreg.current_stream().synchronize()
+    assert not other.query()
