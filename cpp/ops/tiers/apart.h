@@ -10,10 +10,10 @@ namespace openreg::ops {
 //
 // Many of the CPU's kernels write the output of an out form as if it were contiguous: into the gaps
 // of a view, and beyond the end of one that overlaps itself. Some divide by the strides of
-// dimensions of one element, others give the output the strides that suit them. The device respects
-// the strides of an output, as CUDA does: where a kernel may not, it computes *apart*, into an
-// output of its own, which is then copied. Kernels that iterate over elements write any strides,
-// but for those that quirks.h lists.
+// dimensions of one element, others give the output the strides that suit them. The device keeps
+// and respects the strides of an output, as most of CUDA's kernels do: where a kernel may not, it
+// computes *apart*, into an output of its own, which is then copied. Kernels that iterate over
+// elements write any strides, but for those that quirks.h lists.
 
 /// Whether the strides are those of a new tensor, also for dimensions of one element.
 bool has_default_strides(const at::Tensor& tensor);
