@@ -103,7 +103,7 @@ OVERLAPPING: dict[str, Layout] = {
     "one element": lambda x: strided(x.flatten()[:1].squeeze(), [], 2).expand(x.shape) if x.numel() else x,
 }
 DISTINCT: dict[str, Layout] = {
-    "offset": lambda x: strided(x, dense_strides(x.shape, dims(x)[::-1]), 5),
+    "offset": lambda x: strided(x, dense_strides(x.shape, dims(x)[::-1]), 5, behind=1000),
     "transposed": lambda x: strided(x, dense_strides(x.shape, dims(x)), 1),
     "rotated": lambda x: strided(x, dense_strides(x.shape, dims(x)[:1] + dims(x)[:0:-1]), 0),
     "gaps": lambda x: strided(x, [2 * stride for stride in dense_strides(x.shape, dims(x)[::-1])], 1),

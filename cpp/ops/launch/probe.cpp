@@ -74,7 +74,7 @@ bool try_on(std::span<const std::byte> command, c10::Device device, StandIn::Kin
     bytes = stand_in.bytes();
     const backend::DeviceRoom room(device);
     passes = attempt(stand_in.command());
-  } catch (const c10::OutOfMemoryError&) {
+  } catch (const c10::OutOfMemoryError&) {  // of the device, which the call needs, too
     throw;
   } catch (const c10::NotImplementedError&) {
     refusal = std::current_exception();

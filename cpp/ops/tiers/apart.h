@@ -10,7 +10,8 @@ namespace openreg::ops {
 //
 // Many of the CPU's kernels write the output of an out form as if it were contiguous: into the gaps
 // of a view, and beyond the end of one that overlaps itself. Some divide by the strides of
-// dimensions of one element, others give the output the strides that suit them. The device keeps
+// dimensions of one element, some compute the losses of all elements in the memory of their mean,
+// others give the output the strides that suit them. The device keeps
 // and respects the strides of an output, as most of CUDA's kernels do: where a kernel may not, it
 // computes *apart*, into an output of its own, which is then copied. Kernels that iterate over
 // elements write any strides, but for those that quirks.h lists.

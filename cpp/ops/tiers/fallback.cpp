@@ -180,7 +180,7 @@ class OutputsApart {
       auto& argument = stack[begin + i];
       if (!schema.arguments()[i].is_out() || !argument.isTensor()) continue;
       const at::Tensor output = argument.toTensor();
-      if (output.layout() != at::kStrided || has_default_strides(output)) continue;
+      if (output.layout() != at::kStrided || is_alone(output)) continue;
       pairs_.emplace_back(output_apart(output), output);
       argument = pairs_.back().first;
     }
@@ -196,6 +196,12 @@ class OutputsApart {
   }
 
  private:
+  /// Whether the kernel may write all of its memory: some compute in more than the elements need.
+  static bool is_alone(const at::Tensor& output) {
+    return output.numel() == 0 ||
+           (has_default_strides(output) && output.nbytes() >= output.storage().nbytes());
+  }
+
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> pairs_;
 };
 

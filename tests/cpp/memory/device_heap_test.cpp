@@ -261,13 +261,13 @@ TEST_F(DeviceHeapTest, WhereNothingHelpsTheAnswerIsNoAddressAndNothingIsLost) {
   heap.free(fits);
 }
 
-TEST_F(DeviceHeapTest, ARequestBeyondTheLimitLeavesTheCacheAlone) {
+TEST_F(DeviceHeapTest, ARequestBeyondTheLimitGivesTheCacheBack) {
   heap.free(allocate(10 * kMiB, *first));
   EXPECT_EQ(allocate(65 * kMiB, *first), nullptr);
-  EXPECT_EQ(reserved(), 10 * kMiB);
-  EXPECT_EQ(statistics().retries, 0);
+  EXPECT_EQ(reserved(), 0);
+  EXPECT_EQ(statistics().retries, 1);
   EXPECT_EQ(statistics().out_of_memory, 1);
-  EXPECT_EQ(statistics().synchronizations, 0);
+  EXPECT_EQ(statistics().synchronizations, 1);
 }
 
 TEST_F(DeviceHeapTest, AFractionOfTheDeviceIsTheLimit) {

@@ -48,6 +48,10 @@ class Scene:
         with self.other:
             return work()
 
+    def on_captured(self, work: Callable[[], Any]) -> Any:
+        with self.captured:
+            return work()
+
     def capture_another(self) -> None:
         """Without `graph`, which waits for the device first."""
         another = openreg.CUDAGraph()
@@ -85,13 +89,15 @@ UNSAFE: dict[str, Call] = {
     "copy of a few elements from pageable memory": lambda scene: scene.on_other(lambda: scene.x.copy_(torch.ones(4))),
     "tensor": lambda scene: scene.on_other(lambda: torch.tensor([1.0], device="openreg")),
     "allocate what the cache has not": lambda scene: scene.on_other(lambda: torch.empty(1 << 26, device="openreg")),
-    "pin what the cache has not": lambda scene: torch.ones(1 << 25).pin_memory(),
+    "pin what the cache has not": lambda scene: scene.on_other(lambda: torch.ones(1 << 25).pin_memory()),
 }
 # Always permitted: nothing is asked for, and no memory of the system.
 SAFE: dict[str, Call] = {
     "launch": lambda scene: scene.on_other(lambda: scene.x + 1),
     "launch, another device": lambda scene: torch.ones(3, device="openreg:1") + 1,
     "copy to pinned memory": lambda scene: scene.on_other(lambda: scene.pinned.copy_(scene.x, non_blocking=True)),
+    "pin, on the captured stream": lambda scene: scene.on_captured(lambda: torch.ones(1 << 25).pin_memory()),
+    "allocate, on the captured stream": lambda scene: scene.on_captured(lambda: torch.empty(1 << 26, device="openreg")),
     "record": lambda scene: scene.event.record(scene.other),
     "wait_event": lambda scene: scene.other.wait_event(scene.event),
     "wait_stream": lambda scene: scene.other.wait_stream(scene.side),
