@@ -104,7 +104,12 @@ UNEQUAL = [
     Unequal("median", {"errors": "float32"}, CUDA_LIMIT),
     Unequal("narrow_copy", {"errors": "float32"}, CPU_SENTENCE),
     Unequal("triangular_solve", {"out": "float32"}, OUT_STRIDES),
-    Unequal("multinomial", {"out": "float32"}, REFUSED),
+    Unequal(
+        "all amax amin any argmax argmin hash_tensor histc linalg.matrix_rank linalg.matrix_rank.hermitian matmul multinomial "
+        "mv norm norm.inf std var",
+        {"out": "float32"},
+        REFUSED,
+    ),
     Unequal("lu", {"out": "float32"}, COPIED_OVER),
     Unequal("narrow_copy nn.functional.avg_pool3d nn.functional.gelu", {"out": "float32"}, IGNORED_STRIDES),
 ]

@@ -20,6 +20,22 @@ bool have_default_strides(std::span<const at::Tensor> tensors) {
   return std::ranges::all_of(tensors, has_default_strides);
 }
 
+void for_tensors_in_memory_of(const at::Tensor& output, const c10::IValue& argument,
+                              c10::function_ref<void(const at::Tensor&)> use) {
+  const auto see = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage() && tensor.storage().is_alias_of(output.storage()))
+      use(tensor);
+  };
+  if (argument.isTensor()) {
+    see(argument.toTensor());
+  } else if (argument.isTensorList()) {
+    for (const at::Tensor& tensor : argument.toTensorVector()) see(tensor);
+  } else if (argument.isOptionalTensorList()) {
+    for (const auto& tensor : argument.toOptionalTensorVector())
+      if (tensor) see(*tensor);
+  }
+}
+
 at::Tensor output_apart(const at::Tensor& output) {
   return at::empty(output.sizes(), output.options());
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/FunctionRef.h>
 
 #include <span>
 
@@ -19,6 +21,10 @@ namespace openreg::ops {
 /// Whether the strides are those of a new tensor, also for dimensions of one element.
 bool has_default_strides(const at::Tensor& tensor);
 bool have_default_strides(std::span<const at::Tensor> tensors);
+
+/// Calls `use` with each tensor of an argument that has the same storage as `output`.
+void for_tensors_in_memory_of(const at::Tensor& output, const c10::IValue& argument,
+                              c10::function_ref<void(const at::Tensor&)> use);
 
 /// Where the kernel computes instead: of the sizes and the dtype of `output`, on its device.
 at::Tensor output_apart(const at::Tensor& output);

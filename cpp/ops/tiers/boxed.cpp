@@ -40,6 +40,17 @@ bool outs_are_as_planned(const BoxedOperator& op, const KeptPlan& plan,
   return true;
 }
 
+/// Whether an input lies in the memory of an output. Tier 3 decides whether they overlap.
+bool shares_memory(const BoxedOperator& op, BoxedOperator::Arguments arguments,
+                   const at::Tensor& out) {
+  bool found = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (op.roles()[i] != Role::kOut)
+      for_tensors_in_memory_of(out, arguments[i], [&](const at::Tensor&) { found = true; });
+  }
+  return found;
+}
+
 /// Whether the kernel may be given this output: Note [Outputs of any strides]. Some kernels compute
 /// in more memory than the elements need.
 bool may_be_written(const at::Tensor& output, const Geometry& as) {
@@ -80,6 +91,8 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
       out.unsafeGetTensorImpl()->set_sizes_and_strides(as.sizes, as.strides);
     if (may_be_written(out, as)) {
       writer.tensor(out, Access::kWrite);
+    } else if (shares_memory(*op, arguments, out)) {
+      return false;
     } else {
       apart.emplace_back(make_result(stream, as), out);
       writer.tensor(apart.back().first, Access::kWrite);
