@@ -35,7 +35,9 @@ bool outs_are_as_planned(const BoxedOperator& op, const KeptPlan& plan,
     const bool restrided = tensor.numel() == 0 && tensor.strides() != at::IntArrayRef(as.strides);
     if (tensor.sizes() != at::IntArrayRef(as.sizes) || restrided) return false;
     // Its strides were not tried: the kernel ran with those of the input.
-    if (input_that_is(arguments, i) != i && !has_default_strides(tensor)) return false;
+    if (input_that_is(arguments, i) != i && !has_default_strides(tensor) &&
+        !op.writes_any_strides())
+      return false;
   }
   return true;
 }
@@ -89,7 +91,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
     const auto& out = arguments[i].toTensor();
     if (at::native::resize_output(out, as.sizes))
       out.unsafeGetTensorImpl()->set_sizes_and_strides(as.sizes, as.strides);
-    if (may_be_written(out, as)) {
+    if (op->writes_any_strides() || may_be_written(out, as)) {
       writer.tensor(out, Access::kWrite);
     } else if (shares_memory(*op, arguments, out)) {
       return false;

@@ -35,6 +35,8 @@ class BoxedOperator {
   /// Whether all results are written arguments, so that their sizes are known before the kernel has
   /// run.
   bool knows_sizes() const { return new_results_ == 0 && outs_ == 0; }
+  /// Whether the kernel respects the strides of an output: Note [Outputs of any strides].
+  bool writes_any_strides() const { return writes_any_strides_; }
   /// Whether an argument is a list of tensors.
   bool takes_lists() const { return takes_lists_; }
 
@@ -63,6 +65,7 @@ class BoxedOperator {
   std::size_t new_results_ = 0;
   std::size_t outs_ = 0;
   bool takes_lists_ = false;
+  bool writes_any_strides_ = false;
 };
 
 /// The argument that is the same tensor as the out argument `out`; `out` itself if there is none.

@@ -174,8 +174,7 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
 /// The outputs of a call that its kernel may not be given: Note [Outputs of any strides].
 class OutputsApart {
  public:
-  /// Replaces them on the stack. Throws c10::Error, as iterators do, if one overlaps an input in
-  /// part.
+  /// Replaces them on the stack.
   OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
     const auto& arguments = schema.arguments();
     const auto begin = stack.size() - arguments.size();
@@ -184,15 +183,14 @@ class OutputsApart {
       if (!arguments[i].is_out() || !argument.isTensor()) continue;
       const at::Tensor output = argument.toTensor();
       if (output.layout() != at::kStrided || is_alone(output)) continue;
-      bool is_input = false;
+      bool overlaps = false;
       for (std::size_t j = 0; j < arguments.size(); ++j) {
         if (arguments[j].is_out()) continue;
         for_tensors_in_memory_of(output, stack[begin + j], [&](const at::Tensor& input) {
-          at::assert_no_partial_overlap(output, input);
-          is_input |= at::get_overlap_status(output, input) == at::MemOverlapStatus::Full;
+          overlaps |= at::get_overlap_status(output, input) != at::MemOverlapStatus::No;
         });
       }
-      if (is_input && has_default_strides(output)) continue;  // the kernel may refuse that
+      if (overlaps && has_default_strides(output)) continue;  // the kernel decides
       pairs_.emplace_back(output_apart(output), output);
       argument = pairs_.back().first;
     }

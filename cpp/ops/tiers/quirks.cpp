@@ -46,6 +46,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::addmm", Quirk::kWritesAnyStrides, "the same"},
     {"aten::bmm", Quirk::kWritesAnyStrides, "the same"},
     {"aten::baddbmm", Quirk::kWritesAnyStrides, "the same"},
+    {"aten::addbmm.out", Quirk::kWritesAnyStrides, "calls addmm"},
     {"aten::mse_loss", Quirk::kResizesOutputs, "to the size of all losses, for their mean"},
     {"aten::smooth_l1_loss", Quirk::kResizesOutputs, "the same"},
     {"aten::adaptive_max_pool3d_backward", Quirk::kTakesContiguous, "the indices"},
