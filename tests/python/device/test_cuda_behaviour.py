@@ -378,6 +378,7 @@ ROWS: dict[str, list[Row]] = {
     ],
     "amp.autocast": [
         Row("inside(amp.autocast(False, torch.float16, False))", (0, 0), "cuda/amp/autocast_mode.py"),
+        # PyTorch's rule for all devices but CUDA, which takes this dtype without a word.
         Row("amp.autocast(dtype=torch.float64)", warns(UserWarning, "not supported"), "amp/autocast_mode.py"),
         Row("inside(amp.autocast('x'))", raises(TypeError), "amp/autocast_mode.py"),
         Row("inside(amp.autocast(cache_enabled=None))", (0, 0), "amp/autocast_mode.py"),
