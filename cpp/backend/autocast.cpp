@@ -36,7 +36,7 @@ OPENREG_LIBRARY_IMPL_FOR(Autocast, aten, m) {
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
 #define OPENREG_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(OPENREG_PROMOTE)
-#if OPENREG_TORCH_AT_LEAST(2, 15)
+#if __has_include(<ATen/ops/linalg_matrix_sqrth.h>)  // since torch 2.14.1
   KERNEL_PRIVATEUSEONE(linalg_matrix_sqrth, fp32)
 #endif
   m.impl("binary_cross_entropy", TORCH_FN(binary_cross_entropy_banned));

@@ -100,7 +100,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
   }
 
   void allocate_host_memory(std::size_t bytes, void** memory) override {
-    if (capture_of(current_stream()) == 0)
+    if (is_capturing() && capture_of(current_stream()) == 0)
       expect_safe_call("an allocation of pinned memory that the cache does not serve");
     const Stopwatch watch;
     *memory = pinned_pages::map(bytes);

@@ -370,6 +370,12 @@ ROWS: dict[str, list[Row]] = {
         Row("inside(graph(CUDAGraph(), pool=graph_pool_handle()))[0]", 0, GRAPHS),
         Row("inside(graph(CUDAGraph(), pool=CUDAGraph().pool))", raises(TypeError), "csrc/cuda/Graph.cpp"),
     ],
+    "export_dot": [
+        Row("callable(export_dot('graph.dot'))", True, GRAPHS),
+        Row("callable(export_dot('graph.dot', verbose=False))", True, GRAPHS),
+        Row("export_dot('graph.dot', False)", raises(TypeError), GRAPHS),
+        Row("export_dot()", raises(TypeError), GRAPHS),
+    ],
     "make_graphed_callables": [
         Row("graphed((on(0),))(on(0)).shape", (6,), GRAPHS),
         Row("graphed(([on(0)],), num_warmup_iters=0)", raises(TypeError), GRAPHS),
