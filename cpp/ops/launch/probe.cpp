@@ -122,7 +122,8 @@ Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
   return findings;
 }
 
-Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail) {
+Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail,
+                      bool shrunk) {
   c10::SmallVector<std::uint64_t, 64> words;
   // Not the kernel's own address, which is used for the signatures of calls.
   const auto alike = arguments.signature(reinterpret_cast<const char*>(&kernel) + 1, detail, words);
@@ -133,7 +134,7 @@ Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail 
     kernel.run(stand_in);
     return true;
   };
-  auto findings = probe(arguments, /*shrunk=*/true, runs);
+  auto findings = shrunk ? probe(arguments, /*shrunk=*/true, runs) : Findings();
   if (!findings.passes) findings = probe(arguments, /*shrunk=*/false, runs);
   // What is not implemented is so for all elements: it can be raised without a wait.
   if (findings.refusal) std::rethrow_exception(findings.refusal);

@@ -33,9 +33,11 @@ struct Findings {
 Findings probe(ArgumentWriter& arguments, bool shrunk,
                c10::function_ref<bool(std::span<const std::byte>)> attempt);
 
-/// Finds out whether `kernel` takes the arguments, by running it on stand-ins: small ones, and if
-/// it does not take such shapes, in full size. Throws the kernel's c10::NotImplementedError, and as
-/// probe() does. A positive answer is remembered for calls that are alike by `detail`.
-Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail);
+/// Finds out whether `kernel` takes the arguments, by running it on stand-ins: small ones, if
+/// `shrunk`, and if it does not take such shapes, in full size. Throws the kernel's
+/// c10::NotImplementedError, and as probe() does. A positive answer is remembered for calls that
+/// are alike by `detail`.
+Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail,
+                      bool shrunk = true);
 
 }  // namespace openreg::ops

@@ -15,6 +15,9 @@ enum class Quirk : std::uint16_t {
   kNotRandom = 4,
   /// Its meta function checks all sizes and integers: a probe need not cover them.
   kMetaChecksAll = 8,
+  /// Numbers among its arguments go with the sizes of its tensors: it cannot be tried on smaller
+  /// ones.
+  kNeedsSizes = 512,
   /// Its floating-point numbers only scale, and change from call to call.
   kNumbersScale = 16,
   /// The kernel iterates over elements, but does not write an output of any strides, or

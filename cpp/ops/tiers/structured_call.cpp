@@ -77,7 +77,8 @@ CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool ch
   const auto detail = has_quirk(kernel.name(), Quirk::kMetaChecksAll) ? Detail::kDtypes
                       : checked                                       ? Detail::kIntegers
                                                                       : Detail::kEqualSizes;
-  const auto findings = probe_kernel(kernel, writer, detail);
+  const auto findings = probe_kernel(kernel, writer, detail,
+                                     /*shrunk=*/!has_quirk(kernel.name(), Quirk::kNeedsSizes));
   // The meta functions of iterators have refused what may not overlap.
   plan.waits = !findings.passes || (!checked && writer.written_memory_overlaps());
   plan.warnings = findings.warnings;
