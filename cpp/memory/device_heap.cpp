@@ -101,17 +101,9 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
   Allocation result;
   const auto mapped = [&](Heap& heap) { return heap.allocate(bytes, stream, context); };
   const auto try_mapped = [&]() OPENREG_REQUIRES(mutex_) { return attempt(result, mapped); };
-  const bool may_fit = [&] {
+  {
     const LockGuard lock(mutex_);
     heap_.set_limit(limit());
-    return bytes <= heap_.limit();
-  }();
-  if (!may_fit) {  // CUDA's allocator does not know this in advance
-    locked([](Heap& heap) { ++heap.statistics().retries; });
-    wait_for_users();
-    give_back(detaching_unused(),
-              [&]() OPENREG_REQUIRES(mutex_) { result = fail(bytes, stream, context); });
-    return result;
   }
   give_back([](Heap& heap) { return heap.detach_oldest(); }, try_mapped);
   if (result.address != nullptr) return result;
