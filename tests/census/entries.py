@@ -91,6 +91,12 @@ def graph_slice() -> list[tuple[Any, list[Result]]]:
     return [(op, todo) for op, todo in entries if todo]
 
 
+def is_swept(op: Any, in_slice: bool, one_in: int) -> bool:
+    """Whether a sweep covers an entry; `in_slice`: only one in so many, by a hash of its name."""
+    name = entry_name(op)
+    return name not in EXCEPTED and not (in_slice and zlib.crc32(name.encode()) % one_in)
+
+
 def excepted(case: Result) -> bool:
     """Whether the census cannot judge it; then that is the result."""
     reason = EXCEPTED.get(case.name) or EXCEPTED.get(f"{case.name}, {case.check}")

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import re
 import sys
 import warnings
-import zlib
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,11 +26,10 @@ from unittest.mock import patch
 import torch
 from torch.utils._pytree import tree_map
 
-from entries import PREFERRED, census, dtype_name, entry_name, first
-from expected import EXCEPTED
+from entries import PREFERRED, census, dtype_name, entry_name, first, is_swept
 from outcome import DEVICE, UNDEFINED, changes_with_seed, clear_errors, on_cpu, widened, with_gradients
 from processes import run
-from result import Result, failure
+from result import Result, failure, report
 from samples import Call, Mover, call_of, detached, is_plain, mapped, tensors
 
 SLICE = 16  # one entry in so many in every run
@@ -313,8 +309,7 @@ def entries(in_slice: bool, pattern: re.Pattern[str]) -> list[tuple[Any, list[Re
     chosen = []
     for op, _ in census():
         name = entry_name(op)
-        left_out = name in EXCEPTED or UNDEFINED.match(name) or not pattern.search(name)
-        if left_out or (in_slice and zlib.crc32(name.encode()) % SLICE):
+        if not is_swept(op, in_slice, SLICE) or UNDEFINED.match(name) or not pattern.search(name):
             continue
         chosen.append((op, [Result(name, "layouts", dtype_name(dtype)) for dtype in first(op, PREFERRED)]))
     return chosen
@@ -331,12 +326,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = entries(options.slice, re.compile(options.only))
     results = run(chosen, partial(sweep, options.samples, options.device), options.jobs)
-    results.sort(key=lambda result: result.name)
-    if options.json:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
-    bad = [result for result in results if result.status in ("unequal", "crashed")]
-    for result in bad:
-        print(f"{result.name}, {result.dtype}: {result.status}", *result.details, sep="\n    ")
+    bad = report(results, options.json)
     print(f"{len(results)} entries, {sum(result.samples for result in results)} calls; {len(bad)} entries differ")
     return int(bool(bad))
 

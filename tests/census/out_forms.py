@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import re
 import sys
 import warnings
-import zlib
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,13 +26,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-import layouts
-from entries import PREFERRED, census, entry_name, first
-from expected import EXCEPTED
-from layouts import DISTINCT, OUTPUTS, Outcome, contiguous, memory_of, poison, stays
+from entries import PREFERRED, census, entry_name, first, is_swept
+from layouts import DISTINCT, OUTPUTS, SLICE, Outcome, contiguous, memory_of, poison, stays
 from outcome import DEVICE, UNDEFINED, clear_errors, with_gradients
 from processes import run
-from result import Result, failure
+from result import Result, failure, report
 from samples import Mover, call_of, channels_last, is_plain, tensors
 
 CALLS = 4  # of an operator, at most; each with other sizes or numbers
@@ -87,20 +82,21 @@ class Recorder(TorchDispatchMode):
         def shape(leaf: Any) -> Any:
             return (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
 
+        def copied(leaf: Any) -> Any:
+            return contiguous(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf
+
         known = self.calls.setdefault(func, [])
         signature = f"{func}{tree_map(shape, (args, kwargs))}"
         if len(known) < CALLS and signature not in self.seen:
             self.seen.add(signature)
-            known.append(tree_map(lambda leaf: contiguous(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf,
-                                  (tuple(args), dict(kwargs))))  # fmt: skip
+            known.append(tree_map(copied, (tuple(args), dict(kwargs))))
 
 
 def recorded(in_slice: bool, samples: int) -> Iterator[tuple[torch._ops.OpOverload, list[Recorded]]]:
     """What op_db's entries call on the CPU."""
     recorder = Recorder()
     for op, _ in census():
-        name = entry_name(op)
-        if name in EXCEPTED or UNDEFINED.match(name) or (in_slice and zlib.crc32(name.encode()) % layouts.SLICE):
+        if not is_swept(op, in_slice, SLICE) or UNDEFINED.match(entry_name(op)):
             continue
         for dtype in first(op, PREFERRED):
             backward = dtype in op.supported_backward_dtypes("cpu")
@@ -176,7 +172,7 @@ def sweep(device: str, entry: tuple[torch._ops.OpOverload, list[Recorded]], resu
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slice", action="store_true", help=f"one entry of op_db in {layouts.SLICE}")
+    parser.add_argument("--slice", action="store_true", help=f"one entry of op_db in {SLICE}")
     parser.add_argument("--samples", type=int, default=6, help="of each entry of op_db, at most")
     parser.add_argument("--only", default="", help="operators whose name matches this regular expression")
     parser.add_argument("--device", default=DEVICE, choices=[DEVICE, "cpu"])
@@ -195,12 +191,7 @@ def main() -> int:
         and pattern.search(name)
     ]
     results = run(chosen, partial(sweep, options.device), options.jobs)
-    results.sort(key=lambda result: result.name)
-    if options.json:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
-    bad = [result for result in results if result.status in ("unequal", "crashed")]
-    for result in bad:
-        print(f"{result.name}: {result.status}", *result.details, sep="\n    ")
+    bad = report(results, options.json)
     print(f"{len(results)} operators, {sum(result.samples for result in results)} calls; {len(bad)} operators differ")
     return int(bool(bad))
 

@@ -13,25 +13,21 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import re
 import resource
 import sys
 import warnings
-import zlib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from entries import PREFERRED, census, dtype_name, entry_name, first
-from expected import EXCEPTED
+from entries import PREFERRED, census, dtype_name, entry_name, first, is_swept
 from outcome import DEVICE, clear_errors, compare, same_values
 from perturbations import Perturbed, perturbed
 from processes import run
-from result import Result, failure
+from result import Result, failure, report
 from samples import Call, Mover, call_of, mapped, names_device, tensors
 from survivors import run_surviving
 
@@ -187,7 +183,7 @@ def entries(in_slice: bool, pattern: re.Pattern[str]) -> list[tuple[Any, list[Re
     chosen = []
     for op, _ in census():
         name = entry_name(op)
-        if name in EXCEPTED or not pattern.search(name) or (in_slice and zlib.crc32(name.encode()) % SLICE):
+        if not is_swept(op, in_slice, SLICE) or not pattern.search(name):
             continue
         dtypes = first(op, PREFERRED) + first(op, [torch.int8])
         chosen.append((op, [Result(name, "perturbed", dtype_name(dtype)) for dtype in dtypes]))
@@ -207,12 +203,7 @@ def main() -> int:
         lambda op, result: check_perturbed(op, result, options.samples),
         options.jobs,
     )
-    results.sort(key=lambda result: (result.name, result.dtype))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
-    bad = [result for result in results if result.status in ("unequal", "crashed")]
-    for result in bad:
-        print(f"{result.name}, {result.dtype}: {result.status}", *result.details, sep="\n    ")
+    bad = report(results, options.json)
     judged, asked = (sum(counts) for counts in ([r.samples for r in results], [r.cpu_failures for r in results]))
     differing = sum(len(result.details) for result in bad)
     print(f"{judged} calls judged, {asked} not (the CPU crashes, or takes too long); {differing} differ")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 
 @dataclass
@@ -25,6 +27,18 @@ class Result:
     def unequal(self, detail: str) -> None:
         self.status = "unequal"
         self.details.append(detail)
+
+
+def report(results: list[Result], file: Path | None) -> list[Result]:
+    """Writes all results to the file, if there is one, and prints those that are not equal, which it returns."""
+    results.sort(key=lambda result: (result.name, result.dtype))
+    if file:
+        file.write_text(json.dumps([asdict(result) for result in results], indent=1))
+    bad = [result for result in results if result.status in ("unequal", "crashed")]
+    for result in bad:
+        case = f"{result.name}, {result.dtype}" if result.dtype else result.name
+        print(f"{case}: {result.status}", *result.details, sep="\n    ")
+    return bad
 
 
 def failure(error: BaseException) -> str:
