@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -184,24 +184,28 @@ def reset_max_memory_cached(device: DeviceLike = None) -> None:
     reset_peak_memory_stats(device)
 
 
+def _bytes(read: Callable[[int], int], device: DeviceLike) -> int:
+    return 0 if _C.in_bad_fork() else read(device_index(device))
+
+
 def memory_allocated(device: DeviceLike = None) -> int:
     """Bytes that tensors on `device` (default: the current one) hold, after rounding."""
-    return 0 if _C.in_bad_fork() else torch.accelerator.memory_allocated(device_index(device))
+    return _bytes(torch.accelerator.memory_allocated, device)
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
     """The maximum of `memory_allocated` since the process began or the last `reset_peak_memory_stats`."""
-    return 0 if _C.in_bad_fork() else torch.accelerator.max_memory_allocated(device_index(device))
+    return _bytes(torch.accelerator.max_memory_allocated, device)
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
     """Bytes that the allocator holds from `device` (default: the current one): for tensors and in its cache."""
-    return 0 if _C.in_bad_fork() else torch.accelerator.memory_reserved(device_index(device))
+    return _bytes(torch.accelerator.memory_reserved, device)
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
     """The maximum of `memory_reserved` since the process began or the last `reset_peak_memory_stats`."""
-    return 0 if _C.in_bad_fork() else torch.accelerator.max_memory_reserved(device_index(device))
+    return _bytes(torch.accelerator.max_memory_reserved, device)
 
 
 @deprecated("`torch.openreg.memory_cached` has been renamed to `torch.openreg.memory_reserved`", category=FutureWarning)

@@ -42,7 +42,7 @@ def manual_seed(seed: int) -> None:
         TypeError, ValueError: `int` refuses `seed`.
         RuntimeError: the current stream is being captured, and the seed is a different one.
     """
-    default_generators()[_C.current_device()].manual_seed(int(seed))
+    _C.default_generator(_C.current_device()).manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
@@ -54,7 +54,7 @@ def manual_seed_all(seed: int) -> None:
 
 def seed() -> None:
     """Seeds the current device's default generator from the operating system."""
-    default_generators()[_C.current_device()].seed()
+    _C.default_generator(_C.current_device()).seed()
 
 
 def seed_all() -> None:
