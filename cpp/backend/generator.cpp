@@ -109,16 +109,16 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   }
 
   // In a capture, a state's offset is the position in the graph's numbers: a state can be set that
-  // was read in the same capture, which checkpointing does.
+  // was read in the same capture, which checkpointing does. A state of a seed alone begins at 0.
   void set_state(const c10::TensorImpl& tensor) override {
     at::detail::check_rng_state(tensor);
-    TORCH_CHECK(tensor.numel() == static_cast<std::int64_t>(kStateBytes),
-                "openreg: RNG state is wrong size (got ",
-                format_count(static_cast<std::uint64_t>(tensor.numel()), "byte"), ", expected ",
-                kStateBytes, ")");
     PhiloxState state{};
-    static_assert(sizeof state == kStateBytes);
-    std::memcpy(&state, tensor.data(), sizeof state);
+    static_assert(sizeof state == kStateBytes && offsetof(PhiloxState, seed) == 0);
+    const auto size = static_cast<std::uint64_t>(tensor.numel());
+    TORCH_CHECK(size == kStateBytes || size == sizeof state.seed,
+                "openreg: RNG state is wrong size (got ", format_count(size, "byte"), ", expected ",
+                kStateBytes, ", or ", sizeof state.seed, " of a seed)");
+    std::memcpy(&state, tensor.data(), size);
     check_offset(state.offset);
     const auto capture = current_capture(device().index());
     if (capture == 0) return set(state);

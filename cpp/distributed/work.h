@@ -23,9 +23,9 @@ class WorkOccl final : public c10d::Work {
  public:
   /// An operation that the collective has queued on a stream of a device, and the point after it.
   struct Part {
-    std::shared_ptr<GlooOperation> operation;
-    std::shared_ptr<Event> end;
     c10::Device device;
+    std::shared_ptr<GlooOperation> operation{};
+    std::shared_ptr<Event> end{};
   };
   struct What {
     c10d::OpType type;

@@ -25,7 +25,12 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
     Args:
         mempool_id: only segments of this pool (`MemPool.id`); (0, 0) and None: of all pools.
         include_traces: accepted for compatibility with CUDA; segments have no history.
+
+    Raises:
+        RuntimeError: `include_traces` is not a bool.
     """
+    if not isinstance(include_traces, bool):
+        raise RuntimeError(f"openreg: include_traces must be a boolean (got {include_traces!r})")
     pool = None if mempool_id is None else pool_id(mempool_id)
     if pool == (0, 0):
         pool = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .. import _C
-from .arguments import check_type
 
 
 def launch_stats() -> dict[str, int]:
@@ -48,11 +47,9 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
     Raises:
         RuntimeError: `debug_mode` is none of these.
-        TypeError: `debug_mode` is neither a number nor a str.
     """
-    check_type("the sync debug mode", debug_mode, (int, str), "one of `default`, `warn`, `error`")
     modes: dict[int | str, int] = {"default": 0, "warn": 1, "error": 2, 0: 0, 1: 1, 2: 2}
-    if debug_mode not in modes:
+    if isinstance(debug_mode, bool) or not isinstance(debug_mode, int | str) or debug_mode not in modes:
         raise RuntimeError(
             f"openreg: invalid sync debug mode (got {debug_mode!r}, expected one of `default`, `warn`, `error`)"
         )
