@@ -68,6 +68,11 @@ def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source:
     return LambdaFuture(lambda: launcher(load()))
 
 
+def stream_on(stream: torch.Stream, device: int) -> torch.Stream:
+    """The stream that is current on a device while `stream` is: itself, or that of the call if it is of another device."""
+    return stream if stream.device_index == device else torch.openreg.current_stream(device)
+
+
 def address_of(function: Any) -> int:
     """The address of a function found by ctypes."""
     import ctypes

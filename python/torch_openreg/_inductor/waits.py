@@ -56,27 +56,30 @@ class Order:
                 self.sent[stream] = 1
                 self.written[name] = [(stream, 1)]
 
-    def missing_waits(self, node: Any) -> tuple[str, list[str]]:
-        """The stream of the node that is written next, and those that this stream has to wait for."""
+    def missing_waits(self, node: Any) -> list[tuple[str, str]]:
+        """Pairs of a stream that runs the node that is written next, and one that it has to wait for."""
         if self._follow(node.node):
-            return "", []
+            return []
         read = list(reads(node))
         needed = [position for name in read for position in self.written.get(name, ())]
         device = node.get_device()
         on_the_device = device is not None and device.type == NAME
         # A kernel on the CPU copies a tensor of a device.
-        of_a_device = (self.devices[name] for name in read if name in self.devices)
-        index = device.index if on_the_device else next(of_a_device, 0)
+        of_devices = list(dict.fromkeys(self.devices[name] for name in read if name in self.devices))
+        index = device.index if on_the_device else next(iter(of_devices), 0)
         if isinstance(node, NopKernelSchedulerNode):
             self._note(node, index, needed)
-            return "", []
-        stream = self._stream_of(node, index)
-        # Copies between devices wait for the current streams of both.
-        waits = self._wait(stream, [each for each in needed if not (is_default(stream) and is_default(each[0]))])
-        self.sent[stream] += 1
+            return []
+        number = self.scheduler.node_to_stream[node]
+        # A copy between devices runs on a stream of each, which it makes wait for one another.
+        streams = list(dict.fromkeys(stream_on(self.scheduler, number, each) for each in (index, *of_devices)))
+        others = [position for position in needed if position[0] not in streams]
+        waits = [(stream, other) for stream in streams for other in self._wait(stream, others)]
+        for stream in streams:
+            self.sent[stream] += 1
         if on_the_device:
-            self._note(node, index, [(stream, self.sent[stream])])
-        return stream, waits
+            self._note(node, index, [(streams[0], self.sent[streams[0]])])
+        return waits
 
     def _note(self, node: Any, device: int, positions: list[Position]) -> None:
         for name in node.get_buffer_names():
@@ -93,11 +96,6 @@ class Order:
         """The current stream of a result's device, if another stream has computed it."""
         others = [stream for stream, _ in self.written.get(name, ()) if not is_default(stream)]
         return default_stream(self.scheduler, self.devices[name]) if others else None
-
-    def _stream_of(self, node: Any, device: int) -> str:
-        stream = self.scheduler.node_to_stream[node]
-        user = self.scheduler.stream_idx_to_user_obj_idx.get(stream)
-        return default_stream(self.scheduler, device) if user is None else self._object(user)
 
     def _object(self, user: int) -> str:
         return self.objects.setdefault(user, f"object {user}")
@@ -167,6 +165,17 @@ def default_stream(scheduler: Any, device: int) -> str:
     return DEFAULT_STREAM if len(devices_of(scheduler)) == 1 else f"{DEFAULT_STREAM}_{device}"
 
 
+def stream_on(scheduler: Any, stream: int, device: int) -> str:
+    """The name of the stream that is current on a device while a stream of the program is.
+
+    This is the stream itself, if it is one of that device: in a program on several devices, that is known when it runs.
+    """
+    if stream not in scheduler.stream_idx_to_user_obj_idx:
+        return default_stream(scheduler, device)
+    name: str = get_stream_name(stream)
+    return name if len(devices_of(scheduler)) == 1 else f"{name}_on_{device}"
+
+
 def is_default(stream: str) -> bool:
     """Whether the name is that of a current stream."""
     return stream.startswith(DEFAULT_STREAM)
@@ -213,9 +222,9 @@ def wait_where_values_need_it() -> None:
     @functools.wraps(switch)
     def generate_stream_ctx_switching(self: Any, node: Any) -> None:
         known = order()
-        stream, waits = ("", []) if known is None else known.missing_waits(node)
+        waits = [] if known is None else known.missing_waits(node)
         switch(self, node)
-        for other in waits:
+        for stream, other in waits:
             V.graph.wrapper_code.writeline(f"{stream}.wait_stream({other})")
 
     @functools.wraps(has_hazard)

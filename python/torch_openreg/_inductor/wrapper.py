@@ -72,10 +72,11 @@ class _OnTheDevice(PythonWrapperCodegen):
         lines = [f"{waits.default_stream(scheduler, each)} = torch.openreg.current_stream({each})" for each in devices]
         if len(devices) > 1:
             lines.append(f"{DEFAULT_STREAM} = torch.openreg.current_stream()")
-        lines += [
-            f"{get_stream_name(stream)} = get_external_object_by_index({user})"
-            for stream, user in scheduler.stream_idx_to_user_obj_idx.items()
-        ]
+        for stream, user in scheduler.stream_idx_to_user_obj_idx.items():
+            name = get_stream_name(stream)
+            lines.append(f"{name} = get_external_object_by_index({user})")
+            if len(devices) > 1:
+                lines += [f"{waits.stream_on(scheduler, stream, each)} = stream_on({name}, {each})" for each in devices]
         for line in lines:
             self.writeline(line)  # type: ignore[no-untyped-call]
 
@@ -105,10 +106,7 @@ def _other_streams(buffer: Any) -> list[str]:
     others = set(waits.uses(scheduler, name))
     if not isinstance(buffer, ir.InputBuffer):
         others.discard(scheduler.get_buf_stream(name))
-    return [
-        get_stream_name(stream) if stream else waits.default_stream(scheduler, buffer.get_device().index)
-        for stream in sorted(others)
-    ]
+    return [waits.stream_on(scheduler, stream, buffer.get_device().index) for stream in sorted(others)]
 
 
 def _is_tensor_of_the_device(buffer: Any) -> bool:
@@ -137,6 +135,7 @@ class OpenregWrapper(_OnTheDevice):
         super().write_header()
         self.imports.writeline("from torch_openreg._inductor.programs import compiled_kernel")
         self.imports.writeline("from torch_openreg._inductor.programs import empty_strided as empty_strided_openreg")
+        self.imports.writeline("from torch_openreg._inductor.programs import stream_on")
 
 
 class _Subgraph(_OnTheDevice, SubgraphPythonWrapperCodegen):

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo import compiled_autograd
 from torch._dynamo.utils import counters
+from torch._higher_order_ops import scan, while_loop
 from torch._inductor import config as inductor_config
 from torch._inductor.utils import fresh_cache, run_and_get_code
 from torch.testing import assert_close
@@ -245,12 +247,52 @@ def branches(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> t
     return y.sin()
 
 
-@pytest.mark.parametrize("program", [without_a_checkpoint, branches])
+def loops(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    current = torch.accelerator.current_stream()
+    zero = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    z = x + 1
+    streams[0].wait_stream(current)
+    with streams[0]:
+        _, y = while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, (y @ w).sin()), (zero, x.clone()))
+        u = (z @ w).cos()
+    _, v = while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, (y @ w).cos()), (zero, z))
+    current.wait_stream(streams[0])
+    return y.cos() + u * v
+
+
+def rows(x: torch.Tensor, w: torch.Tensor, streams: list[torch.Stream]) -> torch.Tensor:
+    current = torch.accelerator.current_stream()
+    streams[0].wait_stream(current)
+    with streams[0]:
+        y = torch._higher_order_ops.map(lambda row: (row @ w).sin(), x)
+        _, z = scan(lambda total, row: (total + row, total * row), torch.zeros(8, device=DEVICE), x)
+    current.wait_stream(streams[0])
+    return y.cos() + z
+
+
+PROGRAMS = [
+    without_a_checkpoint,
+    branches,
+    pytest.param(loops, marks=pytest.mark.full),
+    pytest.param(rows, marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_computes_what_eager_mode_does_on_busy_streams(program):
     compiled = torch.compile(program, fullgraph=True)
     expected = train(program)
     for busy in ("", "current", "side"):
         assert_close(train(compiled, busy), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("compiled_forward", [False, True], ids=["eager", "compiled"])
+def test_compiled_autograd_computes_what_eager_mode_does_on_busy_streams(compiled_forward):
+    expected = train(without_a_checkpoint)
+    function = torch.compile(without_a_checkpoint) if compiled_forward else without_a_checkpoint
+    for busy in ("", "current", "side"):
+        with compiled_autograd._enable(torch.compile(dynamic=False)):
+            assert_close(train(function, busy), expected, rtol=1e-4, atol=1e-4)
 
 
 def hits() -> int:
