@@ -69,8 +69,8 @@ def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source:
 
 
 def stream_on(stream: torch.Stream, device: int) -> torch.Stream:
-    """The stream that is current on a device while `stream` is: itself, or that of the call if it is of another device."""
-    return stream if stream.device_index == device else torch.openreg.current_stream(device)
+    """The stream that is current on a device while `stream` is: itself, or the call's if it is of another device."""
+    return stream if stream.device_index == device else torch.openreg.current_stream(device)  # type: ignore[attr-defined]
 
 
 def address_of(function: Any) -> int:

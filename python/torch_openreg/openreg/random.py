@@ -100,8 +100,8 @@ def set_rng_state(new_state: torch.Tensor, device: _Device = "openreg") -> None:
     """Sets the state of `device`'s default generator to a result of `get_rng_state`.
 
     Raises:
-        TypeError, RuntimeError: `new_state` is not a contiguous CPU tensor of 16 bytes (uint8), or of 8: a seed alone, whose
-            offset is 0.
+        TypeError, RuntimeError: `new_state` is not a contiguous CPU tensor of 16 bytes (uint8), or of 8: a seed alone,
+            whose offset is 0.
         RuntimeError: the offset in `new_state` is invalid, or the seed differs during a capture.
     """
     _generator_of(device).set_state(new_state)
