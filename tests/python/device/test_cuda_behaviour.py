@@ -2,8 +2,8 @@
 
 Each row is a call, what it returns or raises, and the file of PyTorch that decides it or tests it. A "build" is what a
 CUDA build of PyTorch 2.14 does on a machine without a GPU. All rows were also run on one GPU (H100, PyTorch 2.11). Its
-answers are the same, except for names of later versions, a second device, priorities (0 to -3), nvtx without a tool, and
-the differences below. The functions that take a device are in `DEVICES`. Wrong arguments and their messages are the
+answers are the same, except for names of later versions, a second device, priorities (0 to -3), nvtx without a tool,
+and the differences below. The functions that take a device are in `DEVICES`. Wrong arguments and their messages are the
 subject of test_wrong_arguments.py.
 
 Deliberate differences, because torch.cuda hides a mistake: an object that is not a device is a ValueError, not the
