@@ -184,15 +184,23 @@ class OutputsApart {
       const at::Tensor output = argument.toTensor();
       if (output.layout() != at::kStrided || is_alone(output)) continue;
       bool overlaps = false;
+      c10::SmallVector<std::size_t, 1> same;  // inputs that are the output: it works in place
       for (std::size_t j = 0; j < arguments.size(); ++j) {
         if (arguments[j].is_out()) continue;
+        if (stack[begin + j].isTensor() && stack[begin + j].toTensor().is_same(output))
+          same.push_back(j);
         for_tensors_in_memory_of(output, stack[begin + j], [&](const at::Tensor& input) {
           overlaps |= at::get_overlap_status(output, input) != at::MemOverlapStatus::No;
         });
       }
       if (overlaps && has_default_strides(output)) continue;  // the kernel decides
       pairs_.emplace_back(output_apart(output), output);
-      argument = pairs_.back().first;
+      const auto& result = pairs_.back().first;
+      argument = result;
+      if (same.empty()) continue;
+      // The kernel still works in place, so that it refuses to change the sizes of its input.
+      result.copy_(output);
+      for (const auto j : same) stack[begin + j] = result;
     }
   }
 
@@ -220,9 +228,9 @@ void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dispat
               torch::jit::Stack* stack) {
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
+  const OutputsApart apart(schema, *stack);
   wait_for_device(device, cpu_op.operator_name().name.c_str());
 
-  const OutputsApart apart(schema, *stack);
   CpuAliases aliases(device);
   c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments
   bool wants_cpu = false;                  // it is a copy to the CPU

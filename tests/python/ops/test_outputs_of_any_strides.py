@@ -85,6 +85,31 @@ def test_output_of_another_dtype_is_refused():
         torch.narrow_copy(X.to("openreg"), 2, 1, 2, out=torch.ones(4, 4, device="openreg").t().double())
 
 
+def in_place_functions() -> list[str]:
+    """Of two tensors: those of the operators' database that return what they change."""
+    from torch.testing._internal.common_methods_invocations import BinaryUfuncInfo, op_db
+
+    found = [op.inplace_variant.__name__ for op in op_db if isinstance(op, BinaryUfuncInfo) and op.inplace_variant]
+    return sorted({name for name in found if hasattr(torch.Tensor, name)})
+
+
+@pytest.mark.parametrize("layout", [transposed, gaps])
+@pytest.mark.parametrize("name", in_place_functions())
+def test_a_function_in_place_does_not_change_sizes(name, layout):
+    """Some are an out form whose output is an input, which then must not be resized."""
+    for dtype in (torch.float32, torch.int64, torch.bool):
+        like, other = torch.ones(5, 1, dtype=dtype), torch.ones(5, 5, dtype=dtype)
+        try:
+            getattr(like.clone(), name)(other)
+        except RuntimeError as error:
+            expected = str(error)
+        with pytest.raises(RuntimeError) as error:
+            x = layout(like)
+            getattr(x, name)(other.to("openreg"))
+        assert str(error.value) == expected or "broadcast shape" not in expected
+        assert x.shape == (5, 1) and (x.cpu() == torch.tensor(FILLER).to(dtype)).all()
+
+
 def test_gradient_of_distances_among_no_rows():
     x = torch.empty(0, 5, device="openreg", requires_grad=True)
     distances = F.pdist(x)
