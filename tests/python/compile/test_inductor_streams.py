@@ -373,6 +373,7 @@ def test_a_backward_pass_runs_on_the_stream_of_its_forward_pass():
 
     compiled = torch.compile(program)
     x = torch.rand(8, 8, device=DEVICE, requires_grad=True)
+    compiled(x, side).sum().backward()  # which compiles the backward pass: that may take longer than the device sleeps
     y = compiled(x, side)
     compiled(x, other)
     torch.openreg.synchronize()
