@@ -228,7 +228,7 @@ void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dispat
               torch::jit::Stack* stack) {
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
-  const OutputsApart apart(schema, *stack);
+  const OutputsApart apart(schema, *stack);  // before the wait: it may copy an output
   wait_for_device(device, cpu_op.operator_name().name.c_str());
 
   CpuAliases aliases(device);

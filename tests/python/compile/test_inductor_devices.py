@@ -83,7 +83,7 @@ def at_random(seed: int) -> Program:
             b = there[int(second * len(there))]
             # Streams: those of the call, and one more of each device.
             available = [*streams, current(0), current(1)]
-            stream, of_device = available[number], (0, 1, 0, 1)[number]
+            stream, of_device = available[number], number % 2
             for other in available:
                 for each in DEVICES:
                     if other is not available[2 + each]:
