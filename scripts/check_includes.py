@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"ops/wire"},
     {"ops/launch"},
     {"ops/tensors"},
-    {"ops/tiers", "ops/random", "ops/compiled", "ops/families"},
+    {"ops/tiers", "ops/random", "ops/compiled", "ops/kernels"},
     {"distributed"},
     {"bindings"},
 ]

@@ -5,7 +5,7 @@
     python scripts/device_checks.py --list   all that it asks
 
 A place is an expression in a function: a call of `is_gpu` and its like, an attribute such as `is_cuda`, or a comparison
-with the name of a device. `python/torch_openreg/_cpu_answers.py` and `_inductor` carry out the decisions that change
+with the name of a device. `python/torch_openreg/_cpu_equivalence.py` and `_inductor` carry out the decisions that change
 something. For a new torch, run the script, decide what it prints, and add that to the table.
 """
 

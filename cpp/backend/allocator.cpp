@@ -118,7 +118,7 @@ bool hook_made_room(int device, std::size_t bytes) {
 // the process forked.
 bool may_free() noexcept { return !in_bad_fork() && !is_shut_down(); }
 
-void give_back(void* address) {
+void free_block(void* address) {
   if (is_kept_for_others(address)) return;
   // For an address that is not device memory, the first device's heap reports the error.
   const auto* space = AddressSpace::get_if_reserved();
@@ -142,7 +142,7 @@ void delete_device_block(void* address) {
   if (address == nullptr) return;
   if (!may_free()) return forget(address);
   try {
-    give_back(address);
+    free_block(address);
   } catch (const std::exception& e) {
     TORCH_WARN_ONCE("openreg: memory was not reused because freeing it failed: ", e.what());
   }
@@ -286,7 +286,7 @@ std::vector<openreg::Stream*> streams_of(const void* address) {
 void deallocate_raw(void* address) {
   if (address == nullptr) return;
   if (!may_free()) return forget(address);
-  translate_errors([&] { give_back(address); });
+  translate_errors([&] { free_block(address); });
 }
 
 }  // namespace openreg::backend

@@ -27,7 +27,7 @@ namespace openreg::backend {
 // A waiting host runs commands on a thread of the program, under whatever the program has entered
 // there: autocast, a FakeTensorMode, vmap, the profiler. A command has passed through all of that
 // when it was launched. It must now compute what an engine would compute, so the host's
-// thread-local state is set aside during its turn.
+// thread-local state is set aside during its run slice.
 //
 // at::ThreadLocalState does the same for tasks that inherit a state. It copies everything, on entry
 // and on exit. This one is entered each time a waiting host takes a stream over, so it checks
@@ -139,7 +139,7 @@ CleanState::~CleanState() = default;
 
 namespace {
 
-struct TurnState {
+struct SliceState {
   CleanState clean;
   std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
   std::optional<OneThread> alone;
@@ -150,19 +150,19 @@ struct TurnState {
 void install_clean_state() {
   Callbacks callbacks;
   callbacks.enter_commands = [](const Callbacks::Beginning& turn_of) -> void* {
-    auto turn = std::make_unique<TurnState>();
+    auto slice = std::make_unique<SliceState>();
     if (turn_of.engine) {
       compute_with_one_thread();
     } else if (!is_worth_a_team(turn_of.left, turn_of.before)) {
-      turn->alone.emplace();
+      slice->alone.emplace();
     }
     if (turn_of.engine || KernelWarnings::has_no_handler())
-      turn->warnings.emplace(&KernelWarnings::keeper());
-    return turn.release();
+      slice->warnings.emplace(&KernelWarnings::keeper());
+    return slice.release();
   };
-  callbacks.leave_commands = [](void* turn) noexcept { delete static_cast<TurnState*>(turn); };
-  callbacks.begin_work = &begin_work;
-  callbacks.end_work = &end_work;
+  callbacks.leave_commands = [](void* slice) noexcept { delete static_cast<SliceState*>(slice); };
+  callbacks.begin_compute = &begin_compute;
+  callbacks.end_compute = &end_compute;
   // A team of autograd's thread would exist beside that of the program's thread, and each region of
   // either would have to wake its own.
   callbacks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };

@@ -20,9 +20,9 @@ class CleanState {
   std::unique_ptr<Saved> saved_;
 };
 
-/// Installs the runtime's callbacks for commands: each turn has a CleanState, engines compute with
-/// one OpenMP and one MKL thread, and warnings are kept if there is no handler (kernel_warnings.h).
-/// Called once, when the library is loaded.
+/// Installs the runtime's callbacks for commands: each run slice has a CleanState, engines compute
+/// with one OpenMP and one MKL thread, and warnings are kept if there is no handler
+/// (kernel_warnings.h). Called once, when the library is loaded.
 void install_clean_state();
 
 }  // namespace openreg::backend

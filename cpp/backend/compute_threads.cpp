@@ -14,7 +14,7 @@ namespace openreg::backend {
 //
 // An engine computes with one thread: beside a busy host no more cores are free, and short commands
 // end before a team has started. But no other thread can help a running kernel. So for a command
-// that takes many times as long as starting a team (Work::kLong) the engine takes a team of the
+// that takes many times as long as starting a team (Cost::kLong) the engine takes a team of the
 // cores that no other long command has, but never more than the program itself computes with. It
 // leaves one core to the host, unless the command outlasts what a host launches meanwhile: a
 // product of 1.2 ms took 4 ms on two cores, because the host launched on one of them, and the
@@ -26,7 +26,7 @@ namespace openreg::backend {
 // A host that waits runs commands with as many threads as the program computes with, or with one.
 // So the number of threads depends on which thread runs a command and on what else is running, and
 // a sum that several threads share differs in its last bits. If results must be the same in every
-// run (Work::reproducible), only the expected work decides: one thread, or the program's number.
+// run (Cost::reproducible), only the expected cost decides: one thread, or the program's number.
 
 // Note [Teams of hosts]
 //
@@ -131,8 +131,8 @@ void note_wanted_threads() noexcept {
 
 // Returns, for an engine, the number of cores that it has taken; for a host, its own number of
 // threads, negated.
-int begin_work(Work work, bool engine) noexcept {
-  const int wanted = work.is_long() ? g_wanted.load(std::memory_order_relaxed) : 1;
+int begin_compute(Cost cost, bool engine) noexcept {
+  const int wanted = cost.is_long() ? g_wanted.load(std::memory_order_relaxed) : 1;
   if (!engine) {
     const int own = at::get_num_threads();
     set_threads(wanted);
@@ -141,14 +141,14 @@ int begin_work(Work work, bool engine) noexcept {
   int taken = g_taken.load(std::memory_order_relaxed);
   int threads = wanted;
   do {
-    const int for_host = work.nanoseconds < kOutlastsHost ? 1 : 0;
-    if (!work.reproducible) threads = std::max(1, std::min(wanted, cores() - for_host - taken));
+    const int for_host = cost.nanoseconds < kOutlastsHost ? 1 : 0;
+    if (!cost.reproducible) threads = std::max(1, std::min(wanted, cores() - for_host - taken));
   } while (!g_taken.compare_exchange_weak(taken, taken + threads, std::memory_order_relaxed));
   if (threads > 1) set_threads(threads);
   return threads;
 }
 
-void end_work(int state) noexcept {
+void end_compute(int state) noexcept {
   if (state < 0) {
     set_threads(-state, kGlobal);
     return;

@@ -37,9 +37,9 @@ void release_team();
 void note_wanted_threads() noexcept;
 
 /// Sets the number of threads for the command that the calling thread is about to run; `engine`:
-/// whether the thread is an engine. Returns the argument of end_work(). See Note [Teams of
+/// whether the thread is an engine. Returns the argument of end_compute(). See Note [Teams of
 /// engines].
-int begin_work(Work work, bool engine) noexcept;
-void end_work(int state) noexcept;
+int begin_compute(Cost cost, bool engine) noexcept;
+void end_compute(int state) noexcept;
 
 }  // namespace openreg::backend

@@ -44,8 +44,8 @@ CommandSummary summarize_copy(std::span<const std::byte> bytes) noexcept {
   const auto& space = AddressSpace::get();
   const bool within = space.device_of(arguments.to) == space.device_of(arguments.from);
   return {.kind = CommandSummary::Kind::kCopy,
-          .from = Place::kDevice,
-          .to = within ? Place::kDevice : Place::kOtherDevice,
+          .from = MemoryKind::kDevice,
+          .to = within ? MemoryKind::kDevice : MemoryKind::kOtherDevice,
           .bytes = arguments.bytes};
 }
 

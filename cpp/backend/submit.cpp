@@ -12,11 +12,11 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
             c10::function_ref<MemoryOfCommand()> memory, const Submission& how) {
   translate_errors([&] {
     const auto enqueue = [&] {
-      if (how.work.is_long()) note_wanted_threads();
+      if (how.cost.is_long()) note_wanted_threads();
       if (how.waits || (settings().launch_blocking && capture_of(stream) == 0)) {
-        stream.submit_and_wait(kernel, arguments, how.work);
+        stream.submit_and_wait(kernel, arguments, how.cost);
       } else {
-        stream.submit(kernel, arguments, how.work);
+        stream.submit(kernel, arguments, how.cost);
       }
     };
     if (auto* debugger = memory::Debugger::get()) {

@@ -18,7 +18,7 @@ struct Submission {
   /// The call waits for its command, and throws what that throws. With
   /// TORCH_OPENREG_LAUNCH_BLOCKING=1 every call does, except on a captured stream.
   bool waits = false;
-  Work work{};
+  Cost cost{};
 };
 
 using MemoryOfCommand = c10::SmallVector<const void*, 6>;

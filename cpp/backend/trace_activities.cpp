@@ -18,25 +18,25 @@ using What = TraceSlice::What;
 // neighbours.
 constexpr std::int64_t kWidened = 1;
 
-const char* letter_of(Place place) {
-  return place == Place::kDevice || place == Place::kOtherDevice ? "D" : "H";
+const char* letter_of(MemoryKind place) {
+  return place == MemoryKind::kDevice || place == MemoryKind::kOtherDevice ? "D" : "H";
 }
 
-const char* name_of(Place place) {
+const char* name_of(MemoryKind place) {
   switch (place) {
-    case Place::kPinned:
+    case MemoryKind::kPinned:
       return "Pinned";
-    case Place::kPageable:
+    case MemoryKind::kPageable:
       return "Pageable";
-    case Place::kDevice:
-    case Place::kOtherDevice:
+    case MemoryKind::kDevice:
+    case MemoryKind::kOtherDevice:
       break;
   }
   return "Device";
 }
 
 bool is_between_devices(const CommandSummary& copy) {
-  return copy.from == Place::kOtherDevice || copy.to == Place::kOtherDevice;
+  return copy.from == MemoryKind::kOtherDevice || copy.to == MemoryKind::kOtherDevice;
 }
 
 // As in CUDA's traces, and as expected by tools that read traces.

@@ -41,7 +41,7 @@ void sleep(std::int64_t cycles) {
   backend::translate_errors([cycles] {
     backend::current_stream().submit(
         kSleep, std::as_bytes(std::span(&cycles, 1)),
-        {.nanoseconds = static_cast<std::uint32_t>(std::min<std::int64_t>(cycles, Work::kMost))});
+        {.nanoseconds = static_cast<std::uint32_t>(std::min<std::int64_t>(cycles, Cost::kMost))});
   });
 }
 

@@ -80,8 +80,8 @@ void expect_transfer(const Collective& what, int peer, int tag, int size) {
 }  // namespace
 
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::move_bytes(const Collective& what, const Tensors& to,
-                                                          const Tensors& from, Move call, Lane lane,
-                                                          bool host_waits) {
+                                                          const Tensors& from, Move call,
+                                                          Channel channel, bool host_waits) {
   return launch(
       what, device_of(what, {to, from}), to.empty() ? from : to,
       [&](Staging& staging) {
@@ -94,7 +94,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::move_bytes(const Collective& what
           call(gloo, works, to_bytes, from_bytes);
         };
       },
-      lane, host_waits);
+      channel, host_waits);
 }
 
 /// tensors: one, read at the root and written elsewhere.
@@ -264,7 +264,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::send(Tensors& tensors, int to, 
       mailbox->put(tag, from[0]);
     };
   }
-  return move_bytes(kSend, {}, tensors, std::move(call), {Lane::kSend, to, tag});
+  return move_bytes(kSend, {}, tensors, std::move(call), {Channel::kSend, to, tag});
 }
 
 /// tensors: one.
@@ -280,7 +280,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recv(Tensors& tensors, int from
       mailbox->take(tag, to[0], timeout);
     };
   }
-  return move_bytes(kReceive, tensors, {}, std::move(call), {Lane::kReceive, from, tag});
+  return move_bytes(kReceive, tensors, {}, std::move(call), {Channel::kReceive, from, tag});
 }
 
 /// tensors: one. The host waits in wait(), because the caller wants to know the source rank.
@@ -295,7 +295,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::recvAnysource(Tensors& tensors,
         received->wait();
         *source = received->sourceRank();
       },
-      {Lane::kReceive, /*peer=*/-1, tag}, /*host_waits=*/true);
+      {Channel::kReceive, /*peer=*/-1, tag}, /*host_waits=*/true);
   work->set_source(source);
   return work;
 }

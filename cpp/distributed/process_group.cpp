@@ -21,7 +21,7 @@ namespace openreg::distributed {
 namespace {
 
 const Collective kBarrier{c10d::OpType::BARRIER, "occl::barrier"};
-constexpr std::size_t kLanesToKeep = 32;
+constexpr std::size_t kChannelsToKeep = 32;
 
 /// Makes a stream current on its device for the scope.
 class StreamScope {
@@ -73,11 +73,12 @@ GlooGroup& ProcessGroupOccl::gloo_group() {
   return *group_;
 }
 
-// A program may use any number of tags, so there are not many more lanes than transfers under way.
-void ProcessGroupOccl::close_idle_lanes() {
+// A program may use any number of tags, so there are not many more channels than transfers under
+// way.
+void ProcessGroupOccl::close_idle_channels() {
   std::erase_if(streams_, [](const auto& entry) {
     const auto& [key, stream] = entry;
-    if (key.second.kind == Lane::kCollectives || !stream->idle()) return false;
+    if (key.second.kind == Channel::kCollectives || !stream->idle()) return false;
     destroy_stream(*stream);
     return true;
   });
@@ -85,10 +86,10 @@ void ProcessGroupOccl::close_idle_lanes() {
 
 // Separate streams for the group: on the pool's streams its collectives could wait for others, in
 // an order that differs from another rank's.
-Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Lane lane) {
-  const std::pair key(device, lane);
+Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Channel channel) {
+  const std::pair key(device, channel);
   if (const auto found = streams_.find(key); found != streams_.end()) return *found->second;
-  if (streams_.size() >= kLanesToKeep) close_idle_lanes();
+  if (streams_.size() >= kChannelsToKeep) close_idle_channels();
   auto& made = backend::translate_errors([&]() -> Stream& { return create_stream(device); });
   streams_.emplace(key, &made);
   return made;
@@ -110,12 +111,12 @@ const std::shared_ptr<const Progress::Member>& ProcessGroupOccl::member() {
 }
 
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c10::Device device,
-                                                      Tensors outputs, Prepare prepare, Lane lane,
-                                                      bool host_waits) {
+                                                      Tensors outputs, Prepare prepare,
+                                                      Channel channel, bool host_waits) {
   backend::translate_errors([] { check_usable(); });
   std::unique_lock lock(mutex_);
   auto& gloo = gloo_group();
-  auto& stream = this->stream(device.index(), lane);
+  auto& stream = this->stream(device.index(), channel);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   WorkOccl::Part part{.device = device};
   backend::translate_errors([&] {
@@ -127,7 +128,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   Staging staging(stream);
   auto call = prepare(staging);
   // Collectives have the same numbers on all ranks; sends and receives do not.
-  const bool is_collective = lane.kind == Lane::kCollectives;
+  const bool is_collective = channel.kind == Channel::kCollectives;
   const Progress::Step step{what.kernel.name(), is_collective ? ++collectives_ : ++transfers_};
   part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
                                                    staging.take_memory(), what.waits);

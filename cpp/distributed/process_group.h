@@ -35,11 +35,11 @@ struct Collective {
 
 /// A separate sequence of operations: one for collectives, and one for each direction, peer and
 /// tag, because transfers that Gloo matches in any order must not wait for each other.
-struct Lane {
+struct Channel {
   enum Kind { kCollectives, kSend, kReceive } kind = kCollectives;
   int peer = -1;
   int tag = 0;
-  auto operator<=>(const Lane&) const = default;
+  auto operator<=>(const Channel&) const = default;
 };
 
 /// The backend "occl" of torch.distributed: collectives on the device's tensors, which PyTorch's
@@ -128,16 +128,17 @@ class ProcessGroupOccl final : public c10d::Backend {
                                   Tensors& from)>;
 
   c10::intrusive_ptr<WorkOccl> launch(const Collective& what, c10::Device device, Tensors outputs,
-                                      Prepare prepare, Lane lane = {}, bool host_waits = false);
+                                      Prepare prepare, Channel channel = {},
+                                      bool host_waits = false);
   /// The result is `to`, or `from` if `to` is empty.
   c10::intrusive_ptr<WorkOccl> move_bytes(const Collective& what, const Tensors& to,
-                                          const Tensors& from, Move call, Lane lane = {},
+                                          const Tensors& from, Move call, Channel channel = {},
                                           bool host_waits = false);
   c10::intrusive_ptr<WorkOccl> reduce_tensors(const Collective& what, Tensors& tensors,
                                               const c10d::AllreduceOptions& opts);
   GlooGroup& gloo_group();
-  Stream& stream(c10::DeviceIndex device, Lane lane);
-  void close_idle_lanes();
+  Stream& stream(c10::DeviceIndex device, Channel channel);
+  void close_idle_channels();
   const std::shared_ptr<const Progress::Member>& member();
   c10::Device device_for(const c10d::BarrierOptions& opts) const;
 
@@ -150,7 +151,7 @@ class ProcessGroupOccl final : public c10d::Backend {
   std::mutex abort_mutex_;            // after mutex_
   std::unique_ptr<GlooGroup> group_;  // written under both
   std::exception_ptr aborted_;        // under abort_mutex_
-  std::map<std::pair<c10::DeviceIndex, Lane>, Stream*> streams_;
+  std::map<std::pair<c10::DeviceIndex, Channel>, Stream*> streams_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::uint64_t collectives_ = 0;
   std::uint64_t transfers_ = 0;  // sends and receives

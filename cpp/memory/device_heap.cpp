@@ -105,14 +105,14 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
     const LockGuard lock(mutex_);
     heap_.set_limit(limit());
   }
-  give_back([](Heap& heap) { return heap.detach_oldest(); }, try_mapped);
+  release_to_device([](Heap& heap) { return heap.detach_oldest(); }, try_mapped);
   if (result.address != nullptr) return result;
-  give_back([&](Heap& heap) { return heap.detach_oversize(bytes, stream); }, try_mapped);
+  release_to_device([&](Heap& heap) { return heap.detach_oversize(bytes, stream); }, try_mapped);
   if (result.address != nullptr) return result;
   locked([](Heap& heap) { ++heap.statistics().retries; });
   for (bool ended = false; !ended;) {
     wait_for_users();
-    give_back(detaching_unused(), [&]() OPENREG_REQUIRES(mutex_) {
+    release_to_device(detaching_unused(), [&]() OPENREG_REQUIRES(mutex_) {
       ended = try_mapped() || !can_make_room(bytes, stream);
       if (!ended || result.address != nullptr) return;
       const auto last = [&](Heap& heap) {
@@ -182,7 +182,7 @@ std::vector<Stream*> DeviceHeap::streams_of(const void* address) {
 // called, still under the lock that was taken for the release, so no other thread can have taken
 // the room.
 template <class Detach, class Then>
-void DeviceHeap::give_back(Detach detach, Then then) {
+void DeviceHeap::release_to_device(Detach detach, Then then) {
   std::uint64_t number = 0;
   {
     const LockGuard lock(mutex_);
@@ -238,7 +238,7 @@ void DeviceHeap::wait_for_users() {
 
 void DeviceHeap::empty_cache(PoolId pool) {
   wait_for_users();
-  give_back(detaching_unused(pool), [] {});
+  release_to_device(detaching_unused(pool), [] {});
 }
 
 void DeviceHeap::set_fraction(double fraction) {

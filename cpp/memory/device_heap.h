@@ -67,7 +67,7 @@ class DeviceHeap {
   };
 
   template <class Detach, class Then>
-  void give_back(Detach detach, Then then);
+  void release_to_device(Detach detach, Then then);
   void wait_for_users();
   Allocation allocate_slowly(std::size_t bytes, Stream& stream, const Context& context);
   template <class Take>

@@ -100,7 +100,7 @@ struct AddressSpace::Segments {
     bool commit_taken(std::uintptr_t address, void* aperture, std::size_t bytes)
         OPENREG_REQUIRES(mutex) {
       if (!commit(aperture, bytes)) {
-        ranges.give_back(address, bytes);
+        ranges.free(address, bytes);
         return false;
       }
       mapped += bytes;
@@ -207,7 +207,7 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   if (!owner.ranges.is_taken(address, bytes)) std::terminate();
   decommit(aperture(memory), bytes);
   if (auto* const ipc = owner.ipc.load()) ipc->forget(aperture(memory), bytes);
-  owner.ranges.give_back(address, bytes);
+  owner.ranges.free(address, bytes);
   owner.mapped -= bytes;
 }
 
@@ -238,7 +238,7 @@ void* AddressSpace::map_foreign(int device, const IpcFile& file, std::size_t off
   if (address == 0) return nullptr;
   void* const memory = reinterpret_cast<void*>(address);
   if (file.map_at(aperture(memory), offset, bytes)) return memory;
-  owner.ranges.give_back(address, bytes);
+  owner.ranges.free(address, bytes);
   return nullptr;
 }
 
@@ -246,7 +246,7 @@ void AddressSpace::unmap_foreign(void* memory, std::size_t bytes) noexcept {
   auto& owner = segments_->devices[static_cast<std::size_t>(device_of(memory))];
   const LockGuard lock(owner.mutex);
   decommit(aperture(memory), bytes);
-  owner.ranges.give_back(reinterpret_cast<std::uintptr_t>(memory), bytes);
+  owner.ranges.free(reinterpret_cast<std::uintptr_t>(memory), bytes);
 }
 
 std::size_t AddressSpace::mapped(int device) const noexcept {

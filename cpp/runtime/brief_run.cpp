@@ -1,7 +1,7 @@
 #include "runtime/brief_run.h"
 
+#include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
-#include "runtime/turn.h"
 
 namespace openreg {
 
@@ -25,14 +25,14 @@ class BriefRun {
 
  private:
   void run(StreamImpl& stream) {
-    Turn turn(stream, Turn::Runner::kHost);
+    RunSlice slice(stream, RunSlice::Runner::kHost);
     while (!scheduler_.stopping()) {
-      if (!turn.has_work()) {
+      if (!slice.has_work()) {
         if (scheduler_.go_idle(stream)) return;
         continue;
       }
       if (!stream.next_is_brief()) break;
-      if (!turn.step()) return;
+      if (!slice.step()) return;
     }
     scheduler_.release(stream);
   }

@@ -20,14 +20,14 @@ struct Callbacks {
     std::chrono::nanoseconds away{};
     std::chrono::nanoseconds launched{};
   };
-  /// The beginning of a turn.
+  /// The beginning of a run slice.
   struct Beginning {
     bool engine;                    // else a host
     std::chrono::nanoseconds left;  // expected for one thread to run the stream's commands
     SinceLastWait before;           // for a host
   };
-  /// Enter and leave the clean state for commands: called once per turn, on a thread that is about
-  /// to run kernels, and afterwards. The value returned is passed to leave_commands. Must not
+  /// Enter and leave the clean state for commands: called once per run slice, on a thread that is
+  /// about to run kernels, and afterwards. The value returned is passed to leave_commands. Must not
   /// throw: the stream would be left without an owner.
   void* (*enter_commands)(const Beginning& beginning) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
@@ -37,8 +37,8 @@ struct Callbacks {
 
   /// Around a command that is expected to take long, or whose number of threads must not depend on
   /// which thread runs it. The first one's result is passed to the second. They must not throw.
-  int (*begin_work)(Work work, bool engine) = nullptr;
-  void (*end_work)(int state) noexcept = nullptr;
+  int (*begin_compute)(Cost cost, bool engine) = nullptr;
+  void (*end_compute)(int state) noexcept = nullptr;
 
   /// Around a wait for the device, including one made by a command (bindings: releases the GIL if
   /// held).

@@ -285,13 +285,13 @@ void expect_safe_call(const char* what) {
 }
 
 bool capture_command(StreamImpl& stream, const Kernel& kernel, std::span<const std::byte> arguments,
-                     Work work, LaunchSite site) {
+                     Cost cost, LaunchSite site) {
   return with_capture_of(stream, [&](Capture& capture) {
     if (kernel.traits().once) spoil(capture, not_permitted(kernel.name(), site));
     add_node(capture, capture.branch(stream),
              {.kernel = &kernel,
               .arguments = {arguments.begin(), arguments.end()},
-              .work = work,
+              .cost = cost,
               .site = site});
     return true;
   });

@@ -98,7 +98,7 @@ struct CapturedPoint {
 /// CaptureError if the capture has been invalidated; the first one also, and invalidates it, if the
 /// kernel cannot be captured (KernelTraits::once).
 bool capture_command(StreamImpl& stream, const Kernel& kernel, std::span<const std::byte> arguments,
-                     Work work, LaunchSite site);
+                     Cost cost, LaunchSite site);
 std::shared_ptr<const CapturedPoint> capture_record(StreamImpl& stream);
 /// `fence` completes once the capture has ended and the stream has run what it has queued by then.
 bool capture_mark(StreamImpl& stream, const FenceRef& fence);

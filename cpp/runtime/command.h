@@ -85,15 +85,15 @@ class Kernel {
   KernelTraits traits_;
 };
 
-/// What a command requires of the thread that runs it.
-struct Work {
+/// What a command is expected to cost the thread that runs it.
+struct Cost {
   static constexpr std::uint32_t kMost = (1U << 31) - 1;
   /// Starting a team takes a tenth of this time.
   static constexpr std::uint32_t kLong = 1'000'000;
 
   bool is_long() const noexcept { return nanoseconds >= kLong; }
   /// Adds the time of another command.
-  void add(Work other) noexcept {
+  void add(Cost other) noexcept {
     nanoseconds = std::min(kMost, std::uint32_t{nanoseconds} + other.nanoseconds);
   }
 
@@ -104,7 +104,7 @@ struct Work {
   bool reproducible : 1 = false;
 };
 
-/// Whether the calling thread is running commands: it is inside a turn (turn.h).
+/// Whether the calling thread is running commands: it is inside a run slice (run_slice.h).
 bool in_command() noexcept;
 
 /// A command outside of a queue: a kernel and its arguments. Arguments are flat bytes (copied with

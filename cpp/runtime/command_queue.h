@@ -20,7 +20,7 @@ struct alignas(16) Record {
   // kRun: const Kernel; kRecord, kWait: Fence (owns a reference); kGraph: GraphRun (owns it)
   void* target = nullptr;
   Kind kind = kRun;
-  Work work{};             // kRun, kGraph
+  Cost cost{};             // kRun, kGraph
   Fence* fence = nullptr;  // kRun: completed for the caller that waits for this command (owns a
                            // reference), or null
   std::size_t bytes = 0;   // of the arguments

@@ -9,11 +9,11 @@
 
 #include "runtime/counters.h"
 #include "runtime/error.h"
+#include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
 #include "runtime/stream_impl.h"
 #include "runtime/thread.h"
-#include "runtime/turn.h"
 
 namespace openreg {
 
@@ -35,7 +35,7 @@ void prepare_thread(EngineKind kind) noexcept {
 #endif
 }
 
-// How long a turn lasts if another stream is runnable.
+// How long a run slice lasts if another stream is runnable.
 class Quantum {
  public:
   // Called before each command while another stream is runnable.
@@ -63,22 +63,22 @@ bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kin
 
 // Runs the stream, which the engine owns, until the engine no longer owns it.
 void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
-  Turn turn(stream, Turn::Runner::kEngine);
+  RunSlice slice(stream, RunSlice::Runner::kEngine);
   Quantum quantum;
   const bool low = stream.level != Priority::kHigh;
   while (!scheduler.stopping()) {
-    if (!turn.has_work()) {
-      turn.flush_counters();
+    if (!slice.has_work()) {
+      slice.flush_counters();
       if (!linger(stream, scheduler, kind) && scheduler.go_idle(stream)) return;
       continue;
     }
     if (stream.wanted.load(std::memory_order_relaxed) > 0 && scheduler.hand_over(stream)) return;
-    if (!turn.is_for(kind) || (scheduler.has_ready(kind) && quantum.used_up()) ||
+    if (!slice.is_for(kind) || (scheduler.has_ready(kind) && quantum.used_up()) ||
         (low && scheduler.has_ready_high(kind))) {
       scheduler.release(stream);
       return;
     }
-    if (!turn.step()) return;
+    if (!slice.step()) return;
   }
 }
 

@@ -13,8 +13,8 @@
 #include "runtime/fence.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
+#include "runtime/run_slice.h"
 #include "runtime/stream_impl.h"
-#include "runtime/turn.h"
 #include "runtime/wait.h"
 
 namespace openreg {

@@ -17,7 +17,7 @@ struct Graph {
   struct Node {
     const Kernel* kernel = nullptr;
     std::vector<std::byte> arguments;
-    Work work{};
+    Cost cost{};
     LaunchSite site = 0;
     std::uint32_t lane = 0;
     /// Numbers of the nodes that it runs after: all less than its own, in ascending order, none

@@ -109,7 +109,7 @@ void GraphExec::cut_into_segments() {
     segment_of[i] = open[lane];
     auto& segment = segments_[open[lane]];
     segment.nodes.push_back(i);
-    segment.work.add(nodes[i].work);
+    segment.cost.add(nodes[i].cost);
     if (!is_awaited[i]) continue;
     segment.awaited = true;
     open[lane] = kNone;
@@ -135,7 +135,7 @@ void GraphExec::launch(Stream& stream, std::vector<GraphCell> cells) {
   last_ = &impl;
   const bool is_chain = segments_.size() == 1 && segments_[0].lane == 0;
   if (is_chain) {
-    impl.enqueue_graph(run_of(&segments_[0], std::move(cells)), segments_[0].work);
+    impl.enqueue_graph(run_of(&segments_[0], std::move(cells)), segments_[0].cost);
   } else if (!segments_.empty()) {
     launch_lanes(impl, std::move(cells));
   }
@@ -152,7 +152,7 @@ void GraphExec::launch_lanes(StreamImpl& stream, std::vector<GraphCell> cells) {
     const auto& segment = segments_[i];
     StreamImpl& lane = segment.lane == 0 ? stream : *lanes_[segment.lane];
     for (const auto before : segment.after) wait(lane, ends[before]);
-    lane.enqueue_graph(run_of(&segment, {}), segment.work);
+    lane.enqueue_graph(run_of(&segment, {}), segment.cost);
     if (segment.awaited) ends[i] = mark(lane);
   }
   for (const auto segment : ends_) wait(stream, ends[segment]);

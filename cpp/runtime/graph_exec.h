@@ -78,7 +78,7 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
     std::vector<std::uint32_t> nodes;
     std::vector<std::uint32_t> after;  // segments of other lanes
     bool awaited = false;              // by a segment of another lane, or by the end
-    Work work{};                       // of its nodes
+    Cost cost{};                       // of its nodes
   };
 
   explicit GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive);

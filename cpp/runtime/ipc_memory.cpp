@@ -20,7 +20,7 @@ namespace openreg {
 // Note [Memory moves under its users]
 // Memory is private, with huge pages, until a tensor in it is sent to another process. Then the
 // pieces of 2 MiB that the tensor touches are copied to the file and the file is mapped in their
-// place. Other tensors lie in the same pieces, and other threads continue meanwhile: a program that
+// state. Other tensors lie in the same pieces, and other threads continue meanwhile: a program that
 // sends from the thread of a queue launches kernels at the same time. So a piece is made read-only
 // before it is copied. A thread that writes to it then gets a SIGSEGV, and waits in the handler
 // until the file is mapped; then the write is repeated. Reads are not affected.
@@ -90,7 +90,7 @@ IpcMemory::IpcMemory(void* aperture, std::size_t bytes, std::size_t granularity)
       bytes_(bytes),
       granularity_(granularity),
       file_(bytes),
-      places_(std::make_unique<std::atomic<Place>[]>(bytes / granularity)) {
+      states_(std::make_unique<std::atomic<PieceState>[]>(bytes / granularity)) {
   g_memories[static_cast<std::size_t>(g_memory_count.fetch_add(1))] = this;
 }
 
@@ -102,7 +102,7 @@ void IpcMemory::share(void* memory, std::size_t bytes) {
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - aperture_);
   const std::size_t end = round_up(offset + bytes, granularity_) / granularity_;
   for (std::size_t piece = offset / granularity_; piece < end; ++piece) {
-    if (places_[piece] != Place::kFile) move(piece);
+    if (states_[piece] != PieceState::kFile) move(piece);
   }
 }
 
@@ -110,15 +110,15 @@ void IpcMemory::move(std::size_t piece) {
   install_handler();
   std::byte* const begin = begin_of(piece);
   const std::size_t offset = piece * granularity_;
-  places_[piece] = Place::kMoving;
+  states_[piece] = PieceState::kMoving;
   if (mprotect(begin, granularity_, PROT_READ) == 0 && copy_to_file(piece) &&
       file_.map_at(begin, offset, granularity_)) {
-    places_[piece] = Place::kFile;
+    states_[piece] = PieceState::kFile;
     return;
   }
   const int reason = errno;
   mprotect(begin, granularity_, PROT_READ | PROT_WRITE);
-  places_[piece] = Place::kReturned;
+  states_[piece] = PieceState::kReturned;
   file_.discard(offset, granularity_);
   throw Error("openreg: the system refuses memory that processes can share (got \"" +
               std::generic_category().message(reason) +
@@ -141,7 +141,7 @@ void IpcMemory::forget(void* memory, std::size_t bytes) noexcept {
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - aperture_);
   for (std::size_t piece = offset / granularity_; piece < (offset + bytes) / granularity_;
        ++piece) {
-    if (places_[piece].exchange(Place::kPrivate) == Place::kFile)
+    if (states_[piece].exchange(PieceState::kPrivate) == PieceState::kFile)
       file_.discard(piece * granularity_, granularity_);
   }
 }
@@ -150,9 +150,9 @@ bool IpcMemory::waits_for(const void* address) const noexcept {
   const auto offset =
       reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(aperture_);
   if (offset >= bytes_) return false;
-  const auto& place = places_[offset / granularity_];
-  while (place == Place::kMoving) sched_yield();
-  return place != Place::kPrivate;
+  const auto& state = states_[offset / granularity_];
+  while (state == PieceState::kMoving) sched_yield();
+  return state != PieceState::kPrivate;
 }
 
 bool IpcMemory::wait_until_moved(const void* address) noexcept {

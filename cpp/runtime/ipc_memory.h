@@ -36,7 +36,7 @@ class IpcMemory {
   static bool wait_until_moved(const void* address) noexcept;
 
  private:
-  enum class Place : std::uint8_t { kPrivate, kMoving, kFile, kReturned };
+  enum class PieceState : std::uint8_t { kPrivate, kMoving, kFile, kReturned };
 
   std::byte* begin_of(std::size_t piece) const noexcept;
   void move(std::size_t piece);
@@ -47,7 +47,7 @@ class IpcMemory {
   const std::size_t bytes_;
   const std::size_t granularity_;
   IpcFile file_;
-  std::unique_ptr<std::atomic<Place>[]> places_;  // of each multiple of the granularity
+  std::unique_ptr<std::atomic<PieceState>[]> states_;  // of each multiple of the granularity
 };
 
 }  // namespace openreg

@@ -1,8 +1,8 @@
 #include "runtime/launch_site.h"
 
 #include "runtime/callbacks.h"
+#include "runtime/run_slice.h"
 #include "runtime/settings.h"
-#include "runtime/turn.h"
 
 namespace openreg {
 

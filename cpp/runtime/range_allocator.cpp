@@ -52,7 +52,7 @@ bool RangeAllocator::is_taken(std::uintptr_t address, std::size_t bytes) const n
   return begin + size <= address;
 }
 
-void RangeAllocator::give_back(std::uintptr_t address, std::size_t bytes) {
+void RangeAllocator::free(std::uintptr_t address, std::size_t bytes) {
   const auto range = free_.emplace(address, bytes).first;
   const auto next = std::next(range);
   if (next != free_.end() && address + bytes == next->first) {

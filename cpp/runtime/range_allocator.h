@@ -25,7 +25,7 @@ class RangeAllocator {
   bool is_taken(std::uintptr_t address, std::size_t bytes) const noexcept;
 
   /// Frees a range that was taken, or any part of one. May throw std::bad_alloc.
-  void give_back(std::uintptr_t address, std::size_t bytes);
+  void free(std::uintptr_t address, std::size_t bytes);
 
  private:
   using Ranges = std::map<std::uintptr_t, std::size_t>;  // begin -> bytes

@@ -5,10 +5,10 @@
 #include "runtime/counters.h"
 #include "runtime/engine.h"
 #include "runtime/error.h"
+#include "runtime/run_slice.h"
 #include "runtime/settings.h"
 #include "runtime/spin.h"
 #include "runtime/test_point.h"
-#include "runtime/turn.h"
 
 namespace openreg {
 
@@ -125,16 +125,16 @@ void Scheduler::unpark(StreamList streams, StreamList* owned) {
 Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
   const LockGuard lock(scheduler_mutex);
   StreamImpl* stream = &begin;
-  Fence* hop = nullptr;
+  Fence* blocking_fence = nullptr;
   // Every fence was recorded before the wait for it was submitted: the chain has no cycle.
   while (is(*stream, StreamImpl::State::kParked) && !stream->parked_on->done()) {
-    hop = stream->parked_on;
-    stream = hop->source();
-    if (!stream) return {Claim::kOutside, nullptr, FenceRef(hop)};
+    blocking_fence = stream->parked_on;
+    stream = blocking_fence->source();
+    if (!stream) return {Claim::kOutside, nullptr, FenceRef(blocking_fence)};
   }
   switch (stream->state.load(std::memory_order_relaxed)) {
     case StreamImpl::State::kIdle:
-      if (stream->drained()) return {Claim::kNothing, stream, FenceRef(hop)};
+      if (stream->drained()) return {Claim::kNothing, stream, FenceRef(blocking_fence)};
       break;  // the producer is on its way here
     case StreamImpl::State::kQueued:
       dequeue(*stream);
@@ -145,11 +145,11 @@ Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
     case StreamImpl::State::kParked:  // its fence has fired: another thread will make it runnable
       stream->helpers.push_back(waiter);
       stream->wanted.fetch_add(1, std::memory_order_relaxed);
-      return {Claim::kRegistered, stream, FenceRef(hop)};
+      return {Claim::kRegistered, stream, FenceRef(blocking_fence)};
   }
   stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
   count(g_counters.helps);
-  return {Claim::kOwned, stream, FenceRef(hop)};
+  return {Claim::kOwned, stream, FenceRef(blocking_fence)};
 }
 
 bool Scheduler::withdraw(StreamImpl& stream, Waiter& waiter) {

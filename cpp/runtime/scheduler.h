@@ -30,8 +30,9 @@ class Scheduler {
   /// Starts the first engine of each kind; more follow when there is work for them. Throws Error if
   /// the system refuses a thread.
   void start() OPENREG_EXCLUDES(scheduler_mutex);
-  /// From now on no turn begins, and a turn under way ends after its command. With `wait`, returns
-  /// when these have ended, except those whose command may block or itself sleeps in a wait.
+  /// From now on no run slice begins, and a run slice under way ends after its command. With
+  /// `wait`, returns when these have ended, except those whose command may block or itself sleeps
+  /// in a wait.
   void stop(bool wait) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   // Hints for the runner of a stream; they may be slightly out of date.
@@ -77,7 +78,7 @@ class Scheduler {
     };
     Result result;
     StreamImpl* stream;
-    FenceRef hop;  // the last fence on the way; null: `stream` is where the chain begins
+    FenceRef blocking_fence;  // the last fence on the way; null: `stream` is where the chain begins
   };
   /// Throws Error if the chain leads to a stream that the calling thread is running: a command
   /// waits for its own stream through others. This is detected only if those are parked by then.

@@ -6,9 +6,9 @@
 
 #include "runtime/fence.h"
 #include "runtime/process.h"
+#include "runtime/run_slice.h"
 #include "runtime/stream_impl.h"
 #include "runtime/stream_pool.h"
-#include "runtime/turn.h"
 #include "runtime/wait.h"
 
 namespace openreg {
@@ -41,13 +41,13 @@ int Stream::device() const noexcept { return StreamImpl::of(*this).device_index;
 std::int64_t Stream::id() const noexcept { return StreamImpl::of(*this).number; }
 Priority Stream::priority() const noexcept { return StreamImpl::of(*this).level; }
 
-void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
+void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                     Backpressure backpressure) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
   const LaunchSite site = launch_site();
-  if (capture_of(*this) != 0 && capture_command(stream, kernel, arguments, work, site)) return;
-  stream.enqueue_run(kernel, arguments, work, site, FenceRef(), backpressure);
+  if (capture_of(*this) != 0 && capture_command(stream, kernel, arguments, cost, site)) return;
+  stream.enqueue_run(kernel, arguments, cost, site, FenceRef(), backpressure);
 }
 
 void Stream::wait_for_room() {
@@ -56,7 +56,7 @@ void Stream::wait_for_room() {
 }
 
 void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
-                             Work work) {
+                             Cost cost) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
   if (runs_here(stream)) throw_self_wait();
@@ -65,7 +65,7 @@ void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> ar
   // Shared with the queue, where an interrupted wait leaves it.
   const FenceRef done(new Fence(&stream));
   const LaunchSite site = launch_site();
-  stream.enqueue_run(kernel, arguments, work, site, done);
+  stream.enqueue_run(kernel, arguments, cost, site, done);
   try {
     wait_for(Goal::fence(done));
   } catch (...) {

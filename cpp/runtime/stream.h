@@ -34,7 +34,7 @@ class Stream {
   /// node of the graph instead. Throws Error in a forked child, after shutdown and for a destroyed
   /// stream, CaptureError if the capture does not permit the command, and what
   /// Callbacks::check_interrupt throws while it waits for room.
-  void submit(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {},
+  void submit(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {},
               Backpressure backpressure = Backpressure::kWait);
   /// Returns when there is room in the queue; other threads may take it. Throws what submit()
   /// throws while it waits for room.
@@ -45,7 +45,7 @@ class Stream {
   /// run. If the wait is interrupted, the stream fails instead. Throws CommandError if an earlier
   /// failure made the stream skip the command, Error if called from a command of this stream, and
   /// CaptureError if a capture forbids the call.
-  void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Work work = {});
+  void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {});
 
   /// Whether nothing is queued and nothing is running. Never throws, never waits, and collects no
   /// failure.

@@ -21,14 +21,14 @@ StreamImpl::StreamImpl(int device, std::int64_t id, Priority priority)
 StreamImpl::StreamImpl(int device, std::int64_t id, Priority priority, Chunk* first)
     : writer(first), reader(first), level(priority), device_index(device), number(id) {}
 
-void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
+void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                              LaunchSite site, const FenceRef& fence, Backpressure backpressure) {
   const tracing::ThreadSlice traced(*this, kernel, arguments);
   FenceRef reference = fence;
   // The queue only reads the kernel; the targets of other records are not const.
   const Record record{.target = const_cast<Kernel*>(&kernel),
                       .kind = Record::kRun,
-                      .work = work,
+                      .cost = cost,
                       .fence = fence.get(),
                       .traced_as = traced.id(),
                       .site = site};
@@ -66,10 +66,10 @@ void StreamImpl::enqueue_wait(const FenceRef& fence, Backpressure backpressure) 
   find_runner(record, backpressure);
 }
 
-void StreamImpl::enqueue_graph(std::unique_ptr<GraphRun> run, Work work) {
+void StreamImpl::enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kGraph);
   const Record record{
-      .target = run.get(), .kind = Record::kGraph, .work = work, .traced_as = traced.id()};
+      .target = run.get(), .kind = Record::kGraph, .cost = cost, .traced_as = traced.id()};
   publish(record, {}, nullptr, Backpressure::kIgnore);
   static_cast<void>(run.release());
   find_runner(record, Backpressure::kIgnore);
@@ -88,7 +88,7 @@ void StreamImpl::publish(const Record& record, std::span<const std::byte> argume
   const auto position = tail.load(std::memory_order_relaxed);
   writer.push(record, arguments, spare);
   if (completes) completes->set_position(position);
-  work_published.store(work_published.load(std::memory_order_relaxed) + record.work.nanoseconds,
+  cost_published.store(cost_published.load(std::memory_order_relaxed) + record.cost.nanoseconds,
                        std::memory_order_relaxed);
   tail.store(position + 1, std::memory_order_seq_cst);
 }
@@ -138,9 +138,9 @@ void StreamImpl::make_room() {
   }
 }
 
-std::chrono::nanoseconds StreamImpl::work_left() const noexcept {
-  const auto done = work_done.load(std::memory_order_relaxed);
-  const auto published = work_published.load(std::memory_order_relaxed);
+std::chrono::nanoseconds StreamImpl::cost_left() const noexcept {
+  const auto done = cost_done.load(std::memory_order_relaxed);
+  const auto published = cost_published.load(std::memory_order_relaxed);
   return std::chrono::nanoseconds(published > done ? published - done : 0);
 }
 

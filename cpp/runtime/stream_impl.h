@@ -48,13 +48,13 @@ struct StreamImpl final : Stream {
   /// submitted. Markers and graphs ignore the backpressure. A command with a fence completes it;
   /// its failure goes to the fence and does not poison the stream, unless the fence was abandoned.
   /// A marker is a record that does not wait for room and that no trace shows.
-  void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Work work,
+  void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                    LaunchSite site, const FenceRef& fence,
                    Backpressure backpressure = Backpressure::kWait);
   void enqueue_record(const FenceRef& fence);
   void enqueue_marker(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence, Backpressure backpressure);
-  void enqueue_graph(std::unique_ptr<GraphRun> run, Work work);
+  void enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost);
 
   /// Returns when there is room. Throws what a submission that waits for room throws.
   void make_room_if_full() OPENREG_EXCLUDES(submit_mutex);
@@ -67,10 +67,10 @@ struct StreamImpl final : Stream {
   }
 
   /// Estimated time of one thread for all that is published and has not run.
-  std::chrono::nanoseconds work_left() const noexcept;
-  /// Called by the runner: a command with this work has completed.
-  void note_done(Work work) noexcept {
-    work_done.store(work_done.load(std::memory_order_relaxed) + work.nanoseconds,
+  std::chrono::nanoseconds cost_left() const noexcept;
+  /// Called by the runner: a command of this cost has completed.
+  void note_done(Cost cost) noexcept {
+    cost_done.store(cost_done.load(std::memory_order_relaxed) + cost.nanoseconds,
                     std::memory_order_relaxed);
   }
 
@@ -79,12 +79,12 @@ struct StreamImpl final : Stream {
   std::optional<EngineKind> next_engine() noexcept;
 
   /// Estimated time of what was published since note_wait(); a hint for hosts.
-  std::chrono::nanoseconds work_since_last_wait() const noexcept {
-    return std::chrono::nanoseconds(work_published.load(std::memory_order_relaxed) -
-                                    work_at_last_wait.load(std::memory_order_relaxed));
+  std::chrono::nanoseconds cost_since_last_wait() const noexcept {
+    return std::chrono::nanoseconds(cost_published.load(std::memory_order_relaxed) -
+                                    cost_at_last_wait.load(std::memory_order_relaxed));
   }
   void note_wait() noexcept {
-    work_at_last_wait.store(work_published.load(std::memory_order_relaxed),
+    cost_at_last_wait.store(cost_published.load(std::memory_order_relaxed),
                             std::memory_order_relaxed);
   }
 
@@ -116,21 +116,21 @@ struct StreamImpl final : Stream {
 
   // Written by producers, under submit_mutex; read by the runner.
   alignas(64) std::atomic<std::uint64_t> tail{0};  // number of commands published
-  std::atomic<std::uint64_t> work_published{0};    // in nanoseconds
+  std::atomic<std::uint64_t> cost_published{0};    // in nanoseconds
 
   // The runner's.
   alignas(64) std::atomic<std::uint64_t> head{0};  // number of commands completed
   QueueReader reader;
   std::uint64_t tail_seen = 0;
-  std::atomic<std::uint64_t> work_done{0};  // in nanoseconds
+  std::atomic<std::uint64_t> cost_done{0};  // in nanoseconds
   std::int64_t wait_began = 0;              // of the wait at the head, if it is traced
   std::atomic<bool> poisoned{false};
 
   // Read by all; written at transitions under the scheduler's mutex, except for `spare` and
-  // `work_at_last_wait`.
+  // `cost_at_last_wait`.
   alignas(64) std::atomic<State> state{State::kIdle};
   std::atomic<int> wanted{0};                       // number of helpers: a hint for the runner
-  std::atomic<std::uint64_t> work_at_last_wait{0};  // in nanoseconds; written by hosts
+  std::atomic<std::uint64_t> cost_at_last_wait{0};  // in nanoseconds; written by hosts
   const Priority level;
   const int device_index;
   const std::int64_t number;

@@ -15,15 +15,15 @@ class Kernel;
 class Stream;
 
 /// Where the memory lies that a copy reads or writes.
-enum class Place : std::uint8_t { kDevice, kOtherDevice, kPinned, kPageable };
+enum class MemoryKind : std::uint8_t { kDevice, kOtherDevice, kPinned, kPageable };
 
 /// Describes a command in a trace, beyond its name.
 struct CommandSummary {
   enum class Kind : std::uint8_t { kKernel, kCopy, kFill };
 
   Kind kind = Kind::kKernel;
-  Place from = Place::kDevice;  ///< of a copy
-  Place to = Place::kDevice;
+  MemoryKind from = MemoryKind::kDevice;  ///< of a copy
+  MemoryKind to = MemoryKind::kDevice;
   std::uint64_t bytes = 0;  ///< copied or filled
 };
 

@@ -10,11 +10,11 @@
 #include "runtime/callbacks.h"
 #include "runtime/counters.h"
 #include "runtime/engine.h"
+#include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
 #include "runtime/test_point.h"
 #include "runtime/trace.h"
-#include "runtime/turn.h"
 
 namespace openreg {
 
@@ -75,7 +75,7 @@ class Rhythm {
   explicit Rhythm(StreamImpl* stream) noexcept : stream_(stream) {
     if (!stream_ || last_end_ == Clock::time_point{}) return;
     before_.away = Clock::now() - last_end_;
-    before_.launched = stream_->work_since_last_wait();
+    before_.launched = stream_->cost_since_last_wait();
   }
   ~Rhythm() {
     if (!stream_) return;
@@ -156,7 +156,7 @@ class HostWait {
               : Scheduler::Claim{Scheduler::Claim::kOutside, nullptr, FenceRef()};
       switch (claim.result) {
         case Scheduler::Claim::kOwned:
-          help(*claim.stream, claim.hop.get());
+          help(*claim.stream, claim.blocking_fence.get());
           break;
         case Scheduler::Claim::kRegistered:
         case Scheduler::Claim::kOutside:
@@ -171,19 +171,21 @@ class HostWait {
   }
 
  private:
-  bool reached(const Fence* hop) const noexcept { return goal_.reached() || (hop && hop->done()); }
+  bool reached(const Fence* blocking_fence) const noexcept {
+    return goal_.reached() || (blocking_fence && blocking_fence->done());
+  }
 
-  // Runs a stream that this thread owns, until its goal or the hop is reached, or the stream is
-  // empty or parked.
-  void help(StreamImpl& stream, const Fence* hop) {
-    if (run_turn(stream, hop)) scheduler_.release(stream);
+  // Runs a stream that this thread owns, until its goal or the blocking fence is reached, or the
+  // stream is empty or parked.
+  void help(StreamImpl& stream, const Fence* blocking_fence) {
+    if (run_commands(stream, blocking_fence)) scheduler_.release(stream);
   }
 
   // False: this thread no longer owns the stream.
-  bool run_turn(StreamImpl& stream, const Fence* hop) {
-    Turn turn(stream, Turn::Runner::kHost, rhythm_.before());
-    while (!scheduler_.stopping() && !reached(hop)) {
-      if (!turn.has_work()) {
+  bool run_commands(StreamImpl& stream, const Fence* blocking_fence) {
+    RunSlice slice(stream, RunSlice::Runner::kHost, rhythm_.before());
+    while (!scheduler_.stopping() && !reached(blocking_fence)) {
+      if (!slice.has_work()) {
         if (scheduler_.go_idle(stream)) return false;
         continue;
       }
@@ -191,15 +193,15 @@ class HostWait {
         ask_ = true;
         return true;
       }
-      if (!turn.step()) return false;
+      if (!slice.step()) return false;
     }
     return true;
   }
 
   void wait_for_others(const Scheduler::Claim& claim) {
-    // The goal cannot be reached before the last hop; without a hop, wait for the goal itself. Room
-    // has no fence: the wait ends when the stream is handed over or goes idle.
-    Fence* const watched = claim.hop ? claim.hop.get() : goal_.fence().get();
+    // The goal cannot be reached before the blocking fence; without one, wait for the goal itself.
+    // Room has no fence: the wait ends when the stream is handed over or goes idle.
+    Fence* const watched = claim.blocking_fence ? claim.blocking_fence.get() : goal_.fence().get();
     const bool may_sleep = !watched || watched->add(waiter_);
     if (may_sleep && !goal_.reached()) sleep(claim.result == Scheduler::Claim::kRegistered);
     if (watched) watched->remove(waiter_);
@@ -210,7 +212,7 @@ class HostWait {
     if (ask_ || goal_.reached()) {
       scheduler_.release(*claim.stream);
     } else {
-      help(*claim.stream, claim.hop.get());
+      help(*claim.stream, claim.blocking_fence.get());
     }
   }
 

@@ -113,10 +113,10 @@ class Threads:
     def _add_turns(self, name: str) -> None:
         """Adds the streams whose commands the current thread runs. There may be several, because waits nest."""
         try:
-            turn = gdb.parse_and_eval("'openreg::Turn::innermost_'")
-            while turn:
-                self.running[int(turn["stream_"].address)] = name
-                turn = turn["outer_"]
+            slice = gdb.parse_and_eval("'openreg::RunSlice::innermost_'")
+            while slice:
+                self.running[int(slice["stream_"].address)] = name
+                slice = slice["outer_"]
         except gdb.error:
             pass  # no thread-local storage: a core file without libthread_db, or a thread that is starting
 

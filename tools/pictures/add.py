@@ -23,7 +23,7 @@ CALLER: list[Box] = [
     ("ours", "c.item(): wait_for_device", "Stream::synchronize runs remaining commands, then reads"),
 ]
 RUNNER: list[Box] = [
-    ("ours", "Turn::step", "takes the next record"),
+    ("ours", "RunSlice::step", "takes the next record"),
     ("ours", "CleanState", "no modes, no autograd, no autocast"),
     ("ours", "OpKernel::run_body", "tensors over the aperture"),
     ("torch", "at::cpu::add_outf", "the CPU's kernel"),

@@ -12,7 +12,7 @@ LAYERS = [
     ("python/torch_openreg", "torch.openreg, autoload, patches of PyTorch's Python"),
     ("cpp/bindings", "the extension module _C; the only place with Python.h"),
     ("cpp/distributed", "the process group: collectives by PyTorch's Gloo"),
-    ("cpp/ops", "wire, launch, tensors, then tiers, random, compiled, families"),
+    ("cpp/ops", "wire, launch, tensors, then tiers, random, compiled, kernels"),
     ("cpp/backend", "PyTorch's device contract: allocator, guard, hooks, generator"),
     ("cpp/memory", "the caching allocator: blocks, segments, pools, statistics"),
     ("cpp/runtime", "the emulated device: memory, streams, events, commands"),

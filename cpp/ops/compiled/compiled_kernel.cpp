@@ -13,7 +13,7 @@
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
-#include "ops/launch/work.h"
+#include "ops/launch/cost.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
 #include "runtime/address_space.h"
@@ -152,7 +152,7 @@ void CompiledCall::submit() {
   backend::submit(backend::current_stream(device_ ? device_->index() : -1), kernel_,
                   std::as_bytes(std::span(words_.data(), words_.size())), memory,
                   {.counted_as = backend::LaunchCounter::kCompiled,
-                   .work = work_of_bytes(static_cast<double>(bytes_touched_))});
+                   .cost = cost_of_bytes(static_cast<double>(bytes_touched_))});
 }
 
 }  // namespace openreg::ops

@@ -50,7 +50,7 @@ struct CallPlan {
   c10::SmallVector<std::int32_t, 3> allocations{};
   /// The warnings that every call of this signature reports.
   std::vector<c10::Warning> warnings{};
-  Work work{};
+  Cost cost{};
 };
 
 /// A plan in the cache.

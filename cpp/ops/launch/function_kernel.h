@@ -15,14 +15,14 @@ class FunctionKernel;
 template <class... A, void (*kFunction)(A...)>
 class FunctionKernel<kFunction> {
  public:
-  explicit FunctionKernel(const char* name, Takes takes = Takes::kMaybe)
-      : kernel_(name, &run), takes_(takes) {}
+  explicit FunctionKernel(const char* name, ArgumentSupport support = ArgumentSupport::kProbed)
+      : kernel_(name, &run), support_(support) {}
 
   /// Launches it with tensors of `device`.
   void launch(c10::Device device, const std::remove_cvref_t<A>&... arguments) const {
     ArgumentWriter writer(kernel_.name(), device);
     (write<A>(writer, arguments), ...);
-    ops::launch(kernel_, writer, takes_);
+    ops::launch(kernel_, writer, support_);
   }
 
  private:
@@ -40,7 +40,7 @@ class FunctionKernel<kFunction> {
   }
 
   const OpKernel kernel_;
-  const Takes takes_;
+  const ArgumentSupport support_;
 };
 
 }  // namespace openreg::ops

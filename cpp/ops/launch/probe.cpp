@@ -99,7 +99,7 @@ bool has_integers(std::span<const std::byte> command) {
 
 }  // namespace
 
-Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
+ProbeResult probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
   const auto command = arguments.finish();
   const auto kind = kind_of_stand_in(arguments, shrunk);
   if (kind == StandIn::Kind::kReading) wait_for_device(arguments.device(), arguments.op());
@@ -113,20 +113,20 @@ Findings probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
         !try_on(command, arguments.device(), kind, elements, attempt, warnings, refusal))
       return {.refusal = refusal};
   }
-  Findings findings{.passes = true, .warned = !warnings.empty()};
-  if (findings.warned) {
+  ProbeResult result{.passes = true, .warned = !warnings.empty()};
+  if (result.warned) {
     std::vector<c10::Warning> again;
     try_on(command, arguments.device(), kind, elements, attempt, again, refusal);
-    findings.warnings = report_once_only(warnings, again);
+    result.warnings = report_once_only(warnings, again);
   }
-  return findings;
+  return result;
 }
 
-Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail,
-                      bool shrunk) {
+ProbeResult probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, SignatureLevel level,
+                         bool shrunk) {
   c10::SmallVector<std::uint64_t, 64> words;
   // Not the kernel's own address, which is used for the signatures of calls.
-  const auto alike = arguments.signature(reinterpret_cast<const char*>(&kernel) + 1, detail, words);
+  const auto alike = arguments.signature(reinterpret_cast<const char*>(&kernel) + 1, level, words);
   if (const auto known = PlanCache::find(alike)) {
     return {.passes = !known->waits, .warned = known->drops_warnings, .warnings = known->warnings};
   }
@@ -134,14 +134,14 @@ Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail 
     kernel.run(stand_in);
     return true;
   };
-  auto findings = shrunk ? probe(arguments, /*shrunk=*/true, runs) : Findings();
-  if (!findings.passes) findings = probe(arguments, /*shrunk=*/false, runs);
+  auto result = shrunk ? probe(arguments, /*shrunk=*/true, runs) : ProbeResult();
+  if (!result.passes) result = probe(arguments, /*shrunk=*/false, runs);
   // What is not implemented is so for all elements: it can be raised without a wait.
-  if (findings.refusal) std::rethrow_exception(findings.refusal);
-  if (findings.passes) {
-    PlanCache::insert(alike, {.drops_warnings = findings.warned, .warnings = findings.warnings});
+  if (result.refusal) std::rethrow_exception(result.refusal);
+  if (result.passes) {
+    PlanCache::insert(alike, {.drops_warnings = result.warned, .warnings = result.warnings});
   }
-  return findings;
+  return result;
 }
 
 }  // namespace openreg::ops

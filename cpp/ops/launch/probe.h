@@ -14,7 +14,7 @@
 namespace openreg::ops {
 
 /// The result of a probe. See Note [Probes] in probe.cpp.
-struct Findings {
+struct ProbeResult {
   bool passes = false;
   /// The kernel's error for arguments that it refuses whatever their elements are; null if there is
   /// none.
@@ -30,14 +30,14 @@ struct Findings {
 /// throws if it does not. After an attempt that warns and passes, it is called once more: warnings
 /// that do not recur are reported, the others are returned. If the stand-ins would take too much
 /// memory, waits for the device first, and throws as wait_for_device() does.
-Findings probe(ArgumentWriter& arguments, bool shrunk,
-               c10::function_ref<bool(std::span<const std::byte>)> attempt);
+ProbeResult probe(ArgumentWriter& arguments, bool shrunk,
+                  c10::function_ref<bool(std::span<const std::byte>)> attempt);
 
 /// Finds out whether `kernel` takes the arguments, by running it on stand-ins: small ones, if
 /// `shrunk`, and if it does not take such shapes, in full size. Throws the kernel's
 /// c10::NotImplementedError, and as probe() does. A positive answer is remembered for calls that
-/// are alike by `detail`.
-Findings probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, Detail detail,
-                      bool shrunk = true);
+/// are alike by `level`.
+ProbeResult probe_kernel(const OpKernel& kernel, ArgumentWriter& arguments, SignatureLevel level,
+                         bool shrunk = true);
 
 }  // namespace openreg::ops

@@ -3,9 +3,9 @@
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
 #include "backend/stream.h"
+#include "ops/launch/cost.h"
 #include "ops/launch/probe.h"
 #include "ops/launch/sync_debug.h"
-#include "ops/launch/work.h"
 #include "runtime/capture.h"
 
 namespace openreg::ops {
@@ -28,20 +28,20 @@ void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
   const auto command = arguments.finish();
   backend::submit(backend::current_stream(arguments.device().index()), kernel, command,
                   [&] { return memory_of(command); },
-                  {.counted_as = counted_as, .waits = plan.waits, .work = plan.work});
+                  {.counted_as = counted_as, .waits = plan.waits, .cost = plan.cost});
 }
 
-void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes) {
+void launch(const OpKernel& kernel, ArgumentWriter& arguments, ArgumentSupport support) {
   const auto signature = arguments.signature(&kernel);
   auto plan = PlanCache::find(signature);
   if (!plan) {
     CallPlan made;
-    made.work = work_of(kernel.name(), arguments);
-    if (takes == Takes::kMaybe) {
-      const auto findings = probe_kernel(kernel, arguments, Detail::kDtypes);
-      made.waits = !findings.passes || arguments.written_memory_overlaps();
-      made.warnings = findings.warnings;
-      made.drops_warnings = findings.warned;
+    made.cost = cost_of(kernel.name(), arguments);
+    if (support == ArgumentSupport::kProbed) {
+      const auto result = probe_kernel(kernel, arguments, SignatureLevel::kDtypes);
+      made.waits = !result.passes || arguments.written_memory_overlaps();
+      made.warnings = result.warnings;
+      made.drops_warnings = result.warned;
     }
     plan = PlanCache::insert(signature, std::move(made));
   }

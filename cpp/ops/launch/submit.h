@@ -16,10 +16,11 @@ void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
             LaunchCounter counted_as = LaunchCounter::kTyped);
 
 /// For operators that check their arguments and make their results themselves: plans what remains,
-/// namely whether the kernel takes such arguments at all (probe.h), and submits. With Takes::kAll
-/// the kernel takes everything that the operator accepts.
-enum class Takes : bool { kMaybe, kAll };
-void launch(const OpKernel& kernel, ArgumentWriter& arguments, Takes takes = Takes::kMaybe);
+/// namely whether the kernel accepts such arguments at all (probe.h), and submits. With
+/// ArgumentSupport::kAll the kernel accepts all that the operator accepts.
+enum class ArgumentSupport : bool { kProbed, kAll };
+void launch(const OpKernel& kernel, ArgumentWriter& arguments,
+            ArgumentSupport support = ArgumentSupport::kProbed);
 
 /// For work that cannot be part of a graph, and that waits for the device, at least with other
 /// arguments: throws c10::AcceleratorError, and invalidates the capture, if the current stream of

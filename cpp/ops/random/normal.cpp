@@ -34,8 +34,8 @@ void check(const at::Tensor& std) {
 template <class... Tensors>
 void check_devices(const at::Tensor& first, const Tensors&... others) {
   SameDevice same("normal");
-  same.see(first);
-  (same.see(others), ...);
+  same.check(first);
+  (same.check(others), ...);
   expect_our_device(first.device());
 }
 

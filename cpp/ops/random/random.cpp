@@ -301,8 +301,8 @@ void bernoulli_tensor(const at::TensorBase& self, const at::TensorBase& p, Gener
 
 at::Tensor& bernoulli_out(const at::Tensor& self, Generator generator, at::Tensor& out) {
   SameDevice devices("aten::bernoulli");
-  devices.see(self);
-  devices.see(out);
+  devices.check(self);
+  devices.check(out);
   return at::native::bernoulli_out(self, std::move(generator), out);
 }
 

@@ -185,8 +185,8 @@ at::Tensor poisson_of(const at::Tensor& rates, Generator generator) {
 at::Tensor binomial_of(const at::Tensor& count, const at::Tensor& probability,
                        Generator generator) {
   SameDevice same("binomial");
-  same.see(count);
-  same.see(probability);
+  same.check(count);
+  same.check(probability);
   TORCH_CHECK_VALUE(
       at::isFloatingType(count.scalar_type()),
       "binomial only supports floating-point dtypes for count, got: ", count.scalar_type());

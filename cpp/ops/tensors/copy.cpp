@@ -54,13 +54,13 @@ CommandSummary summarize_copy(std::span<const std::byte> bytes) noexcept {
                          .from = command.place(from),
                          .to = command.place(to),
                          .bytes = bytes_of(command.numel(to), command.shape(to).type())};
-  if (summary.from != Place::kDevice || summary.to != Place::kDevice) return summary;
+  if (summary.from != MemoryKind::kDevice || summary.to != MemoryKind::kDevice) return summary;
   const auto device_of = [&](const TensorRecord& tensor) {
     return AddressSpace::get().device_of(
         reinterpret_cast<const void*>(command.storage(tensor).pointer));
   };
   if (device_of(from) != device_of(to)) {
-    summary.to = Place::kOtherDevice;
+    summary.to = MemoryKind::kOtherDevice;
   } else if (command.shape(from).dtype != command.shape(to).dtype) {
     summary.kind = CommandSummary::Kind::kKernel;  // a conversion
   }
@@ -108,7 +108,7 @@ void record_pinned_use(const at::Tensor& cpu_tensor, c10::Device device) {
                      backend::to_torch(backend::current_stream(device.index())));
 }
 
-CommandSummary pageable_copy(Place from, Place to, const at::Tensor& destination) {
+CommandSummary pageable_copy(MemoryKind from, MemoryKind to, const at::Tensor& destination) {
   return {.kind = CommandSummary::Kind::kCopy,
           .from = from,
           .to = to,
@@ -160,8 +160,9 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     launch(copy_kernel, writer);
   } else {
     wait_for_device(device, "aten::copy_ from memory that is not pinned");
-    const tracing::HostCommand traced(backend::current_stream(device.index()), copy_kernel.name(),
-                                      pageable_copy(Place::kPageable, Place::kDevice, destination));
+    const tracing::HostCommand traced(
+        backend::current_stream(device.index()), copy_kernel.name(),
+        pageable_copy(MemoryKind::kPageable, MemoryKind::kDevice, destination));
     CpuAliases aliases(device);
     const BelowAutograd below_autograd;
     auto memory = aliases.alias(destination, Access::kWrite);
@@ -181,8 +182,9 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
     return;
   }
   wait_for_device(device, "aten::copy_ to the CPU");
-  const tracing::HostCommand traced(backend::current_stream(device.index()), copy_kernel.name(),
-                                    pageable_copy(Place::kDevice, Place::kPageable, destination));
+  const tracing::HostCommand traced(
+      backend::current_stream(device.index()), copy_kernel.name(),
+      pageable_copy(MemoryKind::kDevice, MemoryKind::kPageable, destination));
   CpuAliases aliases(device);
   const BelowAutograd below_autograd;
   auto out = destination;
@@ -260,7 +262,7 @@ at::Tensor copy_quantized(const at::Tensor& source, const at::Tensor& destinatio
   } else {
     at::native::copy_(to, from, /*non_blocking=*/false);
   }
-  destinations.take_over_changes();
+  destinations.copy_back();
   return destination;
 }
 

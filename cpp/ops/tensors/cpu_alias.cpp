@@ -85,7 +85,7 @@ c10::Storage CpuAliases::device_storage(const c10::Storage& cpu) {
   return storage;
 }
 
-void CpuAliases::take_over_changes() {
+void CpuAliases::copy_back() {
   for (auto& [device, cpu] : tensors_) {  // first, because it changes elements
     if (device.is_conj() == cpu.is_conj() && device.is_neg() == cpu.is_neg()) continue;
     const auto resolved = cpu.clone();

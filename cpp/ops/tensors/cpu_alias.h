@@ -22,7 +22,7 @@ class CpuAliases {
 
   /// Applies to the device tensors what the kernel changed in their aliases besides the elements:
   /// sizes, strides, a longer or another storage, conj and neg bits.
-  void take_over_changes();
+  void copy_back();
 
   /// A kernel's result as a device tensor: the tensor whose alias it is, a view of one, or a copy.
   at::Tensor to_device(const at::Tensor& result);

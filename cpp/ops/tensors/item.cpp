@@ -21,8 +21,8 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   const tracing::HostCommand traced(backend::current_stream(self.device().index()),
                                     "aten::_local_scalar_dense",
                                     {.kind = CommandSummary::Kind::kCopy,
-                                     .from = Place::kDevice,
-                                     .to = Place::kPageable,
+                                     .from = MemoryKind::kDevice,
+                                     .to = MemoryKind::kPageable,
                                      .bytes = c10::elementSize(self.scalar_type())});
   const void* element = AddressSpace::get().aperture(self.const_data_ptr());
   at::Scalar scalar;

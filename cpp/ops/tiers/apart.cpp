@@ -22,17 +22,17 @@ bool have_default_strides(std::span<const at::Tensor> tensors) {
 
 void for_tensors_in_memory_of(const at::Tensor& output, const c10::IValue& argument,
                               c10::function_ref<void(const at::Tensor&)> use) {
-  const auto see = [&](const at::Tensor& tensor) {
+  const auto use_if_alias = [&](const at::Tensor& tensor) {
     if (tensor.defined() && tensor.has_storage() && tensor.storage().is_alias_of(output.storage()))
       use(tensor);
   };
   if (argument.isTensor()) {
-    see(argument.toTensor());
+    use_if_alias(argument.toTensor());
   } else if (argument.isTensorList()) {
-    for (const at::Tensor& tensor : argument.toTensorVector()) see(tensor);
+    for (const at::Tensor& tensor : argument.toTensorVector()) use_if_alias(tensor);
   } else if (argument.isOptionalTensorList()) {
     for (const auto& tensor : argument.toOptionalTensorVector())
-      if (tensor) see(*tensor);
+      if (tensor) use_if_alias(*tensor);
   }
 }
 

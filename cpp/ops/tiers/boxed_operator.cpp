@@ -93,7 +93,7 @@ bool BoxedOperator::read_schema(const char* name) {
   const auto& schema = op_.schema();
   if (schema.is_vararg() || schema.is_varret()) return false;
   for (const auto& argument : schema.arguments()) {
-    if (!travels(*argument.type())) return false;
+    if (!is_encodable(*argument.type())) return false;
     const auto* alias = argument.alias_info();
     // Views and the like; arguments that are written are recognised below.
     if (alias != nullptr && !is_written(alias)) return false;

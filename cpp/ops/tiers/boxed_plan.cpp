@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "backend/result_placement.h"
+#include "ops/launch/cost.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/launch/probe.h"
-#include "ops/launch/work.h"
 #include "ops/tiers/shape_rules.h"
 
 namespace openreg::ops {
@@ -118,16 +118,16 @@ CallPlan plan_by_probing(const BoxedOperator& op, ArgumentWriter& writer, Argume
   CallPlan plan;
   Probing probing(op, arguments);
   const auto run = [&](std::span<const std::byte> stand_in) { return probing.run(stand_in); };
-  Findings findings;
+  ProbeResult result;
   if (op.knows_sizes() && !writer.shares_written_memory())
-    findings = probe(writer, /*shrunk=*/true, run);
-  if (!findings.passes) findings = probe(writer, /*shrunk=*/false, run);
-  plan.asynchronous = findings.passes;
-  plan.drops_warnings = findings.warned;
-  plan.warnings = findings.warnings;
+    result = probe(writer, /*shrunk=*/true, run);
+  if (!result.passes) result = probe(writer, /*shrunk=*/false, run);
+  plan.asynchronous = result.passes;
+  plan.drops_warnings = result.warned;
+  plan.warnings = result.warnings;
   plan.results = probing.results();
   plan.allocations = probing.allocations();
-  plan.work = work_of(op.kernel().name(), writer, plan.results);
+  plan.cost = cost_of(op.kernel().name(), writer, plan.results);
   return plan;
 }
 
@@ -151,7 +151,7 @@ std::optional<CallPlan> plan_by_smaller_call(const BoxedOperator& op, Arguments 
 CallPlan plan_boxed(const BoxedOperator& op, ArgumentWriter& writer, Arguments arguments) {
   auto plan = plan_by_smaller_call(op, arguments);
   if (!plan) return plan_by_probing(op, writer, arguments);
-  plan->work = work_of(op.kernel().name(), writer, plan->results);
+  plan->cost = cost_of(op.kernel().name(), writer, plan->results);
   return std::move(*plan);
 }
 

@@ -40,10 +40,10 @@ class CallDevice {
  public:
   explicit CallDevice(const c10::OperatorHandle& op) : op_(op) {}
 
-  void see(const at::Tensor& tensor, const c10::Argument& argument) {
+  void add(const at::Tensor& tensor, const c10::Argument& argument) {
     if (!tensor.defined()) return;
     if (backend::is_openreg(tensor)) {
-      see(tensor.device());
+      add(tensor.device());
       return;
     }
     // It is a number, unless the operator changes it: a copy of its value cannot replace it then.
@@ -53,7 +53,7 @@ class CallDevice {
       cpu_tensor_ = tensor.device();
     }
   }
-  void see(c10::Device device) {
+  void add(c10::Device device) {
     if (!backend::is_openreg(device)) return;
     device = c10::Device(device.type(), backend::resolve_device(device.index()));
     if (device_ && *device_ != device) refuse(*device_, device);
@@ -115,13 +115,13 @@ c10::Device device_of_call(const c10::OperatorHandle& op, const c10::OperatorHan
   const auto arguments = torch::jit::last(stack, schema.arguments().size());
   CallDevice device(op);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].isDevice()) device.see(arguments[i].toDevice());
+    if (arguments[i].isDevice()) device.add(arguments[i].toDevice());
     TORCH_CHECK(!(arguments[i].isBool() && arguments[i].toBool() &&
                   schema.arguments()[i].name() == "pin_memory"),
                 "Only dense CPU tensors can be pinned");
     auto copy = arguments[i];
     map_tensors(copy, [&](const at::Tensor& tensor) {
-      device.see(tensor, schema.arguments()[i]);
+      device.add(tensor, schema.arguments()[i]);
       return tensor;
     });
   }
@@ -266,7 +266,7 @@ void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dispat
     const BelowAutograd below_autograd;
     const backend::DeviceRoom room(device);
     cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);
-    aliases.take_over_changes();
+    aliases.copy_back();
   }
   for (auto i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
     map_tensors((*stack)[i], [&](const at::Tensor& result) {

@@ -59,13 +59,13 @@ class Free {
   const at::Tensor& tensor(std::size_t argument) const { return arguments_[argument].toTensor(); }
   bool fits() const { return fits_; }
 
-  struct Place {
+  struct Occurrence {
     std::size_t of;  // an argument, or a result
     std::size_t dim;
     Size size;
   };
-  const std::vector<Place>& in_arguments() const { return in_arguments_; }
-  const std::vector<Place>& in_results() const { return in_results_; }
+  const std::vector<Occurrence>& in_arguments() const { return in_arguments_; }
+  const std::vector<Occurrence>& in_results() const { return in_results_; }
 
  private:
   // A prime for each free size: small sizes are equal only if the full ones are.
@@ -80,8 +80,8 @@ class Free {
 
   Arguments arguments_;
   std::map<int, Size> sizes_;
-  std::vector<Place> in_arguments_;
-  std::vector<Place> in_results_;
+  std::vector<Occurrence> in_arguments_;
+  std::vector<Occurrence> in_results_;
   bool fits_ = true;
 };
 

@@ -197,7 +197,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
 
   void call_with(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
     StructuredCall tensors(kTakesNumbers);
-    (tensors.see(args), ...);
+    (tensors.add(args), ...);
     const auto device = tensors.device();
     if (!device) return plan(form, outputs, nullptr, args...);
     ArgumentWriter writer(name(), *device);
@@ -275,11 +275,11 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   template <class T>
   static void check_device(SameDevice& devices, const T& argument) {
     if constexpr (std::is_same_v<T, at::Tensor>) {
-      devices.see(argument);
+      devices.check(argument);
     } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
-      if (argument) devices.see(*argument);
+      if (argument) devices.check(*argument);
     } else if constexpr (std::is_same_v<T, at::ITensorListRef>) {
-      for (const auto& tensor : argument) devices.see(tensor);
+      for (const auto& tensor : argument) devices.check(tensor);
     }  // lists of indices may be on the CPU
   }
 

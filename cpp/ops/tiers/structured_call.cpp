@@ -5,9 +5,9 @@
 #include <exception>
 
 #include "backend/exception.h"
+#include "ops/launch/cost.h"
 #include "ops/launch/probe.h"
 #include "ops/launch/repeated_warnings.h"
-#include "ops/launch/work.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/quirks.h"
 
@@ -15,14 +15,14 @@ namespace openreg::ops {
 
 // Masks become indices, as many as they have true elements; indices on the CPU are copied first. So
 // neither can be planned by a signature.
-void StructuredCall::see(const c10::List<std::optional<at::Tensor>>& indices) {
+void StructuredCall::add(const c10::List<std::optional<at::Tensor>>& indices) {
   for (const std::optional<at::Tensor> index : indices) {
     if (!index || !index->defined()) continue;
     const auto dtype = index->scalar_type();
     if (!backend::is_openreg(*index) || dtype == at::kBool || dtype == at::kByte)
       plannable_ = false;
     else
-      see(*index);
+      add(*index);
   }
 }
 
@@ -74,16 +74,16 @@ std::optional<at::ScalarType> floating_computation(const at::impl::MetaBase& obj
 CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool checked) {
   CallPlan plan;
   // Other meta functions leave the check of some sizes to kernels (the bias of addmm).
-  const auto detail = has_quirk(kernel.name(), Quirk::kMetaChecksAll) ? Detail::kDtypes
-                      : checked                                       ? Detail::kIntegers
-                                                                      : Detail::kEqualSizes;
-  const auto findings = probe_kernel(kernel, writer, detail,
-                                     /*shrunk=*/!has_quirk(kernel.name(), Quirk::kNeedsSizes));
+  const auto level = has_quirk(kernel.name(), Quirk::kMetaChecksAll) ? SignatureLevel::kDtypes
+                     : checked                                       ? SignatureLevel::kIntegers
+                                                                     : SignatureLevel::kEqualSizes;
+  const auto result = probe_kernel(kernel, writer, level,
+                                   /*shrunk=*/!has_quirk(kernel.name(), Quirk::kNeedsSizes));
   // The meta functions of iterators have refused what may not overlap.
-  plan.waits = !findings.passes || (!checked && writer.written_memory_overlaps());
-  plan.warnings = findings.warnings;
-  plan.drops_warnings = findings.warned;
-  plan.work = work_of(kernel.name(), writer);
+  plan.waits = !result.passes || (!checked && writer.written_memory_overlaps());
+  plan.warnings = result.warnings;
+  plan.drops_warnings = result.warned;
+  plan.cost = cost_of(kernel.name(), writer);
   return plan;
 }
 

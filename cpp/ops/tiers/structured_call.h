@@ -19,13 +19,13 @@
 namespace openreg::ops {
 
 /// Finds out, before the meta function of a structured operator is called, whether a signature can
-/// distinguish its calls. see() is called with one argument after another.
+/// distinguish its calls. add() is called with one argument after another.
 class StructuredCall {
  public:
   /// `takes_numbers`: 0-dim CPU tensors are allowed beside the device's.
   explicit StructuredCall(bool takes_numbers) : takes_numbers_(takes_numbers) {}
 
-  void see(const at::Tensor& tensor) {
+  void add(const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     const auto device = tensor.device();
     if (backend::is_openreg(device)) {
@@ -36,15 +36,15 @@ class StructuredCall {
       plannable_ = false;
     }
   }
-  void see(const std::optional<at::Tensor>& tensor) {
-    if (tensor) see(*tensor);
+  void add(const std::optional<at::Tensor>& tensor) {
+    if (tensor) add(*tensor);
   }
-  void see(const at::ITensorListRef& tensors) {
-    for (const auto& tensor : tensors) see(tensor);
+  void add(const at::ITensorListRef& tensors) {
+    for (const auto& tensor : tensors) add(tensor);
   }
-  void see(const c10::List<std::optional<at::Tensor>>& indices);
+  void add(const c10::List<std::optional<at::Tensor>>& indices);
   template <class T>
-  void see(const T&) {}
+  void add(const T&) {}
 
   /// The device of the call; none if the arguments must be checked one by one.
   std::optional<c10::Device> device() const {

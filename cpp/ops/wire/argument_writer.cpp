@@ -236,7 +236,7 @@ SignatureView ArgumentWriter::signature(const void* whom) {
 }
 
 // The words without sizes and strides.
-SignatureView ArgumentWriter::signature(const void* whom, Detail detail,
+SignatureView ArgumentWriter::signature(const void* whom, SignatureLevel level,
                                         c10::SmallVectorImpl<std::uint64_t>& words) {
   sign_numbers();
   c10::SmallVector<std::uint64_t, 16> sizes;  // the sizes signed so far, each once
@@ -250,7 +250,7 @@ SignatureView ArgumentWriter::signature(const void* whom, Detail detail,
     known.storage = 0;
     known.flags &= static_cast<std::uint8_t>(~kWritten);
     words.push_back(std::bit_cast<std::uint64_t>(known));
-    for (std::size_t k = 1; detail == Detail::kEqualSizes && k <= known.dim; ++k) {
+    for (std::size_t k = 1; level == SignatureLevel::kEqualSizes && k <= known.dim; ++k) {
       const auto size = words_[i + k];
       if (size <= 1) {
         words.push_back(size);
@@ -265,7 +265,7 @@ SignatureView ArgumentWriter::signature(const void* whom, Detail detail,
     ++next;
   }
   std::span<const std::uint64_t> integers;
-  if (detail != Detail::kDtypes) integers = {integers_.data(), integers_.size()};
+  if (level != SignatureLevel::kDtypes) integers = {integers_.data(), integers_.size()};
   return make_signature(whom, {words.data(), words.size()}, integers);
 }
 

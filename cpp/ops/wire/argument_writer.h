@@ -23,7 +23,7 @@ enum class Access : std::uint8_t { kRead, kWrite };
 /// How closely two calls must match to be alike. kDtypes: they have the same dtypes, numbers of
 /// dimensions and flags. kIntegers: also the same integers. kEqualSizes: also the same pattern of
 /// equal sizes.
-enum class Detail : std::uint8_t { kDtypes, kIntegers, kEqualSizes };
+enum class SignatureLevel : std::uint8_t { kDtypes, kIntegers, kEqualSizes };
 
 /// Writes a command's arguments as flat bytes, in the order of the calls, together with the words
 /// by which calls are compared. See Note [Arguments on the wire] in command_layout.h. Tensors
@@ -104,7 +104,7 @@ class ArgumentWriter {
   SignatureView signature(const void* whom);
   /// A signature with less detail, which is the same for calls that are alike; `words` receives its
   /// words. May be called before or after signature().
-  SignatureView signature(const void* whom, Detail detail,
+  SignatureView signature(const void* whom, SignatureLevel level,
                           c10::SmallVectorImpl<std::uint64_t>& words);
 
   /// A command, valid until the next finish() or the end of the writer. Throws c10::Error if the

@@ -95,9 +95,11 @@ class CommandView {
       elements *= static_cast<std::size_t>(sizes(tensor)[i]);
     return elements;
   }
-  Place place(const TensorRecord& tensor) const {
+  MemoryKind place(const TensorRecord& tensor) const {
     const auto flags = shape(tensor).flags;
-    return flags & kPayload ? Place::kPageable : flags & kPinned ? Place::kPinned : Place::kDevice;
+    return flags & kPayload  ? MemoryKind::kPageable
+           : flags & kPinned ? MemoryKind::kPinned
+                             : MemoryKind::kDevice;
   }
   const StorageRecord& storage(const TensorRecord& tensor) const {
     return storages()[tensor.storage];

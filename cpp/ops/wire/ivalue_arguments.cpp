@@ -62,7 +62,7 @@ bool is_written(const c10::AliasInfo* alias) {
                                          [](const auto& each) { return is_written(&each); });
 }
 
-bool travels(const c10::Type& type) {
+bool is_encodable(const c10::Type& type) {
   switch (type.kind()) {
     case c10::TypeKind::TensorType:
     case c10::TypeKind::IntType:
@@ -77,7 +77,7 @@ bool travels(const c10::Type& type) {
     case c10::TypeKind::MemoryFormatType:
       return true;
     case c10::TypeKind::OptionalType:
-      return travels(*type.expectRef<c10::OptionalType>().getElementType());
+      return is_encodable(*type.expectRef<c10::OptionalType>().getElementType());
     case c10::TypeKind::ListType: {
       const auto& element = *type.expectRef<c10::ListType>().getElementType();
       switch (element.kind()) {

@@ -16,7 +16,7 @@ bool is_written(const c10::AliasInfo* alias);
 
 /// Whether arguments of this type of an operator's schema can travel in a command. Generators,
 /// streams, storages, dictionaries and the like cannot.
-bool travels(const c10::Type& type);
+bool is_encodable(const c10::Type& type);
 
 /// The role of an operator's floating-point numbers and Scalars: either their values may determine
 /// how a call ends, or they only scale, and only their kind matters (number.h).

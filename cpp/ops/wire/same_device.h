@@ -12,13 +12,13 @@ namespace openreg::ops {
 [[noreturn]] void refuse_mixed_devices(std::string_view op, c10::Device a, c10::Device b);
 
 /// Checks that the tensors of a call are on one device: for operators that do not take 0-dim CPU
-/// tensors as numbers either. see() is called with one after another, and throws as
+/// tensors as numbers either. check() is called with one after another, and throws as
 /// refuse_mixed_devices() does.
 class SameDevice {
  public:
   explicit SameDevice(const char* op) : op_(op) {}
 
-  void see(const at::TensorBase& tensor) {
+  void check(const at::TensorBase& tensor) {
     if (!tensor.defined()) return;
     const auto device = tensor.device();
     if (device_.value_or(device) != device) refuse_mixed_devices(op_, *device_, device);

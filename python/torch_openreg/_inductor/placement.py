@@ -11,7 +11,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .. import _cpu_answers
+from .. import _cpu_equivalence
 
 NAME = "openreg"
 
@@ -23,7 +23,7 @@ def run_where_results_are() -> None:
     memory. Elementwise operators prefer a GPU; the others are left to eager mode's kernels. Numbers travel with the
     command, so an element of a tensor on the CPU is copied to a number of its own.
     """
-    _cpu_answers.prefer_the_device_to_the_cpu(lowering)
+    _cpu_equivalence.prefer_the_device_to_the_cpu(lowering)
     original = GraphLowering.call_function
 
     @functools.wraps(original)

@@ -7,7 +7,7 @@ from types import ModuleType
 from torch._inductor import graph
 from torch._inductor.codegen import common
 
-from .. import _cpu_answers
+from .. import _cpu_equivalence
 from . import compiling
 from .aot import NoCppWrapper
 from .order import keep_order
@@ -24,7 +24,7 @@ NAME = "openreg"
 def register(_: ModuleType) -> None:
     """Registers the device with Inductor. Called once, after its import."""
     # The device's module could provide generators of code, but not the version that the cache of programs needs.
-    _cpu_answers.extend(_cpu_answers.OF_INDUCTOR)
+    _cpu_equivalence.extend(_cpu_equivalence.OF_INDUCTOR)
     # Convolutions use oneDNN, so programs with convolutions keep images in channels-last order.
     graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, NAME)  # type: ignore[assignment]
     common.register_backend_for_device(

@@ -14,11 +14,11 @@
 namespace openreg::backend {
 namespace {
 
-constexpr Work kShort{};
-constexpr Work kFewMilliseconds{.nanoseconds = 2'000'000};
-constexpr Work kLong{.nanoseconds = 100'000'000};
-constexpr Work kShortReproducible{.reproducible = true};
-constexpr Work kLongReproducible{.nanoseconds = 100'000'000, .reproducible = true};
+constexpr Cost kShort{};
+constexpr Cost kFewMilliseconds{.nanoseconds = 2'000'000};
+constexpr Cost kLong{.nanoseconds = 100'000'000};
+constexpr Cost kShortReproducible{.reproducible = true};
+constexpr Cost kLongReproducible{.nanoseconds = 100'000'000, .reproducible = true};
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
@@ -38,7 +38,7 @@ class ComputesWith {
 };
 
 /// The number of threads in a command that an engine runs.
-int threads_in_command(Work expected) {
+int threads_in_command(Cost expected) {
   int threads = 0;
   std::binary_semaphore ran{0};
   testing::submit(
@@ -54,10 +54,10 @@ int threads_in_command(Work expected) {
 }
 
 /// The number of threads in a command that this thread runs.
-int threads_where_the_host_runs(Work expected) {
-  const int state = begin_work(expected, /*engine=*/false);
+int threads_where_the_host_runs(Cost expected) {
+  const int state = begin_compute(expected, /*engine=*/false);
   const int threads = at::get_num_threads();
-  end_work(state);
+  end_compute(state);
   return threads;
 }
 
@@ -85,18 +85,18 @@ TEST(ComputeThreads, ALongCommandTakesNoMoreThanTheProgramComputesWith) {
 
 TEST(ComputeThreads, WhatAnotherLongCommandHasIsNotFree) {
   const ComputesWith eight(8);
-  const int first = begin_work(kLong, /*engine=*/true);
+  const int first = begin_compute(kLong, /*engine=*/true);
   EXPECT_EQ(threads_in_command(kLong), std::max(1, std::min(8, cores() - first)));
-  end_work(first);
+  end_compute(first);
   EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
 }
 
 TEST(ComputeThreads, AReproducibleCommandHasAsManyThreadsWhoeverRunsIt) {
   const ComputesWith eight(8);
-  const int taken = begin_work(kLong, /*engine=*/true);
+  const int taken = begin_compute(kLong, /*engine=*/true);
   EXPECT_EQ(threads_in_command(kShortReproducible), 1);
   EXPECT_EQ(threads_in_command(kLongReproducible), 8);
-  end_work(taken);
+  end_compute(taken);
   EXPECT_EQ(threads_where_the_host_runs(kShortReproducible), 1);
   EXPECT_EQ(threads_where_the_host_runs(kLongReproducible), 8);
 }

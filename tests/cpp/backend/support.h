@@ -14,7 +14,7 @@ namespace openreg::backend::testing {
 
 /// Runs `work` as a command of `stream`. What it throws fails the command, whose kernel is called
 /// "test::work". `expected`: its expected work.
-inline void submit(openreg::Stream& stream, std::function<void()> work, Work expected = {}) {
+inline void submit(openreg::Stream& stream, std::function<void()> work, Cost expected = {}) {
   static const Kernel kernel("test::work", [](const Kernel&, std::span<const std::byte> arguments) {
     std::function<void()>* queued = nullptr;
     std::memcpy(&queued, arguments.data(), sizeof queued);

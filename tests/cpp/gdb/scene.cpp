@@ -7,9 +7,9 @@
 #include "../runtime/stream_helpers.h"
 #include "memory/device_heap.h"
 #include "runtime/event.h"
+#include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 #include "runtime/stream_pool.h"
-#include "runtime/turn.h"
 
 using namespace openreg;
 using namespace openreg::testing;

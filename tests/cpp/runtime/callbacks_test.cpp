@@ -38,7 +38,7 @@ struct Seen {
 };
 std::atomic<Seen*> g_seen{nullptr};
 std::atomic<std::thread::id> g_thread;
-std::atomic<int> g_engine_turns{0};
+std::atomic<int> g_engine_slices{0};
 std::atomic<int> g_turns_now{0};
 std::function<void()> g_check;  // of g_thread only
 std::atomic<bool> g_checking{false};
@@ -54,11 +54,11 @@ void note(const char* call) {
 // Callbacks cannot be removed; these do nothing until a test enables them.
 void install() {
   Callbacks callbacks;
-  callbacks.enter_commands = [](const Callbacks::Beginning& turn) -> void* {
-    if (turn.engine) ++g_engine_turns;
+  callbacks.enter_commands = [](const Callbacks::Beginning& slice) -> void* {
+    if (slice.engine) ++g_engine_slices;
     ++g_turns_now;
-    if (std::this_thread::get_id() == g_thread) g_beginning = turn;
-    note(turn.engine ? "enter as an engine" : "enter");
+    if (std::this_thread::get_id() == g_thread) g_beginning = slice;
+    note(slice.engine ? "enter as an engine" : "enter");
     return &g_state;
   };
   callbacks.leave_commands = [](void* state) noexcept {
@@ -152,9 +152,9 @@ TEST_F(CallbacksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
   const OwnStream stream;
   // An engine may still linger on this stream object, which was used before.
   ASSERT_TRUE(happens([] { return g_turns_now == 0; }));
-  const int before = g_engine_turns;
+  const int before = g_engine_slices;
   std::atomic<int> during{0};
-  submit(*stream, [&] { during = g_engine_turns.load(); });
+  submit(*stream, [&] { during = g_engine_slices.load(); });
   ASSERT_TRUE(happens([&] { return stream->query(); }));
   EXPECT_GT(during, before);
 }
@@ -405,39 +405,39 @@ TEST_F(CallbacksTest, InstallingNothingReplacesNothing) {
   EXPECT_EQ(before.check_interrupt, after.check_interrupt);
 }
 
-std::atomic<int> g_work_begun{0};
-std::atomic<int> g_work_ended{0};
+std::atomic<int> g_cost_begun{0};
+std::atomic<int> g_cost_ended{0};
 
 TEST_F(CallbacksTest, CommandsThatAreExpectedToBeLongAreAnnounced) {
   Callbacks callbacks;
-  callbacks.begin_work = [](Work work, bool engine) -> int {
+  callbacks.begin_compute = [](Cost cost, bool engine) -> int {
     EXPECT_TRUE(engine);
-    g_work_begun += static_cast<int>(work.nanoseconds);
+    g_cost_begun += static_cast<int>(cost.nanoseconds);
     return 7;
   };
-  callbacks.end_work = [](int state) noexcept { g_work_ended += state; };
-  g_work_begun = g_work_ended = 0;
+  callbacks.end_compute = [](int state) noexcept { g_cost_ended += state; };
+  g_cost_begun = g_cost_ended = 0;
   install_callbacks(callbacks);
   const OwnStream stream;
   Gate ran;
   submit(*stream, [&] { ran.open(); }, function_kernel(), {.nanoseconds = 5'000'000});
   ran.wait();  // by an engine: this thread has not waited for the stream
   stream->synchronize();
-  EXPECT_EQ(g_work_begun, 5'000'000);
-  EXPECT_EQ(g_work_ended, 7);
+  EXPECT_EQ(g_cost_begun, 5'000'000);
+  EXPECT_EQ(g_cost_ended, 7);
   submit_nothing(*stream);
   stream->synchronize();
-  EXPECT_EQ(g_work_begun, 5'000'000);
+  EXPECT_EQ(g_cost_begun, 5'000'000);
 }
 
 TEST_F(CallbacksTest, WhoeverRunsAReproducibleCommandAnnouncesIt) {
   Callbacks callbacks;
-  callbacks.begin_work = [](Work work, bool) -> int {
-    if (work.reproducible) ++g_work_begun;
+  callbacks.begin_compute = [](Cost cost, bool) -> int {
+    if (cost.reproducible) ++g_cost_begun;
     return 1;
   };
-  callbacks.end_work = [](int state) noexcept { g_work_ended += state; };
-  g_work_begun = g_work_ended = 0;
+  callbacks.end_compute = [](int state) noexcept { g_cost_ended += state; };
+  g_cost_begun = g_cost_ended = 0;
   install_callbacks(callbacks);
   const OwnStream stream;
   for (int i = 0; i < 100; ++i) {
@@ -445,8 +445,8 @@ TEST_F(CallbacksTest, WhoeverRunsAReproducibleCommandAnnouncesIt) {
     stream->submit_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)),
                             {.reproducible = true});
   }
-  EXPECT_EQ(g_work_begun, 100);
-  EXPECT_EQ(g_work_ended, 100);
+  EXPECT_EQ(g_cost_begun, 100);
+  EXPECT_EQ(g_cost_ended, 100);
 }
 
 }  // namespace

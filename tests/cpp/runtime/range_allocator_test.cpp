@@ -12,7 +12,7 @@ TEST(RangeAllocator, WithoutRoomItTakesTheLowestRangeThatFits) {
   EXPECT_EQ(ranges.take(10, kNoRoom), 100);
   EXPECT_EQ(ranges.take(20, kNoRoom), 110);
   EXPECT_EQ(ranges.take(10, kNoRoom), 130);
-  ranges.give_back(100, 10);
+  ranges.free(100, 10);
   EXPECT_EQ(ranges.take(15, kNoRoom), 0);
   EXPECT_EQ(ranges.take(4, kNoRoom), 100);
   EXPECT_EQ(ranges.take(6, kNoRoom), 104);
@@ -46,7 +46,7 @@ TEST(RangeAllocator, AnyPartOfWhatIsTakenCanBeGivenBack) {
   RangeAllocator ranges(100, 50, 1);
   ASSERT_EQ(ranges.take(50, kNoRoom), 100);
   EXPECT_TRUE(ranges.is_taken(100, 50));
-  ranges.give_back(110, 10);
+  ranges.free(110, 10);
   EXPECT_FALSE(ranges.is_taken(100, 50));
   EXPECT_TRUE(ranges.is_taken(100, 10));
   EXPECT_FALSE(ranges.is_taken(100, 11));
@@ -63,7 +63,7 @@ TEST(RangeAllocator, NeighboursMergeInWhicheverOrderTheyAreFreed) {
   for (const auto& order : orders) {
     RangeAllocator ranges(100, 30, 1);
     for (int i = 0; i < 3; ++i) ASSERT_NE(ranges.take(10, kNoRoom), 0);
-    for (const int i : order) ranges.give_back(static_cast<std::uintptr_t>(100 + 10 * i), 10);
+    for (const int i : order) ranges.free(static_cast<std::uintptr_t>(100 + 10 * i), 10);
     EXPECT_EQ(ranges.take(30, kNoRoom), 100);
   }
 }

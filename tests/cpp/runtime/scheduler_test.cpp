@@ -1,4 +1,4 @@
-// Which thread runs which command, and when: engines, turns, priorities.
+// Which thread runs which command, and when: engines, run slices, priorities.
 
 #include "runtime/scheduler.h"
 
@@ -422,10 +422,10 @@ TEST(Scheduler, AStreamKnowsTheWorkThatItHasLeft) {
          function_kernel(), {.nanoseconds = 5});
   begun.wait();
   submit(*stream, [] {}, function_kernel(), {.nanoseconds = 7});
-  EXPECT_EQ(StreamImpl::of(*stream).work_left().count(), 12);
+  EXPECT_EQ(StreamImpl::of(*stream).cost_left().count(), 12);
   finish.open();
   stream->synchronize();
-  EXPECT_EQ(StreamImpl::of(*stream).work_left().count(), 0);
+  EXPECT_EQ(StreamImpl::of(*stream).cost_left().count(), 0);
 }
 
 TEST(Scheduler, EnginesAreStartedWhenThereIsWorkForThem) {

@@ -82,10 +82,10 @@ inline const Kernel& copy_kernel() {
 
 /// Submits a command that calls `function`.
 inline void submit(Stream& stream, Function function, const Kernel& kernel = function_kernel(),
-                   Work work = {}) {
+                   Cost cost = {}) {
   Function* const key = Functions::get().put(std::move(function));
   try {
-    stream.submit(kernel, std::as_bytes(std::span(&key, 1)), work);
+    stream.submit(kernel, std::as_bytes(std::span(&key, 1)), cost);
   } catch (...) {
     Functions::get().take(key);
     throw;

@@ -255,7 +255,7 @@ TEST(Trace, AKernelSaysWhatItCopies) {
   static const Kernel copy("test_summary", [](const Kernel&, std::span<const std::byte>) {},
                            {.summarize = [](std::span<const std::byte> arguments) noexcept {
                              return CommandSummary{.kind = CommandSummary::Kind::kCopy,
-                                                   .from = Place::kPinned,
+                                                   .from = MemoryKind::kPinned,
                                                    .bytes = arguments.size()};
                            }});
   const OwnStream stream;
@@ -266,8 +266,8 @@ TEST(Trace, AKernelSaysWhatItCopies) {
   const Trace trace = tracing::stop();
   const auto command = of(trace, What::kCommand).at(0);
   EXPECT_EQ(command.summary.kind, CommandSummary::Kind::kCopy);
-  EXPECT_EQ(command.summary.from, Place::kPinned);
-  EXPECT_EQ(command.summary.to, Place::kDevice);
+  EXPECT_EQ(command.summary.from, MemoryKind::kPinned);
+  EXPECT_EQ(command.summary.to, MemoryKind::kDevice);
   EXPECT_EQ(command.summary.bytes, 24u);
   EXPECT_EQ(submission_of(command, trace).summary.bytes, 24u);
 }

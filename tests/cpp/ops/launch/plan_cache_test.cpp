@@ -18,7 +18,7 @@ SignatureView signature_of(const std::uint64_t& word) {
 }
 
 CallPlan plan_with(std::uint64_t nanoseconds) {
-  return {.work = {.nanoseconds = static_cast<std::uint32_t>(nanoseconds)}};
+  return {.cost = {.nanoseconds = static_cast<std::uint32_t>(nanoseconds)}};
 }
 
 class PlanCacheTest : public ::testing::Test {
@@ -76,7 +76,7 @@ TEST_F(PlanCacheTest, APlanInUseStaysWhateverIsPlannedMeanwhile) {
   }
   PlanCache::clear();
   EXPECT_FALSE(PlanCache::find(signature_of(word)));
-  EXPECT_EQ(used->work.nanoseconds, 42);
+  EXPECT_EQ(used->cost.nanoseconds, 42);
 }
 
 TEST_F(PlanCacheTest, ClearedPlansAreForgottenByEachThread) {
@@ -109,7 +109,7 @@ TEST_F(PlanCacheTest, ThreadsAgreeOnPlansWhileOthersAreDropped) {
         const std::uint64_t word = (i * (thread + 1)) % 30000;
         auto plan = PlanCache::find(signature_of(word));
         if (!plan) plan = PlanCache::insert(signature_of(word), plan_with(word));
-        if (plan->work.nanoseconds != word) ++wrong;
+        if (plan->cost.nanoseconds != word) ++wrong;
       }
     });
   }

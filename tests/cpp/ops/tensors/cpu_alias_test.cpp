@@ -37,7 +37,7 @@ TEST(CpuAliases, ALazyCloneThatIsWrittenHasMemoryOfItsOwnAlsoForThoseThatReadItB
   auto written = aliases.alias(clone, Access::kWrite);
   EXPECT_FALSE(is_lazy(clone));
   written.fill_(3);
-  aliases.take_over_changes();
+  aliases.copy_back();
   EXPECT_TRUE(at::equal(read, at::full({2, 2}, 3.)));
   EXPECT_TRUE(at::equal(clone.cpu(), at::full({4}, 3.)));
   EXPECT_TRUE(at::equal(original.cpu(), at::ones({4})));

@@ -132,7 +132,7 @@ SignatureView alike(ArgumentWriter& writer, c10::SmallVectorImpl<std::uint64_t>&
   writer.tensor(a);
   const auto b = floats(second);
   writer.tensor(b);
-  return writer.signature(&kKernel, Detail::kEqualSizes, words);
+  return writer.signature(&kKernel, SignatureLevel::kEqualSizes, words);
 }
 
 bool are_alike(at::IntArrayRef a, at::IntArrayRef b, at::IntArrayRef c, at::IntArrayRef d) {

@@ -19,7 +19,7 @@
 #include <tuple>
 
 #include "backend/library.h"
-#include "ops/families/rows.h"
+#include "ops/kernels/rows.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/launch/vector_clones.h"
 #include "ops/tensors/checks.h"

@@ -24,15 +24,15 @@ class RunningMark {
 [[noreturn]] void block_forever() noexcept;
 
 /// A period in which the thread that owns a stream runs its commands, under the clean state of
-/// Callbacks. Turns can nest on a thread, which knows its innermost one.
-class Turn {
+/// Callbacks. Run slices can nest on a thread, which knows its innermost one.
+class RunSlice {
  public:
   enum class Runner : bool { kHost, kEngine };
 
-  Turn(StreamImpl& stream, Runner runner, Callbacks::SinceLastWait before = {});
-  ~Turn();
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  RunSlice(StreamImpl& stream, Runner runner, Callbacks::SinceLastWait before = {});
+  ~RunSlice();
+  RunSlice(const RunSlice&) = delete;
+  RunSlice& operator=(const RunSlice&) = delete;
 
   /// Whether there is a command.
   bool has_work() noexcept;
@@ -53,7 +53,7 @@ class Turn {
   void run(const Record& record, Fence* fence);
   bool run_part(const Record& record);
   template <class F>
-  void compute(const Kernel& kernel, Work work, F&& f);
+  void compute(const Kernel& kernel, Cost cost, F&& f);
 
   StreamImpl& stream_;
   const Runner runner_;
@@ -62,13 +62,14 @@ class Turn {
   const Callbacks& callbacks_;
   bool entered_ = false;
   void* clean_state_ = nullptr;
-  Turn* const outer_;  // of the same thread
+  RunSlice* const outer_;  // of the same thread
   std::uint64_t commands_ = 0;
 
-  static constinit thread_local Turn* innermost_;
+  static constinit thread_local RunSlice* innermost_;
 };
 
-/// Whether the calling thread is inside a turn of this stream, or of any stream of this device.
+/// Whether the calling thread is inside a run slice of this stream, or of any stream of this
+/// device.
 bool runs_here(const StreamImpl& stream) noexcept;
 bool runs_device_here(int device) noexcept;
 [[noreturn]] void throw_self_wait();

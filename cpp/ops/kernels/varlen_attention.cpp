@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "backend/library.h"
-#include "ops/families/varlen_attention_kernels.h"
+#include "ops/kernels/varlen_attention_kernels.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/tensors/checks.h"
 #include "ops/tensors/factories.h"

@@ -1,4 +1,4 @@
-#include "runtime/turn.h"
+#include "runtime/run_slice.h"
 
 #include <cxxabi.h>
 #include <unistd.h>
@@ -20,18 +20,18 @@ namespace {
 constinit thread_local bool t_running = false;
 
 // Around a command that needs another number of threads than its runner has.
-class WorkScope {
+class ComputeScope {
  public:
-  WorkScope(const Callbacks& callbacks, Work work, bool engine)
-      : callbacks_(callbacks.begin_work && (work.is_long() || work.reproducible) ? &callbacks
-                                                                                 : nullptr) {
-    if (callbacks_) state_ = callbacks_->begin_work(work, engine);
+  ComputeScope(const Callbacks& callbacks, Cost cost, bool engine)
+      : callbacks_(callbacks.begin_compute && (cost.is_long() || cost.reproducible) ? &callbacks
+                                                                                    : nullptr) {
+    if (callbacks_) state_ = callbacks_->begin_compute(cost, engine);
   }
-  ~WorkScope() {
-    if (callbacks_ && callbacks_->end_work) callbacks_->end_work(state_);
+  ~ComputeScope() {
+    if (callbacks_ && callbacks_->end_compute) callbacks_->end_compute(state_);
   }
-  WorkScope(const WorkScope&) = delete;
-  WorkScope& operator=(const WorkScope&) = delete;
+  ComputeScope(const ComputeScope&) = delete;
+  ComputeScope& operator=(const ComputeScope&) = delete;
 
  private:
   const Callbacks* const callbacks_;
@@ -121,9 +121,9 @@ void block_forever() noexcept {
   while (true) pause();
 }
 
-constinit thread_local Turn* Turn::innermost_ = nullptr;
+constinit thread_local RunSlice* RunSlice::innermost_ = nullptr;
 
-Turn::Turn(StreamImpl& stream, Runner runner, Callbacks::SinceLastWait before)
+RunSlice::RunSlice(StreamImpl& stream, Runner runner, Callbacks::SinceLastWait before)
     : stream_(stream),
       runner_(runner),
       before_(before),
@@ -132,21 +132,23 @@ Turn::Turn(StreamImpl& stream, Runner runner, Callbacks::SinceLastWait before)
   innermost_ = this;
 }
 
-Turn::~Turn() {
+RunSlice::~RunSlice() {
   innermost_ = outer_;
   if (entered_ && callbacks_.leave_commands) callbacks_.leave_commands(clean_state_);
   flush_counters();
 }
 
-bool Turn::has_work() noexcept {
+bool RunSlice::has_work() noexcept {
   const auto done = stream_.head.load(std::memory_order_relaxed);
   if (done == stream_.tail_seen) stream_.tail_seen = stream_.tail.load(std::memory_order_acquire);
   return done != stream_.tail_seen;
 }
 
-bool Turn::is_for(EngineKind kind) noexcept { return stream_.next_engine().value_or(kind) == kind; }
+bool RunSlice::is_for(EngineKind kind) noexcept {
+  return stream_.next_engine().value_or(kind) == kind;
+}
 
-bool Turn::step() {
+bool RunSlice::step() {
   const Record& record = stream_.reader.front(stream_.spare);
   FenceRef recorded;
   switch (record.kind) {
@@ -174,7 +176,7 @@ bool Turn::step() {
       if (!run_part(record)) return true;
       break;
   }
-  stream_.note_done(record.work);
+  stream_.note_done(record.cost);
   stream_.reader.pop(record);
   stream_.head.store(stream_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   if (recorded) {
@@ -186,15 +188,15 @@ bool Turn::step() {
 }
 
 // Not called for records and waits.
-void Turn::enter() {
+void RunSlice::enter() {
   if (std::exchange(entered_, true)) return;
   if (!callbacks_.enter_commands) return;
   clean_state_ = callbacks_.enter_commands(
-      {.engine = runner_ == Runner::kEngine, .left = stream_.work_left(), .before = before_});
+      {.engine = runner_ == Runner::kEngine, .left = stream_.cost_left(), .before = before_});
 }
 
 // `fence` belongs to a caller that waits for the command, and to which the command's failure goes.
-void Turn::run(const Record& record, Fence* fence) {
+void RunSlice::run(const Record& record, Fence* fence) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
   if (stream_.poisoned.load(std::memory_order_relaxed)) {
     // Null with a fence: the failure has been collected meanwhile; the stream is usable again, and
@@ -214,7 +216,7 @@ void Turn::run(const Record& record, Fence* fence) {
   const TracedCommand traced(stream_, record.traced_as, kernel, record.arguments(), record.site,
                              runner_ == Runner::kEngine);
   try {
-    compute(kernel, record.work, [&] { kernel.run(record.arguments()); });
+    compute(kernel, record.cost, [&] { kernel.run(record.arguments()); });
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does so at exit); this is no error
   } catch (...) {
@@ -224,14 +226,14 @@ void Turn::run(const Record& record, Fence* fence) {
 }
 
 template <class F>
-void Turn::compute(const Kernel& kernel, Work work, F&& f) {
+void RunSlice::compute(const Kernel& kernel, Cost cost, F&& f) {
   const RunningMark mark(!kernel.traits().may_block);
-  const WorkScope team(callbacks_, work, runner_ == Runner::kEngine);
+  const ComputeScope team(callbacks_, cost, runner_ == Runner::kEngine);
   f();
 }
 
 // Runs one node of a graph. False: there are more nodes, and the record stays in the queue.
-bool Turn::run_part(const Record& record) {
+bool RunSlice::run_part(const Record& record) {
   auto& run = *static_cast<GraphRun*>(record.target);
   if (run.hands_over()) static_cast<void>(stream_.take_failure());
   if (!stream_.poisoned.load(std::memory_order_relaxed)) {
@@ -243,7 +245,7 @@ bool Turn::run_part(const Record& record) {
       const TracedCommand traced(stream_, record.traced_as, *node.kernel, node.arguments, node.site,
                                  runner_ == Runner::kEngine);
       try {
-        compute(*node.kernel, node.work, [&] { run.run_node(); });
+        compute(*node.kernel, node.cost, [&] { run.run_node(); });
       } catch (const abi::__forced_unwind&) {
         throw;
       } catch (...) {
@@ -256,23 +258,23 @@ bool Turn::run_part(const Record& record) {
   return true;
 }
 
-void Turn::flush_counters() noexcept {
+void RunSlice::flush_counters() noexcept {
   count(runner_ == Runner::kEngine ? g_counters.commands_by_engines : g_counters.commands_by_hosts,
         std::exchange(commands_, 0));
 }
 
-bool in_command() noexcept { return Turn::innermost_ != nullptr; }
+bool in_command() noexcept { return RunSlice::innermost_ != nullptr; }
 
 bool runs_here(const StreamImpl& stream) noexcept {
-  for (const Turn* turn = Turn::innermost_; turn; turn = turn->outer_) {
-    if (&turn->stream_ == &stream) return true;
+  for (const RunSlice* slice = RunSlice::innermost_; slice; slice = slice->outer_) {
+    if (&slice->stream_ == &stream) return true;
   }
   return false;
 }
 
 bool runs_device_here(int device) noexcept {
-  for (const Turn* turn = Turn::innermost_; turn; turn = turn->outer_) {
-    if (turn->stream_.device_index == device) return true;
+  for (const RunSlice* slice = RunSlice::innermost_; slice; slice = slice->outer_) {
+    if (slice->stream_.device_index == device) return true;
   }
   return false;
 }

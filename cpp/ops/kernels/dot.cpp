@@ -36,8 +36,8 @@ void check_vectors(const char* op, const at::Tensor& self, const at::Tensor& oth
               "] to have the same number of elements, but got ", self.numel(), " and ",
               other.numel(), " elements respectively");
   SameDevice devices(op);
-  devices.see(self);
-  devices.see(other);
+  devices.check(self);
+  devices.check(other);
 }
 
 template <class KernelOfVectors>

@@ -24,8 +24,8 @@ const OpKernel index_select_kernel{"aten::index_select", &run_index_select};
 c10::SmallVector<std::int64_t, 6> check_index_select(const at::Tensor& self, std::int64_t dim,
                                                      const at::Tensor& index) {
   SameDevice devices("aten::index_select");
-  devices.see(self);
-  devices.see(index);
+  devices.check(self);
+  devices.check(index);
   TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
   TORCH_CHECK(self.dim() != 0 || index.numel() == 1,
               "index_select(): Index to scalar can have only 1 value, got ", index.numel(),

@@ -1,4 +1,4 @@
-#include "ops/launch/work.h"
+#include "ops/launch/cost.h"
 
 #include <ATen/Context.h>
 
@@ -9,7 +9,7 @@
 
 namespace openreg::ops {
 
-// Note [Work]
+// Note [Costs]
 //
 // The duration of a call determines whether several cores share it (Note [Teams of engines] and
 // Note [Teams of hosts] in backend/compute_threads.cpp). An error by a factor of two does no harm,
@@ -84,8 +84,8 @@ constexpr auto kFlopRules = std::to_array<FlopRule>({
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
 });
 
-Work work_of_time(double nanoseconds) {
-  nanoseconds = std::min<double>(nanoseconds + kNanosecondsPerCall, Work::kMost);
+Cost cost_of_time(double nanoseconds) {
+  nanoseconds = std::min<double>(nanoseconds + kNanosecondsPerCall, Cost::kMost);
   return {.nanoseconds = static_cast<std::uint32_t>(nanoseconds),
           .reproducible = at::globalContext().deterministicAlgorithms()};
 }
@@ -96,7 +96,7 @@ constexpr auto kSharedSums = std::to_array<std::string_view>({"aten::native_laye
 
 }  // namespace
 
-Work work_of(const char* kernel, const ArgumentWriter& arguments,
+Cost cost_of(const char* kernel, const ArgumentWriter& arguments,
              std::span<const Geometry> results) {
   auto bytes = static_cast<double>(arguments.bytes_touched());
   for (const auto& result : results) bytes += static_cast<double>(result.nbytes);
@@ -106,11 +106,11 @@ Work work_of(const char* kernel, const ArgumentWriter& arguments,
                    [&](const FlopRule& each) { return each.kernel == kernel; });
   if (rule != kFlopRules.end())
     time = std::max(time, rule->flops(Shapes(arguments, results)) / kFlopsPerNanosecond);
-  auto work = work_of_time(time);
-  work.reproducible |= std::ranges::find(kSharedSums, kernel) != kSharedSums.end();
-  return work;
+  auto cost = cost_of_time(time);
+  cost.reproducible |= std::ranges::find(kSharedSums, kernel) != kSharedSums.end();
+  return cost;
 }
 
-Work work_of_bytes(double bytes) { return work_of_time(bytes / kBytesPerNanosecond); }
+Cost cost_of_bytes(double bytes) { return cost_of_time(bytes / kBytesPerNanosecond); }
 
 }  // namespace openreg::ops

@@ -42,9 +42,9 @@ at::Tensor& put(at::Tensor& self, const at::Tensor& index, const at::Tensor& sou
               "put_(): self and source expected to have the same dtype, but got self.dtype = ",
               self.scalar_type(), " and source.dtype = ", source.scalar_type());
   SameDevice devices("aten::put_");
-  devices.see(self);
-  devices.see(index);
-  devices.see(source);
+  devices.check(self);
+  devices.check(index);
+  devices.check(source);
   TORCH_CHECK_INDEX(source.numel() == index.numel(),
                     "put_(): Expected source and index to have the same number of elements, but "
                     "got source.numel() = ",

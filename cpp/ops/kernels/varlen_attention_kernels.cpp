@@ -1,4 +1,4 @@
-#include "ops/families/varlen_attention_kernels.h"
+#include "ops/kernels/varlen_attention_kernels.h"
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
