@@ -80,7 +80,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^python/torch_openreg/openreg/device": {r"^torch\.accelerator\.synchronize\(\) if device is None else ": DYNAMO},
     r"^python/torch_openreg/_distributed": {r"^return  # PyTorch then reports": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
-    r"^cpp/runtime/address_space": {
+    r"^cpp/runtime/address_space/address_space": {
         r"^madvise\(address, bytes, MADV_DONTNEED\);$": "the system has no room for another mapping",
         r"^ranges\.give_back\(address, bytes\);$": MEMORY,
         r"^ranges\.give_back.*\nreturn false;$": MEMORY,
@@ -91,8 +91,8 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^throw Error\(\"openreg: the system refuses a thread|^refused\.code.*expected one more thread": SYSTEM,
     },
     r"^cpp/runtime/failure\.cpp": {r"^\} catch .*// no memory|^std::fprintf\(stderr, \"openreg: %s failed; no": MEMORY},
-    r"^cpp/runtime/fault_message": {r"": KILLED},
-    r"^cpp/runtime/host_memory": {r"^throw Error\(\"openreg: the size of the machine's memory is unknown": SYSTEM},
+    r"^cpp/runtime/address_space/fault_message": {r"": KILLED},
+    r"^cpp/runtime/address_space/host_memory": {r"^throw Error\(\"openreg: the size of the machine's memory is unknown": SYSTEM},
     r"^cpp/runtime/process": {r"^throw Error\(\"openreg: the system has no memory for the exit and fork": MEMORY},
     r"^cpp/runtime/scheduler": {
         r"start_engine_thread\(engines\.kind\);\n\} catch \(\.\.\.\) \{$": SYSTEM,

@@ -18,7 +18,7 @@
 #include "backend/stream.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 #include "runtime/stream.h"

@@ -20,7 +20,7 @@
 #include "backend/graph.h"
 #include "backend/stream.h"
 #include "backend/thread_current.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 

@@ -15,7 +15,7 @@
 #include "backend/stream.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
 

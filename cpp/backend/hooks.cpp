@@ -8,7 +8,7 @@
 #include "backend/generator.h"
 #include "backend/host_allocator.h"
 #include "backend/storage.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
 

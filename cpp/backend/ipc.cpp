@@ -14,7 +14,7 @@
 #include "backend/exception.h"
 #include "backend/ipc_imports.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/ipc_file.h"
+#include "runtime/address_space/ipc_file.h"
 
 namespace openreg::backend {
 
 // Device memory that several processes use (torch.multiprocessing). See Note [Blocks that processes
-// share] in runtime/ipc_file.cpp for how it is counted.
+// share] in runtime/address_space/ipc_file.cpp for how it is counted.
 
 /// The data from which another process makes the same storage. Each handle is for one message.
 struct IpcHandle {

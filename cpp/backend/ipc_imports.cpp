@@ -11,7 +11,7 @@
 
 #include "backend/device_type.h"
 #include "memory/debugger.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/ipc_file.h"
+#include "runtime/address_space/ipc_file.h"
 
 namespace openreg::backend {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backend/trace_activities.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 #include "runtime/settings.h"

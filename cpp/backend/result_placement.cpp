@@ -10,7 +10,7 @@
 #include "backend/allocator.h"
 #include "backend/stream.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 
 namespace openreg::backend {
 

@@ -12,7 +12,7 @@
 #include "backend/exception.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/command.h"
 #include "runtime/event.h"
 #include "runtime/trace.h"

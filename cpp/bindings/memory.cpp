@@ -16,7 +16,7 @@
 #include "bindings/bindings.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 

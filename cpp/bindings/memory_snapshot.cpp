@@ -21,7 +21,7 @@
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "memory/history.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
 

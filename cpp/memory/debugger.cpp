@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"

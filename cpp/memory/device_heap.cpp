@@ -5,7 +5,7 @@
 #include <atomic>
 #include <memory>
 
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/capture.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
 #include "runtime/stream_impl.h"

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "runtime/command.h"
 #include "runtime/error.h"

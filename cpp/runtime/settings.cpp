@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "runtime/error.h"
-#include "runtime/host_memory.h"
+#include "runtime/address_space/host_memory.h"
 
 namespace openreg {
 

@@ -16,7 +16,7 @@
 #include "ops/launch/cost.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
 #include "runtime/processor.h"
 

@@ -17,7 +17,7 @@
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/reach.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/event.h"
 #include "runtime/trace.h"
 

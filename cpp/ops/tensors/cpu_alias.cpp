@@ -13,7 +13,7 @@
 #include "ops/tensors/storage.h"
 #include "ops/tensors/tensor_parts.h"
 #include "ops/wire/reach.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 
 namespace openreg::ops {
 

@@ -6,7 +6,7 @@
 #include "backend/stream.h"
 #include "ops/launch/submit.h"
 #include "ops/wire/reach.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/trace.h"
 
 namespace openreg::ops {

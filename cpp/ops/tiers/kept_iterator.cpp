@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 
 namespace openreg::ops {
 

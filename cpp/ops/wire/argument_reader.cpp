@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ops/wire/command_layout.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 
 namespace openreg::ops {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ops/wire/reach.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
 
 namespace openreg::ops {

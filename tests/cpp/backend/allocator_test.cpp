@@ -17,7 +17,7 @@
 #include "backend/storage.h"
 #include "backend/stream.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "support.h"
 
 namespace openreg::backend {

@@ -16,7 +16,7 @@
 
 #include "../runtime/stream_helpers.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "runtime/capture.h"
 #include "runtime/error.h"

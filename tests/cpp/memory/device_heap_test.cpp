@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "../runtime/stream_helpers.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/event.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "graph_helpers.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/error.h"
-#include "runtime/host_memory.h"
+#include "runtime/address_space/host_memory.h"
 
 namespace openreg {
 namespace {

@@ -21,6 +21,8 @@ def complaints(tmp_path: Path, path: str, included: str) -> list[str]:
     ("path", "included"),
     [
         ("runtime/stream.h", '"memory/heap.h"'),
+        ("runtime/address_space/host_memory.cpp", '"runtime/stream.h"'),
+        ("runtime/address_space/host_memory.cpp", "<c10/core/Stream.h>"),
         ("memory/heap.cpp", '"backend/stream.h"'),
         ("backend/hooks.cpp", '"ops/wire/number.h"'),
         ("ops/wire/number.h", '"ops/launch/submit.h"'),
@@ -44,6 +46,8 @@ def test_finds(tmp_path, path, included):
     [
         ("runtime/stream.h", "<memory>"),
         ("runtime/stream.h", '"runtime/fence.h"'),
+        ("runtime/process.cpp", '"runtime/address_space/address_space.h"'),
+        ("runtime/address_space/host_memory.cpp", '"runtime/error.h"'),
         ("memory/heap.cpp", '"runtime/stream.h"'),
         ("ops/tiers/boxed.cpp", '"ops/wire/number.h"'),
         ("distributed/work.cpp", '"ops/wire/number.h"'),

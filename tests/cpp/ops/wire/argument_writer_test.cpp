@@ -16,7 +16,7 @@
 #include "backend/storage.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/typed_arguments.h"
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/command.h"
 
 namespace openreg::ops {

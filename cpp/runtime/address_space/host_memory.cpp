@@ -1,4 +1,4 @@
-#include "runtime/host_memory.h"
+#include "runtime/address_space/host_memory.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/ipc_file.h"
+#include "runtime/address_space/ipc_file.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "limit.h"
+#include "../limit.h"
 #include "runtime/error.h"
 
 namespace openreg {

@@ -1,4 +1,4 @@
-#include "runtime/fault_message.h"
+#include "runtime/address_space/fault_message.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 
 namespace openreg {
 

@@ -1,4 +1,4 @@
-#include "runtime/ipc_memory.h"
+#include "runtime/address_space/ipc_memory.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "limit.h"
-#include "runtime/address_space.h"
+#include "../limit.h"
+#include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
-#include "runtime/fault_message.h"
+#include "runtime/address_space/fault_message.h"
 #include "runtime/thread.h"
 
 namespace openreg {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/ipc_file.h"
+#include "runtime/address_space/ipc_file.h"
 
 namespace openreg {
 

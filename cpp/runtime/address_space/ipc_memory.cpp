@@ -1,4 +1,4 @@
-#include "runtime/ipc_memory.h"
+#include "runtime/address_space/ipc_memory.h"
 
 #include <sched.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "runtime/ipc_file.h"
+#include "runtime/address_space/ipc_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

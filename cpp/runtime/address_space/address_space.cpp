@@ -1,4 +1,4 @@
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 
 #include <sys/mman.h>
 
@@ -13,13 +13,13 @@
 #include <system_error>
 
 #include "runtime/error.h"
-#include "runtime/fault_message.h"
-#include "runtime/host_memory.h"
-#include "runtime/ipc_file.h"
-#include "runtime/ipc_memory.h"
+#include "runtime/address_space/fault_message.h"
+#include "runtime/address_space/host_memory.h"
+#include "runtime/address_space/ipc_file.h"
+#include "runtime/address_space/ipc_memory.h"
 #include "runtime/mutex.h"
 #include "runtime/quantity.h"
-#include "runtime/range_allocator.h"
+#include "runtime/address_space/range_allocator.h"
 #include "runtime/round_up.h"
 #include "runtime/settings.h"
 

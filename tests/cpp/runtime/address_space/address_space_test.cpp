@@ -1,4 +1,4 @@
-#include "runtime/address_space.h"
+#include "runtime/address_space/address_space.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "runtime/error.h"
-#include "runtime/fault_message.h"
+#include "runtime/address_space/fault_message.h"
 #include "runtime/settings.h"
 
 namespace openreg {
