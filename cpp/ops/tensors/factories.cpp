@@ -13,6 +13,7 @@
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/device_type.h"
+#include "backend/exception.h"
 #include "backend/library.h"
 #include "backend/stream.h"
 #include "backend/thread_current.h"
@@ -129,6 +130,14 @@ at::Tensor make_tensor(openreg::Stream& stream, at::IntArrayRef sizes, at::IntAr
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   fill_if_asked(tensor);
   return tensor;
+}
+
+at::Tensor make_result(openreg::Stream& stream, const Geometry& geometry) {
+  if (!geometry.defined) return {};
+  return backend::translate_errors([&] {
+    return make_tensor(stream, geometry.sizes, geometry.strides,
+                       c10::scalarTypeToTypeMeta(geometry.dtype), geometry.nbytes);
+  });
 }
 
 OPENREG_LIBRARY_IMPL(aten, m) {

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <optional>
 
+#include "ops/launch/call_plan.h"
+
 namespace openreg {
 class Stream;
 }
@@ -27,5 +29,9 @@ at::Tensor empty_strided_on(c10::Device device, at::IntArrayRef sizes, at::IntAr
 /// be valid: `nbytes` is at least what `sizes` and `strides` require. Neither is checked.
 at::Tensor make_tensor(openreg::Stream& stream, at::IntArrayRef sizes, at::IntArrayRef strides,
                        caffe2::TypeMeta dtype, std::size_t nbytes);
+
+/// The result of a planned call, made as by make_tensor(); undefined if `geometry` is. Throws
+/// c10::Error for the runtime's errors.
+at::Tensor make_result(openreg::Stream& stream, const Geometry& geometry);
 
 }  // namespace openreg::ops

@@ -4,12 +4,12 @@
 
 #include <utility>
 
+#include "backend/stream.h"
 #include "ops/launch/submit.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/apart.h"
 #include "ops/tiers/boxed_operator.h"
 #include "ops/tiers/boxed_plan.h"
-#include "ops/tiers/structured_call.h"
 
 namespace openreg::ops {
 

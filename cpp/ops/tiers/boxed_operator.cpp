@@ -11,7 +11,6 @@
 #include <unordered_map>
 
 #include "backend/result_placement.h"
-
 #include "ops/tiers/quirks.h"
 #include "ops/tiers/structured_outputs.h"
 
@@ -97,7 +96,7 @@ bool BoxedOperator::read_schema(const char* name) {
     const auto* alias = argument.alias_info();
     // Views and the like; arguments that are written are recognised below.
     if (alias != nullptr && !is_written(alias)) return false;
-    const bool written = is_written(alias) || writes_undeclared(name, argument.name().c_str());
+    const bool written = is_written(name, argument);
     roles_.push_back(argument.is_out() ? Role::kOut : written ? Role::kWritten : Role::kInput);
     if (argument.is_out()) {
       if (argument.type()->kind() != c10::TypeKind::TensorType) return false;

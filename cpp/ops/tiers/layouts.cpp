@@ -11,7 +11,7 @@
 
 #include "backend/device_type.h"
 #include "backend/library.h"
-#include "ops/tiers/fallback.h"
+#include "ops/tiers/dispatch.h"
 
 namespace openreg::ops {
 

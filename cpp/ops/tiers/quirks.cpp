@@ -5,6 +5,8 @@
 #include <span>
 #include <string_view>
 
+#include "ops/wire/ivalue_arguments.h"
+
 namespace openreg::ops {
 
 namespace {
@@ -77,8 +79,8 @@ bool has_quirk(const char* op, Quirk quirk) {
   });
 }
 
-bool writes_undeclared(const char* op, const char* argument) {
-  static constexpr auto kArguments = std::to_array<std::array<std::string_view, 2>>({
+bool is_written(const char* op, const c10::Argument& argument) {
+  static constexpr auto kUndeclared = std::to_array<std::array<std::string_view, 2>>({
       {"aten::native_batch_norm", "running_mean"},
       {"aten::native_batch_norm", "running_var"},
       {"aten::native_batch_norm.out", "running_mean"},
@@ -86,7 +88,7 @@ bool writes_undeclared(const char* op, const char* argument) {
       {"aten::batch_norm_update_stats", "running_mean"},
       {"aten::batch_norm_update_stats", "running_var"},
   });
-  return lists(kArguments, op, argument);
+  return is_written(argument.alias_info()) || lists(kUndeclared, op, argument.name());
 }
 
 bool takes_cpu_tensors(const char* op, const char* argument) {

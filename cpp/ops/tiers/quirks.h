@@ -1,41 +1,44 @@
 #pragma once
 
+#include <ATen/core/function_schema.h>
+
 #include <cstdint>
 
 namespace openreg::ops {
 
 /// Behaviour of operators that neither their schema nor their tags show.
-enum class Quirk : std::uint16_t {
+enum class Quirk : std::uint8_t {
   /// The shape of a result, or whether the call is refused, depends on the values of elements, or
   /// the kernel cannot be tried on smaller tensors: the calling thread runs it.
-  kNeedsElements = 1,
+  kNeedsElements,
   /// It changes the storage of an argument, not its elements: the calling thread runs it.
-  kChangesStorage = 2,
+  kChangesStorage,
   /// Tagged as random, but draws no number as it is called here.
-  kNotRandom = 4,
+  kNotRandom,
   /// Its meta function checks all sizes and integers: a probe need not cover them.
-  kMetaChecksAll = 8,
+  kMetaChecksAll,
   /// Numbers among its arguments go with the sizes of its tensors: it cannot be tried on smaller
   /// ones.
-  kNeedsSizes = 512,
+  kNeedsSizes,
   /// Its floating-point numbers only scale, and change from call to call.
-  kNumbersScale = 16,
+  kNumbersScale,
   /// The kernel iterates over elements, but does not write an output of any strides, or
-  kIgnoresOutStrides = 32,
+  kIgnoresOutStrides,
   /// does not iterate over elements, but writes them: Note [Outputs of any strides].
-  kWritesAnyStrides = 64,
+  kWritesAnyStrides,
   /// The kernel gives an output the size of the inputs while it computes, and then its own again:
   /// it always computes apart.
-  kResizesOutputs = 128,
+  kResizesOutputs,
   /// The kernel reads its tensors as if they were contiguous.
-  kTakesContiguous = 256,
+  kTakesContiguous,
 };
 
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.
 bool has_quirk(const char* op, Quirk quirk);
 
-/// Whether the kernel writes this argument although the schema does not say so.
-bool writes_undeclared(const char* op, const char* argument);
+/// Whether the operator writes this argument: its schema says so, or the kernel does it all the
+/// same.
+bool is_written(const char* op, const c10::Argument& argument);
 
 /// Whether this argument may be a CPU tensor although the others are on a device, as with CUDA.
 /// Operators that are not PyTorch's own may take any.

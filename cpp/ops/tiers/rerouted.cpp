@@ -1,6 +1,9 @@
 // Operators that PyTorch routes to a backend's own kernel, or to a composite one, instead of the
-// fallback. They run the CPU's operator of the same meaning (fallback.h).
+// fallback. They run the CPU's operator of the same meaning (dispatch.h).
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/relu_native.h>
@@ -10,7 +13,7 @@
 #include <utility>
 
 #include "backend/library.h"
-#include "ops/tiers/fallback.h"
+#include "ops/tiers/dispatch.h"
 #include "ops/tiers/quirks.h"
 
 namespace openreg::ops {
@@ -65,9 +68,8 @@ void on_contiguous_tensors(const c10::OperatorHandle& op, torch::jit::Stack* sta
   const auto begin = stack->size() - arguments.size();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     auto& argument = (*stack)[begin + i];
-    const bool is_written = arguments[i].alias_info() != nullptr ||
-                            writes_undeclared(name.c_str(), arguments[i].name().c_str());
-    if (!is_written && argument.isTensor() && argument.toTensor().defined())
+    if (!is_written(name.c_str(), arguments[i]) && argument.isTensor() &&
+        argument.toTensor().defined())
       argument = argument.toTensor().contiguous();
   }
   fallback(op, stack);
@@ -157,3 +159,11 @@ OPENREG_LIBRARY_IMPL(aten, m) {
 }
 
 }  // namespace openreg::ops
+
+namespace at::native {
+
+// scaled_dot_product_attention lets the backend choose the implementation: the CPU's flash path,
+// forward and backward, under the same conditions as on the CPU.
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &_fused_sdp_choice_cpp)
+
+}  // namespace at::native

@@ -18,6 +18,7 @@
 #include "ops/launch/op_kernel.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/launch/submit.h"
+#include "ops/tensors/factories.h"
 #include "ops/tiers/apart.h"
 #include "ops/tiers/kept_iterator.h"
 #include "ops/tiers/quirks.h"

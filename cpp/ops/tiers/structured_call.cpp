@@ -4,11 +4,9 @@
 
 #include <exception>
 
-#include "backend/exception.h"
 #include "ops/launch/cost.h"
 #include "ops/launch/probe.h"
 #include "ops/launch/repeated_warnings.h"
-#include "ops/tensors/factories.h"
 #include "ops/tiers/quirks.h"
 
 namespace openreg::ops {
@@ -29,14 +27,6 @@ void StructuredCall::add(const c10::List<std::optional<at::Tensor>>& indices) {
 bool OutputSizes::is_as(const at::Tensor& output, const Geometry& before) {
   return output.sizes() == at::IntArrayRef(before.sizes) &&
          output.strides() == at::IntArrayRef(before.strides);
-}
-
-at::Tensor make_result(openreg::Stream& stream, const Geometry& as) {
-  if (!as.defined) return {};
-  return backend::translate_errors([&] {
-    return make_tensor(stream, as.sizes, as.strides, c10::scalarTypeToTypeMeta(as.dtype),
-                       as.nbytes);
-  });
 }
 
 std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta) {

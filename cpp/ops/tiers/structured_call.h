@@ -78,9 +78,6 @@ class OutputSizes {
   c10::SmallVector<Geometry, 2> before_;
 };
 
-/// A new tensor for the work of `stream`, on its device.
-at::Tensor make_result(openreg::Stream& stream, const Geometry& as);
-
 /// Calls a meta function, and again (with true) if it warns, to find out which warnings recur:
 /// those are returned and not reported, the others are reported. Throws what the function throws.
 std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/List.h>
 #include <ATen/core/alias_info.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -29,5 +30,39 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
 
 /// Reads it back; a device becomes the CPU.
 c10::IValue read_ivalue(ArgumentReader& reader);
+
+/// Replaces each tensor in an argument or result by what `f` returns for it.
+template <class F>
+void map_tensors(c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    value = f(value.toTensor());
+  } else if (value.isTensorList()) {
+    auto list = value.toTensorList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) list.set(i, f(list.get(i)));
+    value = list;
+  } else if (value.isOptionalTensorList()) {
+    auto list = value.toOptionalTensorList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (const std::optional<at::Tensor> tensor = list.get(i)) list.set(i, f(*tensor));
+    }
+    value = list;
+  } else if (value.isGenericDict()) {  // of a custom operator, as are lists of lists
+    auto dict = value.toGenericDict().copy();
+    for (const auto& entry : dict) {
+      auto element = entry.value();
+      map_tensors(element, f);
+      entry.setValue(element);
+    }
+    value = dict;
+  } else if (value.isList() && holds_tensors(*value.type())) {
+    auto list = value.toList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      auto element = list.get(i);
+      map_tensors(element, f);
+      list.set(i, element);
+    }
+    value = list;
+  }
+}
 
 }  // namespace openreg::ops

@@ -1,28 +1,21 @@
-#include "ops/tiers/fallback.h"
+#include "ops/tiers/host_tier.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/core/List.h>
 #include <ATen/core/interned_strings.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
-#include "backend/device.h"
 #include "backend/device_type.h"
 #include "backend/generator.h"
-#include "backend/library.h"
 #include "backend/result_placement.h"
 #include "backend/stream.h"
 #include "ops/launch/submit.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/tiers/apart.h"
-#include "ops/tiers/boxed.h"
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
-#include "ops/wire/same_device.h"
-#include "runtime/settings.h"
 #include "runtime/trace.h"
 
 namespace openreg::ops {
@@ -34,99 +27,6 @@ namespace openreg::ops {
 // written in Python on the thread on which Python expects them. The cost is that the host waits;
 // launch_stats() counts these waits.
 namespace {
-
-/// Finds the device of a call and refuses mixed ones with the CPU's message.
-class CallDevice {
- public:
-  explicit CallDevice(const c10::OperatorHandle& op) : op_(op) {}
-
-  void add(const at::Tensor& tensor, const c10::Argument& argument) {
-    if (!tensor.defined()) return;
-    if (backend::is_openreg(tensor)) {
-      add(tensor.device());
-      return;
-    }
-    // It is a number, unless the operator changes it: a copy of its value cannot replace it then.
-    const bool number = tensor.dim() == 0 && !is_written(argument.alias_info());
-    if (!number && !cpu_tensor_ &&
-        !takes_cpu_tensors(c10::toString(op_.operator_name()).c_str(), argument.name().c_str())) {
-      cpu_tensor_ = tensor.device();
-    }
-  }
-  void add(c10::Device device) {
-    if (!backend::is_openreg(device)) return;
-    device = c10::Device(device.type(), backend::resolve_device(device.index()));
-    if (device_ && *device_ != device) refuse(*device_, device);
-    device_ = device;
-  }
-  c10::Device get() const {
-    if (device_ && cpu_tensor_) refuse(*device_, *cpu_tensor_);
-    return device_.value_or(c10::Device(backend::kDeviceType, backend::current_device()));
-  }
-
- private:
-  [[noreturn]] void refuse(c10::Device a, c10::Device b) const {
-    refuse_mixed_devices(c10::toString(op_.operator_name()), a, b);
-  }
-
-  const c10::OperatorHandle& op_;
-  std::optional<c10::Device> device_;
-  std::optional<c10::Device> cpu_tensor_;
-};
-
-/// Replaces each tensor in an argument or result by what `f` returns for it.
-template <class F>
-void map_tensors(c10::IValue& value, F&& f) {
-  if (value.isTensor()) {
-    value = f(value.toTensor());
-  } else if (value.isTensorList()) {
-    auto list = value.toTensorList().copy();
-    for (std::size_t i = 0; i < list.size(); ++i) list.set(i, f(list.get(i)));
-    value = list;
-  } else if (value.isOptionalTensorList()) {
-    auto list = value.toOptionalTensorList().copy();
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (const std::optional<at::Tensor> tensor = list.get(i)) list.set(i, f(*tensor));
-    }
-    value = list;
-  } else if (value.isGenericDict()) {  // of a custom operator, as are lists of lists
-    auto dict = value.toGenericDict().copy();
-    for (const auto& entry : dict) {
-      auto element = entry.value();
-      map_tensors(element, f);
-      entry.setValue(element);
-    }
-    value = dict;
-  } else if (value.isList() && holds_tensors(*value.type())) {
-    auto list = value.toList().copy();
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      auto element = list.get(i);
-      map_tensors(element, f);
-      list.set(i, element);
-    }
-    value = list;
-  }
-}
-
-/// The stack holds the arguments of `cpu_op`.
-c10::Device device_of_call(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                           const torch::jit::Stack& stack) {
-  const auto& schema = cpu_op.schema();
-  const auto arguments = torch::jit::last(stack, schema.arguments().size());
-  CallDevice device(op);
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].isDevice()) device.add(arguments[i].toDevice());
-    TORCH_CHECK(!(arguments[i].isBool() && arguments[i].toBool() &&
-                  schema.arguments()[i].name() == "pin_memory"),
-                "Only dense CPU tensors can be pinned");
-    auto copy = arguments[i];
-    map_tensors(copy, [&](const at::Tensor& tensor) {
-      device.add(tensor, schema.arguments()[i]);
-      return tensor;
-    });
-  }
-  return device.get();
-}
 
 bool is_generator(const c10::Argument& argument) {
   const auto& type = argument.type();
@@ -146,29 +46,11 @@ at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
   return at::detail::createCPUGenerator(mixed >> 32);
 }
 
-/// PyTorch's own operators compute as on the CPU by design. For other operators that is not known.
-bool is_foreign(const c10::OperatorHandle& op) {
-  return !op.operator_name().name.starts_with("aten::");
-}
-
 /// The schemas of operators that are not PyTorch's may be wrong.
 Access access_of(const c10::OperatorHandle& op, const c10::Argument& argument) {
   const bool writes =
-      is_foreign(op) || is_written(argument.alias_info()) ||
-      writes_undeclared(c10::toString(op.operator_name()).c_str(), argument.name().c_str());
+      is_foreign(op) || is_written(c10::toString(op.operator_name()).c_str(), argument);
   return writes ? Access::kWrite : Access::kRead;
-}
-
-void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                       c10::DispatchKey key) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      cpu_op.hasComputedKernelForDispatchKey(key), "openreg: ", op.operator_name(),
-      " has no kernel for openreg, and no kernel for the CPU that could run instead; register one "
-      "for \"openreg\" (dispatch key PrivateUse1)");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      settings().cpu_fallback || !is_foreign(cpu_op), "openreg: ", op.operator_name(),
-      " has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids running the CPU's; "
-      "register one for \"openreg\" (dispatch key PrivateUse1), or move the tensors to the CPU");
 }
 
 /// The outputs of a call that its kernel may not be given: Note [Outputs of any strides].
@@ -223,9 +105,14 @@ class OutputsApart {
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> pairs_;
 };
 
-/// Waits for the device and runs the CPU's kernel for `key` on the calling thread.
-void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::DispatchKey key,
-              torch::jit::Stack* stack) {
+}  // namespace
+
+bool is_foreign(const c10::OperatorHandle& op) {
+  return !op.operator_name().name.starts_with("aten::");
+}
+
+void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::DispatchKey key,
+                 torch::jit::Stack* stack) {
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
   const OutputsApart apart(schema, *stack);  // before the wait: it may copy an output
@@ -277,27 +164,5 @@ void run_here(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dispat
   }
   apart.put_back(*stack, schema.returns().size());
 }
-
-}  // namespace
-
-void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                    torch::jit::Stack* stack) {
-  constexpr auto kKey = c10::DispatchKey::CPU;
-  expect_cpu_kernel(op, cpu_op, kKey);
-  const auto device = device_of_call(op, cpu_op, *stack);
-  if (!launch_boxed(cpu_op, device, stack)) run_here(cpu_op, device, kKey, stack);
-}
-
-void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
-                        torch::jit::Stack* stack) {
-  expect_cpu_kernel(op, op, cpu_key);
-  run_here(op, device_of_call(op, op, *stack), cpu_key, stack);
-}
-
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  run_cpu_kernel(op, op, stack);
-}
-
-OPENREG_LIBRARY_IMPL(_, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
 }  // namespace openreg::ops

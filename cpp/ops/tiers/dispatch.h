@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+namespace openreg::ops {
+
+/// Chooses the tier of a call: runs the CPU's kernel over device memory, as a command (boxed.h) or,
+/// if that is not possible, on the calling thread (host_tier.h). Errors name `op`; `cpu_op` is run,
+/// and the stack holds its arguments. Throws c10::NotImplementedError if the CPU has no kernel, and
+/// for operators outside aten with TORCH_OPENREG_CPU_FALLBACK=0.
+void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                    torch::jit::Stack* stack);
+
+/// Runs the CPU's kernel for `cpu_key` on the calling thread, for tensors whose dispatch key is not
+/// that of strided ones. Throws as run_cpu_kernel() does.
+void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
+                        torch::jit::Stack* stack);
+
+/// The boxed fallback, for every operator that nothing else covers.
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+}  // namespace openreg::ops
