@@ -83,7 +83,7 @@ BoxedOperator::BoxedOperator(const c10::OperatorHandle& op) : op_(op) {
   const auto* const name = name_of(op);
   if (is_left_to_tier_3(op, name) || !read_schema(name)) return;
   if (has_quirk(name, Quirk::kNumbersScale)) numbers_ = Numbers::kScale;
-  writes_any_strides_ = has_quirk(name, Quirk::kWritesAnyStrides);
+  writes_any_strides_ = output_support(name, /*iterates=*/false) == OutputSupport::kAnyStrides;
   kernel_ = std::make_unique<CpuKernel>(name, *this);
 }
 

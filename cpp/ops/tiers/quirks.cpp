@@ -79,6 +79,13 @@ bool has_quirk(const char* op, Quirk quirk) {
   });
 }
 
+OutputSupport output_support(const char* op, bool iterates) {
+  if (has_quirk(op, Quirk::kResizesOutputs)) return OutputSupport::kNone;
+  const bool any = iterates ? !has_quirk(op, Quirk::kIgnoresOutStrides)
+                            : has_quirk(op, Quirk::kWritesAnyStrides);
+  return any ? OutputSupport::kAnyStrides : OutputSupport::kDefaultStrides;
+}
+
 bool is_written(const char* op, const c10::Argument& argument) {
   static constexpr auto kUndeclared = std::to_array<std::array<std::string_view, 2>>({
       {"aten::native_batch_norm", "running_mean"},

@@ -22,12 +22,12 @@ enum class Quirk : std::uint8_t {
   kNeedsSizes,
   /// Its floating-point numbers only scale, and change from call to call.
   kNumbersScale,
-  /// The kernel iterates over elements, but does not write an output of any strides, or
+  /// Exceptions for output_support(): the kernel iterates over elements, but ignores the strides of
+  /// an output;
   kIgnoresOutStrides,
-  /// does not iterate over elements, but writes them: Note [Outputs of any strides].
+  /// it does not iterate, but respects them;
   kWritesAnyStrides,
-  /// The kernel gives an output the size of the inputs while it computes, and then its own again:
-  /// it always computes apart.
+  /// it gives an output the size of the inputs while it computes, and then its own again.
   kResizesOutputs,
   /// The kernel reads its tensors as if they were contiguous.
   kTakesContiguous,
@@ -35,6 +35,12 @@ enum class Quirk : std::uint8_t {
 
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.
 bool has_quirk(const char* op, Quirk quirk);
+
+/// Which outputs the kernel may be given; for others it computes apart. See Note [Outputs of any
+/// strides].
+enum class OutputSupport : std::uint8_t { kNone, kDefaultStrides, kAnyStrides };
+/// `iterates`: the kernel is a loop over an iterator, which respects strides.
+OutputSupport output_support(const char* op, bool iterates);
 
 /// Whether the operator writes this argument: its schema says so, or the kernel does it all the
 /// same.

@@ -126,9 +126,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
       : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr}),
         functions_(functions),
         takes_any_strides_(!has_quirk(name, Quirk::kTakesContiguous)),
-        resizes_outputs_(has_quirk(name, Quirk::kResizesOutputs)),
-        writes_any_strides_(kTakesNumbers ? !has_quirk(name, Quirk::kIgnoresOutStrides)
-                                          : has_quirk(name, Quirk::kWritesAnyStrides)) {}
+        output_support_(output_support(name, /*iterates=*/kTakesNumbers)) {}
 
   /// Registers the first two forms, as functions with exactly the types of the schemas.
   void register_forms(torch::Library& library, const char* out) const {
@@ -218,12 +216,12 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   }
 
   void call_out(Outputs& outputs, const std::remove_reference_t<A>&... args) const {
-    if (!resizes_outputs_ && (writes_any_strides_ || have_default_strides(outputs)))
+    const bool none = output_support_ == OutputSupport::kNone;
+    if (output_support_ == OutputSupport::kAnyStrides || (!none && have_default_strides(outputs)))
       return call(Form::kOut, outputs, args...);
     Outputs results;
     for (std::size_t i = 0; i < kOutputs; ++i)
-      results[i] =
-          resizes_outputs_ ? at::empty({0}, outputs[i].options()) : output_apart(outputs[i]);
+      results[i] = none ? at::empty({0}, outputs[i].options()) : output_apart(outputs[i]);
     call(Form::kOut, results, args...);
     for (std::size_t i = 0; i < kOutputs; ++i) copy_to_output(results[i], outputs[i]);
   }
@@ -308,8 +306,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
 
   const Functions functions_;
   const bool takes_any_strides_;
-  const bool resizes_outputs_;
-  const bool writes_any_strides_;  // Note [Outputs of any strides]
+  const OutputSupport output_support_;
 };
 
 template <bool kTakesNumbers, class R, class... A, class RefR, class... All>
