@@ -75,7 +75,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
            [&] {
              return MemoryOfCommand{to, from};
            },
-           {.counted_as = LaunchCounter::kCopies});
+           {.counted_as = backend::counters::copies});
     if (&source != &stream)
       order(stream, source);  // memory freed there is not reused before it has been read
   });

@@ -26,7 +26,7 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
       enqueue();
     }
   });
-  count(how.counted_as);
+  how.counted_as.add();
 }
 
 }  // namespace openreg::backend

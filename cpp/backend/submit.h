@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-#include "backend/launch_statistics.h"
+#include "backend/launch_counters.h"
 #include "runtime/command.h"
 #include "runtime/stream.h"
 
@@ -14,7 +14,7 @@ namespace openreg::backend {
 
 /// How a command is submitted to its stream.
 struct Submission {
-  LaunchCounter counted_as = LaunchCounter::kTyped;
+  Counter& counted_as = counters::typed;
   /// The call waits for its command, and throws what that throws. With
   /// TORCH_OPENREG_LAUNCH_BLOCKING=1 every call does, except on a captured stream.
   bool waits = false;

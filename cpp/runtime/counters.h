@@ -1,29 +1,47 @@
 #pragma once
 
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace openreg {
 
-/// The live counters that SchedulerCounters reports.
-struct Counters {
-  using Counter = std::atomic<std::uint64_t>;
+/// Counts events of this process, such as the waits of hosts: for display and for tests. Static
+/// objects, one for each kind of event. Thread safe; orders nothing.
+class Counter {
+ public:
+  /// `name` lives as long as the process. There are at most kMost counters.
+  explicit Counter(const char* name) noexcept;
+  Counter(const Counter&) = delete;
+  Counter& operator=(const Counter&) = delete;
 
-  Counter commands_by_engines{0};
-  Counter commands_by_hosts{0};
-  Counter grants{0};
-  Counter helps{0};
-  Counter parks{0};
-  Counter spares{0};
-  Counter sleeps{0};
-  Counter engines{0};
+  static constexpr std::size_t kMost = 32;
+
+  const char* name() const noexcept { return name_; }
+  /// Each thread counts for itself: only the first event of a thread takes a lock.
+  void add(std::uint64_t events = 1) noexcept;
+  /// The events of all threads since the process began or since the last reset.
+  std::uint64_t value() const noexcept;
+  void reset() noexcept;
+
+ private:
+  const char* const name_;
+  const std::size_t index_;
 };
 
-extern constinit Counters g_counters;
+/// What the scheduler does.
+namespace counters {
+extern Counter commands_by_engines;
+extern Counter commands_by_hosts;
+extern Counter grants;   ///< streams handed over to a waiting host
+extern Counter helps;    ///< streams that a waiting host took over by itself
+extern Counter parks;    ///< streams parked until an event completes
+extern Counter spares;   ///< engines started in place of blocked ones
+extern Counter sleeps;   ///< times that a host thread slept in a wait
+extern Counter engines;  ///< engine threads started
+}  // namespace counters
 
-/// Relaxed: the counters are for display and for tests, and order nothing.
-inline void count(Counters::Counter& counter, std::uint64_t by = 1) noexcept {
-  counter.fetch_add(by, std::memory_order_relaxed);
-}
+/// All of these.
+std::span<Counter* const> scheduler_counters() noexcept;
 
 }  // namespace openreg

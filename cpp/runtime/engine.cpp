@@ -100,7 +100,7 @@ void start_engine_thread(EngineKind kind) {
     throw Error("openreg: the system refuses a thread for an engine (got \"" +
                 refused.code().message() + "\", expected one more thread); raise `ulimit -u`");
   }
-  count(g_counters.engines);
+  counters::engines.add();
 }
 
 std::optional<EngineKind> this_engine() noexcept { return t_engine; }

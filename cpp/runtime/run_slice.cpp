@@ -259,8 +259,9 @@ bool RunSlice::run_part(const Record& record) {
 }
 
 void RunSlice::flush_counters() noexcept {
-  count(runner_ == Runner::kEngine ? g_counters.commands_by_engines : g_counters.commands_by_hosts,
-        std::exchange(commands_, 0));
+  auto& counter =
+      runner_ == Runner::kEngine ? counters::commands_by_engines : counters::commands_by_hosts;
+  counter.add(std::exchange(commands_, 0));
 }
 
 bool in_command() noexcept { return RunSlice::innermost_ != nullptr; }

@@ -105,7 +105,7 @@ void Scheduler::set_parked(StreamImpl& stream, Fence& fence) {
   stream.state.store(StreamImpl::State::kParked, std::memory_order_relaxed);
   stream.parked_on = &fence;
   wake_helpers(stream);  // they can help at the stream that this one waits for
-  count(g_counters.parks);
+  counters::parks.add();
 }
 
 void Scheduler::unpark(StreamList streams, StreamList* owned) {
@@ -148,7 +148,7 @@ Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
       return {Claim::kRegistered, stream, FenceRef(blocking_fence)};
   }
   stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
-  count(g_counters.helps);
+  counters::helps.add();
   return {Claim::kOwned, stream, FenceRef(blocking_fence)};
 }
 
@@ -167,7 +167,7 @@ void Scheduler::make_runnable(StreamImpl& stream, Transition& transition) {
   if (Waiter* const helper = stream.helpers.pop_front()) {
     stream.wanted.fetch_sub(1, std::memory_order_relaxed);
     stream.state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
-    count(g_counters.grants);
+    counters::grants.add();
     helper->granted = &stream;
     helper->wake();
     return;
@@ -252,7 +252,7 @@ void Scheduler::call_engine(Engines& engines, Transition& transition) {
     ++engines.visitors;
     ++called.to_notify;
   } else if (engines.threads - engines.blocked < engines.wanted) {
-    if (engines.threads >= engines.wanted) count(g_counters.spares);
+    if (engines.threads >= engines.wanted) counters::spares.add();
     ++engines.threads;
     ++engines.visitors;
     ++called.to_start;

@@ -16,8 +16,8 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/error.h"
 #include "runtime/address_space/host_memory.h"
+#include "runtime/error.h"
 
 namespace openreg {
 

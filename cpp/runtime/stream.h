@@ -91,17 +91,4 @@ void synchronize_device(int device);
 /// Like synchronize_device(), but collects no failure.
 void drain_device(int device);
 
-/// What the scheduler has done so far in the process, for tests and to explain speed.
-struct SchedulerCounters {
-  std::uint64_t commands_by_engines = 0;
-  std::uint64_t commands_by_hosts = 0;
-  std::uint64_t grants = 0;   ///< streams handed over to a waiting host
-  std::uint64_t helps = 0;    ///< streams that a waiting host took over by itself
-  std::uint64_t parks = 0;    ///< streams parked until an event completes
-  std::uint64_t spares = 0;   ///< engines started in place of blocked ones
-  std::uint64_t sleeps = 0;   ///< times that a host thread slept in a wait
-  std::uint64_t engines = 0;  ///< engine threads started
-};
-SchedulerCounters scheduler_counters() noexcept;
-
 }  // namespace openreg

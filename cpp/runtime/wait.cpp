@@ -120,7 +120,7 @@ class WaitScope {
 class SleepScope {
  public:
   SleepScope() : replaced_(in_command() ? this_engine() : std::nullopt) {
-    count(g_counters.sleeps);
+    counters::sleeps.add();
     if (replaced_) Scheduler::get().block_engine(*replaced_);
   }
   ~SleepScope() {

@@ -151,7 +151,7 @@ void CompiledCall::submit() {
   };
   backend::submit(backend::current_stream(device_ ? device_->index() : -1), kernel_,
                   std::as_bytes(std::span(words_.data(), words_.size())), memory,
-                  {.counted_as = backend::LaunchCounter::kCompiled,
+                  {.counted_as = backend::counters::compiled,
                    .cost = cost_of_bytes(static_cast<double>(bytes_touched_))});
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/launch_statistics.h"
+#include "backend/launch_counters.h"
 #include "runtime/per_thread.h"
 
 namespace openreg::ops {
@@ -139,19 +139,19 @@ PlanUse PlanCache::find(const SignatureView& signature) {
     auto stored = store.find(signature);
     if (stored == nullptr) return {};
     touch(*stored);
-    backend::count(backend::LaunchCounter::kPlanHits);
+    backend::counters::plan_hits.add();
     if (hand == nullptr) return PlanUse(std::move(stored));
     found = &hand->put(std::move(stored));
   } else {
     touch(*found);
-    backend::count(backend::LaunchCounter::kPlanHits);
+    backend::counters::plan_hits.add();
   }
   hand->begin_use();
   return PlanUse(*found);
 }
 
 PlanUse PlanCache::insert(const SignatureView& signature, CallPlan plan) {
-  backend::count(backend::LaunchCounter::kPlansMade);
+  backend::counters::plans_made.add();
   return PlanUse(Store::get().insert(signature, std::move(plan)));
 }
 

@@ -8,7 +8,7 @@
 
 #include "backend/clean_state.h"
 #include "backend/compute_threads.h"
-#include "backend/launch_statistics.h"
+#include "backend/launch_counters.h"
 #include "backend/result_placement.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/launch/repeated_warnings.h"
@@ -54,11 +54,10 @@ StandIn::Kind kind_of_stand_in(const ArgumentWriter& arguments, bool shrunk) {
 }
 
 void count_probe(std::chrono::steady_clock::time_point begin, std::size_t bytes) {
-  using backend::LaunchCounter;
   const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - begin;
-  backend::count(LaunchCounter::kProbes);
-  backend::count(LaunchCounter::kProbeNanoseconds, static_cast<std::uint64_t>(time.count()));
-  backend::count(LaunchCounter::kProbeBytes, bytes);
+  backend::counters::probes.add();
+  backend::counters::probe_ns.add(static_cast<std::uint64_t>(time.count()));
+  backend::counters::probe_bytes.add(bytes);
 }
 
 bool try_on(std::span<const std::byte> command, c10::Device device, StandIn::Kind kind,

@@ -21,7 +21,7 @@ backend::MemoryOfCommand memory_of(std::span<const std::byte> command) {
 }  // namespace
 
 void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
-            LaunchCounter counted_as) {
+            Counter& counted_as) {
   for (const auto& warning : plan.warnings) c10::warn(warning);
   if (plan.drops_warnings) arguments.drop_warnings();
   if (plan.waits) announce_host_wait();

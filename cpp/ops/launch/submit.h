@@ -7,13 +7,11 @@
 
 namespace openreg::ops {
 
-using backend::LaunchCounter;
-
 /// Enqueues `kernel` with the arguments written, according to the plan, on the current stream of
 /// the writer's device. Makes no decisions. Throws as backend::submit(), ArgumentWriter::finish()
 /// and, if the plan waits, announce_host_wait() do.
 void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
-            LaunchCounter counted_as = LaunchCounter::kTyped);
+            Counter& counted_as = backend::counters::typed);
 
 /// For operators that check their arguments and make their results themselves: plans what remains,
 /// namely whether the kernel accepts such arguments at all (probe.h), and submits. With

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "backend/launch_statistics.h"
+#include "backend/launch_counters.h"
 
 namespace openreg::ops {
 
@@ -22,7 +22,7 @@ void set_sync_debug_mode(SyncDebugMode mode) noexcept {
 SyncDebugMode sync_debug_mode() noexcept { return g_mode.load(std::memory_order_relaxed); }
 
 void announce_host_wait() {
-  backend::count(backend::LaunchCounter::kHostWaits);
+  backend::counters::host_waits.add();
   switch (sync_debug_mode()) {
     case SyncDebugMode::kDefault:
       return;

@@ -102,7 +102,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   }
   // An output overlaps an input, or itself: the kernel reports that in tier 3.
   if (op->outs() > 0 && writer.written_memory_overlaps()) return false;
-  submit(op->kernel(), writer, *plan, LaunchCounter::kBoxed);
+  submit(op->kernel(), writer, *plan, backend::counters::boxed);
   for (const auto& [result, output] : apart) copy_to_output(result, output);
 
   torch::jit::Stack results;

@@ -142,8 +142,8 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
     }
   }
 
-  backend::count(LaunchCounter::kSynchronous);
-  if (is_foreign(cpu_op)) backend::count(LaunchCounter::kCpuFallbacks);
+  backend::counters::synchronous.add();
+  if (is_foreign(cpu_op)) backend::counters::cpu_fallbacks.add();
   {
     // The operator may be gone when the trace is read, so the name must outlive it.
     const char* const name =

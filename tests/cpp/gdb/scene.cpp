@@ -45,7 +45,7 @@ int main() {
 
   const SleepWatch watch;
   std::thread host([&] { third.synchronize(); });
-  if (!watch.see() || !happens([] { return scheduler_counters().parks >= 3; })) return 1;
+  if (!watch.see() || !happens([] { return counters::parks.value() >= 3; })) return 1;
   everything_waits();
 
   blocker.open();

@@ -258,9 +258,9 @@ TEST_F(CallbacksTest, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
   // The host has slept long enough and is about to check for an interrupt. Meanwhile the engine
   // reaches the end of its command, and hands the stream over.
   const AtPoint point(TestPoint::kWithdrawing, [&] {
-    const auto grants = scheduler_counters().grants;
+    const auto grants = counters::grants.value();
     blocker.open();
-    EXPECT_TRUE(happens([&] { return scheduler_counters().grants > grants; }));
+    EXPECT_TRUE(happens([&] { return counters::grants.value() > grants; }));
   });
   check_with([] { throw Interrupted(); });
   EXPECT_THROW(stream->synchronize(), Interrupted);

@@ -84,9 +84,9 @@ TEST(Event, AWaitThatIsReachedAfterALaterRecordIsForTheEarlierOne) {
   ExternalEvent held;
   Event event;
   std::atomic<bool> ran{false};
-  const auto parks = scheduler_counters().parks;
+  const auto parks = counters::parks.value();
   held.wait(*waiting);
-  ASSERT_TRUE(happens([&] { return scheduler_counters().parks == parks + 1; }));
+  ASSERT_TRUE(happens([&] { return counters::parks.value() == parks + 1; }));
   ExternalEvent slow_work;
   slow_work.wait(*slow);
   event.record(*slow);
@@ -94,9 +94,9 @@ TEST(Event, AWaitThatIsReachedAfterALaterRecordIsForTheEarlierOne) {
   submit(*waiting, [&] { ran = true; });
   event.record(*quick);
   event.synchronize();
-  ASSERT_TRUE(happens([&] { return scheduler_counters().parks == parks + 2; }));  // `slow`
+  ASSERT_TRUE(happens([&] { return counters::parks.value() == parks + 2; }));  // `slow`
   held.signal();
-  EXPECT_TRUE(happens([&] { return scheduler_counters().parks == parks + 3 || ran; }));
+  EXPECT_TRUE(happens([&] { return counters::parks.value() == parks + 3 || ran; }));
   EXPECT_FALSE(ran);
   slow_work.signal();
   waiting->synchronize();
@@ -200,10 +200,10 @@ TEST(Event, AWaitOnItsOwnStreamOrForThePastEnqueuesNothing) {
   event.wait(*stream);  // a parked stream here would never see its own record
   blocker.open();
   stream->synchronize();
-  const auto parks = scheduler_counters().parks;
+  const auto parks = counters::parks.value();
   event.wait(*other);
   EXPECT_TRUE(other->query());
-  EXPECT_EQ(scheduler_counters().parks, parks);
+  EXPECT_EQ(counters::parks.value(), parks);
 }
 
 TEST(Event, ARecordAndAWaitOnIdleStreamsWakeNoEngine) {
@@ -214,9 +214,9 @@ TEST(Event, ARecordAndAWaitOnIdleStreamsWakeNoEngine) {
   event.record(*source);
   EXPECT_TRUE(event.is_complete());
   ExternalEvent outside;
-  const auto parks = scheduler_counters().parks;
+  const auto parks = counters::parks.value();
   outside.wait(*waiting);
-  EXPECT_EQ(scheduler_counters().parks, parks + 1);
+  EXPECT_EQ(counters::parks.value(), parks + 1);
   outside.signal();
   busy.open();
   EXPECT_TRUE(happens([&] { return waiting->idle(); }));
@@ -361,10 +361,10 @@ TEST(ExternalEvent, ReleasesTheStreamsThatWait) {
 TEST(ExternalEvent, ReleasesAStreamWithoutWaiters) {
   const OwnStream stream;
   ExternalEvent external;
-  const auto parks = scheduler_counters().parks;
+  const auto parks = counters::parks.value();
   external.wait(*stream);
   submit_nothing(*stream);
-  ASSERT_TRUE(happens([&] { return scheduler_counters().parks > parks; }));
+  ASSERT_TRUE(happens([&] { return counters::parks.value() > parks; }));
   external.signal();
   EXPECT_TRUE(happens([&] { return stream->query(); }));
 }

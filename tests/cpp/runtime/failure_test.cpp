@@ -200,12 +200,12 @@ TEST(Failure, AWaitOfAPoisonedStreamStillWaits) {
   external.wait(*stream);
   Event after;
   after.record(*stream);
-  const auto parks = scheduler_counters().parks;
+  const auto parks = counters::parks.value();
   EXPECT_FALSE(after.query());
   external.signal();
   EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "broken"));
   EXPECT_TRUE(after.query());
-  EXPECT_GE(scheduler_counters().parks, parks);
+  EXPECT_GE(counters::parks.value(), parks);
 }
 
 TEST(Failure, DeviceSynchronizeRaisesTheOldestAndLeavesTheOthers) {

@@ -186,9 +186,9 @@ TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
   std::atomic<bool> ran{false};
   submit(*stream, [&] { ran = true; });  // after what the runner waits for
   // The waiter has its event and is about to leave. Meanwhile the runner leaves too.
-  const auto grants = scheduler_counters().grants;
+  const auto grants = counters::grants.value();
   const AtPoint point(TestPoint::kWithdrawing, [&] {
-    EXPECT_TRUE(happens([&] { return scheduler_counters().grants > grants; }));
+    EXPECT_TRUE(happens([&] { return counters::grants.value() > grants; }));
   });
   const SleepWatch watch;
   std::thread waiter([&] { event.synchronize(); });

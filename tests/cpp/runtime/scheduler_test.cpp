@@ -104,12 +104,12 @@ TEST(Scheduler, AParkedStreamHoldsNoEngine) {
   BusyEngines others(1);
   ExternalEvent external;
   std::vector<std::unique_ptr<OwnStream>> parked;
-  const auto parks = scheduler_counters().parks;
+  const auto parks = counters::parks.value();
   for (int i = 0; i < 10; ++i) {
     parked.push_back(std::make_unique<OwnStream>());
     external.wait(**parked.back());
   }
-  EXPECT_TRUE(happens([&] { return scheduler_counters().parks == parks + 10; }));
+  EXPECT_TRUE(happens([&] { return counters::parks.value() == parks + 10; }));
   const OwnStream free;
   std::atomic<bool> ran{false};
   submit(*free, [&] { ran = true; });
@@ -162,7 +162,7 @@ TEST(Scheduler, ASpareEngineDoesTheQueuedWorkOfOneThatSleepsInsideACommand) {
   EXPECT_FALSE(ran);
   for (const auto& wait : waits) wait->fall_asleep();
   EXPECT_TRUE(happens([&] { return ran.load(); }));
-  EXPECT_GE(scheduler_counters().spares, 1u);
+  EXPECT_GE(counters::spares.value(), 1u);
   for (const auto& wait : waits) wait->complete();
 }
 
@@ -430,10 +430,10 @@ TEST(Scheduler, AStreamKnowsTheWorkThatItHasLeft) {
 
 TEST(Scheduler, EnginesAreStartedWhenThereIsWorkForThem) {
   const auto wanted = static_cast<std::uint64_t>(settings().engines) + 1;  // one copies
-  const auto spares = [] { return scheduler_counters().spares; };
+  const auto spares = [] { return counters::spares.value(); };
   { const BusyEngines busy; }
-  EXPECT_GE(scheduler_counters().engines, wanted);
-  EXPECT_LE(scheduler_counters().engines, wanted + spares());
+  EXPECT_GE(counters::engines.value(), wanted);
+  EXPECT_LE(counters::engines.value(), wanted + spares());
 }
 
 }  // namespace

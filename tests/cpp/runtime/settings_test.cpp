@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/error.h"
 #include "runtime/address_space/host_memory.h"
+#include "runtime/error.h"
 
 namespace openreg {
 namespace {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/command.h"
+#include "runtime/counters.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
 
@@ -183,11 +184,11 @@ class SleepWatch {
   }
   /// Whether they have by now.
   bool sees(std::uint64_t threads = 1) const {
-    return scheduler_counters().sleeps >= before_ + threads;
+    return counters::sleeps.value() >= before_ + threads;
   }
 
  private:
-  const std::uint64_t before_ = scheduler_counters().sleeps;
+  const std::uint64_t before_ = counters::sleeps.value();
 };
 
 /// The message of what `function` throws; "nothing" if it does not throw.

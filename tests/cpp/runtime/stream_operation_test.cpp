@@ -207,9 +207,9 @@ TEST(StreamOperation, IsQueuedWithTheWaitForItsEndEvenIfTheQueueIsFullAndTheHost
   impl.limit = limit;
   std::atomic<bool> after{false};
   submit(*stream, [&] { after = true; });
-  const auto parks = scheduler_counters().parks;
+  const auto parks = counters::parks.value();
   blocker.open();
-  ASSERT_TRUE(happens([&] { return after || scheduler_counters().parks > parks; }));
+  ASSERT_TRUE(happens([&] { return after || counters::parks.value() > parks; }));
   EXPECT_TRUE(operation->begun);
   EXPECT_FALSE(after);
   operation->end();

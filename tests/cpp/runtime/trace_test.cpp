@@ -145,7 +145,7 @@ TEST(Trace, BeyondItsBoundSlicesAreCounted) {
 TEST(Trace, AWaitForAnEventLastsUntilTheEventHasHappened) {
   const OwnStream first;
   const OwnStream second(1);
-  const auto parks = scheduler_counters().parks;
+  const auto parks = counters::parks.value();
   tracing::start(kEnough);
   {
     Blocker blocker(*first);
@@ -153,7 +153,7 @@ TEST(Trace, AWaitForAnEventLastsUntilTheEventHasHappened) {
     event.record(*first);
     event.wait(*second);
     submit_nothing(*second);
-    ASSERT_TRUE(testing::happens([&] { return scheduler_counters().parks > parks; }));
+    ASSERT_TRUE(testing::happens([&] { return counters::parks.value() > parks; }));
   }
   second->synchronize();
   first->synchronize();

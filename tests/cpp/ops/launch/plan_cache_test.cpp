@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/launch_statistics.h"
+#include "backend/launch_counters.h"
 
 namespace openreg::ops {
 namespace {
@@ -88,16 +88,15 @@ TEST_F(PlanCacheTest, ClearedPlansAreForgottenByEachThread) {
 }
 
 TEST_F(PlanCacheTest, HitsAndPlansAreCounted) {
-  using backend::LaunchCounter;
-  const auto hits = backend::counted(LaunchCounter::kPlanHits);
-  const auto plans = backend::counted(LaunchCounter::kPlansMade);
+  const auto hits = backend::counters::plan_hits.value();
+  const auto plans = backend::counters::plans_made.value();
   const std::uint64_t word = 7;
   PlanCache::find(signature_of(word));
   PlanCache::insert(signature_of(word), {});
   PlanCache::find(signature_of(word));
   std::thread([&] { PlanCache::find(signature_of(word)); }).join();
-  EXPECT_EQ(backend::counted(LaunchCounter::kPlanHits) - hits, 2);
-  EXPECT_EQ(backend::counted(LaunchCounter::kPlansMade) - plans, 1);
+  EXPECT_EQ(backend::counters::plan_hits.value() - hits, 2);
+  EXPECT_EQ(backend::counters::plans_made.value() - plans, 1);
 }
 
 TEST_F(PlanCacheTest, ThreadsAgreeOnPlansWhileOthersAreDropped) {

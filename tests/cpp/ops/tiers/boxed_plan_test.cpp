@@ -9,7 +9,7 @@
 
 #include "../test_device.h"
 #include "backend/device.h"
-#include "backend/launch_statistics.h"
+#include "backend/launch_counters.h"
 #include "backend/result_placement.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/tensors/factories.h"
@@ -18,8 +18,6 @@
 
 namespace openreg::ops {
 namespace {
-
-using backend::LaunchCounter;
 
 const BoxedOperator& find_operator(const char* name, const char* overload = "") {
   const auto* const op =
@@ -63,9 +61,9 @@ TEST_F(BoxedPlanTest, NewImageSizesOfAConvolutionAreNotProbed) {
   const auto& op = find_operator("aten::convolution");
   const auto weight = floats({8, 3, 3, 3});
   plan_of(op, convolution(floats({4, 3, 20, 20}), weight));
-  const auto probes = backend::counted(LaunchCounter::kProbes);
+  const auto probes = backend::counters::probes.value();
   const auto plan = plan_of(op, convolution(floats({16, 3, 31, 17}), weight));
-  EXPECT_EQ(backend::counted(LaunchCounter::kProbes), probes);
+  EXPECT_EQ(backend::counters::probes.value(), probes);
   EXPECT_EQ(at::IntArrayRef(plan.results[0].sizes), at::IntArrayRef({16, 8, 31, 17}));
   EXPECT_EQ(at::IntArrayRef(plan.results[0].strides),
             at::IntArrayRef({8 * 31 * 17, 31 * 17, 17, 1}));
