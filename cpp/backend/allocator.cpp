@@ -19,6 +19,7 @@
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/once.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 #include "runtime/stream.h"
@@ -150,13 +151,11 @@ void delete_device_block(void* address) {
 
 // The first use of device memory, which may be an empty tensor.
 void prepare() {
-  static const bool prepared = [] {
+  static const Once once([] {
     AddressSpace::get();
     follow_allocator_settings();
     memory::Debugger::start_if_asked();
-    return true;
-  }();
-  (void)prepared;
+  });
 }
 
 // PyTorch's view of the heaps (cpp/memory). allocate(), raw_deleter() and copy_data() are what

@@ -10,6 +10,7 @@
 
 #include "memory/device_heap.h"
 #include "memory/policy.h"
+#include "runtime/once.h"
 #include "runtime/settings.h"
 
 namespace openreg::backend {
@@ -81,7 +82,7 @@ void apply() {
 }  // namespace
 
 void follow_allocator_settings() {
-  static const bool followed = [] {
+  static const Once once([] {
     read_environment();
     // There is one hook in a process. In a CUDA build of torch it is CUDA's, which stays in effect.
     auto others = Config::getConfigParserHook();
@@ -92,9 +93,7 @@ void follow_allocator_settings() {
         },
         {});
     apply();
-    return true;
-  }();
-  (void)followed;
+  });
 }
 
 }  // namespace openreg::backend

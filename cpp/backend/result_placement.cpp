@@ -11,6 +11,7 @@
 #include "backend/stream.h"
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/once.h"
 
 namespace openreg::backend {
 
@@ -28,12 +29,10 @@ class ServingAllocator final : public c10::Allocator {
   /// Takes the place of the CPU's allocator at first need. Other threads allocate meanwhile, and
   /// c10 does not synchronise this: so the object exists from when the library is loaded.
   static void install() {
-    static const bool installed = [] {
+    static const Once once([] {
       instance_.beneath_.store(c10::GetCPUAllocator(), std::memory_order_release);
       c10::SetCPUAllocator(&instance_);
-      return true;
-    }();
-    static_cast<void>(installed);
+    });
   }
 
   c10::DataPtr allocate(std::size_t bytes) override {

@@ -34,10 +34,7 @@ void materialize(c10::StorageImpl* storage) {
   translate_errors([&] {
     auto& stream = current_stream();
     for (auto* const user : streams_of(shared)) {
-      if (user == &stream) continue;
-      Event event;
-      event.mark(*user);
-      event.wait(stream);
+      if (user != &stream) wait_for_mark(stream, *user);
     }
   });
 }

@@ -51,13 +51,6 @@ CommandSummary summarize_copy(std::span<const std::byte> bytes) noexcept {
 
 const Kernel kCopyKernel("copy_bytes", &run_copy, {.summarize = &summarize_copy});
 
-// `later` runs what is submitted from now on after all work that `earlier` has.
-void order(openreg::Stream& earlier, openreg::Stream& later) {
-  openreg::Event event;
-  event.record(earlier);
-  event.wait(later);
-}
-
 }  // namespace
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
@@ -70,14 +63,14 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
     auto& stream = stream_of(to);
     auto& source = stream_of(from);
     const CopyArguments arguments{to, from, bytes};
-    if (&source != &stream) order(source, stream);
+    if (&source != &stream) wait_stream(stream, source);
     submit(stream, kCopyKernel, std::as_bytes(std::span(&arguments, 1)),
            [&] {
              return MemoryOfCommand{to, from};
            },
            {.counted_as = backend::counters::copies});
     if (&source != &stream)
-      order(stream, source);  // memory freed there is not reused before it has been read
+      wait_stream(source, stream);  // memory freed there is not reused before it has been read
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "bindings/bindings.h"
 #include "distributed/process_group.h"
+#include "runtime/once.h"
 
 namespace openreg::bindings {
 
@@ -36,7 +37,7 @@ ProcessGroupOccl::MakeGloo made_by(nb::object function) {
 /// Python classes for what PyTorch requires of a backend only from Python: split_group() copies the
 /// options. Defined at first use, when their base classes exist.
 void define_classes() {
-  static const bool defined = [] {
+  static const Once once([] {
     const auto scope = py::module_::import("torch_openreg._C");
     py::class_<GroupOptions, c10::intrusive_ptr<GroupOptions>, c10d::Backend::Options>(
         scope, "ProcessGroupOcclOptions")
@@ -48,9 +49,7 @@ void define_classes() {
         .def_property_readonly("options", [](ProcessGroupOccl& group) {
           return c10::static_intrusive_pointer_cast<GroupOptions>(group.getBackendOptions());
         });
-    return true;
-  }();
-  static_cast<void>(defined);
+  });
 }
 
 nb::object make_process_group(nb::handle given, nb::handle make_gloo) {

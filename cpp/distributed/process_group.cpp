@@ -119,11 +119,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   auto& stream = this->stream(device.index(), channel);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   WorkOccl::Part part{.device = device};
-  backend::translate_errors([&] {
-    Event before;
-    before.record(backend::current_stream(device.index()));
-    before.wait(stream);
-  });
+  backend::translate_errors([&] { wait_stream(stream, backend::current_stream(device.index())); });
   const StreamScope scope(stream);
   Staging staging(stream);
   auto call = prepare(staging);

@@ -9,6 +9,7 @@
 
 #include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
+#include "runtime/once.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 #include "runtime/settings.h"
@@ -86,12 +87,10 @@ std::atomic<Debugger*> Debugger::instance_{nullptr};
 
 void Debugger::start_if_asked() {
   if (!settings().debug_memory) return;
-  static const bool started = [] {
+  static const Once once([] {
     instance_ = new Debugger;  // leaked: tensors may outlive static destruction
     std::atexit(&print_leaks);
-    return true;
-  }();
-  (void)started;
+  });
 }
 
 std::string Debugger::Record::describe() const {
@@ -305,9 +304,7 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
   }
   // The streams of record_stream() may still use it: it is filled when they are done.
   for (auto* user : record.recorded) {
-    Event event;
-    event.mark(*user);
-    event.wait(*record.stream, Backpressure::kIgnore);
+    wait_for_mark(*record.stream, *user, Backpressure::kIgnore);
   }
   record.stream->submit(release_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
   {

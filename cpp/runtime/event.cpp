@@ -191,6 +191,18 @@ double Event::elapsed_ms(const Event& start, const Event& end) {
   return std::chrono::duration<double, std::milli>(second->time() - first->time()).count();
 }
 
+void wait_stream(Stream& stream, Stream& other) {
+  Event event;
+  event.record(other);
+  event.wait(stream);
+}
+
+void wait_for_mark(Stream& stream, Stream& other, Backpressure backpressure) {
+  Event event;
+  event.mark(other);
+  event.wait(stream, backpressure);
+}
+
 ExternalEvent::ExternalEvent(const char* name) : fence_(FenceRef(new Fence(name)).detach()) {}
 
 ExternalEvent::~ExternalEvent() {

@@ -56,6 +56,12 @@ class Event {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Later commands of `stream` run after all work that `other` has now, as by Event::record() and
+/// wait(). Throws as Stream::submit() does.
+void wait_stream(Stream& stream, Stream& other);
+/// Like wait_stream(), for the library's own use: by Event::mark().
+void wait_for_mark(Stream& stream, Stream& other, Backpressure backpressure = Backpressure::kWait);
+
 /// Something outside the device that streams can wait for (a collective, a host function). Its
 /// first signal completes it; later ones do nothing.
 class ExternalEvent {

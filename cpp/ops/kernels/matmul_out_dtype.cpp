@@ -7,6 +7,7 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
 
+#include <utility>
 #include <vector>
 
 #include "backend/library.h"
@@ -80,89 +81,75 @@ void check_added(const char* first, const at::Tensor& self, const at::Tensor& a,
               "self dtype must match either out_dtype or ", first, " dtype");
 }
 
-void resize_out(at::Tensor& out, at::IntArrayRef sizes, at::ScalarType out_dtype) {
-  TORCH_CHECK(out_dtype == out.scalar_type(),
-              "out_dtype must be the same as the dtype of the provided out tensor");
-  at::native::resize_output(out, sizes);
-}
-
-at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype) {
-  auto out = empty_on(self.device(), check_matrices("self", self, mat2, out_dtype), out_dtype);
-  mm_kernel.launch(self.device(), self, mat2, out);
+// Both forms of an operator: `out` is undefined for the one that makes its result. `arguments` are
+// those of the kernel before it.
+template <class Kernel, class... Arguments>
+at::Tensor multiplied(const Kernel& kernel, at::IntArrayRef sizes, at::ScalarType out_dtype,
+                      at::Tensor out, const at::Tensor& factor, const Arguments&... arguments) {
+  if (out.defined()) {
+    TORCH_CHECK(out_dtype == out.scalar_type(),
+                "out_dtype must be the same as the dtype of the provided out tensor");
+    at::native::resize_output(out, sizes);
+  } else {
+    out = empty_on(factor.device(), sizes, out_dtype);
+  }
+  kernel.launch(factor.device(), arguments..., out);
   return out;
 }
 
-at::Tensor& mm_out(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype,
-                   at::Tensor& out) {
-  resize_out(out, check_matrices("self", self, mat2, out_dtype), out_dtype);
-  mm_kernel.launch(self.device(), self, mat2, out);
-  return out;
+at::Tensor mm_into(at::Tensor out, const at::Tensor& self, const at::Tensor& mat2,
+                   at::ScalarType out_dtype) {
+  const auto sizes = check_matrices("self", self, mat2, out_dtype);
+  return multiplied(mm_kernel, sizes, out_dtype, std::move(out), self, self, mat2);
 }
 
-at::Tensor bmm(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype) {
-  auto out = empty_on(self.device(), check_batches(self, mat2, out_dtype), out_dtype);
-  bmm_kernel.launch(self.device(), self, mat2, out);
-  return out;
+at::Tensor bmm_into(at::Tensor out, const at::Tensor& self, const at::Tensor& mat2,
+                    at::ScalarType out_dtype) {
+  const auto sizes = check_batches(self, mat2, out_dtype);
+  return multiplied(bmm_kernel, sizes, out_dtype, std::move(out), self, self, mat2);
 }
 
-at::Tensor& bmm_out(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype,
-                    at::Tensor& out) {
-  resize_out(out, check_batches(self, mat2, out_dtype), out_dtype);
-  bmm_kernel.launch(self.device(), self, mat2, out);
-  return out;
-}
-
-at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2,
-                 at::ScalarType out_dtype, const at::Scalar& beta, const at::Scalar& alpha) {
+at::Tensor addmm_into(at::Tensor out, const at::Tensor& self, const at::Tensor& mat1,
+                      const at::Tensor& mat2, at::ScalarType out_dtype, const at::Scalar& beta,
+                      const at::Scalar& alpha) {
   const auto sizes = check_matrices("mat1", mat1, mat2, out_dtype);
   check_added("mat1", self, mat1, out_dtype);
-  auto out = empty_on(mat1.device(), sizes, out_dtype);
-  addmm_kernel.launch(mat1.device(), self.expand(sizes), mat1, mat2, beta, alpha, out);
-  return out;
+  return multiplied(addmm_kernel, sizes, out_dtype, std::move(out), mat1, self.expand(sizes), mat1,
+                    mat2, beta, alpha);
 }
 
-at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2,
-                      at::ScalarType out_dtype, const at::Scalar& beta, const at::Scalar& alpha,
-                      at::Tensor& out) {
-  const auto sizes = check_matrices("mat1", mat1, mat2, out_dtype);
-  check_added("mat1", self, mat1, out_dtype);
-  const auto added = self.expand(sizes);
-  resize_out(out, sizes, out_dtype);
-  addmm_kernel.launch(mat1.device(), added, mat1, mat2, beta, alpha, out);
-  return out;
-}
-
-at::Tensor baddbmm(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2,
-                   at::ScalarType out_dtype, const at::Scalar& beta, const at::Scalar& alpha) {
+at::Tensor baddbmm_into(at::Tensor out, const at::Tensor& self, const at::Tensor& batch1,
+                        const at::Tensor& batch2, at::ScalarType out_dtype, const at::Scalar& beta,
+                        const at::Scalar& alpha) {
   const auto sizes = check_batches(batch1, batch2, out_dtype);
   check_added("batch1", self, batch1, out_dtype);
-  auto out = empty_on(batch1.device(), sizes, out_dtype);
-  baddbmm_kernel.launch(batch1.device(), self.expand(sizes), batch1, batch2, beta, alpha, out);
-  return out;
+  return multiplied(baddbmm_kernel, sizes, out_dtype, std::move(out), batch1, self.expand(sizes),
+                    batch1, batch2, beta, alpha);
 }
 
-at::Tensor& baddbmm_out(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2,
-                        at::ScalarType out_dtype, const at::Scalar& beta, const at::Scalar& alpha,
-                        at::Tensor& out) {
-  const auto sizes = check_batches(batch1, batch2, out_dtype);
-  check_added("batch1", self, batch1, out_dtype);
-  const auto added = self.expand(sizes);
-  resize_out(out, sizes, out_dtype);
-  baddbmm_kernel.launch(batch1.device(), added, batch1, batch2, beta, alpha, out);
-  return out;
-}
+/// The two forms of an operator, from a function that takes the output first.
+template <auto kInto>
+struct Forms;
+template <class... A, at::Tensor (*kInto)(at::Tensor, A...)>
+struct Forms<kInto> {
+  static at::Tensor functional(A... arguments) { return kInto({}, arguments...); }
+  static at::Tensor& out(A... arguments, at::Tensor& out) {
+    kInto(out, arguments...);
+    return out;
+  }
+  static void register_as(torch::Library& library, const char* name, const char* name_out) {
+    library.impl(name, TORCH_FN(functional));
+    library.impl(name_out, TORCH_FN(out));
+  }
+};
 
 }  // namespace
 
 OPENREG_LIBRARY_IMPL(aten, m) {
-  m.impl("mm.dtype", TORCH_FN(mm));
-  m.impl("mm.dtype_out", TORCH_FN(mm_out));
-  m.impl("bmm.dtype", TORCH_FN(bmm));
-  m.impl("bmm.dtype_out", TORCH_FN(bmm_out));
-  m.impl("addmm.dtype", TORCH_FN(addmm));
-  m.impl("addmm.dtype_out", TORCH_FN(addmm_out));
-  m.impl("baddbmm.dtype", TORCH_FN(baddbmm));
-  m.impl("baddbmm.dtype_out", TORCH_FN(baddbmm_out));
+  Forms<&mm_into>::register_as(m, "mm.dtype", "mm.dtype_out");
+  Forms<&bmm_into>::register_as(m, "bmm.dtype", "bmm.dtype_out");
+  Forms<&addmm_into>::register_as(m, "addmm.dtype", "addmm.dtype_out");
+  Forms<&baddbmm_into>::register_as(m, "baddbmm.dtype", "baddbmm.dtype_out");
 }
 
 }  // namespace openreg::ops

@@ -129,17 +129,10 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& destinatio
   ArgumentWriter writer(kernel.name(), source.device());
   writer.tensor_of_any_device(destination, Access::kWrite);  // may queue work of the destination
   writer.tensor(source);
-  backend::translate_errors([&] {
-    Event destination_ready;  // work queued on the destination may still use its memory
-    destination_ready.record(to);
-    destination_ready.wait(from);
-  });
+  // Work queued on the destination may still use its memory.
+  backend::translate_errors([&] { wait_stream(from, to); });
   launch(kernel, writer);
-  backend::translate_errors([&] {
-    Event copied;
-    copied.record(from);
-    copied.wait(to);
-  });
+  backend::translate_errors([&] { wait_stream(to, from); });
 }
 
 void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {

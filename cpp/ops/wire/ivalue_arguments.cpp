@@ -4,9 +4,13 @@
 #include <string>
 #include <string_view>
 
+#include "ops/wire/typed_arguments.h"
+
 namespace openreg::ops {
 
 namespace {
+
+using Indices = c10::List<std::optional<at::Tensor>>;
 
 enum class Tag : std::uint8_t {
   kNone,
@@ -35,15 +39,6 @@ void write_list(ArgumentWriter& writer, Tag tag, const List& list) {
   writer.value(tag);
   writer.carry<std::uint64_t>(list.size());
   writer.sign(list.size());
-}
-
-void write_index(ArgumentWriter& writer, const std::optional<at::Tensor>& index) {
-  if (!index || !index->defined()) {
-    writer.tensor(at::Tensor());
-  } else {
-    writer.tensor(index->is_cpu() && index->dim() > 0 ? writer.hold(index->to(writer.device()))
-                                                      : *index);
-  }
 }
 
 }  // namespace
@@ -148,9 +143,8 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
     write_list(writer, Tag::kTensorList, list);
     for (const auto& element : list) writer.tensor(element.toTensor(), access);
   } else if (value.isOptionalTensorList()) {
-    const auto list = value.toListRef();
-    write_list(writer, Tag::kOptionalTensorList, list);
-    for (const auto& element : list) write_index(writer, element.toOptional<at::Tensor>());
+    writer.value(Tag::kOptionalTensorList);
+    Argument<Indices>::write(writer, value.toOptionalTensorList());
   } else {
     return false;
   }
@@ -191,10 +185,7 @@ c10::IValue read_ivalue(ArgumentReader& reader) {
     case Tag::kTensorList:
       return read_list(c10::List<at::Tensor>(), [&] { return reader.tensor(); });
     case Tag::kOptionalTensorList:
-      return read_list(c10::List<std::optional<at::Tensor>>(), [&] {
-        const auto& tensor = reader.tensor();
-        return tensor.defined() ? std::optional(tensor) : std::nullopt;
-      });
+      return Argument<Indices>::read(reader);
   }
   TORCH_INTERNAL_ASSERT(false, "not an argument's tag");
 }

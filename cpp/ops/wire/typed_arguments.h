@@ -210,7 +210,8 @@ struct Argument<at::ITensorListRef> {
   static const at::ITensorListRef& meta(const at::ITensorListRef& value) { return value; }
 };
 
-/// The indices of advanced indexing. Those on the CPU are copied to the device first.
+/// The indices of advanced indexing. Those on the CPU are copied to the device first, but for 0-dim
+/// ones, which are numbers.
 template <>
 struct Argument<c10::List<std::optional<at::Tensor>>> {
   using List = c10::List<std::optional<at::Tensor>>;
@@ -221,8 +222,8 @@ struct Argument<c10::List<std::optional<at::Tensor>>> {
     for (const auto& element : value) {
       const std::optional<at::Tensor> index = element;
       const auto tensor = index ? *index : at::Tensor();
-      writer.tensor(tensor.defined() && tensor.is_cpu() ? writer.hold(tensor.to(writer.device()))
-                                                        : tensor);
+      const bool copied = tensor.defined() && tensor.is_cpu() && tensor.dim() > 0;
+      writer.tensor(copied ? writer.hold(tensor.to(writer.device())) : tensor);
     }
   }
   static Held read(ArgumentReader& reader) {
