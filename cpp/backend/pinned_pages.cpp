@@ -1,6 +1,5 @@
 #include "backend/pinned_pages.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,13 +14,14 @@
 #include <string>
 
 #include "runtime/error.h"
+#include "runtime/process.h"
 
 namespace openreg::backend::pinned_pages {
 
 namespace {
 
-std::atomic<bool> forked{false};
-std::atomic<bool> used{false};
+constexpr int kNever = -1;
+std::atomic<int> used_after{kNever};  // forks, at the first use
 
 struct Range {
   std::size_t bytes;
@@ -37,17 +37,19 @@ struct Ranges {
 
 // Leaked, because destructors of static objects also free memory.
 Ranges& ranges() {
-  static auto& all = *[] {
-    ::pthread_atfork(nullptr, nullptr, [] { forked = true; });
-    return new Ranges;
-  }();
+  static auto& all = *new Ranges;
   return all;
+}
+
+void note_use() noexcept {
+  int never = kNever;
+  used_after.compare_exchange_strong(never, forks());
 }
 
 /// Whether there may be any, and they can be read. A query before the first use makes none, so that
 /// forked children may be the first to use them. In a child of a process that has used them, the
 /// lock may be held for ever.
-bool has_ranges() noexcept { return used && !forked; }
+bool has_ranges() noexcept { return used_after == forks(); }
 
 std::size_t page_size() {
   static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -78,12 +80,12 @@ std::size_t lock_what_may_be(std::byte* pages, std::size_t bytes) noexcept {
 
 }  // namespace
 
-bool in_use() noexcept { return used; }
+bool in_use() noexcept { return used_after != kNever; }
 
-bool in_bad_fork() noexcept { return forked; }
+bool in_bad_fork() noexcept { return in_use() && used_after != forks(); }
 
 void check_usable() {
-  if (forked) {
+  if (in_bad_fork()) {
     throw Error(
         "openreg: pinned memory cannot be used in a forked child of a process that has used it; "
         "use the spawn start method");
@@ -93,7 +95,7 @@ void check_usable() {
 void* map(std::size_t bytes) {
   auto& all = ranges();
   check_usable();
-  used = true;
+  note_use();
   const std::size_t size = round_to_pages(bytes);
   void* pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) throw std::bad_alloc();
@@ -124,7 +126,7 @@ void unmap(void* pages) noexcept {
 void add(void* memory, std::size_t bytes) {
   auto& all = ranges();
   check_usable();
-  used = true;
+  note_use();
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const std::unique_lock lock(all.mutex);
   const auto after = all.by_begin.lower_bound(begin + bytes);

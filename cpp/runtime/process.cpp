@@ -29,12 +29,21 @@ namespace {
 
 enum class Phase : int { kUnused, kInUse, kShutDown, kForked };
 std::atomic<Phase> g_phase{Phase::kUnused};
-std::atomic<bool> g_used{false};  // of this process or, in a forked child, of its parent
+std::atomic<bool> g_handlers{false};  // the process began to use the device
+std::atomic<bool> g_used{false};      // of this process or, in a forked child, of its parent
 
 Phase phase() noexcept { return g_phase.load(std::memory_order_acquire); }
 
+std::atomic<int> g_forks{0};
+
 // The child has none of the parent's threads, but all the locks that they held.
-void after_fork_in_child() noexcept { g_phase.store(Phase::kForked, std::memory_order_release); }
+void after_fork_in_child() noexcept {
+  g_forks.fetch_add(1, std::memory_order_relaxed);
+  if (g_handlers.load(std::memory_order_acquire)) g_phase.store(Phase::kForked);
+}
+
+// Registered when the library is loaded: what must not be used in a child may be used at any time.
+const int g_fork_handler = pthread_atfork(nullptr, nullptr, &after_fork_in_child);
 
 [[noreturn]] void throw_forked() {
   // The message of torch.cuda, which users know and search for.
@@ -88,10 +97,9 @@ void print_unknown_settings() {
 void register_handlers() {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (std::atexit(&shutdown) != 0 ||
-        pthread_atfork(nullptr, nullptr, &after_fork_in_child) != 0) {
+    if (std::atexit(&shutdown) != 0 || g_fork_handler != 0)
       throw Error("openreg: the system has no memory for the exit and fork handlers");
-    }
+    g_handlers.store(true, std::memory_order_release);
     print_unknown_settings();
   });
 }
@@ -111,6 +119,7 @@ void shutdown() noexcept {
   print_uncollected();
 }
 
+int forks() noexcept { return g_forks.load(std::memory_order_relaxed); }
 bool in_bad_fork() noexcept { return phase() == Phase::kForked; }
 bool is_shut_down() noexcept { return phase() == Phase::kShutDown; }
 

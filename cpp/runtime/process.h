@@ -9,6 +9,8 @@ namespace openreg {
 /// printed once.
 void shutdown() noexcept;
 
+/// How many forks lie between this process and the one that loaded the library. Takes no lock.
+int forks() noexcept;
 /// Whether the process is a forked child of one that used the device: the device cannot be used
 /// here.
 bool in_bad_fork() noexcept;
