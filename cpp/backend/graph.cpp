@@ -234,7 +234,7 @@ void CapturableGraph::replay() {
     for (const auto& generator : generators_) {
       if (!generator->is_unused()) cells.push_back(generator->take());
     }
-    exec_->launch(stream, std::move(cells));
+    exec_->enqueue(stream, std::move(cells));
     if (settings().launch_blocking) stream.synchronize();
   });
 }

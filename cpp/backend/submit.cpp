@@ -14,14 +14,14 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
     const auto enqueue = [&] {
       if (how.cost.is_long()) note_wanted_threads();
       if (how.waits || (settings().launch_blocking && capture_of(stream) == 0)) {
-        stream.submit_and_wait(kernel, arguments, how.cost);
+        stream.enqueue_and_wait(kernel, arguments, how.cost);
       } else {
-        stream.submit(kernel, arguments, how.cost);
+        stream.enqueue(kernel, arguments, how.cost);
       }
     };
     if (auto* debugger = memory::Debugger::get()) {
       const auto used = memory();
-      debugger->submit(stream, kernel, {used.data(), used.size()}, enqueue);
+      debugger->enqueue_checked(stream, kernel, {used.data(), used.size()}, enqueue);
     } else {
       enqueue();
     }

@@ -50,7 +50,7 @@ PyObject* launch(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   const auto* const kernel = static_cast<CompiledKernel*>(PyCapsule_GetPointer(self, nullptr));
   ops::CompiledCall call(*kernel);
   for (Py_ssize_t i = 0; i < count; ++i) add(call, arguments[i]);
-  call.submit();
+  call.launch();
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }

@@ -39,7 +39,7 @@ const Kernel kSleep{"openreg::sleep", &run_sleep, {.check = &check_sleep}};
 
 void sleep(std::int64_t cycles) {
   backend::translate_errors([cycles] {
-    backend::current_stream().submit(
+    backend::current_stream().enqueue(
         kSleep, std::as_bytes(std::span(&cycles, 1)),
         {.nanoseconds = static_cast<std::uint32_t>(std::min<std::int64_t>(cycles, Cost::kMost))});
   });

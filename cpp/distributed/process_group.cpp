@@ -129,7 +129,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
                                                    staging.take_memory(), what.waits);
   backend::translate_errors([&] {
-    submit(stream, what.kernel, part.operation);
+    enqueue(stream, what.kernel, part.operation);
     // Not a transfer: its peer may begin the other half only after this rank's next call.
     if (!settings().launch_blocking || !is_collective) return;
     // Without the lock: a collective may wait for one that another thread has yet to call.

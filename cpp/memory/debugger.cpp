@@ -245,9 +245,9 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
   result.address = block + kGuardBytes;
   if (captured) return result;
   for (const auto& [begin, end, old] : checks)
-    stream.submit(check_freed_kernel(), Arguments(old, begin, end).bytes(), {},
-                  Backpressure::kIgnore);
-  stream.submit(prepare_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
+    stream.enqueue(check_freed_kernel(), Arguments(old, begin, end).bytes(), {},
+                   Backpressure::kIgnore);
+  stream.enqueue(prepare_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
   return result;
 }
 
@@ -306,7 +306,7 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
   for (auto* user : record.recorded) {
     wait_for_mark(*record.stream, *user, Backpressure::kIgnore);
   }
-  record.stream->submit(release_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
+  record.stream->enqueue(release_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
   {
     const LockGuard lock(mutex_);
     freed_[record.block] = {record.block + record.block_bytes, id};
@@ -341,8 +341,9 @@ const void* Debugger::block_at(const void* address) {
   return found == held_.end() ? address : records_.at(found->second).block;
 }
 
-void Debugger::submit(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
-                      const std::function<void()>& enqueue) {
+void Debugger::enqueue_checked(Stream& stream, const Kernel& kernel,
+                               std::span<const void* const> memory,
+                               const std::function<void()>& enqueue) {
   std::vector<std::uint64_t> foreign;
   {
     const LockGuard lock(mutex_);

@@ -31,8 +31,8 @@ class Debugger {
   static void start_if_asked();
 
   // The functions of a DeviceHeap, for blocks with guards around them. `where` describes the
-  // caller, as text for errors. allocate() and free() submit commands to the block's stream.
-  // allocate() throws what Stream::submit() throws; then it has allocated nothing. free() neither
+  // caller, as text for errors. allocate() and free() enqueue commands on the block's stream.
+  // allocate() throws what Stream::enqueue() throws; then it has allocated nothing. free() neither
   // waits for room in the queue nor fails because the stream has been destroyed.
   DeviceHeap::Allocation allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
                                   std::string where, const Context& context = {});
@@ -44,11 +44,11 @@ class Debugger {
   /// is none.
   const void* block_at(const void* address);
 
-  /// Around the submission of a command that uses `memory`, the addresses at which its tensors'
+  /// Around what enqueues a command that uses `memory`, the addresses at which its tensors'
   /// memory begins; those that are not in a block of the device are ignored. Throws Error, and
-  /// submits nothing, if one has been freed. `enqueue` submits the command to `stream`.
-  void submit(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
-              const std::function<void()>& enqueue);
+  /// does not call `enqueue`, if one has been freed.
+  void enqueue_checked(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
+                       const std::function<void()>& enqueue);
 
   /// Called before a run of a graph: throws Error if memory that the commands of `capture` use, and
   /// that is not the graph's own, has been freed since.

@@ -36,7 +36,7 @@ class Heap {
   /// Like allocate_cached(), with new memory from the device if necessary; nullptr if the device
   /// has no room.
   void* allocate(std::size_t bytes, Stream& stream, const Context& context = {});
-  /// Like allocate(), from pools that the program has marked for use when nothing else is left.
+  /// Like allocate(), from pools that the program offers for use when nothing else is left.
   void* allocate_last_resort(std::size_t bytes, Stream& stream, const Context& context = {});
   /// Frees a block. Queued work may still use it. Returns its rounded size. Throws Error if no held
   /// block begins at `address`, and what Backing::mark() throws; then the block is still held.

@@ -8,7 +8,7 @@ namespace openreg {
 
 // Note [Brief commands run where they become ready]
 // Records, waits, and kernels with KernelTraits::brief take less time than waking an engine. The
-// thread that submits one to an idle stream runs it, and the thread that signals an external event
+// thread that enqueues one on an idle stream runs it, and the thread that signals an external event
 // runs the streams that were parked on it, up to the first command that is not brief; streams that
 // these release are run in the same way. Inside a command a thread leaves all of this to engines.
 

@@ -14,7 +14,7 @@ namespace openreg {
 /// use; each may be null.
 struct Callbacks {
   /// What a host that waits has done since its last wait, if that is known: how long it was away,
-  /// and how long one thread is expected to take for the commands submitted to the stream
+  /// and how long one thread is expected to take for the commands enqueued on the stream
   /// meanwhile.
   struct SinceLastWait {
     std::chrono::nanoseconds away{};
@@ -54,7 +54,7 @@ struct Callbacks {
   /// it (bindings: Python's signals). The queue stays intact.
   void (*check_interrupt)() = nullptr;
 
-  /// The device comes into use in this process. Called before any command is submitted, perhaps
+  /// The device comes into use in this process. Called before any command is enqueued, perhaps
   /// more than once, and with locks held; must not throw.
   void (*begin_use)() noexcept = nullptr;
 

@@ -155,7 +155,7 @@ Capture take_capture(StreamImpl& stream) {
 
 // Outside the graph, a mark concerns only the work that its stream has queued by now.
 void enqueue_marks(const Capture& capture) {
-  for (const auto& [marked, fence] : capture.marks) marked->enqueue_marker(fence);
+  for (const auto& [marked, fence] : capture.marks) marked->enqueue_mark(fence);
 }
 
 /// A node that the end of the graph does not depend on, if there is one.

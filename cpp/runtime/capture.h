@@ -21,7 +21,7 @@ struct StreamImpl;
 
 // Note [Capture]
 //
-// While a stream is captured, what is submitted to it does not run: it becomes a node of a graph. A
+// While a stream is captured, what is enqueued on it does not run: it becomes a node of a graph. A
 // captured stream has a *frontier*, the nodes that its next one runs after. An event that is
 // recorded on it carries the frontier; a stream that waits for that event adds it to its own
 // frontier, and is captured from then on if it was not before. So work that events fork and join

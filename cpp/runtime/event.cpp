@@ -106,7 +106,7 @@ void Event::mark(Stream& stream) {
   check_usable();
   StreamImpl& impl = StreamImpl::of(stream);
   FenceRef fence(new Fence(&impl, impl_->timing));
-  if (!capture_mark(impl, fence)) impl.enqueue_marker(fence);
+  if (!capture_mark(impl, fence)) impl.enqueue_mark(fence);
   impl_->record(impl, std::move(fence));
 }
 

@@ -21,13 +21,13 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  /// Throws as Stream::submit() does.
+  /// Throws as Stream::enqueue() does.
   void record(Stream& stream);
   /// Like record() with Backpressure::kIgnore, for the library's own use: no trace shows it, and if
   /// the stream is captured, it is no part of the graph and completes after the capture has ended.
   void mark(Stream& stream);
   /// Later commands of `stream` run after the newest record has completed. Does nothing if the
-  /// event was never recorded. Throws as Stream::submit() does.
+  /// event was never recorded. Throws as Stream::enqueue() does.
   void wait(Stream& stream, Backpressure backpressure = Backpressure::kWait);
   /// Whether the newest record has completed; true if the event was never recorded, or was last
   /// recorded in a capture. Never throws, never waits, and collects no failure.
@@ -57,7 +57,7 @@ class Event {
 };
 
 /// Later commands of `stream` run after all work that `other` has now, as by Event::record() and
-/// wait(). Throws as Stream::submit() does.
+/// wait(). Throws as Stream::enqueue() does.
 void wait_stream(Stream& stream, Stream& other);
 /// Like wait_stream(), for the library's own use: by Event::mark().
 void wait_for_mark(Stream& stream, Stream& other, Backpressure backpressure = Backpressure::kWait);
@@ -72,7 +72,7 @@ class ExternalEvent {
   ExternalEvent(const ExternalEvent&) = delete;
   ExternalEvent& operator=(const ExternalEvent&) = delete;
 
-  /// Later commands of `stream` run after the signal. Throws as Stream::submit() does.
+  /// Later commands of `stream` run after the signal. Throws as Stream::enqueue() does.
   void wait(Stream& stream, Backpressure backpressure = Backpressure::kWait);
   /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the
   /// streams that wait for it. Does nothing after shutdown. Throws Error in a forked child.

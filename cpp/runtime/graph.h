@@ -11,7 +11,7 @@
 
 namespace openreg {
 
-/// Commands and their dependencies: what was submitted to streams while they were captured
+/// Commands and their dependencies: what was enqueued on streams while they were captured
 /// (capture.h). A value type; graph_exec.h runs it.
 struct Graph {
   struct Node {

@@ -17,7 +17,7 @@ namespace {
 
 FenceRef mark(StreamImpl& stream) {
   FenceRef fence(new Fence(&stream));
-  stream.enqueue_marker(fence);
+  stream.enqueue_mark(fence);
   return fence;
 }
 
@@ -123,7 +123,7 @@ std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment, std::vector<
                                     std::move(cells));
 }
 
-void GraphExec::launch(Stream& stream, std::vector<GraphCell> cells) {
+void GraphExec::enqueue(Stream& stream, std::vector<GraphCell> cells) {
   check_usable();
   StreamImpl& impl = StreamImpl::of(stream);
   impl.make_room_if_full();  // the last thing that may wait or fail
@@ -137,11 +137,11 @@ void GraphExec::launch(Stream& stream, std::vector<GraphCell> cells) {
   if (is_chain) {
     impl.enqueue_graph(run_of(&segments_[0], std::move(cells)), segments_[0].cost);
   } else if (!segments_.empty()) {
-    launch_lanes(impl, std::move(cells));
+    enqueue_lanes(impl, std::move(cells));
   }
 }
 
-void GraphExec::launch_lanes(StreamImpl& stream, std::vector<GraphCell> cells) {
+void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells) {
   stream.enqueue_graph(run_of(nullptr, std::move(cells)), {});
   const FenceRef begin = mark(stream);
   for (StreamImpl* const lane : lanes_) {

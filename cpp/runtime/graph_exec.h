@@ -64,11 +64,11 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
 
   const Graph& graph() const noexcept { return graph_; }
 
-  /// Queues a run. It runs after the work that `stream` has now; work that is submitted to `stream`
+  /// Queues a run. It runs after the work that `stream` has now; work that is enqueued on `stream`
   /// later runs after it, and so does the next run, whatever its stream. A node that fails ends its
   /// lane, and each lane that waits for it, and fails `stream` as a command does. Throws as
-  /// Stream::submit() does; then nothing is queued, except after std::bad_alloc.
-  void launch(Stream& stream, std::vector<GraphCell> cells = {});
+  /// Stream::enqueue() does; then nothing is queued, except after std::bad_alloc.
+  void enqueue(Stream& stream, std::vector<GraphCell> cells = {});
 
  private:
   friend class GraphRun;
@@ -84,7 +84,7 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   explicit GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive);
   void cut_into_segments();
   std::unique_ptr<GraphRun> run_of(const Segment* segment, std::vector<GraphCell> cells);
-  void launch_lanes(StreamImpl& stream, std::vector<GraphCell> cells) OPENREG_REQUIRES(mutex_);
+  void enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells) OPENREG_REQUIRES(mutex_);
 
   const Graph graph_;
   const std::shared_ptr<const void> keeps_alive_;

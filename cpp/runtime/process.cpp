@@ -143,7 +143,7 @@ void begin_use() {
   ask_for_launch_sites();
   Scheduler::get().start();
   g_used.store(true);
-  // Before another thread can find the device in use and submit to it.
+  // Before another thread can find the device in use and use it.
   if (const auto begin = current_callbacks().begin_use) begin();
   Phase before = Phase::kUnused;
   g_phase.compare_exchange_strong(before, Phase::kInUse, std::memory_order_acq_rel);

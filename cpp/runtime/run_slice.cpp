@@ -113,8 +113,8 @@ void set_running(bool running) noexcept {
 
 }  // namespace
 
-RunningMark::RunningMark(bool running) noexcept : before_(t_running) { set_running(running); }
-RunningMark::~RunningMark() { set_running(before_); }
+RunningScope::RunningScope(bool running) noexcept : before_(t_running) { set_running(running); }
+RunningScope::~RunningScope() { set_running(before_); }
 
 void block_forever() noexcept {
   set_running(false);
@@ -227,7 +227,7 @@ void RunSlice::run(const Record& record, Fence* fence) {
 
 template <class F>
 void RunSlice::compute(const Kernel& kernel, Cost cost, F&& f) {
-  const RunningMark mark(!kernel.traits().may_block);
+  const RunningScope mark(!kernel.traits().may_block);
   const ComputeScope team(callbacks_, cost, runner_ == Runner::kEngine);
   f();
 }

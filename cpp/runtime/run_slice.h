@@ -9,12 +9,12 @@ namespace openreg {
 
 /// Sets whether process exit waits for the calling thread's command; restores the previous value at
 /// the end of the scope.
-class RunningMark {
+class RunningScope {
  public:
-  explicit RunningMark(bool running) noexcept;
-  ~RunningMark();
-  RunningMark(const RunningMark&) = delete;
-  RunningMark& operator=(const RunningMark&) = delete;
+  explicit RunningScope(bool running) noexcept;
+  ~RunningScope();
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
 
  private:
   const bool before_;
@@ -58,7 +58,7 @@ class RunSlice {
   StreamImpl& stream_;
   const Runner runner_;
   const Callbacks::SinceLastWait before_;
-  const RunningMark running_{true};
+  const RunningScope running_{true};
   const Callbacks& callbacks_;
   bool entered_ = false;
   void* clean_state_ = nullptr;

@@ -126,7 +126,7 @@ Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
   const LockGuard lock(scheduler_mutex);
   StreamImpl* stream = &begin;
   Fence* blocking_fence = nullptr;
-  // Every fence was recorded before the wait for it was submitted: the chain has no cycle.
+  // Every fence was recorded before the wait for it was enqueued: the chain has no cycle.
   while (is(*stream, StreamImpl::State::kParked) && !stream->parked_on->done()) {
     blocking_fence = stream->parked_on;
     stream = blocking_fence->source();
@@ -173,7 +173,7 @@ void Scheduler::make_runnable(StreamImpl& stream, Transition& transition) {
     return;
   }
   stream.state.store(StreamImpl::State::kQueued, std::memory_order_relaxed);
-  enqueue(stream);
+  make_ready(stream);
   call_engine(of(stream.queued_for), transition);
 }
 
@@ -193,7 +193,7 @@ void Scheduler::wake_helpers(StreamImpl& stream) {
   }
 }
 
-void Scheduler::enqueue(StreamImpl& stream) {
+void Scheduler::make_ready(StreamImpl& stream) {
   stream.queued_for = stream.next_engine().value_or(stream.queued_for);
   Engines& engines = of(stream.queued_for);
   engines.run_queues[is_high(stream) ? 0 : 1].push_back(stream);

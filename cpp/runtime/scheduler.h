@@ -153,7 +153,7 @@ class Scheduler {
   void make_runnable(StreamImpl& stream, Transition& transition) OPENREG_REQUIRES(scheduler_mutex);
   bool try_idle(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
   void wake_helpers(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
-  void enqueue(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
+  void make_ready(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
   void dequeue(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
   StreamImpl* pop(Engines& engines) OPENREG_REQUIRES(scheduler_mutex);
   void call_engine(Engines& engines, Transition& transition) OPENREG_REQUIRES(scheduler_mutex);

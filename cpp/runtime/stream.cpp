@@ -17,15 +17,15 @@ namespace {
 
 void drain_pool(StreamPool& pool, int device) {
   if (runs_device_here(device)) throw_self_wait();
-  // All markers first, so that this does not wait for work that is submitted to one stream while it
+  // All marks first, so that this does not wait for work that is enqueued on one stream while it
   // waits for another.
-  std::vector<FenceRef> markers;
+  std::vector<FenceRef> marks;
   for (StreamImpl* const stream : pool.streams()) {
     if (stream->drained()) continue;
-    markers.emplace_back(new Fence(stream));
-    stream->enqueue_marker(markers.back());
+    marks.emplace_back(new Fence(stream));
+    stream->enqueue_mark(marks.back());
   }
-  for (const FenceRef& marker : markers) wait_for(Goal::fence(marker));
+  for (const FenceRef& mark : marks) wait_for(Goal::fence(mark));
 }
 
 // A device that accepts work: a wait for work that shutdown dropped would never end.
@@ -41,8 +41,8 @@ int Stream::device() const noexcept { return StreamImpl::of(*this).device_index;
 std::int64_t Stream::id() const noexcept { return StreamImpl::of(*this).number; }
 Priority Stream::priority() const noexcept { return StreamImpl::of(*this).level; }
 
-void Stream::submit(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
-                    Backpressure backpressure) {
+void Stream::enqueue(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
+                     Backpressure backpressure) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
   const LaunchSite site = launch_site();
@@ -55,8 +55,8 @@ void Stream::wait_for_room() {
   StreamImpl::of(*this).make_room_if_full();
 }
 
-void Stream::submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
-                             Cost cost) {
+void Stream::enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
+                              Cost cost) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
   if (runs_here(stream)) throw_self_wait();

@@ -21,7 +21,7 @@ enum class Backpressure : std::uint8_t {
 };
 
 /// A FIFO of commands on one device. It owns no thread: engines and waiting hosts run it
-/// (docs/architecture.md, "Streams"). Thread safe: many threads may submit to one stream. Stream
+/// (docs/architecture.md, "Streams"). Thread safe: many threads may enqueue on one stream. Stream
 /// objects are never freed: a reference stays valid for the life of the process.
 class Stream {
  public:
@@ -34,18 +34,18 @@ class Stream {
   /// node of the graph instead. Throws Error in a forked child, after shutdown and for a destroyed
   /// stream, CaptureError if the capture does not permit the command, and what
   /// Callbacks::check_interrupt throws while it waits for room.
-  void submit(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {},
-              Backpressure backpressure = Backpressure::kWait);
-  /// Returns when there is room in the queue; other threads may take it. Throws what submit()
+  void enqueue(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {},
+               Backpressure backpressure = Backpressure::kWait);
+  /// Returns when there is room in the queue; other threads may take it. Throws what enqueue()
   /// throws while it waits for room.
   void wait_for_room();
 
-  /// Like submit(), but returns when this command has run; the calling thread helps to run
+  /// Like enqueue(), but returns when this command has run; the calling thread helps to run
   /// commands. What the command throws is thrown here, unchanged, and only here; later commands
   /// run. If the wait is interrupted, the stream fails instead. Throws CommandError if an earlier
   /// failure made the stream skip the command, Error if called from a command of this stream, and
   /// CaptureError if a capture forbids the call.
-  void submit_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {});
+  void enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {});
 
   /// Whether nothing is queued and nothing is running. Never throws, never waits, and collects no
   /// failure.
@@ -56,7 +56,7 @@ class Stream {
   /// waits.
   bool query();
 
-  /// Returns when all that was submitted before the call has completed; the calling thread runs
+  /// Returns when all that was enqueued before the call has completed; the calling thread runs
   /// commands meanwhile. Throws CommandError (once per failure; the stream is usable again
   /// afterwards), CaptureError if a capture forbids the call, Error if called from a command of
   /// this stream, and what Callbacks::check_interrupt throws.

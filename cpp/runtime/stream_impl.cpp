@@ -46,7 +46,7 @@ void StreamImpl::enqueue_record(const FenceRef& fence) {
   find_runner(record, Backpressure::kWait);
 }
 
-void StreamImpl::enqueue_marker(const FenceRef& fence) {
+void StreamImpl::enqueue_mark(const FenceRef& fence) {
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord};
   publish(record, {}, reference.get(), Backpressure::kIgnore);
@@ -77,7 +77,7 @@ void StreamImpl::enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost) {
 
 void StreamImpl::publish(const Record& record, std::span<const std::byte> arguments,
                          Fence* completes, Backpressure backpressure) {
-  UniqueLock lock(submit_mutex);
+  UniqueLock lock(enqueue_mutex);
   if (backpressure == Backpressure::kWait) {
     while (!has_room()) {
       lock.unlock();
@@ -110,7 +110,7 @@ bool StreamImpl::is_brief(const Record& record) noexcept {
 
 void StreamImpl::make_room_if_full() {
   const auto room = [this] {
-    const LockGuard lock(submit_mutex);
+    const LockGuard lock(enqueue_mutex);
     return has_room();
   };
   while (!room()) make_room();
@@ -133,7 +133,7 @@ void StreamImpl::make_room() {
     wait_for(Goal::position(*this, tail.load(std::memory_order_relaxed) - limit / 2));
   } else {
     const FenceRef end(new Fence(this));
-    enqueue_marker(end);
+    enqueue_mark(end);
     sleep_until(end);
   }
 }

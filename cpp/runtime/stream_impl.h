@@ -43,21 +43,21 @@ struct StreamImpl final : Stream {
     return static_cast<const StreamImpl&>(stream);
   }
 
-  /// The ways to submit. They throw std::bad_alloc and, with Backpressure::kWait, Error for a
+  /// The ways to enqueue. They throw std::bad_alloc and, with Backpressure::kWait, Error for a
   /// destroyed stream and what wait_for() throws while there is no room; then nothing was
-  /// submitted. Markers and graphs ignore the backpressure. A command with a fence completes it;
+  /// enqueued. Marks and graphs ignore the backpressure. A command with a fence completes it;
   /// its failure goes to the fence and does not poison the stream, unless the fence was abandoned.
-  /// A marker is a record that does not wait for room and that no trace shows.
+  /// A mark is a record that does not wait for room and that no trace shows.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                    LaunchSite site, const FenceRef& fence,
                    Backpressure backpressure = Backpressure::kWait);
   void enqueue_record(const FenceRef& fence);
-  void enqueue_marker(const FenceRef& fence);
+  void enqueue_mark(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence, Backpressure backpressure);
   void enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost);
 
-  /// Returns when there is room. Throws what a submission that waits for room throws.
-  void make_room_if_full() OPENREG_EXCLUDES(submit_mutex);
+  /// Returns when there is room. Throws as an enqueue that waits for room.
+  void make_room_if_full() OPENREG_EXCLUDES(enqueue_mutex);
 
   /// Whether all published commands have run. `tail` is read first, so that only commands that were
   /// published by then count.
@@ -107,14 +107,14 @@ struct StreamImpl final : Stream {
   void raise_failure();
 
   // Producers.
-  alignas(64) Mutex submit_mutex;
-  QueueWriter writer OPENREG_GUARDED_BY(submit_mutex);
-  std::uint64_t head_seen OPENREG_GUARDED_BY(submit_mutex) = 0;
-  bool closed OPENREG_GUARDED_BY(submit_mutex) = false;
+  alignas(64) Mutex enqueue_mutex;
+  QueueWriter writer OPENREG_GUARDED_BY(enqueue_mutex);
+  std::uint64_t head_seen OPENREG_GUARDED_BY(enqueue_mutex) = 0;
+  bool closed OPENREG_GUARDED_BY(enqueue_mutex) = false;
   std::uint64_t limit = kLimit;  // lower in tests
   std::atomic<CaptureId> captured_by{0};
 
-  // Written by producers, under submit_mutex; read by the runner.
+  // Written by producers, under enqueue_mutex; read by the runner.
   alignas(64) std::atomic<std::uint64_t> tail{0};  // number of commands published
   std::atomic<std::uint64_t> cost_published{0};    // in nanoseconds
 
@@ -149,11 +149,11 @@ struct StreamImpl final : Stream {
   // A submission is both. In between, what the record refers to passes to the queue: publish() may
   // throw, and so may find_runner(), which can run the command and end the thread with it.
   void publish(const Record& record, std::span<const std::byte> arguments, Fence* completes,
-               Backpressure backpressure) OPENREG_EXCLUDES(submit_mutex);
+               Backpressure backpressure) OPENREG_EXCLUDES(enqueue_mutex);
   void find_runner(const Record& record, Backpressure backpressure);
   static bool is_brief(const Record& record) noexcept;
-  bool has_room() OPENREG_REQUIRES(submit_mutex);
-  void make_room() OPENREG_EXCLUDES(submit_mutex);
+  bool has_room() OPENREG_REQUIRES(enqueue_mutex);
+  void make_room() OPENREG_EXCLUDES(enqueue_mutex);
 
   mutable Mutex failure_mutex_;
   FailurePtr failure_ OPENREG_GUARDED_BY(failure_mutex_);

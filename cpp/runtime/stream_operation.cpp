@@ -47,10 +47,10 @@ void refuse(std::span<const std::byte>) {
 OperationKernel::OperationKernel(const char* name)
     : Kernel(name, &begin, {.brief = true, .once = true, .skip = &skip, .check = &refuse}) {}
 
-void submit(Stream& stream, const OperationKernel& kernel, const Shared& operation) {
+void enqueue(Stream& stream, const OperationKernel& kernel, const Shared& operation) {
   auto shared = std::make_unique<Shared>(operation);
   const auto* const argument = shared.get();
-  stream.submit(kernel, std::as_bytes(std::span(&argument, 1)));
+  stream.enqueue(kernel, std::as_bytes(std::span(&argument, 1)));
   static_cast<void>(shared.release());
   operation->ended_.wait(stream, Backpressure::kIgnoreAndRun);
 }

@@ -35,8 +35,8 @@ class StreamOperation {
   void end(std::exception_ptr error = nullptr) { ended_.signal(std::move(error)); }
 
  private:
-  friend void submit(Stream& stream, const OperationKernel& kernel,
-                     const std::shared_ptr<StreamOperation>& operation);
+  friend void enqueue(Stream& stream, const OperationKernel& kernel,
+                      const std::shared_ptr<StreamOperation>& operation);
   ExternalEvent ended_;
 };
 
@@ -46,10 +46,10 @@ class OperationKernel : public Kernel {
   explicit OperationKernel(const char* name);
 };
 
-/// Queues an operation. Nothing else may be submitted to the stream during the call. Throws as
-/// Stream::submit() does; then it was not queued, unless the process ends or has no memory: it may
+/// Queues an operation. Nothing else may be enqueued on the stream during the call. Throws as
+/// Stream::enqueue() does; then it was not queued, unless the process ends or has no memory: it may
 /// be queued by then, without the wait for its end.
-void submit(Stream& stream, const OperationKernel& kernel,
-            const std::shared_ptr<StreamOperation>& operation);
+void enqueue(Stream& stream, const OperationKernel& kernel,
+             const std::shared_ptr<StreamOperation>& operation);
 
 }  // namespace openreg

@@ -75,7 +75,7 @@ StreamImpl* StreamPool::reopen(Priority priority) {
     const LockGuard lock(mutex_);
     orphaned_.push_back(std::move(failure));
   }
-  const LockGuard lock(stream->submit_mutex);
+  const LockGuard lock(stream->enqueue_mutex);
   stream->closed = false;
   return stream;
 }
@@ -83,7 +83,7 @@ StreamImpl* StreamPool::reopen(Priority priority) {
 void StreamPool::destroy(StreamImpl& stream) noexcept {
   if (&stream == default_) return;
   {
-    const LockGuard lock(stream.submit_mutex);
+    const LockGuard lock(stream.enqueue_mutex);
     if (std::exchange(stream.closed, true)) return;
   }
   const LockGuard lock(mutex_);
@@ -99,7 +99,7 @@ StreamImpl& StreamPool::find(std::int64_t id) {
     }
   }
   if (stream) {
-    const LockGuard lock(stream->submit_mutex);
+    const LockGuard lock(stream->enqueue_mutex);
     if (stream->closed) stream = nullptr;
   }
   if (!stream) {

@@ -131,7 +131,7 @@ class SleepScope {
 
  private:
   const std::optional<EngineKind> replaced_;
-  const RunningMark mark_{false};  // exit does not wait for a thread that is itself waiting
+  const RunningScope mark_{false};  // exit does not wait for a thread that is itself waiting
 };
 
 class HostWait {
@@ -265,9 +265,9 @@ bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
 
 void wait_until_drained(StreamImpl& stream) {
   if (stream.drained()) return;
-  const FenceRef marker(new Fence(&stream));
-  stream.enqueue_marker(marker);
-  wait_for(Goal::fence(marker));
+  const FenceRef mark(new Fence(&stream));
+  stream.enqueue_mark(mark);
+  wait_for(Goal::fence(mark));
 }
 
 }  // namespace openreg

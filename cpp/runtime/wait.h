@@ -44,7 +44,7 @@ using Deadline = std::chrono::steady_clock::time_point;
 /// reached first.
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline = std::nullopt);
 
-/// Waits for all that was submitted to the stream before the call.
+/// Waits for all that was enqueued on the stream before the call.
 void wait_until_drained(StreamImpl& stream);
 
 }  // namespace openreg

@@ -18,7 +18,7 @@ CALLER: list[Box] = [
     ("ours", "PrivateUse1: Structured<...>::functional", "ArgumentWriter writes arguments and signature"),
     ("ours", "PlanCache::find", "first call: meta function and probe make the plan"),
     ("ours", "make_result", "a block of the current stream's memory, without waiting"),
-    ("ours", "ops::submit, backend::submit, Stream::submit", "copies the command into the queue"),
+    ("ours", "ops::launch, backend::submit, Stream::enqueue", "copies the command into the queue"),
     ("torch", "c", "returned; Python continues"),
     ("ours", "c.item(): wait_for_device", "Stream::synchronize runs remaining commands, then reads"),
 ]

@@ -137,7 +137,7 @@ void CompiledCall::add(double number) {
   add_word(word);
 }
 
-void CompiledCall::submit() {
+void CompiledCall::launch() {
   const auto& parameters = kernel_.parameters();
   TORCH_CHECK(added_ == parameters.size(), "openreg: too few arguments for ", kernel_.name(),
               " (got ", added_, ", expected ", parameters.size(), ")");

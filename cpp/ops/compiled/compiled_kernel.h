@@ -39,7 +39,7 @@ class CompiledKernel : public Kernel {
 };
 
 /// One call of a compiled kernel: its arguments are added in the order of the parameters, and then
-/// it is submitted, to the current stream of its tensors' device. Used by one thread.
+/// it is launched, on the current stream of its tensors' device. Used by one thread.
 class CompiledCall {
  public:
   explicit CompiledCall(const CompiledKernel& kernel);
@@ -56,7 +56,7 @@ class CompiledCall {
   Parameter next() const;
 
   /// Throws c10::Error if arguments are missing, and what backend::submit() throws.
-  void submit();
+  void launch();
 
  private:
   void add_word(std::int64_t word);

@@ -4,7 +4,7 @@
 #include <ATen/ops/index_select_native.h>
 
 #include "backend/library.h"
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/same_device.h"
 #include "ops/wire/typed_arguments.h"

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 #include "ops/wire/typed_arguments.h"
 
 namespace openreg::ops {

@@ -10,9 +10,9 @@
 #include "backend/compute_threads.h"
 #include "backend/launch_counters.h"
 #include "backend/result_placement.h"
+#include "ops/launch/launch.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/launch/repeated_warnings.h"
-#include "ops/launch/submit.h"
 #include "ops/wire/stand_in.h"
 
 namespace openreg::ops {

@@ -13,7 +13,7 @@
 #include "backend/exception.h"
 #include "backend/library.h"
 #include "backend/stream.h"
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/reach.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "backend/device_type.h"
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 #include "ops/tensors/factories.h"
 #include "ops/tensors/storage.h"
 #include "ops/tensors/tensor_parts.h"

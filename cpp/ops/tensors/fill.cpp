@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "backend/library.h"
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/typed_arguments.h"

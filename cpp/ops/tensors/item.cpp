@@ -4,7 +4,7 @@
 
 #include "backend/library.h"
 #include "backend/stream.h"
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 #include "ops/wire/reach.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/trace.h"

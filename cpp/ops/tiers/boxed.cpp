@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "backend/stream.h"
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/apart.h"
 #include "ops/tiers/boxed_operator.h"
@@ -102,7 +102,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   }
   // An output overlaps an input, or itself: the kernel reports that in tier 3.
   if (op->outs() > 0 && writer.written_memory_overlaps()) return false;
-  submit(op->kernel(), writer, *plan, backend::counters::boxed);
+  launch(op->kernel(), writer, *plan, backend::counters::boxed);
   for (const auto& [result, output] : apart) copy_to_output(result, output);
 
   torch::jit::Stack results;

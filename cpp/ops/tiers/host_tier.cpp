@@ -11,7 +11,7 @@
 #include "backend/generator.h"
 #include "backend/result_placement.h"
 #include "backend/stream.h"
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/tiers/apart.h"
 #include "ops/tiers/quirks.h"

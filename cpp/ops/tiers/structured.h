@@ -15,9 +15,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "ops/launch/launch.h"
 #include "ops/launch/op_kernel.h"
 #include "ops/launch/repeated_warnings.h"
-#include "ops/launch/submit.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/apart.h"
 #include "ops/tiers/kept_iterator.h"
@@ -212,7 +212,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
         outputs[i] = make_result(stream, known->results[i]);
       write_outputs(writer, outputs);
     }
-    submit(*this, writer, *known);
+    launch(*this, writer, *known);
   }
 
   void call_out(Outputs& outputs, const std::remove_reference_t<A>&... args) const {
@@ -263,12 +263,12 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     made.warnings.insert(made.warnings.end(), warnings.begin(), warnings.end());
     hidden.reset();
     if (signature == nullptr || dtype || (form == Form::kOut && !given.are_of(outputs))) {
-      return submit(*this, writer, made);
+      return launch(*this, writer, made);
     }
     if (form == Form::kFunctional) {
       for (const auto& output : outputs) made.results.push_back(Geometry::of(output));
     }
-    submit(*this, writer, *PlanCache::insert(*signature, std::move(made)));
+    launch(*this, writer, *PlanCache::insert(*signature, std::move(made)));
   }
 
   template <class T>

@@ -14,7 +14,7 @@
 #include "backend/device_type.h"
 #include "backend/stream.h"
 #include "ops/launch/call_plan.h"
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 
 namespace openreg::ops {
 

@@ -12,14 +12,14 @@
 #include <string>
 #include <system_error>
 
-#include "runtime/error.h"
 #include "runtime/address_space/fault_message.h"
 #include "runtime/address_space/host_memory.h"
 #include "runtime/address_space/ipc_file.h"
 #include "runtime/address_space/ipc_memory.h"
+#include "runtime/address_space/range_allocator.h"
+#include "runtime/error.h"
 #include "runtime/mutex.h"
 #include "runtime/quantity.h"
-#include "runtime/address_space/range_allocator.h"
 #include "runtime/round_up.h"
 #include "runtime/settings.h"
 

@@ -44,14 +44,14 @@ class AllocatorTest : public ::testing::Test {
   }
 
   static void write(const c10::DataPtr& data, const std::string& text) {
-    submit(current_stream(data.device().index()), [to = data.get(), text] {
+    enqueue(current_stream(data.device().index()), [to = data.get(), text] {
       std::memcpy(AddressSpace::get().aperture(to), text.data(), text.size());
     });
   }
   static std::string read(const void* data, int device, std::size_t bytes) {
     std::string text(bytes, '\0');
     auto& stream = current_stream(static_cast<c10::DeviceIndex>(device));
-    submit(stream, [&] { std::memcpy(text.data(), AddressSpace::get().aperture(data), bytes); });
+    enqueue(stream, [&] { std::memcpy(text.data(), AddressSpace::get().aperture(data), bytes); });
     stream.synchronize();
     return text;
   }
@@ -152,7 +152,7 @@ TEST_F(AllocatorTest, EmptyCacheReleasesUnusedMemory) {
 TEST_F(AllocatorTest, EmptyCacheWaitsForWorkOnFreedMemory) {
   auto data = allocator.allocate(8 * kMiB);
   bool ran = false;
-  submit(current_stream(0), [&, to = data.get()] {
+  enqueue(current_stream(0), [&, to = data.get()] {
     std::memset(AddressSpace::get().aperture(to), 1, 8 * kMiB);
     ran = true;
   });
@@ -199,7 +199,7 @@ TEST_F(AllocatorTest, TheCacheOfAnotherStreamIsGivenUpBeforeMemoryIsOut) {
 TEST_F(AllocatorTest, FreesThatWaitForOtherStreamsAreFinishedBeforeMemoryIsOut) {
   auto& other = stream_from_pool(0, Priority::kNormal);
   auto data = allocator.allocate(40 * kMiB);
-  submit(other, [] {});
+  enqueue(other, [] {});
   allocator.recordStream(data, to_torch(other));
   data.clear();
   EXPECT_NE(allocator.allocate(60 * kMiB).get(), nullptr);

@@ -148,7 +148,7 @@ TEST(CleanStateTest, AWaitingHostRunsCommandsUnderIt) {
   {
     StreamGate gate(busy);  // the only engine is held here
     gate.wait_until_reached();
-    submit(stream, [&] {
+    enqueue(stream, [&] {
       runner = std::this_thread::get_id();
       UsersState::expect_clean();
     });
@@ -164,7 +164,7 @@ TEST(CleanStateTest, EnginesRunCommandsUnderItWithOneThread) {
   const auto host = std::this_thread::get_id();
   std::thread::id runner;
   int threads = 0;
-  submit(stream, [&] {  // no host waits for the stream, so an engine runs it
+  enqueue(stream, [&] {  // no host waits for the stream, so an engine runs it
     UsersState::expect_clean();
     runner = std::this_thread::get_id();
     threads = at::get_num_threads();

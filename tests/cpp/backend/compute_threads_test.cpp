@@ -41,7 +41,7 @@ class ComputesWith {
 int threads_in_command(Cost expected) {
   int threads = 0;
   std::binary_semaphore ran{0};
-  testing::submit(
+  testing::enqueue(
       current_stream(0),
       [&] {
         threads = at::get_num_threads();

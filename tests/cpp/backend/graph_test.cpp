@@ -39,7 +39,7 @@ void draw(openreg::Stream& stream, const std::optional<at::Generator>& generator
     g_drawn.push_back(philox_of_command(carried));
   });
   const auto philox = reserve_philox(generator, -1, 8);
-  stream.submit(kernel, std::as_bytes(std::span(&philox, 1)));
+  stream.enqueue(kernel, std::as_bytes(std::span(&philox, 1)));
 }
 
 class GraphTest : public ::testing::Test {

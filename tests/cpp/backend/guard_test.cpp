@@ -177,27 +177,27 @@ TEST_F(GuardTest, AStreamIsDoneWhenItsLastCommandIs) {
 
 TEST_F(GuardTest, SynchronisingADeviceWaitsForAllItsStreams) {
   std::atomic<int> done = 0;
-  for (int i = 0; i < 3; ++i) submit(to_runtime(guard.getNewStream(device(1))), [&] { ++done; });
+  for (int i = 0; i < 3; ++i) enqueue(to_runtime(guard.getNewStream(device(1))), [&] { ++done; });
   guard.synchronizeDevice(1);
   EXPECT_EQ(done, 3);
   guard.setDevice(device(1));
-  submit(to_runtime(guard.getStream(device(1))), [&] { ++done; });
+  enqueue(to_runtime(guard.getStream(device(1))), [&] { ++done; });
   guard.synchronizeDevice(-1);
   EXPECT_EQ(done, 4);
 }
 
 TEST_F(GuardTest, AFailedCommandIsRaisedOnceByTheNextWaitAndTheStreamGoesOn) {
   const auto stream = guard.getNewStream(device(1));
-  submit(to_runtime(stream), [] { TORCH_CHECK_INDEX(false, "index out of range in self"); });
+  enqueue(to_runtime(stream), [] { TORCH_CHECK_INDEX(false, "index out of range in self"); });
   bool ran = false;
-  submit(to_runtime(stream), [&] { ran = true; });
+  enqueue(to_runtime(stream), [&] { ran = true; });
   EXPECT_EQ(error_of<c10::AcceleratorError>([&] { guard.synchronizeStream(stream); }),
             "openreg: test::work failed on openreg:1, stream " + std::to_string(stream.id()) +
                 ": index out of range in self. Later work of that stream was skipped; set "
                 "TORCH_OPENREG_STACKS=1 to see the line of the call, or "
                 "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
   EXPECT_FALSE(ran);
-  submit(to_runtime(stream), [&] { ran = true; });
+  enqueue(to_runtime(stream), [&] { ran = true; });
   guard.synchronizeStream(stream);
   EXPECT_TRUE(ran);
 }
@@ -207,7 +207,7 @@ TEST_F(GuardTest, AskingWhetherWorkIsDoneRaisesWhatFailed) {
   auto& source = to_runtime(stream);
   c10::Event event(kDeviceType, c10::EventFlag::BACKEND_DEFAULT);
   const auto fail = [&] {
-    submit(source, [] { TORCH_CHECK_INDEX(false, "index out of range in self"); });
+    enqueue(source, [] { TORCH_CHECK_INDEX(false, "index out of range in self"); });
     event.record(stream);
     source.drain();
   };
@@ -243,7 +243,7 @@ TEST_F(GuardTest, WarningsOfAnEngineReachTheHostThatWaits) {
   StreamGate gate(to_runtime(stream));
   gate.wait_until_reached();  // the engine has the stream, and keeps it because no host waits
   std::binary_semaphore warned(0);
-  submit(to_runtime(stream), [&] {
+  enqueue(to_runtime(stream), [&] {
     TORCH_WARN("from a kernel");
     warned.release();
   });
@@ -284,10 +284,10 @@ TEST_F(GuardTest, AStreamThatIsBlockedByAnEventRunsAfterIt) {
   c10::Event event(kDeviceType);
   {
     StreamGate gate(to_runtime(first));
-    submit(to_runtime(first), [&] { order.push_back(1); });
+    enqueue(to_runtime(first), [&] { order.push_back(1); });
     event.record(first);
     event.block(second);
-    submit(to_runtime(second), [&] { order.push_back(2); });
+    enqueue(to_runtime(second), [&] { order.push_back(2); });
   }
   guard.synchronizeStream(second);
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
@@ -298,7 +298,7 @@ TEST_F(GuardTest, TimeBetweenEventsIsMeasuredWhereItWasAskedFor) {
   c10::Event start(kDeviceType, c10::EventFlag::BACKEND_DEFAULT);
   c10::Event end(kDeviceType, c10::EventFlag::BACKEND_DEFAULT);
   start.record(stream);
-  submit(to_runtime(stream), [] {});
+  enqueue(to_runtime(stream), [] {});
   end.record(stream);
   guard.synchronizeStream(stream);
   EXPECT_GE(start.elapsedTime(end), 0.0);
@@ -347,7 +347,7 @@ TEST_F(GuardTest, AnEventMayBeDestroyedWhileAStreamWaitsForIt) {
       event.record(first);
       event.block(second);
     }
-    submit(to_runtime(second), [&] { ran = true; });
+    enqueue(to_runtime(second), [&] { ran = true; });
   }
   guard.synchronizeStream(second);
   EXPECT_TRUE(ran);

@@ -87,7 +87,7 @@ TEST(IpcTest, ABlockThatWasDeletedWhileAMessageIsUnderWayComesBack) {
 TEST(IpcTest, ASendWaitsForTheWorkOfTheDevice) {
   const auto storage = make_storage();
   bool done = false;
-  submit(current_stream(0), [&] { done = true; });
+  enqueue(current_stream(0), [&] { done = true; });
   const auto handle = share_storage(storage);
   EXPECT_TRUE(done);
   receive_storage(handle, &storage);
@@ -106,7 +106,7 @@ TEST(IpcTest, ImportedMemoryGoesWhenTheWorkThatUsesItIsDone) {
   EXPECT_EQ(open_files(), before + 1);
   char read = 0;
   StreamGate gate(current_stream(0));
-  submit(current_stream(0), [&read, &from = byte_of(data)] { read = from; });
+  enqueue(current_stream(0), [&read, &from = byte_of(data)] { read = from; });
   data.clear();
   EXPECT_EQ(open_files(), before + 1);
   gate.open();

@@ -14,7 +14,7 @@ namespace openreg::backend::testing {
 
 /// Runs `work` as a command of `stream`. What it throws fails the command, whose kernel is called
 /// "test::work". `expected`: its expected work.
-inline void submit(openreg::Stream& stream, std::function<void()> work, Cost expected = {}) {
+inline void enqueue(openreg::Stream& stream, std::function<void()> work, Cost expected = {}) {
   static const Kernel kernel("test::work", [](const Kernel&, std::span<const std::byte> arguments) {
     std::function<void()>* queued = nullptr;
     std::memcpy(&queued, arguments.data(), sizeof queued);
@@ -23,7 +23,7 @@ inline void submit(openreg::Stream& stream, std::function<void()> work, Cost exp
   });
   auto owner = std::make_unique<std::function<void()>>(std::move(work));
   auto* queued = owner.get();
-  stream.submit(kernel, std::as_bytes(std::span(&queued, 1)), expected);
+  stream.enqueue(kernel, std::as_bytes(std::span(&queued, 1)), expected);
   owner.release();
 }
 
@@ -32,7 +32,7 @@ inline void submit(openreg::Stream& stream, std::function<void()> work, Cost exp
 class StreamGate {
  public:
   explicit StreamGate(openreg::Stream& stream) {
-    submit(stream, [state = state_] {
+    enqueue(stream, [state = state_] {
       state->reached.release();
       state->open.acquire();
     });

@@ -23,14 +23,14 @@ int main() {
   Stream& third = create_stream(1);
   Stream& outer = create_stream(1);
 
-  submit(default_stream(0), [] { throw std::runtime_error("an error"); });
+  enqueue(default_stream(0), [] { throw std::runtime_error("an error"); });
   default_stream(0).drain();  // the error stays
 
   Blocker blocker(running, blocking_kernel());
   Event first_done;
   first_done.record(running);
   first_done.wait(second);
-  for (int i = 0; i < 40; ++i) submit_nothing(second);  // more than fit into one chunk
+  for (int i = 0; i < 40; ++i) enqueue_nothing(second);  // more than fit into one chunk
   Event second_done;
   second_done.record(second);
   second_done.wait(third);

@@ -28,11 +28,11 @@ namespace {
 
 using openreg::testing::Blocker;
 using openreg::testing::empty_kernel;
+using openreg::testing::enqueue_nothing;
 using openreg::testing::error_of;
 using openreg::testing::happens;
 using openreg::testing::OwnStream;
 using openreg::testing::submit;
-using openreg::testing::submit_nothing;
 
 std::byte* aperture(void* address) {
   return static_cast<std::byte*>(AddressSpace::get().aperture(address));
@@ -55,10 +55,10 @@ class DebuggerTest : public ::testing::Test {
   }
   void use(void* address, Stream& on) {
     const void* const memory[] = {address};
-    Debugger::get()->submit(on, empty_kernel(), memory, [&] { submit_nothing(on); });
+    Debugger::get()->enqueue(on, empty_kernel(), memory, [&] { enqueue_nothing(on); });
   }
   void write(void* address, Stream& on) {
-    submit(on, [to = aperture(address)] { *to = std::byte{1}; });
+    enqueue(on, [to = aperture(address)] { *to = std::byte{1}; });
   }
   // The error that the next synchronisation raises.
   static std::string failure(Stream& of) {
@@ -175,7 +175,7 @@ TEST_F(DebuggerTest, AFreeAfterTheOtherStreamIsDoneIsRight) {
     Blocker blocker(*other);
     use(waited_for, *other);
     Debugger::get()->record_stream(heap, recorded, *other);
-    submit(*other, [memory = aperture(recorded)] { EXPECT_EQ(*memory, std::byte{0xFF}); });
+    enqueue(*other, [memory = aperture(recorded)] { EXPECT_EQ(*memory, std::byte{0xFF}); });
     Event event;
     event.record(*other);
     event.wait(stream);
@@ -190,7 +190,7 @@ TEST_F(DebuggerTest, TheFailureOfAStreamThatUsedTheMemoryStaysWithThatStream) {
   OwnStream other;
   void* const address = allocate(1000, stream);
   stream.synchronize();
-  submit(*other, [] { throw std::runtime_error("on purpose"); });
+  enqueue(*other, [] { throw std::runtime_error("on purpose"); });
   use(address, *other);
   other->drain();
   free(address);
@@ -332,7 +332,7 @@ TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
 TEST_F(DebuggerTest, WhatAPoisonedStreamSkippedIsNoError) {
   void* const before = allocate(1000, stream);
   stream.synchronize();
-  submit(stream, [] { throw std::runtime_error("on purpose"); });
+  enqueue(stream, [] { throw std::runtime_error("on purpose"); });
   void* const after = allocate(1000, stream);
   free(before);
   EXPECT_NE(failure(stream).find("test_function"), std::string::npos);

@@ -29,9 +29,9 @@ namespace openreg::memory {
 namespace {
 
 using openreg::testing::Blocker;
+using openreg::testing::enqueue_nothing;
 using openreg::testing::OwnStream;
 using openreg::testing::submit;
-using openreg::testing::submit_nothing;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;  // main() makes a device of 64
 
@@ -61,7 +61,7 @@ class DeviceHeapTest : public ::testing::Test {
     });
   }
   static void fail(Stream& stream) {
-    submit(stream, [] { throw std::runtime_error("broken"); });
+    enqueue(stream, [] { throw std::runtime_error("broken"); });
   }
 
   DeviceHeap heap{0};
@@ -105,7 +105,7 @@ TEST_F(DeviceHeapTest, DevicesHaveHeapsOfTheirOwn) {
 TEST_F(DeviceHeapTest, FreedMemoryIsReusedWithoutWaitingForItsOwnStream) {
   const Blocker blocker(*first);
   void* block = allocate(1000, *first);
-  submit_nothing(*first);
+  enqueue_nothing(*first);
   heap.free(block);
   EXPECT_EQ(allocate(1000, *first), block);
   heap.free(block);
@@ -132,7 +132,7 @@ TEST_F(DeviceHeapTest, AFreeDoesNotWaitForRoomInTheQueueOfAStreamThatUsesTheBloc
   auto& stream = StreamImpl::of(*second);
   stream.limit = 4;
   Blocker blocker(*second);
-  for (int i = 0; i < 3; ++i) submit_nothing(*second);
+  for (int i = 0; i < 3; ++i) enqueue_nothing(*second);
   heap.record_stream(block, *second);
   auto freed = std::async(std::launch::async, [&] { heap.free(block); });
   EXPECT_EQ(freed.wait_for(std::chrono::seconds(30)), std::future_status::ready);
@@ -215,7 +215,7 @@ TEST_F(DeviceHeapTest, BlocksThatStreamsStillUseAreWaitedFor) {
   void* block = allocate(60 * kMiB, *first);
   std::atomic<bool> used = false;
   Blocker blocker(*second);
-  submit(*second, [&] { used = true; });
+  enqueue(*second, [&] { used = true; });
   heap.record_stream(block, *second);
   heap.free(block);
   auto other = std::async(std::launch::async, [&] {
@@ -385,7 +385,7 @@ TEST_F(DeviceHeapTest, ARequestFailsOnlyWhereTheDeviceHasLessFreeMemory) {
   const auto free_one = [&] {
     std::swap(blocks[random() % blocks.size()], blocks.back());
     if (random() % 2 == 0) {
-      submit_nothing(*second);
+      enqueue_nothing(*second);
       heap.record_stream(blocks.back(), *second);
     }
     heap.free(blocks.back());
@@ -446,7 +446,7 @@ class Tenant {
       return;
     }
     const Block block{address, bytes, static_cast<std::byte>(random_()), &stream};
-    submit(stream, [block] { std::ranges::fill(memory(block), block.value); });
+    enqueue(stream, [block] { std::ranges::fill(memory(block), block.value); });
     blocks_.push_back(block);
   }
   void free_one() {
@@ -457,7 +457,7 @@ class Tenant {
     Event filled;
     filled.record(*block.stream);
     filled.wait(user);
-    submit(user, [block] {
+    enqueue(user, [block] {
       g_damaged += !std::ranges::all_of(memory(block), [&](auto b) { return b == block.value; });
     });
     heap_.record_stream(block.address, user);
@@ -527,7 +527,7 @@ TEST_F(DeviceHeapThreadsTest, NoRequestFailsWhereWhatIsInUseLeavesRoom) {
             continue;
           }
           auto& user = *streams[random() % streams.size()];
-          submit_nothing(user);
+          enqueue_nothing(user);
           heap.record_stream(block, user);
         }
         for (void* block : blocks) {
@@ -551,7 +551,7 @@ TEST_F(DeviceHeapThreadsTest, ARequestThatHasNoRoomFailsWhileOthersAllocateAndFr
       const OwnStream own;
       while (!done) {
         void* const block = allocate(2 * kMiB, *own);
-        submit_nothing(*second);
+        enqueue_nothing(*second);
         heap.record_stream(block, *second);
         heap.free(block);
       }

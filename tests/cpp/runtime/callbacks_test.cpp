@@ -23,6 +23,7 @@ namespace {
 using testing::AtPoint;
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::enqueue_nothing;
 using testing::error_of;
 using testing::function_kernel;
 using testing::Gate;
@@ -30,7 +31,6 @@ using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
 using testing::submit;
-using testing::submit_nothing;
 
 // What the callbacks observed, on the thread that runs the test.
 struct Seen {
@@ -128,10 +128,10 @@ TEST_F(CallbacksTest, AWaitOnAnIdleStreamCallsNone) {
 TEST_F(CallbacksTest, AHostsTurnBeginsWithWhatIsLeftToDoAndHowLongTheHostWasAway) {
   const BusyEngines busy;
   const OwnStream stream;
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   stream->synchronize();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  for (int i = 0; i < 3; ++i) submit(*stream, [] {}, function_kernel(), {.nanoseconds = 1000});
+  for (int i = 0; i < 3; ++i) enqueue(*stream, [] {}, function_kernel(), {.nanoseconds = 1000});
   stream->synchronize();
   EXPECT_FALSE(g_beginning.engine);
   EXPECT_EQ(g_beginning.left.count(), 3000);
@@ -142,7 +142,7 @@ TEST_F(CallbacksTest, AHostsTurnBeginsWithWhatIsLeftToDoAndHowLongTheHostWasAway
 TEST_F(CallbacksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
   const BusyEngines busy;
   const OwnStream stream;
-  for (int i = 0; i < 3; ++i) submit(*stream, [] { note("command"); });
+  for (int i = 0; i < 3; ++i) enqueue(*stream, [] { note("command"); });
   stream->synchronize();
   EXPECT_EQ(calls(),
             (Calls{"begin wait", "enter", "command", "command", "command", "leave", "end wait"}));
@@ -154,7 +154,7 @@ TEST_F(CallbacksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
   ASSERT_TRUE(happens([] { return g_turns_now == 0; }));
   const int before = g_engine_slices;
   std::atomic<int> during{0};
-  submit(*stream, [&] { during = g_engine_slices.load(); });
+  enqueue(*stream, [&] { during = g_engine_slices.load(); });
   ASSERT_TRUE(happens([&] { return stream->query(); }));
   EXPECT_GT(during, before);
 }
@@ -162,7 +162,7 @@ TEST_F(CallbacksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
 TEST_F(CallbacksTest, TheCleanStateIsLeftWhenACommandThrows) {
   const BusyEngines busy;
   const OwnStream stream;
-  submit(*stream, [] { throw std::runtime_error("broken"); });
+  enqueue(*stream, [] { throw std::runtime_error("broken"); });
   EXPECT_THROW(stream->synchronize(), std::runtime_error);
   EXPECT_EQ(calls(), (Calls{"begin wait", "enter", "leave", "end wait"}));
 }
@@ -171,8 +171,8 @@ TEST_F(CallbacksTest, ANestedWaitIsAWaitOfItsOwn) {
   const BusyEngines busy;
   const OwnStream outer;
   const OwnStream inner;
-  submit(*outer, [&] {
-    submit(*inner, [] { note("command"); });
+  enqueue(*outer, [&] {
+    enqueue(*inner, [] { note("command"); });
     inner->synchronize();
   });
   outer->synchronize();
@@ -192,7 +192,7 @@ int commands_run_for_room(Stream& stream) {
     blocker.open();
   });
   for (int i = 0; i < kCommands; ++i) {
-    submit(stream, [&] {
+    enqueue(stream, [&] {
       if (std::this_thread::get_id() == g_thread) ++here;
       ++all;
     });
@@ -220,7 +220,7 @@ TEST_F(CallbacksTest, AnInterruptEndsASleepForRoom) {
   std::atomic<int> ran{0};
   EXPECT_THROW(
       {
-        for (;; ++submitted) submit(*stream, [&] { ++ran; });
+        for (;; ++submitted) enqueue(*stream, [&] { ++ran; });
       },
       Interrupted);
   g_checking = false;
@@ -234,7 +234,7 @@ TEST_F(CallbacksTest, AnInterruptEndsASleepAndTheQueueStaysIntact) {
   ExternalEvent external;
   external.wait(*stream);
   bool ran = false;
-  submit(*stream, [&] { ran = true; });
+  enqueue(*stream, [&] { ran = true; });
   check_with([] { throw Interrupted(); });
   EXPECT_THROW(stream->synchronize(), Interrupted);
   EXPECT_EQ(calls().front(), "begin wait");
@@ -251,7 +251,7 @@ TEST_F(CallbacksTest, AnInterruptedWaiterGivesBackTheStreamThatItWasHanded) {
   Blocker blocker(*stream);
   std::atomic<bool> ran{false};
   Gate interrupted;
-  submit(*stream, [&] {
+  enqueue(*stream, [&] {
     interrupted.wait();
     ran = true;
   });
@@ -279,7 +279,7 @@ TEST_F(CallbacksTest, AnInterruptEndsAWaitForRoom) {
   EXPECT_THROW(
       {
         while (true) {
-          submit(*stream, [&] { ++ran; });
+          enqueue(*stream, [&] { ++ran; });
           ++submitted;
         }
       },
@@ -295,13 +295,13 @@ TEST_F(CallbacksTest, AnInterruptEndsHelpingBetweenTwoCommands) {
   BusyEngines busy;
   const OwnStream stream;
   // Longer than the time between two checks.
-  submit(*stream, [] {
+  enqueue(*stream, [] {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(40);
     while (std::chrono::steady_clock::now() < end) {
     }
   });
   std::thread::id later;
-  submit(*stream, [&] { later = std::this_thread::get_id(); });
+  enqueue(*stream, [&] { later = std::this_thread::get_id(); });
   check_with([] {
     EXPECT_FALSE(in_command());
     throw Interrupted();
@@ -357,7 +357,7 @@ TEST_F(CallbacksTest, AHandlerMayUseTheStreamThatIsWaitedFor) {
   check_with([&] {
     if (++questions > 1) return;
     external.signal();
-    submit(*stream, [&] { ran = true; });
+    enqueue(*stream, [&] { ran = true; });
     stream->synchronize();
   });
   stream->synchronize();
@@ -374,7 +374,7 @@ TEST_F(CallbacksTest, ANestedWaitIsNotInterrupted) {
   std::atomic<bool> nested{false};
   std::atomic<bool> asked{false};
   bool finished = false;
-  submit(*outer, [&] {
+  enqueue(*outer, [&] {
     nested = true;
     inner->synchronize();
     nested = false;
@@ -420,12 +420,12 @@ TEST_F(CallbacksTest, CommandsThatAreExpectedToBeLongAreAnnounced) {
   install_callbacks(callbacks);
   const OwnStream stream;
   Gate ran;
-  submit(*stream, [&] { ran.open(); }, function_kernel(), {.nanoseconds = 5'000'000});
+  enqueue(*stream, [&] { ran.open(); }, function_kernel(), {.nanoseconds = 5'000'000});
   ran.wait();  // by an engine: this thread has not waited for the stream
   stream->synchronize();
   EXPECT_EQ(g_cost_begun, 5'000'000);
   EXPECT_EQ(g_cost_ended, 7);
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   stream->synchronize();
   EXPECT_EQ(g_cost_begun, 5'000'000);
 }
@@ -442,8 +442,8 @@ TEST_F(CallbacksTest, WhoeverRunsAReproducibleCommandAnnouncesIt) {
   const OwnStream stream;
   for (int i = 0; i < 100; ++i) {
     testing::Function* const key = testing::Functions::get().put([] {});
-    stream->submit_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)),
-                            {.reproducible = true});
+    stream->enqueue_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)),
+                             {.reproducible = true});
   }
   EXPECT_EQ(g_cost_begun, 100);
   EXPECT_EQ(g_cost_ended, 100);

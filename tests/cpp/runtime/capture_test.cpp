@@ -21,10 +21,10 @@ namespace {
 
 using testing::append;
 using testing::captured;
+using testing::enqueue_nothing;
 using testing::error_of;
 using testing::Log;
 using testing::OwnStream;
-using testing::submit_nothing;
 
 constexpr const char* kNotPermitted = "openreg: operation not permitted when stream is capturing (";
 
@@ -196,7 +196,7 @@ TEST(Capture, CallsThatNeedItsResultsSpoilItInEveryMode) {
     expect([](Stream& stream) { stream.query(); }, "query on stream ");
     expect([](Stream& stream) { synchronize_device(stream.device()); },
            "synchronize of the device on stream ");
-    expect([](Stream& stream) { stream.submit_and_wait(testing::empty_kernel(), {}); },
+    expect([](Stream& stream) { stream.enqueue_and_wait(testing::empty_kernel(), {}); },
            "test_nothing on stream ");
   }
 }
@@ -272,7 +272,7 @@ TEST(Capture, EndsInTheThreadThatHasBegunItUnlessItIsRelaxed) {
   EXPECT_TRUE(begins_with(
       error, "openreg: attempt to terminate a thread-local capture sequence from another thread"))
       << error;
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   EXPECT_EQ(end_capture(*stream).nodes.size(), 1U);
   begin_capture(*stream, CaptureMode::kRelaxed);
   in_another_thread([&] { error = error_of([&] { end_capture(*stream); }); });
@@ -310,7 +310,7 @@ TEST(Capture, WhatRunsOnceCannotBeCaptured) {
     void begin() override {}
   };
   static const OperationKernel kernel("test_once");
-  expect_spoilt([](Stream& stream) { submit(stream, kernel, std::make_shared<Operation>()); },
+  expect_spoilt([](Stream& stream) { enqueue(stream, kernel, std::make_shared<Operation>()); },
                 std::string(kNotPermitted) + "test_once");
 }
 

@@ -38,7 +38,7 @@ TEST(Command, IsEncodedAndDecoded) {
   ASSERT_EQ(command.arguments.size(), sizeof arguments);
   EXPECT_EQ(std::memcmp(command.arguments.data(), &arguments, sizeof arguments), 0);
   g_sum = 0;
-  default_stream(0).submit(*command.kernel, command.arguments);
+  default_stream(0).enqueue(*command.kernel, command.arguments);
   default_stream(0).synchronize();
   EXPECT_EQ(g_sum, 30.0);
 }
@@ -76,7 +76,7 @@ TEST(Kernel, ASecondOneOfTheSameNameIsRefused) {
 TEST(Kernel, TheThreadKnowsThatItRunsACommand) {
   EXPECT_FALSE(in_command());
   bool inside = false;
-  testing::submit(default_stream(0), [&] { inside = in_command(); });
+  testing::enqueue(default_stream(0), [&] { inside = in_command(); });
   default_stream(0).synchronize();
   EXPECT_TRUE(inside);
   EXPECT_FALSE(in_command());

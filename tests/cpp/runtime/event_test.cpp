@@ -18,13 +18,13 @@ namespace {
 
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::enqueue_nothing;
 using testing::error_of;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
 using testing::submit;
-using testing::submit_nothing;
 
 TEST(Event, IsDoneAndNoWaitBeforeItWasRecorded) {
   const OwnStream stream;
@@ -43,11 +43,11 @@ TEST(Event, AWaitOrdersTwoStreams) {
   std::atomic<bool> happened{false};
   bool ordered = false;
   Blocker blocker(*first);
-  submit(*first, [&] { happened = true; });
+  enqueue(*first, [&] { happened = true; });
   event.record(*first);
   EXPECT_EQ(event.device(), 0);
   event.wait(*second);
-  submit(*second, [&] { ordered = happened; });
+  enqueue(*second, [&] { ordered = happened; });
   EXPECT_FALSE(event.query());
   EXPECT_FALSE(second->query());
   blocker.open();
@@ -64,10 +64,10 @@ TEST(Event, AWaiterOfAnEarlierRecordIsNotFreedByALaterOneOnAQuickerStream) {
   std::atomic<bool> happened{false};
   bool ordered = false;
   Blocker blocker(*slow);
-  submit(*slow, [&] { happened = true; });
+  enqueue(*slow, [&] { happened = true; });
   event.record(*slow);
   event.wait(*waiting);
-  submit(*waiting, [&] { ordered = happened; });
+  enqueue(*waiting, [&] { ordered = happened; });
   event.record(*quick);
   event.synchronize();
   EXPECT_TRUE(event.query());
@@ -91,7 +91,7 @@ TEST(Event, AWaitThatIsReachedAfterALaterRecordIsForTheEarlierOne) {
   slow_work.wait(*slow);
   event.record(*slow);
   event.wait(*waiting);
-  submit(*waiting, [&] { ran = true; });
+  enqueue(*waiting, [&] { ran = true; });
   event.record(*quick);
   event.synchronize();
   ASSERT_TRUE(happens([&] { return counters::parks.value() == parks + 2; }));  // `slow`
@@ -107,10 +107,10 @@ TEST(Event, SynchronizeReturnsWhileLaterWorkIsQueuedBehindIt) {
   const OwnStream stream;
   Event event;
   bool happened = false;
-  submit(*stream, [&] { happened = true; });
+  enqueue(*stream, [&] { happened = true; });
   event.record(*stream);
   Gate end_of_later_work;
-  submit(*stream, [&] { end_of_later_work.wait(); });
+  enqueue(*stream, [&] { end_of_later_work.wait(); });
   event.synchronize();
   EXPECT_TRUE(happened);
   EXPECT_FALSE(stream->query());
@@ -122,7 +122,7 @@ TEST(Event, IsDoneWhenItsStreamIsSynchronized) {
   const OwnStream stream;
   Event event;
   for (int i = 0; i < 1000; ++i) {
-    submit_nothing(*stream);
+    enqueue_nothing(*stream);
     event.record(*stream);
     stream->synchronize();
     ASSERT_TRUE(event.query());
@@ -150,7 +150,7 @@ TEST(Event, ItsStreamIsDoneWhenTheLastEventIsSynchronized) {
   const OwnStream stream;
   Event event;
   for (int i = 0; i < 1000; ++i) {
-    submit_nothing(*stream);
+    enqueue_nothing(*stream);
     event.record(*stream);
     event.synchronize();
     ASSERT_TRUE(stream->query());
@@ -228,13 +228,13 @@ TEST(Event, IsDestroyedWithWaitsPending) {
   Blocker blocker(*first);
   std::atomic<bool> happened{false};
   bool ordered = false;
-  submit(*first, [&] { happened = true; });
+  enqueue(*first, [&] { happened = true; });
   {
     Event event;
     event.record(*first);
     event.wait(*second);
   }
-  submit(*second, [&] { ordered = happened; });
+  enqueue(*second, [&] { ordered = happened; });
   blocker.open();
   second->synchronize();
   EXPECT_TRUE(ordered);
@@ -251,7 +251,7 @@ TEST(Event, OutlivesTheStreamThatItWasRecordedOn) {
     event.wait(*waiting);
     return result;
   }();
-  submit(*waiting, [&] { ran = true; });
+  enqueue(*waiting, [&] { ran = true; });
   EXPECT_FALSE(event.query());
   blocker->open();
   waiting->synchronize();
@@ -267,12 +267,12 @@ TEST(Event, ManyStreamsWaitForOne) {
   std::atomic<bool> happened{false};
   std::atomic<int> ordered{0};
   Blocker blocker(*source);
-  submit(*source, [&] { happened = true; });
+  enqueue(*source, [&] { happened = true; });
   event.record(*source);
   for (int i = 0; i < 50; ++i) {
     streams.push_back(std::make_unique<OwnStream>(i % 2));
     event.wait(**streams.back());
-    submit(**streams.back(), [&] { ordered += happened; });
+    enqueue(**streams.back(), [&] { ordered += happened; });
   }
   blocker.open();
   for (const auto& stream : streams) (*stream)->synchronize();
@@ -286,7 +286,7 @@ TEST(Event, IsRecordedAndWaitedForFromManyThreads) {
     threads.emplace_back([&event, t] {
       const OwnStream stream(t % 2);
       for (int i = 0; i < 500; ++i) {
-        submit_nothing(*stream);
+        enqueue_nothing(*stream);
         event.record(*stream);
         event.wait(*stream);
         if (i % 16 == 0) event.synchronize();
@@ -303,7 +303,7 @@ TEST(Event, ElapsedTimeIsBetweenTheRecords) {
   Event start(true);
   Event end(true);
   start.record(*stream);
-  submit(*stream, [] {
+  enqueue(*stream, [] {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
     while (std::chrono::steady_clock::now() < until) {
     }
@@ -351,7 +351,7 @@ TEST(ExternalEvent, ReleasesTheStreamsThatWait) {
   ExternalEvent external;
   std::atomic<bool> ran{false};
   external.wait(*stream);
-  submit(*stream, [&] { ran = true; });
+  enqueue(*stream, [&] { ran = true; });
   EXPECT_FALSE(stream->query());
   external.signal();
   stream->synchronize();
@@ -363,7 +363,7 @@ TEST(ExternalEvent, ReleasesAStreamWithoutWaiters) {
   ExternalEvent external;
   const auto parks = counters::parks.value();
   external.wait(*stream);
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   ASSERT_TRUE(happens([&] { return counters::parks.value() > parks; }));
   external.signal();
   EXPECT_TRUE(happens([&] { return stream->query(); }));
@@ -388,7 +388,7 @@ TEST(ExternalEvent, AnErrorPoisonsEachStreamThatWaitsAndIsRaisedOnceByEach) {
   external.wait(*second);  // also after it has happened
   for (const OwnStream* const stream : {&first, &second}) {
     bool skipped = true;
-    submit(**stream, [&] { skipped = false; });
+    enqueue(**stream, [&] { skipped = false; });
     EXPECT_EQ(error_of([&] { (*stream)->synchronize(); }),
               "openreg: external event failed on openreg:0, stream " +
                   std::to_string((*stream)->id()) +

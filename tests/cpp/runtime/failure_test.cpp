@@ -20,14 +20,14 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::enqueue_nothing;
 using testing::error_of;
 using testing::happens;
 using testing::OwnStream;
 using testing::submit;
-using testing::submit_nothing;
 
 void submit_failure(Stream& stream, const char* sentence) {
-  submit(stream, [sentence] { throw std::runtime_error(sentence); });
+  enqueue(stream, [sentence] { throw std::runtime_error(sentence); });
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -38,7 +38,7 @@ TEST(Failure, LaterCommandsAreSkippedAndTheErrorIsRaisedOnce) {
   const OwnStream stream;
   bool skipped = true;
   submit_failure(*stream, "index 7 is out of bounds");
-  submit(*stream, [&skipped] { skipped = false; });
+  enqueue(*stream, [&skipped] { skipped = false; });
   EXPECT_EQ(error_of([&] { stream->synchronize(); }),
             "openreg: test_function failed on openreg:0, stream " + std::to_string(stream->id()) +
                 ": index 7 is out of bounds. Later work of that stream was skipped; set "
@@ -54,7 +54,7 @@ TEST(Failure, TheStreamIsUsableAfterwards) {
     submit_failure(*stream, "broken");
     EXPECT_NE(error_of([&] { stream->synchronize(); }), "nothing");
     bool ran = false;
-    submit(*stream, [&ran] { ran = true; });
+    enqueue(*stream, [&ran] { ran = true; });
     EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
     EXPECT_TRUE(ran);
   }
@@ -62,7 +62,7 @@ TEST(Failure, TheStreamIsUsableAfterwards) {
 
 TEST(Failure, CarriesWhatFailedWhereAndWhy) {
   const OwnStream stream(1);
-  submit(*stream, [] { throw std::out_of_range("why"); });
+  enqueue(*stream, [] { throw std::out_of_range("why"); });
   try {
     stream->synchronize();
     FAIL() << "nothing was thrown";
@@ -76,7 +76,7 @@ TEST(Failure, CarriesWhatFailedWhereAndWhy) {
 
 TEST(Failure, WhatIsNoStandardExceptionIsRaisedToo) {
   const OwnStream stream;
-  submit(*stream, [] { throw 7; });
+  enqueue(*stream, [] { throw 7; });
   EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }),
                        ": an exception that is not a std::exception. "));
 }
@@ -115,7 +115,7 @@ TEST(Failure, IsHandedOnByEventsAndRaisedByEachStream) {
   submit_failure(*first, "broken");
   event.record(*first);
   event.wait(*second);
-  submit(*second, [&] { skipped = false; });
+  enqueue(*second, [&] { skipped = false; });
   EXPECT_TRUE(contains(error_of([&] { second->synchronize(); }),
                        "failed on openreg:0, stream " + std::to_string(first->id()) + ": broken"));
   EXPECT_TRUE(skipped);
@@ -240,7 +240,7 @@ TEST(Failure, OfADestroyedStreamIsTheDevicesAndNotTheNextUsers) {
   } while (streams.back() != &stream && streams.size() < 10'000);
   ASSERT_EQ(streams.back(), &stream);
   bool ran = false;
-  submit(stream, [&] { ran = true; });
+  enqueue(stream, [&] { ran = true; });
   EXPECT_EQ(error_of([&] { stream.synchronize(); }), "nothing");
   EXPECT_TRUE(ran);
   EXPECT_TRUE(contains(error_of([] { synchronize_device(0); }), "of the last user"));
@@ -250,13 +250,13 @@ TEST(Failure, OfADestroyedStreamIsTheDevicesAndNotTheNextUsers) {
 TEST(Failure, WaitingForRoomDoesNotRaiseIt) {
   const OwnStream stream;
   submit_failure(*stream, "broken");
-  for (int i = 0; i < 5000; ++i) submit_nothing(*stream);
+  for (int i = 0; i < 5000; ++i) enqueue_nothing(*stream);
   EXPECT_TRUE(contains(error_of([&] { stream->synchronize(); }), "broken"));
 }
 
 void call(Stream& stream, testing::Function function) {
   testing::Function* const key = testing::Functions::get().put(std::move(function));
-  stream.submit_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)));
+  stream.enqueue_and_wait(testing::function_kernel(), std::as_bytes(std::span(&key, 1)));
 }
 
 void call_failure(Stream& stream, const char* sentence) {
@@ -267,7 +267,7 @@ TEST(Failure, OfACommandThatItsCallerWaitsForIsTheCallersAsItWasThrown) {
   const OwnStream stream;
   EXPECT_EQ(error_of([&] { call_failure(*stream, "bad dtype"); }), "bad dtype");
   bool ran = false;
-  submit(*stream, [&ran] { ran = true; });
+  enqueue(*stream, [&ran] { ran = true; });
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
   EXPECT_TRUE(ran);
 }
@@ -294,7 +294,7 @@ TEST(Failure, OfACommandThatItsCallerWaitsForReachesOnlyTheCaller) {
   });
   int caught = 0;
   for (int i = 0; i < kCalls; ++i) {
-    submit_nothing(*stream);
+    enqueue_nothing(*stream);
     if (error_of([&] { call_failure(*stream, "mine"); }) == "mine") ++caught;
   }
   done = true;
@@ -359,8 +359,9 @@ TEST(Failure, ThatCanNoLongerBeCollectedIsPrinted) {
 TEST(Failure, ACallFromACommandOfItsStreamIsRefused) {
   const OwnStream stream;
   std::string error;
-  submit(*stream,
-         [&] { error = error_of([&] { stream->submit_and_wait(testing::empty_kernel(), {}); }); });
+  enqueue(*stream, [&] {
+    error = error_of([&] { stream->enqueue_and_wait(testing::empty_kernel(), {}); });
+  });
   stream->synchronize();
   EXPECT_EQ(error, "openreg: a command must not wait for its own stream");
 }

@@ -59,8 +59,8 @@ TEST(GraphExec, RunsItsNodesInOrderAsOftenAsItIsAskedTo) {
   const OwnStream stream;
   Log log;
   const auto exec = chain(*stream, log, 3);
-  exec->launch(*stream);
-  exec->launch(*stream);
+  exec->enqueue(*stream);
+  exec->enqueue(*stream);
   stream->synchronize();
   EXPECT_EQ(log.take(), (std::vector<int>{0, 1, 2, 0, 1, 2}));
 }
@@ -71,7 +71,7 @@ TEST(GraphExec, HasItsPlaceAmongTheWorkOfTheStream) {
   Log log;
   const auto exec = chain(*stream, log, 2);
   append(*elsewhere, log, -1);
-  exec->launch(*elsewhere);
+  exec->enqueue(*elsewhere);
   append(*elsewhere, log, -2);
   elsewhere->synchronize();
   EXPECT_EQ(log.take(), (std::vector<int>{-1, 0, 1, -2}));
@@ -84,8 +84,8 @@ TEST(GraphExec, RunsOnSeveralStreamsOneAfterTheOther) {
   const auto exec = chain(*stream, log, 2);
   {
     const Blocker blocker(*stream);
-    exec->launch(*stream);
-    exec->launch(*other);
+    exec->enqueue(*stream);
+    exec->enqueue(*other);
     EXPECT_FALSE(other->idle());
     EXPECT_TRUE(log.take().empty());
   }
@@ -108,8 +108,8 @@ TEST(GraphExec, PreparesEachNodeOnce) {
         return std::make_unique<Counted>();
       }});
   const OwnStream stream;
-  const auto exec = GraphExec::make(captured(*stream, [&] { stream->submit(kernel, {}); }));
-  for (int i = 0; i < 5; ++i) exec->launch(*stream);
+  const auto exec = GraphExec::make(captured(*stream, [&] { stream->enqueue(kernel, {}); }));
+  for (int i = 0; i < 5; ++i) exec->enqueue(*stream);
   stream->synchronize();
   EXPECT_EQ(prepared, 1);
   EXPECT_EQ(runs, 5);
@@ -129,8 +129,8 @@ TEST(GraphExec, WritesTheCellsOfARunBeforeItsNodes) {
   const auto exec = GraphExec::make(captured(*stream, [&] { call(*stream, look); }));
   {
     const Blocker blocker(*stream);  // both are queued before either runs
-    exec->launch(*stream, {{memory, {1, 2}}});
-    exec->launch(*stream, {{memory, {3, 4}}});
+    exec->enqueue(*stream, {{memory, {1, 2}}});
+    exec->enqueue(*stream, {{memory, {3, 4}}});
   }
   stream->synchronize();
   EXPECT_EQ(seen, (std::vector<std::uint64_t>{1, 2, 3, 4}));
@@ -155,7 +155,7 @@ TEST(GraphExec, LanesRunSideBySideAndMeet) {
     log.add(1);
   };
   const auto exec = diamond(*stream, *side, left, right, log);
-  exec->launch(*stream);
+  exec->enqueue(*stream);
   stream->synchronize();
   EXPECT_EQ(log.take(), (std::vector<int>{0, 1, 1, 9}));
 }
@@ -167,7 +167,7 @@ TEST(GraphExec, LanesOfRunsThatAreQueuedDoNotOvertake) {
   const std::function<void()> left = [&] { log.add(1); };
   const auto exec = diamond(*stream, *side, left, left, log);
   constexpr int kRuns = 50;
-  for (int i = 0; i < kRuns; ++i) exec->launch(*stream);
+  for (int i = 0; i < kRuns; ++i) exec->enqueue(*stream);
   stream->synchronize();
   const auto numbers = log.take();
   ASSERT_EQ(numbers.size(), 4U * kRuns);
@@ -191,7 +191,7 @@ TEST(GraphExec, ALaneThatForksAtTheBeginningWaitsForTheStreamOfTheRun) {
   }));
   {
     const Blocker blocker(*stream);
-    exec->launch(*stream);
+    exec->enqueue(*stream);
     append(*stream, log, 2);
   }
   stream->synchronize();
@@ -211,7 +211,7 @@ TEST(GraphExec, ANodeThatFailsEndsTheRunAndFailsTheStreamOnce) {
     call(*stream, node);
     append(*stream, log, 2);
   }));
-  exec->launch(*stream);
+  exec->enqueue(*stream);
   const auto error = error_of([&] { stream->synchronize(); });
   EXPECT_EQ(error.rfind("openreg: test_call failed on openreg:0, stream " +
                             std::to_string(stream->id()) + ": no",
@@ -220,7 +220,7 @@ TEST(GraphExec, ANodeThatFailsEndsTheRunAndFailsTheStreamOnce) {
       << error;
   EXPECT_EQ(log.take(), std::vector<int>{0});
   fails = false;
-  exec->launch(*stream);
+  exec->enqueue(*stream);
   stream->synchronize();
   EXPECT_EQ(log.take(), (std::vector<int>{0, 1, 2}));
 }
@@ -236,13 +236,13 @@ TEST(GraphExec, AFailureOnALaneIsTheFailureOfTheRunsStreamAlone) {
     log.add(1);
   };
   const auto exec = diamond(*stream, *side, left, right, log);
-  exec->launch(*stream);
+  exec->enqueue(*stream);
   EXPECT_THROW(stream->synchronize(), CommandError);
   drain_device(0);
   synchronize_device(0);  // it is on no other stream
   fails = false;
   log.take();
-  exec->launch(*stream);
+  exec->enqueue(*stream);
   stream->synchronize();
   EXPECT_EQ(log.take(), (std::vector<int>{0, 1, 1, 9}));
 }
@@ -253,8 +253,8 @@ TEST(GraphExec, APoisonedStreamSkipsTheRun) {
   const auto exec = chain(*stream, log, 3);
   {
     const Blocker blocker(*stream);
-    testing::submit(*stream, [] { throw std::runtime_error("no"); });
-    exec->launch(*stream);
+    testing::enqueue(*stream, [] { throw std::runtime_error("no"); });
+    exec->enqueue(*stream);
   }
   EXPECT_THROW(stream->synchronize(), CommandError);
   EXPECT_TRUE(log.take().empty());
@@ -275,7 +275,7 @@ TEST(GraphExec, AWaitingHostTakesOverBetweenTwoNodes) {
     call(*stream, first);
     call(*stream, second);
   }));
-  exec->launch(*stream);
+  exec->enqueue(*stream);
   begun.wait();  // an engine has it
   const SleepWatch watch;
   std::thread opener([&] {
@@ -296,7 +296,7 @@ TEST(GraphExec, MayGoWhileARunIsQueued) {
   {
     const Blocker blocker(*stream);
     auto exec = chain(*stream, log, 2);
-    exec->launch(*stream);
+    exec->enqueue(*stream);
     gone = exec;
   }
   stream->synchronize();
@@ -307,7 +307,7 @@ TEST(GraphExec, MayGoWhileARunIsQueued) {
 TEST(GraphExec, AnEmptyOneDoesNothing) {
   const OwnStream stream;
   const auto exec = GraphExec::make(captured(*stream, [] {}));
-  exec->launch(*stream);
+  exec->enqueue(*stream);
   EXPECT_TRUE(stream->idle());
 }
 
@@ -321,10 +321,10 @@ TEST(GraphExec, CopiesAreForTheCopyEngine) {
   static const Kernel copies("test_graph_copy", note, {.engine = EngineKind::kCopy});
   static const Kernel computes("test_graph_kernel", note);
   const auto exec = GraphExec::make(captured(*stream, [&] {
-    stream->submit(computes, {});
-    stream->submit(copies, {});
+    stream->enqueue(computes, {});
+    stream->enqueue(copies, {});
   }));
-  exec->launch(*stream);
+  exec->enqueue(*stream);
   ASSERT_TRUE(happens([&] { return stream->idle(); }));  // no host helps
   ASSERT_EQ(threads.size(), 2U);
   EXPECT_NE(threads[0], threads[1]);
@@ -342,7 +342,7 @@ TEST(GraphExec, ThreadsLaunchItAtTheSameTime) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       const OwnStream stream;
-      for (int run = 0; run < kRuns; ++run) exec->launch(*stream);
+      for (int run = 0; run < kRuns; ++run) exec->enqueue(*stream);
       stream->synchronize();
     });
   }

@@ -48,7 +48,7 @@ inline const Kernel& append_kernel() {
 /// Submits a command that adds `number` to the log each time it runs.
 inline void append(Stream& stream, Log& log, int number) {
   const Append arguments{&log, number};
-  stream.submit(append_kernel(), std::as_bytes(std::span(&arguments, 1)));
+  stream.enqueue(append_kernel(), std::as_bytes(std::span(&arguments, 1)));
 }
 
 /// Submits a command that calls `*function` each time it runs.
@@ -59,7 +59,7 @@ inline void call(Stream& stream, const std::function<void()>& function) {
     (*called)();
   });
   const auto* const pointer = &function;
-  stream.submit(kernel, std::as_bytes(std::span(&pointer, 1)));
+  stream.enqueue(kernel, std::as_bytes(std::span(&pointer, 1)));
 }
 
 /// Captures what `submits` submits to `stream`, and to streams that it forks, as a graph.

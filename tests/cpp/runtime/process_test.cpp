@@ -28,13 +28,13 @@ namespace {
 
 using testing::Blocker;
 using testing::blocking_kernel;
+using testing::enqueue_nothing;
 using testing::error_of;
 using ::testing::ExitedWithCode;
 using testing::Gate;
 using testing::happens;
 using testing::SleepWatch;
 using testing::submit;
-using testing::submit_nothing;
 
 // Each of these ends a separate process.
 class ExitDeathTest : public ::testing::Test {
@@ -43,7 +43,7 @@ class ExitDeathTest : public ::testing::Test {
 };
 
 void submit_failure(Stream& stream, const char* sentence) {
-  submit(stream, [sentence] { throw std::runtime_error(sentence); });
+  enqueue(stream, [sentence] { throw std::runtime_error(sentence); });
 }
 
 void wait_for_shutdown() {
@@ -64,7 +64,7 @@ TEST_F(ExitDeathTest, TheFirstUseIsAnnouncedBeforeAnythingIsSubmitted) {
         callbacks.begin_use = []() noexcept { std::fputs("in use\n", stderr); };
         install_callbacks(callbacks);
         std::fputs("unused\n", stderr);
-        submit(create_stream(0), [] { std::fputs("a command\n", stderr); });
+        enqueue(create_stream(0), [] { std::fputs("a command\n", stderr); });
         default_stream(1).synchronize();
         synchronize_device(0);
         std::exit(0);
@@ -78,9 +78,9 @@ TEST_F(ExitDeathTest, WorkInFlightIsNoReasonToWaitOrToComplain) {
         auto& external = leaked<ExternalEvent>();
         for (int i = 0; i < 20; ++i) {
           Stream& stream = create_stream(i % 2);
-          for (int c = 0; c < 500; ++c) submit_nothing(stream);
+          for (int c = 0; c < 500; ++c) enqueue_nothing(stream);
           if (i % 3 == 0) external.wait(stream);
-          for (int c = 0; c < 500; ++c) submit_nothing(stream);
+          for (int c = 0; c < 500; ++c) enqueue_nothing(stream);
         }
         std::exit(0);
       },
@@ -91,12 +91,12 @@ TEST_F(ExitDeathTest, TheRunningCommandEndsAndTheQueuedOnesAreDropped) {
   EXPECT_EXIT(
       {
         auto& running = leaked<Gate>();
-        submit(default_stream(0), [&running] {
+        enqueue(default_stream(0), [&running] {
           running.open();
           wait_for_shutdown();
           std::fputs("the running command has ended\n", stderr);
         });
-        submit(default_stream(0), [] { std::fputs("a queued command ran\n", stderr); });
+        enqueue(default_stream(0), [] { std::fputs("a queued command ran\n", stderr); });
         running.wait();
         std::exit(0);
       },
@@ -108,7 +108,7 @@ TEST_F(ExitDeathTest, ACommandThatAnotherHostRunsEndsToo) {
       {
         auto& running = leaked<Gate>();
         auto& busy = leaked<testing::BusyEngines>();
-        submit(default_stream(0), [&] {
+        enqueue(default_stream(0), [&] {
           running.open();
           wait_for_shutdown();
           std::fputs("the running command has ended\n", stderr);
@@ -129,7 +129,7 @@ TEST_F(ExitDeathTest, ACommandThatMayBlockIsNotWaitedFor) {
       {
         auto& running = leaked<Gate>();
         auto& never = leaked<Gate>();
-        submit(
+        enqueue(
             default_stream(0),
             [&] {
               running.open();
@@ -149,7 +149,7 @@ TEST_F(ExitDeathTest, ACommandThatWaitsForAnotherStreamIsNotWaitedFor) {
         Stream& inner = create_stream(0);
         never.wait(inner);
         const SleepWatch watch;
-        submit(default_stream(0), [&] { inner.synchronize(); });
+        enqueue(default_stream(0), [&] { inner.synchronize(); });
         EXPECT_TRUE(watch.see());
         std::exit(0);
       },
@@ -182,7 +182,7 @@ TEST_F(ExitDeathTest, AThreadThatEndsInACommandThatItSubmittedReleasesOnlyWhatIs
             [](const Kernel&, std::span<const std::byte>) { pthread_exit(nullptr); },
             {.brief = true});
         Stream& stream = default_stream(0);
-        std::thread([&] { stream.submit_and_wait(ends_thread, {}); }).join();
+        std::thread([&] { stream.enqueue_and_wait(ends_thread, {}); }).join();
         std::_Exit(7);
       },
       ExitedWithCode(7), "^$");
@@ -191,7 +191,7 @@ TEST_F(ExitDeathTest, AThreadThatEndsInACommandThatItSubmittedReleasesOnlyWhatIs
 TEST_F(ExitDeathTest, ACommandMayCallExit) {
   EXPECT_EXIT(
       {
-        submit(default_stream(0), [] { std::exit(3); });
+        enqueue(default_stream(0), [] { std::exit(3); });
         leaked<Gate>().wait();
       },
       ExitedWithCode(3), "^$");
@@ -220,7 +220,7 @@ TEST_F(ExitDeathTest, AnErrorOfACommandThatIsStillQueuedIsPrinted) {
         Stream& first = default_stream(0);
         Stream& second = create_stream(0);
         auto& event = leaked<Event>();
-        for (int i = 0; i < 100; ++i) submit_nothing(first);
+        for (int i = 0; i < 100; ++i) enqueue_nothing(first);
         event.record(first);
         event.wait(second);
         submit_failure(second, "index 7 is out of bounds");
@@ -272,7 +272,7 @@ TEST_F(ExitDeathTest, AfterShutdownLaunchesThrowAndFreesDoNothing) {
         shutdown();
         shutdown();
         EXPECT_TRUE(is_shut_down());
-        EXPECT_EQ(error_of([&] { submit_nothing(stream); }), sentence);
+        EXPECT_EQ(error_of([&] { enqueue_nothing(stream); }), sentence);
         EXPECT_EQ(error_of([&] { stream.synchronize(); }), sentence);
         EXPECT_EQ(error_of([&] { event->record(stream); }), sentence);
         EXPECT_EQ(error_of([&] { event->synchronize(); }), sentence);
@@ -293,7 +293,7 @@ TEST_F(ExitDeathTest, ShutdownOfAnUnusedDeviceLeavesItUnused) {
         EXPECT_FALSE(is_initialized());
         shutdown();
         EXPECT_FALSE(is_initialized());
-        EXPECT_NE(error_of([] { submit_nothing(default_stream(0)); }), "nothing");
+        EXPECT_NE(error_of([] { enqueue_nothing(default_stream(0)); }), "nothing");
         std::exit(::testing::Test::HasFailure() ? 1 : 0);
       },
       ExitedWithCode(0), "^$");
@@ -324,7 +324,7 @@ TEST(Fork, EveryEntryPointOfTheChildSaysSoAndItExitsNormally) {
   const int status = status_of_child([&] {
     const auto refused = [](auto&& function) { return error_of(function) == kForked; };
     return in_bad_fork() && is_initialized() && !is_shut_down() &&
-           refused([&] { submit_nothing(stream); }) && refused([&] { stream.synchronize(); }) &&
+           refused([&] { enqueue_nothing(stream); }) && refused([&] { stream.synchronize(); }) &&
            refused([] { synchronize_device(0); }) && refused([] { default_stream(0); }) &&
            refused([] { create_stream(0); }) && refused([] { find_stream(0, 0); }) &&
            refused([&] { event.record(stream); }) && refused([&] { event.wait(stream); }) &&
@@ -345,7 +345,7 @@ TEST(Fork, AChildDestroysWhatItInheritedWhateverLocksWereHeld) {
     Event event;
     while (!stop) {
       Stream& stream = create_stream(0);
-      submit_nothing(stream);
+      enqueue_nothing(stream);
       event.record(stream);
       event.wait(default_stream(1));
       destroy_stream(stream);
@@ -354,7 +354,7 @@ TEST(Fork, AChildDestroysWhatItInheritedWhateverLocksWereHeld) {
     synchronize_device(1);
   });
   Stream& inherited = create_stream(0);
-  submit_nothing(
+  enqueue_nothing(
       inherited);  // its kernel is made by now: no child waits for a parent's thread to make it
   for (int i = 0; i < 20; ++i) {
     auto event = std::make_unique<Event>();
@@ -366,7 +366,7 @@ TEST(Fork, AChildDestroysWhatItInheritedWhateverLocksWereHeld) {
       external.reset();
       destroy_stream(inherited);
       shutdown();
-      return error_of([&] { submit_nothing(inherited); }) == kForked;
+      return error_of([&] { enqueue_nothing(inherited); }) == kForked;
     };
     // Without the leak check at exit: here destructors leak on purpose.
     EXPECT_EQ(status_of_child(destroy, &std::_Exit), 0);
@@ -382,7 +382,7 @@ TEST_F(ExitDeathTest, AChildOfAProcessThatDidNotUseTheDeviceMayUseIt) {
       {
         const int status = status_of_child([] {
           bool ran = false;
-          submit(default_stream(0), [&] { ran = true; });
+          enqueue(default_stream(0), [&] { ran = true; });
           default_stream(0).synchronize();
           return ran && !in_bad_fork();
         });

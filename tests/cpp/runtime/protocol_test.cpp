@@ -21,12 +21,12 @@ using testing::AtPoint;
 using testing::Blocker;
 using testing::BusyEngines;
 using testing::copy_kernel;
+using testing::enqueue_nothing;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
 using testing::submit;
-using testing::submit_nothing;
 
 // Gives a wrong runtime time for its mistake; with a correct one there is nothing to wait for.
 void give_time_to(const std::atomic<bool>& mistake) {
@@ -37,8 +37,8 @@ void give_time_to(const std::atomic<bool>& mistake) {
 TEST(Protocol, AnOwnerThatGoesIdleLooksAtTheTailAgain) {
   const OwnStream stream;
   std::atomic<bool> ran{false};
-  const AtPoint point(TestPoint::kGoingIdle, [&] { submit(*stream, [&] { ran = true; }); });
-  submit_nothing(*stream);  // no host waits, because a host that helps would find the lost command
+  const AtPoint point(TestPoint::kGoingIdle, [&] { enqueue(*stream, [&] { ran = true; }); });
+  enqueue_nothing(*stream);  // no host waits, because a host that helps would find the lost command
   EXPECT_TRUE(happens([&] { return ran.load(); }));
 }
 
@@ -49,7 +49,7 @@ TEST(Protocol, AnOwnerThatGoesIdleWakesWhoWaitsForRoom) {
   const SleepWatch watch;
   std::atomic<bool> submitted{false};
   std::thread producer([&] {
-    submit_nothing(*stream);
+    enqueue_nothing(*stream);
     submitted = true;
   });
   ASSERT_TRUE(watch.see());
@@ -78,7 +78,7 @@ TEST(Protocol, AStreamIsParkedBeforeItsFenceCanFire) {
   });
   external.wait(*stream);
   std::atomic<bool> ran{false};
-  submit(*stream, [&] { ran = true; });
+  enqueue(*stream, [&] { ran = true; });
   EXPECT_TRUE(happens([&] { return ran.load(); }));
   signaller.join();
 }
@@ -87,11 +87,11 @@ TEST(Protocol, AStreamThatParksWakesWhoWantsToRunIt) {
   const BusyEngines busy;  // so that only the host gets `first`
   const OwnStream first;
   const OwnStream second;
-  submit(
+  enqueue(
       *second, [] {}, copy_kernel());  // the copy engine will meet the wait
   ASSERT_TRUE(happens([&] { return second->query(); }));
   Event event;
-  submit_nothing(*first);
+  enqueue_nothing(*first);
   event.record(*first);
   Gate waiting;
   std::thread host([&] {
@@ -116,7 +116,7 @@ TEST(Protocol, AStreamIsAsFarAsItsFenceSaysWhenTheFenceFires) {
   Event event;
   Gate running;
   Gate end;
-  submit(*stream, [&] {
+  enqueue(*stream, [&] {
     running.open();
     end.wait();
   });
@@ -160,7 +160,7 @@ TEST(Protocol, AProducerThatRunsItsRecordLeavesTheKernelBehindItToAnEngine) {
   const OwnStream stream;
   std::thread::id runner;
   const AtPoint point(TestPoint::kHeadMoved, [&] {
-    std::thread([&] { submit(*stream, [&] { runner = std::this_thread::get_id(); }); }).join();
+    std::thread([&] { enqueue(*stream, [&] { runner = std::this_thread::get_id(); }); }).join();
   });
   Event event;
   event.record(*stream);
@@ -176,7 +176,7 @@ TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
   Event event;
   Gate running;
   Gate end;
-  submit(*stream, [&] {
+  enqueue(*stream, [&] {
     running.open();
     end.wait();
   });
@@ -184,7 +184,7 @@ TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
   std::thread runner([&] { stream->synchronize(); });
   running.wait();
   std::atomic<bool> ran{false};
-  submit(*stream, [&] { ran = true; });  // after what the runner waits for
+  enqueue(*stream, [&] { ran = true; });  // after what the runner waits for
   // The waiter has its event and is about to leave. Meanwhile the runner leaves too.
   const auto grants = counters::grants.value();
   const AtPoint point(TestPoint::kWithdrawing, [&] {

@@ -28,13 +28,13 @@ namespace {
 using testing::Blocker;
 using testing::BusyEngines;
 using testing::copy_kernel;
+using testing::enqueue_nothing;
 using testing::function_kernel;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
 using testing::submit;
-using testing::submit_nothing;
 
 // A command that submits itself again, until the end of the scope.
 class EndlessStream {
@@ -52,7 +52,7 @@ class EndlessStream {
 
  private:
   void next() {
-    submit(*stream_, [this] {
+    enqueue(*stream_, [this] {
       ++steps_;
       if (!stop_) next();
     });
@@ -80,8 +80,8 @@ TEST(Scheduler, AStreamOfHighPriorityIsTakenFirst) {
   const OwnStream low;
   const OwnStream high(0, Priority::kHigh);
   std::vector<char> order;  // one engine: commands do not overlap
-  submit(*low, [&] { order.push_back('l'); });
-  submit(*high, [&] { order.push_back('h'); });
+  enqueue(*low, [&] { order.push_back('l'); });
+  enqueue(*high, [&] { order.push_back('h'); });
   blocker.open();
   ASSERT_TRUE(happens([&] { return low->query() && high->query(); }));
   EXPECT_EQ(order, (std::vector<char>{'h', 'l'}));
@@ -93,8 +93,8 @@ TEST(Scheduler, AStreamOfHighPriorityInterruptsALowOneBetweenTwoCommands) {
   const OwnStream high(0, Priority::kHigh);
   std::vector<char> order;
   Blocker blocker(*low);
-  submit(*low, [&] { order.push_back('l'); });
-  submit(*high, [&] { order.push_back('h'); });
+  enqueue(*low, [&] { order.push_back('l'); });
+  enqueue(*high, [&] { order.push_back('h'); });
   blocker.open();
   ASSERT_TRUE(happens([&] { return low->query() && high->query(); }));
   EXPECT_EQ(order, (std::vector<char>{'h', 'l'}));
@@ -112,7 +112,7 @@ TEST(Scheduler, AParkedStreamHoldsNoEngine) {
   EXPECT_TRUE(happens([&] { return counters::parks.value() == parks + 10; }));
   const OwnStream free;
   std::atomic<bool> ran{false};
-  submit(*free, [&] { ran = true; });
+  enqueue(*free, [&] { ran = true; });
   EXPECT_TRUE(happens([&] { return ran.load(); }));
   external.signal();
   for (const auto& stream : parked) (*stream)->synchronize();
@@ -123,7 +123,7 @@ class NestedWait {
  public:
   NestedWait() {
     pending_.wait(*inner_);
-    submit(*outer_, [this] {
+    enqueue(*outer_, [this] {
       running_.open();
       go_.wait();
       inner_->synchronize();
@@ -158,7 +158,7 @@ TEST(Scheduler, ASpareEngineDoesTheQueuedWorkOfOneThatSleepsInsideACommand) {
   auto waits = one_per_engine();
   const OwnStream stream;
   std::atomic<bool> ran{false};
-  submit(*stream, [&] { ran = true; });
+  enqueue(*stream, [&] { ran = true; });
   EXPECT_FALSE(ran);
   for (const auto& wait : waits) wait->fall_asleep();
   EXPECT_TRUE(happens([&] { return ran.load(); }));
@@ -172,7 +172,7 @@ TEST(Scheduler, ASpareEngineDoesTheWorkThatComesAfterTheOthersFellAsleep) {
   for (int i = 0; i < 10; ++i) {
     const OwnStream stream;
     std::atomic<bool> ran{false};
-    submit(*stream, [&] { ran = true; });
+    enqueue(*stream, [&] { ran = true; });
     ASSERT_TRUE(happens([&] { return ran.load(); }));
   }
   for (const auto& wait : waits) wait->complete();
@@ -184,7 +184,7 @@ TEST(Scheduler, SparesDoNotPileUp) {
     wait.fall_asleep();
     const OwnStream stream;
     std::atomic<bool> ran{false};
-    submit(*stream, [&] { ran = true; });
+    enqueue(*stream, [&] { ran = true; });
     ASSERT_TRUE(happens([&] { return ran.load(); }));
     wait.complete();
     // The number of engines that work at the same time never exceeds the wanted number.
@@ -193,7 +193,7 @@ TEST(Scheduler, SparesDoNotPileUp) {
     std::vector<std::unique_ptr<OwnStream>> streams;
     for (int s = 0; s < 4; ++s) {
       streams.push_back(std::make_unique<OwnStream>());
-      submit(**streams.back(), [&] {
+      enqueue(**streams.back(), [&] {
         const int now = ++at_work;
         if (now > most) most = now;
         --at_work;
@@ -214,7 +214,7 @@ TEST(Scheduler, ARetiringEnginePassesItsCallOn) {
     std::thread host;
     {
       const BusyEngines busy;
-      submit(*inner, [&] {
+      enqueue(*inner, [&] {
         inner_runs.open();
         inner_ends.wait();
       });
@@ -226,7 +226,7 @@ TEST(Scheduler, ARetiringEnginePassesItsCallOn) {
     Gate returned;
     Gate outer_ends;
     const SleepWatch watch;
-    submit(*outer, [&] {
+    enqueue(*outer, [&] {
       inner->synchronize();
       returned.open();
       outer_ends.wait();
@@ -244,7 +244,7 @@ TEST(Scheduler, ARetiringEnginePassesItsCallOn) {
     returned.wait();
     const OwnStream stream;
     std::atomic<bool> ran{false};
-    submit(*stream, [&] { ran = true; });
+    enqueue(*stream, [&] { ran = true; });
     ASSERT_TRUE(happens([&] { return ran.load(); }));
     outer_ends.open();
     host.join();
@@ -256,7 +256,7 @@ TEST(CopyEngine, CopiesWhileAllOthersCompute) {
   const BusyEngines busy;
   const OwnStream stream;
   std::atomic<bool> ran{false};
-  submit(
+  enqueue(
       *stream, [&] { ran = true; }, copy_kernel());
   EXPECT_TRUE(happens([&] { return ran.load(); }));
 }
@@ -267,7 +267,7 @@ TEST(CopyEngine, LeavesTheComputingToTheOthers) {
   const Blocker copying(*copies, copy_kernel());
   const OwnStream stream;
   std::atomic<bool> ran{false};
-  submit(*stream, [&] { ran = true; });
+  enqueue(*stream, [&] { ran = true; });
   EXPECT_TRUE(happens([&] { return ran.load(); }));
   EXPECT_FALSE(copies->query());
 }
@@ -283,10 +283,10 @@ TEST(CopyEngine, TakesAStreamOverInTheMiddleAndGivesItBack) {
   };
   for (int i = 0; i < kCommands; ++i) {
     if (i % 3 == 0) {
-      submit(
+      enqueue(
           *stream, [&add, i] { add(i, EngineKind::kCopy); }, copy_kernel());
     } else {
-      submit(*stream, [&add, i] { add(i, EngineKind::kCompute); });
+      enqueue(*stream, [&add, i] { add(i, EngineKind::kCompute); });
     }
   }
   ASSERT_TRUE(happens([&] { return stream->query(); }));
@@ -300,7 +300,7 @@ TEST(CopyEngine, CopiesWhatWaitedForAnEvent) {
   ExternalEvent ready;
   ready.wait(*stream);
   std::optional<EngineKind> engine;
-  submit(
+  enqueue(
       *stream, [&] { engine = this_engine(); }, copy_kernel());
   ready.signal();
   ASSERT_TRUE(happens([&] { return stream->query(); }));
@@ -311,7 +311,7 @@ TEST(CopyEngine, CopiesWhatWaitedForAnEvent) {
 class CopyStream {
  public:
   CopyStream() {
-    submit(
+    enqueue(
         *stream_, [] {}, copy_kernel());
     EXPECT_TRUE(happens([&] { return stream_->query(); }));
   }
@@ -334,7 +334,7 @@ TEST(CopyEngine, RecordsAndWaitsBetweenCopiesWhileAllOthersCompute) {
   ready.signal();
   EXPECT_TRUE(happens([&] { return begin.query(); }));
   std::atomic<bool> ran{false};
-  submit(
+  enqueue(
       *stream, [&] { ran = true; }, copy_kernel());
   EXPECT_TRUE(happens([&] { return ran.load(); }));
 }
@@ -347,7 +347,7 @@ TEST(CopyEngine, GivesAKernelBackThatComesBehindARecord) {
     const BusyEngines busy;
     event.record(*stream);
     ASSERT_TRUE(happens([&] { return event.query(); }));
-    submit(*stream, [&] { engine = this_engine(); });
+    enqueue(*stream, [&] { engine = this_engine(); });
   }
   ASSERT_TRUE(happens([&] { return stream->query(); }));
   EXPECT_EQ(engine, EngineKind::kCompute);
@@ -358,7 +358,7 @@ TEST(CopyEngine, AHostThatWaitsCopiesItself) {
   const OwnStream stream;
   const Blocker copying(*blocked, copy_kernel());
   bool on_engine = true;
-  submit(
+  enqueue(
       *stream, [&] { on_engine = this_engine().has_value(); }, copy_kernel());
   stream->synchronize();
   EXPECT_FALSE(on_engine);
@@ -370,12 +370,12 @@ TEST(CopyEngine, IsReplacedWhileItSleepsInsideACommand) {
   ExternalEvent pending;
   pending.wait(*inner);
   const SleepWatch watch;
-  submit(
+  enqueue(
       *outer, [&] { inner->synchronize(); }, copy_kernel());
   ASSERT_TRUE(watch.see());
   const OwnStream stream;
   std::atomic<bool> ran{false};
-  submit(
+  enqueue(
       *stream, [&] { ran = true; }, copy_kernel());
   EXPECT_TRUE(happens([&] { return ran.load(); }));
   pending.signal();
@@ -387,7 +387,7 @@ TEST(Scheduler, EnginesTakeNoSignalsButThoseOfTheirOwnFaults) {
   sigset_t mask;
   sigemptyset(&mask);
   std::atomic<bool> ran{false};
-  submit(*stream, [&] {
+  enqueue(*stream, [&] {
     pthread_sigmask(SIG_BLOCK, nullptr, &mask);
     ran = true;
   });
@@ -406,7 +406,7 @@ TEST(Scheduler, EnginesTakeNoSignalsButThoseOfTheirOwnFaults) {
 TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
   const OwnStream stream;
   std::atomic<int> policy{-1};
-  submit(*stream, [&] { policy = sched_getscheduler(0); });
+  enqueue(*stream, [&] { policy = sched_getscheduler(0); });
   ASSERT_TRUE(happens([&] { return policy != -1; }));
   EXPECT_EQ(policy, SCHED_BATCH);
 }
@@ -414,14 +414,14 @@ TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
 TEST(Scheduler, AStreamKnowsTheWorkThatItHasLeft) {
   const OwnStream stream;
   Gate begun, finish;
-  submit(*stream,
-         [&] {
-           begun.open();
-           finish.wait();
-         },
-         function_kernel(), {.nanoseconds = 5});
+  enqueue(*stream,
+          [&] {
+            begun.open();
+            finish.wait();
+          },
+          function_kernel(), {.nanoseconds = 5});
   begun.wait();
-  submit(*stream, [] {}, function_kernel(), {.nanoseconds = 7});
+  enqueue(*stream, [] {}, function_kernel(), {.nanoseconds = 7});
   EXPECT_EQ(StreamImpl::of(*stream).cost_left().count(), 12);
   finish.open();
   stream->synchronize();

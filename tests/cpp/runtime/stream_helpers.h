@@ -82,11 +82,11 @@ inline const Kernel& copy_kernel() {
 }
 
 /// Submits a command that calls `function`.
-inline void submit(Stream& stream, Function function, const Kernel& kernel = function_kernel(),
-                   Cost cost = {}) {
+inline void enqueue(Stream& stream, Function function, const Kernel& kernel = function_kernel(),
+                    Cost cost = {}) {
   Function* const key = Functions::get().put(std::move(function));
   try {
-    stream.submit(kernel, std::as_bytes(std::span(&key, 1)), cost);
+    stream.enqueue(kernel, std::as_bytes(std::span(&key, 1)), cost);
   } catch (...) {
     Functions::get().take(key);
     throw;
@@ -97,7 +97,7 @@ inline const Kernel& empty_kernel() {
   static const Kernel kernel("test_nothing", [](const Kernel&, std::span<const std::byte>) {});
   return kernel;
 }
-inline void submit_nothing(Stream& stream) { stream.submit(empty_kernel(), {}); }
+inline void enqueue_nothing(Stream& stream) { stream.enqueue(empty_kernel(), {}); }
 
 /// Keeps a stream, and the engine that runs it, busy with a command that runs from the
 /// constructor's return to open() or the destructor.
@@ -105,7 +105,7 @@ class Blocker {
  public:
   explicit Blocker(Stream& stream, const Kernel& kernel = function_kernel())
       : state_(std::make_shared<State>()) {
-    submit(
+    enqueue(
         stream,
         [state = state_] {
           state->running.open();

@@ -50,7 +50,7 @@ class Operation : public StreamOperation {
 std::shared_ptr<Operation> queued(Stream& stream, bool throws = false) {
   auto operation = std::make_shared<Operation>();
   operation->throws = throws;
-  submit(stream, kernel(), operation);
+  enqueue(stream, kernel(), operation);
   return operation;
 }
 
@@ -75,7 +75,7 @@ TEST(StreamOperation, DoesNotBeginWithinTheCommandThatSubmitsIt) {
   const OwnStream stream;
   const OwnStream other;
   std::shared_ptr<Operation> operation;
-  submit(*stream, [&] {
+  enqueue(*stream, [&] {
     operation = queued(*other);
     EXPECT_FALSE(operation->begun && operation->thread == std::this_thread::get_id());
   });
@@ -95,7 +95,7 @@ TEST(StreamOperation, TheThreadThatEndsItRunsWhatIsBriefBehindIt) {
   end.wait(*other);
   const auto next = queued(*other);
   std::atomic<bool> ran{false};
-  submit(*other, [&] { ran = true; });
+  enqueue(*other, [&] { ran = true; });
   EXPECT_FALSE(next->begun);
   operation->end();
   EXPECT_EQ(next->thread, std::this_thread::get_id());
@@ -112,12 +112,12 @@ TEST(StreamOperation, BeginsAfterTheWorkBeforeItAndEndsBeforeTheWorkAfterIt) {
   std::atomic<bool> before{false};
   std::atomic<bool> after{false};
   testing::Gate gate;
-  submit(*stream, [&] {
+  enqueue(*stream, [&] {
     gate.wait();
     before = true;
   });
   const auto operation = queued(*stream);
-  submit(*stream, [&] { after = true; });
+  enqueue(*stream, [&] { after = true; });
   EXPECT_FALSE(operation->begun);
   gate.open();
   ASSERT_TRUE(happens([&] { return operation->begun.load(); }));
@@ -133,7 +133,7 @@ TEST(StreamOperation, AnErrorAtItsEndIsTheStreamsUnderTheOperationsName) {
   const OwnStream stream;
   const auto operation = queued(*stream);
   bool skipped = true;
-  submit(*stream, [&] { skipped = false; });
+  enqueue(*stream, [&] { skipped = false; });
   operation->end(std::make_exception_ptr(std::runtime_error("peer is gone")));
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), sentence(stream, "peer is gone"));
   EXPECT_TRUE(skipped);
@@ -179,7 +179,7 @@ TEST(StreamOperation, ManyInFlightHoldUpNoEngine) {
     EXPECT_TRUE(happens([&] { return operation->begun.load(); }));
   }
   const OwnStream other;
-  submit(*other, [] {});
+  enqueue(*other, [] {});
   EXPECT_TRUE(happens([&] { return other->idle(); }));
   for (const auto& operation : operations) {
     std::thread([&operation] { operation->end(); }).join();
@@ -199,14 +199,14 @@ TEST(StreamOperation, IsQueuedWithTheWaitForItsEndEvenIfTheQueueIsFullAndTheHost
   StreamImpl& impl = StreamImpl::of(*stream);
   const auto limit = std::exchange(impl.limit, 2);
   const auto operation = std::make_shared<Operation>();
-  EXPECT_EQ(error_of([&] { submit(*stream, kernel(), operation); }), "nothing");
-  EXPECT_EQ(error_of([&] { submit(*stream, kernel(), std::make_shared<Operation>()); }),
+  EXPECT_EQ(error_of([&] { enqueue(*stream, kernel(), operation); }), "nothing");
+  EXPECT_EQ(error_of([&] { enqueue(*stream, kernel(), std::make_shared<Operation>()); }),
             "interrupted")
       << "the queue is full";
   interrupts = false;
   impl.limit = limit;
   std::atomic<bool> after{false};
-  submit(*stream, [&] { after = true; });
+  enqueue(*stream, [&] { after = true; });
   const auto parks = counters::parks.value();
   blocker.open();
   ASSERT_TRUE(happens([&] { return after || counters::parks.value() > parks; }));

@@ -19,19 +19,19 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::enqueue_nothing;
 using testing::error_of;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
 using testing::submit;
-using testing::submit_nothing;
 
 constexpr std::uint64_t kBound = 1024;
 
 TEST(Stream, CommandsRunInTheOrderOfSubmission) {
   const OwnStream stream;
   std::vector<int> order;
-  for (int i = 0; i < 1000; ++i) submit(*stream, [&order, i] { order.push_back(i); });
+  for (int i = 0; i < 1000; ++i) enqueue(*stream, [&order, i] { order.push_back(i); });
   stream->synchronize();
   ASSERT_EQ(order.size(), 1000u);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
@@ -49,7 +49,7 @@ TEST(Stream, ACommandSeesItsArgumentsAlignedAndUnchanged) {
   for (const std::size_t size : {0, 1, 15, 16, 17, 991, 992, 993, 1000, 1024, 16'000, 1'000'000}) {
     std::vector<std::byte> arguments(size);
     for (std::size_t i = 0; i < size; ++i) arguments[i] = static_cast<std::byte>(i * 7);
-    stream->submit(kernel, arguments);
+    stream->enqueue(kernel, arguments);
     const auto copy = arguments;
     std::ranges::fill(arguments, std::byte{0});  // they were copied
     stream->synchronize();
@@ -70,7 +70,7 @@ TEST(Stream, CommandsOfAllSizesShareAQueue) {
   std::size_t size = 1;
   for (int i = 0; i < 400; ++i) {
     size = size * 7919 % 40'009;  // within its place and outside
-    stream->submit(kernel, std::vector<std::byte>(size, static_cast<std::byte>(size)));
+    stream->enqueue(kernel, std::vector<std::byte>(size, static_cast<std::byte>(size)));
   }
   stream->synchronize();
   EXPECT_EQ(wrong, 0);
@@ -121,7 +121,7 @@ TEST(Stream, FireAndForgetWorkRunsWithoutAnyWait) {
   const OwnStream stream;
   std::atomic<int> ran{0};
   for (int round = 1; round <= 100; ++round) {
-    for (int i = 0; i < 10; ++i) submit(*stream, [&ran] { ++ran; });
+    for (int i = 0; i < 10; ++i) enqueue(*stream, [&ran] { ++ran; });
     ASSERT_TRUE(happens([&] { return stream->query(); }));
     ASSERT_EQ(ran, 10 * round);
   }
@@ -130,7 +130,7 @@ TEST(Stream, FireAndForgetWorkRunsWithoutAnyWait) {
 TEST(Stream, AHundredThousandLaunchesGoThroughTheBoundedQueue) {
   const OwnStream stream;
   std::uint64_t ran = 0;
-  for (int i = 0; i < 100'000; ++i) submit(*stream, [&ran] { ++ran; });
+  for (int i = 0; i < 100'000; ++i) enqueue(*stream, [&ran] { ++ran; });
   stream->synchronize();
   EXPECT_EQ(ran, 100'000u);
 }
@@ -144,7 +144,7 @@ TEST(Stream, AHundredThousandLaunchesGoThroughAStreamThatIsParkedMeanwhile) {
   const SleepWatch watch;
   std::thread producer([&] {
     for (int i = 0; i < 100'000; ++i) {
-      submit(*stream, [&ran] { ++ran; });
+      enqueue(*stream, [&ran] { ++ran; });
       ++submitted;
     }
   });
@@ -166,7 +166,7 @@ TEST(Stream, ManyThreadsSubmitToOneStream) {
   for (std::size_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kCommands; ++i) {
-        submit(*stream, [&, t, i] { ordered = ordered && next[t]++ == i; });
+        enqueue(*stream, [&, t, i] { ordered = ordered && next[t]++ == i; });
       }
       stream->synchronize();
       EXPECT_EQ(next[t], kCommands);
@@ -183,7 +183,7 @@ TEST(Stream, AThousandStreamsAreCreatedUsedAndDestroyed) {
   for (int i = 0; i < 1000; ++i) {
     Stream& stream = create_stream(i % 2);
     streams.insert(&stream);
-    submit(stream, [&ran] { ++ran; });
+    enqueue(stream, [&ran] { ++ran; });
   }
   EXPECT_EQ(streams.size(), 1000u);  // all live streams are distinct
   for (Stream* const stream : streams) destroy_stream(*stream);
@@ -196,10 +196,10 @@ TEST(Stream, ADestroyedStreamRunsWhatItHasAndTakesNoMore) {
   Stream& stream = create_stream(0);
   Blocker blocker(stream);
   std::atomic<bool> ran{false};
-  submit(stream, [&ran] { ran = true; });
+  enqueue(stream, [&ran] { ran = true; });
   destroy_stream(stream);
   destroy_stream(stream);  // has no effect
-  EXPECT_EQ(error_of([&] { submit_nothing(stream); }),
+  EXPECT_EQ(error_of([&] { enqueue_nothing(stream); }),
             "openreg: stream " + std::to_string(stream.id()) +
                 " of openreg:0 has been destroyed; it accepts no more work");
   blocker.open();
@@ -221,7 +221,7 @@ TEST(Stream, ADestroyedStreamServesAgainOnlyWhenItIsDrained) {
   } while (streams.back() != &stream && streams.size() < 10'000);
   EXPECT_EQ(streams.back(), &stream);
   bool ran = false;
-  submit(stream, [&ran] { ran = true; });
+  enqueue(stream, [&ran] { ran = true; });
   stream.synchronize();
   EXPECT_TRUE(ran);
   for (Stream* const used : streams) destroy_stream(*used);
@@ -230,7 +230,7 @@ TEST(Stream, ADestroyedStreamServesAgainOnlyWhenItIsDrained) {
 TEST(Stream, TheDefaultStreamCannotBeDestroyed) {
   destroy_stream(default_stream(0));
   bool ran = false;
-  submit(default_stream(0), [&ran] { ran = true; });
+  enqueue(default_stream(0), [&ran] { ran = true; });
   default_stream(0).synchronize();
   EXPECT_TRUE(ran);
 }
@@ -242,7 +242,7 @@ TEST(Stream, DeviceSynchronizeWaitsForAllStreamsOfTheDeviceAndNoOther) {
   std::vector<std::unique_ptr<OwnStream>> streams;
   for (int i = 0; i < 5; ++i) {
     streams.push_back(std::make_unique<OwnStream>(0));
-    submit(**streams.back(), [&ran] { ++ran; });
+    enqueue(**streams.back(), [&ran] { ++ran; });
   }
   synchronize_device(0);
   EXPECT_EQ(ran, 5);
@@ -253,7 +253,7 @@ TEST(Stream, DeviceSynchronizeDoesNotWaitForWhatIsSubmittedMeanwhile) {
   const OwnStream first;
   const OwnStream second;
   Blocker held(*first);
-  submit_nothing(*second);
+  enqueue_nothing(*second);
   const SleepWatch watch;
   std::atomic<bool> returned{false};
   std::thread waiter([&] {
@@ -262,7 +262,7 @@ TEST(Stream, DeviceSynchronizeDoesNotWaitForWhatIsSubmittedMeanwhile) {
   });
   ASSERT_TRUE(watch.see());
   testing::Gate never_before_the_waiter_returns;
-  submit(*second, [&] { never_before_the_waiter_returns.wait(); });
+  enqueue(*second, [&] { never_before_the_waiter_returns.wait(); });
   held.open();
   EXPECT_TRUE(happens([&] { return returned.load(); }));
   never_before_the_waiter_returns.open();

@@ -25,10 +25,10 @@ namespace openreg {
 namespace {
 
 using testing::copy_kernel;
+using testing::enqueue_nothing;
 using testing::function_kernel;
 using testing::OwnStream;
 using testing::submit;
-using testing::submit_nothing;
 
 constexpr std::size_t kHosts = 4;
 constexpr std::size_t kStreams = 6;
@@ -48,7 +48,7 @@ class CheckedStream {
   Stream& get() const { return *stream_; }
 
   // Submits a command that does `work`; returns its number among the host's commands.
-  std::uint64_t submit_checked(std::size_t host, std::function<void()> work) {
+  std::uint64_t enqueue_checked(std::size_t host, std::function<void()> work) {
     const std::uint64_t number = accepted_[host] + 1;
     const auto checked = [this, host, number, work = std::move(work)] {
       overlaps_ += inside_.exchange(true);
@@ -58,7 +58,7 @@ class CheckedStream {
       const Leave leave{inside_};
       work();
     };
-    submit(*stream_, checked, number % 4 == 0 ? copy_kernel() : function_kernel());
+    enqueue(*stream_, checked, number % 4 == 0 ? copy_kernel() : function_kernel());
     return accepted_[host] = number;  // if it was not interrupted
   }
 
@@ -168,7 +168,7 @@ class Stress {
     CheckedStream& stream = *streams_[below(kStreams)];
     switch (below(16)) {
       default:
-        stream.submit_checked(host, [] {});
+        stream.enqueue_checked(host, [] {});
         break;
       case 0:
         event(below(kEvents))->record(stream.get());
@@ -187,16 +187,16 @@ class Stress {
         if (below(10) == 0) synchronize_device(static_cast<int>(below(2)));
         break;
       case 5:
-        if (failures_) stream.submit_checked(host, [] { throw std::runtime_error("stress"); });
+        if (failures_) stream.enqueue_checked(host, [] { throw std::runtime_error("stress"); });
         break;
       case 6:
-        stream.submit_checked(host, [this] {
-          for (int c = 0; c < 40; ++c) submit_nothing(*leaf_);
+        stream.enqueue_checked(host, [this] {
+          for (int c = 0; c < 40; ++c) enqueue_nothing(*leaf_);
         });
         break;
       case 7:
-        stream.submit_checked(host, [this] {
-          submit_nothing(*leaf_);
+        stream.enqueue_checked(host, [this] {
+          enqueue_nothing(*leaf_);
           leaf_->synchronize();
         });
         break;
@@ -214,11 +214,11 @@ class Stress {
 
   // Commands after a wait see the results of what was submitted before the record.
   void order_two_streams(std::size_t host, CheckedStream& first, CheckedStream& second) {
-    const std::uint64_t number = first.submit_checked(host, [] {});
+    const std::uint64_t number = first.enqueue_checked(host, [] {});
     Event event;
     event.record(first.get());
     event.wait(second.get());
-    second.submit_checked(host, [this, &first, host, number] {
+    second.enqueue_checked(host, [this, &first, host, number] {
       if (!failures_) early_waits_ += first.newest(host) < number;
     });
   }

@@ -18,9 +18,9 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::enqueue_nothing;
 using testing::OwnStream;
 using testing::submit;
-using testing::submit_nothing;
 using What = TraceSlice::What;
 
 constexpr std::size_t kEnough = 100'000;
@@ -45,7 +45,7 @@ TraceSlice submission_of(const TraceSlice& slice, const Trace& trace) {
 TEST(Trace, ACommandIsASliceOfItsStreamAndJoinedToItsSubmission) {
   const OwnStream stream(1);
   tracing::start(kEnough);
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   stream->synchronize();
   const Trace trace = tracing::stop();
 
@@ -66,7 +66,7 @@ TEST(Trace, ACommandIsASliceOfItsStreamAndJoinedToItsSubmission) {
 TEST(Trace, SlicesOfAStreamFollowEachOtherInTheOrderOfSubmission) {
   const OwnStream stream;
   tracing::start(kEnough);
-  for (int i = 0; i < 500; ++i) submit_nothing(*stream);
+  for (int i = 0; i < 500; ++i) enqueue_nothing(*stream);
   stream->synchronize();
   const Trace trace = tracing::stop();
 
@@ -80,7 +80,7 @@ TEST(Trace, SlicesOfAStreamFollowEachOtherInTheOrderOfSubmission) {
 
 TEST(Trace, WithoutARecordingNothingIsKept) {
   const OwnStream stream;
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   stream->synchronize();
   EXPECT_FALSE(tracing::on());
   tracing::start(kEnough);
@@ -92,7 +92,7 @@ TEST(Trace, WhatBeganBeforeTheRecordingIsNotInIt) {
   const OwnStream stream;
   Blocker blocker(*stream);
   tracing::start(kEnough);
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   blocker.open();
   stream->synchronize();
   const auto commands = of(tracing::stop(), What::kCommand);
@@ -103,7 +103,7 @@ TEST(Trace, WhatBeganBeforeTheRecordingIsNotInIt) {
 TEST(Trace, WhatWasQueuedBeforeTheRecordingIsInItWithoutASubmission) {
   const OwnStream stream;
   Blocker blocker(*stream);
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   tracing::start(kEnough);
   blocker.open();
   stream->synchronize();
@@ -117,7 +117,7 @@ TEST(Trace, WhatWasQueuedBeforeTheRecordingIsInItWithoutASubmission) {
 TEST(Trace, APauseIsLeftOut) {
   const OwnStream stream;
   const auto run_one = [&] {
-    submit_nothing(*stream);
+    enqueue_nothing(*stream);
     stream->synchronize();
   };
   tracing::resume();  // there is no recording to continue
@@ -134,7 +134,7 @@ TEST(Trace, APauseIsLeftOut) {
 TEST(Trace, BeyondItsBoundSlicesAreCounted) {
   const OwnStream stream;
   tracing::start(10);
-  for (int i = 0; i < 20; ++i) submit_nothing(*stream);
+  for (int i = 0; i < 20; ++i) enqueue_nothing(*stream);
   stream->synchronize();
   const Trace trace = tracing::stop();
   EXPECT_EQ(trace.slices.size(), 10u);
@@ -152,7 +152,7 @@ TEST(Trace, AWaitForAnEventLastsUntilTheEventHasHappened) {
     Event event;
     event.record(*first);
     event.wait(*second);
-    submit_nothing(*second);
+    enqueue_nothing(*second);
     ASSERT_TRUE(testing::happens([&] { return counters::parks.value() > parks; }));
   }
   second->synchronize();
@@ -184,7 +184,7 @@ TEST(Trace, AnOperationOutsideOfTheDeviceIsACommandUntilItEnds) {
   const OwnStream stream;
   const auto operation = std::make_shared<Operation>();
   tracing::start(kEnough);
-  openreg::submit(*stream, kernel, operation);
+  openreg::enqueue(*stream, kernel, operation);
   ASSERT_TRUE(testing::happens([&] { return operation->begun.load(); }));
   operation->end();
   stream->synchronize();
@@ -217,14 +217,14 @@ TEST(Trace, WorkCarriesTheOperationAndTheRangeOfTheThreadThatQueuedIt) {
   tracing::push_annotation(7);
   tracing::push_operation(1);
   tracing::push_operation(2);
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   tracing::pop_operation();
   tracing::pop_annotation();
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   tracing::pop_operation();
   tracing::pop_operation();  // of an operation that began before the recording
-  submit_nothing(*stream);
-  std::thread([&] { submit_nothing(*stream); }).join();
+  enqueue_nothing(*stream);
+  std::thread([&] { enqueue_nothing(*stream); }).join();
   stream->synchronize();
   const auto submissions = of(tracing::stop(), What::kSubmission);
   ASSERT_EQ(submissions.size(), 4u);
@@ -244,7 +244,7 @@ TEST(Trace, OperationsThatARecordingDidNotSeeTheEndOfAreNotInTheNext) {
   tracing::push_operation(1);
   tracing::stop();
   tracing::start(kEnough);
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   stream->synchronize();
   const auto submissions = of(tracing::stop(), What::kSubmission);
   ASSERT_EQ(submissions.size(), 1u);
@@ -261,7 +261,7 @@ TEST(Trace, AKernelSaysWhatItCopies) {
   const OwnStream stream;
   const std::vector<std::byte> arguments(24);
   tracing::start(kEnough);
-  stream->submit(copy, arguments);
+  stream->enqueue(copy, arguments);
   stream->synchronize();
   const Trace trace = tracing::stop();
   const auto command = of(trace, What::kCommand).at(0);
@@ -293,7 +293,7 @@ TEST(Trace, ThreadsMayLaunchAndRunWhileRecordingsBeginAndEnd) {
       const OwnStream stream(i % 2);
       while (!over) {
         tracing::push_operation(1);
-        submit_nothing(*stream);
+        enqueue_nothing(*stream);
         tracing::pop_operation();
         stream->synchronize();
       }

@@ -19,13 +19,13 @@ namespace {
 
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::enqueue_nothing;
 using testing::error_of;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
 using testing::submit;
-using testing::submit_nothing;
 
 bool raises_self_wait(Stream& stream) {
   return error_of([&] {
@@ -44,8 +44,8 @@ TEST(Wait, TheHostRunsTheStreamThatItWaitsFor) {
   BusyEngines busy;
   const OwnStream stream;
   std::thread::id runner;
-  submit(*stream, [&] { runner = std::this_thread::get_id(); });
-  submit_nothing(*stream);
+  enqueue(*stream, [&] { runner = std::this_thread::get_id(); });
+  enqueue_nothing(*stream);
   const Counts before;
   stream->synchronize();
   const Counts after;
@@ -68,17 +68,17 @@ TEST(Wait, ADiamondWithNoEngineFreeIsServedByTheWaiterAlone) {
   int b = 0;
   int c = 0;
   int d = 0;
-  submit(*top, [&] { a = 1; });
+  enqueue(*top, [&] { a = 1; });
   from_top.record(*top);
   from_top.wait(*left);
   from_top.wait(*right);
-  submit(*left, [&] { b = a + 1; });
-  submit(*right, [&] { c = a + 2; });
+  enqueue(*left, [&] { b = a + 1; });
+  enqueue(*right, [&] { c = a + 2; });
   from_left.record(*left);
   from_right.record(*right);
   from_left.wait(*bottom);
   from_right.wait(*bottom);
-  submit(*bottom, [&] { d = b * c; });
+  enqueue(*bottom, [&] { d = b * c; });
   const Counts before;
   bottom->synchronize();
   const Counts after;
@@ -92,10 +92,10 @@ TEST(Wait, TheHostStopsWhenItsGoalIsReached) {
   BusyEngines busy;
   const OwnStream stream;
   Event event;
-  submit_nothing(*stream);
+  enqueue_nothing(*stream);
   event.record(*stream);
   bool later = false;
-  submit(*stream, [&] { later = true; });
+  enqueue(*stream, [&] { later = true; });
   event.synchronize();
   EXPECT_FALSE(later);
   EXPECT_FALSE(stream->query());
@@ -109,8 +109,8 @@ TEST(Wait, TheHostLeavesUnrelatedStreamsAlone) {
   const OwnStream stream;
   const OwnStream unrelated;
   std::atomic<bool> ran{false};
-  submit(*unrelated, [&] { ran = true; });
-  submit_nothing(*stream);
+  enqueue(*unrelated, [&] { ran = true; });
+  enqueue_nothing(*stream);
   stream->synchronize();
   EXPECT_FALSE(ran);
   busy.open();
@@ -121,7 +121,7 @@ TEST(Wait, AnEngineHandsTheStreamOverToTheHostThatWaits) {
   const OwnStream stream;
   Blocker blocker(*stream);
   std::thread::id runner;
-  submit(*stream, [&] { runner = std::this_thread::get_id(); });
+  enqueue(*stream, [&] { runner = std::this_thread::get_id(); });
   const auto grants = counters::grants.value();
   const SleepWatch watch;
   std::thread host([&] {
@@ -138,7 +138,7 @@ TEST(Wait, SeveralHostsWaitForOneStream) {
   const OwnStream stream;
   Blocker blocker(*stream);
   int ran = 0;
-  for (int i = 0; i < 100; ++i) submit(*stream, [&ran] { ++ran; });
+  for (int i = 0; i < 100; ++i) enqueue(*stream, [&ran] { ++ran; });
   const SleepWatch watch;
   std::vector<std::thread> hosts;
   for (int i = 0; i < 4; ++i) {
@@ -161,7 +161,7 @@ TEST(Wait, ALongChainOfStreamsIsWalkedToItsBeginning) {
   for (int i = 0; i < kStreams; ++i) {
     streams.push_back(std::make_unique<OwnStream>(i % 2));
     event.wait(**streams.back());
-    submit(**streams.back(), [&order, i] { order.push_back(i); });
+    enqueue(**streams.back(), [&order, i] { order.push_back(i); });
     event.record(**streams.back());
   }
   (*streams.back())->synchronize();
@@ -174,7 +174,7 @@ TEST(Wait, AFullQueueMakesTheProducerWork) {
   const OwnStream stream;
   std::uint64_t ran = 0;
   const Counts before;
-  for (int i = 0; i < 1025; ++i) submit(*stream, [&ran] { ++ran; });
+  for (int i = 0; i < 1025; ++i) enqueue(*stream, [&ran] { ++ran; });
   const Counts after;
   EXPECT_EQ(after.helps - before.helps, 1u);
   EXPECT_EQ(ran, 512u);  // half of the bound, then it continues launching
@@ -189,7 +189,7 @@ TEST(Wait, AProducerBehindAParkedHeadUsesNoProcessorTime) {
   const SleepWatch watch;
   std::atomic<bool> returned{false};
   std::thread producer([&] {
-    for (int i = 0; i < 1024; ++i) submit_nothing(*stream);
+    for (int i = 0; i < 1024; ++i) enqueue_nothing(*stream);
     returned = true;
   });
   ASSERT_TRUE(watch.see());
@@ -210,13 +210,13 @@ TEST(Wait, AProducerBehindAParkedHeadUsesNoProcessorTime) {
 
 TEST(Wait, ACommandMustNotWaitForItsOwnStream) {
   const OwnStream stream;
-  submit(*stream, [&] { stream->synchronize(); });
+  enqueue(*stream, [&] { stream->synchronize(); });
   EXPECT_TRUE(raises_self_wait(*stream));
 }
 
 TEST(Wait, ACommandMustNotWaitForItsOwnDevice) {
   const OwnStream stream;
-  submit(*stream, [] { synchronize_device(0); });
+  enqueue(*stream, [] { synchronize_device(0); });
   EXPECT_TRUE(raises_self_wait(*stream));
 }
 
@@ -224,7 +224,7 @@ TEST(Wait, ACommandMustNotWaitForALaterEventOfItsOwnStream) {
   const OwnStream stream;
   Event later;
   Gate recorded;
-  submit(*stream, [&] {
+  enqueue(*stream, [&] {
     recorded.wait();
     later.synchronize();
   });
@@ -238,7 +238,7 @@ TEST(Wait, ACommandMustNotWaitForAStreamThatIsParkedForItsOwn) {
   const OwnStream other;
   Event later;
   const BusyEngines busy;
-  submit(*stream, [&] { other->synchronize(); });
+  enqueue(*stream, [&] { other->synchronize(); });
   later.record(*stream);
   later.wait(*other);
   EXPECT_TRUE(raises_self_wait(*stream));
@@ -250,7 +250,7 @@ TEST(Wait, ACommandMayWaitForAnEarlierEventOfItsOwnStream) {
   Event earlier;
   earlier.record(*stream);
   bool returned = false;
-  submit(*stream, [&] {
+  enqueue(*stream, [&] {
     earlier.synchronize();
     returned = true;
   });
@@ -261,8 +261,8 @@ TEST(Wait, ACommandMayWaitForAnEarlierEventOfItsOwnStream) {
 TEST(Wait, ACommandSubmitsBeyondTheBoundToItsOwnStream) {
   const OwnStream stream;
   std::atomic<int> ran{0};
-  submit(*stream, [&] {
-    for (int i = 0; i < 5000; ++i) submit(*stream, [&ran] { ++ran; });
+  enqueue(*stream, [&] {
+    for (int i = 0; i < 5000; ++i) enqueue(*stream, [&ran] { ++ran; });
   });
   stream->synchronize();
   stream->synchronize();
@@ -275,9 +275,9 @@ TEST(Wait, ACommandWaitsForAnotherStreamAndRunsIt) {
   std::thread::id outer_runner;
   std::thread::id inner_runner;
   BusyEngines busy;
-  submit(*outer, [&] {
+  enqueue(*outer, [&] {
     outer_runner = std::this_thread::get_id();
-    submit(*inner, [&] { inner_runner = std::this_thread::get_id(); });
+    enqueue(*inner, [&] { inner_runner = std::this_thread::get_id(); });
     inner->synchronize();
   });
   outer->synchronize();
@@ -288,8 +288,8 @@ TEST(Wait, ACommandWaitsForAnotherStreamAndRunsIt) {
 TEST(Wait, AnErrorOfANestedWaitFailsTheCommandThatWaits) {
   const OwnStream outer;
   const OwnStream inner;
-  submit(*outer, [&] {
-    submit(*inner, [] { throw std::runtime_error("deep"); });
+  enqueue(*outer, [&] {
+    enqueue(*inner, [] { throw std::runtime_error("deep"); });
     inner->synchronize();
   });
   const auto error = error_of([&] { outer->synchronize(); });

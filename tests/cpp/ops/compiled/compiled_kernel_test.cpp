@@ -40,7 +40,7 @@ TEST(CompiledKernel, ComputesWithTensorsNumbersAndValuesOfTheHost) {
   call.add(2.5);
   call.add(at::full({}, 4.0F));
   call.add(std::int64_t{3});
-  call.submit();
+  call.launch();
   EXPECT_TRUE(out.cpu().equal(at::full({3}, 6.5F)));
 }
 
@@ -61,7 +61,7 @@ TEST(CompiledKernel, ArgumentsOfAnotherKindAreRefused) {
   EXPECT_EQ(error_of([&] { call.add(std::int64_t{2}); }),
             "openreg: argument 0 of test::scale_and_shift cannot be an integer (got 2)");
   call.add(tensor);
-  EXPECT_EQ(error_of([&] { call.submit(); }),
+  EXPECT_EQ(error_of([&] { call.launch(); }),
             "openreg: too few arguments for test::scale_and_shift (got 1, expected 5)");
   call.add(tensor);
   EXPECT_EQ(error_of([&] { call.add(tensor); }),

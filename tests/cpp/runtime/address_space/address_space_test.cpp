@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/error.h"
 #include "runtime/address_space/fault_message.h"
+#include "runtime/error.h"
 #include "runtime/settings.h"
 
 namespace openreg {

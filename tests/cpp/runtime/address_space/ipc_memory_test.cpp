@@ -17,8 +17,8 @@
 
 #include "../limit.h"
 #include "runtime/address_space/address_space.h"
-#include "runtime/error.h"
 #include "runtime/address_space/fault_message.h"
+#include "runtime/error.h"
 #include "runtime/thread.h"
 
 namespace openreg {

@@ -10,11 +10,11 @@ namespace openreg::ops {
 /// Enqueues `kernel` with the arguments written, according to the plan, on the current stream of
 /// the writer's device. Makes no decisions. Throws as backend::submit(), ArgumentWriter::finish()
 /// and, if the plan waits, announce_host_wait() do.
-void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
+void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
             Counter& counted_as = backend::counters::typed);
 
 /// For operators that check their arguments and make their results themselves: plans what remains,
-/// namely whether the kernel accepts such arguments at all (probe.h), and submits. With
+/// namely whether the kernel accepts such arguments at all (probe.h), and launches. With
 /// ArgumentSupport::kAll the kernel accepts all that the operator accepts.
 enum class ArgumentSupport : bool { kProbed, kAll };
 void launch(const OpKernel& kernel, ArgumentWriter& arguments,

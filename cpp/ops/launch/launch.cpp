@@ -1,4 +1,4 @@
-#include "ops/launch/submit.h"
+#include "ops/launch/launch.h"
 
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
@@ -20,7 +20,7 @@ backend::MemoryOfCommand memory_of(std::span<const std::byte> command) {
 
 }  // namespace
 
-void submit(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
+void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
             Counter& counted_as) {
   for (const auto& warning : plan.warnings) c10::warn(warning);
   if (plan.drops_warnings) arguments.drop_warnings();
@@ -45,7 +45,7 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, ArgumentSupport s
     }
     plan = PlanCache::insert(signature, std::move(made));
   }
-  submit(kernel, arguments, *plan);
+  launch(kernel, arguments, *plan);
 }
 
 void expect_may_wait(c10::Device device, const char* op) {
