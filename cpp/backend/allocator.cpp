@@ -92,7 +92,7 @@ c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
   std::ostringstream limit;
   if (limited) limit << ", of which this process may use " << size(failed.limit);
   // Libraries that try again with a smaller batch look for " out of memory.", as in CUDA's message.
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: openreg:", device,
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg:", device,
                    " is out of memory. Tried to allocate ", size(bytes), "; the device has ",
                    size(capacity), limit.str(), ": ", size(usage.allocated),
                    " are in use by tensors, ", size(usage.reserved - usage.allocated),

@@ -16,7 +16,7 @@ namespace openreg::backend {
 // end before a team has started. But no other thread can help a running kernel. So for a command
 // that takes many times as long as starting a team (Cost::kLong) the engine takes a team of the
 // cores that no other long command has, but never more than the program itself computes with. It
-// leaves one core to the host, unless the command outlasts what a host launches meanwhile: a
+// leaves one core to the host, unless the command outlasts what a host launches beside it: a
 // product of 1.2 ms took 4 ms on two cores, because the host launched on one of them, and the
 // thread on the other waited for its companion; one of 90 ms took 170 ms with one thread. The team
 // ends with the command: libgomp counts the threads of all teams, and if there are more of them

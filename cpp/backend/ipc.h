@@ -41,7 +41,7 @@ void withdraw_message(const IpcHandle& handle);
 /// whether the block is still in use: by another storage here, or by other processes, in which case
 /// a later collect_shared() frees it.
 bool is_kept_for_others(void* address);
-/// Frees the blocks that other processes have released meanwhile. Returns whether there were any.
+/// Frees the blocks that other processes have released. Returns whether there were any.
 bool collect_shared();
 /// The blocks that have no owner left in this process, and that others use.
 std::vector<const void*> blocks_kept_for_others();

@@ -154,7 +154,7 @@ void release_until_none_is_left() {
     try {
       release(std::move(leaving));
     } catch (const std::exception&) {
-      // Not again at once, because what failed may fail for long. As when no thread starts, the
+      // Not again at once: the failure may persist. As when no thread starts, the
       // next block that is freed, or release_imports(), will do it.
       const LockGuard lock(imports().mutex);
       imports().has_thread = false;

@@ -26,8 +26,9 @@ constinit thread_local DeviceRoom* t_room = nullptr;
 /// PyTorch's CPU allocator, except for threads that run such a kernel.
 class ServingAllocator final : public c10::Allocator {
  public:
-  /// Takes the place of the CPU's allocator at first need. Other threads allocate meanwhile, and
-  /// c10 does not synchronise this: so the object exists from when the library is loaded.
+  /// Takes the place of the CPU's allocator at first need. Other threads may allocate during the
+  /// exchange, which c10 does not synchronise: so the object exists from when the library is
+  /// loaded.
   static void install() {
     static const Once once([] {
       instance_.beneath_.store(c10::GetCPUAllocator(), std::memory_order_release);

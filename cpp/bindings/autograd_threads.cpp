@@ -20,10 +20,10 @@ namespace openreg::bindings {
 // PyTorch runs the backward pass of each device on a separate thread. That thread first signals the
 // caller that backward has completed, and only then releases the task, and with it Python objects:
 // at least the context variables that backward() has stored for its hooks. A program that ends
-// right after backward() finalises the interpreter meanwhile, and before Python 3.14 a thread that
-// requests the GIL of a finalised interpreter is unwound. Here that happens in destructors, which
-// are noexcept: "terminate called without an active exception". A thread that has just started
-// requests the GIL too, even if its device has no work.
+// right after backward() finalises the interpreter at the same time, and before Python 3.14 a
+// thread that requests the GIL of a finalised interpreter is unwound. Here that happens in
+// destructors, which are noexcept: "terminate called without an active exception". A thread that
+// has just started requests the GIL too, even if its device has no work.
 //
 // A thread that takes a task has released the previous one. So each thread is given an empty task,
 // which is known to contain no Python objects.

@@ -23,7 +23,7 @@ void init_streams(nb::module_& m);
 void init_waits(nb::module_& m);
 
 /// The call guard of every function that can wait or take a lock: other threads can use the
-/// interpreter meanwhile.
+/// interpreter until it returns.
 using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
 /// A statistic, with the names of torch.cuda.memory_stats: PyTorch's Stat, or a memory::Counter.

@@ -53,8 +53,8 @@ std::int64_t stream_at(int device, std::uintptr_t address) {
       if (reinterpret_cast<std::uintptr_t>(static_cast<const Stream*>(stream)) != address) continue;
       return pool.find(stream->id()).id();  // throws if it has been destroyed
     }
-    throw Error("openreg: openreg:" + std::to_string(device) +
-                " has no stream with this handle (got " + std::to_string(address) +
+    throw Error("openreg:" + std::to_string(device) + " has no stream with this handle (got " +
+                std::to_string(address) +
                 ", expected the handle of a stream that has not been destroyed)");
   });
 }

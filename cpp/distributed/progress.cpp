@@ -81,7 +81,7 @@ std::string read_reports(c10d::Store& store, const Progress::Member& member) {
   return all;
 }
 
-/// A separate connection, because that of the program may be in use for long.
+/// A separate connection, because the program may hold its own in a call that blocks.
 StorePtr own(const StorePtr& shared) {
   auto store = shared->clone();
   store->setTimeout(Progress::kStorePatience);

@@ -91,9 +91,9 @@ DeviceHeap::Allocation DeviceHeap::allocate(std::size_t bytes, Stream& stream,
   return allocate_slowly(bytes, stream, context);
 }
 
-// Tries what CUDA's allocator tries, in the same order. CUDA's keeps its lock meanwhile; here other
-// threads continue, and may have taken and freed memory while this thread waited. So this tries
-// again until there is room, or until at one moment there is none.
+// Tries what CUDA's allocator tries, in the same order. CUDA's keeps its lock all the time; here
+// other threads continue, and may have taken and freed memory while this thread waited. So this
+// tries again until there is room, or until at one moment there is none.
 DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& stream,
                                                    const Context& context) {
   // As cudaMalloc, of which CUDA's allocator asks the same.

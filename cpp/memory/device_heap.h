@@ -34,7 +34,7 @@ class DeviceHeap {
 
   /// `bytes` > 0. If memory runs out, waits for the device, empties the cache, and tries again.
   /// Fails only if `bytes` exceeds the limit, or if at one moment the free memory and all that
-  /// could be returned to the device are not enough, whatever other threads do meanwhile.
+  /// could be returned to the device are not enough, whatever other threads allocate and free.
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);

@@ -47,9 +47,10 @@ class Heap {
   /// The streams whose work may use the block: its own, and those of record_stream(). Throws as
   /// record_stream() does.
   std::vector<Stream*> streams_of(const void* address) const;
-  /// Makes freed blocks available whose marks have passed. Allocations do so too.
+  /// Makes those freed blocks available that other streams have finished with. Allocations do so
+  /// too.
   void collect();
-  /// The streams on whose marks blocks wait.
+  /// The streams that freed blocks wait for.
   std::vector<Stream*> awaited_streams() const;
 
   // --- Returning memory to the device ---
@@ -66,8 +67,8 @@ class Heap {
   /// Removes the memory of the default pool that has been unused for longest, as much as brings
   /// reserved memory below the policy's threshold.
   Pieces detach_oldest();
-  /// Bytes that detach_unused() would remove now; with `of_awaited`, that it could remove once all
-  /// marks have passed.
+  /// Bytes that detach_unused() would remove now; with `of_awaited`, also those that other
+  /// streams have yet to finish with.
   std::size_t unused_bytes(bool of_awaited = true) const;
   /// How much new memory allocate() would request from the device if nothing in the cache fits.
   std::size_t bytes_to_map(std::size_t bytes, Stream& stream);

@@ -14,8 +14,8 @@ namespace openreg {
 /// use; each may be null.
 struct Callbacks {
   /// What a host that waits has done since its last wait, if that is known: how long it was away,
-  /// and how long one thread is expected to take for the commands enqueued on the stream
-  /// meanwhile.
+  /// and how long one thread is expected to take for the commands that it enqueued on the stream in
+  /// that time.
   struct SinceLastWait {
     std::chrono::nanoseconds away{};
     std::chrono::nanoseconds launched{};
@@ -35,8 +35,9 @@ struct Callbacks {
   /// The message of an exception. Null: what(), if the exception has one.
   std::string (*describe)(const std::exception_ptr& error) = nullptr;
 
-  /// Around a command that is expected to take long, or whose number of threads must not depend on
-  /// which thread runs it. The first one's result is passed to the second. They must not throw.
+  /// Around a command whose expected time is long (Cost::is_long()), or whose number of threads
+  /// must not depend on which thread runs it. The first one's result is passed to the second. They
+  /// must not throw.
   int (*begin_compute)(Cost cost, bool engine) = nullptr;
   void (*end_compute)(int state) noexcept = nullptr;
 

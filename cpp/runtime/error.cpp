@@ -1,5 +1,6 @@
 #include "runtime/error.h"
 
+#include <string_view>
 #include <utility>
 
 #include "runtime/callbacks.h"
@@ -20,7 +21,9 @@ std::string describe(const std::exception_ptr& error) {
 namespace {
 
 std::string message(const char* kernel, LaunchSite site, int device, std::int64_t stream,
-                    const std::string& cause) {
+                    const std::string& reason) {
+  constexpr std::string_view kPrefix = "openreg: ";
+  const auto cause = reason.starts_with(kPrefix) ? reason.substr(kPrefix.size()) : reason;
   const std::string end = cause.ends_with('.') ? " " : ". ";
   const std::string advice =
       site != 0 ? "" : "TORCH_OPENREG_STACKS=1 to see the line of the call, or ";

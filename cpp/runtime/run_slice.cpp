@@ -199,7 +199,7 @@ void RunSlice::enter() {
 void RunSlice::run(const Record& record, Fence* fence) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
   if (stream_.poisoned.load(std::memory_order_relaxed)) {
-    // Null with a fence: the failure has been collected meanwhile; the stream is usable again, and
+    // Null with a fence: another call has collected the failure since, so the stream is usable, and
     // the caller's command runs.
     FailurePtr earlier = fence ? stream_.failure() : nullptr;
     if (!fence || earlier) {

@@ -83,8 +83,8 @@ class Scheduler {
   /// Throws Error if the chain leads to a stream that the calling thread is running: a command
   /// waits for its own stream through others. This is detected only if those are parked by then.
   Claim claim(StreamImpl& begin, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
-  /// Must be called after kRegistered. True: the stream was handed over meanwhile, and the caller
-  /// owns it.
+  /// Must be called after kRegistered. True: the stream was handed over since, and the caller owns
+  /// it.
   bool withdraw(StreamImpl& stream, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Called when a thread begins to run commands. Does not return once the scheduler has been
@@ -92,7 +92,7 @@ class Scheduler {
   void begin_running() noexcept;
   void end_running() noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// Around an engine's sleep inside a command: another engine has to do its work meanwhile.
+  /// Around an engine's sleep inside a command: another engine does its work during that time.
   void block_engine(EngineKind kind) OPENREG_EXCLUDES(scheduler_mutex);
   void unblock_engine(EngineKind kind) OPENREG_EXCLUDES(scheduler_mutex);
 

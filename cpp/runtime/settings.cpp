@@ -43,9 +43,8 @@ bool is_setting(std::string_view variable) {
 
 std::optional<std::string_view> environment(const char* variable) {
   assert(is_setting(variable));
-  // Safe unless another thread calls setenv meanwhile, which a program must not do during the first
-  // use of a device.
-  // NOLINTNEXTLINE(concurrency-mt-unsafe)
+  // Safe unless another thread calls setenv at the same time, which a program must not do during
+  // the first use of a device. NOLINTNEXTLINE(concurrency-mt-unsafe)
   const char* value = std::getenv(variable);
   if (value == nullptr) return std::nullopt;
   return value;

@@ -12,8 +12,8 @@ class Stream;
 class OperationKernel;
 
 /// Work that threads outside the device do in the order of a stream (a collective): it begins when
-/// the work before it has completed, and the work after it begins when it has ended. It holds up no
-/// engine and no waiting host meanwhile.
+/// the work before it has completed, and the work after it begins when it has ended. While it runs
+/// it occupies no engine and no waiting host.
 class StreamOperation {
  public:
   /// `name`, which is static, is the operation's name in errors and traces.

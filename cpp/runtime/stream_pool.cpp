@@ -103,7 +103,7 @@ StreamImpl& StreamPool::find(std::int64_t id) {
     if (stream->closed) stream = nullptr;
   }
   if (!stream) {
-    throw Error("openreg: openreg:" + std::to_string(device_) + " has no such stream (got " +
+    throw Error("openreg:" + std::to_string(device_) + " has no such stream (got " +
                 std::to_string(id) + ", expected the id of a stream that has not been destroyed)");
   }
   return *stream;

@@ -6,7 +6,7 @@
 
 namespace openreg::ops {
 
-/// Keeps a plan alive while the calling thread uses it, whatever the thread plans meanwhile. If
+/// Keeps a plan alive while the calling thread uses it, even if the thread makes other plans. If
 /// the plan is among the thread's recent ones, this takes no atomic operation. Must not be passed
 /// to another thread.
 class PlanUse {
@@ -46,8 +46,7 @@ class PlanCache {
 
   /// Finds a plan. The result is empty if there is none.
   static PlanUse find(const SignatureView& signature);
-  /// Keeps a plan and returns it; if another thread has inserted one meanwhile, keeps and returns
-  /// that one.
+  /// Keeps a plan and returns it; if another thread was faster, keeps and returns its plan.
   static PlanUse insert(const SignatureView& signature, CallPlan plan);
   /// Number of plans.
   static std::size_t size();

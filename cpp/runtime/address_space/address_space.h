@@ -62,7 +62,7 @@ class AddressSpace {
   /// Moves mapped memory, and all that lies in the same multiples of kGranularity, to the file that
   /// shares it with other processes; offsets in the file are those in the window. Contents
   /// and addresses stay the same. Does not wait for commands; Note [Memory moves under its users]
-  /// says what may use the memory meanwhile. Throws Error if the system refuses.
+  /// says what may use the memory during the call. Throws Error if the system refuses.
   IpcFile& share(void* memory, std::size_t bytes);
   /// The file of share(), or nullptr if no memory of `device`, which must exist, has been shared.
   IpcFile* shared_file(int device) const noexcept;

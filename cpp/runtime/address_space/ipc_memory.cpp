@@ -20,7 +20,7 @@ namespace openreg {
 // Note [Memory moves under its users]
 // Memory is private, with huge pages, until a tensor in it is sent to another process. Then the
 // pieces of 2 MiB that the tensor touches are copied to the file and the file is mapped in their
-// state. Other tensors lie in the same pieces, and other threads continue meanwhile: a program that
+// state. Other tensors lie in the same pieces, and other threads keep running: a program that
 // sends from the thread of a queue launches kernels at the same time. So a piece is made read-only
 // before it is copied. A thread that writes to it then gets a SIGSEGV, and waits in the handler
 // until the file is mapped; then the write is repeated. Reads are not affected.

@@ -27,7 +27,7 @@ class IpcMemory {
   /// then. Not thread safe.
   void share(void* memory, std::size_t bytes);
   /// Called when the memory has been unmapped; both arguments are multiples of the granularity.
-  /// Another thread may share other memory meanwhile.
+  /// Another thread may share other memory at the same time.
   void forget(void* memory, std::size_t bytes) noexcept;
 
   /// Called by a thread whose write to `address` faulted. If that memory is moving, has moved, or

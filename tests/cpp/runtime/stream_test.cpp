@@ -111,7 +111,7 @@ TEST(Stream, AStreamIsFoundByItsIdUntilItIsDestroyed) {
   EXPECT_EQ(&find_stream(1, 0), &default_stream(1));
   destroy_stream(stream);
   EXPECT_EQ(error_of([&] { find_stream(1, stream.id()); }),
-            "openreg: openreg:1 has no such stream (got " + std::to_string(stream.id()) +
+            "openreg:1 has no such stream (got " + std::to_string(stream.id()) +
                 ", expected the id of a stream that has not been destroyed)");
   EXPECT_NE(error_of([] { find_stream(1, 1'000'000); }), "nothing");
   EXPECT_NE(error_of([] { find_stream(1, -1); }), "nothing");

@@ -294,7 +294,7 @@ TEST(Wait, AnErrorOfANestedWaitFailsTheCommandThatWaits) {
   });
   const auto error = error_of([&] { outer->synchronize(); });
   EXPECT_NE(error.find("stream " + std::to_string(outer->id()) +
-                       ": openreg: test_function failed on openreg:0, stream " +
+                       ": test_function failed on openreg:0, stream " +
                        std::to_string(inner->id()) + ": deep"),
             std::string::npos)
       << error;

@@ -96,7 +96,7 @@ class Statistics:
         self.out_of_memory = self.retries = 0
 
     def check(self, device: int, peaks: bool = True) -> None:
-        """Compares with the device, which may be at work but does not allocate meanwhile.
+        """Compares with the device, which may be at work but must not allocate.
 
         `peaks`: false if threads have allocated at the same time, so that the peak is unknown.
         """

@@ -55,7 +55,7 @@ def out_of_memory_tells():
 def test_out_of_memory_reports_the_request_the_state_and_remedies(run_alone):
     plain, with_fraction = run_alone(out_of_memory_tells, TORCH_OPENREG_MEMORY="64MiB").splitlines()
     assert plain == (
-        "openreg: openreg:0 is out of memory. Tried to allocate 56.00 MiB; the device has 64.00 MiB: 20.00 MiB are in "
+        "openreg:0 is out of memory. Tried to allocate 56.00 MiB; the device has 64.00 MiB: 20.00 MiB are in "
         "use by tensors, 0 bytes are cached in pieces that do not fit, 44.00 MiB are free. Free tensors, use smaller "
         "batches, or raise TORCH_OPENREG_MEMORY; see torch.openreg.memory_summary()"
     )

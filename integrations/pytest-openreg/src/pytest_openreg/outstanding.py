@@ -89,7 +89,7 @@ def uncollected_errors(seconds: float) -> list[str]:
                 _waits[index], seconds_left = _Wait(module, index), seconds
             if not _waits[index].ends_within(seconds_left):
                 errors.append(
-                    f"openreg: openreg:{index} has not completed its work within {seconds:g} s (openreg_timeout in "
+                    f"openreg:{index} has not completed its work within {seconds:g} s (openreg_timeout in "
                     "pytest's configuration); tests that use the device fail until it has"
                 )
                 break
