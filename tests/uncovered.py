@@ -88,7 +88,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/runtime/command_queue": {r"^void operator\(\)\(std::byte\* arguments\)": MEMORY},
     r"^cpp/runtime/engine": {
         r"^\} catch \(const std::system_error& refused\) \{$|^error = refused\.code": SYSTEM,
-        r"^throw Error\(\"openreg: the system refuses a thread|^refused\.code.*expected one more thread": SYSTEM,
+        r"^throw Error\(\"openreg: the system refuses a thread|^refused\.code.*raise `ulimit -u`": SYSTEM,
     },
     r"^cpp/runtime/failure\.cpp": {r"^\} catch .*// no memory|^std::fprintf\(stderr, \"openreg: %s failed; no": MEMORY},
     r"^cpp/runtime/address_space/fault_message": {r"": KILLED},

@@ -104,13 +104,13 @@ Command decode(std::span<const std::byte> bytes) {
   Envelope envelope{};
   if (bytes.size() >= sizeof envelope) std::memcpy(&envelope, bytes.data(), sizeof envelope);
   if (envelope.magic != Envelope::kMagic || envelope.bytes != bytes.size() - sizeof envelope) {
-    throw Error("openreg: these bytes are not an encoded command (got " +
-                format_count(bytes.size(), "byte") + ", expected what encode() returned)");
+    throw Error("openreg: these bytes are not a command that encode() returned (got " +
+                format_count(bytes.size(), "byte") + ")");
   }
   const Kernel* const kernel = Kernel::find(envelope.kernel);
   if (!kernel) {
-    throw Error("openreg: this process does not have the command's kernel (got id " +
-                std::to_string(envelope.kernel) + ", expected that of a registered kernel)");
+    throw Error("openreg: this process has no kernel with the command's id (got " +
+                std::to_string(envelope.kernel) + ")");
   }
   const auto arguments = bytes.subspan(sizeof envelope);
   Command command{kernel, {arguments.begin(), arguments.end()}};

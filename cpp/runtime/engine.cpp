@@ -98,7 +98,7 @@ void start_engine_thread(EngineKind kind) {
     start_detached_thread([kind] { engine_main(kind); });
   } catch (const std::system_error& refused) {
     throw Error("openreg: the system refuses a thread for an engine (got \"" +
-                refused.code().message() + "\", expected one more thread); raise `ulimit -u`");
+                refused.code().message() + "\"); raise `ulimit -u`");
   }
   counters::engines.add();
 }

@@ -53,11 +53,9 @@ TEST(Command, OtherBytesAreRefused) {
   auto bytes = encode(add_kernel(), std::as_bytes(std::span("12345678")));
   bytes.pop_back();
   EXPECT_EQ(error_of([&] { decode(bytes); }),
-            "openreg: these bytes are not an encoded command (got 32 bytes, expected what encode() "
-            "returned)");
+            "openreg: these bytes are not a command that encode() returned (got 32 bytes)");
   EXPECT_EQ(error_of([&] { decode({}); }),
-            "openreg: these bytes are not an encoded command (got 0 bytes, expected what encode() "
-            "returned)");
+            "openreg: these bytes are not a command that encode() returned (got 0 bytes)");
 }
 
 TEST(Kernel, AnIdDependsOnTheNameOnly) {
