@@ -40,7 +40,7 @@ std::optional<Deadline> deadline_after(std::chrono::milliseconds timeout) {
 // The failure belongs to the stream and is raised once: if it has been collected, there is nothing
 // to raise.
 void raise_failure_before(const Fence& fence) {
-  if (const FailurePtr failure = fence.source()->take_failure(fence.failure())) failure->raise();
+  if (const FailurePtr failure = fence.source()->failure.take(fence.failure())) failure->raise();
 }
 
 }  // namespace

@@ -44,4 +44,32 @@ std::string Failure::uncollected_message() const {
          text.substr(0, text.find('\n')) + "; no later call collected this error";
 }
 
+void FailureSlot::put(FailurePtr failure) noexcept {
+  const LockGuard lock(mutex_);
+  if (failure_) return;
+  failure_ = std::move(failure);
+  full_.store(true, std::memory_order_release);
+}
+
+FailurePtr FailureSlot::get() const noexcept {
+  if (!full()) return nullptr;
+  const LockGuard lock(mutex_);
+  return failure_;
+}
+
+FailurePtr FailureSlot::take() noexcept {
+  if (!full()) return nullptr;
+  const LockGuard lock(mutex_);
+  full_.store(false, std::memory_order_release);
+  return std::exchange(failure_, nullptr);
+}
+
+FailurePtr FailureSlot::take(const Failure* expected) noexcept {
+  if (!expected || !full()) return nullptr;
+  const LockGuard lock(mutex_);
+  if (failure_.get() != expected) return nullptr;
+  full_.store(false, std::memory_order_release);
+  return std::exchange(failure_, nullptr);
+}
+
 }  // namespace openreg

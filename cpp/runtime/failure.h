@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/launch_site.h"
+#include "runtime/mutex.h"
 
 namespace openreg {
 
@@ -43,5 +44,25 @@ class Failure {
 };
 
 using FailurePtr = std::shared_ptr<Failure>;
+
+/// The failure that poisons a stream, if any. Thread safe.
+class FailureSlot {
+ public:
+  /// Whether there is one. Takes no lock.
+  bool full() const noexcept { return full_.load(std::memory_order_acquire); }
+  /// Keeps a failure, unless there is one already.
+  void put(FailurePtr failure) noexcept;
+  /// The failure; null if there is none.
+  FailurePtr get() const noexcept;
+  /// Returns the failure, if any, and removes it.
+  FailurePtr take() noexcept;
+  /// Like take(), but only if the failure is the expected one; otherwise null.
+  FailurePtr take(const Failure* expected) noexcept;
+
+ private:
+  std::atomic<bool> full_{false};
+  mutable Mutex mutex_;
+  FailurePtr failure_ OPENREG_GUARDED_BY(mutex_);
+};
 
 }  // namespace openreg

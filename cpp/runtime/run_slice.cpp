@@ -159,7 +159,7 @@ bool RunSlice::step() {
     case Record::kRecord: {
       const auto begin = record.traced_as != 0 ? tracing::now() : 0;
       recorded = FenceRef::attach(static_cast<Fence*>(record.target));
-      recorded->complete(stream_.failure());
+      recorded->complete(stream_.failure.get());
       if (begin != 0) trace_event_record(stream_, record, begin);
       break;
     }
@@ -169,7 +169,7 @@ bool RunSlice::step() {
       if (!fence->done() && fence->park(stream_)) return false;
       if (stream_.wait_began != 0) trace_event_wait(stream_, record, *fence);
       const auto waited = FenceRef::attach(fence);
-      if (waited->failed()) stream_.poison(waited->failure_for(stream_, record.site));
+      if (waited->failed()) stream_.failure.put(waited->failure_for(stream_, record.site));
       break;
     }
     case Record::kGraph:
@@ -198,10 +198,10 @@ void RunSlice::enter() {
 // `fence` belongs to a caller that waits for the command, and to which the command's failure goes.
 void RunSlice::run(const Record& record, Fence* fence) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
-  if (stream_.poisoned.load(std::memory_order_relaxed)) {
+  if (stream_.failure.full()) {
     // Null with a fence: another call has collected the failure since, so the stream is usable, and
     // the caller's command runs.
-    FailurePtr earlier = fence ? stream_.failure() : nullptr;
+    FailurePtr earlier = fence ? stream_.failure.get() : nullptr;
     if (!fence || earlier) {
       if (kernel.traits().skip) {
         enter();
@@ -235,8 +235,8 @@ void RunSlice::compute(const Kernel& kernel, Cost cost, F&& f) {
 // Runs one node of a graph. False: there are more nodes, and the record stays in the queue.
 bool RunSlice::run_part(const Record& record) {
   auto& run = *static_cast<GraphRun*>(record.target);
-  if (run.hands_over()) static_cast<void>(stream_.take_failure());
-  if (!stream_.poisoned.load(std::memory_order_relaxed)) {
+  if (run.hands_over()) static_cast<void>(stream_.failure.take());
+  if (!stream_.failure.full()) {
     run.write_cells();
     if (run.has_node()) {
       ++commands_;
@@ -252,7 +252,7 @@ bool RunSlice::run_part(const Record& record) {
         stream_.poison(*node.kernel, node.site, std::current_exception());
       }
     }
-    if (run.has_node() && !stream_.poisoned.load(std::memory_order_relaxed)) return false;
+    if (run.has_node() && !stream_.failure.full()) return false;
   }
   delete &run;
   return true;

@@ -28,6 +28,10 @@ void drain_pool(StreamPool& pool, int device) {
   for (const FenceRef& mark : marks) wait_for(Goal::fence(mark));
 }
 
+void raise_failure(StreamImpl& stream) {
+  if (const FailurePtr failure = stream.failure.take()) failure->raise();
+}
+
 // A device that accepts work: a wait for work that shutdown dropped would never end.
 StreamPool& usable_pool(int device) {
   begin_use();
@@ -75,7 +79,7 @@ void Stream::enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> a
   }
   if (done->error()) std::rethrow_exception(done->error());
   if (const FailurePtr earlier = done->failure_for(stream)) {
-    stream.take_failure(earlier.get());
+    stream.failure.take(earlier.get());
     earlier->raise();
   }
 }
@@ -86,7 +90,7 @@ bool Stream::query() {
   expect_not_captured(*this, "query");
   expect_safe_call("query of a stream");
   if (!idle()) return false;
-  if (!in_bad_fork() && !is_shut_down()) StreamImpl::of(*this).raise_failure();
+  if (!in_bad_fork() && !is_shut_down()) raise_failure(StreamImpl::of(*this));
   return true;
 }
 
@@ -94,7 +98,7 @@ void Stream::synchronize() {
   expect_not_captured(*this, "synchronize");
   expect_safe_call("synchronize of a stream");
   drain();
-  StreamImpl::of(*this).raise_failure();
+  raise_failure(StreamImpl::of(*this));
 }
 
 void Stream::drain() {

@@ -155,40 +155,9 @@ std::optional<EngineKind> StreamImpl::next_engine() noexcept {
   return std::nullopt;
 }
 
-void StreamImpl::poison(FailurePtr failure) noexcept {
-  const LockGuard lock(failure_mutex_);
-  if (failure_) return;
-  failure_ = std::move(failure);
-  poisoned.store(true, std::memory_order_release);
-}
-
 void StreamImpl::poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error) {
-  poison(std::make_shared<Failure>(kernel.name(), site, device_index, number, std::move(error)));
-}
-
-FailurePtr StreamImpl::failure() const noexcept {
-  if (!poisoned.load(std::memory_order_acquire)) return nullptr;
-  const LockGuard lock(failure_mutex_);
-  return failure_;
-}
-
-FailurePtr StreamImpl::take_failure() noexcept {
-  if (!poisoned.load(std::memory_order_acquire)) return nullptr;
-  const LockGuard lock(failure_mutex_);
-  poisoned.store(false, std::memory_order_release);
-  return std::exchange(failure_, nullptr);
-}
-
-FailurePtr StreamImpl::take_failure(const Failure* expected) noexcept {
-  if (!expected || !poisoned.load(std::memory_order_acquire)) return nullptr;
-  const LockGuard lock(failure_mutex_);
-  if (failure_.get() != expected) return nullptr;
-  poisoned.store(false, std::memory_order_release);
-  return std::exchange(failure_, nullptr);
-}
-
-void StreamImpl::raise_failure() {
-  if (const FailurePtr failure = take_failure()) failure->raise();
+  failure.put(
+      std::make_shared<Failure>(kernel.name(), site, device_index, number, std::move(error)));
 }
 
 }  // namespace openreg

@@ -92,19 +92,9 @@ struct StreamImpl final : Stream {
   /// (brief_run.h).
   bool next_is_brief() noexcept { return is_brief(reader.front(spare)); }
 
-  /// The commands that have not begun are skipped. Only the first failure is kept. Called by the
-  /// runner, or by a host that has abandoned the fence of a command that failed.
-  void poison(FailurePtr failure) noexcept;
-  /// Poisons the stream because a command of it threw `error`.
+  /// Poisons the stream because a command of it threw `error`: the commands that have not begun are
+  /// skipped. Called by the runner, or by a host that has abandoned the fence of such a command.
   void poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error);
-  /// The failure that poisons the stream, if any.
-  FailurePtr failure() const noexcept;
-  /// Returns the failure that poisons the stream, if any, and makes the stream usable again.
-  FailurePtr take_failure() noexcept;
-  /// Like take_failure() above, but only if the failure is the expected one; otherwise null.
-  FailurePtr take_failure(const Failure* expected) noexcept;
-  /// Throws the stream's failure, if it has one.
-  void raise_failure();
 
   // Producers.
   alignas(64) Mutex enqueue_mutex;
@@ -124,7 +114,7 @@ struct StreamImpl final : Stream {
   std::uint64_t tail_seen = 0;
   std::atomic<std::uint64_t> cost_done{0};  // in nanoseconds
   std::int64_t wait_began = 0;              // of the wait at the head, if it is traced
-  std::atomic<bool> poisoned{false};
+  FailureSlot failure;                      // of the first command that failed
 
   // Read by all; written at transitions under the scheduler's mutex, except for `spare` and
   // `cost_at_last_wait`.
@@ -154,9 +144,6 @@ struct StreamImpl final : Stream {
   static bool is_brief(const Record& record) noexcept;
   bool has_room() OPENREG_REQUIRES(enqueue_mutex);
   void make_room() OPENREG_EXCLUDES(enqueue_mutex);
-
-  mutable Mutex failure_mutex_;
-  FailurePtr failure_ OPENREG_GUARDED_BY(failure_mutex_);
 };
 
 /// A run queue, or the streams that are parked on a fence.

@@ -71,7 +71,7 @@ StreamImpl* StreamPool::reopen(Priority priority) {
     closed_.erase(drained);
   }
   // The next user must not get the previous one's failure, but that must not be lost.
-  if (FailurePtr failure = stream->take_failure()) {
+  if (FailurePtr failure = stream->failure.take()) {
     const LockGuard lock(mutex_);
     orphaned_.push_back(std::move(failure));
   }
@@ -121,7 +121,7 @@ std::vector<FailurePtr> StreamPool::failures() const {
     failures = orphaned_;
   }
   for (const StreamImpl* const stream : streams()) {
-    if (FailurePtr failure = stream->failure()) failures.push_back(std::move(failure));
+    if (FailurePtr failure = stream->failure.get()) failures.push_back(std::move(failure));
   }
   return failures;
 }
@@ -140,7 +140,7 @@ FailurePtr StreamPool::take_oldest_failure() {
 bool StreamPool::take(const Failure& failure) {
   bool taken = false;
   for (StreamImpl* const stream : streams()) {
-    if (stream->take_failure(&failure)) taken = true;
+    if (stream->failure.take(&failure)) taken = true;
   }
   const LockGuard lock(mutex_);
   const auto orphans =

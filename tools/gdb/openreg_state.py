@@ -209,7 +209,7 @@ def describe_fence(fence: gdb.Value) -> str:
 
 
 def _failure(stream: gdb.Value) -> str:
-    failure = stream["failure_"]["_M_ptr"]
+    failure = stream["failure"]["failure_"]["_M_ptr"]
     return f"failed in {failure['source_'].string()}" if failure else ""
 
 
