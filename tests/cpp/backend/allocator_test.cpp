@@ -24,8 +24,8 @@ namespace openreg::backend {
 namespace {
 
 using c10::CachingDeviceAllocator::DeviceStats;
+using testing::enqueue;
 using testing::StreamGate;
-using testing::submit;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);

@@ -21,8 +21,8 @@
 namespace openreg::backend {
 namespace {
 
+using testing::enqueue;
 using testing::StreamGate;
-using testing::submit;
 
 struct Levels final : at::functorch::FuncTorchTLSBase {
   std::unique_ptr<FuncTorchTLSBase> deepcopy() const override { return std::make_unique<Levels>(); }

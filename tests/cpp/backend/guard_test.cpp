@@ -23,8 +23,8 @@
 namespace openreg::backend {
 namespace {
 
+using testing::enqueue;
 using testing::StreamGate;
-using testing::submit;
 
 c10::Device device(int index) { return {kDeviceType, static_cast<c10::DeviceIndex>(index)}; }
 

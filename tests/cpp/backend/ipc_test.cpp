@@ -26,8 +26,8 @@
 namespace openreg::backend {
 namespace {
 
+using testing::enqueue;
 using testing::StreamGate;
-using testing::submit;
 
 constexpr std::size_t kBytes = 4096;
 

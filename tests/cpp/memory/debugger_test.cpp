@@ -28,11 +28,11 @@ namespace {
 
 using openreg::testing::Blocker;
 using openreg::testing::empty_kernel;
+using openreg::testing::enqueue;
 using openreg::testing::enqueue_nothing;
 using openreg::testing::error_of;
 using openreg::testing::happens;
 using openreg::testing::OwnStream;
-using openreg::testing::submit;
 
 std::byte* aperture(void* address) {
   return static_cast<std::byte*>(AddressSpace::get().aperture(address));
@@ -55,7 +55,7 @@ class DebuggerTest : public ::testing::Test {
   }
   void use(void* address, Stream& on) {
     const void* const memory[] = {address};
-    Debugger::get()->enqueue(on, empty_kernel(), memory, [&] { enqueue_nothing(on); });
+    Debugger::get()->enqueue_checked(on, empty_kernel(), memory, [&] { enqueue_nothing(on); });
   }
   void write(void* address, Stream& on) {
     enqueue(on, [to = aperture(address)] { *to = std::byte{1}; });

@@ -29,9 +29,9 @@ namespace openreg::memory {
 namespace {
 
 using openreg::testing::Blocker;
+using openreg::testing::enqueue;
 using openreg::testing::enqueue_nothing;
 using openreg::testing::OwnStream;
-using openreg::testing::submit;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;  // main() makes a device of 64
 

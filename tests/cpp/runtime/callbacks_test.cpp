@@ -23,6 +23,7 @@ namespace {
 using testing::AtPoint;
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
 using testing::function_kernel;
@@ -30,7 +31,6 @@ using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
-using testing::submit;
 
 // What the callbacks observed, on the thread that runs the test.
 struct Seen {

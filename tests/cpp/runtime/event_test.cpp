@@ -18,13 +18,13 @@ namespace {
 
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
-using testing::submit;
 
 TEST(Event, IsDoneAndNoWaitBeforeItWasRecorded) {
   const OwnStream stream;

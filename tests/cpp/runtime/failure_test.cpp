@@ -20,11 +20,11 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
 using testing::happens;
 using testing::OwnStream;
-using testing::submit;
 
 void submit_failure(Stream& stream, const char* sentence) {
   enqueue(stream, [sentence] { throw std::runtime_error(sentence); });

@@ -28,13 +28,13 @@ namespace {
 
 using testing::Blocker;
 using testing::blocking_kernel;
+using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
 using ::testing::ExitedWithCode;
 using testing::Gate;
 using testing::happens;
 using testing::SleepWatch;
-using testing::submit;
 
 // Each of these ends a separate process.
 class ExitDeathTest : public ::testing::Test {
@@ -42,7 +42,7 @@ class ExitDeathTest : public ::testing::Test {
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-void submit_failure(Stream& stream, const char* sentence) {
+void enqueue_failure(Stream& stream, const char* sentence) {
   enqueue(stream, [sentence] { throw std::runtime_error(sentence); });
 }
 
@@ -203,7 +203,7 @@ TEST_F(ExitDeathTest, AnErrorThatNoCallCollectedIsPrintedOnceWithItsKernel) {
         Stream& stream = default_stream(0);
         Stream& other = default_stream(1);
         auto& event = leaked<Event>();
-        submit_failure(stream, "index 7 is out of bounds\nand a backtrace");
+        enqueue_failure(stream, "index 7 is out of bounds\nand a backtrace");
         event.record(stream);
         event.wait(other);  // passes the error on
         EXPECT_TRUE(happens([&] { return stream.idle() && other.idle(); }));
@@ -223,7 +223,7 @@ TEST_F(ExitDeathTest, AnErrorOfACommandThatIsStillQueuedIsPrinted) {
         for (int i = 0; i < 100; ++i) enqueue_nothing(first);
         event.record(first);
         event.wait(second);
-        submit_failure(second, "index 7 is out of bounds");
+        enqueue_failure(second, "index 7 is out of bounds");
         std::exit(0);
       },
       ExitedWithCode(0), "^openreg: test_function failed .*: index 7 is out of bounds; no later");
@@ -232,9 +232,9 @@ TEST_F(ExitDeathTest, AnErrorOfACommandThatIsStillQueuedIsPrinted) {
 TEST_F(ExitDeathTest, EachOfSeveralErrorsIsPrinted) {
   EXPECT_EXIT(
       {
-        submit_failure(create_stream(0), "the first");
-        submit_failure(create_stream(0), "the second");
-        submit_failure(create_stream(1), "the third");
+        enqueue_failure(create_stream(0), "the first");
+        enqueue_failure(create_stream(0), "the second");
+        enqueue_failure(create_stream(1), "the third");
         EXPECT_NE(error_of([] { synchronize_device(0); }), "nothing");
         std::exit(0);
       },
@@ -247,7 +247,7 @@ TEST_F(ExitDeathTest, AnErrorThatWasCollectedIsNotPrinted) {
         Stream& stream = default_stream(0);
         Stream& other = create_stream(0);
         auto& event = leaked<Event>();
-        submit_failure(stream, "collected");
+        enqueue_failure(stream, "collected");
         event.record(stream);
         event.wait(other);
         EXPECT_TRUE(happens([&] { return other.idle(); }));

@@ -18,10 +18,10 @@
 namespace openreg {
 namespace {
 
+using testing::enqueue;
 using testing::error_of;
 using testing::happens;
 using testing::OwnStream;
-using testing::submit;
 
 const OperationKernel& kernel() {
   static const OperationKernel kernel("test_operation");
@@ -71,7 +71,7 @@ TEST(StreamOperation, BeginsOnTheSubmittingThreadIfTheStreamIsIdle) {
   stream->synchronize();
 }
 
-TEST(StreamOperation, DoesNotBeginWithinTheCommandThatSubmitsIt) {
+TEST(StreamOperation, DoesNotBeginWithinTheCommandThatEnqueuesIt) {
   const OwnStream stream;
   const OwnStream other;
   std::shared_ptr<Operation> operation;

@@ -19,12 +19,12 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
-using testing::submit;
 
 constexpr std::uint64_t kBound = 1024;
 

@@ -25,10 +25,10 @@ namespace openreg {
 namespace {
 
 using testing::copy_kernel;
+using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::function_kernel;
 using testing::OwnStream;
-using testing::submit;
 
 constexpr std::size_t kHosts = 4;
 constexpr std::size_t kStreams = 6;

@@ -18,9 +18,9 @@ namespace openreg {
 namespace {
 
 using testing::Blocker;
+using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::OwnStream;
-using testing::submit;
 using What = TraceSlice::What;
 
 constexpr std::size_t kEnough = 100'000;

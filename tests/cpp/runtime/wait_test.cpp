@@ -19,13 +19,13 @@ namespace {
 
 using testing::Blocker;
 using testing::BusyEngines;
+using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::error_of;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
 using testing::SleepWatch;
-using testing::submit;
 
 bool raises_self_wait(Stream& stream) {
   return error_of([&] {
@@ -258,7 +258,7 @@ TEST(Wait, ACommandMayWaitForAnEarlierEventOfItsOwnStream) {
   EXPECT_TRUE(returned);
 }
 
-TEST(Wait, ACommandSubmitsBeyondTheBoundToItsOwnStream) {
+TEST(Wait, ACommandEnqueuesBeyondTheBoundToItsOwnStream) {
   const OwnStream stream;
   std::atomic<int> ran{0};
   enqueue(*stream, [&] {
