@@ -18,12 +18,16 @@ std::string describe(const std::exception_ptr& error) {
   }
 }
 
+std::string describe_cause(const std::exception_ptr& error) {
+  constexpr std::string_view kPrefix = "openreg: ";
+  auto text = describe(error);
+  return text.starts_with(kPrefix) ? text.substr(kPrefix.size()) : text;
+}
+
 namespace {
 
 std::string message(const char* kernel, LaunchSite site, int device, std::int64_t stream,
-                    const std::string& reason) {
-  constexpr std::string_view kPrefix = "openreg: ";
-  const auto cause = reason.starts_with(kPrefix) ? reason.substr(kPrefix.size()) : reason;
+                    const std::string& cause) {
   const std::string end = cause.ends_with('.') ? " " : ". ";
   const std::string advice =
       site != 0 ? "" : "TORCH_OPENREG_STACKS=1 to see the line of the call, or ";
@@ -37,7 +41,7 @@ std::string message(const char* kernel, LaunchSite site, int device, std::int64_
 
 CommandError::CommandError(const char* kernel, LaunchSite site, int device, std::int64_t stream,
                            std::exception_ptr cause)
-    : Error(message(kernel, site, device, stream, openreg::describe(cause))),
+    : Error(message(kernel, site, device, stream, describe_cause(cause))),
       kernel_(kernel),
       device_(device),
       stream_(stream),

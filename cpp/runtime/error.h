@@ -9,9 +9,9 @@
 
 namespace openreg {
 
-/// The base class of the runtime's errors. The message starts with "openreg: " and says what the
-/// user can do. The layers above convert it to their own exception types in one place
-/// (backend/exception.h).
+/// The base class of the runtime's errors. The message starts with "openreg: ", or with the
+/// device that it is about ("openreg:0 ..."), and says what the user can do. The layers above
+/// convert it to their own exception types in one place (backend/exception.h).
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -19,6 +19,8 @@ class Error : public std::runtime_error {
 
 /// The message of any exception: what(), if it has one.
 std::string describe(const std::exception_ptr& error);
+/// Like describe(), but without a leading "openreg: ", for a sentence that begins so already.
+std::string describe_cause(const std::exception_ptr& error);
 
 /// A command failed on the device. Thrown by the first call that synchronises with the stream or
 /// its device, or queries the stream. Events pass the failure to other streams, and each throws it

@@ -38,7 +38,7 @@ void Failure::print_if_uncollected() noexcept {
 
 std::string Failure::uncollected_message() const {
   // PyTorch's errors continue with a backtrace.
-  const std::string text = describe(cause_);
+  const std::string text = describe_cause(cause_);
   return "openreg: " + std::string(source_) + " failed on openreg:" + std::to_string(device_) +
          ", stream " + std::to_string(stream_) + launched_by(site_) + ": " +
          text.substr(0, text.find('\n')) + "; no later call collected this error";

@@ -30,7 +30,7 @@ using testing::SleepWatch;
 bool raises_self_wait(Stream& stream) {
   return error_of([&] {
            stream.synchronize();
-         }).find("openreg: a command must not wait for its own stream") != std::string::npos;
+         }).find(": a command must not wait for its own stream") != std::string::npos;
 }
 
 struct Counts {
