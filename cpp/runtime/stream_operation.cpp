@@ -17,7 +17,8 @@ using Shared = std::shared_ptr<StreamOperation>;
 // The queue's reference to the operation, which the command carries as a pointer.
 std::unique_ptr<Shared> take(std::span<const std::byte> arguments) {
   Shared* shared = nullptr;
-  std::memcpy(&shared, arguments.data(), sizeof shared);
+  const auto bytes = std::as_writable_bytes(std::span(&shared, 1));
+  std::memcpy(bytes.data(), arguments.data(), bytes.size());
   return std::unique_ptr<Shared>(shared);
 }
 
