@@ -15,8 +15,8 @@ namespace openreg {
 /// Called by a producer that has published a brief command and seen the stream idle.
 void run_brief_commands(StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
 
-/// Runs streams whose fence has fired; inside a command, leaves them to engines and hosts that wait
-/// for them. Called with no lock of the runtime held.
+/// Runs streams whose fence has fired; inside a command, leaves them to engines and waiting hosts.
+/// Called with no lock of the runtime held.
 void run_released(StreamList streams) OPENREG_EXCLUDES(scheduler_mutex);
 
 /// Like run_released(), for a fence that a stream's runner has fired: engines run the streams,

@@ -13,9 +13,8 @@ namespace openreg {
 /// Functions that the layers above provide to the runtime. Each layer installs its own before first
 /// use; each may be null.
 struct Callbacks {
-  /// What a host that waits has done since its last wait, if that is known: how long it was away,
-  /// and how long one thread is expected to take for the commands that it enqueued on the stream in
-  /// that time.
+  /// What a waiting host has done since its last wait, if known: how long it was away, and how long
+  /// one thread is expected to take for the commands enqueued on the stream in that time.
   struct SinceLastWait {
     std::chrono::nanoseconds away{};
     std::chrono::nanoseconds launched{};
@@ -36,8 +35,8 @@ struct Callbacks {
   std::string (*describe)(const std::exception_ptr& error) = nullptr;
 
   /// Around a command whose expected time is long (Cost::is_long()), or whose number of threads
-  /// must not depend on which thread runs it. The first one's result is passed to the second. They
-  /// must not throw.
+  /// must not depend on which thread runs it. begin_compute's result is passed to end_compute.
+  /// Neither may throw.
   int (*begin_compute)(Cost cost, bool engine) = nullptr;
   void (*end_compute)(int state) noexcept = nullptr;
 

@@ -22,10 +22,11 @@ struct StreamImpl;
 // Note [Capture]
 //
 // While a stream is captured, what is enqueued on it does not run: it becomes a node of a graph. A
-// captured stream has a *frontier*, the nodes that its next one runs after. An event that is
+// captured stream has a *frontier*: the nodes after which its next node runs. An event that is
 // recorded on it carries the frontier; a stream that waits for that event adds it to its own
-// frontier, and is captured from then on if it was not before. So work that events fork and join
-// becomes a graph with those edges. All forked work must be joined before the capture ends.
+// frontier, and is captured from then on if it was not before. So work that is forked and joined by
+// events becomes a graph with the same dependencies. All forked work must be joined before the
+// capture ends.
 //
 // A call that needs the result of captured work cannot be captured, as that work has not run; nor
 // can a call that orders captured work after work that is not captured. Such a call throws and
@@ -35,12 +36,12 @@ struct StreamImpl;
 /// Names a capture; none has the number 0.
 using CaptureId = std::uint64_t;
 
-/// Which calls invalidate a capture, as with CUDA's streams. *Potentially unsafe* are calls that
-/// wait for or query streams and events that are not captured, and those that take memory from the
+/// Which calls invalidate a capture, as with CUDA's streams. Calls are *potentially unsafe* if they
+/// wait for or query streams and events that are not captured, or if they take memory from the
 /// system, which may wait.
 enum class CaptureMode : std::uint8_t {
   kGlobal,       ///< potentially unsafe calls of any thread
-  kThreadLocal,  ///< those of the thread that began it
+  kThreadLocal,  ///< those of the thread that began the capture
   kRelaxed,      ///< only calls that concern captured streams and events
 };
 
@@ -50,8 +51,8 @@ class CaptureError : public Error {
   using Error::Error;
 };
 
-/// Captures `stream` from now on. Throws CaptureError, and invalidates the capture under way, if it
-/// is captured already.
+/// Captures `stream` from now on. Throws CaptureError, and invalidates the capture under way, if
+/// the stream is captured already.
 CaptureId begin_capture(Stream& stream, CaptureMode mode);
 
 /// Ends the capture that began on `stream`. Throws CaptureError if there is none, or if it was
@@ -68,7 +69,7 @@ CaptureId last_capture();
 
 /// Ends the captures under way that began after `after`, of all threads and modes, for programs
 /// that have lost track of them: their commands are lost, and their streams run subsequent work.
-/// What ends such a capture later finds none. Describes each, oldest first.
+/// A later call that ends such a capture finds none. Describes each, oldest first.
 std::vector<std::string> abandon_captures(CaptureId after);
 
 /// The capture that the stream takes part in; 0 if there is none. Takes no lock.
@@ -83,7 +84,7 @@ void capture_graph(Stream& stream, const Graph& graph);
 void expect_not_captured(const Stream& stream, const char* what);
 
 /// For a potentially unsafe call: throws CaptureError, and invalidates the capture, if the mode of
-/// a capture forbids that to the calling thread. `what` describes the call.
+/// a capture forbids such calls to the calling thread. `what` describes the call.
 void expect_safe_call(const char* what);
 
 // --- For streams and events ---
@@ -94,9 +95,9 @@ struct CapturedPoint {
   std::vector<std::uint32_t> frontier;
 };
 
-/// Each does nothing and returns false or null if the stream is not captured. The first two throw
-/// CaptureError if the capture has been invalidated; the first one also, and invalidates it, if the
-/// kernel cannot be captured (KernelTraits::once).
+/// Each does nothing and returns false or null if the stream is not captured. capture_command() and
+/// capture_record() throw CaptureError if the capture has been invalidated; capture_command() also
+/// throws, and invalidates the capture, if the kernel cannot be captured (KernelTraits::once).
 bool capture_command(StreamImpl& stream, const Kernel& kernel, std::span<const std::byte> arguments,
                      Cost cost, LaunchSite site);
 std::shared_ptr<const CapturedPoint> capture_record(StreamImpl& stream);
@@ -106,8 +107,8 @@ bool capture_mark(StreamImpl& stream, const FenceRef& fence);
 /// if the stream is captured.
 void expect_no_foreign_wait(StreamImpl& stream);
 
-/// A wait for a captured event. Throws CaptureError if its capture has ended or has been
-/// invalidated; also, and invalidates it, if the stream takes part in another capture.
+/// A wait for a captured event. Throws CaptureError if the event's capture has ended or has been
+/// invalidated. Also throws, and invalidates that capture, if the stream takes part in another one.
 void capture_wait(StreamImpl& stream, const CapturedPoint& point);
 /// Throws CaptureError, and invalidates the capture if it is under way: the host can neither wait
 /// for such an event nor query it.

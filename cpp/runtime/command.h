@@ -31,7 +31,7 @@ struct KernelTraits {
   /// does not wait for it.
   bool may_block = false;
   /// The command takes microseconds and waits for nothing: the thread that makes it ready runs it,
-  /// as it does events' records and waits (runtime/brief_run.h).
+  /// as it runs the records and waits of events (runtime/brief_run.h).
   bool brief = false;
   /// Each command runs only once: it owns something, or stands for an action outside the device. So
   /// it cannot be captured.
@@ -43,9 +43,9 @@ struct KernelTraits {
   /// Throws Error if these bytes cannot be the kernel's arguments. Null: any bytes can. Called for
   /// commands that come from outside the process (decode()).
   void (*check)(std::span<const std::byte> arguments) = nullptr;
-  /// Prepares a command, whose arguments stay in place for the lifetime of the returned object,
-  /// which must not be null. Called on a thread that runs commands; throws to fail the command.
-  /// Null: each run calls the kernel.
+  /// Prepares a command. Its arguments stay in place for the lifetime of the returned object, which
+  /// must not be null. Called on a thread that runs commands; throws to fail the command. Null:
+  /// each run calls the kernel.
   std::unique_ptr<PreparedCommand> (*prepare)(const Kernel& kernel,
                                               std::span<const std::byte> arguments) = nullptr;
   /// Describes such a command in a trace (runtime/trace.h). Null: it is shown as a kernel.

@@ -46,7 +46,7 @@ struct alignas(64) Chunk {
   alignas(64) std::byte places[kPlaces][kPlaceBytes];
 };
 
-/// Through this the runner returns a drained chunk to the producer: two chunks circulate and stay
+/// Returns a drained chunk from the runner to the producer, so that two chunks circulate and stay
 /// in the cache.
 class SpareChunk {
  public:

@@ -7,7 +7,7 @@
 namespace openreg {
 
 /// Counts events of this process, such as the waits of hosts: for display and for tests. Static
-/// objects, one for each kind of event. Thread safe; orders nothing.
+/// objects, one for each kind of event. Thread safe; does not order other memory accesses.
 class Counter {
  public:
   /// `name` lives as long as the process. There are at most kMost counters.

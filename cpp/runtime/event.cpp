@@ -29,7 +29,7 @@ void wait_on_stream(const FenceRef& fence, StreamImpl& stream, Backpressure back
   stream.enqueue_wait(fence, backpressure);
 }
 
-// None if that is later than the clock can say, which is in 292 years.
+// None if the deadline is beyond the clock's range, which ends in 292 years.
 std::optional<Deadline> deadline_after(std::chrono::milliseconds timeout) {
   const auto now = Deadline::clock::now();
   const auto longest = std::chrono::floor<std::chrono::milliseconds>(Deadline::max() - now);
@@ -221,7 +221,7 @@ void ExternalEvent::wait(Stream& stream, Backpressure backpressure) {
 }
 
 void ExternalEvent::signal(std::exception_ptr error) {
-  if (in_bad_fork()) check_usable();  // throws; asked first, as shutdown may begin at any time
+  if (in_bad_fork()) check_usable();  // throws; tested before shutdown, which may begin at any time
   if (is_shut_down()) return;
   fence_->signal(std::move(error));
 }

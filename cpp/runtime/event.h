@@ -35,7 +35,7 @@ class Event {
   /// Like is_complete(), for callers that use the results: throws the source stream's CommandError,
   /// as synchronize() does, and CaptureError if a capture forbids the call. Never waits.
   bool query();
-  /// Waits until the newest record has completed, and runs commands meanwhile. Throws the source
+  /// Waits, and helps to run commands, until the newest record has completed. Throws the source
   /// stream's CommandError, CaptureError if a capture forbids the call, and what wait_for() throws
   /// (wait.h).
   void synchronize();

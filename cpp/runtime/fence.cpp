@@ -28,7 +28,7 @@ StreamList Fence::close() noexcept {
   fired_.store(true, std::memory_order_release);
   while (Waiter* waiter = waiters_.pop_front()) {
     waiter->watching = false;
-    waiter->wake();  // under the lock: otherwise the waiter could be destroyed meanwhile
+    waiter->wake();  // under the lock: otherwise the waiter could be destroyed first
   }
   return std::exchange(parked_, {});
 }

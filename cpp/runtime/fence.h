@@ -65,14 +65,14 @@ class Fence {
   /// Completes a fence that has no source; later calls do nothing.
   void signal(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
-  // Once it is done:
+  // Valid once the fence is done:
   bool failed() const noexcept { return failure_ || error_; }
   /// What the fence's own command threw, or what was signalled from outside.
   const std::exception_ptr& error() const noexcept { return error_; }
   /// The source's failure; null if it has none.
   const Failure* failure() const noexcept { return failure_.get(); }
-  /// The failure that it passes to a stream that waits for it; null if there is none. `site`: the
-  /// line that queued the wait.
+  /// The failure that the fence passes to a stream that waits for it; null if there is none.
+  /// `site`: the line that queued the wait.
   FailurePtr failure_for(const StreamImpl& stream, LaunchSite site = 0) const;
   Clock::time_point time() const noexcept { return time_; }
 
@@ -92,7 +92,7 @@ class Fence {
   /// Closes the lists: wakes the hosts and returns the streams.
   StreamList close() noexcept OPENREG_REQUIRES(mutex_);
 
-  // Not 0 while the position is unknown, because the head may be greater already.
+  // The position before publication. Not 0, because the head may be greater already.
   static constexpr auto kUnpublished = std::numeric_limits<std::uint64_t>::max();
 
   std::atomic<int> references_{0};

@@ -5,8 +5,8 @@
 namespace openreg {
 
 /// Memory for fences; `bytes` is the same in all calls. One thread records a fence, and another,
-/// which runs the stream, frees it. A general allocator pays for that with each fence, this one
-/// with one in a hundred. Thread safe.
+/// which runs the stream, frees it. A general allocator pays for that on every fence; this one pays
+/// on one fence in a hundred. Thread safe.
 void* allocate_fence(std::size_t bytes);
 void free_fence(void* memory) noexcept;
 

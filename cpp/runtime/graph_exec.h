@@ -51,9 +51,10 @@ class GraphRun {
   std::size_t next_ = 0;
 };
 
-/// A graph that can be launched any number of times; its runs follow each other. The first run
-/// prepares the nodes. Each lane except the first has its own stream, and is cut into *segments*
-/// where lanes meet: a run is one record for each segment, and events between them. Thread safe.
+/// A graph that can be launched any number of times; its runs execute one after another. The first
+/// run prepares the nodes. Each lane except the first has its own stream, and is cut into
+/// *segments* where lanes meet: a run is one record for each segment, and events between them.
+/// Thread safe.
 class GraphExec : public std::enable_shared_from_this<GraphExec> {
  public:
   /// `keeps_alive` lives as long as a run may need it.
@@ -65,8 +66,8 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   const Graph& graph() const noexcept { return graph_; }
 
   /// Queues a run. It runs after the work that `stream` has now; work that is enqueued on `stream`
-  /// later runs after it, and so does the next run, whatever its stream. A node that fails ends its
-  /// lane, and each lane that waits for it, and fails `stream` as a command does. Throws as
+  /// later runs after it, and so does the next run, whatever its stream. A failed node ends its own
+  /// lane and each lane that waits for it, and fails `stream` as a failed command does. Throws as
   /// Stream::enqueue() does; then nothing is queued, except after std::bad_alloc.
   void enqueue(Stream& stream, std::vector<GraphCell> cells = {});
 
@@ -91,7 +92,7 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   std::vector<Segment> segments_;    // each after its predecessors
   std::vector<std::uint32_t> ends_;  // segments of other lanes that the end comes after
   std::vector<StreamImpl*> lanes_;   // the first is null: it is the stream of the run
-  // By the runner of the node's segment.
+  // One for each node, used by the runner of the node's segment.
   std::vector<std::unique_ptr<PreparedCommand>> prepared_;
   Mutex mutex_;                                            // never held while waiting
   StreamImpl* last_ OPENREG_GUARDED_BY(mutex_) = nullptr;  // the stream of the newest run

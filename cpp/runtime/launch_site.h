@@ -9,8 +9,8 @@ namespace openreg {
 /// A line of the program that launches commands; 0: unknown.
 using LaunchSite = std::uint32_t;
 
-/// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on, by the
-/// callbacks. Throws Error if the settings are malformed.
+/// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on, through
+/// the callbacks. Throws Error if the settings are malformed.
 void ask_for_launch_sites();
 
 namespace detail {

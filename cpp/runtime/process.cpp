@@ -42,7 +42,8 @@ void after_fork_in_child() noexcept {
   if (g_handlers.load(std::memory_order_acquire)) g_phase.store(Phase::kForked);
 }
 
-// Registered when the library is loaded: what must not be used in a child may be used at any time.
+// Registered when the library is loaded, because the program may begin at any time to use what a
+// child must not use.
 const int g_fork_handler = pthread_atfork(nullptr, nullptr, &after_fork_in_child);
 
 [[noreturn]] void throw_forked() {

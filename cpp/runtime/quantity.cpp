@@ -16,7 +16,7 @@ std::string format_size(std::uint64_t bytes) {
   if (bytes < kKibibyte) return format_count(bytes, "byte");
   double value = static_cast<double>(bytes) / kKibibyte;
   std::size_t unit = 0;
-  // What would be rounded to 1024.00 is one of the next unit.
+  // A value that would round to 1024.00 is shown in the next unit.
   while (value >= 1023.995 && unit + 1 < kUnits.size()) {
     value /= kKibibyte;
     ++unit;

@@ -195,12 +195,12 @@ void RunSlice::enter() {
       {.engine = runner_ == Runner::kEngine, .left = stream_.cost_left(), .before = before_});
 }
 
-// `fence` belongs to a caller that waits for the command, and to which the command's failure goes.
+// `fence`, if given, belongs to a caller that waits for the command and gets its failure.
 void RunSlice::run(const Record& record, Fence* fence) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
   if (stream_.failure.full()) {
-    // Null with a fence: another call has collected the failure since, so the stream is usable, and
-    // the caller's command runs.
+    // If this is null although there is a fence, another call has collected the failure since: the
+    // stream is usable, and the caller's command runs.
     FailurePtr earlier = fence ? stream_.failure.get() : nullptr;
     if (!fence || earlier) {
       if (kernel.traits().skip) {

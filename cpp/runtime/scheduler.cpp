@@ -29,8 +29,8 @@ namespace openreg {
 // - There are separate engines for long copies, as on a GPU: a copy and a kernel on two streams run
 //   at the same time. A queued stream is in the run queue for the kind of its next command, and an
 //   engine that reaches a command of the other kind releases the stream. Both kinds run records and
-//   waits, for which the stream stays in the queue where it was: so on a stream for copies they do
-//   not wait for a kernel to end. Hosts run everything.
+//   waits; for these the stream stays in the run queue that it was in last, so on a stream of
+//   copies they do not wait for a kernel to end. Hosts run everything.
 // - The thread that makes brief commands ready runs them: the stream goes from Idle, or from
 //   Parked, directly to Running (brief_run.h).
 // - Engines alone guarantee progress. Hosts that run commands while they wait only make it faster.
@@ -104,7 +104,7 @@ void Scheduler::set_parked(StreamImpl& stream, Fence& fence) {
   assert(is(stream, StreamImpl::State::kRunning));
   stream.state.store(StreamImpl::State::kParked, std::memory_order_relaxed);
   stream.parked_on = &fence;
-  wake_helpers(stream);  // they can help at the stream that this one waits for
+  wake_helpers(stream);  // they can help with the stream that this one waits for
   counters::parks.add();
 }
 

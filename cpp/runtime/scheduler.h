@@ -17,7 +17,7 @@ namespace openreg {
 ///
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
-///   GraphExec's mutex > all that a submission takes
+///   GraphExec's mutex > all that an enqueue takes
 ///   Captures' mutex > what Callbacks::describe_launch_site takes
 ///   the trace's mutex > the mutexes of its shards
 /// All others are leaves: while one of them is held, no other lock is taken and nothing is waited
@@ -31,8 +31,8 @@ class Scheduler {
   /// the system refuses a thread.
   void start() OPENREG_EXCLUDES(scheduler_mutex);
   /// From now on no run slice begins, and a run slice under way ends after its command. With
-  /// `wait`, returns when these have ended, except those whose command may block or itself sleeps
-  /// in a wait.
+  /// `wait`, returns when the run slices under way have ended, except those whose command may block
+  /// or itself sleeps in a wait.
   void stop(bool wait) noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   // Hints for the runner of a stream; they may be slightly out of date.
@@ -68,7 +68,7 @@ class Scheduler {
   /// waits for are moved to it, and the caller owns and runs them.
   void unpark(StreamList streams, StreamList* owned = nullptr) OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// How far a host that waits got along the chain of fences that begins at its goal's stream.
+  /// How far a waiting host got along the chain of fences that begins at its goal's stream.
   struct Claim {
     enum Result {
       kOwned,       // the caller owns `stream` and runs it
@@ -81,10 +81,11 @@ class Scheduler {
     FenceRef blocking_fence;  // the last fence on the way; null: `stream` is where the chain begins
   };
   /// Throws Error if the chain leads to a stream that the calling thread is running: a command
-  /// waits for its own stream through others. This is detected only if those are parked by then.
+  /// waits for its own stream through others. This is detected only if those streams are already
+  /// parked.
   Claim claim(StreamImpl& begin, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
-  /// Must be called after kRegistered. True: the stream was handed over since, and the caller owns
-  /// it.
+  /// Must be called after kRegistered. True: the stream has been handed over in the meantime, and
+  /// the caller owns it.
   bool withdraw(StreamImpl& stream, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Called when a thread begins to run commands. Does not return once the scheduler has been

@@ -32,7 +32,8 @@ void raise_failure(StreamImpl& stream) {
   if (const FailurePtr failure = stream.failure.take()) failure->raise();
 }
 
-// A device that accepts work: a wait for work that shutdown dropped would never end.
+// The streams of a device that accepts work. Throws after shutdown, because a wait for work that
+// was dropped would never end.
 StreamPool& usable_pool(int device) {
   begin_use();
   check_usable();

@@ -10,12 +10,12 @@ namespace openreg {
 
 enum class Priority : int { kHigh = -1, kNormal = 0 };
 
-/// What a submission does if the stream's queue is full. Commands never wait for room, because a
+/// What an enqueue does if the stream's queue is full. Commands never wait for room, because a
 /// command must not wait for itself. Callers that clean up, or must not fail half-way, ignore the
 /// backpressure: the queue grows, so they cannot be interrupted, and a destroyed stream is not an
 /// error.
 enum class Backpressure : std::uint8_t {
-  kWait,          ///< waits for room, and runs commands meanwhile
+  kWait,          ///< waits for room, and may run commands while it waits
   kIgnore,        ///< also for callers that hold a lock: the thread runs no commands
   kIgnoreAndRun,  ///< for callers that hold none: the thread may run brief commands
 };
@@ -56,10 +56,10 @@ class Stream {
   /// waits.
   bool query();
 
-  /// Returns when all that was enqueued before the call has completed; the calling thread runs
-  /// commands meanwhile. Throws CommandError (once per failure; the stream is usable again
-  /// afterwards), CaptureError if a capture forbids the call, Error if called from a command of
-  /// this stream, and what Callbacks::check_interrupt throws.
+  /// Returns when all that was enqueued before the call has completed; the calling thread helps to
+  /// run commands. Throws CommandError (once per failure; the stream is usable again afterwards),
+  /// CaptureError if a capture forbids the call, Error if called from a command of this stream, and
+  /// what Callbacks::check_interrupt throws.
   void synchronize();
 
   /// Like synchronize(), for callers that do not use the results: a failure is left for those that
@@ -84,9 +84,9 @@ void destroy_stream(Stream& stream) noexcept;
 /// The live stream with this id. Throws Error if there is none.
 Stream& find_stream(int device, std::int64_t id);
 
-/// Waits for all streams of the device and throws the oldest failure on it. Others stay, each for
-/// the next call that collects it. Throws as Stream::synchronize() does; Error if called from a
-/// command of any stream of the device.
+/// Waits for all streams of the device and throws its oldest failure. Each other failure stays for
+/// a later call. Throws as Stream::synchronize() does; Error if called from a command of any stream
+/// of the device.
 void synchronize_device(int device);
 /// Like synchronize_device(), but collects no failure.
 void drain_device(int device);

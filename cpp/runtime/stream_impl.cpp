@@ -129,7 +129,7 @@ bool StreamImpl::has_room() {
 
 void StreamImpl::make_room() {
   if (const auto works = current_callbacks().works_for_room; !works || works()) {
-    // Half of the queue, so that the producer can then launch for a while.
+    // Until half of the queue is free, so that the producer can then enqueue for a while.
     wait_for(Goal::position(*this, tail.load(std::memory_order_relaxed) - limit / 2));
   } else {
     const FenceRef end(new Fence(this));

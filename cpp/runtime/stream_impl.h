@@ -56,7 +56,7 @@ struct StreamImpl final : Stream {
   void enqueue_wait(const FenceRef& fence, Backpressure backpressure);
   void enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost);
 
-  /// Returns when there is room. Throws as an enqueue that waits for room.
+  /// Returns when there is room. Throws as an enqueue that waits for room does.
   void make_room_if_full() OPENREG_EXCLUDES(enqueue_mutex);
 
   /// Whether all published commands have run. `tail` is read first, so that only commands that were
@@ -74,8 +74,8 @@ struct StreamImpl final : Stream {
                     std::memory_order_relaxed);
   }
 
-  /// Called by the owner, or by the thread that is finding one under the scheduler's mutex, if
-  /// something is published: the kind of engine for the next command, if it matters.
+  /// The kind of engine for the next command, if it matters. Called if something is published, by
+  /// the owner or, under the scheduler's mutex, by the thread that is finding one.
   std::optional<EngineKind> next_engine() noexcept;
 
   /// Estimated time of what was published since note_wait(); a hint for hosts.
@@ -136,8 +136,9 @@ struct StreamImpl final : Stream {
  private:
   StreamImpl(int device, std::int64_t id, Priority priority, Chunk* first);
 
-  // A submission is both. In between, what the record refers to passes to the queue: publish() may
-  // throw, and so may find_runner(), which can run the command and end the thread with it.
+  // Each enqueue calls both. In between, ownership of what the record refers to passes to the
+  // queue: if publish() throws, the caller still has it; find_runner() may run the command, and
+  // throw if that ends the thread.
   void publish(const Record& record, std::span<const std::byte> arguments, Fence* completes,
                Backpressure backpressure) OPENREG_EXCLUDES(enqueue_mutex);
   void find_runner(const Record& record, Backpressure backpressure);

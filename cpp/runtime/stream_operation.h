@@ -27,11 +27,11 @@ class StreamOperation {
   /// afterwards.
   virtual void begin() = 0;
   /// Called instead of begin() if the stream skips the operation because an earlier command failed,
-  /// and after begin() if that has thrown.
+  /// and after a begin() that has thrown.
   virtual void skip() noexcept {}
 
-  /// From any thread that holds no lock of the runtime. An `error` fails the stream. Only the first
-  /// call counts.
+  /// Called from any thread that holds no lock of the runtime. An `error` fails the stream. Only
+  /// the first call counts.
   void end(std::exception_ptr error = nullptr) { ended_.signal(std::move(error)); }
 
  private:
@@ -46,9 +46,9 @@ class OperationKernel : public Kernel {
   explicit OperationKernel(const char* name);
 };
 
-/// Queues an operation. Nothing else may be enqueued on the stream during the call. Throws as
-/// Stream::enqueue() does; then it was not queued, unless the process ends or has no memory: it may
-/// be queued by then, without the wait for its end.
+/// Enqueues an operation. Nothing else may be enqueued on the stream during the call. Throws as
+/// Stream::enqueue() does; then nothing was enqueued, unless the process ends or has no memory:
+/// then the operation may be enqueued without the wait for its end.
 void enqueue(Stream& stream, const OperationKernel& kernel,
              const std::shared_ptr<StreamOperation>& operation);
 

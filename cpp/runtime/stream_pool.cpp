@@ -70,7 +70,7 @@ StreamImpl* StreamPool::reopen(Priority priority) {
     stream = *drained;
     closed_.erase(drained);
   }
-  // The next user must not get the previous one's failure, but that must not be lost.
+  // The next user must not get the previous one's failure, but the failure must not be lost.
   if (FailurePtr failure = stream->failure.take()) {
     const LockGuard lock(mutex_);
     orphaned_.push_back(std::move(failure));

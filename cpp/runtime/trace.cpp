@@ -20,8 +20,8 @@ namespace {
 
 using Ids = std::vector<std::uint64_t>;
 
-// Calls of operators have small numbers as ids; the two must differ because both are looked up
-// together.
+// The ids of operator calls are small numbers; these ids must differ from them, because both are
+// looked up together.
 constexpr std::uint32_t kFirstId = 0x40000000;
 constexpr std::size_t kShards = 16;
 

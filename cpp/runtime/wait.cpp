@@ -19,14 +19,14 @@
 namespace openreg {
 
 // Note [The thread that waits, works]
-// A host that waits takes over the stream of its goal, between two commands, and runs it; or the
-// stream that this one is parked on, and so on along the chain. It never runs an unrelated stream:
-// a command that runs on top of a waiting one could wait for what lies below it on the same stack,
-// and would delay the return.
+// A host that waits takes over the stream of its goal, between two commands, and runs it. If that
+// stream is parked, the host takes over the stream that it waits for, and so on along the chain.
+// The host never runs an unrelated stream: a command that runs on top of a waiting one could wait
+// for what lies below it on the same stack, and would delay the return.
 //
-// If it cannot, it sleeps until the stream is handed over, or the goal is reached, or the stream
-// goes idle (there is no fence for room). A sleeping waiter is woken only through its word, so it
-// checks the goal once more after it has registered.
+// If the host can take over no stream, it sleeps until the stream is handed over, or the goal is
+// reached, or the stream goes idle (there is no fence for room). A sleeping waiter is woken only
+// through its word, so it checks the goal once more after it has registered.
 
 namespace {
 
@@ -175,7 +175,7 @@ class HostWait {
     return goal_.reached() || (blocking_fence && blocking_fence->done());
   }
 
-  // Runs a stream that this thread owns, until its goal or the blocking fence is reached, or the
+  // Runs a stream that this thread owns, until the goal or the blocking fence is reached, or the
   // stream is empty or parked.
   void help(StreamImpl& stream, const Fence* blocking_fence) {
     if (run_commands(stream, blocking_fence)) scheduler_.release(stream);

@@ -32,10 +32,10 @@ class Goal {
   std::uint64_t position_;
 };
 
-/// Returns when the goal is reached; the calling thread runs commands meanwhile, and holds no lock
-/// of the runtime. Throws what Callbacks::check_interrupt throws, in the outermost wait of a host,
-/// and Error for a wait that a command makes for its own stream. If the device is shut down before
-/// the goal is reached, does not return.
+/// Returns when the goal is reached; the calling thread helps to run commands, and holds no lock of
+/// the runtime. Throws what Callbacks::check_interrupt throws, in the outermost wait of a host, and
+/// Error for a wait that a command makes for its own stream. If the device is shut down before the
+/// goal is reached, does not return.
 void wait_for(const Goal& goal);
 
 using Deadline = std::chrono::steady_clock::time_point;

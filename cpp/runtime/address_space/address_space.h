@@ -59,17 +59,17 @@ class AddressSpace {
   /// caller makes sure that no command still uses it.
   void unmap(void* memory, std::size_t bytes) noexcept;
 
-  /// Moves mapped memory, and all that lies in the same multiples of kGranularity, to the file that
-  /// shares it with other processes; offsets in the file are those in the window. Contents
-  /// and addresses stay the same. Does not wait for commands; Note [Memory moves under its users]
-  /// says what may use the memory during the call. Throws Error if the system refuses.
+  /// Moves mapped memory, extended to whole multiples of kGranularity, to the file that shares it
+  /// with other processes, at the same offsets as in the window. Contents and addresses stay the
+  /// same. Does not wait for commands; Note [Memory moves under its users] says what may use the
+  /// memory during the call. Throws Error if the system refuses.
   IpcFile& share(void* memory, std::size_t bytes);
   /// The file of share(), or nullptr if no memory of `device`, which must exist, has been shared.
   IpcFile* shared_file(int device) const noexcept;
 
-  /// Maps memory of another process: this part of its file, both numbers multiples of kGranularity,
-  /// at free addresses of `device`, which must exist. nullptr if there are none, or if the system
-  /// refuses. The memory does not count towards the device's capacity.
+  /// Maps this part of another process's file at free addresses of `device`, which must exist;
+  /// `offset` and `bytes` are multiples of kGranularity. nullptr if no addresses are free, or if
+  /// the system refuses. The memory does not count towards the device's capacity.
   void* map_foreign(int device, const IpcFile& file, std::size_t offset, std::size_t bytes);
   /// Unmaps all that one call of map_foreign() mapped.
   void unmap_foreign(void* memory, std::size_t bytes) noexcept;

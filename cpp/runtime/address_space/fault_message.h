@@ -17,9 +17,9 @@ inline constexpr bool kFaultMessageAvailable = true;
 inline constexpr bool kFaultMessageAvailable = true;
 #endif
 
-/// From now on a host access to a device's window prints one line to stderr before the process dies
-/// of it, as it would without the message. Every other SIGSEGV goes to the previously installed
-/// handler. Called once, by AddressSpace, when there are windows.
+/// From now on, a host access to a device's window prints one line to stderr before the fault ends
+/// the process as usual. Every other SIGSEGV goes to the previously installed handler. Called once,
+/// by AddressSpace, when there are windows.
 void install_fault_message();
 
 }  // namespace openreg

@@ -23,18 +23,18 @@ namespace openreg {
 //   0                         bytes                 + bytes / 64
 //   | memory                  | words               | token
 //
-// Other processes use a block while a message that names it is under way, or a process holds it.
-// The block's word counts the messages. A process that holds a block has a record lock (fcntl) on
-// its first byte: the system releases the locks of a process that ends, even if it is killed. A
-// receiver holds the block first and then decrements the count, so the owner, which reads the word
-// before it looks at the locks, cannot miss both. While the owner looks, the word says so
-// (kRetiring), and a holder that sends the block in this time removes that: the owner then knows
-// that what it has seen no longer counts. No process waits for the owner, which may be killed at
-// any time. The upper half of the word is the block's generation: a message that is read twice is
-// not mistaken for one about the next block at this offset.
+// Other processes use a block while a message that names it is under way, or while one of them
+// holds it. The block's word counts the messages. A process that holds a block has a record lock
+// (fcntl) on its first byte: the system releases the locks of a process that ends, even if it is
+// killed. A receiver holds the block first and then decrements the count, so the owner, which reads
+// the word before it looks at the locks, cannot miss both. While the owner looks, a flag in the
+// word is set (kRetiring). A holder that sends the block in this time clears the flag, so the owner
+// knows that what it has seen is out of date. No process waits for the owner, which may be killed
+// at any time. The upper half of the word is the block's generation, so a message that is read a
+// second time is not mistaken for one about a later block at the same offset.
 //
-// Record locks belong to the process, which loses them when it closes *any* descriptor of the file:
-// so it has only one.
+// Record locks belong to the process, which loses them when it closes *any* descriptor of the file,
+// so it has only one descriptor of each file.
 namespace {
 
 constexpr std::uint64_t kRetiring = std::uint64_t{1} << 31;
@@ -78,8 +78,8 @@ int create_descriptor() {
       "same user and in the same PID namespace");
 }
 
-// Another process may have that number now, and its descriptor may be anything: it is checked
-// before it is opened.
+// Another process may have that number by now, and its descriptor may refer to anything, so the
+// descriptor is checked before it is opened.
 int open_descriptor(const IpcFileName& name) {
   const std::string path =
       "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.descriptor);

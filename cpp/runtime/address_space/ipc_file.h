@@ -52,7 +52,8 @@ class IpcFile {
   /// and the message is void, if it was received before and the block may have been freed since.
   bool receive(std::size_t offset, std::uint32_t generation) noexcept;
   /// Marks the block as used by this process, which is not the owner, until release() has been
-  /// called as often, or the process ends in any way. Throws Error if the system refuses the lock.
+  /// called as often as hold(), or the process ends in any way. Throws Error if the system refuses
+  /// the lock.
   void hold(std::size_t offset);
   void release(std::size_t offset) noexcept;
   /// Called by the owner, by one thread at a time, before it reuses the block. True: no message is

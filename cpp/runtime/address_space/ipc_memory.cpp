@@ -20,18 +20,18 @@ namespace openreg {
 // Note [Memory moves under its users]
 // Memory is private, with huge pages, until a tensor in it is sent to another process. Then the
 // pieces of 2 MiB that the tensor touches are copied to the file and the file is mapped in their
-// state. Other tensors lie in the same pieces, and other threads keep running: a program that
-// sends from the thread of a queue launches kernels at the same time. So a piece is made read-only
-// before it is copied. A thread that writes to it then gets a SIGSEGV, and waits in the handler
-// until the file is mapped; then the write is repeated. Reads are not affected.
+// place. Other tensors lie in the same pieces, and other threads keep running: a program that sends
+// from the thread of a queue launches kernels at the same time. So a piece is made read-only before
+// it is copied. A thread that writes to it then gets a SIGSEGV, and waits in the handler until the
+// file is mapped; then the write is repeated. Reads are not affected.
 //
-// A piece that has moved stays writable, so a write to it that faulted did so before the move: a
-// late handler just returns. The same holds for a piece that had to stay because the system
-// refused.
+// A piece that has moved stays writable, so a write that faulted on it did so before the move
+// ended, and a late handler just returns. The same holds for a piece that had to stay because the
+// system refused.
 //
-// A system call that writes to a moving piece fails (EFAULT) instead of waiting. Gloo's calls may
-// do that. So the sender waits for the device first, and only work that another thread submits in
-// the remaining fraction of a millisecond per piece can be affected.
+// A system call that writes to a moving piece fails (EFAULT) instead of waiting. Gloo may make such
+// calls. So the sender waits for the device first, and only work that another thread submits in the
+// remaining fraction of a millisecond per piece can be affected.
 namespace {
 
 std::array<std::atomic<IpcMemory*>, kMaxDevices> g_memories;
@@ -158,7 +158,8 @@ bool IpcMemory::waits_for(const void* address) const noexcept {
 bool IpcMemory::wait_until_moved(const void* address) noexcept {
   for (const auto& slot : g_memories) {
     const IpcMemory* const memory = slot.load();
-    // Not the end: a device takes its slot before it fills it, and the next one may be quicker.
+    // An empty slot is not the end: a device takes its slot before it fills it, and the device of
+    // the next slot may be quicker.
     if (memory != nullptr && memory->waits_for(address)) return true;
   }
   return false;

@@ -21,10 +21,10 @@ class IpcMemory {
 
   IpcFile& file() noexcept { return file_; }
 
-  /// Moves this memory of the aperture, and all that lies in the same multiples of the granularity,
-  /// to the file, at the same offsets. Contents and addresses stay the same; threads that write to
-  /// it meanwhile are held up. Throws Error if the system refuses; some of it may have moved by
-  /// then. Not thread safe.
+  /// Moves this memory of the aperture, extended to whole multiples of the granularity, to the
+  /// file, at the same offsets. Contents and addresses stay the same; threads that write to the
+  /// memory wait until it has moved. Throws Error if the system refuses; a part of the memory may
+  /// have moved by then. Not thread safe.
   void share(void* memory, std::size_t bytes);
   /// Called when the memory has been unmapped; both arguments are multiples of the granularity.
   /// Another thread may share other memory at the same time.

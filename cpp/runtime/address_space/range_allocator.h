@@ -15,7 +15,7 @@ class RangeAllocator {
 
   /// Takes a free range of `bytes` (more than 0); 0 if there is none. It begins in the middle of
   /// the longest free range if both halves have `room` bytes, so that the new range and the one
-  /// before can both grow (take_at). Otherwise it is the lowest.
+  /// before it can both grow (take_at). Otherwise it has the lowest free addresses that suffice.
   std::uintptr_t take(std::size_t bytes, std::size_t room);
 
   /// Takes exactly this range. False, and nothing is taken, if not all of it is free.
