@@ -191,8 +191,8 @@ class Allocator final : public c10::DeviceAllocator {
 
   // Implements both torch.Tensor.record_stream and the guard's recordDataPtrOnStream.
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    // Memory that storages share until they write has another context, which the owners have in
-    // common.
+    // Memory that storages share until one of them is written to has another context, which its
+    // owners have in common.
     const bool ours =
         data.get_deleter() == &delete_device_block || c10::impl::cow::is_cow_data_ptr(data);
     void* const address = data.get();

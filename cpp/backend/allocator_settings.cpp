@@ -53,7 +53,7 @@ memory::Policy policy() {
   return result;
 }
 
-// PyTorch's parser does not name the variable, and rarely what is wrong with it.
+// PyTorch's parser does not name the variable, and rarely says what is wrong with it.
 void read_environment() {
   std::string reason;
   try {

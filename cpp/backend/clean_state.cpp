@@ -163,8 +163,8 @@ void install_clean_state() {
   callbacks.leave_commands = [](void* slice) noexcept { delete static_cast<SliceState*>(slice); };
   callbacks.begin_compute = &begin_compute;
   callbacks.end_compute = &end_compute;
-  // A team of autograd's thread would exist beside that of the program's thread, and each region of
-  // either would have to wake its own.
+  // Autograd's thread would have a team beside that of the program's thread, and each parallel
+  // region would have to wake its own team's threads.
   callbacks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };
   callbacks.describe = &sentence_of;
   install_callbacks(callbacks);

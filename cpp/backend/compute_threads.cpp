@@ -15,13 +15,13 @@ namespace openreg::backend {
 // An engine computes with one thread: beside a busy host no more cores are free, and short commands
 // end before a team has started. But no other thread can help a running kernel. So for a command
 // that takes many times as long as starting a team (Cost::kLong) the engine takes a team of the
-// cores that no other long command has, but never more than the program itself computes with. It
-// leaves one core to the host, unless the command outlasts what a host launches beside it: a
-// product of 1.2 ms took 4 ms on two cores, because the host launched on one of them, and the
-// thread on the other waited for its companion; one of 90 ms took 170 ms with one thread. The team
-// ends with the command: libgomp counts the threads of all teams, and if there are more of them
-// than cores, none of them spins between parallel regions, so each of the host's small operators
-// has to wake its threads.
+// cores that no other long command has, but never more threads than the program itself computes
+// with. It leaves one core to the host, unless the command outlasts what a host launches beside it:
+// a product of 1.2 ms took 4 ms on two cores, because the host launched on one of them, and the
+// thread on the other waited for its companion; a product of 90 ms took 170 ms with one thread. The
+// team ends with the command: libgomp counts the threads of all teams, and if there are more of
+// them than cores, none of them spins between parallel regions, so each of the host's small
+// operators has to wake its threads.
 //
 // A host that waits runs commands with as many threads as the program computes with, or with one.
 // So the number of threads depends on which thread runs a command and on what else is running, and
@@ -33,9 +33,9 @@ namespace openreg::backend {
 // After a parallel region the threads of a team spin for some milliseconds, in case another one
 // follows. A host that has waited then continues launching, and an engine computes: with the team's
 // threads there are more of them than cores, and each gets less time. So a host takes its team if
-// that gains more in this wait than spinning threads are likely to cost until the next wait, which
-// is expected after as long a time as this one. On many cores the loss is small: there is one
-// thread too many among all of them.
+// that gains more in this wait than spinning threads are likely to cost until the next wait. The
+// host is expected to be away as long as it was before this wait. On many cores the loss is small:
+// among all of them, only one thread is too many.
 //
 // The time of one thread for the rest is measured, not estimated: from what an engine did while the
 // host was away. (A team could be ended after a wait, as an engine's is after a command; but making
@@ -86,9 +86,9 @@ void compute_with_one_thread() {
   thread_local bool done = false;
   if (done) return;
   done = true;
-  // ATen sets a thread's number at its first use, to that of torch.set_num_threads, and does not
-  // change it afterwards. Each library has its own flag for the first use: the first call sets that
-  // of torch, the second that of our library, for our own kernels.
+  // ATen sets a thread's number of threads at first use, to that of torch.set_num_threads, and does
+  // not change it afterwards. Each library has its own flag for the first use: the first call sets
+  // that of torch, the second that of our library, for our own kernels.
   at::get_num_threads();
   at::internal::lazy_init_num_threads();
   set_threads(1);
@@ -113,8 +113,9 @@ void release_team() {
   constexpr int kSoft = 1;  // omp_pause_soft
   static const auto pause = [] {
     auto* function = find_in_torch<int(int)>("omp_pause_resource_all");
-    // GCC's function ends the team of the calling thread; that of other runtimes ends those of the
-    // whole process. Theirs may lie under the name of GCC's library, but have this function, too.
+    // GCC's function ends the team of the calling thread; other runtimes' function ends all teams
+    // of the process. Another runtime may be installed under the name of GCC's library, but has the
+    // function that is looked up below.
     Dl_info info{};
     const bool found =
         function != nullptr && ::dladdr(reinterpret_cast<void*>(function), &info) != 0;

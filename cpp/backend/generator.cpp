@@ -52,7 +52,7 @@ struct PhiloxSource {
   struct Captured {
     CaptureId capture;
     std::uint64_t cell;
-    std::uint64_t taken;  // the position in the graph's numbers, which a state that is set changes
+    std::uint64_t taken;  // the position in the graph's numbers; setting a state changes it
     bool drawn;
   };
 
@@ -108,8 +108,9 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     return seed;
   }
 
-  // In a capture, a state's offset is the position in the graph's numbers: a state can be set that
-  // was read in the same capture, which checkpointing does. A state of a seed alone begins at 0.
+  // In a capture, a state's offset is the position in the graph's numbers, so a state that was read
+  // in the same capture can be set again, as checkpointing does. A state that holds only a seed
+  // begins at 0.
   void set_state(const c10::TensorImpl& tensor) override {
     at::detail::check_rng_state(tensor);
     PhiloxState state{};
@@ -170,8 +171,8 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   const std::shared_ptr<PhiloxSource>& source() const noexcept { return state_; }
 
  private:
-  /// The state's part in the capture, which it joins now if it has not before. `lock` is the
-  /// state's, and is held again at the return.
+  /// The state's part in the capture, which the state joins now if it has not yet. `lock` is the
+  /// state's, and is held again on return.
   PhiloxSource::Captured& part_in(CaptureId capture, std::unique_lock<std::mutex>& lock) const {
     const auto find = [&] {
       return std::ranges::find(state_->captured, capture, &PhiloxSource::Captured::capture);
@@ -188,7 +189,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     return *found;
   }
 
-  // Runs of a graph use the seed that the generator has then.
+  // Each run of a graph uses the seed that the generator has at that time.
   void expect_same_seed(std::uint64_t seed) const {
     const auto now = get().seed;
     TORCH_CHECK(seed == now,

@@ -55,7 +55,7 @@ class CapturedGenerator {
   void* const cell_;
   CaptureId capture_ = 0;
   std::uint64_t taken_ = 0;  // by all captured commands together, at the end of the capture
-  bool drawn_ = false;       // taken_ may be 0 nevertheless: a state that was set goes back
+  bool drawn_ = false;       // taken_ may still be 0: setting a state can take it back
 };
 
 /// Takes `increment` numbers (rounded up to a multiple of 4, as CUDA does) from `generator`, or

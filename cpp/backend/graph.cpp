@@ -51,7 +51,7 @@ class CapturableGraph::PoolUse {
   explicit PoolUse(c10::MempoolId_t pool) : id_(pool) {
     for_each_heap([&](memory::Heap& heap) { heap.add_use(id_); });
   }
-  // These calls throw only if a pool or a route has ended before, and that must end the program.
+  // These calls throw only if a pool or a route has already ended, and that must end the program.
   // NOLINTNEXTLINE(bugprone-exception-escape)
   ~PoolUse() {
     end_routes();
@@ -93,7 +93,7 @@ class CapturableGraph::PoolUse {
 };
 
 /// The graphs whose captures are under way. Until a capture ends, the lock also guards its graph's
-/// generators: any thread that works on a captured stream may draw from another one.
+/// generators: any thread that works on a captured stream may draw from a further generator.
 struct CapturableGraph::UnderWay {
   std::mutex mutex;
   std::map<CaptureId, CapturableGraph*> graphs;

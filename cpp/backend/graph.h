@@ -41,8 +41,8 @@ class CapturableGraph final : public at::GraphImplInterface {
   /// Writes the graph in DOT. Warns, and writes nothing, without enable_debug_mode().
   void debug_dump(const std::string& path) override;
 
-  /// Gives each run numbers of its own from `generator`. Drawing from a generator in the capture
-  /// does the same. Throws c10::Error once the capture has begun.
+  /// Gives each run numbers of its own from `generator`. Drawing from a generator during the
+  /// capture has the same effect. Throws c10::Error once the capture has begun.
   void register_generator_state(const at::Generator& generator);
   /// Like register_generator_state(), during the capture and on any thread. Does nothing if the
   /// capture has ended.

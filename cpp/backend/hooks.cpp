@@ -60,7 +60,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return previous;
   }
 
-  // For an index that may not be that of a device, such as -1: then nothing changes.
+  // The index may be that of no device, such as -1: then nothing changes.
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     const auto previous = current_device();
     if (device >= 0 && device < openreg::device_count()) set_device(device);
@@ -72,7 +72,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
   // Pinned host memory, for Tensor.pin_memory() and DataLoader.
   at::Allocator* getPinnedMemoryAllocator() const override { return &host_allocator(); }
 
-  // `data` may point into the middle of a block: that of a slice does.
+  // `data` may point into the middle of a block, as the pointer of a slice does.
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
 
   // For memory that does not come from a tensor: at::from_blob calls it to learn the device.

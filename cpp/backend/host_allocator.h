@@ -21,9 +21,9 @@ bool is_pinned(const void* p) noexcept;
 /// wait. The caller keeps it until unregister_pinned(). Throws c10::Error if part of it is pinned
 /// already.
 void register_pinned(void* memory, std::size_t bytes);
-/// Ends that, and waits for the devices, whose copies may still use the memory; collects no
-/// failure. Does nothing in a forked child, where the memory is not pinned. Throws c10::Error if
-/// there is none at this address.
+/// Unpins the memory, and waits for the devices, whose copies may still use it; collects no
+/// failure. Does nothing in a forked child, where the memory is not pinned. Throws c10::Error if no
+/// memory was registered at this address.
 void unregister_pinned(void* memory);
 
 struct HostMemoryStats {

@@ -29,7 +29,7 @@ struct Exports {
   // By address: the number of storages in this process that own the block. 0: it is freed when
   // others have released it.
   std::map<void*, int> owners OPENREG_GUARDED_BY(mutex);
-  std::atomic<bool> any{false};  // there has been one
+  std::atomic<bool> any{false};  // a block has been sent
 };
 
 // Leaked: tensors may outlive static destruction.

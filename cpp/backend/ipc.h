@@ -11,7 +11,7 @@
 namespace openreg::backend {
 
 // Device memory that several processes use (torch.multiprocessing). See Note [Blocks that processes
-// share] in runtime/address_space/ipc_file.cpp for how it is counted.
+// share] in runtime/address_space/ipc_file.cpp for how its use is counted.
 
 /// The data from which another process makes the same storage. Each handle is for one message.
 struct IpcHandle {

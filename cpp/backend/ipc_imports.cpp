@@ -94,7 +94,7 @@ struct Import {
   std::shared_ptr<Mapping> mapping{};
 };
 
-// A list, because one can be put at the end of another when there is no memory.
+// A list, because two lists can be joined even if there is no memory.
 using Leaving = std::list<std::unique_ptr<Import>>;
 
 struct Imports {
@@ -129,7 +129,7 @@ Leaving take_leaving() {
   return std::exchange(imports().leaving, {});
 }
 
-// Waits without the lock; releasing needs it, because it changes the sources.
+// Waits without the lock, and releases with it, because that changes the sources.
 void release(Leaving leaving) {
   try {
     for (const auto& import : leaving) drain_device(import->mapping->device);
@@ -154,8 +154,8 @@ void release_until_none_is_left() {
     try {
       release(std::move(leaving));
     } catch (const std::exception&) {
-      // Not again at once: the failure may persist. As when no thread starts, the
-      // next block that is freed, or release_imports(), will do it.
+      // Does not try again at once, because the failure may persist: the next block that is freed,
+      // or release_imports(), will do it, as if no thread had started.
       const LockGuard lock(imports().mutex);
       imports().has_thread = false;
       return;
@@ -163,8 +163,8 @@ void release_until_none_is_left() {
   }
 }
 
-// The deleter of imported memory. Queued work may still use it. The caller need not wait for that,
-// and could not if it is a command.
+// The deleter of imported memory, which queued work may still use. The caller need not wait for
+// that work, and could not if it is a command.
 void delete_import(void* context) {
   if (in_bad_fork() || is_shut_down()) return;
   std::unique_ptr<Import> import(static_cast<Import*>(context));

@@ -10,8 +10,8 @@ namespace openreg::backend {
 /// host with a handler, which runs commands itself, they are emitted as usual. Thread safe.
 class KernelWarnings {
  public:
-  /// Declares that this is a Python program: from now on a thread without its own handler is taken
-  /// to lack one only for the moment.
+  /// Declares that this is a Python program: from now on, a thread without its own handler is
+  /// assumed to lack one only for the moment.
   static void python_handles_warnings() noexcept;
   /// Whether the calling thread's warnings are to be kept.
   static bool has_no_handler();

@@ -38,7 +38,7 @@ memory::Context context_of_free();
 std::string python_stack();
 
 /// Memory may be freed while a Python exception is pending. Reading a stack runs Python code, which
-/// would lose it: `around` calls `read` and preserves the exception (bindings).
+/// would lose the exception: `around` calls `read` and preserves it (bindings).
 using ReadStack = std::string (*)();
 void install_around_python_stack(std::string (*around)(ReadStack read));
 

@@ -46,9 +46,9 @@ void note_use() noexcept {
   used_after.compare_exchange_strong(never, forks());
 }
 
-/// Whether there may be any, and they can be read. A query before the first use makes none, so that
-/// forked children may be the first to use them. In a child of a process that has used them, the
-/// lock may be held for ever.
+/// Whether there may be ranges, and they can be read. A query before the first use makes none, so
+/// that a forked child may be the first to use pinned memory. In a child of a process that has used
+/// it, the lock may be held for ever.
 bool has_ranges() noexcept { return used_after == forks(); }
 
 std::size_t page_size() {

@@ -40,8 +40,8 @@ class ServingAllocator final : public c10::Allocator {
     if (t_placement != nullptr) {
       const auto number = t_placement->next_++;
       for (const auto& place : t_placement->places_) {
-        // The kernel may allocate differently from the probe's (with another number of threads, for
-        // example), so this can be raw memory, such as oneDNN's, whose context is the address.
+        // The kernel may allocate differently than in the probe (with another number of threads,
+        // for example), so this can be raw memory, such as oneDNN's, whose context is the address.
         if (place.allocation == number && place.bytes == bytes)
           return {place.memory, place.memory, &keep, c10::Device(c10::kCPU)};
       }

@@ -53,10 +53,10 @@ class ResultPlacement {
   ResultPlacement* const outer_;
 };
 
-/// While it lives, the device stands for the memory of the CPU: an allocation of the calling thread
-/// for which the device has no room throws what the device's own allocation would, and is counted
-/// as that. For kernels that compute on the calling thread what then belongs to the device. Does
-/// nothing for the CPU.
+/// While it lives, the device's room limits the CPU allocations of the calling thread: one for
+/// which the device has no room throws what the device's own allocation would, and is counted as
+/// such. For kernels that compute, on the calling thread, results that then belong to the device.
+/// Does nothing for the CPU.
 class DeviceRoom {
  public:
   explicit DeviceRoom(c10::Device device);

@@ -16,7 +16,7 @@ namespace openreg::backend {
 struct Submission {
   Counter& counted_as = counters::typed;
   /// The call waits for its command, and throws what that throws. With
-  /// TORCH_OPENREG_LAUNCH_BLOCKING=1 every call does, except on a captured stream.
+  /// TORCH_OPENREG_LAUNCH_BLOCKING=1 every call waits, except on a captured stream.
   bool waits = false;
   Cost cost{};
 };

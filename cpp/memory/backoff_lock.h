@@ -13,7 +13,7 @@ namespace openreg::memory {
 /// taken polls at increasing intervals, and eventually sleeps in between. No thread is woken:
 /// releasing the lock is one store, and a thread that takes it often keeps the guarded data in its
 /// core's cache. On two cores, eight threads that only allocate reach the rate of one thread this
-/// way, and a third of it with std::mutex. Not fair.
+/// way, and a third of that rate with std::mutex. Not fair.
 class OPENREG_CAPABILITY("mutex") BackoffLock {
  public:
   void lock() noexcept OPENREG_ACQUIRE() {

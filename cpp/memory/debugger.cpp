@@ -21,8 +21,8 @@ namespace openreg::memory {
 // A block gets kGuardBytes more on either side. Its memory is written and checked by commands on
 // its stream, so that they run in order with the program's:
 //
-// - *prepare*, when it is allocated: the guards get a pattern, and the block one that is NaN in all
-//   types of floating point. A computation with memory that was never written gives NaN.
+// - *prepare*, when it is allocated: the guards get a pattern, and the block gets one that is NaN
+//   in all floating-point types. A computation with memory that was never written gives NaN.
 // - *release*, when it is freed. Commands of other streams that use the block must have completed
 //   by now: if it was freed without record_stream() and without waiting for them, its memory could
 //   be reused while they run. Then the guards must be intact. Then the whole block gets another
@@ -31,8 +31,8 @@ namespace openreg::memory {
 //   otherwise there was a write after the free.
 //
 // A command that finds an error fails, as a kernel does: the stream's next synchronisation raises
-// it. A synchronisation of the device also checks the guards of all blocks. A command that is
-// submitted with freed memory is refused at the call.
+// it. A synchronisation of the device also checks the guards of all blocks. A command that would
+// use freed memory is refused at the call.
 //
 // Memory that was returned to the device and mapped again is zero. So whole pieces of kSegmentBytes
 // that are zero are never an error. A poisoned stream skips the commands above; what they did not
@@ -131,8 +131,8 @@ const Kernel& Debugger::check_freed_kernel() {
   return kernel;
 }
 
-// None if the block has been freed, or its memory given to a graph, during a capture: that submits
-// nothing, so it cannot wait for the commands of the block that are still queued.
+// None if, during a capture, the block has been freed or its memory given to a graph: neither
+// enqueues a command, so neither waits for the commands of the block that are still queued.
 std::optional<Debugger::Record> Debugger::record_of(std::uint64_t id) {
   const LockGuard lock(mutex_);
   const auto found = records_.find(id);
@@ -302,7 +302,7 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
     }
     return heap.free(record.block, context);
   }
-  // The streams of record_stream() may still use it: it is filled when they are done.
+  // The streams of record_stream() may still use the block, so it is filled when they are done.
   for (auto* user : record.recorded) {
     wait_for_mark(*record.stream, *user, Backpressure::kIgnore);
   }

@@ -44,9 +44,9 @@ class Debugger {
   /// is none.
   const void* block_at(const void* address);
 
-  /// Around what enqueues a command that uses `memory`, the addresses at which its tensors'
-  /// memory begins; those that are not in a block of the device are ignored. Throws Error, and
-  /// does not call `enqueue`, if one has been freed.
+  /// Calls `enqueue`, which enqueues a command that uses `memory`: the addresses at which its
+  /// tensors' memory begins. Addresses that are not in a block of the device are ignored. Throws
+  /// Error, and does not call `enqueue`, if a block has been freed.
   void enqueue_checked(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
                        const std::function<void()>& enqueue);
 
@@ -61,9 +61,9 @@ class Debugger {
   void check_guards(int device);
 
   /// Called when freed memory has been replaced by memory that does not belong to the device's
-  /// blocks. The caller has waited for the device since it was freed.
+  /// blocks. The caller has waited for the device since the memory was freed.
   void forget_freed(std::byte* begin, std::byte* end);
-  /// For a block that is freed when nothing can be submitted any more.
+  /// For a block that is freed when nothing can be enqueued any more.
   void forget(const void* address);
   /// Describes the blocks that have not been freed; empty if there are none.
   std::string describe_leaks();
@@ -118,7 +118,7 @@ class Debugger {
 
   static std::atomic<Debugger*> instance_;
 
-  Mutex mutex_;  // never held while something is submitted
+  Mutex mutex_;  // never held while something is enqueued
   std::uint64_t last_id_ OPENREG_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, Record> records_ OPENREG_GUARDED_BY(mutex_);
   // The records that graphs use, each with a kernel that uses it.

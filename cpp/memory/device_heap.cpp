@@ -93,10 +93,10 @@ DeviceHeap::Allocation DeviceHeap::allocate(std::size_t bytes, Stream& stream,
 
 // Tries what CUDA's allocator tries, in the same order. CUDA's keeps its lock all the time; here
 // other threads continue, and may have taken and freed memory while this thread waited. So this
-// tries again until there is room, or until at one moment there is none.
+// function tries again until there is room, or until at one moment there is none.
 DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& stream,
                                                    const Context& context) {
-  // As cudaMalloc, of which CUDA's allocator asks the same.
+  // CUDA's allocator calls cudaMalloc here, which is potentially unsafe too.
   if (capture_of(stream) == 0) expect_safe_call("an allocation that the cache does not serve");
   Allocation result;
   const auto mapped = [&](Heap& heap) { return heap.allocate(bytes, stream, context); };
@@ -177,10 +177,9 @@ std::vector<Stream*> DeviceHeap::streams_of(const void* address) {
   return heap_.streams_of(address);
 }
 
-// `detach` takes memory out of the cache under the lock. Queued work may still use it: it is
-// released when the device has done all work that it had. See Note [Stream order]. Then `then` is
-// called, still under the lock that was taken for the release, so no other thread can have taken
-// the room.
+// `detach` takes memory out of the cache under the lock. Queued work may still use the memory, so
+// it is released when the device has completed all work that it had. See Note [Stream order].
+// `then` is called under the same lock as the release, so no other thread can have taken the room.
 template <class Detach, class Then>
 void DeviceHeap::release_to_device(Detach detach, Then then) {
   std::uint64_t number = 0;
@@ -211,7 +210,7 @@ void DeviceHeap::release_to_device(Detach detach, Then then) {
   then();
 }
 
-// Called after a wait for the device that began when `number` was the newest.
+// Called after a wait for the device that began when `number` was the newest detachment.
 void DeviceHeap::release_until(std::uint64_t number) {
   for (; !leaving_.empty() && leaving_.front().number <= number; leaving_.pop_front())
     heap_.release(leaving_.front().pieces);

@@ -44,7 +44,7 @@ class DeviceHeap {
   /// that used the memory, but collects no failure.
   void empty_cache(PoolId pool = {});
 
-  /// Whether the limit allows so many more bytes in use.
+  /// Whether the limit allows `bytes` more bytes in use.
   bool has_room(std::size_t bytes) OPENREG_EXCLUDES(mutex_);
 
   /// The part of the device's memory, from 0 to 1, that may be reserved.
@@ -86,7 +86,7 @@ class DeviceHeap {
   Heap heap_ OPENREG_GUARDED_BY(mutex_);
   // In the order of their numbers.
   std::deque<Leaving> leaving_ OPENREG_GUARDED_BY(mutex_);
-  // How many there have been, which is also the number of the newest.
+  // The number of detachments so far, which is also the number of the newest one.
   std::uint64_t detachments_ OPENREG_GUARDED_BY(mutex_) = 0;
   double fraction_ OPENREG_GUARDED_BY(mutex_) = 1;
 };

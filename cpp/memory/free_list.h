@@ -11,7 +11,7 @@
 
 namespace openreg::memory {
 
-/// Free blocks by size: finding the best fit, taking it and returning it are a few dozen
+/// Free blocks by size: finding the best fit, taking it and returning it take a few dozen
 /// instructions.
 ///
 /// Blocks of up to kBinnedBytes lie in bins, one for each multiple of kBlockBytes, with a bit per

@@ -23,7 +23,7 @@ namespace openreg::memory {
 //
 // Memory can be returned to the device only when no command of any stream uses it: the owner
 // detaches what is free, waits for the device without a lock, and then releases it. Memory that is
-// freed meanwhile is not included, so nothing is unmapped that the wait did not cover.
+// freed during the wait is not included, so the wait covers all that is unmapped.
 
 namespace {
 
@@ -247,7 +247,7 @@ void Heap::out_of_memory(std::size_t bytes, std::size_t free, const Stream& stre
                   route(stream).id(), context);
 }
 
-// A free without a context is recorded with that of the allocation.
+// A free without a context is recorded with the context of the allocation.
 void Heap::record(Action action, const Block& block, const Context& context) {
   history_.record(action, block.address, block.bytes, block.segment->stream,
                   block.segment->pool->id(), context ? context : block.context);

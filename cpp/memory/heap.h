@@ -30,7 +30,7 @@ class Heap {
 
   // --- Blocks ---
 
-  /// Memory of at least `bytes` (> 0), aligned to kBlockBytes, for work that is submitted to
+  /// Memory of at least `bytes` (> 0), aligned to kBlockBytes, for work that is enqueued on
   /// `stream` from now on. From the cache; nullptr if nothing in it fits.
   void* allocate_cached(std::size_t bytes, Stream& stream, const Context& context = {});
   /// Like allocate_cached(), with new memory from the device if necessary; nullptr if the device
@@ -61,11 +61,12 @@ class Heap {
   /// Removes from the cache all unused memory of the default pool and of the private pools that the
   /// program no longer uses; with an id, only that of this private pool, if it is no longer used.
   Pieces detach_unused(PoolId pool = {});
-  /// Removes as many of the stream's oversize blocks (see Policy::max_split_bytes) as make room for
-  /// one of `bytes`; none if all of them would not, or if a block of `bytes` is not oversize.
+  /// Removes enough of the stream's oversize blocks (see Policy::max_split_bytes) to make room for
+  /// one of `bytes`; none if all of them together are too small, or if a block of `bytes` is not
+  /// oversize.
   Pieces detach_oversize(std::size_t bytes, Stream& stream);
-  /// Removes the memory of the default pool that has been unused for longest, as much as brings
-  /// reserved memory below the policy's threshold.
+  /// Removes the memory of the default pool that has been unused the longest, enough to bring
+  /// reserved memory down to the policy's threshold.
   Pieces detach_oldest();
   /// Bytes that detach_unused() would remove now; with `of_awaited`, also those that other
   /// streams have yet to finish with.

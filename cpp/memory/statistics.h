@@ -23,9 +23,9 @@ enum class SizeClass : std::uint8_t { kSmall, kLarge };
 inline constexpr std::size_t kSizeClasses = 2;
 
 /// A counter over all blocks, and over the small and the large ones. Each allocation changes
-/// several of them, so only what cannot be computed later is kept: of the sum over both classes
-/// only the peak; what was added follows from the rest; and as a number is at its highest when it
-/// begins to fall or is read, peaks are noted only then.
+/// several counters, so only what cannot be computed later is kept: of the sum over both classes
+/// only the peak, while what was added follows from the rest. A number is at its highest when it
+/// begins to fall or when it is read, so peaks are noted only then.
 class ClassCounter {
  public:
   void add(SizeClass size_class, std::int64_t amount) {
