@@ -25,8 +25,8 @@ namespace openreg::ops {
 // Note [Commands of compiled kernels]
 //
 // A command consists of words: the mode for denormals, then one word for each parameter, then the
-// values that the host supplied. The word of a tensor is a device pointer or, if it is negative,
-// the negated number of the word of the command at which the value begins.
+// values that the host supplied. The word of a tensor is a device pointer. If it is negative, it is
+// the negated number of the command's word at which the tensor's value begins.
 namespace {
 
 constexpr std::size_t kHeader = 1;  // words before the parameters'

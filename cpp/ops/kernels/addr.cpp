@@ -1,6 +1,6 @@
 // addr_, which ATen implements through addr.out. The CPU's kernel for that compares the addresses
-// of tensor handles to find out whether its output is its input, and only then checks the shape;
-// with boxed arguments the addresses always differ. So the shape is checked here.
+// of tensor handles to find out whether its output is its input, and checks the shape only in that
+// case; with boxed arguments the addresses always differ. So the shape is checked here.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addr.h>
 

@@ -1,6 +1,6 @@
-// The positions of a sparse tensor's elements as linear indices in row-major order. With them
-// PyTorch checks whether a COO tensor that claims to be coalesced is. Its composite code calls
-// ATen's kernel for the device.
+// The positions of a sparse tensor's elements as linear indices in row-major order. PyTorch uses
+// them to check whether a COO tensor that claims to be coalesced really is. Its composite code
+// calls ATen's kernel for the device.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/ops/tensor.h>

@@ -103,8 +103,9 @@ void check_float8(const at::Tensor& a, const at::Tensor& b) {
               b.strides().slice(b.dim() - 2));
 }
 
-/// The shapes of grouped_mm, with float8_e4m3fn and float32 scales: of a 2D matrix [its rows or
-/// columns], of both 2D [groups * rows or columns], of 3D [groups, rows or columns].
+/// Shapes as for grouped_mm. The matrices are float8_e4m3fn. The scales are float32, with shape
+/// [rows or columns] for a 2D matrix, [groups * rows or columns] if both matrices are 2D, and
+/// [groups, rows or columns] for a 3D one.
 at::Tensor scaled_grouped_mm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& scale_a,
                              const at::Tensor& scale_b, const OptionalTensor& offs,
                              const OptionalTensor& bias, const OptionalTensor& scale_result,
@@ -140,7 +141,7 @@ using ScaleList = const at::ITensorListRef&;  // the operator is structured
 using ScaleList = at::TensorList;
 #endif
 
-/// Selected by recipes; only the one above is supported.
+/// Recipes select the kind of scales; only that of scaled_grouped_mm() is supported.
 at::Tensor scaled_grouped_mm_v2(const at::Tensor& a, const at::Tensor& b, ScaleList scale_a,
                                 at::IntArrayRef recipe_a, at::IntArrayRef swizzle_a,
                                 ScaleList scale_b, at::IntArrayRef recipe_b,

@@ -34,7 +34,7 @@ c10::SmallVector<std::int64_t, 6> check_index_select(const at::Tensor& self, std
               "index_select(): Expected dtype int32 or int64 for index");
   TORCH_CHECK(self.dim() <= 1 || index.numel() == 0 || self.size(dim) > 0,
               "index_select(): self indexing axis dim should be positive");
-  // Whatever the indices are: so it need not be an error of the stream.
+  // An error whatever the indices are, so it need not be an error of the stream.
   TORCH_CHECK_INDEX(self.dim() != 1 || index.numel() == 0 || self.size(0) > 0,
                     "index out of range in self");
   c10::SmallVector<std::int64_t, 6> sizes(self.sizes().begin(), self.sizes().end());

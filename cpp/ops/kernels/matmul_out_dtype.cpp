@@ -82,7 +82,7 @@ void check_added(const char* first, const at::Tensor& self, const at::Tensor& a,
 }
 
 // Both forms of an operator: `out` is undefined for the one that makes its result. `arguments` are
-// those of the kernel before it.
+// the kernel's arguments before `out`.
 template <class Kernel, class... Arguments>
 at::Tensor multiplied(const Kernel& kernel, at::IntArrayRef sizes, at::ScalarType out_dtype,
                       at::Tensor out, const at::Tensor& factor, const Arguments&... arguments) {

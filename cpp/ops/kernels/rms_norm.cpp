@@ -181,7 +181,7 @@ void check(const at::Tensor& input, at::IntArrayRef normalized_shape,
   at::native::_check_layer_norm_inputs(input, normalized_shape, weight.value_or(at::Tensor()), {});
 }
 
-/// If the dtypes of input and weight differ: the one that holds both, to compute in.
+/// If the dtypes of input and weight differ: the one that holds both, in which to compute.
 std::optional<at::ScalarType> common_dtype(const at::Tensor& input, const OptionalTensor& weight) {
   if (!given(weight) || weight->scalar_type() == input.scalar_type()) return std::nullopt;
   return c10::promoteTypes(input.scalar_type(), weight->scalar_type());

@@ -90,8 +90,8 @@ Cost cost_of_time(double nanoseconds) {
           .reproducible = at::globalContext().deterministicAlgorithms()};
 }
 
-// Kernels that share sums among threads even if they are short, while CUDA's results are the same
-// in every run. For other kernels this takes torch.use_deterministic_algorithms().
+// Kernels that share sums among threads even if they are short, although CUDA's results are the
+// same in every run. Other kernels are made reproducible by torch.use_deterministic_algorithms().
 constexpr auto kSharedSums = std::to_array<std::string_view>({"aten::native_layer_norm_backward"});
 
 }  // namespace

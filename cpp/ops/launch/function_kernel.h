@@ -8,8 +8,8 @@
 namespace openreg::ops {
 
 /// A function of CPU tensors and values as a kernel. Its parameters are the arguments of the
-/// command, in this order; those of type at::Tensor& are written, and their shapes are determined
-/// before.
+/// command, in this order; those of type at::Tensor& are written, and have their shapes before the
+/// launch.
 template <auto kFunction>
 class FunctionKernel;
 template <class... A, void (*kFunction)(A...)>

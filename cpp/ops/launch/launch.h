@@ -7,7 +7,7 @@
 
 namespace openreg::ops {
 
-/// Enqueues `kernel` with the arguments written, according to the plan, on the current stream of
+/// Launches `kernel` with the arguments written, according to the plan, on the current stream of
 /// the writer's device. Makes no decisions. Throws as backend::submit(), ArgumentWriter::finish()
 /// and, if the plan waits, announce_host_wait() do.
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
@@ -25,14 +25,14 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments,
 /// `device` is captured, or another capture forbids this thread to wait. `op` names the operator.
 void expect_may_wait(c10::Device device, const char* op);
 
-/// Waits until the current stream of `device` is idle, and runs commands meanwhile: for operators
+/// Waits, and helps to run commands, until the current stream of `device` is idle: for operators
 /// whose result the host needs. The wait is counted, and reported according to
 /// set_sync_debug_mode(). Throws an earlier failure of the stream, what announce_host_wait()
 /// (sync_debug.h) throws, and as expect_may_wait() does; `op` names the operator.
 void wait_for_device(c10::Device device, const char* op);
 
-/// Like wait_for_device(), within an operator that has already waited, for work that it has queued
-/// itself since then: not counted or reported again.
+/// Like wait_for_device(), within an operator that has already waited, for work that it has
+/// launched itself since then: not counted or reported again.
 void wait_for_device_again(c10::Device device);
 
 }  // namespace openreg::ops

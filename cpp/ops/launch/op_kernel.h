@@ -36,8 +36,8 @@ class OpKernel : public Kernel {
 };
 
 /// Applies the launcher's settings to the calling thread. The destructor ends the filter of
-/// warnings; the mode for denormals stays, until the run slice or the probe restores that of the
-/// thread.
+/// warnings; the mode for denormals stays, until the run slice or the probe restores the thread's
+/// own.
 class LauncherSettings {
  public:
   explicit LauncherSettings(std::span<const std::byte> command);

@@ -46,7 +46,8 @@ class PlanCache {
 
   /// Finds a plan. The result is empty if there is none.
   static PlanUse find(const SignatureView& signature);
-  /// Keeps a plan and returns it; if another thread was faster, keeps and returns its plan.
+  /// Keeps a plan and returns it; if another thread was faster, keeps and returns that thread's
+  /// plan.
   static PlanUse insert(const SignatureView& signature, CallPlan plan);
   /// Number of plans.
   static std::size_t size();

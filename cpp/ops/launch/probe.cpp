@@ -20,21 +20,21 @@ namespace openreg::ops {
 // Note [Probes]
 //
 // CPU kernels detect dtypes that they do not take ("bitwise_and_cpu" not implemented for 'Float')
-// only when they run. On the device that is after the call, and would be an error of the stream; a
-// GPU's kernels are chosen on the host, so there it is an error of the call. To make it an error of
-// the call here too, the kernel is tried on the calling thread, on tensors of zeros. This happens
-// for the first call with new dtypes, numbers of dimensions, flags or strings; if the meta function
-// does not check them, also with new integers and a new pattern of equal sizes. The tensors are
-// small, which costs next to nothing; if the kernel does not take such shapes, they have full size.
-// Inputs that would then take much memory are read where they lie, once the stream is idle: a probe
-// takes no more memory than the call's outputs and kMostWholeBytes, and if the device has no room
-// for an output, the call is out of memory. Zeros are indices in range, so
-// errors that depend on data stay errors of the stream; integers that must not be zero (divisors,
-// pivots) are then tried as ones. That something is not implemented does not depend on the
-// elements: this error is raised at once. Any other failure proves nothing (zeros are a singular
-// matrix): then the call waits for the real command, as it also does if written memory overlaps,
-// which kernels may refuse. Numbers among the arguments are tried as they are; numbers of which
-// only the kind matters (number.h) stand for all of their kind.
+// only when they run. On the device they run after the call, so this would be an error of the
+// stream; a GPU's kernels are chosen on the host, so there it is an error of the call. To make it
+// an error of the call here too, the kernel is tried on the calling thread, on tensors of zeros.
+// This happens for the first call with new dtypes, numbers of dimensions, flags or strings; if the
+// meta function does not check them, also with new integers and a new pattern of equal sizes. The
+// tensors are small, which costs next to nothing; if the kernel does not take such shapes, they
+// have full size. Inputs that would then take much memory are read where they lie, once the stream
+// is idle: a probe takes no more memory than the call's outputs and kMostWholeBytes, and if the
+// device has no room for an output, the call is out of memory. Zeros are indices in range, so
+// errors that depend on data remain errors of the stream; integers that must not be zero (divisors,
+// pivots) are then tried as ones. An error that something is not implemented does not depend on the
+// elements, and is raised at once. Any other failure proves nothing (zeros are a singular matrix),
+// so the call then waits for the real command. It also waits if written memory overlaps, because
+// kernels may refuse that. Numbers among the arguments are tried as they are; numbers of which only
+// the kind matters (number.h) stand for all of their kind.
 //
 // The call reports the warnings of a probe that passes; a second probe shows which of them recur.
 namespace {

@@ -7,9 +7,9 @@
 namespace openreg::ops {
 
 /// While a command runs, drops those warnings of its kernel that were reported when the operator
-/// was called. These are all of them if the call has tried the kernel (Note [Probes]); and in any
-/// case those of ATen's functions that run on the host as well as in the kernel. Other warnings
-/// pass.
+/// was called. If the call has tried the kernel (Note [Probes]), these are all of its warnings; in
+/// any case they include those of ATen's functions that run on the host as well as in the kernel.
+/// Other warnings pass.
 class RepeatedWarningFilter final : public c10::WarningHandler {
  public:
   void drop_all() noexcept { drops_all_ = true; }
@@ -33,8 +33,8 @@ class CollectedWarnings final : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
-/// ATen reports some warnings once per process, and others each time. Of the warnings of the first
-/// of two equal runs, this reports those that the second run did not repeat, and returns the
+/// ATen reports some warnings once per process, and others each time. Given the warnings of two
+/// equal runs, this reports those of the first that the second did not repeat, and returns the
 /// others, which every call must report.
 std::vector<c10::Warning> report_once_only(const std::vector<c10::Warning>& first,
                                            const std::vector<c10::Warning>& second);

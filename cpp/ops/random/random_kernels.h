@@ -137,8 +137,8 @@ void expect_our_device(c10::Device device);
 /// expect_our_device() and backend::reserve_philox() do.
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator, c10::Device device,
                                   std::uint64_t count);
-/// Takes what a kernel needs for `self` that makes `unroll` elements per call of a subsequence.
-/// Throws as take_numbers() above does.
+/// Takes the numbers for a kernel that fills `self` and makes `unroll` elements per call of a
+/// subsequence. Throws as take_numbers() above does.
 backend::PhiloxState take_numbers(const std::optional<at::Generator>& generator,
                                   const at::TensorBase& self, int unroll);
 int unroll_of_reals(const at::TensorBase& self);

@@ -127,7 +127,7 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& destinatio
   auto& to = backend::current_stream(destination.device().index());
   const OpKernel& kernel = kernel_between_memories(destination);
   ArgumentWriter writer(kernel.name(), source.device());
-  writer.tensor_of_any_device(destination, Access::kWrite);  // may queue work of the destination
+  writer.tensor_of_any_device(destination, Access::kWrite);  // may enqueue work of the destination
   writer.tensor(source);
   // Work queued on the destination may still use its memory.
   backend::translate_errors([&] { wait_stream(from, to); });

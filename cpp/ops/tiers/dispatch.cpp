@@ -27,7 +27,8 @@ class CallDevice {
       add(tensor.device());
       return;
     }
-    // It is a number, unless the operator changes it: a copy of its value cannot replace it then.
+    // A 0-dim tensor is a number, unless the operator writes it: then a copy of its value cannot
+    // replace it.
     const bool number = tensor.dim() == 0 && !is_written(argument.alias_info());
     if (!number && !cpu_tensor_ &&
         !takes_cpu_tensors(c10::toString(op_.operator_name()).c_str(), argument.name().c_str())) {

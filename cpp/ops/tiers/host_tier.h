@@ -5,7 +5,7 @@
 
 namespace openreg::ops {
 
-/// Whether an operator is not one of PyTorch's own, which compute as on the CPU by design.
+/// Whether an operator is not one of PyTorch's own; those compute as on the CPU by design.
 bool is_foreign(const c10::OperatorHandle& op);
 
 /// Tier 3: waits until the current stream of `device` is idle and runs the CPU's kernel of `cpu_op`

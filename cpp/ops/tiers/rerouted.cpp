@@ -84,8 +84,8 @@ void pdist_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(at::empty_like(input, at::MemoryFormat::Contiguous));
 }
 
-/// The CPU's kernel for bfloat16 reads rows by whole vectors, behind their ends too, and as if each
-/// began at a multiple of one. Zeros make them long enough and change no sum.
+/// The CPU's kernel for bfloat16 reads rows by whole vectors, beyond their ends too, and as if each
+/// row began at a multiple of a vector. Zeros make the rows long enough and change no sum.
 void weight_int8pack_mm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   constexpr std::int64_t kMultiple = 32;
   auto& input = torch::jit::peek(*stack, 0, 3);

@@ -16,14 +16,14 @@ namespace openreg::ops {
 
 // Note [Shape rules]
 //
-// To probe a kernel for new shapes costs as much as to run it (Note [Tier 2]). For the operators
+// Probing a kernel for new shapes costs as much as running it (Note [Tier 2]). For the operators
 // that networks consist of, it is known which sizes are free: batches, lengths, the extent of
-// images. A rule names them, and a call with small ones is probed instead, only once, because all
-// calls that differ only in free sizes have the same small call. The kernel's result for the small
-// call holds for all of them: whether it takes the arguments, in which order the strides of its
-// results are, and which of its allocations they come from. Equal sizes stay equal, and sizes 0 and
-// 1 stay the same. If the results of the small call do not follow the rule, the call itself is
-// probed.
+// images. A rule names the free sizes, and a call with small ones is probed instead. It is probed
+// only once, because all calls that differ only in free sizes have the same small call. The
+// kernel's result for the small call holds for all of them: whether it takes the arguments, in
+// which order the strides of its results are, and which of its allocations they come from. Equal
+// sizes stay equal, and sizes 0 and 1 stay the same. If the results of the small call do not follow
+// the rule, the call itself is probed.
 namespace {
 
 using Arguments = BoxedOperator::Arguments;

@@ -31,8 +31,8 @@ namespace openreg::ops {
 
 // A structured operator on the device is built from what PyTorch exports for each: the meta class
 // (shapes, dtypes, checks), the C++ schemas, and the CPU kernel of the out form. There are three
-// times as many operators as signatures, so all code is generated for each signature, except for
-// what calls the operator's own class and kernel.
+// times as many operators as signatures, so code is generated for each signature, except where it
+// calls the operator's own class and kernel.
 
 /// The class of one operator. Its meta function runs on the calling thread, so that wrong arguments
 /// raise at the call, and its requests for outputs go to OutputRequests.
@@ -230,8 +230,8 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     for (const auto& output : outputs) writer.tensor(output, Access::kWrite);
   }
 
-  /// Runs the meta function, makes the call, and keeps the plan for calls with the same signature,
-  /// which is null if a signature cannot distinguish the calls.
+  /// Runs the meta function, makes the call, and keeps the plan for calls with the same signature.
+  /// `signature` is null if a signature cannot distinguish the calls.
   void plan(Form form, Outputs& outputs, const SignatureView* signature,
             const std::remove_reference_t<A>&... args) const {
     if constexpr (!kTakesNumbers) {

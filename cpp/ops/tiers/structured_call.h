@@ -78,8 +78,9 @@ class OutputSizes {
   c10::SmallVector<Geometry, 2> before_;
 };
 
-/// Calls a meta function, and again (with true) if it warns, to find out which warnings recur:
-/// those are returned and not reported, the others are reported. Throws what the function throws.
+/// Calls a meta function, and calls it again (with true) if it warns, to find out which warnings
+/// recur: those are returned and not reported, the others are reported. Throws what the function
+/// throws.
 std::vector<c10::Warning> warnings_of_meta(c10::function_ref<void(bool again)> meta);
 
 /// The dtype in which an operator computes integral inputs and Python's numbers, if it is a

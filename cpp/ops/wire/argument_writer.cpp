@@ -85,7 +85,7 @@ std::uint32_t ArgumentWriter::add_storage(const c10::Storage& storage, Access ac
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     auto& known = storages_[i];
     if (known.identity != identity) continue;
-    known.record = {pointer, storage.nbytes()};  // an output may have been resized meanwhile
+    known.record = {pointer, storage.nbytes()};  // an output may have been resized since
     known.written |= written;
     shares_written_memory_ |= known.written;
     return static_cast<std::uint32_t>(i);
@@ -137,8 +137,8 @@ void ArgumentWriter::add_payload_tensor(const at::TensorBase& cpu_tensor) {
   add_tensor(cpu_tensor, static_cast<std::uint32_t>(storages_.size() - 1), kPayload);
 }
 
-// The value is signed as that of a number is, so that one which the kernel refuses is refused at
-// the call.
+// The value becomes part of the signature as that of a number does, so that a value which the
+// kernel refuses is refused at the call.
 void ArgumentWriter::sign_number_of(const at::TensorBase& cpu_tensor) {
   const void* const data = cpu_tensor.const_data_ptr();
   switch (cpu_tensor.scalar_type()) {

@@ -28,8 +28,8 @@ enum class SignatureLevel : std::uint8_t { kDtypes, kIntegers, kEqualSizes };
 /// Writes a command's arguments as flat bytes, in the order of the calls, together with the words
 /// by which calls are compared. See Note [Arguments on the wire] in command_layout.h. Tensors
 /// travel as metadata, never as owners: the bytes hold only device pointers, sizes and values, so
-/// that a command can be encoded, shown, and run elsewhere. The tensors must outlive the writer; of
-/// a call's temporaries, hold() makes sure. Used by one thread.
+/// that a command can be encoded, shown, and run elsewhere. The tensors must outlive the writer;
+/// hold() ensures this for a call's temporaries. Used by one thread.
 class ArgumentWriter {
  public:
   /// `op`, which must outlive the writer, names the operator in errors. Tensors on a device other
@@ -116,12 +116,12 @@ class ArgumentWriter {
 
   const char* op() const noexcept { return op_; }
   c10::Device device() const noexcept { return device_; }
-  /// The sizes of the tensors written so far, each once.
+  /// The number of the tensors written so far, each counted once, and their sizes.
   std::size_t tensor_count() const noexcept { return tensors_.size(); }
   at::IntArrayRef sizes(std::size_t tensor) const noexcept {
     return tensors_[tensor].identity->sizes();
   }
-  /// Bytes of all their elements.
+  /// Bytes of all elements of these tensors.
   std::size_t bytes_touched() const noexcept { return bytes_touched_; }
 
   /// Whether two tensors of the call, one of them written, are views of one storage.

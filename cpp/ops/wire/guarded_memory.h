@@ -19,10 +19,10 @@ inline constexpr bool kGuardsStandIns = false;
 #endif
 
 /// Zeroed memory that shows what a kernel does beyond it, although no sanitizer sees PyTorch's
-/// kernels. It ends where a page begins that cannot be accessed, or less than `alignment`, a power
-/// of two, before: an access behind it is a SIGSEGV. A write on the page before it is found when
-/// the memory is freed, which then ends the process by a message and SIGABRT. Throws
-/// std::bad_alloc.
+/// kernels. It ends at a page that cannot be accessed, or less than `alignment`, a power of two,
+/// before it: an access to that page is a SIGSEGV. A write to the bytes before or after the memory
+/// is found when the memory is freed, which then ends the process with a message and SIGABRT.
+/// Throws std::bad_alloc.
 std::shared_ptr<void> make_guarded_memory(std::size_t bytes, std::size_t alignment);
 
 }  // namespace openreg::ops

@@ -8,8 +8,8 @@
 namespace openreg::ops {
 
 /// A number among the arguments of a call, and what part of it can affect how the call ends. Most
-/// numbers only scale: of those, the sign is enough. A number counts by its value if it may not fit
-/// a dtype of the call, or is infinite or NaN.
+/// numbers only scale: for those, the sign is enough. A number counts by its value if it may not
+/// fit a dtype of the call, or is infinite or NaN.
 class Number {
  public:
   explicit Number(const c10::Scalar& value);
