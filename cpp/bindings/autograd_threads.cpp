@@ -32,7 +32,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// The engine's destructor waits for the same threads equally long.
+// The engine's destructor waits just as long for the same threads.
 constexpr std::chrono::seconds kPatience{10};
 
 // There is no public way to find out whether the threads exist, but subclasses of the engine can.
@@ -62,8 +62,8 @@ class Visit : public autograd::Node {
 
 void visit_device_threads(autograd::Engine& engine) {
   const auto input = at::empty({0});
-  // A failed or nested backward pass can move from one thread to another, once: a thread that was
-  // visited may have received it from one that was not yet. Hence two rounds.
+  // A failed or nested backward pass can move from one thread to another, once: a thread that has
+  // been visited may then receive it from one that has not. Hence two rounds.
   for (int round = 0; round < 2; ++round) {
     for (int index = 0; index < device_count(); ++index) {
       auto visit = c10::make_intrusive<Visit>(input, static_cast<c10::DeviceIndex>(index));

@@ -75,15 +75,15 @@ class Lines {
 #endif
   }
 
-  // Reading what Python knows can run other code of the program, which launches: so all is read
-  // before it is noted.
+  // Reading from Python can run other code of the program, which may launch commands. So everything
+  // is read before it is noted.
   bool is_of_a_library(PyFrameObject* frame) {
     auto* const code = PyFrame_GetCode(frame);
     const nb::object owner = owned(code);
     if (const auto found = of_libraries_.find(code); found != of_libraries_.end()) {
       return found->second;
     }
-    const nb::error_scope raised;  // what is freed while an exception is raised may launch, too
+    const nb::error_scope raised;  // objects freed while an exception is raised may launch, too
     if (!libraries_) {
       LibraryCode libraries;
       libraries_ = std::move(libraries);

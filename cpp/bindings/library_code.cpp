@@ -45,13 +45,14 @@ std::string below(const std::vector<std::string>& folders, const std::string& fi
   return {};
 }
 
-/// Whether the module of which this is the name, the file or the folder is the standard library's.
+/// Whether `name` is the name, the file or the folder of a module of the standard library.
 bool is_standard(std::string_view name) {
   const nb::str module(name.data(), std::min(name.find_first_of("./>"), name.size()));
   return PySet_Contains(PySys_GetObject("stdlib_module_names"), module.ptr()) == 1;
 }
 
-// Of a module that has been imported. To import it again could wait for another thread.
+// An attribute of a module that has been imported. Importing it again could wait for another
+// thread.
 nb::object attribute(const char* module, const char* name) {
   return nb::steal(PyImport_GetModule(nb::str(module).ptr())).attr(name);
 }
@@ -76,8 +77,8 @@ bool LibraryCode::is_of_a_package(const std::string& file) const {
 
 bool LibraryCode::contains(PyCodeObject* code, PyFrameObject* frame) const {
   const std::string file = file_name(code->co_filename);
-  // The name of a module that is part of the interpreter, as in <frozen importlib._bootstrap>. In
-  // the standard library's folder there may be others' modules, as in site-packages.
+  // The name of a module that is part of the interpreter, as in <frozen importlib._bootstrap>. The
+  // standard library's folder may contain other modules, as in site-packages.
   constexpr std::string_view kFrozen = "<frozen ";
   if (file.starts_with(kFrozen)) return is_standard(std::string_view(file).substr(kFrozen.size()));
   const std::string standard = below(standard_library_, file);

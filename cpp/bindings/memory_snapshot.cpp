@@ -32,7 +32,7 @@ namespace {
 // --- Stacks ---
 
 // The stacks of a snapshot. They are symbolized together, without a lock and without the GIL,
-// because C++ frames take milliseconds each; a frame of several stacks is one object in
+// because C++ frames take milliseconds each; a frame that several stacks have is one object in
 // Python.
 class Stacks {
  public:

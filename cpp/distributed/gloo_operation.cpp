@@ -167,7 +167,7 @@ void GlooOperation::finish() {
 
 void GlooOperation::give_up(const std::exception_ptr& error) {
   fail(error);
-  // Without an error Gloo has finished with it, and finish() ends it.
+  // Without an error Gloo has finished with the operation, and finish() ends it.
   if (const auto own = this->error()) end(own);
 }
 

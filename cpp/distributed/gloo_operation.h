@@ -24,8 +24,8 @@ class GlooGroup {
  public:
   GlooGroup(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<const Progress::Member> member)
       : gloo_(std::move(gloo)), progress_(std::move(member)) {}
-  /// Destroys it, unless operations are queued or under way: then it is leaked, because Gloo would
-  /// wait for them, however long.
+  /// Destroys the group, unless operations are queued or under way: then the group is leaked,
+  /// because Gloo would wait for them, however long that takes.
   static void close(std::unique_ptr<GlooGroup> group);
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
@@ -61,8 +61,8 @@ class GlooOperation final : public StreamOperation,
   /// Keeps memory until Gloo has finished with it, even if the operation has been given up before.
   using Memory = c10::SmallVector<c10::Storage, 4>;
   /// What waits for Gloo. kNothing: no thread, because its works have futures. kForWorks: a
-  /// separate thread, for works without futures. kForCall: the same, which also makes the call,
-  /// because that may wait.
+  /// separate thread, for works without futures. kForCall: a separate thread that also makes the
+  /// call, because the call may wait.
   enum class Waits { kNothing, kForWorks, kForCall };
 
   /// `member` is that of the group. The group is not destroyed before the operation has ended
@@ -74,15 +74,16 @@ class GlooOperation final : public StreamOperation,
   void begin() override;
   void skip() noexcept override;
 
-  /// Ends it for the stream before Gloo has finished; does nothing afterwards. From any thread,
-  /// with no lock of the runtime held.
+  /// Ends the operation for the stream before Gloo has finished; does nothing afterwards. Called
+  /// from any thread, with no lock of the runtime held.
   void give_up(const std::exception_ptr& error);
 
   /// Its error; null if it has not failed.
   std::exception_ptr error() const;
 
  private:
-  /// What Gloo has begun, and why it has begun no more; null if it has begun all.
+  /// What Gloo has begun, and the error that kept it from beginning the rest; null if it has begun
+  /// all.
   struct Begun {
     Works works;
     std::exception_ptr error;

@@ -16,7 +16,7 @@ at::Tensor view(const at::Tensor& tensor, at::IntArrayRef sizes, c10::ScalarType
   static std::byte nothing{};
   void* const data =
       tensor.numel() == 0 ? &nothing : AddressSpace::get().aperture(tensor.const_data_ptr());
-  // Gloo's threads write it, which are in no inference mode, whatever the caller's.
+  // Gloo's threads, which write the tensor, are not in inference mode, even if the caller is.
   const c10::InferenceMode no_inference_tensor(false);
   return at::from_blob(data, sizes, at::TensorOptions(dtype));
 }

@@ -183,7 +183,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather_coalesced(
 }
 
 /// outputs, inputs: lists with a tensor for each rank, of any sizes. Gloo exchanges parts of one
-/// tensor, also if the sizes are equal here: those of other ranks need not be.
+/// tensor, even if the sizes are equal here, because those of other ranks need not be.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllToAllOptions& opts) {
   expect_one_for_each_rank(kAllToAll, outputs.size(), size_);
@@ -200,7 +200,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall(Tensors& outputs, Tens
   });
 }
 
-/// to, from: how much of the first dimension comes from and goes to each rank; empty: equal parts.
+/// to: how much of the output's first dimension comes from each rank; from: how much of the input's
+/// goes to each rank; empty: equal parts.
 c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::alltoall_base(at::Tensor& output,
                                                                at::Tensor& input,
                                                                std::vector<std::int64_t>& to,

@@ -73,8 +73,8 @@ GlooGroup& ProcessGroupOccl::gloo_group() {
   return *group_;
 }
 
-// A program may use any number of tags, so there are not many more channels than transfers under
-// way.
+// A program may use any number of tags; this keeps channels from far outnumbering the transfers
+// under way.
 void ProcessGroupOccl::close_idle_channels() {
   std::erase_if(streams_, [](const auto& entry) {
     const auto& [key, stream] = entry;

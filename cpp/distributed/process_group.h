@@ -112,7 +112,7 @@ class ProcessGroupOccl final : public c10d::Backend {
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& opts) override;
-  /// Operations under way fail, and those that begin later. Their memory stays in use until Gloo
+  /// Operations under way, and those that begin later, fail. Their memory stays in use until Gloo
   /// has noticed. Does not wait for other threads' calls.
   void abort() override;
   /// Waits for operations under way.

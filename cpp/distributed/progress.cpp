@@ -162,8 +162,9 @@ std::string Progress::describe(const std::string& elsewhere) const {
   return text + (elsewhere.empty() ? "" : ", " + elsewhere);
 }
 
-// A group's report is not replaced unless the group itself fails: later, operations that were under
-// way in other groups have ended, and those that waited for them are skipped.
+// A group's report is replaced only if the group itself fails. A later report would mislead:
+// operations that were under way in other groups have ended, and those that waited for them are
+// skipped.
 std::vector<Progress::Report> Progress::new_reports() {
   auto& registry = Registry::get();
   const std::lock_guard lock(registry.mutex);

@@ -7,8 +7,8 @@ namespace openreg::distributed {
 
 namespace {
 
-// Another dtype for those that Gloo cannot sum: a wider one, or one of as many bits, of which sums,
-// products and bitwise operations are the same.
+// Another dtype for those that Gloo cannot sum: a wider one, or one of as many bits with the same
+// sums, products and bitwise operations.
 c10::ScalarType wide(c10::ScalarType dtype) {
   if (c10::isFloat8Type(dtype)) return at::kFloat;
   switch (dtype) {

@@ -66,7 +66,7 @@ void Staging::finish() {
   for (const auto& launch : after_) launch();
   for (const auto& [from, to] : copies_) {
     to.copy_(from);
-    // Gloo's use ends with its operation; this copy's use does not.
+    // Gloo's use of the memory ends with its operation; this copy's use does not.
     backend::device_allocator().recordStream(to.storage().data_ptr(), backend::to_torch(stream_));
   }
 }

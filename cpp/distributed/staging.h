@@ -12,8 +12,7 @@
 namespace openreg::distributed {
 
 /// The tensors of a collective in the form that Gloo takes: contiguous, and of a dtype that it
-/// supports. Commands of the collective's stream, which is current, make the copies that this
-/// needs.
+/// supports. The copies that this needs are commands of the collective's stream, which is current.
 class Staging {
  public:
   explicit Staging(const Stream& stream) : stream_(stream) {}

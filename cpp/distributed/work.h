@@ -35,8 +35,8 @@ class WorkOccl final : public c10d::Work {
     bool host_waits = false;
   };
 
-  /// To be called with the collective's stream current on each device: after these the future's
-  /// callbacks run. `outputs` are the result.
+  /// To be called with the collective's stream current on each device: the future's callbacks run
+  /// after the work of these streams. `outputs` are the result.
   WorkOccl(int rank, What what, std::vector<Part> parts, std::vector<at::Tensor> outputs);
 
   bool isCompleted() override;
@@ -48,8 +48,8 @@ class WorkOccl final : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override;
   void blockCurrentStream() override { synchronize(); }
-  /// With a timeout the host waits, for at most this time; then throws the collective's own error,
-  /// if it has one.
+  /// With a timeout, the host waits for at most this time; then the call throws the collective's
+  /// own error, if there is one.
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
   /// A future of the outputs; those of all_gather are stacked into one tensor, as with NCCL, if
