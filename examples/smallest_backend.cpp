@@ -161,7 +161,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 // Every operator that has no kernel here: PyTorch copies the arguments to the CPU and the results
-// back. A generator it would pass on as it is, but the CPU's kernels refuse a device's. Only
+// back. It would pass a generator on unchanged, but the CPU's kernels refuse one of a device. Only
 // native_dropout has no argument for one, and draws from the CPU's default generator.
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const auto kGenerator = c10::getTypePtr<std::optional<at::Generator>>();
@@ -245,7 +245,7 @@ TORCH_LIBRARY(tiny, m) {
   m.def("default_generator", [] { return at::globalContext().defaultGenerator(kDevice); });
   // Autograd has a thread for each device. It may still hold Python objects when backward() has
   // returned, and before Python 3.14 the process aborts if it releases them while the interpreter
-  // ends. A backward pass that Python has not started has none, and comes after all others.
+  // ends. A backward pass that Python has not started holds none, and runs after all others.
   m.def("settle_autograd", [] {
     std::async(std::launch::async, [] {
       (at::ones(1, kDevice).requires_grad_() * 1).backward();

@@ -37,7 +37,7 @@ _PYTHON = re.compile(r"(Python\.h|nanobind/|pybind11/|torch/csrc/(Py|utils/py|py
 
 
 def folder_of(path: str) -> str:
-    """The folder that counts as a layer: the first two parts of a path below cpp if LAYERS names them, else the first."""
+    """The folder that is a layer: the first two parts of a path below cpp if LAYERS names them, else the first."""
     first, *rest = path.split("/")
     inner = "/".join([first, *rest[:1]])
     return inner if inner in _RANKS or first == "ops" else first

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the other scripts, from the root of the project. Provides
-#   need <what>...      requires system packages: installs them as root on Debian, else fails with what to install
+#   need <what>...      requires system packages: installs them as root on Debian, else fails and names them
 #   use_environment     activates the virtual environment: the active one, else .venv, which it creates if needed
 #   install <extras>    builds and installs the project there; further arguments go to pip
 #   requirements <list>  prints what the build needs besides torch ("requires"), or what an extra needs

@@ -1,7 +1,7 @@
 """torch_openreg: an accelerator for PyTorch, called ``openreg``, that computes on the CPU.
 
 ``import torch`` is enough: PyTorch loads the package itself (the entry point ``_autoload``). Importing it by name
-loads it too, even if ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` or another accelerator prevents that.
+loads it too, even if ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` or another accelerator prevents the autoload.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def rename_when_whole(module: ModuleType) -> None:
 
 
 def is_whole(library: Path) -> bool:
-    """Whether this is a shared library with its last part, the table of sections. To load a part of one may crash."""
+    """Whether this is a shared library with its last part, the table of sections. Loading a part of one may crash."""
     with library.open("rb") as file:
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size or not header.startswith(b"\x7fELF"):

@@ -1,5 +1,5 @@
 """The device's interface for torch.compile. This module imports torch._dynamo, which takes a second, so `_patches`
-imports it only after a program has imported that."""
+imports this module only after a program has imported torch._dynamo."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The rates from which PyTorch estimates how long operators take, when it orders a graph or chooses what to compute
-again. Without these functions it asks CUDA and Triton, which raise without a GPU."""
+again. Without these functions PyTorch asks CUDA and Triton, which raise without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import openreg
 
 NAME = "openreg"
 
-# Of one core, as in Note [Work] of cpp/ops/launch/work.cpp. They are not measured, so that a program is ordered in the
+# Of one core, as in Note [Costs] of cpp/ops/launch/cost.cpp. They are not measured, so that a program is ordered in the
 # same way in every run. Half precision is computed in float32.
 _TERA_FLOPS = {torch.float64: 0.025, torch.float32: 0.05, torch.bfloat16: 0.05, torch.float16: 0.05}
 _GIGABYTES_PER_SECOND = 4.0

@@ -113,8 +113,8 @@ def extend_meta_functions(module: ModuleType) -> None:
 def prefer_the_device_to_the_cpu(module: ModuleType) -> None:
     """Makes torch._inductor.lowering place an elementwise operator on the device if an operand is a number on the CPU.
 
-    It takes the first operand for which `is_gpu` is true, else simply the first. The other function that asks there,
-    since 2.14, decides by the atomic additions of GPUs.
+    Inductor takes the first operand for which `is_gpu` is true, or else the first operand. Since 2.14 `index_put_impl_`
+    calls `is_gpu` too, to decide about the atomic additions of GPUs: there PyTorch's own function remains.
     """
     original = module.is_gpu
     module.is_gpu = lambda device: device == NAME or original(device)  # type: ignore[attr-defined]

@@ -100,8 +100,8 @@ def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
 
 def _patch_backends_of_groups(c10d: ModuleType) -> None:
-    # If the program names no backend, PyTorch only uses that of the accelerator. A program on CPU tensors, which would
-    # get Gloo without the device, must still get it. If it names Gloo, that serves the device too, as it serves CUDA.
+    # If the program names no backend, PyTorch uses only the accelerator's. A program on CPU tensors, which would get
+    # Gloo without the device, must still get Gloo. If a program names Gloo, it serves the device too, as for CUDA.
     original = c10d.BackendConfig.__init__
     gloo = c10d.Backend.GLOO
 
@@ -143,8 +143,8 @@ def _refuse_backends_of_others(c10d: ModuleType, backends: dict[str, str]) -> No
 def _patch_names_of_groups(c10d: ModuleType) -> None:
     # A group with several backends has the name of one: NCCL's if it is among them, otherwise Gloo's. PyTorch decides
     # by that name: SyncBatchNorm avoids a collective that Gloo lacks; DistributedDataParallel mistakes the wrapper that
-    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts around the backend for Gloo's class, and crashes. A group that the program
-    # names after Gloo has that name, unless there are wrappers.
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts around the backend for Gloo's class, and crashes. If the program
+    # names Gloo for the group, the group keeps that name, unless there are wrappers.
     original = c10d._new_process_group_helper
 
     @functools.wraps(original)

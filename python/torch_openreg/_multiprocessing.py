@@ -110,7 +110,7 @@ def _withdrawing_starts(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_of_signal_handler(error: Exception) -> bool:
-    """Whether a write was interrupted: it may be complete. The connection's own errors are raised in its module."""
+    """Whether a signal handler raised it: the write may be complete. The connection raises its errors in its module."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

@@ -33,7 +33,7 @@ def orders_streams(node: torch.fx.Node) -> bool:
 
 
 def is_barrier(node: torch.fx.Node) -> bool:
-    """Whether the node orders work, without a value that says so."""
+    """Whether the node orders work without a value that expresses the order."""
     target = node.target
     if target is torch.ops.higher_order.with_effects or orders_streams(node):
         return True
@@ -47,8 +47,8 @@ def _is_tensor(node: torch.fx.Node) -> bool:
 
 
 def run_methods_of_streams(eval_frame: ModuleType) -> None:
-    """Runs them as they are where a graph ends in front of a call. Dynamo has variables of its own for streams, and it
-    cannot trace `super()` of a stream."""
+    """Runs methods of streams untraced if a graph ends before their call. Dynamo has variables of its own for streams,
+    and it cannot trace `super()` of a stream."""
     for method in (openreg.Stream.__new__, openreg.Stream.wait_event, openreg.Stream.wait_stream):
         eval_frame.skip_code(method.__code__)
 
@@ -87,10 +87,10 @@ def _follows_changes(target: Any, arguments: Any) -> bool:
 
 
 def keep_order_of_joint_graphs(graph_capture: ModuleType) -> None:
-    """Barriers stay in the pass that they are in, forward or backward, between the nodes that they are between."""
+    """Barriers stay in their pass, forward or backward, and between the same nodes."""
 
     # PyTorch would give each operation on streams some of the values before it as arguments, for the nodes after it to
-    # use. Which ones depends on its version, inputs of the graph are left out, and the partitioner of 2.13 fails on it.
+    # use. Which ones depends on PyTorch's version; inputs of the graph are left out; the partitioner of 2.13 fails.
     @functools.wraps(graph_capture.wrap_all_sync_nodes_with_control_deps)
     def assign_passes(module: torch.fx.GraphModule) -> None:
         for node in module.graph.nodes:
@@ -123,8 +123,8 @@ def _is_of_backward(node: torch.fx.Node) -> bool:
 def keep_order_of_patterns(pattern_matcher: ModuleType) -> None:
     """PyTorch's passes move, match and merge nodes only between two changes of memory. A barrier counts as one.
 
-    Nodes of two streams stay two: a value that one stream computed for itself is not there for the other one without a
-    wait. PyTorch 2.13 merges them where it partitions a graph for training.
+    Equal nodes of two streams are not merged: without a wait, the value that one stream computes is not ready for the
+    other. PyTorch 2.13 would merge them when it partitions a graph for training.
     """
     original = pattern_matcher.is_mutation_op
     same_regions = pattern_matcher.same_mutation_regions

@@ -133,7 +133,7 @@ def _patch_byteswap() -> None:
 
 def _accept_default_tensor_type() -> None:
     # PyTorch accepts the types of its own devices only: "only floating-point types are supported as the default type".
-    # Deprecated, but what old programs begin with; PyTorch names the two functions that replace it.
+    # The function is deprecated, but old programs begin with it; PyTorch names the two functions that replace it.
     original = torch.set_default_tensor_type
 
     @functools.wraps(original)
@@ -157,7 +157,7 @@ def _patch_random_replay() -> None:
     save, replay = rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
 
     def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator | None:
-        """Of the device that draws: the one that is named, else that of a tensor. Numbers may be CPU tensors."""
+        """That of the device that draws: the device named, else that of a tensor. Numbers may be CPU tensors."""
         named = [torch.device(kwargs["device"])] if kwargs.get("device") else []
         leaves = tree_leaves((args, kwargs))
         named += [leaf for leaf in leaves if isinstance(leaf, torch.device)]

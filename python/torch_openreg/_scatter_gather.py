@@ -105,7 +105,7 @@ def _scatter(
     streams: _Streams = None,
 ) -> list[torch.Tensor]:
     if not devices:
-        raise RuntimeError("openreg: no device to scatter to (got none, expected one or more)")
+        raise RuntimeError("openreg: no device to scatter to; name at least one")
     if chunk_sizes is None:
         chunks = tensor.chunk(len(devices), dim)
     elif len(chunk_sizes) != len(devices):
@@ -128,7 +128,7 @@ def _scatter_out(
     tensor: torch.Tensor, out: Sequence[torch.Tensor], dim: int = 0, streams: _Streams = None
 ) -> list[torch.Tensor]:
     if not out:
-        raise RuntimeError("openreg: no tensor to scatter to (got none, expected one or more)")
+        raise RuntimeError("openreg: no tensor to scatter to; pass at least one output")
     _check_here(out, "an output")
     chunks = tensor.split_with_sizes([each.size(dim) for each in out], dim)
     copied = []
@@ -175,7 +175,7 @@ def _check_here(tensors: Sequence[torch.Tensor], what: str) -> None:
 
 def _check_gathered(tensors: Sequence[torch.Tensor]) -> None:
     if not tensors:
-        raise RuntimeError("openreg: no tensor to gather (got none, expected one or more)")
+        raise RuntimeError("openreg: no tensor to gather; pass at least one")
     _check_here(tensors, "a tensor to gather")
 
 

@@ -1,6 +1,6 @@
-"""Streams of compiled programs: on which of them nodes of a graph run, and which they are at a call.
+"""Streams of compiled programs: which of them each node of a graph runs on, and which objects they are at a call.
 
-Dynamo notes the stream of each node, if it is not the current one, as the number of an object: the program finds the
+Dynamo notes the stream of each node, if it is not the current one, as the number of an object. The program finds the
 object in a table that each call fills (`torch._dynamo.graph_bytecode_inputs`).
 """
 
@@ -21,7 +21,7 @@ _DRAWING = ("run_and_save_rng_state", "run_with_rng_state", "graphsafe_run_with_
 
 
 def stream_of(node: torch.fx.Node) -> int | None:
-    """As the program names it: `torch._functorch._aot_autograd.streams` notes it for each node."""
+    """The node's stream, as the program names it: `torch._functorch._aot_autograd.streams` notes it for each node."""
     stream: int | None = (node.meta.get("custom") or {}).get("stream")
     return stream
 
@@ -33,7 +33,7 @@ def set_stream(node: torch.fx.Node, stream: int | None) -> None:
 
 
 def draw_on_the_same_stream(partitioners: ModuleType) -> None:
-    """PyTorch replaces operators in checkpoints that draw random numbers, and the new nodes have no stream."""
+    """In checkpoints PyTorch replaces operators that draw random numbers, and the new nodes have no stream."""
     original = partitioners.functionalize_rng_ops
 
     @functools.wraps(original)
@@ -117,7 +117,7 @@ def find_the_current_stream(streams: ModuleType) -> None:
 
 
 def add_to_keys_of_programs(codecache: ModuleType) -> None:
-    """Streams of nodes belong to a program. PyTorch's keys have its text and the numbers that it uses, but not them."""
+    """The streams of nodes are part of a program, but PyTorch's keys have only its text and the numbers it uses."""
     details = codecache.FxGraphHashDetails
     original = details.__init__
 
@@ -140,7 +140,7 @@ def _streams(module: torch.fx.GraphModule) -> Iterator[tuple[str, int, int]]:
 
 def keep_streams_for_backward(runtime_wrappers: ModuleType) -> None:
     """A backward pass finds the streams and events of its forward pass. Other programs may have been called, or
-    compiled, in between, which fills the table with theirs."""
+    compiled, in between, and have filled the table with their own."""
     factory = getattr(runtime_wrappers, "_AOTDispatchAutogradFunctionFactory", None)
     if factory is None:
         return

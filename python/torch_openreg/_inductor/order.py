@@ -1,6 +1,6 @@
 """Operations that order work keep their place among the kernels of a program.
 
-What the program computes before such an operation is emitted before it, what it computes after it is emitted after it,
+Kernels that precede such an operation in the program are emitted before it, those that follow it are emitted after it,
 and no kernel is fused across it.
 """
 
@@ -74,7 +74,7 @@ def _realize_values(graph: Any) -> None:
 
 def _become_barrier(graph: Any, operation: Any) -> None:
     operation.has_side_effects = lambda: True
-    # The scheduler emits the pending kernels before an operation of a device, and not before one without.
+    # The scheduler emits the pending kernels before an operation of a device, but not before one without a device.
     if operation.get_device() is None and isinstance(operation.layout, ir.NoneLayout):
         operation.layout = ir.NoneLayout(device=_device(graph))
 

@@ -1,4 +1,4 @@
-"""Where operators run if one operand is a number on the CPU, which eager mode and Inductor accept beside the device."""
+"""Where operators run if one operand is a number on the CPU, as eager mode and Inductor allow."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Libraries(CppCodeCache):
         library = Path(path)
         if not is_whole(library) and key not in cls.compiled_again:
             cls.compiled_again.add(key)
-            # As a full disk or an older version leaves it. Its source lies beside it.
+            # A full disk or an older version can leave such a file. Its source lies beside it.
             with FileLock(str(Path(get_lock_dir()) / f"{key}.lock"), timeout=LOCK_TIMEOUT):
                 if not is_whole(library):  # another process may have been here
                     library.unlink()
@@ -69,7 +69,7 @@ def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source:
 
 
 def stream_on(stream: torch.Stream, device: int) -> torch.Stream:
-    """The stream that is current on a device while `stream` is: itself, or the call's if it is of another device."""
+    """The stream that is current on a device while `stream` is: itself, if it is of that device, else the call's."""
     return stream if stream.device_index == device else torch.openreg.current_stream(device)  # type: ignore[attr-defined]
 
 

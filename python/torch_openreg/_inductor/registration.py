@@ -23,10 +23,10 @@ NAME = "openreg"
 
 def register(_: ModuleType) -> None:
     """Registers the device with Inductor. Called once, after its import."""
-    # The device's module could provide generators of code, but not the version that the cache of programs needs.
     _cpu_equivalence.extend(_cpu_equivalence.OF_INDUCTOR)
     # Convolutions use oneDNN, so programs with convolutions keep images in channels-last order.
     graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, NAME)  # type: ignore[assignment]
+    # The device's module could provide generators of code, but not the version that the cache of programs needs.
     common.register_backend_for_device(
         NAME, OpenregScheduling, OpenregWrapper, NoCppWrapper, device_custom_pass=VersionOfPrograms()
     )

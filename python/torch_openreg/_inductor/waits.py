@@ -1,10 +1,10 @@
-"""Waits between the streams of a program that its author did not write.
+"""Waits between the streams of a program, beyond those that its author wrote.
 
 A program waits where its author says so, which is enough for the values that its author wrote down. A compiled backward
 pass has more of them: values that it computes again, without the waits around them, and gradients that come from the
 autograd engine and go back to it. In eager mode the engine waits between the streams of such values, so the program
-does. PyTorch's own waits know only some of them, and need objects that exist only where the graph was traced: a program
-from the cache has none (`_order.leave_waits_to_programs`).
+does too. PyTorch's own waits know only some of them, and need objects that exist only where the graph was traced: a
+program from the cache has none (`_order.leave_waits_to_programs`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Order:
             self._note(node, index, needed)
             return []
         number = self.scheduler.node_to_stream[node]
-        # A copy between devices runs on a stream of each, which it makes wait for one another.
+        # A copy between devices runs on a stream of each device, and makes the two wait for each other.
         streams = list(dict.fromkeys(stream_on(self.scheduler, number, each) for each in (index, *of_devices)))
         others = [position for position in needed if position[0] not in streams]
         waits = [(stream, other) for stream in streams for other in self._wait(stream, others)]
@@ -161,14 +161,14 @@ def devices_of(scheduler: Any) -> set[int]:
 
 
 def default_stream(scheduler: Any, device: int) -> str:
-    """The name of the current stream of a device at the call. PyTorch's is that of the device that is current."""
+    """The name of the current stream of a device at the call. PyTorch's own name means the current device's."""
     return DEFAULT_STREAM if len(devices_of(scheduler)) == 1 else f"{DEFAULT_STREAM}_{device}"
 
 
 def stream_on(scheduler: Any, stream: int, device: int) -> str:
     """The name of the stream that is current on a device while a stream of the program is.
 
-    This is the stream itself, if it is one of that device: in a program on several devices, that is known when it runs.
+    This is the stream itself, if it is of that device: in a program on several devices, this is known only at run time.
     """
     if stream not in scheduler.stream_idx_to_user_obj_idx:
         return default_stream(scheduler, device)
@@ -198,7 +198,7 @@ def _memory_of(scheduler: Any, buffer: str) -> str:
 
 
 def order() -> Order | None:
-    """Of the graph that is being compiled, if it switches streams."""
+    """The order of the graph that is being compiled; None if the graph does not switch streams."""
     scheduler = V.graph.scheduler
     if not scheduler._has_multi_stream_nodes():
         return None
@@ -213,7 +213,7 @@ def order() -> Order | None:
 def wait_where_values_need_it() -> None:
     """Writes a wait in front of a kernel that reads what another stream computes, if the program has none.
 
-    Memory that several streams use is not used again within the program, which says nothing about when they are done.
+    Memory that several streams use is not used again in the program: nothing says when all of them are done with it.
     """
     switch = Scheduler.generate_stream_ctx_switching
     has_hazard = Scheduler.has_cross_stream_hazard

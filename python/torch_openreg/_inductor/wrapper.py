@@ -60,7 +60,7 @@ class _OnTheDevice(PythonWrapperCodegen):
         return super().codegen_cuda_stream_enter(*args, **kwargs)
 
     def _declare_streams(self) -> None:
-        """At the first kernel. PyTorch does it at the first one on a device, and one on CPU tensors may precede it."""
+        """At the first kernel: PyTorch does it at the first one on a device, which one on CPU tensors may precede."""
         scheduler = V.graph.scheduler
         if self._streams_are_declared or not switches_streams():
             return
@@ -99,7 +99,7 @@ class _OnTheDevice(PythonWrapperCodegen):
 
 
 def _other_streams(buffer: Any) -> list[str]:
-    """The streams that use the memory of a tensor, and for which the allocator does not know it."""
+    """The streams that use the memory of a tensor without the allocator knowing it."""
     if not switches_streams() or not _is_tensor_of_the_device(buffer):
         return []
     scheduler, name = V.graph.scheduler, buffer.get_name()

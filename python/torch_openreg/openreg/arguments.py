@@ -109,10 +109,10 @@ def check_integer(what: str, value: int, smallest: int, largest: int) -> int:
 
 
 def c_integer(what: str, value: Any, smallest: int, largest: int, expected: str = "an int") -> int:
-    """`value` as an int, as PyTorch's bindings convert it for torch.cuda: bools and whatever has an index are accepted.
+    """`value` as an int, as PyTorch's bindings convert it for torch.cuda: bools and anything with `__index__` count.
 
     Raises:
-        TypeError: `value` has no index.
+        TypeError: `value` has no `__index__`.
         OverflowError: `value` is out of range.
     """
     try:
@@ -149,7 +149,7 @@ def check_type(what: str, value: object, kinds: type | tuple[type, ...], expecte
 
 
 def pool_id(pool: object) -> tuple[int, int]:
-    """The id of a memory pool, given itself or as the `id` of a MemPool; raises TypeError for anything else."""
+    """The id of a memory pool, given directly or as a MemPool's `id`; raises TypeError for anything else."""
     match pool:
         case (int(first), int(second)) | object(id=(int(first), int(second))) if (
             0 <= first < 2**64 and 0 <= second < 2**64

@@ -131,7 +131,7 @@ class CUDAGraph(_C.Graph, GraphHooks):
         """Frees the graph and its memory; replays that are queued still run.
 
         Raises:
-            RuntimeError: a replay failed for which this call waits (`synchronize_before_release`).
+            RuntimeError: a replay that this call waits for (`synchronize_before_release`) has failed.
         """
         try:
             self._release_retained()
@@ -168,7 +168,7 @@ class CUDAGraph(_C.Graph, GraphHooks):
         super().debug_dump(os.fsdecode(debug_path))
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Registers `generator` with the graph, which captured operators that draw from it do too.
+        """Registers `generator` with the graph. Captured operators that draw from a generator register it too.
 
         Each replay draws the numbers that the operators would draw if they were called then.
 

@@ -75,7 +75,7 @@ def register_graph_replay_start_hook(fn: Hook) -> RemovableHandle:
 
 
 def register_graph_replay_end_hook(fn: Hook) -> RemovableHandle:
-    """Calls ``fn(graph)`` when a replay of any graph has been queued, or could not be: it has not run yet."""
+    """Calls ``fn(graph)`` when a replay of any graph has been queued, or queueing it has failed; it has not run yet."""
     return _of_all_graphs["replay_end"].add(fn)
 
 
@@ -188,7 +188,7 @@ class GraphHooks:
         return self._hooks["replay_start"].add(hook)
 
     def register_replay_end_hook(self, hook: Hook) -> RemovableHandle:
-        """Calls ``hook(graph)`` when a replay has been queued, or could not be: it has not run yet."""
+        """Calls ``hook(graph)`` when a replay has been queued, or queueing it has failed; it has not run yet."""
         return self._hooks["replay_end"].add(hook)
 
     def register_destroy_callback(

@@ -330,7 +330,7 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
     elif stream is None:
         stream_id = None
     else:
-        handle = check_integer("the stream, if not a torch.Stream, its handle", stream, 0, 2**64 - 1)
+        handle = check_integer("the handle given instead of a torch.Stream", stream, 0, 2**64 - 1)
         stream_id = _C.stream_at(index, handle) if handle else 0
     return _C.raw_allocate(size, index, stream_id)
 

@@ -24,7 +24,7 @@ class MemPool:
         no_split: whether each block has a segment of its own, so that none is split.
 
     Raises:
-        TypeError: `allocator` is not None, or the others have no truth value.
+        TypeError: `allocator` is not None, or another argument has no truth value.
     """
 
     def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
@@ -70,8 +70,8 @@ class MemPool:
 def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     """Context manager: allocations of the calling thread come from `pool`. If nested, the innermost applies.
 
-    Allocations of other threads do not, even if the threads are started inside. That includes the allocations of
-    ``backward()``, which autograd runs on its own threads.
+    Allocations of other threads do not, even if the threads are started inside. This also applies to the allocations
+    of ``backward()``, which autograd runs on its own threads.
 
     Args:
         pool: the pool to allocate from.

@@ -39,7 +39,7 @@ def manual_seed(seed: int) -> None:
     """Seeds the current device's default generator with ``int(seed)``. During a capture, the same seed has no effect.
 
     Raises:
-        TypeError, ValueError: `int` refuses `seed`.
+        TypeError, ValueError: as `int(seed)` raises.
         RuntimeError: the current stream is being captured, and the seed is a different one.
     """
     _C.default_generator(_C.current_device()).manual_seed(int(seed))

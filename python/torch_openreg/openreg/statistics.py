@@ -10,8 +10,8 @@ def launch_stats() -> dict[str, int]:
 
     ``typed`` and ``boxed`` launches, ``compiled`` kernels of torch.compile and ``copies`` of whole storages are
     asynchronous; ``synchronous`` operators waited for the stream and ran on the calling thread; ``cpu_fallbacks``
-    counts the custom ones among them that have a kernel for the CPU only (``TORCH_OPENREG_CPU_FALLBACK=0``
-    refuses them, as CUDA does). ``host_waits`` counts how often an operator made the host wait: synchronous operators,
+    counts the custom ones among them that have a kernel for the CPU only (``TORCH_OPENREG_CPU_FALLBACK=0`` makes each
+    an error, as on CUDA). ``host_waits`` counts how often an operator made the host wait: synchronous operators,
     ``item`` and copies to the host. ``plan_hits`` counts the calls that found a plan made by an earlier call of the
     same signature, ``plans_made`` the calls that had to be planned. Planning may run kernels on the calling thread:
     ``probes`` counts them, ``probe_ns`` is their time in nanoseconds, ``probe_bytes`` the memory allocated for

@@ -93,7 +93,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
 
 class Event(torch.Event, metaclass=_OfThisDevice):
     """A point in a stream's work that streams and the host can wait for. Creates plain torch.Event objects, because
-    PyTorch's functions refuse those of a subclass.
+    PyTorch's functions reject instances of a subclass.
 
     Args:
         enable_timing: whether `elapsed_time`, which returns milliseconds, may be called with another such event of the
@@ -155,7 +155,7 @@ class ExternalStream(Stream):
     Args:
         stream_ptr: the handle.
         device: the stream's device; default the current one.
-        priority: 0: the stream has its own.
+        priority: 0, because the stream has its own priority.
 
     Raises:
         TypeError: `stream_ptr` is not an int.

@@ -11,7 +11,7 @@ DEVICE = "openreg"
 
 
 def _indices(devices: int | str | list[int], count: int) -> list[int]:
-    """Those that `devices` requests of `count` devices; none if it is malformed."""
+    """The indices that `devices` requests of `count` devices; none if `devices` is malformed."""
     if isinstance(devices, str):
         parts = [part.strip() for part in devices.split(",") if part.strip()]
         if not all(re.fullmatch(r"-?\d+", part) for part in parts):

@@ -74,7 +74,7 @@ def main(job_file: str) -> int:
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.current_thread()):
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)  # Python would wait for the threads that the test has left, perhaps for ever
+        os._exit(status)  # Python would wait for the threads that the test has left, perhaps forever
     return status
 
 

@@ -208,7 +208,7 @@ def _frames(block: dict[str, Any]) -> list[dict[str, Any]]:
 
 @functools.cache
 def _folders_of_pytest() -> tuple[str, ...]:
-    """Where its modules lie, and those of this plugin: a folder of the tests may have any name."""
+    """The folders of the modules of pytest and of this plugin. A folder of the tests may have any name."""
     specs = map(importlib.util.find_spec, ("_pytest", "pluggy", __package__))
     return tuple(f"{folder}{os.sep}" for spec in specs if spec for folder in spec.submodule_search_locations or ())
 

@@ -151,7 +151,7 @@ def _job(item: pytest.Item, folder: Path, log: Path) -> dict[str, Any]:
 
 
 def _nodeid_in_child(item: pytest.Item) -> str:
-    """As pytest forms it: with `--dist loadgroup`, the workers of pytest-xdist append the group."""
+    """The id as pytest forms it: with `--dist loadgroup`, the workers of pytest-xdist append the group to theirs."""
     return f"{item.parent.nodeid}::{item.name}" if item.parent is not None else item.nodeid
 
 

@@ -15,7 +15,7 @@ ERRORS = 1000  # collected of each device in one phase; a device has no more tha
 
 
 class _Wait:
-    """A wait for a device in a thread of its own, which continues if nobody waits for it any longer."""
+    """A wait for a device in a thread of its own, which continues even when nobody waits for it any longer."""
 
     def __init__(self, module: Any, index: int) -> None:
         self._module, self._index = module, index

@@ -99,7 +99,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def _forks(config: pytest.Config) -> bool:
-    """Whether pytest-forked forks a process for each test: that can use the device only if this one does not."""
+    """Whether pytest-forked forks a process for each test, which can use the device only if this process does not."""
     return bool(getattr(config.option, "forked", False))
 
 
