@@ -92,7 +92,9 @@ UNCOVERED: dict[str, dict[str, str]] = {
     },
     r"^cpp/runtime/failure\.cpp": {r"^\} catch .*// no memory|^std::fprintf\(stderr, \"openreg: %s failed; no": MEMORY},
     r"^cpp/runtime/address_space/fault_message": {r"": KILLED},
-    r"^cpp/runtime/address_space/host_memory": {r"^throw Error\(\"openreg: the size of the machine's memory is unknown": SYSTEM},
+    r"^cpp/runtime/address_space/host_memory": {
+        r"^throw Error\(\"openreg: the size of the machine's memory is unknown": SYSTEM
+    },
     r"^cpp/runtime/process": {r"^throw Error\(\"openreg: the system has no memory for the exit and fork": MEMORY},
     r"^cpp/runtime/scheduler": {
         r"start_engine_thread\(engines\.kind\);\n\} catch \(\.\.\.\) \{$": SYSTEM,

@@ -55,7 +55,11 @@ def test_the_version_changes_with_a_source_that_decides_how_code_is_generated(mo
         monkeypatch.setattr(version, "__file__", str(package / "_inductor/version.py"))
         return version.version_of_programs.__wrapped__()
 
-    versions = {version.version_of_programs(), of_a_package("_cpu_equivalence.py"), of_a_package("_inductor/wrapper.py")}
+    versions = {
+        version.version_of_programs(),
+        of_a_package("_cpu_equivalence.py"),
+        of_a_package("_inductor/wrapper.py"),
+    }
     assert len(versions) == 3
 
 
