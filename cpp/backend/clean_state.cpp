@@ -149,14 +149,14 @@ struct SliceState {
 
 void install_clean_state() {
   Callbacks callbacks;
-  callbacks.enter_commands = [](const Callbacks::Beginning& turn_of) -> void* {
+  callbacks.enter_commands = [](const Callbacks::Beginning& beginning) -> void* {
     auto slice = std::make_unique<SliceState>();
-    if (turn_of.engine) {
+    if (beginning.engine) {
       compute_with_one_thread();
-    } else if (!is_worth_a_team(turn_of.left, turn_of.before)) {
+    } else if (!is_worth_a_team(beginning.left, beginning.before)) {
       slice->alone.emplace();
     }
-    if (turn_of.engine || KernelWarnings::has_no_handler())
+    if (beginning.engine || KernelWarnings::has_no_handler())
       slice->warnings.emplace(&KernelWarnings::keeper());
     return slice.release();
   };

@@ -133,9 +133,8 @@ LaunchSite here() noexcept {
     const nb::gil_scoped_acquire gil;
     auto* const frame = PyThreadState_GetFrame(PyThreadState_Get());
     if (!frame) return of_backward_pass();
-    const LaunchSite site = Lines::get().of_frame(frame);
-    Py_DECREF(frame);
-    return site;
+    const auto owner = owned(frame);
+    return Lines::get().of_frame(frame);
   } catch (const std::exception&) {  // no memory for it
     return 0;
   }

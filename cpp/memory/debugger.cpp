@@ -127,7 +127,8 @@ const Kernel& Debugger::release_kernel() {
 }
 
 const Kernel& Debugger::check_freed_kernel() {
-  static const Kernel kernel("openreg::debug_check_freed_memory", &run_check_freed);
+  static const Kernel kernel("openreg::debug_check_freed_memory", &run_check_freed,
+                             {.skip = &skip_check_freed});
   return kernel;
 }
 
@@ -185,7 +186,7 @@ void Debugger::run_check_freed(const Kernel&, std::span<const std::byte> bytes) 
   const auto record = self.record_of(arguments.id).value();  // this command counts as a range
   {
     const LockGuard lock(self.mutex_);
-    if (--self.records_.at(arguments.id).ranges == 0) self.records_.erase(arguments.id);
+    self.drop_range(arguments.id);
   }
   if (!record.filled) return;
   for (std::byte* piece = arguments.begin; piece != arguments.end;) {
@@ -197,6 +198,16 @@ void Debugger::run_check_freed(const Kernel&, std::span<const std::byte> bytes) 
     }
     piece = end;
   }
+}
+
+void Debugger::skip_check_freed(std::span<const std::byte> bytes) noexcept {
+  auto& self = *get();
+  const LockGuard lock(self.mutex_);
+  self.drop_range(Arguments(bytes).id);
+}
+
+void Debugger::drop_range(std::uint64_t id) {
+  if (--records_.at(id).ranges == 0) records_.erase(id);
 }
 
 // Describes what is wrong with a record's guards; empty if they are intact.
@@ -238,8 +249,7 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
                                 .allocated_at = std::move(where),
                                 .captured = captured});
     if (captured) {
-      for (const auto& [begin, end, old] : checks)
-        if (--records_.at(old).ranges == 0) records_.erase(old);
+      for (const auto& [begin, end, old] : checks) drop_range(old);
     }
   }
   result.address = block + kGuardBytes;
@@ -424,9 +434,7 @@ void Debugger::check_guards(int device) {
 
 void Debugger::forget_freed(std::byte* begin, std::byte* end) {
   const LockGuard lock(mutex_);
-  for (const auto& [first, last, id] : take_freed(begin, end)) {
-    if (--records_.at(id).ranges == 0) records_.erase(id);
-  }
+  for (const auto& [first, last, id] : take_freed(begin, end)) drop_range(id);
 }
 
 void Debugger::forget(const void* address) {

@@ -104,11 +104,14 @@ class Debugger {
   static void run_prepare(const Kernel&, std::span<const std::byte> arguments);
   static void run_release(const Kernel&, std::span<const std::byte> arguments);
   static void run_check_freed(const Kernel&, std::span<const std::byte> arguments);
+  static void skip_check_freed(std::span<const std::byte> arguments) noexcept;
   static const Kernel& prepare_kernel();
   static const Kernel& release_kernel();
   static const Kernel& check_freed_kernel();
 
   std::optional<Record> record_of(std::uint64_t id) OPENREG_EXCLUDES(mutex_);
+  // A range of a freed block belongs to others now, or has been checked.
+  void drop_range(std::uint64_t id) OPENREG_REQUIRES(mutex_);
   template <class F>
   void update(std::uint64_t id, F f) OPENREG_EXCLUDES(mutex_);
   void note_graph_use(CaptureId capture, const Kernel& kernel, std::span<const void* const> memory)

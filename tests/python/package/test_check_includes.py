@@ -25,7 +25,7 @@ def complaints(tmp_path: Path, path: str, included: str) -> list[str]:
         ("runtime/address_space/host_memory.cpp", "<c10/core/Stream.h>"),
         ("memory/heap.cpp", '"backend/stream.h"'),
         ("backend/hooks.cpp", '"ops/wire/number.h"'),
-        ("ops/wire/number.h", '"ops/launch/submit.h"'),
+        ("ops/wire/number.h", '"ops/launch/launch.h"'),
         ("ops/tiers/boxed.cpp", '"ops/random/transformation.h"'),
         ("ops/launch/probe.cpp", '"distributed/work.h"'),
         ("distributed/work.cpp", '"bindings/bindings.h"'),
