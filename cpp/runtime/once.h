@@ -1,7 +1,5 @@
 #pragma once
 
-#include <utility>
-
 namespace openreg {
 
 /// `static const Once once(f);` calls f when control first passes, as std::call_once does, but
@@ -9,8 +7,8 @@ namespace openreg {
 class Once {
  public:
   template <class F>
-  explicit Once(F&& f) {
-    std::forward<F>(f)();
+  explicit Once(const F& f) {
+    f();
   }
 };
 

@@ -44,7 +44,7 @@ void after_fork_in_child() noexcept {
 
 // Registered when the library is loaded, because the program may begin at any time to use what a
 // child must not use.
-const int g_fork_handler = pthread_atfork(nullptr, nullptr, &after_fork_in_child);
+const int kForkHandler = pthread_atfork(nullptr, nullptr, &after_fork_in_child);
 
 [[noreturn]] void throw_forked() {
   // The message of torch.cuda, which users know and search for.
@@ -98,7 +98,7 @@ void print_unknown_settings() {
 void register_handlers() {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (std::atexit(&shutdown) != 0 || g_fork_handler != 0)
+    if (std::atexit(&shutdown) != 0 || kForkHandler != 0)
       throw Error("openreg: the system has no memory for the exit and fork handlers");
     g_handlers.store(true, std::memory_order_release);
     print_unknown_settings();
