@@ -161,7 +161,7 @@ def lose_a_rank(rank: int, ranks: list[int], timeout: timedelta) -> Any:
 def check_loss(found: dict[str, str], group_rank: str, gone: str) -> None:
     steps = {"ddp": r"all_reduce\w*", "fsdp": r"all_gather\w*"}
     for call, message in found.items():
-        begun = rf'openreg: occl::{steps.get(call, call)} \(number \d+ of process group "for {call}", {group_rank}\) '
+        begun = rf'occl::{steps.get(call, call)} \(number \d+ of process group "for {call}", {group_rank}\) '
         assert re.search(rf"{begun}failed: .*\. Other ranks: .*{gone}: no report", message), (call, message)
 
 
