@@ -1,10 +1,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
 #include <c10/util/FunctionRef.h>
+#include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <span>
+#include <utility>
 
 namespace openreg::ops {
 
@@ -32,5 +37,21 @@ at::Tensor output_apart(const at::Tensor& output);
 /// Copies what was computed apart into the output of the call, which gets the sizes of the result.
 /// Throws c10::Error if the output overlaps itself.
 void copy_to_output(const at::Tensor& result, const at::Tensor& output);
+
+/// The outputs of a call that its kernel may not be given: Note [Outputs of any strides]. The
+/// kernel gets tensors of default strides in their place; an output that is an input, too, is
+/// copied first, so the kernel still works in place, and refuses to change the sizes of its input.
+class OutputsApart {
+ public:
+  /// Replaces them among the arguments on the stack.
+  OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
+  /// Puts the outputs back among the `last` values of the stack.
+  void put_back(torch::jit::Stack& stack, std::size_t last) const;
+  /// Like put_back(), after the kernel: also copies what it computed.
+  void copy_back(torch::jit::Stack& stack, std::size_t results) const;
+
+ private:
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> pairs_;  // a replacement and its output
+};
 
 }  // namespace openreg::ops

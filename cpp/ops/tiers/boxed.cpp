@@ -34,11 +34,29 @@ bool outs_are_as_planned(const BoxedOperator& op, const KeptPlan& plan,
     if (is_fresh(tensor)) continue;
     const bool restrided = tensor.numel() == 0 && tensor.strides() != at::IntArrayRef(as.strides);
     if (tensor.sizes() != at::IntArrayRef(as.sizes) || restrided) return false;
-    // Its strides were not tried: the kernel ran with those of the input.
-    if (input_that_is(arguments, i) != i && !has_default_strides(tensor) &&
-        !op.writes_any_strides())
-      return false;
   }
+  return true;
+}
+
+/// Whether an input is also the output, with strides that the kernel may not be given.
+bool works_in_place_on_other_strides(const BoxedOperator& op, BoxedOperator::Arguments arguments) {
+  if (op.writes_any_strides()) return false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (op.roles()[i] == Role::kOut && input_that_is(arguments, i) != i &&
+        !has_default_strides(arguments[i].toTensor()))
+      return true;
+  }
+  return false;
+}
+
+/// Launches the operator on tensors of default strides in place of those of the call.
+bool launch_apart(const c10::OperatorHandle& handle, c10::Device device, torch::jit::Stack* stack) {
+  const OutputsApart apart(handle.schema(), *stack);
+  if (!launch_boxed(handle, device, stack)) {
+    apart.put_back(*stack, handle.schema().arguments().size());
+    return false;
+  }
+  apart.copy_back(*stack, handle.schema().returns().size());
   return true;
 }
 
@@ -69,6 +87,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   if (op == nullptr) return false;
   const auto count = op->roles().size();
   const auto arguments = torch::jit::last(*stack, count);
+  if (works_in_place_on_other_strides(*op, arguments)) return launch_apart(handle, device, stack);
   ArgumentWriter writer(op->kernel().name(), device);
   if (!op->write_arguments(writer, arguments)) return false;
   // Kernels report overlapping memory in tier 3. Kernels that take lists do not check it.

@@ -1,7 +1,6 @@
 #include "ops/tiers/host_tier.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/interned_strings.h>
 
 #include <algorithm>
@@ -52,58 +51,6 @@ Access access_of(const c10::OperatorHandle& op, const c10::Argument& argument) {
       is_foreign(op) || is_written(c10::toString(op.operator_name()).c_str(), argument);
   return writes ? Access::kWrite : Access::kRead;
 }
-
-/// The outputs of a call that its kernel may not be given: Note [Outputs of any strides].
-class OutputsApart {
- public:
-  /// Replaces them on the stack.
-  OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
-    const auto& arguments = schema.arguments();
-    const auto begin = stack.size() - arguments.size();
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      auto& argument = stack[begin + i];
-      if (!arguments[i].is_out() || !argument.isTensor()) continue;
-      const at::Tensor output = argument.toTensor();
-      if (output.layout() != at::kStrided || is_alone(output)) continue;
-      bool overlaps = false;
-      c10::SmallVector<std::size_t, 1> same;  // inputs that are the output: it works in place
-      for (std::size_t j = 0; j < arguments.size(); ++j) {
-        if (arguments[j].is_out()) continue;
-        if (stack[begin + j].isTensor() && stack[begin + j].toTensor().is_same(output))
-          same.push_back(j);
-        for_tensors_in_memory_of(output, stack[begin + j], [&](const at::Tensor& input) {
-          overlaps |= at::get_overlap_status(output, input) != at::MemOverlapStatus::No;
-        });
-      }
-      if (overlaps && has_default_strides(output)) continue;  // the kernel decides
-      pairs_.emplace_back(output_apart(output), output);
-      const auto& result = pairs_.back().first;
-      argument = result;
-      if (same.empty()) continue;
-      // The kernel still works in place, so that it refuses to change the sizes of its input.
-      result.copy_(output);
-      for (const auto j : same) stack[begin + j] = result;
-    }
-  }
-
-  /// Copies what the kernel computed, and returns the outputs themselves.
-  void put_back(torch::jit::Stack& stack, std::size_t results) const {
-    for (const auto& [result, output] : pairs_) {
-      copy_to_output(result, output);
-      for (auto i = stack.size() - results; i < stack.size(); ++i)
-        if (stack[i].isTensor() && stack[i].toTensor().is_same(result)) stack[i] = output;
-    }
-  }
-
- private:
-  /// Whether the kernel may write all of its memory: some compute in more than the elements need.
-  static bool is_alone(const at::Tensor& output) {
-    return output.numel() == 0 ||
-           (has_default_strides(output) && output.nbytes() >= output.storage().nbytes());
-  }
-
-  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> pairs_;
-};
 
 }  // namespace
 
@@ -162,7 +109,7 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
       return argument || wants_cpu ? result : aliases.to_device(result);
     });
   }
-  apart.put_back(*stack, schema.returns().size());
+  apart.copy_back(*stack, schema.returns().size());
 }
 
 }  // namespace openreg::ops
