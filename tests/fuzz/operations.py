@@ -84,7 +84,9 @@ def as_matrix(x: torch.Tensor) -> torch.Tensor:
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     left = as_matrix(a)
     right = as_matrix(b.to(a.dtype))[:64]
-    return left @ right[:, : left.shape[1]].mT if right.shape[1] >= left.shape[1] else left @ torch.ones_like(left).mT
+    if right.shape[1] < left.shape[1]:
+        right = torch.ones_like(left[:64])
+    return left @ right[:, : left.shape[1]].mT
 
 
 def gradient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -107,6 +107,8 @@ class Author:
         step: dict[str, Any] = {"kind": "operation", "name": operation.name, "inputs": inputs, "numbers": numbers}
         if operation.writes and not writable(tensors[0]):
             return
+        if size_together(tensors) > MOST_ELEMENTS:
+            return
         try:
             result = apply(operation, tensors, numbers)
         except Exception as error:
@@ -160,6 +162,14 @@ class Author:
 def new_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
     count = torch.Size(shape).numel()
     return torch.arange(count, device=device).mul_(37).remainder_(MODULUS).reshape(shape).to(dtype)
+
+
+def size_together(tensors: list[torch.Tensor]) -> int:
+    """The elements of an element-wise result, often many more than each tensor has; 0 if the shapes do not fit."""
+    try:
+        return torch.Size(torch.broadcast_shapes(*(tensor.shape for tensor in tensors))).numel()
+    except RuntimeError:
+        return 0
 
 
 def writable(tensor: torch.Tensor) -> bool:
