@@ -133,3 +133,49 @@ def test_rows_of_a_matrix_without_rows_are_refused_at_each_call():
         with pytest.raises(RuntimeError, match="axis dim should be positive") as error:
             F.embedding(index, table)
         assert not isinstance(error.value, torch.AcceleratorError)
+
+
+SQUARE = torch.linspace(0.1, 0.9, 25).reshape(5, 5)
+ROW = torch.linspace(-1, 1, 5)
+
+# Operators that are no loops of PyTorch's meta classes: the output is an input.
+IN_PLACE: dict[str, Callable[..., torch.Tensor]] = {
+    "abs_": lambda x, *_: x.abs_(),
+    "addr_": lambda x, row, _: x.addr_(row, row),
+    "logical_and_": lambda x, row, _: x.logical_and_(row),
+    "logical_or_": lambda x, row, _: x.logical_or_(row),
+    "logical_xor_": lambda x, row, _: x.logical_xor_(row),
+    "mvlgamma_": lambda x, *_: x.mvlgamma_(1),
+    "angle": lambda x, *_: torch.angle(x, out=x),
+    "conj_physical": lambda x, *_: torch.conj_physical(x, out=x),
+    "floor_divide": lambda x, row, _: torch.floor_divide(x, row + 2, out=x),
+    "householder_product": lambda x, row, _: torch.linalg.householder_product(x, row, out=x),
+    "logcumsumexp": lambda x, *_: torch.logcumsumexp(x, 0, out=x),
+    "logit": lambda x, *_: torch.logit(x, out=x),
+    "where": lambda x, row, mask: torch.where(mask, x, row, out=x),
+}
+
+
+@pytest.mark.parametrize("layout", [transposed, gaps])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place_on_other_strides_neither_waits_nor_ends_a_capture(name, layout):
+    call = IN_PLACE[name]
+    others = ROW, SQUARE > 0.5
+    expected = call(SQUARE.clone(), *others)
+    there = [each.to("openreg") for each in others]
+    x, y = layout(SQUARE), layout(SQUARE)
+    x.copy_(SQUARE)
+    torch.openreg.set_sync_debug_mode("error")
+    try:
+        assert call(x, *there) is x
+    finally:
+        torch.openreg.set_sync_debug_mode("default")
+    torch.testing.assert_close(x.cpu(), expected)
+    assert (memory_around(x) == FILLER).all()
+
+    graph = torch.openreg.CUDAGraph()
+    with torch.openreg.graph(graph):
+        call(y, *there)
+    y.copy_(SQUARE)
+    graph.replay()
+    torch.testing.assert_close(y.cpu(), expected)
