@@ -40,7 +40,7 @@ bool outs_are_as_planned(const BoxedOperator& op, const KeptPlan& plan,
 
 /// Whether an input is also the output, with strides that the kernel may not be given.
 bool works_in_place_on_other_strides(const BoxedOperator& op, BoxedOperator::Arguments arguments) {
-  if (op.writes_any_strides()) return false;
+  if (op.outs() == 0 || op.writes_any_strides()) return false;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (op.roles()[i] == Role::kOut && input_that_is(arguments, i) != i &&
         !has_default_strides(arguments[i].toTensor()))

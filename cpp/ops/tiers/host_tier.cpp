@@ -4,6 +4,7 @@
 #include <ATen/core/interned_strings.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "backend/device_type.h"
@@ -45,13 +46,6 @@ at::Generator cpu_generator(const c10::IValue& given, c10::Device device) {
   return at::detail::createCPUGenerator(mixed >> 32);
 }
 
-/// The schemas of operators that are not PyTorch's may be wrong.
-Access access_of(const c10::OperatorHandle& op, const c10::Argument& argument) {
-  const bool writes =
-      is_foreign(op) || is_written(c10::toString(op.operator_name()).c_str(), argument);
-  return writes ? Access::kWrite : Access::kRead;
-}
-
 }  // namespace
 
 bool is_foreign(const c10::OperatorHandle& op) {
@@ -65,6 +59,9 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
   const OutputsApart apart(schema, *stack);  // before the wait: it may copy an output
   wait_for_device(device, cpu_op.operator_name().name.c_str());
 
+  // The schemas of operators that are not PyTorch's may be wrong.
+  const bool writes_all = is_foreign(cpu_op);
+  const std::string op_name = c10::toString(cpu_op.operator_name());
   CpuAliases aliases(device);
   c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments
   bool wants_cpu = false;                  // it is a copy to the CPU
@@ -80,7 +77,8 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
     } else if (is_generator(schema.arguments()[i])) {
       argument = cpu_generator(argument, device);
     } else {
-      const auto access = access_of(cpu_op, schema.arguments()[i]);
+      const bool writes = writes_all || is_written(op_name.c_str(), schema.arguments()[i]);
+      const auto access = writes ? Access::kWrite : Access::kRead;
       map_tensors(argument, [&](const at::Tensor& tensor) {
         if (tensor.defined() && backend::is_openreg(tensor)) return aliases.alias(tensor, access);
         if (tensor.defined()) on_cpu.push_back(tensor);

@@ -131,6 +131,7 @@ bool IpcMemory::copy_to_file(std::size_t piece) const noexcept {
     const auto written = pwrite(file_.descriptor(), begin_of(piece) + done, granularity_ - done,
                                 static_cast<off_t>(offset + done));
     if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = EIO;  // the system sets none
     if (written <= 0) return false;
     done += static_cast<std::size_t>(written);
   }
