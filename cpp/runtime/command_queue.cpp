@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 
+#include "runtime/fence.h"
 #include "runtime/processor.h"
 
 namespace openreg {
@@ -78,6 +79,36 @@ const Record& QueueReader::front(SpareChunk& spare) noexcept {
 void QueueReader::pop(const Record& front) noexcept {
   if (front.bytes > kMostInside) FreeArguments()(outside(front));
   ++used_;
+}
+
+void CommandQueue::push(const Record& record, std::span<const std::byte> arguments,
+                        Fence* completes) {
+  const auto position = tail_.load(std::memory_order_relaxed);
+  writer_.push(record, arguments, spare_);
+  if (completes) completes->set_position(position);
+  cost_published_.store(cost_published_.load(std::memory_order_relaxed) + record.cost.nanoseconds,
+                        std::memory_order_relaxed);
+  tail_.store(position + 1, std::memory_order_seq_cst);  // see Note [Who runs a stream]
+}
+
+bool CommandQueue::full() {
+  const auto published = tail_.load(std::memory_order_relaxed);
+  if (published - head_seen_ < limit_) return false;
+  head_seen_ = head_.load(std::memory_order_acquire);
+  return published - head_seen_ >= limit_;
+}
+
+void CommandQueue::pop(const Record& front) noexcept {
+  cost_completed_.store(cost_completed_.load(std::memory_order_relaxed) + front.cost.nanoseconds,
+                        std::memory_order_relaxed);
+  reader_.pop(front);
+  head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+std::chrono::nanoseconds CommandQueue::cost_left() const noexcept {
+  const auto completed = cost_completed_.load(std::memory_order_relaxed);
+  const auto published = cost_published_.load(std::memory_order_relaxed);
+  return std::chrono::nanoseconds(published > completed ? published - completed : 0);
 }
 
 }  // namespace openreg

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "runtime/command.h"
 #include "runtime/launch_site.h"
+#include "runtime/mutex.h"
 
 namespace openreg {
 
@@ -82,6 +85,91 @@ class QueueReader {
  private:
   Chunk* chunk_;
   std::size_t used_ = 0;
+};
+
+/// A stream's commands, in order, with their number and their estimated cost. Any thread may push
+/// one; the stream's runner takes them. Each group of members has its own cache lines, so producers
+/// and the runner do not share one.
+class CommandQueue {
+ public:
+  CommandQueue() : CommandQueue(new Chunk) {}
+
+  // Producers, which hold the mutex:
+  alignas(64) Mutex mutex;
+  /// Publishes a copy of `record`, and of `arguments` after it; `completes`, if given, gets the
+  /// position. Throws std::bad_alloc; then the queue is unchanged.
+  void push(const Record& record, std::span<const std::byte> arguments, Fence* completes)
+      OPENREG_REQUIRES(mutex);
+  /// Whether an ordinary producer has to wait. push() does not ask.
+  bool full() OPENREG_REQUIRES(mutex);
+  /// Whether the stream has been destroyed. push() does not ask.
+  bool closed() const OPENREG_REQUIRES(mutex) { return closed_; }
+  /// Returns what it was before.
+  bool set_closed(bool closed) OPENREG_REQUIRES(mutex) { return std::exchange(closed_, closed); }
+
+  // The runner:
+  /// Whether a command is published that has not run.
+  bool has_work() noexcept {
+    const auto done = head_.load(std::memory_order_relaxed);
+    if (done == tail_seen_) tail_seen_ = tail_.load(std::memory_order_acquire);
+    return done != tail_seen_;
+  }
+  /// The next command; one is published. Called also under the scheduler's mutex, by the thread
+  /// that is finding a runner.
+  const Record& front() noexcept { return reader_.front(spare_); }
+  /// The command at the front has completed.
+  void pop(const Record& front) noexcept;
+  /// Whether a command is published. Called after the runner has stored that it gives up; see Note
+  /// [Who runs a stream].
+  bool published_more() const noexcept {
+    return tail_.load(std::memory_order_seq_cst) != head_.load(std::memory_order_relaxed);
+  }
+
+  // Any thread:
+  /// Number of commands published.
+  std::uint64_t published() const noexcept { return tail_.load(std::memory_order_acquire); }
+  /// Number of commands completed. Their results may be read.
+  std::uint64_t completed() const noexcept { return head_.load(std::memory_order_acquire); }
+  /// Whether all published commands have completed. The number of these is read first, so that only
+  /// commands that were published by then count.
+  bool drained() const noexcept {
+    const auto published = this->published();
+    return completed() >= published;
+  }
+  /// The number of completed commands at which half of the queue will be free, so that a producer
+  /// can then enqueue for a while.
+  std::uint64_t completed_when_half_free() const noexcept {
+    return tail_.load(std::memory_order_relaxed) - limit_ / 2;
+  }
+  /// Sets the number of commands of an ordinary producer, and returns what it was before. For
+  /// tests; no other thread uses the queue.
+  std::uint64_t set_limit(std::uint64_t limit) noexcept { return std::exchange(limit_, limit); }
+  /// Estimated time of one thread for all that was ever published.
+  std::chrono::nanoseconds cost_published() const noexcept {
+    return std::chrono::nanoseconds(cost_published_.load(std::memory_order_relaxed));
+  }
+  /// Estimated time of one thread for all that is published and has not completed.
+  std::chrono::nanoseconds cost_left() const noexcept;
+
+ private:
+  explicit CommandQueue(Chunk* first) noexcept : writer_(first), reader_(first) {}
+
+  QueueWriter writer_ OPENREG_GUARDED_BY(mutex);
+  std::uint64_t head_seen_ OPENREG_GUARDED_BY(mutex) = 0;
+  bool closed_ OPENREG_GUARDED_BY(mutex) = false;
+  std::uint64_t limit_ = 1024;
+
+  // Written by producers, with the mutex held; read by the runner.
+  alignas(64) std::atomic<std::uint64_t> tail_{0};
+  std::atomic<std::uint64_t> cost_published_{0};  // in nanoseconds
+
+  // The runner's.
+  alignas(64) std::atomic<std::uint64_t> head_{0};
+  QueueReader reader_;
+  std::uint64_t tail_seen_ = 0;
+  std::atomic<std::uint64_t> cost_completed_{0};  // in nanoseconds
+
+  alignas(64) SpareChunk spare_;
 };
 
 }  // namespace openreg

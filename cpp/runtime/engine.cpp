@@ -55,8 +55,8 @@ class Quantum {
 // neither a lock nor a wake-up. Returns whether there is something to run.
 bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kind) {
   spin_until([&] {
-    return !stream.drained() || stream.wanted.load(std::memory_order_relaxed) > 0 ||
-           scheduler.has_ready(kind) || scheduler.stopping();
+    return !stream.drained() || stream.ownership.wanted() || scheduler.has_ready(kind) ||
+           scheduler.stopping();
   });
   return !stream.drained();
 }
@@ -72,7 +72,7 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
       if (!linger(stream, scheduler, kind) && scheduler.go_idle(stream)) return;
       continue;
     }
-    if (stream.wanted.load(std::memory_order_relaxed) > 0 && scheduler.hand_over(stream)) return;
+    if (stream.ownership.wanted() && scheduler.hand_over(stream)) return;
     if (!slice.is_for(kind) || (scheduler.has_ready(kind) && quantum.used_up()) ||
         (low && scheduler.has_ready_high(kind))) {
       scheduler.release(stream);

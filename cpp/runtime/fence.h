@@ -43,15 +43,14 @@ class Fence {
   /// lists are closed. So `event.query()` agrees with what `stream.synchronize()` saw.
   bool done() const noexcept {
     return fired_.load(std::memory_order_acquire) ||
-           (source_ && source_->head.load(std::memory_order_acquire) >
-                           position_.load(std::memory_order_acquire));
+           (source_ && source_->queue.completed() > position_.load(std::memory_order_acquire));
   }
 
   /// Called by the producer, before the record is published.
   void set_position(std::uint64_t position) noexcept {
     position_.store(position, std::memory_order_release);
   }
-  /// Called by the source's runner before its head moves. Once it has moved, others may read the
+  /// Called by the source's runner before it pops the command. Afterwards others may read the
   /// results.
   void complete(FailurePtr failure) noexcept;
   /// Like complete() above, for a command that has a fence of its own and threw `error`. False: the
@@ -60,7 +59,7 @@ class Fence {
   /// Called when the caller of such a command stops waiting for it: returns what the command has
   /// thrown, if anything.
   std::exception_ptr abandon() noexcept OPENREG_EXCLUDES(scheduler_mutex);
-  /// Wakes all waiters. Called by the source's runner after its head has moved.
+  /// Wakes all waiters. Called by the source's runner after it has popped the command.
   void fire() noexcept OPENREG_EXCLUDES(scheduler_mutex);
   /// Completes a fence that has no source; later calls do nothing.
   void signal(std::exception_ptr error) noexcept OPENREG_EXCLUDES(scheduler_mutex);
@@ -92,7 +91,7 @@ class Fence {
   /// Closes the lists: wakes the hosts and returns the streams.
   StreamList close() noexcept OPENREG_REQUIRES(mutex_);
 
-  // The position before publication. Not 0, because the head may be greater already.
+  // The position before publication. Not 0, which would be complete already.
   static constexpr auto kUnpublished = std::numeric_limits<std::uint64_t>::max();
 
   std::atomic<int> references_{0};

@@ -60,14 +60,14 @@ constexpr std::chrono::microseconds kLook{200};
 
 struct Rest {
   const StreamImpl* stream;
-  std::uint64_t tail;
+  std::uint64_t published;
 };
 
 std::vector<Rest> queued() {
   std::vector<Rest> rests;
   for (StreamPool* const pool : StreamPool::all()) {
     for (const StreamImpl* const stream : pool->streams()) {
-      if (!stream->drained()) rests.push_back({stream, stream->tail.load()});
+      if (!stream->drained()) rests.push_back({stream, stream->queue.published()});
     }
   }
   return rests;
@@ -77,7 +77,7 @@ std::vector<Rest> queued() {
 void run_queued() {
   const std::vector<Rest> rests = queued();
   const auto runs = [](const Rest& rest) {
-    return rest.stream->head.load() < rest.tail && Scheduler::get().moves(*rest.stream);
+    return rest.stream->queue.completed() < rest.published && Scheduler::get().moves(*rest.stream);
   };
   const auto end = std::chrono::steady_clock::now() + kGrace;
   while (std::ranges::any_of(rests, runs) && std::chrono::steady_clock::now() < end) {

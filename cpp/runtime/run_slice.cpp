@@ -138,18 +138,12 @@ RunSlice::~RunSlice() {
   flush_counters();
 }
 
-bool RunSlice::has_work() noexcept {
-  const auto done = stream_.head.load(std::memory_order_relaxed);
-  if (done == stream_.tail_seen) stream_.tail_seen = stream_.tail.load(std::memory_order_acquire);
-  return done != stream_.tail_seen;
-}
-
 bool RunSlice::is_for(EngineKind kind) noexcept {
   return stream_.next_engine().value_or(kind) == kind;
 }
 
 bool RunSlice::step() {
-  const Record& record = stream_.reader.front(stream_.spare);
+  const Record& record = stream_.queue.front();
   FenceRef recorded;
   switch (record.kind) {
     case Record::kRun:
@@ -176,12 +170,10 @@ bool RunSlice::step() {
       if (!run_part(record)) return true;
       break;
   }
-  stream_.note_done(record.cost);
-  stream_.reader.pop(record);
-  stream_.head.store(stream_.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  stream_.queue.pop(record);
   if (recorded) {
-    reach(TestPoint::kHeadMoved);
-    recorded->fire();  // after the head, so that woken threads see the stream at this position
+    reach(TestPoint::kPopped);
+    recorded->fire();  // after the pop, so that woken threads see the command completed
     reach(TestPoint::kFired);
   }
   return true;
@@ -192,7 +184,7 @@ void RunSlice::enter() {
   if (std::exchange(entered_, true)) return;
   if (!callbacks_.enter_commands) return;
   clean_state_ = callbacks_.enter_commands(
-      {.engine = runner_ == Runner::kEngine, .left = stream_.cost_left(), .before = before_});
+      {.engine = runner_ == Runner::kEngine, .left = stream_.queue.cost_left(), .before = before_});
 }
 
 // `fence`, if given, belongs to a caller that waits for the command and gets its failure.

@@ -35,7 +35,7 @@ class RunSlice {
   RunSlice& operator=(const RunSlice&) = delete;
 
   /// Whether there is a command.
-  bool has_work() noexcept;
+  bool has_work() noexcept { return stream_.queue.has_work(); }
   /// Whether the next command is for engines of this kind; has_work() was true.
   bool is_for(EngineKind kind) noexcept;
   /// Runs the next command, or one node of a graph; has_work() was true. False: the stream is

@@ -44,9 +44,8 @@ namespace openreg {
 
 namespace {
 
-bool is(const StreamImpl& stream, StreamImpl::State state) noexcept {
-  return stream.state.load(std::memory_order_relaxed) == state;
-}
+using State = Ownership::State;
+
 bool is_high(const StreamImpl& stream) noexcept { return stream.level == Priority::kHigh; }
 
 }  // namespace
@@ -61,49 +60,49 @@ Scheduler::Scheduler()
 
 bool Scheduler::moves(const StreamImpl& stream) {
   const LockGuard lock(scheduler_mutex);
-  return !is(stream, StreamImpl::State::kParked) || stream.parked_on->done();
+  return !stream.ownership.is(State::kParked) || stream.ownership.parked_on_->done();
 }
 
 void Scheduler::schedule(StreamImpl& stream) {
   Transition transition(*this);
-  if (!is(stream, StreamImpl::State::kIdle)) return;
+  if (!stream.ownership.is(State::kIdle)) return;
   if (stream.drained()) return;  // another thread was quicker and has run it
   make_runnable(stream, transition);
 }
 
 bool Scheduler::take_idle(StreamImpl& stream) {
   const LockGuard lock(scheduler_mutex);
-  if (!is(stream, StreamImpl::State::kIdle) || stream.drained()) return false;
-  stream.state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
+  if (!stream.ownership.is(State::kIdle) || stream.drained()) return false;
+  stream.ownership.set(State::kRunning);
   return true;
 }
 
 bool Scheduler::go_idle(StreamImpl& stream) {
   reach(TestPoint::kGoingIdle);
   const LockGuard lock(scheduler_mutex);
-  assert(is(stream, StreamImpl::State::kRunning));
+  assert(stream.ownership.is(State::kRunning));
   return try_idle(stream);
 }
 
 void Scheduler::release(StreamImpl& stream) {
   Transition transition(*this);
-  assert(is(stream, StreamImpl::State::kRunning));
+  assert(stream.ownership.is(State::kRunning));
   if (!stream.drained() || !try_idle(stream)) make_runnable(stream, transition);
 }
 
 bool Scheduler::hand_over(StreamImpl& stream) {
   Transition transition(*this);
-  assert(is(stream, StreamImpl::State::kRunning));
-  if (stream.helpers.empty()) return false;
+  assert(stream.ownership.is(State::kRunning));
+  if (stream.ownership.helpers_.empty()) return false;
   make_runnable(stream, transition);
   return true;
 }
 
 void Scheduler::set_parked(StreamImpl& stream, Fence& fence) {
   const LockGuard lock(scheduler_mutex);
-  assert(is(stream, StreamImpl::State::kRunning));
-  stream.state.store(StreamImpl::State::kParked, std::memory_order_relaxed);
-  stream.parked_on = &fence;
+  assert(stream.ownership.is(State::kRunning));
+  stream.ownership.set(State::kParked);
+  stream.ownership.parked_on_ = &fence;
   wake_helpers(stream);  // they can help with the stream that this one waits for
   counters::parks.add();
 }
@@ -111,10 +110,10 @@ void Scheduler::set_parked(StreamImpl& stream, Fence& fence) {
 void Scheduler::unpark(StreamList streams, StreamList* owned) {
   Transition transition(*this);
   while (StreamImpl* const stream = streams.pop_front()) {
-    assert(is(*stream, StreamImpl::State::kParked));
-    stream->parked_on = nullptr;
-    if (owned && stream->helpers.empty()) {
-      stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
+    assert(stream->ownership.is(State::kParked));
+    stream->ownership.parked_on_ = nullptr;
+    if (owned && stream->ownership.helpers_.empty()) {
+      stream->ownership.set(State::kRunning);
       owned->push_back(*stream);
     } else {
       make_runnable(*stream, transition);
@@ -127,27 +126,27 @@ Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
   StreamImpl* stream = &begin;
   Fence* blocking_fence = nullptr;
   // Every fence was recorded before the wait for it was enqueued: the chain has no cycle.
-  while (is(*stream, StreamImpl::State::kParked) && !stream->parked_on->done()) {
-    blocking_fence = stream->parked_on;
+  while (stream->ownership.is(State::kParked) && !stream->ownership.parked_on_->done()) {
+    blocking_fence = stream->ownership.parked_on_;
     stream = blocking_fence->source();
     if (!stream) return {Claim::kOutside, nullptr, FenceRef(blocking_fence)};
   }
-  switch (stream->state.load(std::memory_order_relaxed)) {
-    case StreamImpl::State::kIdle:
+  switch (stream->ownership.state_.load(std::memory_order_relaxed)) {
+    case State::kIdle:
       if (stream->drained()) return {Claim::kNothing, stream, FenceRef(blocking_fence)};
       break;  // the producer is on its way here
-    case StreamImpl::State::kQueued:
+    case State::kQueued:
       dequeue(*stream);
       break;
-    case StreamImpl::State::kRunning:
+    case State::kRunning:
       if (runs_here(*stream)) throw_self_wait();
       [[fallthrough]];
-    case StreamImpl::State::kParked:  // its fence has fired: another thread will make it runnable
-      stream->helpers.push_back(waiter);
-      stream->wanted.fetch_add(1, std::memory_order_relaxed);
+    case State::kParked:  // its fence has fired: another thread will make it runnable
+      stream->ownership.helpers_.push_back(waiter);
+      stream->ownership.wanted_.fetch_add(1, std::memory_order_relaxed);
       return {Claim::kRegistered, stream, FenceRef(blocking_fence)};
   }
-  stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
+  stream->ownership.set(State::kRunning);
   counters::helps.add();
   return {Claim::kOwned, stream, FenceRef(blocking_fence)};
 }
@@ -158,29 +157,29 @@ bool Scheduler::withdraw(StreamImpl& stream, Waiter& waiter) {
     waiter.granted = nullptr;
     return true;
   }
-  stream.helpers.remove(waiter);
-  stream.wanted.fetch_sub(1, std::memory_order_relaxed);
+  stream.ownership.helpers_.remove(waiter);
+  stream.ownership.wanted_.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
 
 void Scheduler::make_runnable(StreamImpl& stream, Transition& transition) {
-  if (Waiter* const helper = stream.helpers.pop_front()) {
-    stream.wanted.fetch_sub(1, std::memory_order_relaxed);
-    stream.state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
+  if (Waiter* const helper = stream.ownership.helpers_.pop_front()) {
+    stream.ownership.wanted_.fetch_sub(1, std::memory_order_relaxed);
+    stream.ownership.set(State::kRunning);
     counters::grants.add();
     helper->granted = &stream;
     helper->wake();
     return;
   }
-  stream.state.store(StreamImpl::State::kQueued, std::memory_order_relaxed);
+  stream.ownership.set(State::kQueued);
   make_ready(stream);
-  call_engine(of(stream.queued_for), transition);
+  call_engine(of(stream.ownership.queued_for_), transition);
 }
 
 bool Scheduler::try_idle(StreamImpl& stream) {
-  stream.state.store(StreamImpl::State::kIdle, std::memory_order_seq_cst);
-  if (stream.tail.load(std::memory_order_seq_cst) != stream.head.load(std::memory_order_relaxed)) {
-    stream.state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
+  stream.ownership.state_.store(State::kIdle, std::memory_order_seq_cst);
+  if (stream.queue.published_more()) {
+    stream.ownership.set(State::kRunning);
     return false;
   }
   wake_helpers(stream);  // nothing else would wake a waiter for room
@@ -188,22 +187,23 @@ bool Scheduler::try_idle(StreamImpl& stream) {
 }
 
 void Scheduler::wake_helpers(StreamImpl& stream) {
-  for (Waiter* helper = stream.helpers.front(); helper; helper = stream.helpers.next(*helper)) {
+  for (Waiter* helper = stream.ownership.helpers_.front(); helper;
+       helper = stream.ownership.helpers_.next(*helper)) {
     helper->wake();
   }
 }
 
 void Scheduler::make_ready(StreamImpl& stream) {
-  stream.queued_for = stream.next_engine().value_or(stream.queued_for);
-  Engines& engines = of(stream.queued_for);
+  stream.ownership.queued_for_ = stream.next_engine().value_or(stream.ownership.queued_for_);
+  Engines& engines = of(stream.ownership.queued_for_);
   engines.run_queues[is_high(stream) ? 0 : 1].push_back(stream);
   engines.ready.fetch_add(1, std::memory_order_relaxed);
   if (is_high(stream)) engines.ready_high.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Scheduler::dequeue(StreamImpl& stream) {
-  assert(is(stream, StreamImpl::State::kQueued));
-  Engines& engines = of(stream.queued_for);
+  assert(stream.ownership.is(State::kQueued));
+  Engines& engines = of(stream.ownership.queued_for_);
   engines.run_queues[is_high(stream) ? 0 : 1].remove(stream);
   engines.ready.fetch_sub(1, std::memory_order_relaxed);
   if (is_high(stream)) engines.ready_high.fetch_sub(1, std::memory_order_relaxed);
@@ -213,7 +213,7 @@ StreamImpl* Scheduler::pop(Engines& engines) {
   for (const StreamList& queue : engines.run_queues) {
     if (StreamImpl* const stream = queue.front()) {
       dequeue(*stream);
-      stream->state.store(StreamImpl::State::kRunning, std::memory_order_relaxed);
+      stream->ownership.set(State::kRunning);
       return stream;
     }
   }

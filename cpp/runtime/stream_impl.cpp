@@ -15,12 +15,6 @@
 
 namespace openreg {
 
-StreamImpl::StreamImpl(int device, std::int64_t id, Priority priority)
-    : StreamImpl(device, id, priority, new Chunk) {}
-
-StreamImpl::StreamImpl(int device, std::int64_t id, Priority priority, Chunk* first)
-    : writer(first), reader(first), level(priority), device_index(device), number(id) {}
-
 void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                              LaunchSite site, const FenceRef& fence, Backpressure backpressure) {
   const tracing::ThreadSlice traced(*this, kernel, arguments);
@@ -77,7 +71,7 @@ void StreamImpl::enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost) {
 
 void StreamImpl::publish(const Record& record, std::span<const std::byte> arguments,
                          Fence* completes, Backpressure backpressure) {
-  UniqueLock lock(enqueue_mutex);
+  UniqueLock lock(queue.mutex);
   if (backpressure == Backpressure::kWait) {
     while (!has_room()) {
       lock.unlock();
@@ -85,17 +79,12 @@ void StreamImpl::publish(const Record& record, std::span<const std::byte> argume
       lock.lock();
     }
   }
-  const auto position = tail.load(std::memory_order_relaxed);
-  writer.push(record, arguments, spare);
-  if (completes) completes->set_position(position);
-  cost_published.store(cost_published.load(std::memory_order_relaxed) + record.cost.nanoseconds,
-                       std::memory_order_relaxed);
-  tail.store(position + 1, std::memory_order_seq_cst);
+  queue.push(record, arguments, completes);
 }
 
 void StreamImpl::find_runner(const Record& record, Backpressure backpressure) {
   // See Note [Who runs a stream]: either this sees the stream idle, or its owner sees the tail.
-  if (state.load(std::memory_order_seq_cst) != State::kIdle) return;
+  if (!ownership.idle()) return;
   if (backpressure != Backpressure::kIgnore && is_brief(record) && !in_command()) {
     run_brief_commands(*this);
   } else {
@@ -110,27 +99,23 @@ bool StreamImpl::is_brief(const Record& record) noexcept {
 
 void StreamImpl::make_room_if_full() {
   const auto room = [this] {
-    const LockGuard lock(enqueue_mutex);
+    const LockGuard lock(queue.mutex);
     return has_room();
   };
   while (!room()) make_room();
 }
 
 bool StreamImpl::has_room() {
-  if (closed) {
+  if (queue.closed()) {
     throw Error("openreg: stream " + std::to_string(number) + " of openreg:" +
                 std::to_string(device_index) + " has been destroyed; it accepts no more work");
   }
-  const auto published = tail.load(std::memory_order_relaxed);
-  if (published - head_seen < limit || in_command()) return true;
-  head_seen = head.load(std::memory_order_acquire);
-  return published - head_seen < limit;
+  return !queue.full() || in_command();
 }
 
 void StreamImpl::make_room() {
   if (const auto works = current_callbacks().works_for_room; !works || works()) {
-    // Until half of the queue is free, so that the producer can then enqueue for a while.
-    wait_for(Goal::position(*this, tail.load(std::memory_order_relaxed) - limit / 2));
+    wait_for(Goal::completed(*this, queue.completed_when_half_free()));
   } else {
     const FenceRef end(new Fence(this));
     enqueue_mark(end);
@@ -138,14 +123,8 @@ void StreamImpl::make_room() {
   }
 }
 
-std::chrono::nanoseconds StreamImpl::cost_left() const noexcept {
-  const auto done = cost_done.load(std::memory_order_relaxed);
-  const auto published = cost_published.load(std::memory_order_relaxed);
-  return std::chrono::nanoseconds(published > done ? published - done : 0);
-}
-
 std::optional<EngineKind> StreamImpl::next_engine() noexcept {
-  const Record& record = reader.front(spare);
+  const Record& record = queue.front();
   if (record.kind == Record::kRun)
     return static_cast<const Kernel*>(record.target)->traits().engine;
   if (record.kind == Record::kGraph) {

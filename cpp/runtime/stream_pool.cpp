@@ -75,16 +75,16 @@ StreamImpl* StreamPool::reopen(Priority priority) {
     const LockGuard lock(mutex_);
     orphaned_.push_back(std::move(failure));
   }
-  const LockGuard lock(stream->enqueue_mutex);
-  stream->closed = false;
+  const LockGuard lock(stream->queue.mutex);
+  stream->queue.set_closed(false);
   return stream;
 }
 
 void StreamPool::destroy(StreamImpl& stream) noexcept {
   if (&stream == default_) return;
   {
-    const LockGuard lock(stream.enqueue_mutex);
-    if (std::exchange(stream.closed, true)) return;
+    const LockGuard lock(stream.queue.mutex);
+    if (stream.queue.set_closed(true)) return;
   }
   const LockGuard lock(mutex_);
   closed_.push_back(&stream);
@@ -99,8 +99,8 @@ StreamImpl& StreamPool::find(std::int64_t id) {
     }
   }
   if (stream) {
-    const LockGuard lock(stream->enqueue_mutex);
-    if (stream->closed) stream = nullptr;
+    const LockGuard lock(stream->queue.mutex);
+    if (stream->queue.closed()) stream = nullptr;
   }
   if (!stream) {
     throw Error("openreg:" + std::to_string(device_) + " has no such stream (got " +

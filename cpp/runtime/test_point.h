@@ -12,7 +12,7 @@ enum class TestPoint {
   kGoingIdle,    // the owner has seen an empty queue, and is about to give up the stream
   kWillPark,     // the owner has seen that the stream has to wait, and is about to park it
   kParking,      // the stream is parked and not yet linked to its fence
-  kHeadMoved,    // a record has been completed, its fence has not fired
+  kPopped,       // a record has been completed and has left the queue, its fence has not fired
   kFired,        // the fence has fired
   kWithdrawing,  // a waiter that was registered with a stream is about to look for a grant
 };

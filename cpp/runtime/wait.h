@@ -13,23 +13,23 @@ namespace openreg {
 class Goal {
  public:
   static Goal fence(FenceRef fence) noexcept { return {fence->source(), fence, 0}; }
-  static Goal position(StreamImpl& stream, std::uint64_t completed) noexcept {
-    return {&stream, FenceRef(), completed};
+  static Goal completed(StreamImpl& stream, std::uint64_t commands) noexcept {
+    return {&stream, FenceRef(), commands};
   }
 
   bool reached() const noexcept {
-    return fence_ ? fence_->done() : stream_->head.load(std::memory_order_acquire) >= position_;
+    return fence_ ? fence_->done() : stream_->queue.completed() >= commands_;
   }
   StreamImpl& stream() const noexcept { return *stream_; }
   const FenceRef& fence() const noexcept { return fence_; }
 
  private:
-  Goal(StreamImpl* stream, FenceRef fence, std::uint64_t position) noexcept
-      : stream_(stream), fence_(std::move(fence)), position_(position) {}
+  Goal(StreamImpl* stream, FenceRef fence, std::uint64_t commands) noexcept
+      : stream_(stream), fence_(std::move(fence)), commands_(commands) {}
 
   StreamImpl* stream_;
   FenceRef fence_;
-  std::uint64_t position_;
+  std::uint64_t commands_;
 };
 
 /// Returns when the goal is reached; the calling thread helps to run commands, and holds no lock of

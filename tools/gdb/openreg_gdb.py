@@ -106,7 +106,7 @@ class _Streams(gdb.Command):
         threads = Threads()
         for stream in streams():
             print(describe_stream(stream, threads))
-            if stream["parked_on"]:
+            if stream["ownership"]["parked_on_"]:
                 print(f"    waits for {chain(stream, threads)}")
 
 

@@ -162,8 +162,9 @@ def stream_name(stream: gdb.Value) -> str:
 def records(stream: gdb.Value) -> Iterator[gdb.Value]:
     """The records of a queue that have not completed, the next one first."""
     record = gdb.lookup_type("openreg::Record").pointer()
-    chunk, used = stream["reader"]["chunk_"], int(stream["reader"]["used_"])
-    for _ in range(int(load(stream["tail"])) - int(load(stream["head"]))):
+    queue = stream["queue"]
+    chunk, used = queue["reader_"]["chunk_"], int(queue["reader_"]["used_"])
+    for _ in range(int(load(queue["tail_"])) - int(load(queue["head_"]))):
         places = chunk["places"]
         count = places.type.range()[1] + 1
         if used == count:
@@ -190,7 +191,7 @@ def describe_record(record: gdb.Value) -> str:
 def fence_done(fence: gdb.Value) -> bool:
     """As Fence::done()."""
     source = fence["source_"]
-    return bool(load(fence["fired_"])) or bool(source and load(source["head"]) > load(fence["position_"]))
+    return bool(load(fence["fired_"])) or bool(source and load(source["queue"]["head_"]) > load(fence["position_"]))
 
 
 def describe_fence(fence: gdb.Value) -> str:
@@ -214,14 +215,15 @@ def _failure(stream: gdb.Value) -> str:
 
 
 def describe_stream(stream: gdb.Value, threads: Threads | None = None) -> str:
-    head, tail = int(load(stream["head"])), int(load(stream["tail"]))
-    parts = [stream_name(stream), enum_name(load(stream["state"])), f"{head} of {tail} commands completed"]
+    head, tail = int(load(stream["queue"]["head_"])), int(load(stream["queue"]["tail_"]))
+    state = enum_name(load(stream["ownership"]["state_"]))
+    parts = [stream_name(stream), state, f"{head} of {tail} commands completed"]
     following = next(records(stream), None)
     if following is not None:
         parts.append(f"next: {describe_record(following)}")
     if enum_name(stream["level"]) == "high":
         parts.append("high priority")
-    if stream["closed"]:
+    if stream["queue"]["closed_"]:
         parts.append("destroyed")
     if load(stream["captured_by"]):
         parts.append(f"captured by {int(load(stream['captured_by']))}")
@@ -230,7 +232,7 @@ def describe_stream(stream: gdb.Value, threads: Threads | None = None) -> str:
     if threads:
         if (runner := threads.running.get(int(stream.address))) is not None:
             parts.append(f"run by {runner}")
-        helpers = [threads.on_stack(waiter) for waiter in elements(stream["helpers"], "as_helper")]
+        helpers = [threads.on_stack(waiter) for waiter in elements(stream["ownership"]["helpers_"], "as_helper")]
         if helpers:
             parts.append(f"awaited by {', '.join(helpers)}")
     return "; ".join(parts)
@@ -239,8 +241,8 @@ def describe_stream(stream: gdb.Value, threads: Threads | None = None) -> str:
 def chain(stream: gdb.Value, threads: Threads) -> str:
     """The chain of waits of a parked stream: from fence to fence to a stream that is not parked, or outside."""
     parts, seen = [], {int(stream.address)}
-    while stream["parked_on"]:
-        fence = stream["parked_on"].dereference()
+    while stream["ownership"]["parked_on_"]:
+        fence = stream["ownership"]["parked_on_"].dereference()
         parts.append(describe_fence(fence))
         if not fence["source_"]:
             return " -> ".join([*parts, "signalled from outside the device"])
@@ -248,7 +250,7 @@ def chain(stream: gdb.Value, threads: Threads) -> str:
         if int(stream.address) in seen:
             return " -> ".join([*parts, "a cycle"])
         seen.add(int(stream.address))
-    state = enum_name(load(stream["state"]))
+    state = enum_name(load(stream["ownership"]["state_"]))
     following = next(records(stream), None)
     doing = describe_record(following) if following is not None else "nothing left"
     runner = threads.running.get(int(stream.address))
@@ -260,7 +262,7 @@ def fences() -> dict[int, gdb.Value]:
     pointer = gdb.lookup_type("openreg::Fence").pointer()
     found = {}
     for stream in streams():
-        candidates = [stream["parked_on"]]
+        candidates = [stream["ownership"]["parked_on_"]]
         for record in records(stream):
             if enum_name(record["kind"]) in ("record", "wait"):
                 candidates.append(record["target"].cast(pointer))

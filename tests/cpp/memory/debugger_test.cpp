@@ -22,7 +22,6 @@
 #include "runtime/capture.h"
 #include "runtime/error.h"
 #include "runtime/stream.h"
-#include "runtime/stream_impl.h"
 
 namespace openreg::memory {
 namespace {
@@ -34,6 +33,7 @@ using openreg::testing::enqueue_nothing;
 using openreg::testing::error_of;
 using openreg::testing::happens;
 using openreg::testing::OwnStream;
+using openreg::testing::QueueLimit;
 
 std::byte* aperture(void* address) {
   return static_cast<std::byte*>(AddressSpace::get().aperture(address));
@@ -263,25 +263,20 @@ TEST_F(DebuggerTest, ACaptureMayTakeMemoryWhileTheCheckOfItsFreeIsQueued) {
 // Fills the queue of a stream; a host that waits for room in it is interrupted.
 class FullQueue {
  public:
-  explicit FullQueue(Stream& stream) : stream_(StreamImpl::of(stream)), blocker_(stream) {
+  explicit FullQueue(Stream& stream) : limit_(stream, 1), blocker_(stream) {
     install_callbacks({.check_interrupt = [] {
       if (g_interrupts) throw std::runtime_error("interrupted");
     }});
-    stream_.limit = 1;
     g_interrupts = true;
   }
-  ~FullQueue() {
-    g_interrupts = false;
-    stream_.limit = limit_;
-  }
+  ~FullQueue() { g_interrupts = false; }
   FullQueue(const FullQueue&) = delete;
   FullQueue& operator=(const FullQueue&) = delete;
 
  private:
   static inline std::atomic<bool> g_interrupts{false};
 
-  StreamImpl& stream_;
-  const std::uint64_t limit_ = stream_.limit;
+  const QueueLimit limit_;
   Blocker blocker_;
 };
 

@@ -22,7 +22,6 @@
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
-#include "runtime/stream_impl.h"
 #include "seed.h"
 
 namespace openreg::memory {
@@ -32,6 +31,7 @@ using openreg::testing::Blocker;
 using openreg::testing::enqueue;
 using openreg::testing::enqueue_nothing;
 using openreg::testing::OwnStream;
+using openreg::testing::QueueLimit;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;  // main() makes a device of 64
 
@@ -129,8 +129,7 @@ TEST_F(DeviceHeapTest, ABlockThatAnotherStreamUsesIsNotHandedOutBeforeThatIsDone
 // The caller holds a lock that commands may need.
 TEST_F(DeviceHeapTest, AFreeDoesNotWaitForRoomInTheQueueOfAStreamThatUsesTheBlock) {
   void* block = allocate(1000, *first);
-  auto& stream = StreamImpl::of(*second);
-  stream.limit = 4;
+  const QueueLimit limit(*second, 4);
   Blocker blocker(*second);
   for (int i = 0; i < 3; ++i) enqueue_nothing(*second);
   heap.record_stream(block, *second);
@@ -138,7 +137,6 @@ TEST_F(DeviceHeapTest, AFreeDoesNotWaitForRoomInTheQueueOfAStreamThatUsesTheBloc
   EXPECT_EQ(freed.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   blocker.open();
   freed.get();
-  stream.limit = StreamImpl::kLimit;
 }
 
 TEST_F(DeviceHeapTest, ABlockCanBeFreedAfterAStreamThatUsedItIsGone) {

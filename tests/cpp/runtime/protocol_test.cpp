@@ -10,7 +10,6 @@
 
 #include "at_point.h"
 #include "runtime/event.h"
-#include "runtime/stream_impl.h"
 #include "runtime/test_point.h"
 #include "stream_helpers.h"
 
@@ -26,6 +25,7 @@ using testing::enqueue_nothing;
 using testing::Gate;
 using testing::happens;
 using testing::OwnStream;
+using testing::QueueLimit;
 using testing::SleepWatch;
 
 // Gives a wrong runtime time for its mistake; with a correct one there is nothing to wait for.
@@ -44,7 +44,7 @@ TEST(Protocol, AnOwnerThatGoesIdleLooksAtTheTailAgain) {
 
 TEST(Protocol, AnOwnerThatGoesIdleWakesWhoWaitsForRoom) {
   const OwnStream stream;
-  StreamImpl::of(*stream).limit = 1;
+  const QueueLimit limit(*stream, 1);
   Blocker blocker(*stream);
   const SleepWatch watch;
   std::atomic<bool> submitted{false};
@@ -59,7 +59,6 @@ TEST(Protocol, AnOwnerThatGoesIdleWakesWhoWaitsForRoom) {
   if (!in_time) std::_Exit(1);  // the producer cannot be joined
   producer.join();
   stream->synchronize();
-  StreamImpl::of(*stream).limit = StreamImpl::kLimit;
 }
 
 TEST(Protocol, AStreamIsParkedBeforeItsFenceCanFire) {
@@ -145,7 +144,7 @@ TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
   const OwnStream stream;
   Event event;
   std::atomic<bool> looked{false};
-  const AtPoint point(TestPoint::kHeadMoved,
+  const AtPoint point(TestPoint::kPopped,
                       [&] { EXPECT_TRUE(happens([&] { return looked.load(); })); });
   Blocker blocker(*stream);
   event.record(*stream);
@@ -159,7 +158,7 @@ TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
 TEST(Protocol, AProducerThatRunsItsRecordLeavesTheKernelBehindItToAnEngine) {
   const OwnStream stream;
   std::thread::id runner;
-  const AtPoint point(TestPoint::kHeadMoved, [&] {
+  const AtPoint point(TestPoint::kPopped, [&] {
     std::thread([&] { enqueue(*stream, [&] { runner = std::this_thread::get_id(); }); }).join();
   });
   Event event;

@@ -422,10 +422,10 @@ TEST(Scheduler, AStreamKnowsTheWorkThatItHasLeft) {
           function_kernel(), {.nanoseconds = 5});
   begun.wait();
   enqueue(*stream, [] {}, function_kernel(), {.nanoseconds = 7});
-  EXPECT_EQ(StreamImpl::of(*stream).cost_left().count(), 12);
+  EXPECT_EQ(StreamImpl::of(*stream).queue.cost_left().count(), 12);
   finish.open();
   stream->synchronize();
-  EXPECT_EQ(StreamImpl::of(*stream).cost_left().count(), 0);
+  EXPECT_EQ(StreamImpl::of(*stream).queue.cost_left().count(), 0);
 }
 
 TEST(Scheduler, EnginesAreStartedWhenThereIsWorkForThem) {

@@ -19,6 +19,7 @@
 #include "runtime/counters.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
+#include "runtime/stream_impl.h"
 
 namespace openreg::testing {
 
@@ -145,6 +146,20 @@ class OwnStream {
 
  private:
   Stream& stream_;
+};
+
+/// While it exists, the stream's queue has room for this many commands only.
+class QueueLimit {
+ public:
+  QueueLimit(Stream& stream, std::uint64_t commands)
+      : queue_(StreamImpl::of(stream).queue), before_(queue_.set_limit(commands)) {}
+  ~QueueLimit() { queue_.set_limit(before_); }
+  QueueLimit(const QueueLimit&) = delete;
+  QueueLimit& operator=(const QueueLimit&) = delete;
+
+ private:
+  CommandQueue& queue_;
+  const std::uint64_t before_;
 };
 
 /// Keeps all engines busy except `free` of them.

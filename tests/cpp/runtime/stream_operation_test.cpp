@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -12,7 +13,6 @@
 
 #include "runtime/callbacks.h"
 #include "runtime/stream.h"
-#include "runtime/stream_impl.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -22,6 +22,7 @@ using testing::enqueue;
 using testing::error_of;
 using testing::happens;
 using testing::OwnStream;
+using testing::QueueLimit;
 
 const OperationKernel& kernel() {
   static const OperationKernel kernel("test_operation");
@@ -196,15 +197,14 @@ TEST(StreamOperation, IsQueuedWithTheWaitForItsEndEvenIfTheQueueIsFullAndTheHost
   }});
   const OwnStream stream;
   testing::Blocker blocker(*stream);
-  StreamImpl& impl = StreamImpl::of(*stream);
-  const auto limit = std::exchange(impl.limit, 2);
+  std::optional<QueueLimit> limit(std::in_place, *stream, 2);
   const auto operation = std::make_shared<Operation>();
   EXPECT_EQ(error_of([&] { enqueue(*stream, kernel(), operation); }), "nothing");
   EXPECT_EQ(error_of([&] { enqueue(*stream, kernel(), std::make_shared<Operation>()); }),
             "interrupted")
       << "the queue is full";
   interrupts = false;
-  impl.limit = limit;
+  limit.reset();
   std::atomic<bool> after{false};
   enqueue(*stream, [&] { after = true; });
   const auto parks = counters::parks.value();

@@ -18,7 +18,6 @@
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
-#include "runtime/stream_impl.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -29,6 +28,7 @@ using testing::enqueue;
 using testing::enqueue_nothing;
 using testing::function_kernel;
 using testing::OwnStream;
+using testing::QueueLimit;
 
 constexpr std::size_t kHosts = 4;
 constexpr std::size_t kStreams = 6;
@@ -38,10 +38,7 @@ constexpr int kOperations = 10'000;  // per host
 // A stream that checks that its commands never overlap and that those of one host keep their order.
 class CheckedStream {
  public:
-  CheckedStream(int device, Priority priority) : stream_(device, priority) {
-    StreamImpl::of(*stream_).limit = 32;
-  }
-  ~CheckedStream() { StreamImpl::of(*stream_).limit = StreamImpl::kLimit; }
+  CheckedStream(int device, Priority priority) : stream_(device, priority), limit_(*stream_, 32) {}
   CheckedStream(const CheckedStream&) = delete;
   CheckedStream& operator=(const CheckedStream&) = delete;
 
@@ -83,6 +80,7 @@ class CheckedStream {
   };
 
   const OwnStream stream_;
+  const QueueLimit limit_;
   std::array<std::uint64_t, kHosts> accepted_{};  // each host has its own
   std::array<std::atomic<std::uint64_t>, kHosts> newest_{};
   std::atomic<std::uint64_t> ran_{0};
