@@ -165,6 +165,7 @@ WAITING = of_this_torch(
                 "linalg.eigh",
             )
         },
+        "torch.tensor": "the elements of a list are copied from pageable memory",
         # These do not wait on CUDA.
         "aten._histogramdd_bin_edges.default": "CUDA does not have it; it returns a list",
         **{

@@ -76,6 +76,9 @@ def outcome(op: Any, call: Call, device: str, seed: int = 0) -> Any:
     except Exception as error:
         result = error
     if device == DEVICE:
+        if isinstance(result, torch.AcceleratorError):  # of a command, raised where the call itself waits
+            clear_errors()
+            return Late(result, None)
         try:
             torch.accelerator.synchronize()
         except Exception as error:

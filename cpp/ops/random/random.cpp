@@ -292,7 +292,7 @@ const FunctionKernel<&fill_bernoulli_tensor> bernoulli_tensor_kernel{"aten::bern
 
 void bernoulli_tensor(const at::TensorBase& self, const at::TensorBase& p, Generator generator) {
   constexpr std::uint64_t kNumbers = 10;
-  const auto probabilities = at::Tensor(p).to(self.device()).expand(self.sizes());
+  const auto probabilities = on_device(at::Tensor(p), self.device()).expand(self.sizes());
   at::assert_no_internal_overlap(self);
   at::assert_no_partial_overlap(self, probabilities);
   bernoulli_tensor_kernel.launch(self.device(), take_numbers(generator, self.device(), kNumbers),

@@ -210,6 +210,12 @@ struct Argument<at::ITensorListRef> {
   static const at::ITensorListRef& meta(const at::ITensorListRef& value) { return value; }
 };
 
+/// A CPU tensor's copy on the device, for a command that is launched next: it need not have
+/// arrived.
+inline at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
+  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
+}
+
 /// The indices of advanced indexing. Those on the CPU are copied to the device first, but for 0-dim
 /// ones, which are numbers.
 template <>
@@ -223,7 +229,7 @@ struct Argument<c10::List<std::optional<at::Tensor>>> {
       const std::optional<at::Tensor> index = element;
       const auto tensor = index ? *index : at::Tensor();
       const bool copied = tensor.defined() && tensor.is_cpu() && tensor.dim() > 0;
-      writer.tensor(copied ? writer.hold(tensor.to(writer.device())) : tensor);
+      writer.tensor(copied ? writer.hold(on_device(tensor, writer.device())) : tensor);
     }
   }
   static Held read(ArgumentReader& reader) {

@@ -20,7 +20,9 @@ WAITING = [
     lambda x: x.cpu(),
     lambda x: torch.nonzero(x),
     lambda x: x[x > 0],
-    lambda x: torch.ones(1 << 16).to("openreg"),  # pageable, and more than a command carries
+    lambda x: torch.ones(1 << 16).to("openreg"),  # from pageable memory
+    lambda x: torch.ones(4).to("openreg"),
+    lambda x: torch.tensor([1, 2], device="openreg"),
 ]
 
 

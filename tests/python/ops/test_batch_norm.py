@@ -56,7 +56,7 @@ def per_channel(vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("dtype", "wide"), TYPES)
 def test_statistics_are_those_of_each_channel_and_wide(layout, dtype, wide, no_waits):
     x = LAYOUTS[layout]().to(dtype)
-    device_x = x.to("openreg")
+    device_x = x.to("openreg", non_blocking=True)
     mean, invstd = torch.batch_norm_stats(device_x, EPS)
     assert mean.dtype == invstd.dtype == wide
     assert mean.shape == invstd.shape == (CHANNELS,)
@@ -93,7 +93,7 @@ def test_elements_are_normalized_in_the_layout_of_the_input(layout, dtype, wide,
     expected = (x.double() - per_channel(mean, x)) * per_channel(invstd, x)
     if affine:
         expected = expected * per_channel(weight, x) + per_channel(bias, x)
-    device_x, *vectors = (t.to("openreg") for t in (x, weight, bias, mean, invstd))
+    device_x, *vectors = (t.to("openreg", non_blocking=True) for t in (x, weight, bias, mean, invstd))
     if not affine:
         vectors[:2] = None, None
     out = torch.batch_norm_elemt(device_x, *vectors, EPS)
@@ -113,12 +113,13 @@ def test_statistics_of_unequal_parts_make_those_of_the_whole(dtype, wide, tracke
     x = torch.randn(9, CHANNELS, 4).to(dtype)
     parts = x.split([2, 6, 1])
     running = [torch.randn(CHANNELS, dtype=wide), torch.rand(CHANNELS, dtype=wide)]
-    device_running = [r.to("openreg") for r in running] if tracked else [None, None]
-    found = [torch.batch_norm_stats(part.to("openreg"), EPS) for part in parts]
+    device_running = [r.to("openreg", non_blocking=True) for r in running] if tracked else [None, None]
+    found = [torch.batch_norm_stats(part.to("openreg", non_blocking=True), EPS) for part in parts]
     means, invstds = (torch.stack(each) for each in zip(*found, strict=True))
-    counts = torch.tensor([part.shape[0] * part.shape[2] for part in parts], dtype=wide).to("openreg")
+    counts = torch.tensor([part.shape[0] * part.shape[2] for part in parts], dtype=wide)
+    device_x, device_counts = (t.to("openreg", non_blocking=True) for t in (x, counts))
     mean, invstd = torch.batch_norm_gather_stats_with_counts(
-        x.to("openreg"), means, invstds, *device_running, MOMENTUM, EPS, counts
+        device_x, means, invstds, *device_running, MOMENTUM, EPS, device_counts
     )
     assert mean.dtype == invstd.dtype == wide
     for got, expected in zip((mean, invstd), statistics(x), strict=True):
@@ -132,10 +133,11 @@ def test_statistics_of_unequal_parts_make_those_of_the_whole(dtype, wide, tracke
 def test_statistics_of_equal_parts_need_one_count(no_waits):
     x = torch.randn(8, CHANNELS, 4)
     running = [torch.zeros(CHANNELS), torch.ones(CHANNELS)]
-    device_running = [r.to("openreg") for r in running]
-    found = [torch.batch_norm_stats(part.to("openreg"), EPS) for part in x.split(2)]
+    device_running = [r.to("openreg", non_blocking=True) for r in running]
+    found = [torch.batch_norm_stats(part.to("openreg", non_blocking=True), EPS) for part in x.split(2)]
     means, invstds = (torch.stack(each) for each in zip(*found, strict=True))
-    got = torch.batch_norm_gather_stats(x.to("openreg"), means, invstds, *device_running, MOMENTUM, EPS, 2 * 4)
+    device_x = x.to("openreg", non_blocking=True)
+    got = torch.batch_norm_gather_stats(device_x, means, invstds, *device_running, MOMENTUM, EPS, 2 * 4)
     for g, e in zip(got, statistics(x), strict=True):
         compare(g, e, torch.float32)
     F.batch_norm(x, *running, training=True, momentum=MOMENTUM)
@@ -156,14 +158,14 @@ def test_gradients_are_those_of_batch_norm(layout, dtype, wide, affine, no_waits
         grad.double()
     )
 
-    device_x, device_grad = x.to("openreg"), grad.to("openreg")
-    device_weight = weight.to("openreg") if affine else None
+    device_x, device_grad = (t.to("openreg", non_blocking=True) for t in (x, grad))
+    device_weight = weight.to("openreg", non_blocking=True) if affine else None
     mean, invstd = torch.batch_norm_stats(device_x, EPS)
     sum_dy, sum_dy_xmu, grad_weight, grad_bias = torch.batch_norm_backward_reduce(
         device_grad, device_x, mean, invstd, device_weight, True, affine, affine
     )
     assert sum_dy.dtype == sum_dy_xmu.dtype == wide
-    count = torch.tensor([x.numel() // CHANNELS], dtype=torch.int32).to("openreg")
+    count = torch.tensor([x.numel() // CHANNELS], dtype=torch.int32).to("openreg", non_blocking=True)
     grad_input = torch.batch_norm_backward_elemt(
         device_grad, device_x, mean, invstd, device_weight, sum_dy, sum_dy_xmu, count
     )

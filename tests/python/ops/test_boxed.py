@@ -33,7 +33,7 @@ FAMILIES = {
     ),
     "functional, by its out form": lambda d: torch.where(torch.arange(4, device=d) > 1, 1.0, 2.0),
     "functional, copied": lambda d: torch.roll(torch.arange(12.0, device=d).view(3, 4), 1, 0),
-    "several results": lambda d: torch.kthvalue(torch.tensor([3.0, 1.0, 2.0], device=d), 2),
+    "several results": lambda d: torch.kthvalue(torch.arange(3.0, device=d).flip(0), 2),
     "an out form that resizes its output in between": lambda d: F.binary_cross_entropy(
         torch.full((2, 3), 0.3, device=d), torch.ones(2, 3, device=d)
     ),
@@ -54,7 +54,7 @@ FAMILIES = {
         (torch.tensor([1, 2]),), torch.ones(2, device=d)
     ),
     "a complex number": lambda d: torch.zeros(2, 3, dtype=torch.complex64, device=d).index_fill_(
-        1, torch.tensor([0, 2], device=d), 1 - 2j
+        1, torch.arange(0, 3, 2, device=d), 1 - 2j
     ),
     "a list of real numbers": lambda d: torch.histogram(torch.arange(6.0, device=d), bins=4, range=(0.5, 4.5)),
 }

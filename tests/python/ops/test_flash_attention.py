@@ -58,7 +58,7 @@ def tokens(dtype=torch.float32, heads_of_keys=HEADS):
 
 
 def to_device(*tensors):
-    return [t.to("openreg") for t in tensors]
+    return [t.to("openreg", non_blocking=True) for t in tensors]
 
 
 OPTIONS = {
@@ -130,7 +130,7 @@ def test_gradients_are_those_of_the_formula(name, heads_of_keys, no_waits):
         enable_gqa=heads_of_keys != HEADS,
         **options,
     )
-    got.backward(weights.float().to("openreg"))
+    got.backward(weights.float().to("openreg", non_blocking=True))
     for leaf, reference in zip(device_leaves, leaves, strict=True):
         compare(leaf.grad, reference.grad)
 
@@ -144,7 +144,7 @@ def test_only_used_keys_count(no_waits):
         *to_device(query, key, value, ends(QUERIES), ends(KEYS)),
         max(QUERIES),
         max(KEYS),
-        seqused_k=torch.tensor(used, dtype=torch.int32).to("openreg"),
+        seqused_k=torch.tensor(used, dtype=torch.int32).to("openreg", non_blocking=True),
     )
     compare(got, expected)
 
@@ -164,8 +164,8 @@ def test_keys_may_lie_in_pages(no_waits):
         None,
         max(QUERIES),
         max(KEYS),
-        seqused_k=torch.tensor(KEYS, dtype=torch.int32).to("openreg"),
-        block_table=table.to("openreg"),
+        seqused_k=torch.tensor(KEYS, dtype=torch.int32).to("openreg", non_blocking=True),
+        block_table=table.to("openreg", non_blocking=True),
     )
     compare(got, expected)
 
@@ -184,7 +184,7 @@ def test_batches_need_no_lengths(causal, no_waits):
     out, lse, state, unused, debug = torch.ops.aten._flash_attention_forward(
         *device_leaves, None, None, 5, 7, 0.0, causal, False
     )
-    out.backward(weights.float().to("openreg"))
+    out.backward(weights.float().to("openreg", non_blocking=True))
     assert (state.dtype, state.shape, unused.shape, debug.numel()) == (torch.uint64, (2,), (), 0)
     compare(out, expected)
     compare(lse, sums)

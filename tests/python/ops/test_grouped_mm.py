@@ -33,7 +33,7 @@ def factors(name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
 def to_device(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    return [t if t is None else t.to("openreg") for t in tensors]
+    return [t if t is None else t.to("openreg", non_blocking=True) for t in tensors]
 
 
 @pytest.mark.parametrize("name", CASES)

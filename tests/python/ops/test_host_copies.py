@@ -123,6 +123,21 @@ def test_a_pageable_source_may_be_changed_when_the_copy_returns(name, non_blocki
     assert target.eq(1).all() and made.eq(1).all()
 
 
+@pytest.mark.parametrize("name", HOST_TENSORS)
+def test_a_copy_from_pageable_memory_has_arrived_for_every_stream_when_it_returns(name):
+    stream = torch.openreg.Stream()
+    host = HOST_TENSORS[name]()
+    target = torch.zeros(host.shape, device="openreg")
+    torch.accelerator.synchronize()
+    occupy(stream)
+    with stream:
+        target.copy_(host)
+        made = host.to("openreg")
+        listed = torch.tensor([1.0, 1.0], device="openreg")
+    with torch.openreg.Stream():  # waits for no other stream
+        assert target.eq(1).all() and made.eq(1).all() and listed.eq(1).all()
+
+
 @pytest.mark.parametrize("non_blocking", [True, False])
 @pytest.mark.parametrize("name", OWN_ELEMENTS)
 def test_a_copy_to_pageable_memory_has_arrived_when_it_returns(name, non_blocking):

@@ -212,9 +212,10 @@ def test_put_(accumulate: bool, view: Callable[[torch.Tensor], torch.Tensor]) ->
     index, source = torch.tensor([[0, -1], [5, 7]]), torch.tensor([[1.0, 2], [3, 4]])
     expected = view(torch.zeros(3, 4)).put_(index, source, accumulate)
     got = view(torch.zeros(3, 4, device="openreg"))
-    got.put_(index.to("openreg"), source.to("openreg"), accumulate)
+    index, source = index.to("openreg"), source.to("openreg")
+    got.put_(index, source, accumulate)
     torch.openreg.reset_launch_stats()
-    got.zero_().put_(index.to("openreg"), source.to("openreg"), accumulate)
+    got.zero_().put_(index, source, accumulate)
     assert torch.openreg.launch_stats()["host_waits"] == 0
     assert_same_tensor(got, expected)
 

@@ -28,7 +28,7 @@ def test_products_have_the_digits_of_float32(name, dtype, no_waits):
     operands = [torch.randn(shape).to(dtype) for shape in SHAPES[name]]
     scalars = {"alpha": 0.5, "beta": 3} if "add" in name else {}
     expected = exact(name, *operands, **scalars)
-    operands = [t.to("openreg") for t in operands]
+    operands = [t.to("openreg", non_blocking=True) for t in operands]
     product = getattr(torch, name)(*operands, out_dtype=torch.float32, **scalars)
     assert product.dtype == torch.float32
     out = torch.empty(0, device="openreg")

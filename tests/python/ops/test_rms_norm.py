@@ -42,7 +42,8 @@ def test_rms_norm_and_its_gradients_equal_the_cpus(name, weighted, eps, no_waits
     x = make()
     weight = torch.randn(shape) if weighted else None
     expected = run(x, shape, weight, eps)
-    got = run(x.to("openreg"), shape, weight.to("openreg") if weighted else None, eps)
+    device_x, device_weight = (t if t is None else t.to("openreg", non_blocking=True) for t in (x, weight))
+    got = run(device_x, shape, device_weight, eps)
     for g, e in zip(got, expected, strict=True):
         compare(g, e)
 
