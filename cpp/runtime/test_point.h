@@ -14,6 +14,7 @@ enum class TestPoint {
   kParking,      // the stream is parked and not yet linked to its fence
   kPopped,       // a record has been completed and has left the queue, its fence has not fired
   kFired,        // the fence has fired
+  kLongIsNext,   // an engine is about to give a host a moment before a long command
   kWithdrawing,  // a waiter that was registered with a stream is about to look for a grant
 };
 

@@ -140,6 +140,17 @@ TEST(Protocol, AStreamIsAsFarAsItsFenceSaysWhenTheFenceFires) {
   EXPECT_TRUE(drained);
 }
 
+TEST(Protocol, AnEngineLeavesALongCommandToTheHostThatWaitsForIt) {
+  const OwnStream stream;
+  const SleepWatch watch;
+  const AtPoint point(TestPoint::kLongIsNext, [&] { EXPECT_TRUE(watch.see()); });
+  std::thread::id runner;
+  enqueue(*stream, [&] { runner = std::this_thread::get_id(); }, testing::function_kernel(),
+          {.nanoseconds = Cost::kLong});
+  stream->synchronize();
+  EXPECT_EQ(runner, std::this_thread::get_id());
+}
+
 TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
   const OwnStream stream;
   Event event;
