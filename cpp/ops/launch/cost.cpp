@@ -68,6 +68,16 @@ double queries_and_keys(const Shapes& shapes, std::size_t query) {
 double attention(const Shapes& shapes) { return queries_and_keys(shapes, 0); }
 double attention_backward(const Shapes& shapes) { return 2.5 * queries_and_keys(shapes, 1); }
 
+// Each step of the sequence with each element of the weights.
+double recurrent(const Shapes& shapes) {
+  if (shapes.count() == 0 || shapes[0].empty() || shapes[0].back() == 0) return 0;
+  double weights = 0;
+  for (std::size_t i = 1; i < shapes.count(); ++i)
+    if (shapes[i].size() == 2) weights += shapes.elements(i);
+  return 2 * shapes.elements(0) / static_cast<double>(shapes[0].back()) * weights;
+}
+double recurrent_backward(const Shapes& shapes) { return 2 * recurrent(shapes); }
+
 struct FlopRule {
   std::string_view kernel;
   double (*flops)(const Shapes&);
@@ -80,6 +90,12 @@ constexpr auto kFlopRules = std::to_array<FlopRule>({
     {"aten::baddbmm", &matrix_product},
     {"aten::convolution", &convolution},
     {"aten::convolution_backward", &convolution_backward},
+    {"aten::lstm.input", &recurrent},
+    {"aten::gru.input", &recurrent},
+    {"aten::rnn_tanh.input", &recurrent},
+    {"aten::rnn_relu.input", &recurrent},
+    {"aten::mkldnn_rnn_layer", &recurrent},
+    {"aten::mkldnn_rnn_layer_backward", &recurrent_backward},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", &attention},
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward},
 });

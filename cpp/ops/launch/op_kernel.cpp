@@ -13,9 +13,13 @@ LauncherSettings::LauncherSettings(std::span<const std::byte> command) {
 
 void OpKernel::run_body(const Kernel& kernel, std::span<const std::byte> command) {
   const LauncherSettings settings(command);
-  const auto& self = static_cast<const OpKernel&>(kernel);
   ArgumentReader arguments(command);
-  self.body_(self, arguments);
+  static_cast<const OpKernel&>(kernel).run_body(arguments);
+}
+
+void OpKernel::run_body(ArgumentReader& arguments) const {
+  if (!widened_.empty()) arguments.widen(widened_);
+  body_(*this, arguments);
   arguments.settle_outputs();
 }
 
@@ -27,8 +31,7 @@ std::unique_ptr<PreparedCommand> OpKernel::prepare(const Kernel& kernel,
 void PreparedOp::run() {
   const LauncherSettings settings(command_);
   arguments_.rewind();
-  kernel_.body_(kernel_, arguments_);
-  arguments_.settle_outputs();
+  kernel_.run_body(arguments_);
 }
 
 }  // namespace openreg::ops

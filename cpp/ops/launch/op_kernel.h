@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <memory>
 #include <span>
 
@@ -17,8 +19,10 @@ class OpKernel : public Kernel {
  public:
   using Body = void (*)(const OpKernel& kernel, ArgumentReader& arguments);
 
-  OpKernel(const char* name, Body body, KernelTraits traits = {})
-      : Kernel(name, &run_body, completed(traits)), body_(body) {}
+  /// `widened`: the dtypes that the kernel computes in float32; static. See Note [Half precision].
+  OpKernel(const char* name, Body body, KernelTraits traits = {},
+           std::span<const c10::ScalarType> widened = {})
+      : Kernel(name, &run_body, completed(traits)), body_(body), widened_(widened) {}
 
  private:
   friend class PreparedOp;
@@ -29,10 +33,12 @@ class OpKernel : public Kernel {
     return traits;
   }
   static void run_body(const Kernel& kernel, std::span<const std::byte> command);
+  void run_body(ArgumentReader& arguments) const;
   static std::unique_ptr<PreparedCommand> prepare(const Kernel& kernel,
                                                   std::span<const std::byte> command);
 
   Body body_;
+  std::span<const c10::ScalarType> widened_;
 };
 
 /// Applies the launcher's settings to the calling thread. The destructor ends the filter of

@@ -1,6 +1,7 @@
 #include "ops/tiers/boxed_operator.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/copy_native.h>
 
@@ -38,10 +39,12 @@ constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 class BoxedOperator::CpuKernel final : public OpKernel {
  public:
   CpuKernel(const char* name, const BoxedOperator& op)
-      : OpKernel(name,
-                 [](const OpKernel& kernel, ArgumentReader& reader) {
-                   static_cast<const CpuKernel&>(kernel).op_.run(reader);
-                 }),
+      : OpKernel(
+            name,
+            [](const OpKernel& kernel, ArgumentReader& reader) {
+              static_cast<const CpuKernel&>(kernel).op_.run(reader);
+            },
+            {}, widened_dtypes(name)),
         op_(op) {}
 
  private:
@@ -84,6 +87,7 @@ BoxedOperator::BoxedOperator(const c10::OperatorHandle& op) : op_(op) {
   if (is_left_to_tier_3(op, name) || !read_schema(name)) return;
   if (has_quirk(name, Quirk::kNumbersScale)) numbers_ = Numbers::kScale;
   writes_any_strides_ = output_support(name, /*iterates=*/false) == OutputSupport::kAnyStrides;
+  records_gradient_ = has_quirk(name, Quirk::kRecordsGradient);
   kernel_ = std::make_unique<CpuKernel>(name, *this);
 }
 
@@ -154,6 +158,7 @@ torch::jit::Stack BoxedOperator::read_arguments(ArgumentReader& reader) const {
 }
 
 void BoxedOperator::run_cpu_kernel(torch::jit::Stack& stack) const {
+  const at::AutoGradMode grad_mode(records_gradient_);
   op_.redispatchBoxed(kCpu, &stack);
 }
 

@@ -66,6 +66,7 @@ class BoxedOperator {
   std::size_t outs_ = 0;
   bool takes_lists_ = false;
   bool writes_any_strides_ = false;
+  bool records_gradient_ = false;
 };
 
 /// The argument that is the same tensor as the out argument `out`; `out` itself if there is none.

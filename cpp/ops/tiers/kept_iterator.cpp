@@ -22,12 +22,30 @@ bool lasts(const at::OperandInfo& operand, std::span<const std::byte> command) {
 
 }  // namespace
 
-bool computes_in_place(const at::TensorIteratorBase& iterator, std::span<const std::byte> command) {
+bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentReader& arguments,
+                       std::span<const std::byte> command) {
+  using Place = ArgumentReader::Place;
+  std::size_t in_memory = 0;
+  bool copies_other = false;
   for (int i = 0; i < iterator.ntensors(); ++i) {
     const auto& operand = iterator.operand(i);
-    if (operand.original_tensor_base().defined() || !lasts(operand, command)) return false;
+    const auto& original = operand.original_tensor_base();  // may no longer exist
+    const bool is_copy = original.defined();
+    const auto& tensor = is_copy ? original : operand.tensor_base();
+    const auto place = arguments.place_of(tensor.unsafeGetTensorImpl());
+    if (place == Place::kMemory) ++in_memory;
+    if (!is_copy) {
+      if (!lasts(operand, command)) return false;
+    } else if (operand.is_output || place == Place::kMemory) {
+      return false;
+    } else if (place == Place::kElsewhere) {
+      if (operand.tensor_base().dim() != 0) return false;
+      copies_other = true;
+    }
   }
-  return true;
+  // If each of the command's tensors is an operand itself, what else was copied is a number that
+  // the meta function has made a tensor of (gt.Scalar).
+  return !copies_other || in_memory == arguments.tensors_in_memory();
 }
 
 IteratorState state_of(const at::TensorIteratorBase& iterator) {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/wire/argument_reader.h"
+
 namespace openreg::ops {
 
 // If the implementation of a structured operator is a loop over an iterator, the iterator is built
@@ -15,8 +17,10 @@ namespace openreg::ops {
 
 /// Whether an iterator can serve again: it computes on the tensors of the command themselves, and
 /// not on copies in another dtype, which would keep the current elements. The iterator makes such
-/// copies, and so do some meta functions (of pow). Numbers are the same in each run.
-bool computes_in_place(const at::TensorIteratorBase& iterator, std::span<const std::byte> command);
+/// copies, and so do some meta functions (of pow). A number is the same in each run, and so is its
+/// copy.
+bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentReader& arguments,
+                       std::span<const std::byte> command);
 
 /// The part of an iterator that an implementation may change, as some do.
 using IteratorState = c10::SmallVector<std::int64_t, 24>;

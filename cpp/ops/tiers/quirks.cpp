@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "ops/launch/half_precision.h"
 #include "ops/wire/ivalue_arguments.h"
 
 namespace openreg::ops {
@@ -63,6 +64,16 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::smooth_l1_loss", Quirk::kResizesOutputs, "the same"},
     {"aten::adaptive_max_pool3d_backward", Quirk::kTakesContiguous, "the indices"},
     {"aten::fractional_max_pool2d_backward", Quirk::kTakesContiguous, "the same"},
+    {"aten::mm", Quirk::kSlowInHalf, "products"},
+    {"aten::addmm", Quirk::kSlowInHalf, "the same"},
+    {"aten::bmm", Quirk::kSlowInHalf, "the same"},
+    {"aten::baddbmm", Quirk::kSlowInHalf, "the same"},
+    {"aten::convolution", Quirk::kSlowInHalf, "sums of products"},
+    {"aten::convolution_backward", Quirk::kSlowInHalf, "the same"},
+    {"aten::lstm.input", Quirk::kNotRandom, "called without dropout (recurrent.cpp)"},
+    {"aten::gru.input", Quirk::kNotRandom, "the same"},
+    {"aten::rnn_*", Quirk::kNotRandom, "the same"},
+    {"aten::mkldnn_rnn_layer", Quirk::kRecordsGradient, "the workspace"},
     {"aten::gelu", Quirk::kIgnoresOutStrides, "oneDNN's result stays in a copy of the output"},
 });
 
@@ -84,6 +95,11 @@ bool has_quirk(const char* op, Quirk quirk) {
   return std::any_of(kTable.begin(), kTable.end(), [&](const Entry& entry) {
     return entry.quirk == quirk && names(entry.op, op);
   });
+}
+
+std::span<const c10::ScalarType> widened_dtypes(const char* op) {
+  if (!has_quirk(op, Quirk::kSlowInHalf)) return {};
+  return HalfInstructions::here().missing();
 }
 
 OutputSupport output_support(const char* op, bool iterates) {

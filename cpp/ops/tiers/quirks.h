@@ -2,7 +2,10 @@
 
 #include <ATen/core/function_schema.h>
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <span>
 
 namespace openreg::ops {
 
@@ -29,12 +32,20 @@ enum class Quirk : std::uint8_t {
   kWritesAnyStrides,
   /// it gives an output the size of the inputs while it computes, and then its own again.
   kResizesOutputs,
+  /// The kernel keeps what its gradient needs only if gradients are recorded. Always: the operator
+  /// is called where they are.
+  kRecordsGradient,
   /// The kernel reads its tensors as if they were contiguous.
   kTakesContiguous,
+  /// The kernels for dtypes of half precision are scalar. See Note [Half precision].
+  kSlowInHalf,
 };
 
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.
 bool has_quirk(const char* op, Quirk quirk);
+
+/// The dtypes that the operator computes in float32 on this processor.
+std::span<const c10::ScalarType> widened_dtypes(const char* op);
 
 /// Which outputs the kernel may be given; for others it computes apart. See Note [Outputs of any
 /// strides].

@@ -123,7 +123,8 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   using Functions = StructuredFunctions<R(A...), RefR(All...)>;
 
   StructuredOperator(const char* name, Functions functions)
-      : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr}),
+      : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr},
+                 widened_dtypes(name)),
         functions_(functions),
         takes_any_strides_(!has_quirk(name, Quirk::kTakesContiguous)),
         output_support_(output_support(name, /*iterates=*/kTakesNumbers)) {}
@@ -339,7 +340,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::PreparedIteratio
     RepeatedWarningFilter warnings;  // the call has reported them
     warnings.drop_all();
     with_arguments([&](auto&&... args) { iterator_ = op_.functions_.meta(requests_, args...); });
-    if (requests_.are_met() && computes_in_place(iterator(), command_)) {
+    if (requests_.are_met() && computes_in_place(iterator(), *arguments_, command_)) {
       state_ = state_of(iterator());
     } else {
       iterator_ = nullptr;

@@ -1,11 +1,16 @@
 #include "ops/wire/argument_reader.h"
 
+#include <ATen/ops/as_strided.h>
 #include <ATen/ops/conj_physical_ops.h>
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/neg_ops.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "ops/wire/command_layout.h"
@@ -54,6 +59,25 @@ CommandTensors make_tensors(const CommandView& command) {
   return made;
 }
 
+/// A copy in float32, of the same strides if no elements share memory; dimensions that repeat
+/// elements do so in the copy.
+at::Tensor in_float(const at::Tensor& tensor) {
+  c10::SmallVector<std::int64_t, 5> distinct(tensor.sizes().begin(), tensor.sizes().end());
+  for (std::size_t i = 0; i < distinct.size(); ++i) {
+    if (tensor.strides()[i] == 0 && distinct[i] > 1) distinct[i] = 1;
+  }
+  if (at::IntArrayRef(distinct) != tensor.sizes()) {
+    const auto once = tensor.as_strided(distinct, tensor.strides(), tensor.storage_offset());
+    return in_float(once).expand(tensor.sizes());
+  }
+  const auto options = tensor.options().dtype(at::kFloat);
+  auto copy = tensor.is_non_overlapping_and_dense()
+                  ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
+                  : at::empty(tensor.sizes(), options);
+  at::native::copy_(copy, tensor, /*non_blocking=*/false);
+  return copy;
+}
+
 }  // namespace
 
 ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
@@ -76,11 +100,54 @@ at::Tensor& ArgumentReader::tensor() {
   return made_.tensors[index];
 }
 
+ArgumentReader::Place ArgumentReader::place_of(const c10::TensorImpl* tensor) const noexcept {
+  const CommandView view(command_);
+  for (std::size_t i = 0; const auto& record : view.tensors()) {
+    if (made_.tensors[i++].unsafeGetTensorImpl() != tensor) continue;
+    return view.shape(record).flags & kPayload ? Place::kCommand : Place::kMemory;
+  }
+  return Place::kElsewhere;
+}
+
+std::size_t ArgumentReader::tensors_in_memory() const noexcept {
+  const CommandView view(command_);
+  return static_cast<std::size_t>(std::ranges::count_if(
+      view.tensors(), [&](const auto& record) { return !(view.shape(record).flags & kPayload); }));
+}
+
 void ArgumentReader::throw_at_end() {
   TORCH_CHECK(false, "openreg: a command has fewer arguments than its kernel reads");
 }
 
+void ArgumentReader::widen(std::span<const c10::ScalarType> dtypes) {
+  for (std::size_t i = 0; i < made_.tensors.size(); ++i) {
+    auto& tensor = made_.tensors[i];
+    if (std::ranges::find(dtypes, tensor.scalar_type()) == dtypes.end()) continue;
+    narrow_.resize(made_.tensors.size());
+    narrow_[i] = tensor;
+    tensor = in_float(tensor);
+  }
+}
+
+// The kernel's rounding is that of a copy to the narrower dtype.
+void ArgumentReader::narrow() {
+  const CommandView view(command_);
+  for (std::size_t i = 0; const auto& record : view.tensors()) {
+    auto& tensor = made_.tensors[i];
+    auto& narrow = narrow_[i++];
+    if (!narrow.defined()) continue;
+    if (view.shape(record).flags & kWritten) {
+      TORCH_CHECK(tensor.sizes() == narrow.sizes(), "openreg: a kernel resized its output (got ",
+                  tensor.sizes(), ", expected ", narrow.sizes(), ")");
+      at::native::copy_(narrow, tensor, /*non_blocking=*/false);
+    }
+    tensor = std::move(narrow);
+  }
+  narrow_.clear();
+}
+
 void ArgumentReader::settle_outputs() {
+  if (!narrow_.empty()) narrow();
   const CommandView view(command_);
   for (std::size_t i = 0; const auto& record : view.tensors()) {
     auto& tensor = made_.tensors[i++];

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>
@@ -32,11 +33,22 @@ class ArgumentReader {
   /// reader.
   at::Tensor& tensor();
 
+  /// Where the elements of a tensor are: in device or pinned memory, in the command itself (a
+  /// number), or elsewhere, because it is not one of the command's tensors.
+  enum class Place : std::uint8_t { kMemory, kCommand, kElsewhere };
+  Place place_of(const c10::TensorImpl* tensor) const noexcept;
+  /// Number of the command's tensors in device or pinned memory.
+  std::size_t tensors_in_memory() const noexcept;
+
   /// Starts again at the first argument.
   void rewind() noexcept;
 
-  /// Called after the kernel: resolves a conj or neg bit that the kernel has set on an output, as
-  /// the device tensor does not get it. Throws if the kernel has changed the shape of an output.
+  /// Until settle_outputs(), tensors of these dtypes are replaced by copies in float32, for a
+  /// kernel that is slow in theirs.
+  void widen(std::span<const c10::ScalarType> dtypes);
+  /// Called after the kernel: gives widened outputs their values, and resolves a conj or neg bit
+  /// that the kernel has set on an output, as the device tensor does not get it. Throws if the
+  /// kernel has changed the shape of an output.
   void settle_outputs();
 
   template <class T>
@@ -62,6 +74,7 @@ class ArgumentReader {
   }
 
  private:
+  void narrow();
   const std::byte* take(std::size_t bytes) {
     const auto* const at = next_;
     if (bytes > static_cast<std::size_t>(end_ - at)) [[unlikely]]
@@ -73,6 +86,7 @@ class ArgumentReader {
 
   std::span<const std::byte> command_;
   CommandTensors made_;
+  c10::SmallVector<at::Tensor, 6> narrow_;  // those that are replaced; undefined for the others
   at::Tensor undefined_;
   const std::byte* next_;
   const std::byte* end_;  // of the values

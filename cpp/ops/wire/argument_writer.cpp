@@ -58,37 +58,33 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
     sign(0);
     return true;
   }
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i].identity != tensor.unsafeGetTensorImpl()) continue;
-    sign(~i);
-    if (access == Access::kWrite) {
-      overlaps_itself_ |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
-      auto& known = shape(tensors_[i]);
-      known.flags |= kWritten;
-      auto& storage = storages_[known.storage];
-      storage.record.pointer = reinterpret_cast<std::uint64_t>(memory_of(tensor.storage(), access));
-      storage.written = true;
-      shares_written_memory_ |= std::ranges::any_of(tensors_, [&](const auto& other) {
-        return &other != &tensors_[i] && other.record.storage == known.storage;
-      });
-    }
-    carry(static_cast<std::int32_t>(i));
-    return true;
+  const auto i = tensor_index_.find(tensors_, tensor.unsafeGetTensorImpl());
+  if (!i) return false;
+  sign(~*i);
+  if (access == Access::kWrite) {
+    overlaps_itself_ |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+    auto& known = shape(tensors_[*i]);
+    known.flags |= kWritten;
+    auto& storage = storages_[known.storage];
+    storage.record.pointer = reinterpret_cast<std::uint64_t>(memory_of(tensor.storage(), access));
+    storage.written = true;
+    shares_written_memory_ |= storage.tensors > 1;
   }
-  return false;
+  carry(static_cast<std::int32_t>(*i));
+  return true;
 }
 
 std::uint32_t ArgumentWriter::add_storage(const c10::Storage& storage, Access access) {
   const void* const identity = storage.unsafeGetStorageImpl();
   const auto pointer = reinterpret_cast<std::uint64_t>(memory_of(storage, access));
   const bool written = access == Access::kWrite;
-  for (std::size_t i = 0; i < storages_.size(); ++i) {
-    auto& known = storages_[i];
-    if (known.identity != identity) continue;
+  if (const auto i = storage_index_.find(storages_, identity)) {
+    auto& known = storages_[*i];
     known.record = {pointer, storage.nbytes()};  // an output may have been resized since
     known.written |= written;
+    ++known.tensors;
     shares_written_memory_ |= known.written;
-    return static_cast<std::uint32_t>(i);
+    return static_cast<std::uint32_t>(*i);
   }
   storages_.push_back({identity, {pointer, storage.nbytes()}, written});
   return static_cast<std::uint32_t>(storages_.size() - 1);

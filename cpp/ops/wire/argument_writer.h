@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "ops/wire/command_layout.h"
+#include "ops/wire/identity_index.h"
 #include "ops/wire/number.h"
 #include "ops/wire/signature.h"
 
@@ -137,6 +138,7 @@ class ArgumentWriter {
     const void* identity;  // the StorageImpl, so that tensors that share it do so on the device
     StorageRecord record;
     bool written;
+    std::uint32_t tensors = 1;  // that lie in it
   };
   struct TensorEntry {
     c10::TensorImpl* identity;
@@ -175,6 +177,8 @@ class ArgumentWriter {
   std::size_t bytes_touched_ = 0;
   c10::SmallVector<StorageEntry, 5> storages_;
   c10::SmallVector<TensorEntry, 5> tensors_;
+  IdentityIndex storage_index_;
+  IdentityIndex tensor_index_;
   c10::SmallVector<std::uint64_t, 64> words_;     // shapes of tensors, and flags
   c10::SmallVector<std::uint64_t, 16> integers_;  // and numbers that count by their value
   c10::SmallVector<Number, 3> numbers_;
