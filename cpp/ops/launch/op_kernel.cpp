@@ -11,14 +11,20 @@ LauncherSettings::LauncherSettings(std::span<const std::byte> command) {
   if (header.drops_warnings) warnings_.drop_all();
 }
 
-void OpKernel::run_body(const Kernel& kernel, std::span<const std::byte> command) {
+void OpKernel::run_command(const Kernel& kernel, std::span<const std::byte> command) {
+  const auto& self = static_cast<const OpKernel&>(kernel);
+  if (self.compute_directly(command)) return;
   const LauncherSettings settings(command);
   ArgumentReader arguments(command);
-  static_cast<const OpKernel&>(kernel).run_body(arguments);
+  self.run_body(arguments);
+}
+
+bool OpKernel::compute_directly(std::span<const std::byte> command) const {
+  return body_traits_.direct != nullptr && body_traits_.direct(CommandView(command));
 }
 
 void OpKernel::run_body(ArgumentReader& arguments) const {
-  if (!widened_.empty()) arguments.widen(widened_);
+  if (!body_traits_.widened.empty()) arguments.widen(body_traits_.widened);
   body_(*this, arguments);
   arguments.settle_outputs();
 }
@@ -29,6 +35,7 @@ std::unique_ptr<PreparedCommand> OpKernel::prepare(const Kernel& kernel,
 }
 
 void PreparedOp::run() {
+  if (kernel_.compute_directly(command_)) return;
   const LauncherSettings settings(command_);
   arguments_.rewind();
   kernel_.run_body(arguments_);

@@ -12,6 +12,17 @@
 
 namespace openreg::ops {
 
+/// What differs from calling a body with tensors of the command's dtypes.
+struct BodyTraits {
+  /// Computes on the command's memory, without making tensors. False: not with these arguments.
+  using Direct = bool (*)(const CommandView& command);
+
+  /// The dtypes that are computed in float32; static. See Note [Half precision].
+  std::span<const c10::ScalarType> widened{};
+  /// Called in place of the body, which runs if it returns false. Null: the body always runs.
+  Direct direct = nullptr;
+};
+
 /// A kernel over CPU tensors. Its body reads the arguments in the order in which they were written,
 /// and runs under the launcher's settings: the launching thread's mode for denormals, and no
 /// warning a second time.
@@ -19,10 +30,8 @@ class OpKernel : public Kernel {
  public:
   using Body = void (*)(const OpKernel& kernel, ArgumentReader& arguments);
 
-  /// `widened`: the dtypes that the kernel computes in float32; static. See Note [Half precision].
-  OpKernel(const char* name, Body body, KernelTraits traits = {},
-           std::span<const c10::ScalarType> widened = {})
-      : Kernel(name, &run_body, completed(traits)), body_(body), widened_(widened) {}
+  OpKernel(const char* name, Body body, KernelTraits traits = {}, BodyTraits body_traits = {})
+      : Kernel(name, &run_command, completed(traits)), body_(body), body_traits_(body_traits) {}
 
  private:
   friend class PreparedOp;
@@ -32,13 +41,14 @@ class OpKernel : public Kernel {
     if (!traits.prepare) traits.prepare = &prepare;
     return traits;
   }
-  static void run_body(const Kernel& kernel, std::span<const std::byte> command);
+  static void run_command(const Kernel& kernel, std::span<const std::byte> command);
+  bool compute_directly(std::span<const std::byte> command) const;
   void run_body(ArgumentReader& arguments) const;
   static std::unique_ptr<PreparedCommand> prepare(const Kernel& kernel,
                                                   std::span<const std::byte> command);
 
   Body body_;
-  std::span<const c10::ScalarType> widened_;
+  BodyTraits body_traits_;
 };
 
 /// Applies the launcher's settings to the calling thread. The destructor ends the filter of

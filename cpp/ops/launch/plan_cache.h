@@ -42,7 +42,7 @@ class PlanUse {
 class PlanCache {
  public:
   /// Maximum number of plans that are kept.
-  static constexpr std::size_t kMost = 16384;
+  static constexpr std::size_t kMost = 65536;
 
   /// Finds a plan. The result is empty if there is none.
   static PlanUse find(const SignatureView& signature);

@@ -39,12 +39,11 @@ constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 class BoxedOperator::CpuKernel final : public OpKernel {
  public:
   CpuKernel(const char* name, const BoxedOperator& op)
-      : OpKernel(
-            name,
-            [](const OpKernel& kernel, ArgumentReader& reader) {
-              static_cast<const CpuKernel&>(kernel).op_.run(reader);
-            },
-            {}, widened_dtypes(name)),
+      : OpKernel(name,
+                 [](const OpKernel& kernel, ArgumentReader& reader) {
+                   static_cast<const CpuKernel&>(kernel).op_.run(reader);
+                 },
+                 {}, {.widened = widened_dtypes(name)}),
         op_(op) {}
 
  private:

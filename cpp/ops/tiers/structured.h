@@ -20,6 +20,7 @@
 #include "ops/launch/repeated_warnings.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/apart.h"
+#include "ops/tiers/direct.h"
 #include "ops/tiers/kept_iterator.h"
 #include "ops/tiers/quirks.h"
 #include "ops/tiers/structured_call.h"
@@ -124,7 +125,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
 
   StructuredOperator(const char* name, Functions functions)
       : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr},
-                 widened_dtypes(name)),
+                 {.widened = widened_dtypes(name), .direct = direct_computation(name)}),
         functions_(functions),
         takes_any_strides_(!has_quirk(name, Quirk::kTakesContiguous)),
         output_support_(output_support(name, /*iterates=*/kTakesNumbers)) {}

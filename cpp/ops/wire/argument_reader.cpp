@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/neg_ops.h>
-#include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
 
@@ -14,47 +13,35 @@
 #include <utility>
 
 #include "ops/wire/command_layout.h"
+#include "ops/wire/tensor_pool.h"
 #include "runtime/address_space/address_space.h"
 
 namespace openreg::ops {
 
 namespace {
 
-void* address_of(const CommandView& command, const TensorShape& shape,
-                 const StorageRecord& storage) {
-  if (shape.flags & kPayload) return const_cast<std::byte*>(command.payload() + storage.pointer);
-  if (shape.flags & kPinned) return reinterpret_cast<void*>(storage.pointer);
-  return AddressSpace::get().aperture(reinterpret_cast<const void*>(storage.pointer));
-}
-
-at::Tensor make_cpu_tensor(const c10::Storage& storage, const CommandView& command,
-                           const TensorRecord& record) {
-  const auto& shape = command.shape(record);
-  auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(shape.type()));
-  auto* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides({command.sizes(record), shape.dim},
-                              {command.strides(record), shape.dim}, record.storage_offset);
-  if (shape.flags & kConj) impl->_set_conj(true);
-  if (shape.flags & kNeg) impl->_set_neg(true);
-  if (shape.flags & kWrappedNumber) impl->set_wrapped_number(true);
-  return at::Tensor(std::move(tensor));
-}
-
-CommandTensors make_tensors(const CommandView& command) {
-  CommandTensors made;
-  made.storages.resize(command.header().storages);
+/// One tensor for each of the command's, and one storage for each of the command's.
+c10::SmallVector<at::Tensor, 6> make_tensors(const CommandView& command) {
+  c10::SmallVector<at::Tensor, 6> made;
+  made.reserve(command.header().tensors);
+  c10::SmallVector<const at::Tensor*, 6> first(command.header().storages);  // of each storage
   for (const auto& record : command.tensors()) {
-    auto& storage = made.storages[record.storage];
-    if (!storage) {
-      const auto& from = command.storage(record);
-      void* const data = address_of(command, command.shape(record), from);
-      storage = c10::Storage(c10::Storage::use_byte_size_t(), from.nbytes,
-                             c10::DataPtr(data, c10::Device(c10::kCPU)), /*allocator=*/nullptr,
-                             /*resizable=*/false);
+    const auto& shape = command.shape(record);
+    const auto& from = command.storage(record);
+    if (const auto* const known = first[record.storage]) {
+      made.push_back(at::detail::make_tensor_base<c10::TensorImpl>(
+          c10::Storage(known->storage()), known->key_set(),
+          c10::scalarTypeToTypeMeta(shape.type())));
+    } else {
+      made.push_back(make_tensor_over(address_of(command, record), from.nbytes, shape.type()));
+      first[record.storage] = &made.back();
     }
-    made.tensors.push_back(make_cpu_tensor(storage, command, record));
+    auto* const impl = made.back().unsafeGetTensorImpl();
+    impl->set_sizes_and_strides({command.sizes(record), shape.dim},
+                                {command.strides(record), shape.dim}, record.storage_offset);
+    if (shape.flags & kConj) impl->_set_conj(true);
+    if (shape.flags & kNeg) impl->_set_neg(true);
+    if (shape.flags & kWrappedNumber) impl->set_wrapped_number(true);
   }
   return made;
 }
@@ -80,30 +67,45 @@ at::Tensor in_float(const at::Tensor& tensor) {
 
 }  // namespace
 
+void* address_of(const CommandView& command, const TensorRecord& tensor) {
+  const auto pointer = command.storage(tensor).pointer;
+  const auto flags = command.shape(tensor).flags;
+  if (flags & kPayload) return const_cast<std::byte*>(command.payload() + pointer);
+  if (flags & kPinned) return reinterpret_cast<void*>(pointer);
+  return AddressSpace::get().aperture(reinterpret_cast<const void*>(pointer));
+}
+
 ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
   const CommandView view(command);
   rewind();
   end_ = view.payload();
-  made_ = make_tensors(view);
+  tensors_ = make_tensors(view);
 }
 
 void ArgumentReader::rewind() noexcept { next_ = CommandView(command_).values(); }
 
-ArgumentReader::~ArgumentReader() = default;
+// In reverse: the first tensor of a storage is then the last that refers to it.
+ArgumentReader::~ArgumentReader() {
+  auto* const pool = TensorPool::of_thread();
+  while (!tensors_.empty()) {
+    auto tensor = tensors_.pop_back_val();
+    if (pool != nullptr) pool->take_back(std::move(tensor));
+  }
+}
 
 at::Tensor& ArgumentReader::tensor() {
   const auto index = value<std::int32_t>();
   if (index == kUndefined) return undefined_;
-  TORCH_CHECK(static_cast<std::size_t>(index) < made_.tensors.size(),
+  TORCH_CHECK(static_cast<std::size_t>(index) < tensors_.size(),
               "openreg: a command has no such tensor (got ", index, ", expected less than ",
-              made_.tensors.size(), ")");
-  return made_.tensors[index];
+              tensors_.size(), ")");
+  return tensors_[index];
 }
 
 ArgumentReader::Place ArgumentReader::place_of(const c10::TensorImpl* tensor) const noexcept {
   const CommandView view(command_);
   for (std::size_t i = 0; const auto& record : view.tensors()) {
-    if (made_.tensors[i++].unsafeGetTensorImpl() != tensor) continue;
+    if (tensors_[i++].unsafeGetTensorImpl() != tensor) continue;
     return view.shape(record).flags & kPayload ? Place::kCommand : Place::kMemory;
   }
   return Place::kElsewhere;
@@ -120,10 +122,10 @@ void ArgumentReader::throw_at_end() {
 }
 
 void ArgumentReader::widen(std::span<const c10::ScalarType> dtypes) {
-  for (std::size_t i = 0; i < made_.tensors.size(); ++i) {
-    auto& tensor = made_.tensors[i];
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    auto& tensor = tensors_[i];
     if (std::ranges::find(dtypes, tensor.scalar_type()) == dtypes.end()) continue;
-    narrow_.resize(made_.tensors.size());
+    narrow_.resize(tensors_.size());
     narrow_[i] = tensor;
     tensor = in_float(tensor);
   }
@@ -133,7 +135,7 @@ void ArgumentReader::widen(std::span<const c10::ScalarType> dtypes) {
 void ArgumentReader::narrow() {
   const CommandView view(command_);
   for (std::size_t i = 0; const auto& record : view.tensors()) {
-    auto& tensor = made_.tensors[i];
+    auto& tensor = tensors_[i];
     auto& narrow = narrow_[i++];
     if (!narrow.defined()) continue;
     if (view.shape(record).flags & kWritten) {
@@ -150,7 +152,7 @@ void ArgumentReader::settle_outputs() {
   if (!narrow_.empty()) narrow();
   const CommandView view(command_);
   for (std::size_t i = 0; const auto& record : view.tensors()) {
-    auto& tensor = made_.tensors[i++];
+    auto& tensor = tensors_[i++];
     const auto& shape = view.shape(record);
     if (!(shape.flags & kWritten)) continue;
     const at::IntArrayRef sizes(view.sizes(record), shape.dim);

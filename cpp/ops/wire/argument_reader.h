@@ -10,16 +10,16 @@
 #include <span>
 #include <type_traits>
 
+#include "ops/wire/command_layout.h"
+
 namespace openreg::ops {
 
-/// The tensors of a command, as CPU tensors over the aperture: one TensorImpl per tensor and one
-/// StorageImpl per storage of the call, so that identity and aliasing are kept.
-struct CommandTensors {
-  c10::SmallVector<c10::Storage, 5> storages;
-  c10::SmallVector<at::Tensor, 6> tensors;
-};
+/// Where a tensor's storage begins, for a kernel: in the aperture, pinned memory or the command.
+void* address_of(const CommandView& command, const TensorRecord& tensor);
 
-/// Reads a command's arguments back on the device, in the order in which they were written. Throws
+/// Reads a command's arguments back on the device, in the order in which they were written. Tensors
+/// are CPU tensors over the aperture: one TensorImpl per tensor and one StorageImpl per storage of
+/// the call, so that identity and aliasing are kept. Throws
 /// if there are no more; otherwise it relies on the layout that ArgumentWriter makes, which
 /// expect_layout() checks.
 class ArgumentReader {
@@ -85,7 +85,7 @@ class ArgumentReader {
   [[noreturn]] static void throw_at_end();
 
   std::span<const std::byte> command_;
-  CommandTensors made_;
+  c10::SmallVector<at::Tensor, 6> tensors_;
   c10::SmallVector<at::Tensor, 6> narrow_;  // those that are replaced; undefined for the others
   at::Tensor undefined_;
   const std::byte* next_;

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <c10/util/flat_hash_map.h>
-
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
+#include <vector>
 
 namespace openreg::ops {
 
@@ -26,18 +25,33 @@ class IdentityIndex {
 
  private:
   static constexpr std::size_t kMostCompared = 24;
-  using Table = ska::flat_hash_map<const void*, std::size_t>;
 
   template <class Entries>
   std::optional<std::size_t> find_in_table(const Entries& entries, const void* identity) {
-    if (!table_) table_ = std::make_unique<Table>();
-    for (; known_ < entries.size(); ++known_) table_->emplace(entries[known_].identity, known_);
-    const auto found = table_->find(identity);
-    return found == table_->end() ? std::nullopt : std::optional(found->second);
+    if (2 * entries.size() > slots_.size()) {
+      slots_.assign(std::bit_ceil(8 * entries.size()), 0);
+      known_ = 0;
+    }
+    for (; known_ < entries.size(); ++known_)
+      if (auto& slot = slot_of(entries, entries[known_].identity); slot == 0)
+        slot = static_cast<std::uint32_t>(known_ + 1);
+    const auto found = slot_of(entries, identity);
+    return found == 0 ? std::nullopt : std::optional<std::size_t>(found - 1);
   }
 
-  std::unique_ptr<Table> table_;
-  std::size_t known_ = 0;  // entries in the table
+  /// The identity's slot, or the empty one where it belongs.
+  template <class Entries>
+  std::uint32_t& slot_of(const Entries& entries, const void* identity) {
+    // Fibonacci hashing: the addresses of objects differ in their middle bits.
+    const auto hash = reinterpret_cast<std::uintptr_t>(identity) * 0x9E3779B97F4A7C15U;
+    const auto mask = slots_.size() - 1;
+    auto at = static_cast<std::size_t>(hash >> 32) & mask;
+    while (slots_[at] != 0 && entries[slots_[at] - 1].identity != identity) at = (at + 1) & mask;
+    return slots_[at];
+  }
+
+  std::vector<std::uint32_t> slots_;  // numbers of entries, from 1; 0: empty. A power of two
+  std::size_t known_ = 0;             // entries in the table
 };
 
 }  // namespace openreg::ops
