@@ -46,6 +46,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::_fused_adamw_*", Quirk::kNumbersScale, "the same"},
     {"aten::_fused_sgd_*", Quirk::kNumbersScale, "the same"},
     {"aten::_fused_adagrad_*", Quirk::kNumbersScale, "the same"},
+    {"aten::_foreach_*", Quirk::kNumbersScale, "the same"},
     {"aten::masked_fill*", Quirk::kNumbersScale, "any number that the dtype holds"},
     {"aten::index_fill*", Quirk::kNumbersScale, "the same"},
     {"aten::mm", Quirk::kWritesAnyStrides, "copies, where BLAS does not take the strides"},

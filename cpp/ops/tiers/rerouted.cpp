@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
+#include "backend/device_type.h"
 #include "backend/library.h"
 #include "ops/tiers/dispatch.h"
 #include "ops/tiers/quirks.h"
@@ -73,6 +75,25 @@ void on_contiguous_tensors(const c10::OperatorHandle& op, torch::jit::Stack* sta
       argument = argument.toTensor().contiguous();
   }
   fallback(op, stack);
+}
+
+/// For operators on lists, which are composite on every device: one command runs all of it, and not
+/// one for each tensor. PyTorch allows the tensors of a list to be on several devices.
+void on_lists(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  std::optional<c10::Device> device;
+  bool same = true;
+  const auto see = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return;
+    same &= !device || *device == tensor.device();
+    device = tensor.device();
+  };
+  for (const auto& argument : torch::jit::last(*stack, op.schema().arguments().size())) {
+    if (argument.isTensor()) see(argument.toTensor());
+    if (argument.isTensorList())
+      for (const auto& element : argument.toListRef()) see(element.toTensor());
+  }
+  if (same && device && backend::is_openreg(*device)) return fallback(op, stack);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);  // the composite kernel
 }
 
 /// The CPU's kernel reads the first row, even if there is none.
@@ -148,6 +169,64 @@ OPENREG_LIBRARY_IMPL(aten, m) {
         "_native_batch_norm_legit.no_stats_out", "_batch_norm_with_update.out",
         "fractional_max_pool3d_backward", "fractional_max_pool3d_backward.grad_input"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_contiguous_tensors>());
+  // Those that write the tensors of a list, and take no list of numbers, which no command carries.
+  for (const auto* name : {"_foreach_abs_",
+                           "_foreach_acos_",
+                           "_foreach_add_.List",
+                           "_foreach_add_.Scalar",
+                           "_foreach_add_.Tensor",
+                           "_foreach_addcdiv_.Scalar",
+                           "_foreach_addcmul_.Scalar",
+                           "_foreach_asin_",
+                           "_foreach_atan_",
+                           "_foreach_ceil_",
+                           "_foreach_clamp_max_.List",
+                           "_foreach_clamp_max_.Scalar",
+                           "_foreach_clamp_min_.List",
+                           "_foreach_clamp_min_.Scalar",
+                           "_foreach_cos_",
+                           "_foreach_cosh_",
+                           "_foreach_div_.List",
+                           "_foreach_div_.Scalar",
+                           "_foreach_div_.Tensor",
+                           "_foreach_erf_",
+                           "_foreach_erfc_",
+                           "_foreach_exp_",
+                           "_foreach_expm1_",
+                           "_foreach_floor_",
+                           "_foreach_frac_",
+                           "_foreach_lerp_.List",
+                           "_foreach_lerp_.Scalar",
+                           "_foreach_lgamma_",
+                           "_foreach_log10_",
+                           "_foreach_log1p_",
+                           "_foreach_log2_",
+                           "_foreach_log_",
+                           "_foreach_maximum_.List",
+                           "_foreach_maximum_.Scalar",
+                           "_foreach_minimum_.List",
+                           "_foreach_minimum_.Scalar",
+                           "_foreach_mul_.List",
+                           "_foreach_mul_.Scalar",
+                           "_foreach_mul_.Tensor",
+                           "_foreach_neg_",
+                           "_foreach_pow_.List",
+                           "_foreach_pow_.Scalar",
+                           "_foreach_reciprocal_",
+                           "_foreach_round_",
+                           "_foreach_rsqrt_",
+                           "_foreach_sigmoid_",
+                           "_foreach_sign_",
+                           "_foreach_sin_",
+                           "_foreach_sinh_",
+                           "_foreach_sqrt_",
+                           "_foreach_sub_.List",
+                           "_foreach_sub_.Scalar",
+                           "_foreach_tan_",
+                           "_foreach_tanh_",
+                           "_foreach_trunc_",
+                           "_foreach_zero_"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_lists>());
   m.impl("_weight_int8pack_mm", torch::CppFunction::makeFromBoxedFunction<&weight_int8pack_mm>());
   m.impl("_pdist_backward", torch::CppFunction::makeFromBoxedFunction<&pdist_backward>());
   // Composite, except on the devices that it names.

@@ -1,0 +1,180 @@
+"""Operators on lists of tensors: one command each, whose cost for a tensor does not depend on their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.testing import assert_close
+from waits import no_waits
+
+Tensors = list[torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def on_device(tensors: Tensors) -> Tensors:
+    return [tensor.to("openreg") for tensor in tensors]
+
+
+def launches(work: Callable[[], object]) -> dict[str, int]:
+    work()
+    torch.openreg.reset_launch_stats()
+    work()
+    return torch.openreg.launch_stats()
+
+
+def numbered(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensors:
+    return [torch.randn(shape).mul(9).to(dtype) for shape in shapes]
+
+
+# Lists, and the dimension along which they are joined.
+LISTS: dict[str, tuple[Callable[[], Tensors], int]] = {
+    "vectors": (lambda: numbered(*[(n % 5 + 1,) for n in range(60)]), 0),
+    "rows": (lambda: numbered(*[(n % 3 + 1, 4) for n in range(40)]), 0),
+    "columns": (lambda: numbered(*[(4, n % 3 + 1) for n in range(40)]), -1),
+    "in the middle": (lambda: numbered(*[(2, n % 3, 5) for n in range(40)]), 1),
+    "one": (lambda: numbered((3, 4)), 0),
+    "some without elements": (lambda: numbered(*[(n % 2, 3) for n in range(9)]), 0),
+    "all without elements": (lambda: numbered((0, 3), (0, 3)), 0),
+    "legacy empty ones": (lambda: numbered((0,), (2, 3), (0,), (1, 3)), 0),
+    "integers": (lambda: numbered(*[(3,)] * 30, dtype=torch.int16), 0),
+    "complex": (lambda: numbered(*[(3,)] * 30, dtype=torch.complex64), 0),
+    "conjugated": (lambda: [t.conj() for t in numbered(*[(3,)] * 30, dtype=torch.complex64)], 0),
+    "of several dtypes": (lambda: numbered((3,), (4,)) + numbered((2,), dtype=torch.int64), 0),
+    "views": (lambda: [t.t() for t in numbered(*[(3, 4)] * 20)], 0),
+    "expanded": (lambda: [t.expand(2, 3) for t in numbered(*[(1, 3)] * 20)], 0),
+    "slices of one tensor": (lambda: list(torch.randn(20, 3).unbind()), 0),
+    "the same one": (lambda: numbered((3,)) * 30, 0),
+    "channels last": (lambda: [t.to(memory_format=torch.channels_last) for t in numbered(*[(2, 3, 4, 5)] * 3)], 1),
+    "large": (lambda: numbered((1000, 30), (1000, 70)), 1),
+    "many": (lambda: numbered(*[(8,)] * 3000), 0),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_cat_equals_the_cpu(name):
+    make, dim = LISTS[name]
+    given = make()
+    moved = on_device(given)
+    if name in ("slices of one tensor", "the same one"):
+        moved = list(torch.stack(given).to("openreg").unbind()) if "slices" in name else [moved[0]] * len(given)
+    if name == "conjugated":
+        moved = [t.conj().to("openreg").conj() for t in given]
+    expected = torch.cat(given, dim)
+    for _ in range(2):  # the second call knows its plan
+        with no_waits():
+            got = torch.cat(moved, dim)
+        assert got.stride() == expected.stride() and got.dtype == expected.dtype
+        assert torch.equal(got.cpu(), expected)
+    out = torch.empty(expected.shape, dtype=expected.dtype, device="openreg")
+    assert torch.cat(moved, dim, out=out) is out
+    assert torch.equal(out.cpu(), expected)
+
+
+def test_cat_refuses_an_output_that_is_an_input():
+    for device in ("cpu", "openreg"):
+        base = torch.ones(6, device=device)
+        with pytest.raises(RuntimeError, match="memory location"):
+            torch.cat([base[:3], base[3:]], out=base)
+
+
+def test_cat_in_a_graph_reads_the_tensors_at_each_replay():
+    given = numbered(*[(8,)] * 50)
+    moved = on_device(given)
+    torch.accelerator.synchronize()
+    graph = torch.openreg.CUDAGraph()
+    with torch.openreg.graph(graph):
+        result = torch.cat(moved)
+    for _ in range(3):
+        for ours, theirs in zip(moved, given, strict=True):
+            ours.add_(1)
+            theirs.add_(1)
+        graph.replay()
+        assert torch.equal(result.cpu(), torch.cat(given))
+
+
+UNARY = (
+    *(
+        "abs",
+        "acos",
+        "asin",
+        "atan",
+        "ceil",
+        "cos",
+        "cosh",
+        "erf",
+        "erfc",
+        "exp",
+        "expm1",
+        "floor",
+        "frac",
+        "lgamma",
+        "log",
+    ),
+    *("log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan"),
+    *("tanh", "trunc", "zero"),
+)
+IN_PLACE: dict[str, Callable[[Tensors, Tensors, Tensors], object]] = {
+    **{f"{name}_": (lambda a, b, c, name=name: getattr(torch, f"_foreach_{name}_")(a)) for name in UNARY},
+    **{
+        f"{name}_ of a {kind}": (
+            lambda a, b, c, name=name, kind=kind: getattr(torch, f"_foreach_{name}_")(a, 0.5 if kind == "number" else b)
+        )
+        for name in ("add", "sub", "mul", "div", "clamp_max", "clamp_min", "maximum", "minimum", "pow")
+        for kind in ("number", "list")
+    },
+    "add_ with alpha": lambda a, b, c: torch._foreach_add_(a, b, alpha=3),
+    "addcmul_": lambda a, b, c: torch._foreach_addcmul_(a, b, c, 0.5),
+    "addcdiv_": lambda a, b, c: torch._foreach_addcdiv_(a, b, c, 0.5),
+    "lerp_ by a number": lambda a, b, c: torch._foreach_lerp_(a, b, 0.3),
+    "lerp_ by a list": lambda a, b, c: torch._foreach_lerp_(a, b, c),
+    "mul_ by a tensor": lambda a, b, c: torch._foreach_mul_(a, b[0][0, 0]),
+    "mul_ by a tensor of the CPU": lambda a, b, c: torch._foreach_mul_(a, torch.tensor(3.0)),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_operators_on_lists_in_place_are_one_command(name):
+    shapes = [(n % 4 + 1, 3) for n in range(12)]
+    given = [[torch.rand(shape) + 0.1 for shape in shapes] for _ in range(3)]
+    moved = [on_device(each) for each in given]
+    IN_PLACE[name](*given)
+    IN_PLACE[name](*moved)
+    assert_close([t.cpu() for t in moved[0]], given[0], equal_nan=True)
+    with no_waits():
+        stats = launches(lambda: IN_PLACE[name](*moved))
+    assert stats["boxed"] == 1 and stats["typed"] == 0, stats
+
+
+def test_numbers_that_change_take_no_new_plan():
+    tensors = on_device(numbered(*[(3,)] * 4))
+    torch._foreach_mul_(tensors, 0.5)
+    torch.openreg.reset_launch_stats()
+    for number in (0.25, 0.75, 0.125):
+        torch._foreach_mul_(tensors, number)
+    assert torch.openreg.launch_stats()["plans_made"] == 0
+
+
+def test_a_list_may_be_on_several_devices_and_the_cpu():
+    given = numbered(*[(3,)] * 3)
+    moved = [t.clone().to(device) for t, device in zip(given, ("openreg:0", "openreg:1", "cpu"), strict=True)]
+    torch._foreach_mul_(moved, 2.0)
+    assert_close([t.cpu() for t in moved], [t * 2 for t in given])
+
+
+def test_an_optimizer_launches_few_commands():
+    parameters = [torch.nn.Parameter(torch.ones(8, device="openreg")) for _ in range(50)]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    for fused, most in (
+        (True, 2),
+        (None, 160),
+    ):  # square roots are new tensors, and two operators take lists of numbers
+        optimizer = torch.optim.AdamW(parameters, fused=fused)
+        stats = launches(optimizer.step)
+        assert stats["typed"] + stats["boxed"] <= most
