@@ -184,7 +184,17 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
 
   void call(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
     if (!takes_any_strides_) return call_with(form, outputs, contiguous(args)...);
-    call_with(form, outputs, args...);
+    call_with(form, outputs, plannable(args, args...)...);
+  }
+
+  /// An argument as a signature can tell it from others. `self`: the first argument.
+  template <class T, class Self, class... Rest>
+  static decltype(auto) plannable(const T& argument, const Self& self, const Rest&...) {
+    if constexpr (std::is_same_v<T, c10::List<std::optional<at::Tensor>>>) {
+      return without_masks(self, argument);
+    } else {
+      return (argument);
+    }
   }
 
   template <class T>

@@ -1,6 +1,7 @@
 #include "ops/tiers/structured_call.h"
 
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/nonzero.h>
 
 #include <exception>
 
@@ -11,8 +12,36 @@
 
 namespace openreg::ops {
 
-// Masks become indices, as many as they have true elements; indices on the CPU are copied first. So
-// neither can be planned by a signature.
+c10::List<std::optional<at::Tensor>> without_masks(
+    const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
+  bool masked = false;
+  std::int64_t dim = 0;  // of self, that the next index is for
+  for (const std::optional<at::Tensor> index : indices) {
+    const bool is_mask =
+        index && index->defined() && index->scalar_type() == at::kBool && index->dim() > 0;
+    const std::int64_t end = dim + (is_mask ? index->dim() : 1);
+    if (is_mask && (!backend::is_openreg(*index) || end > self.dim() ||
+                    index->sizes() != self.sizes().slice(static_cast<std::size_t>(dim),
+                                                         static_cast<std::size_t>(end - dim))))
+      return indices;
+    masked |= is_mask;
+    dim = end;
+  }
+  if (!masked) return indices;
+  c10::List<std::optional<at::Tensor>> expanded;
+  for (const std::optional<at::Tensor> index : indices) {
+    if (!index || !index->defined() || index->scalar_type() != at::kBool || index->dim() == 0) {
+      expanded.push_back(index);
+      continue;
+    }
+    const auto elements = at::nonzero(*index);
+    for (std::int64_t i = 0; i < index->dim(); ++i) expanded.push_back(elements.select(1, i));
+  }
+  return expanded;
+}
+
+// Masks that without_masks() leaves become indices in the command; indices on the CPU are copied
+// first. So neither can be planned by a signature.
 void StructuredCall::add(const c10::List<std::optional<at::Tensor>>& indices) {
   for (const std::optional<at::Tensor> index : indices) {
     if (!index || !index->defined()) continue;

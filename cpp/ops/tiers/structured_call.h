@@ -58,6 +58,12 @@ class StructuredCall {
   c10::Device device_ = c10::kCPU;
 };
 
+/// Indices of `self` in which each mask of bools on the device is replaced by the indices of its
+/// true elements: the host waits for their number here, and then the call is planned as any other.
+/// Masks that do not fit stay, for ATen to refuse them.
+c10::List<std::optional<at::Tensor>> without_masks(
+    const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
+
 /// The sizes and strides of given outputs, as they were before the meta function.
 class OutputSizes {
  public:
