@@ -1,0 +1,116 @@
+"""Products and convolutions of dtypes of half precision: computed in float32, and rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+Operands = list[torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def operands(*shapes: tuple[int, ...]) -> Callable[[], Operands]:
+    return lambda: [torch.randn(shape) for shape in shapes]
+
+
+# Each with the tensors that it takes.
+CALLS: dict[str, tuple[Callable[..., torch.Tensor], Callable[[], Operands]]] = {
+    "mm": (torch.mm, operands((37, 65), (65, 29))),
+    "mm, both transposed": (lambda a, b: a.t() @ b.t(), operands((65, 37), (29, 65))),
+    "mm of every second row": (lambda a, b: a[::2] @ b[:, ::2], operands((74, 65), (65, 58))),
+    "mm of one repeated row": (lambda a, b: a.expand(37, 65) @ b, operands((1, 65), (65, 29))),
+    "mm with itself": (lambda a: a @ a.t(), operands((37, 65))),
+    "bmm": (torch.bmm, operands((3, 17, 33), (3, 33, 9))),
+    "bmm with one repeated matrix": (lambda a, b: a @ b.expand(3, 33, 9), operands((3, 17, 33), (33, 9))),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), operands((29,), (37, 65), (65, 29))),
+    "addmm in place": (lambda c, a, b: c.clone().addmm_(a, b), operands((37, 29), (37, 65), (65, 29))),
+    "addmm with a view": (lambda c, a, b: c.clone()[::2].addmm_(a, b), operands((74, 29), (37, 65), (65, 29))),
+    "baddbmm": (torch.baddbmm, operands((3, 17, 9), (3, 17, 33), (3, 33, 9))),
+    "linear": (F.linear, operands((5, 7, 33), (19, 33), (19,))),
+    "conv1d": (F.conv1d, operands((2, 6, 40), (8, 6, 3), (8,))),
+    "conv2d": (lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1), operands((2, 6, 14, 15), (8, 6, 3, 3), (8,))),
+    "conv2d, channels last": (
+        lambda x, w: F.conv2d(x.to(memory_format=torch.channels_last), w),
+        operands((2, 6, 14, 15), (8, 6, 3, 3)),
+    ),
+    "conv2d of groups": (lambda x, w: F.conv2d(x, w, groups=3, dilation=2), operands((2, 6, 14, 15), (9, 2, 3, 3))),
+    "conv3d": (F.conv3d, operands((1, 3, 6, 7, 8), (4, 3, 3, 3, 3))),
+    "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2), operands((2, 6, 7, 8), (6, 5, 3, 3))),
+}
+
+
+def results(call: Callable[..., torch.Tensor], given: Operands, device: str, dtype: torch.dtype) -> Operands:
+    """What the call returns and the gradients of its sum of squares, all on the CPU."""
+    leaves = [tensor.half().to(device, dtype).requires_grad_() for tensor in given]
+    result = call(*leaves)
+    grad = torch.linspace(-1, 1, result.numel()).half().view(result.shape).to(device, dtype)
+    return [t.detach().cpu() for t in (result, *torch.autograd.grad(result, leaves, grad))]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_float16_is_at_least_as_accurate_as_on_the_cpu(name):
+    call, make = CALLS[name]
+    given = make()
+    exact = results(call, given, "cpu", torch.float64)
+    on_cpu = results(call, given, "cpu", torch.float16)
+    got = results(call, given, "openreg", torch.float16)
+    for ours, theirs, value in zip(got, on_cpu, exact, strict=True):
+        assert ours.dtype == torch.float16 and ours.shape == value.shape
+        rounded = (value.half().double() - value).square().sum()  # the least possible error
+        error, theirs_error = ((each.double() - value).square().sum() for each in (ours, theirs))
+        assert error <= 1.01 * max(theirs_error, rounded)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_float16_is_rounded_once(name):
+    call, make = CALLS[name]
+    given = [tensor.half() for tensor in make()]
+    in_float = call(*(tensor.to("openreg", torch.float32) for tensor in given)).half()
+    got = call(*(tensor.to("openreg") for tensor in given))
+    if "linear" in name or "with" in name or "repeated" in name:  # other sums in between
+        torch.testing.assert_close(got, in_float)
+    else:
+        assert torch.equal(got, in_float)
+
+
+def test_float16_has_the_strides_of_float32():
+    x = torch.randn(2, 6, 14, 15, device="openreg").to(memory_format=torch.channels_last)
+    weight = torch.randn(8, 6, 3, 3, device="openreg")
+    for work in (
+        lambda x, w: F.conv2d(x, w),
+        lambda x, w: F.conv2d(x.contiguous(), w),
+        lambda x, w: x[0, 0] @ x[0, 0].t(),
+    ):
+        assert work(x, weight).stride() == work(x.half(), weight.half()).stride()
+
+
+def test_autocast_trains_in_float16():
+    """As on a GPU, where float16 is the default of autocast."""
+
+    def losses(device: str) -> list[float]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 6 * 6, 4)
+        ).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = torch.randn(8, 3, 8, 8).to(device), torch.randint(4, (8,)).to(device)
+        scaler = torch.amp.GradScaler(device)
+        found = []
+        for _ in range(5):
+            with torch.autocast(device, dtype=torch.float16):
+                loss = F.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        return found
+
+    torch.testing.assert_close(losses("openreg"), losses("cpu"), rtol=1e-2, atol=1e-2)
