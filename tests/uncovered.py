@@ -82,8 +82,8 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
     r"^cpp/runtime/address_space/address_space": {
         r"^madvise\(address, bytes, MADV_DONTNEED\);$": "the system has no room for another mapping",
-        r"^ranges\.give_back\(address, bytes\);$": MEMORY,
-        r"^ranges\.give_back.*\nreturn false;$": MEMORY,
+        r"^ranges\.free\(address, bytes\);$": MEMORY,
+        r"^ranges\.free.*\nreturn false;$": MEMORY,
     },
     r"^cpp/runtime/command_queue": {r"^void operator\(\)\(std::byte\* arguments\)": MEMORY},
     r"^cpp/runtime/engine": {
