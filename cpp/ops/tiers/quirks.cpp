@@ -71,6 +71,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::baddbmm", Quirk::kSlowInHalf, "the same"},
     {"aten::convolution", Quirk::kSlowInHalf, "sums of products"},
     {"aten::convolution_backward", Quirk::kSlowInHalf, "the same"},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu*", Quirk::kSlowInHalf, "the same"},
     {"aten::lstm.input", Quirk::kNotRandom, "called without dropout (recurrent.cpp)"},
     {"aten::gru.input", Quirk::kNotRandom, "the same"},
     {"aten::rnn_*", Quirk::kNotRandom, "the same"},

@@ -42,6 +42,11 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], Callable[[], Operands]]] = {
     ),
     "conv2d of groups": (lambda x, w: F.conv2d(x, w, groups=3, dilation=2), operands((2, 6, 14, 15), (9, 2, 3, 3))),
     "conv3d": (F.conv3d, operands((1, 3, 6, 7, 8), (4, 3, 3, 3, 3))),
+    "attention": (F.scaled_dot_product_attention, operands(*[(2, 3, 33, 16)] * 3)),
+    "causal attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        operands(*[(2, 3, 33, 16)] * 3),
+    ),
     "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2), operands((2, 6, 7, 8), (6, 5, 3, 3))),
 }
 
