@@ -63,17 +63,22 @@ bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kin
 }
 
 // A long command that is the last of its stream is often followed by a wait. The host then computes
-// it with its team, in half the time or less, so the engine gives it a moment to come. Returns
-// whether it has.
-bool host_comes(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind) {
+// it with its team, in half the time or less, so the engine gives it a moment to come, once for
+// each command. `given`: the number of the command for which it did that last. Returns whether it
+// has done so now.
+bool gives_host_time(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind,
+                     std::uint64_t& given) {
   const auto last = stream.queue.completed() + 1;
-  if (stream.queue.published() != last || !stream.next_is_long()) return false;
+  if (given == last || stream.queue.published() != last || stream.failure.full() ||
+      !stream.next_is_long())
+    return false;
+  given = last;
   reach(TestPoint::kLongIsNext);
   spin_until([&] {
     return stream.ownership.wanted() || stream.queue.published() != last ||
            scheduler.has_ready(kind) || scheduler.stopping();
   });
-  return stream.ownership.wanted();
+  return true;
 }
 
 // Runs the stream, which the engine owns, until the engine no longer owns it.
@@ -81,6 +86,7 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
   RunSlice slice(stream, RunSlice::Runner::kEngine);
   Quantum quantum;
   const bool low = stream.level != Priority::kHigh;
+  std::uint64_t given = 0;
   while (!scheduler.stopping()) {
     if (!slice.has_work()) {
       slice.flush_counters();
@@ -93,9 +99,7 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
       scheduler.release(stream);
       return;
     }
-    if (kind == EngineKind::kCompute && host_comes(stream, scheduler, kind) &&
-        scheduler.hand_over(stream))
-      return;
+    if (kind == EngineKind::kCompute && gives_host_time(stream, scheduler, kind, given)) continue;
     if (!slice.step()) return;
   }
 }

@@ -95,8 +95,12 @@ struct StreamImpl final : Stream {
     cost_at_last_wait.store(queue.cost_published(), std::memory_order_relaxed);
   }
 
-  /// Called by the owner if something is published: whether the next command takes long.
-  bool next_is_long() noexcept { return queue.front().cost.is_long(); }
+  /// Called by the owner if something is published: whether the next command takes long and is no
+  /// graph.
+  bool next_is_long() noexcept {
+    const Record& record = queue.front();
+    return record.kind == Record::kRun && record.cost.is_long();
+  }
   /// Called by the owner if something is published: whether the next command is brief
   /// (brief_run.h).
   bool next_is_brief() noexcept { return is_brief(queue.front()); }

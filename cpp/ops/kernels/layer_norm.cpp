@@ -140,6 +140,7 @@ void normalize_half_rows(const at::Tensor& input, const at::Tensor& weight, cons
   const auto rstds = at::empty_like(means);
   const auto rows = mean.numel();
   const auto size = rows == 0 ? 0 : input.numel() / rows;
+  constexpr std::int64_t kMostKept = std::int64_t{1} << 18;  // elements of a row
   const auto* const from = input.const_data_ptr<at::Half>();
   auto* const to = output.mutable_data_ptr<at::Half>();
   for_each_row(rows, size, [&](std::int64_t i) {
@@ -151,6 +152,7 @@ void normalize_half_rows(const at::Tensor& input, const at::Tensor& weight, cons
         buffer.data(), data(gamma), data(beta), size, static_cast<float>(eps), result,
         means.mutable_data_ptr<float>() + i, rstds.mutable_data_ptr<float>() + i});
     to_halves(result, to + i * size, size);
+    if (size > kMostKept) std::vector<float>().swap(buffer);
   });
   mean.copy_(means);
   rstd.copy_(rstds);

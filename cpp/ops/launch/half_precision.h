@@ -8,11 +8,11 @@
 namespace openreg::ops {
 
 // Note [Half precision]
-// For products and convolutions of float16, and of bfloat16 on older processors, PyTorch's CPU
-// library has scalar kernels only: they take 5 to 94 times as long as those of float32. So the
-// operators with Quirk::kSlowInHalf are computed in float32 on such a processor: their tensors are
-// converted, the kernel of float32 runs, and its results are rounded once. That is at least as
-// accurate as the CPU's kernel, and as CUDA's, which accumulate in float32.
+// For products, convolutions and attention of float16, and of bfloat16 on older processors,
+// PyTorch's CPU library has scalar kernels only: they take 5 to 94 times as long as those of
+// float32. So the operators with Quirk::kSlowInHalf are computed in float32 on such a processor:
+// their tensors are converted, the kernel of float32 runs, and its results are rounded once. That
+// is at least as accurate as the CPU's kernel, and as CUDA's, which accumulate in float32.
 
 /// What decides whether there are fast kernels for a dtype of half precision.
 struct HalfInstructions {

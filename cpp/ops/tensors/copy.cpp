@@ -31,9 +31,8 @@ namespace openreg::ops {
 // - From the CPU, pinned and non_blocking: a command. The pinned block is not reused before it has
 //   run.
 // - From the CPU, small and non_blocking: a command that carries the elements.
-// - From the CPU otherwise: waits for the stream, then the calling thread copies, as with CUDA.
-// When
-//   the call returns, every stream may read the elements.
+// - From the CPU otherwise: waits for the stream, then the calling thread copies, as with CUDA:
+//   when the call returns, every stream may read the elements.
 // - To the CPU, pinned and non_blocking: a command; otherwise as above.
 //
 // Long copies between two memories run on the copy engine, so they overlap with kernels.
@@ -147,7 +146,7 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     launch(kernel, writer);
     record_pinned_use(source, device);
   } else if (non_blocking && source.nbytes() <= ArgumentWriter::kMaxInlineBytes) {
-    // It does not wait, but a larger copy would, and CUDA's always does.
+    // It does not wait, but a larger copy would, and CUDA allows neither in a capture.
     expect_may_wait(device, "aten::copy_ from memory that is not pinned");
     ArgumentWriter writer(copy_kernel.name(), device);
     writer.tensor(destination, Access::kWrite);

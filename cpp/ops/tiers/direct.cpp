@@ -68,7 +68,7 @@ struct Piece {
   std::size_t offset;  // in the result's row
 };
 
-/// cat(tensors, dim) of many small tensors that are all alike.
+/// cat(tensors, dim) of contiguous tensors of one dtype and number of dimensions that are small.
 bool cat(const CommandView& command) {
   constexpr std::size_t kSmall = 4096;  // bytes of a tensor on average; ATen copies larger ones
   Values values(command);
@@ -114,6 +114,7 @@ bool cat(const CommandView& command) {
     offset += bytes;
   }
   if (offset != row_bytes) return false;
+  if (rows * row_bytes == 0) return true;
   auto* const to = elements_of(command, out);
   const auto per_thread = static_cast<std::int64_t>(std::max<std::size_t>(
       1, (std::size_t{128} << 10) * count / std::max<std::size_t>(1, rows * row_bytes)));

@@ -1,5 +1,6 @@
 #include "ops/tiers/kept_iterator.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "runtime/address_space/address_space.h"
@@ -25,7 +26,7 @@ bool lasts(const at::OperandInfo& operand, std::span<const std::byte> command) {
 bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentReader& arguments,
                        std::span<const std::byte> command) {
   using Place = ArgumentReader::Place;
-  std::size_t in_memory = 0;
+  c10::SmallVector<const c10::TensorImpl*, 6> in_memory;  // of the command's, each once
   bool copies_other = false;
   for (int i = 0; i < iterator.ntensors(); ++i) {
     const auto& operand = iterator.operand(i);
@@ -33,7 +34,9 @@ bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentRea
     const bool is_copy = original.defined();
     const auto& tensor = is_copy ? original : operand.tensor_base();
     const auto place = arguments.place_of(tensor.unsafeGetTensorImpl());
-    if (place == Place::kMemory) ++in_memory;
+    const auto* const impl = tensor.unsafeGetTensorImpl();
+    if (place == Place::kMemory && std::ranges::find(in_memory, impl) == in_memory.end())
+      in_memory.push_back(impl);
     if (!is_copy) {
       if (!lasts(operand, command)) return false;
     } else if (operand.is_output || place == Place::kMemory) {
@@ -45,7 +48,7 @@ bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentRea
   }
   // If each of the command's tensors is an operand itself, what else was copied is a number that
   // the meta function has made a tensor of (gt.Scalar).
-  return !copies_other || in_memory == arguments.tensors_in_memory();
+  return !copies_other || in_memory.size() == arguments.tensors_in_memory();
 }
 
 IteratorState state_of(const at::TensorIteratorBase& iterator) {

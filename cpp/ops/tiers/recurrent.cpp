@@ -159,16 +159,25 @@ void lstm_by_layers(const Network& network, torch::jit::Stack& stack) {
   torch::jit::push(stack, std::move(sequence), at::stack(last_hidden), at::stack(last_cell));
 }
 
-/// Whether the operator may be more than its composite kernel: it is not traced, and autocast does
-/// not choose the dtype of each product.
+/// Whether all tensors are the device's own, and nothing between autograd and the backend wants to
+/// see each operator of the composite kernel: autocast, modes, transforms of torch.func.
 bool is_plain_call(const Network& network) {
+  constexpr c10::DispatchKeySet kWrappers({
+      c10::DispatchKey::Python,
+      c10::DispatchKey::Functionalize,
+      c10::DispatchKey::FuncTorchGradWrapper,
+      c10::DispatchKey::FuncTorchBatched,
+      c10::DispatchKey::ZeroTensor,
+  });
+  const auto is_other = [&](const at::Tensor& tensor) {
+    return !backend::is_openreg(tensor) || tensor.key_set().has_any(kWrappers) ||
+           tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  };
   return !at::autocast::is_autocast_enabled(backend::kDeviceType) &&
          !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
-         !network.any_tensor([](const at::Tensor& tensor) {
-           return !backend::is_openreg(tensor) ||
-                  tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
-                  tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-         });
+         !c10::impl::tls_is_dispatch_key_included(
+             c10::DispatchKey::FuncTorchDynamicLayerFrontMode) &&
+         !network.any_tensor(is_other);
 }
 
 /// The composite kernel, which is the CPU's as well as every other device's.

@@ -17,6 +17,7 @@
 #include "backend/library.h"
 #include "ops/tiers/dispatch.h"
 #include "ops/tiers/quirks.h"
+#include "ops/wire/ivalue_arguments.h"
 
 namespace openreg::ops {
 
@@ -78,19 +79,23 @@ void on_contiguous_tensors(const c10::OperatorHandle& op, torch::jit::Stack* sta
 }
 
 /// For operators on lists, which are composite on every device: one command runs all of it, and not
-/// one for each tensor. PyTorch allows the tensors of a list to be on several devices.
+/// one for each tensor. PyTorch allows the tensors of a list to be on several devices; tensors of
+/// the CPU without dimensions that are only read are numbers.
 void on_lists(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::optional<c10::Device> device;
   bool same = true;
-  const auto see = [&](const at::Tensor& tensor) {
-    if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return;
+  const auto see = [&](const at::Tensor& tensor, bool written) {
+    if (!tensor.defined() || (!written && tensor.is_cpu() && tensor.dim() == 0)) return;
     same &= !device || *device == tensor.device();
     device = tensor.device();
   };
-  for (const auto& argument : torch::jit::last(*stack, op.schema().arguments().size())) {
-    if (argument.isTensor()) see(argument.toTensor());
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto& argument = torch::jit::peek(*stack, i, arguments.size());
+    const bool written = is_written(arguments[i].alias_info());
+    if (argument.isTensor()) see(argument.toTensor(), written);
     if (argument.isTensorList())
-      for (const auto& element : argument.toListRef()) see(element.toTensor());
+      for (const auto& element : argument.toListRef()) see(element.toTensor(), written);
   }
   if (same && device && backend::is_openreg(*device)) return fallback(op, stack);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);  // the composite kernel

@@ -30,7 +30,7 @@ c10::SmallVector<at::Tensor, 6> make_tensors(const CommandView& command) {
     const auto& from = command.storage(record);
     if (const auto* const known = first[record.storage]) {
       made.push_back(at::detail::make_tensor_base<c10::TensorImpl>(
-          c10::Storage(known->storage()), known->key_set(),
+          c10::Storage(known->storage()), c10::DispatchKeySet(c10::DispatchKey::CPU),
           c10::scalarTypeToTypeMeta(shape.type())));
     } else {
       made.push_back(make_tensor_over(address_of(command, record), from.nbytes, shape.type()));
@@ -46,8 +46,8 @@ c10::SmallVector<at::Tensor, 6> make_tensors(const CommandView& command) {
   return made;
 }
 
-/// A copy in float32, of the same strides if no elements share memory; dimensions that repeat
-/// elements do so in the copy.
+/// A copy in float32. It has the tensor's strides if that is dense, and else those of a new tensor;
+/// where the tensor repeats elements (a stride of 0), so does the copy.
 at::Tensor in_float(const at::Tensor& tensor) {
   c10::SmallVector<std::int64_t, 5> distinct(tensor.sizes().begin(), tensor.sizes().end());
   for (std::size_t i = 0; i < distinct.size(); ++i) {
@@ -122,6 +122,10 @@ void ArgumentReader::throw_at_end() {
 }
 
 void ArgumentReader::widen(std::span<const c10::ScalarType> dtypes) {
+  for (std::size_t i = 0; i < narrow_.size(); ++i) {  // of a run whose kernel has thrown
+    if (narrow_[i].defined()) tensors_[i] = std::move(narrow_[i]);
+  }
+  narrow_.clear();
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     auto& tensor = tensors_[i];
     if (std::ranges::find(dtypes, tensor.scalar_type()) == dtypes.end()) continue;

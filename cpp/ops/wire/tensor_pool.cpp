@@ -1,5 +1,6 @@
 #include "ops/wire/tensor_pool.h"
 
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
@@ -22,7 +23,10 @@ at::Tensor make_new(void* data, std::size_t nbytes, c10::ScalarType dtype) {
 
 /// Those of a new tensor: the constructor adds those of autograd.
 c10::DispatchKeySet keys_when_new() {
-  static const auto keys = make_new(nullptr, 0, at::kFloat).key_set();
+  static const auto keys = [] {
+    const c10::InferenceMode off(false);  // its tensors have none of autograd's keys
+    return make_new(nullptr, 0, at::kFloat).key_set();
+  }();
   return keys;
 }
 

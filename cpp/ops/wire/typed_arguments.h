@@ -210,10 +210,10 @@ struct Argument<at::ITensorListRef> {
   static const at::ITensorListRef& meta(const at::ITensorListRef& value) { return value; }
 };
 
-/// A CPU tensor's copy on the device, for a command that is launched next: it need not have
-/// arrived.
+/// A CPU tensor's copy on the device, for a command that is launched next: it need not have arrived
+/// there, but must no longer read the tensor.
 inline at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
-  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
+  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/!tensor.is_pinned());
 }
 
 /// The indices of advanced indexing. Those on the CPU are copied to the device first, but for 0-dim

@@ -228,3 +228,27 @@ def test_tensors_of_the_host_are_copied_as_ever_while_the_device_places_results(
     clone = torch._lazy_clone(a)
     clone += 1
     assert a.tolist() == [0, 1, 2, 3, 4, 5] and clone.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+VIEWS_OF_ONE_STORAGE = {
+    "mm": lambda x: torch.mm(x.mH, x),
+    "mm of the other order": lambda x: torch.mm(x, x.mH),
+    "bmm": lambda x: torch.bmm(x.mH[None], x[None]),
+    "addmm": lambda x: torch.addmm(x.conj(), x.mH, x),
+    "a product of elements": lambda x: x.conj() * x,
+    "a negated view": lambda x: torch.imag(x.conj()) * torch.imag(x),
+    "a copy onto its conjugate": lambda x: (x.conj().copy_(x), x),
+    "a copy onto a negated view": lambda x: (torch.imag(x.conj()).copy_(torch.imag(x)), x),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS_OF_ONE_STORAGE)
+def test_a_conj_or_neg_bit_is_only_that_of_its_tensor(name):
+    """Also if that is the first tensor of the storage in the command."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 3, dtype=torch.complex64)
+    work = VIEWS_OF_ONE_STORAGE[name]
+    got = work(x.to("openreg"))
+    expected = work(x.clone())
+    for g, e in zip(torch.utils._pytree.tree_leaves(got), torch.utils._pytree.tree_leaves(expected), strict=True):
+        torch.testing.assert_close(g.cpu().resolve_conj().resolve_neg(), e.resolve_conj().resolve_neg())

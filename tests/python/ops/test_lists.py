@@ -52,6 +52,7 @@ LISTS: dict[str, tuple[Callable[[], Tensors], int]] = {
     "the same one": (lambda: numbered((3,)) * 30, 0),
     "channels last": (lambda: [t.to(memory_format=torch.channels_last) for t in numbered(*[(2, 3, 4, 5)] * 3)], 1),
     "large": (lambda: numbered((1000, 30), (1000, 70)), 1),
+    "many rows without elements": (lambda: numbered((10**6, 0), (10**6, 0)), 1),
     "many": (lambda: numbered(*[(8,)] * 3000), 0),
 }
 
@@ -165,6 +166,9 @@ def test_a_list_may_be_on_several_devices_and_the_cpu():
     moved = [t.clone().to(device) for t, device in zip(given, ("openreg:0", "openreg:1", "cpu"), strict=True)]
     torch._foreach_mul_(moved, 2.0)
     assert_close([t.cpu() for t in moved], [t * 2 for t in given])
+    number = [given[0].to("openreg"), torch.tensor(3.0)]
+    torch._foreach_mul_(number, 2.0)
+    assert_close([t.cpu() for t in number], [given[0] * 2, torch.tensor(6.0)])
 
 
 def test_an_optimizer_launches_few_commands():

@@ -190,6 +190,24 @@ def test_forward_derivatives_are_those_of_the_cpu():
     assert_close(derivative(on_device, x.to("openreg"), tangent.to("openreg")), derivative(on_cpu, x, tangent))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_transforms_of_torch_func_see_each_operator(kind):
+    """Also where no tensor needs a gradient but that of the transform."""
+    on_cpu, on_device = network(kind)
+    x, weight = sequence(), torch.randn(TIME, BATCH, HIDDEN)
+    for model in (on_cpu, on_device):
+        model.requires_grad_(False)
+
+    def gradient(model: nn.Module, x: torch.Tensor, weight: torch.Tensor) -> Any:
+        return torch.func.grad(lambda weight: (model(x)[0] * weight).sum())(weight)
+
+    def functionalized(model: nn.Module, x: torch.Tensor) -> Any:
+        return torch.func.functionalize(lambda x: model(x)[0])(x)
+
+    assert_close(gradient(on_device, x.to("openreg"), weight.to("openreg")), gradient(on_cpu, x, weight))
+    assert_close(functionalized(on_device, x.to("openreg")), functionalized(on_cpu, x))
+
+
 def test_a_network_is_captured():
     on_cpu, on_device = network("LSTM", num_layers=2)
     x = sequence()

@@ -2,12 +2,14 @@
 
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <array>
+#include <stdexcept>
 #include <vector>
 
 #include "../test_device.h"
@@ -35,12 +37,14 @@ constexpr std::array kBoth{at::kHalf, at::kBFloat16};
 
 // The body records what it is given.
 std::vector<at::ScalarType> g_given;
+bool g_fails = false;
 const OpKernel widened{"openreg_test::widened_mm",
                        [](const OpKernel&, ArgumentReader& reader) {
                          const auto a = reader.tensor();
                          const auto b = reader.tensor();
                          auto& out = reader.tensor();
                          g_given = {a.scalar_type(), b.scalar_type(), out.scalar_type()};
+                         if (g_fails) throw std::runtime_error("failed");
                          at::mm_out(out, a, b);
                        },
                        {},
@@ -67,6 +71,28 @@ TEST_P(WidenedTest, TheKernelGetsFloat32AndItsResultIsRoundedOnce) {
   launch(widened, writer, ArgumentSupport::kAll);
   EXPECT_TRUE(at::equal(out.cpu(), at::mm(a.to(at::kFloat), b.to(at::kFloat)).to(dtype)));
   EXPECT_EQ(g_given, std::vector<at::ScalarType>(3, at::kFloat));
+}
+
+TEST_P(WidenedTest, ARunAfterAFailedOneReadsTheTensorsAgain) {
+  const auto options = at::TensorOptions(GetParam()).device(kDevice);
+  const auto a = at::zeros({3, 3}, options);
+  const auto b = at::zeros({3, 3}, options).fill_(1);
+  const auto out = at::zeros({3, 3}, options);
+  ArgumentWriter writer(widened.name(), kDevice);
+  writer.tensor(a);
+  writer.tensor(b);
+  writer.tensor(out, Access::kWrite);
+  const auto command = writer.finish();
+  static_cast<void>(out.cpu());    // all of this has run
+  const Kernel& kernel = widened;  // whose function is public
+  const auto prepared = kernel.prepare(command);
+  g_fails = true;
+  EXPECT_THROW(prepared->run(), std::runtime_error);
+  g_fails = false;
+  a.fill_(2);
+  static_cast<void>(a.cpu());
+  prepared->run();
+  EXPECT_TRUE(at::equal(out.cpu(), at::full({3, 3}, 6, GetParam())));
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, WidenedTest, ::testing::ValuesIn(kBoth));

@@ -122,6 +122,22 @@ TEST(Arguments, MarksTravel) {
   EXPECT_TRUE(reader.tensor().is_neg());
 }
 
+TEST(Arguments, AMarkIsOnlyThatOfItsTensor) {
+  const auto complex = empty_on(kDevice, {2}, at::kComplexFloat);
+  const auto conjugate = complex.conj();
+  const auto negative = at::imag(conjugate);
+  const auto part = at::imag(complex);
+  ArgumentWriter writer(kernel.name(), kDevice);
+  for (const auto* tensor : {&conjugate, &complex, &negative, &part}) writer.tensor(*tensor);
+  const auto command = sent(kernel, writer);
+
+  ArgumentReader reader(command.arguments);
+  EXPECT_TRUE(reader.tensor().is_conj());
+  EXPECT_FALSE(reader.tensor().is_conj());
+  EXPECT_TRUE(reader.tensor().is_neg());
+  EXPECT_FALSE(reader.tensor().is_neg());
+}
+
 TEST(Arguments, AnOutputWhoseMarksAKernelTookAwayHasThemAgain) {
   const auto complex = empty_on(kDevice, {2}, at::kComplexFloat);
   ArgumentWriter writer(kernel.name(), kDevice);
