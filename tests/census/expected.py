@@ -83,7 +83,15 @@ REFUSED = "an output that overlaps itself is refused; the CPU writes what it hap
 IGNORED_STRIDES = "the CPU's kernel ignores the strides of an output; the device respects them, as CUDA does"
 COPIED_OVER = "PyTorch copies into an output on any device, on CUDA too"
 
+WIDENED = "computed in float32 and rounded once here, in the dtype on the CPU"
+
 UNEQUAL = [
+    Unequal(
+        "nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d "
+        "nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention",
+        {"values": "float16"},
+        WIDENED,
+    ),
     Unequal(
         "nn.functional.linear_cross_entropy.chunked nn.functional.linear_cross_entropy.chunked_none",
         {"values": "bfloat16 float16"},

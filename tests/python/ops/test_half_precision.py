@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -94,6 +97,25 @@ def test_float16_has_the_strides_of_float32():
         lambda x, w: x[0, 0] @ x[0, 0].t(),
     ):
         assert work(x, weight).stride() == work(x.half(), weight.half()).stride()
+
+
+SAMPLES_OF_PYTORCH = """
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_map
+for op in op_db:
+    if op.name.startswith("nn.functional.conv"):
+        for sample in list(op.sample_inputs("cpu", torch.float16)) * 3:
+            given = (sample.input, sample.args, sample.kwargs)
+            given = tree_map(lambda t: t.to("openreg") if isinstance(t, torch.Tensor) else t, given)
+            op(given[0], *given[1], **given[2]).cpu()
+"""
+
+
+def test_a_widened_kernel_stays_within_its_memory():
+    """It allocates other memory than the kernel of float16 that was probed for its results."""
+    environment = {**os.environ, "MALLOC_CHECK_": "3"}
+    subprocess.run([sys.executable, "-c", SAMPLES_OF_PYTORCH], env=environment, check=True, timeout=300)
 
 
 def test_autocast_trains_in_float16():
