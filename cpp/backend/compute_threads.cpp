@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <thread>
+
+#include "runtime/usable_cores.h"
 
 namespace openreg::backend {
 
@@ -69,11 +70,6 @@ void set_threads(int threads, int threads_of_mkl) {
 }
 void set_threads(int threads) { set_threads(threads, threads); }
 
-int cores() {
-  static const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return count;
-}
-
 constexpr std::chrono::milliseconds kSpinOfTeams{5};
 constexpr std::uint32_t kOutlastsHost = 10'000'000;  // nanoseconds
 
@@ -102,7 +98,7 @@ bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWa
   const std::chrono::duration<double> spinning = std::min<decltype(away)>(away, kSpinOfTeams);
   const auto rest =
       away * (left / std::chrono::duration<double, std::nano>(before.launched - left));
-  const double too_many = std::max(0.0, (threads + 1.0) / cores() - 1);  // of a core
+  const double too_many = std::max(0.0, (threads + 1.0) / usable_cores() - 1);  // of a core
   return rest * (1 - 1.0 / threads) >= spinning * too_many;
 }
 
@@ -143,7 +139,8 @@ int begin_compute(Cost cost, bool engine) noexcept {
   int threads = wanted;
   do {
     const int for_host = cost.nanoseconds < kOutlastsHost ? 1 : 0;
-    if (!cost.reproducible) threads = std::max(1, std::min(wanted, cores() - for_host - taken));
+    if (!cost.reproducible)
+      threads = std::max(1, std::min(wanted, usable_cores() - for_host - taken));
   } while (!g_taken.compare_exchange_weak(taken, taken + threads, std::memory_order_relaxed));
   if (threads > 1) set_threads(threads);
   return threads;

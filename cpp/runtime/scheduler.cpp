@@ -1,6 +1,8 @@
 #include "runtime/scheduler.h"
 
 #include <cassert>
+#include <chrono>
+#include <thread>
 
 #include "runtime/counters.h"
 #include "runtime/engine.h"
@@ -9,6 +11,7 @@
 #include "runtime/settings.h"
 #include "runtime/spin.h"
 #include "runtime/test_point.h"
+#include "runtime/usable_cores.h"
 
 namespace openreg {
 
@@ -47,6 +50,20 @@ namespace {
 using State = Ownership::State;
 
 bool is_high(const StreamImpl& stream) noexcept { return stream.level == Priority::kHigh; }
+
+// Called by an engine that has been woken, before it looks for work. If the process may use only
+// one core, or as much time, an engine interrupts the hosts, which run their commands themselves
+// when they wait or when a queue is full. So it begins when they have not done so for some time, or
+// not soon enough for a host that polls.
+void leave_core_to_hosts() noexcept {
+  constexpr std::chrono::milliseconds kTime{1};
+  constexpr int kMostTimes = 10;
+  for (int times = 0; times < kMostTimes && usable_cores() == 1; ++times) {
+    const auto helps = counters::helps.value();
+    std::this_thread::sleep_for(kTime);
+    if (counters::helps.value() == helps) return;
+  }
+}
 
 }  // namespace
 
@@ -279,6 +296,7 @@ Scheduler::Transition::~Transition() {
 StreamImpl* Scheduler::next_stream(EngineKind kind, bool arriving) {
   Engines& engines = of(kind);
   bool has_spun = false;
+  if (arriving) leave_core_to_hosts();
   UniqueLock lock(scheduler_mutex);
   if (arriving) --engines.visitors;
   while (true) {
@@ -298,7 +316,8 @@ StreamImpl* Scheduler::next_stream(EngineKind kind, bool arriving) {
       has_spun = true;
       ++engines.visitors;
       lock.unlock();
-      spin_until([this, kind] { return has_ready(kind) || stopping(); });
+      if (!spin_until([this, kind] { return has_ready(kind) || stopping(); }))
+        refresh_usable_cores();  // now, when nothing waits for this engine
       lock.lock();
       --engines.visitors;
       continue;
@@ -307,6 +326,9 @@ StreamImpl* Scheduler::next_stream(EngineKind kind, bool arriving) {
     while (engines.notified == 0) lock.wait(engines.work);
     --engines.sleeping;
     --engines.notified;
+    lock.unlock();
+    leave_core_to_hosts();
+    lock.lock();
     --engines.visitors;
   }
 }

@@ -13,11 +13,11 @@
 #include <exception>
 #include <numeric>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "runtime/address_space/host_memory.h"
 #include "runtime/error.h"
+#include "runtime/usable_cores.h"
 
 namespace openreg {
 
@@ -141,9 +141,7 @@ std::string_view nearest_name(std::string_view name) {
       kNames, {}, [name](std::string_view candidate) { return edit_distance(name, candidate); });
 }
 
-int default_engines() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 1, kMaxEngines);
-}
+int default_engines() { return std::clamp(usable_cores() - 1, 1, kMaxEngines); }
 
 }  // namespace
 

@@ -18,7 +18,7 @@ struct Settings {
   /// default. Unset: default_device_memory() of host_memory.h.
   std::optional<std::size_t> memory;
   /// TORCH_OPENREG_ENGINES: threads that run commands (there is another one for long copies), 1 to
-  /// 1024. Default: the cores less one, at least one.
+  /// 1024. Default: the cores that the process may use less one, at least one.
   int engines = 1;
   /// TORCH_OPENREG_LAUNCH_BLOCKING: 0 or 1. Each launch waits for its command and raises its error.
   bool launch_blocking = false;

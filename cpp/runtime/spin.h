@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "runtime/processor.h"
+#include "runtime/usable_cores.h"
 
 namespace openreg {
 
@@ -11,9 +12,10 @@ inline constexpr std::chrono::microseconds kSpinTime{20};
 
 /// Polls `happened` for kSpinTime; returns whether it became true. It polls only at every eighth
 /// pause: otherwise a cache line that another core writes would bounce between the two and slow the
-/// writer down.
+/// writer down. If the process may use one core only, it polls once.
 template <class Predicate>
 bool spin_until(Predicate happened) {
+  if (usable_cores() == 1) return happened();
   const auto end = std::chrono::steady_clock::now() + kSpinTime;
   do {
     for (int i = 0; i < 8; ++i) relax_cpu();
