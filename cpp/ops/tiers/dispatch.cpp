@@ -67,11 +67,8 @@ c10::Device device_of_call(const c10::OperatorHandle& op, const c10::OperatorHan
     TORCH_CHECK(!(arguments[i].isBool() && arguments[i].toBool() &&
                   schema.arguments()[i].name() == "pin_memory"),
                 "Only dense CPU tensors can be pinned");
-    auto copy = arguments[i];
-    map_tensors(copy, [&](const at::Tensor& tensor) {
-      device.add(tensor, schema.arguments()[i]);
-      return tensor;
-    });
+    for_each_tensor(arguments[i],
+                    [&](const at::Tensor& tensor) { device.add(tensor, schema.arguments()[i]); });
   }
   return device.get();
 }

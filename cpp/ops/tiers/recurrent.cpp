@@ -3,23 +3,19 @@
 // command, by the CPU's own operator; and an LSTM that does is one command for each layer and
 // direction, by the kernel of oneDNN that the CPU uses.
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "backend/device_type.h"
 #include "backend/library.h"
 #include "ops/launch/half_precision.h"
+#include "ops/tiers/composite.h"
 #include "ops/tiers/dispatch.h"
 
 namespace openreg::ops {
@@ -46,10 +42,12 @@ struct Network {
     return torch::jit::peek(stack, i, kArguments);
   }
 
-  template <class Predicate>
-  bool any_tensor(Predicate&& is) const {
-    return is(input) || std::ranges::any_of(states, is) || std::ranges::any_of(weights, is);
+  /// Those of one layer in one direction: of the input, of the state, and both biases.
+  c10::ArrayRef<at::Tensor> weights_of(std::int64_t part) const {
+    const std::size_t each = has_biases ? 4 : 2;
+    return c10::ArrayRef(weights).slice(static_cast<std::size_t>(part) * each, each);
   }
+  std::int64_t parts() const { return layers * directions; }
   bool draws_numbers() const { return training && dropout != 0 && layers > 1; }
 
   const at::Tensor input;                // [time, batch, features], or with the batch first
@@ -62,13 +60,6 @@ struct Network {
   const std::int64_t directions;
   const bool batch_first;
 };
-
-bool needs_gradient(const Network& network) {
-  return (at::GradMode::is_enabled() &&
-          network.any_tensor([](const at::Tensor& tensor) { return tensor.requires_grad(); })) ||
-         network.any_tensor(
-             [](const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); });
-}
 
 /// Whether the CPU's operator may leave an LSTM of this dtype to oneDNN.
 bool may_use_onednn(at::ScalarType dtype) {
@@ -83,7 +74,6 @@ bool is_plain_lstm(const Network& network) {
   if (network.states.size() != 2 || input.dim() != 3 || input.numel() == 0) return false;
   const auto& hidden_state = network.states[0];
   if (hidden_state.dim() != 3) return false;
-  const auto parts = network.layers * network.directions;
   const auto batch = input.size(network.batch_first ? 0 : 1);
   const auto hidden = hidden_state.size(2);
   const auto is = [&](const at::Tensor& tensor, at::IntArrayRef sizes) {
@@ -91,11 +81,11 @@ bool is_plain_lstm(const Network& network) {
            tensor.sizes() == sizes;
   };
   for (const auto& state : network.states)
-    if (!is(state, {parts, batch, hidden})) return false;
+    if (!is(state, {network.parts(), batch, hidden})) return false;
   const std::size_t each = network.has_biases ? 4 : 2;
-  if (network.weights.size() != static_cast<std::size_t>(parts) * each) return false;
-  for (std::int64_t part = 0; part < parts; ++part) {
-    const auto* const weights = &network.weights[static_cast<std::size_t>(part) * each];
+  if (network.weights.size() != static_cast<std::size_t>(network.parts()) * each) return false;
+  for (std::int64_t part = 0; part < network.parts(); ++part) {
+    const auto weights = network.weights_of(part);
     const bool first = part < network.directions;
     const auto features = first ? input.size(2) : hidden * network.directions;
     if (!is(weights[0], {4 * hidden, features}) || !is(weights[1], {4 * hidden, hidden}))
@@ -125,7 +115,6 @@ constexpr std::int64_t kLstm = 2;  // oneDNN's number of the cell
 
 /// The operator lstm, with a gradient. Pushes the output and both states.
 void lstm_by_layers(const Network& network, torch::jit::Stack& stack) {
-  const std::size_t each = network.has_biases ? 4 : 2;
   const auto hidden_states = network.states[0].contiguous();
   const auto cell_states = network.states[1].contiguous();
   const auto hidden = hidden_states.size(2);
@@ -137,7 +126,7 @@ void lstm_by_layers(const Network& network, torch::jit::Stack& stack) {
     std::vector<at::Tensor> outputs;
     for (std::int64_t direction = 0; direction < network.directions; ++direction) {
       const auto part = layer * network.directions + direction;
-      const auto* const weights = &network.weights[static_cast<std::size_t>(part) * each];
+      const auto weights = network.weights_of(part);
       const auto bias = [&](std::size_t i) {
         return network.has_biases ? weights[i] : at::zeros({4 * hidden}, weights[0].options());
       };
@@ -159,46 +148,18 @@ void lstm_by_layers(const Network& network, torch::jit::Stack& stack) {
   torch::jit::push(stack, std::move(sequence), at::stack(last_hidden), at::stack(last_cell));
 }
 
-/// Whether all tensors are the device's own, and nothing between autograd and the backend wants to
-/// see each operator of the composite kernel: autocast, modes, transforms of torch.func.
-bool is_plain_call(const Network& network) {
-  constexpr c10::DispatchKeySet kWrappers({
-      c10::DispatchKey::Python,
-      c10::DispatchKey::Functionalize,
-      c10::DispatchKey::FuncTorchGradWrapper,
-      c10::DispatchKey::FuncTorchBatched,
-      c10::DispatchKey::ZeroTensor,
-  });
-  const auto is_other = [&](const at::Tensor& tensor) {
-    return !backend::is_openreg(tensor) || tensor.key_set().has_any(kWrappers) ||
-           tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-  };
-  return !at::autocast::is_autocast_enabled(backend::kDeviceType) &&
-         !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
-         !c10::impl::tls_is_dispatch_key_included(
-             c10::DispatchKey::FuncTorchDynamicLayerFrontMode) &&
-         !network.any_tensor(is_other);
-}
-
-/// The composite kernel, which is the CPU's as well as every other device's.
-void composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-}
-
 void below_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const Network network(*stack);
-  is_plain_call(network) && is_one_command(network) ? fallback(op, stack) : composite(op, stack);
+  const bool plain = is_plain_call(torch::jit::last(*stack, Network::kArguments));
+  plain&& is_one_command(Network(*stack)) ? fallback(op, stack) : run_composite(op, stack);
 }
 
 void with_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, Network::kArguments);
+  if (!is_plain_call(arguments)) return run_composite(op, stack);
   const Network network(*stack);
-  if (!is_plain_call(network)) return composite(op, stack);
-  if (!needs_gradient(network) && is_one_command(network)) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return fallback(op, stack);
-  }
+  if (!needs_gradient(arguments) && is_one_command(network)) return run_as_one_command(op, stack);
   if (is_trained_by_onednn(network)) return lstm_by_layers(network, *stack);
-  composite(op, stack);
+  run_composite(op, stack);
 }
 
 constexpr auto kOperators = {"lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"};

@@ -15,6 +15,7 @@
 
 #include "backend/device_type.h"
 #include "backend/library.h"
+#include "ops/tiers/composite.h"
 #include "ops/tiers/dispatch.h"
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
@@ -93,12 +94,10 @@ void on_lists(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = torch::jit::peek(*stack, i, arguments.size());
     const bool written = is_written(arguments[i].alias_info());
-    if (argument.isTensor()) see(argument.toTensor(), written);
-    if (argument.isTensorList())
-      for (const auto& element : argument.toListRef()) see(element.toTensor(), written);
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { see(tensor, written); });
   }
   if (same && device && backend::is_openreg(*device)) return fallback(op, stack);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);  // the composite kernel
+  run_composite(op, stack);
 }
 
 /// The CPU's kernel reads the first row, even if there is none.

@@ -31,6 +31,18 @@ bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::T
 /// Reads it back; a device becomes the CPU.
 c10::IValue read_ivalue(ArgumentReader& reader);
 
+/// Calls `f` for each tensor in an argument, undefined ones too.
+template <class F>
+void for_each_tensor(const c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    f(value.toTensor());
+  } else if (value.isList()) {
+    for (const auto& element : value.toListRef()) for_each_tensor(element, f);
+  } else if (value.isGenericDict()) {  // of a custom operator
+    for (const auto& entry : value.toGenericDict()) for_each_tensor(entry.value(), f);
+  }
+}
+
 /// Replaces each tensor in an argument or result by what `f` returns for it.
 template <class F>
 void map_tensors(c10::IValue& value, F&& f) {
