@@ -87,9 +87,15 @@ WIDENED = "computed in float32 and rounded once here, in the dtype on the CPU"
 
 UNEQUAL = [
     Unequal(
-        "nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d "
-        "nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention",
+        "addbmm nn.functional.binary_cross_entropy nn.functional.conv1d nn.functional.conv2d "
+        "nn.functional.conv3d nn.functional.conv_transpose1d nn.functional.conv_transpose2d "
+        "nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention",
         {"values": "float16"},
+        WIDENED,
+    ),
+    Unequal(
+        "grid_sampler_2d grid_sampler_3d matrix_exp nn.functional.adaptive_avg_pool3d nn.functional.grid_sample",
+        {"values": "bfloat16 float16"},
         WIDENED,
     ),
     Unequal(

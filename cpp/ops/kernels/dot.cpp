@@ -16,8 +16,13 @@ namespace openreg::ops {
 
 namespace {
 
+// ATen's kernel for bfloat16 is scalar.
+at::Tensor in_float(const at::Tensor& vector) {
+  return vector.scalar_type() == at::kBFloat16 ? vector.to(at::kFloat) : vector;
+}
+
 void run_dot(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
-  out.copy_(at::native::dot(self, other));
+  out.copy_(at::native::dot(in_float(self), in_float(other)));
 }
 void run_vdot(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
   out.copy_(at::native::vdot(self, other));

@@ -20,8 +20,8 @@ HalfInstructions HalfInstructions::here() {
 }
 
 std::span<const c10::ScalarType> HalfInstructions::missing() const {
-  static constexpr std::array kBoth{c10::kHalf, c10::kBFloat16};
-  return std::span(kBoth).subspan(float16 ? 1 : 0, (float16 ? 0U : 1U) + (bfloat16 ? 0U : 1U));
+  return std::span(kHalfDtypes)
+      .subspan(float16 ? 1 : 0, (float16 ? 0U : 1U) + (bfloat16 ? 0U : 1U));
 }
 
 }  // namespace openreg::ops

@@ -7,12 +7,15 @@
 
 namespace openreg::ops {
 
+inline constexpr std::array kHalfDtypes{c10::kHalf, c10::kBFloat16};
+
 // Note [Half precision]
 // For products, convolutions and attention of float16, and of bfloat16 on older processors,
 // PyTorch's CPU library has scalar kernels only: they take 5 to 94 times as long as those of
 // float32. So the operators with Quirk::kSlowInHalf are computed in float32 on such a processor:
 // their tensors are converted, the kernel of float32 runs, and its results are rounded once. That
-// is at least as accurate as the CPU's kernel, and as CUDA's, which accumulate in float32.
+// is at least as accurate as the CPU's kernel, and as CUDA's, which accumulate in float32. So are
+// those with Quirk::kScalarInHalf, on every processor. benchmarks/dtypes.py finds such operators.
 
 /// What decides whether there are fast kernels for a dtype of half precision.
 struct HalfInstructions {

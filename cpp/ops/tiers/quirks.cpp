@@ -72,6 +72,16 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::convolution", Quirk::kSlowInHalf, "sums of products"},
     {"aten::convolution_backward", Quirk::kSlowInHalf, "the same"},
     {"aten::_scaled_dot_product_flash_attention_for_cpu*", Quirk::kSlowInHalf, "the same"},
+    {"aten::addbmm*", Quirk::kSlowInHalf, "products"},
+    {"aten::linalg_matrix_exp", Quirk::kScalarInHalf, "4 to 10 times the time of float32"},
+    {"aten::erfinv", Quirk::kScalarInHalf, "16 times"},
+    {"aten::var.correction*", Quirk::kScalarInHalf, "5 times, of all elements"},
+    {"aten::std.correction*", Quirk::kScalarInHalf, "the same"},
+    {"aten::var_mean.correction*", Quirk::kScalarInHalf, "the same"},
+    {"aten::std_mean.correction*", Quirk::kScalarInHalf, "the same"},
+    {"aten::_adaptive_avg_pool3d*", Quirk::kScalarInHalf, "5 to 14 times"},
+    {"aten::binary_cross_entropy*", Quirk::kScalarInHalf, "2 to 4 times"},
+    {"aten::grid_sampler_*", Quirk::kScalarInHalf, "3 times and more"},
     {"aten::lstm.input", Quirk::kNotRandom, "called without dropout (recurrent.cpp)"},
     {"aten::gru.input", Quirk::kNotRandom, "the same"},
     {"aten::rnn_*", Quirk::kNotRandom, "the same"},
@@ -100,8 +110,9 @@ bool has_quirk(const char* op, Quirk quirk) {
 }
 
 std::span<const c10::ScalarType> widened_dtypes(const char* op) {
-  if (!has_quirk(op, Quirk::kSlowInHalf)) return {};
-  return HalfInstructions::here().missing();
+  if (has_quirk(op, Quirk::kScalarInHalf)) return kHalfDtypes;
+  if (has_quirk(op, Quirk::kSlowInHalf)) return HalfInstructions::here().missing();
+  return {};
 }
 
 OutputSupport output_support(const char* op, bool iterates) {

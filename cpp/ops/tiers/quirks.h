@@ -37,8 +37,11 @@ enum class Quirk : std::uint8_t {
   kRecordsGradient,
   /// The kernel reads its tensors as if they were contiguous.
   kTakesContiguous,
-  /// The kernels for dtypes of half precision are scalar. See Note [Half precision].
+  /// The kernels for dtypes of half precision are scalar, except with instructions for them. See
+  /// Note [Half precision].
   kSlowInHalf,
+  /// They are scalar on every processor.
+  kScalarInHalf,
 };
 
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.

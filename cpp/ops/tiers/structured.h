@@ -124,8 +124,11 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   using Functions = StructuredFunctions<R(A...), RefR(All...)>;
 
   StructuredOperator(const char* name, Functions functions)
-      : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr},
-                 {.widened = widened_dtypes(name), .direct = direct_computation(name)}),
+      : OpKernel(
+            name, &run,
+            // A kept iterator is over the tensors themselves, not over widened ones.
+            {.prepare = functions.compute && widened_dtypes(name).empty() ? &prepare : nullptr},
+            {.widened = widened_dtypes(name), .direct = direct_computation(name)}),
         functions_(functions),
         takes_any_strides_(!has_quirk(name, Quirk::kTakesContiguous)),
         output_support_(output_support(name, /*iterates=*/kTakesNumbers)) {}
