@@ -3,63 +3,16 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <string_view>
 #include <vector>
 
-#include "ops/wire/argument_reader.h"
+#include "ops/tiers/command_values.h"
+#include "ops/tiers/direct_sum.h"
 
 namespace openreg::ops {
 
 namespace {
-
-/// Reads the values of a command, one after another. A command from outside the process may have
-/// any values: what it reads is checked as ArgumentReader does.
-class Values {
- public:
-  explicit Values(const CommandView& command)
-      : command_(command), next_(command.values()), end_(command.payload()) {}
-
-  /// Number of values that can still be read.
-  std::size_t left() const {
-    return static_cast<std::size_t>(end_ - next_) / sizeof(std::uint64_t);
-  }
-  template <class T>
-  T next() {
-    T value;
-    std::memcpy(&value, next_, sizeof(T));
-    next_ += sizeof(std::uint64_t);
-    return value;
-  }
-  void skip(std::size_t values) { next_ += values * sizeof(std::uint64_t); }
-  /// Null: there is no such tensor.
-  const TensorRecord* tensor() {
-    const auto number = next<std::int32_t>();
-    const auto tensors = command_.tensors();
-    const bool exists = number >= 0 && static_cast<std::size_t>(number) < tensors.size();
-    return exists ? &tensors[static_cast<std::size_t>(number)] : nullptr;
-  }
-
- private:
-  const CommandView& command_;
-  const std::byte* next_;
-  const std::byte* end_;
-};
-
-bool is_contiguous(const CommandView& command, const TensorRecord& tensor) {
-  const auto* const sizes = command.sizes(tensor);
-  const auto* const strides = command.strides(tensor);
-  std::int64_t stride = 1;
-  for (auto dim = std::size_t{command.shape(tensor).dim}; dim-- > 0; stride *= sizes[dim])
-    if (sizes[dim] != 1 && strides[dim] != stride) return false;
-  return true;
-}
-
-std::byte* elements_of(const CommandView& command, const TensorRecord& tensor) {
-  const auto itemsize = static_cast<std::int64_t>(c10::elementSize(command.shape(tensor).type()));
-  return static_cast<std::byte*>(address_of(command, tensor)) + tensor.storage_offset * itemsize;
-}
 
 /// One input of cat: in each of the result's rows it has a piece.
 struct Piece {
@@ -116,8 +69,8 @@ bool cat(const CommandView& command) {
   if (offset != row_bytes) return false;
   if (rows * row_bytes == 0) return true;
   auto* const to = elements_of(command, out);
-  const auto per_thread = static_cast<std::int64_t>(std::max<std::size_t>(
-      1, (std::size_t{128} << 10) * count / std::max<std::size_t>(1, rows * row_bytes)));
+  const auto per_thread = static_cast<std::int64_t>(
+      std::max<std::size_t>(1, (std::size_t{128} << 10) * count / (rows * row_bytes)));
   at::parallel_for(0, static_cast<std::int64_t>(count), per_thread, [&](auto begin, auto end) {
     for (auto i = begin; i < end; ++i) {
       const auto& [from, bytes, at] = pieces[static_cast<std::size_t>(i)];
@@ -131,7 +84,11 @@ bool cat(const CommandView& command) {
 }  // namespace
 
 BodyTraits::Direct direct_computation(const char* op) {
-  return std::string_view(op) == "aten::cat" ? &cat : nullptr;
+  const std::string_view name(op);
+  if (name == "aten::cat") return &cat;
+  if (name == "aten::sum.dim_IntList" || name == "aten::sum.IntList_out")
+    return &sum_of_small_integers;
+  return nullptr;
 }
 
 }  // namespace openreg::ops

@@ -4,8 +4,8 @@
 
 namespace openreg::ops {
 
-/// The operators that are computed on the command's memory, without tensors, where these would take
-/// most of the time: lists of thousands of small ones. Null for all others.
+/// The operators that are computed on the command's memory, without tensors: `cat`, whose lists of
+/// small tensors take longer to make than to copy, and `sum` (direct_sum.h). Null for all others.
 BodyTraits::Direct direct_computation(const char* op);
 
 }  // namespace openreg::ops
