@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import networks
 import torch
 from models import Decoder, cnn_step, mlp_adamw_step, mlp_step, transformer_step
 from rounds import Groups, Step, steady, steady_and_host, synchronize
@@ -164,6 +165,7 @@ def groups() -> Groups:
             steady("CNN, batch 32, SGD", cnn_step, 2),
             steady("transformer, 2 layers, AdamW", transformer_step),
         ],
+        "networks, training step": networks.cases(),
         "inference": [
             steady("8 small layers, batch 1", inference),
             steady("200 tokens, warm", generation),
