@@ -103,12 +103,11 @@ def waiting_operators(op: Any, call: Call) -> dict[str, int]:
         with_gradients(op, moved)
     if operators.waits:
         return operators.waits
-    for what, repeated in (("torch.tensor", detached(call)), ("gradient", call)):
-        again = Cost()
-        on_device(op, repeated, again)
-        if again.waits:
-            return {what: again.waits}
-    return {"first call": 1}
+    forward, whole = Cost(), Cost()
+    on_device(op, detached(call), forward)
+    on_device(op, call, whole)
+    unseen = {"torch.tensor": forward.waits, "gradient": whole.waits - forward.waits}
+    return {what: waits for what, waits in unseen.items() if waits > 0} or {"first call": 1}
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
