@@ -33,6 +33,10 @@ class OpKernel : public Kernel {
   OpKernel(const char* name, Body body, KernelTraits traits = {}, BodyTraits body_traits = {})
       : Kernel(name, &run_command, completed(traits)), body_(body), body_traits_(body_traits) {}
 
+ protected:
+  /// Whether tensors of some dtypes are replaced by wider ones for the body.
+  bool widens() const { return !body_traits_.widened.empty(); }
+
  private:
   friend class PreparedOp;
 

@@ -85,7 +85,7 @@ void sum_rows(const std::int16_t* x, std::int64_t rows, std::int64_t stride, std
   add_rows(x, rows, stride, columns, sums);
 }
 
-/// The input as [outer, count, inner], of which `count` is reduced.
+/// The input as [outer, count, inner], of which `count`, more than one, is reduced.
 struct Reduction {
   std::int64_t outer = 1;
   std::int64_t count = 1;
@@ -110,15 +110,14 @@ void compute(const T* from, const Reduction& shape, std::int64_t* to) {
     return;
   }
   if (inner == 1) {
-    at::parallel_for(0, outer,
-                     std::max<std::int64_t>(1, kPerThread / std::max<std::int64_t>(count, 1)),
+    at::parallel_for(0, outer, std::max<std::int64_t>(1, kPerThread / count),
                      [&](auto begin, auto end) {
                        for (auto i = begin; i < end; ++i) to[i] = sum(from + i * count, count);
                      });
     return;
   }
   const auto tiles = (inner + kColumns - 1) / kColumns;
-  const auto elements = std::max<std::int64_t>(count * std::min(inner, kColumns), 1);
+  const auto elements = count * std::max<std::int64_t>(1, std::min(inner, kColumns));
   at::parallel_for(0, outer * tiles, std::max<std::int64_t>(1, kPerThread / elements),
                    [&](auto begin, auto end) {
                      for (auto i = begin; i < end; ++i) {

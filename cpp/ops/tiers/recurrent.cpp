@@ -149,8 +149,10 @@ void lstm_by_layers(const Network& network, torch::jit::Stack& stack) {
 }
 
 void below_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const bool plain = is_plain_call(torch::jit::last(*stack, Network::kArguments));
-  plain&& is_one_command(Network(*stack)) ? fallback(op, stack) : run_composite(op, stack);
+  if (!is_plain_call(torch::jit::last(*stack, Network::kArguments)) ||
+      !is_one_command(Network(*stack)))
+    return run_composite(op, stack);
+  fallback(op, stack);
 }
 
 void with_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -124,11 +124,8 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   using Functions = StructuredFunctions<R(A...), RefR(All...)>;
 
   StructuredOperator(const char* name, Functions functions)
-      : OpKernel(
-            name, &run,
-            // A kept iterator is over the tensors themselves, not over widened ones.
-            {.prepare = functions.compute && widened_dtypes(name).empty() ? &prepare : nullptr},
-            {.widened = widened_dtypes(name), .direct = direct_computation(name)}),
+      : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr},
+                 {.widened = widened_dtypes(name), .direct = direct_computation(name)}),
         functions_(functions),
         takes_any_strides_(!has_quirk(name, Quirk::kTakesContiguous)),
         output_support_(output_support(name, /*iterates=*/kTakesNumbers)) {}
@@ -348,6 +345,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::PreparedIteratio
   using Held = std::tuple<typename ArgumentOf<A>::Held...>;
 
   void keep() {
+    if (op_.widens()) return;  // the iterator would be over the tensors themselves
     arguments_ = std::make_unique<ArgumentReader>(command_);
     held_ = std::make_unique<Held>(Held{ArgumentOf<A>::read(*arguments_)...});  // braces: in order
     for (auto& output : outputs_) output = arguments_->tensor();

@@ -80,6 +80,7 @@ SCALAR: dict[str, tuple[Callable[..., torch.Tensor], Callable[[], Operands]]] = 
     ),
 }
 
+ALL = {**CALLS, **SCALAR}
 CASES = [(name, torch.float16) for name in CALLS] + [
     (name, dtype) for name in SCALAR for dtype in (torch.float16, torch.bfloat16)
 ]
@@ -97,7 +98,7 @@ def results(
 
 @pytest.mark.parametrize(("name", "half"), CASES)
 def test_it_is_at_least_as_accurate_as_on_the_cpu(name, half):
-    call, make = {**CALLS, **SCALAR}[name]
+    call, make = ALL[name]
     given = make()
     exact = results(call, given, "cpu", half, torch.float64)
     on_cpu = results(call, given, "cpu", half, half)
@@ -112,7 +113,7 @@ def test_it_is_at_least_as_accurate_as_on_the_cpu(name, half):
 
 @pytest.mark.parametrize(("name", "half"), CASES)
 def test_it_is_rounded_once(name, half):
-    call, make = {**CALLS, **SCALAR}[name]
+    call, make = ALL[name]
     given = [tensor.to(half) for tensor in make()]
     in_float = call(*(tensor.to("openreg", torch.float32) for tensor in given)).to(half)
     got = call(*(tensor.to("openreg") for tensor in given))
