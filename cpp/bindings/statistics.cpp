@@ -1,8 +1,13 @@
-#include "backend/launch_counters.h"
+#include <nanobind/stl/string.h>
 
+#include <string>
+
+#include "backend/exception.h"
+#include "backend/launch_counters.h"
 #include "bindings/bindings.h"
 #include "ops/launch/sync_debug.h"
 #include "runtime/counters.h"
+#include "runtime/schedule.h"
 #include "runtime/trace.h"
 
 namespace openreg::bindings {
@@ -29,6 +34,17 @@ void init_statistics(nb::module_& m) {
       [](int mode) { ops::set_sync_debug_mode(static_cast<ops::SyncDebugMode>(mode)); },
       nb::arg("mode"));
   m.def("get_sync_debug_mode", [] { return static_cast<int>(ops::sync_debug_mode()); });
+  m.def(
+      "set_schedule",
+      [](const std::string& text) {
+        const auto schedule = Schedule::parse(text);
+        if (!schedule) return false;
+        backend::translate_errors([&] { openreg::set_schedule(*schedule); });
+        return true;
+      },
+      nb::arg("schedule"), "False, and nothing has changed: this is not a schedule.");
+  m.def("get_schedule",
+        [] { return backend::translate_errors([] { return openreg::schedule().text(); }); });
   m.def("pause_tracing", &tracing::pause,
         "Profilers record nothing of the devices until resume_tracing().");
   m.def("resume_tracing", &tracing::resume);

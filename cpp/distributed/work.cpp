@@ -49,7 +49,7 @@ WorkOccl::WorkOccl(int rank, What what, std::vector<Part> parts, std::vector<at:
       future_(future_of(outputs_, what_.devices)) {}
 
 bool WorkOccl::isCompleted() {
-  return std::ranges::all_of(parts_, [](const Part& part) { return part.end->is_complete(); });
+  return std::ranges::all_of(parts_, [](const Part& part) { return part.end->poll(); });
 }
 
 bool WorkOccl::isSuccess() const { return exception() == nullptr; }

@@ -1,5 +1,6 @@
 #include "runtime/brief_run.h"
 
+#include "runtime/adversary.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 
@@ -55,7 +56,7 @@ void run_brief_commands(StreamImpl& stream) {
 }
 
 void run_released(StreamList streams) {
-  if (in_command()) return Scheduler::get().unpark(streams);
+  if (in_command() || adversary::acts()) return Scheduler::get().unpark(streams);
   BriefRun run;
   run.add(streams);
   run.run();

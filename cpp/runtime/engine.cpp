@@ -94,7 +94,8 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
       continue;
     }
     if (stream.ownership.wanted() && scheduler.hand_over(stream)) return;
-    if (!slice.is_for(kind) || (scheduler.has_ready(kind) && quantum.used_up()) ||
+    if (scheduler.holds_engines() || !slice.is_for(kind) ||
+        (scheduler.has_ready(kind) && quantum.used_up()) ||
         (low && scheduler.has_ready_high(kind))) {
       scheduler.release(stream);
       return;

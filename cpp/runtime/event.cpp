@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/adversary.h"
 #include "runtime/capture.h"
 #include "runtime/error.h"
 #include "runtime/failure.h"
@@ -127,9 +128,18 @@ bool Event::is_complete() const noexcept {
   return !fence || fence->done();
 }
 
+bool Event::poll() {
+  if (in_bad_fork()) return true;
+  const FenceRef fence = impl_->newest();
+  if (!fence) return true;
+  if (adversary::acts() && !is_shut_down()) adversary::poll(*fence->source(), fence.get());
+  return fence->done();
+}
+
 bool Event::query() {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest("query of an event");
+  if (fence && adversary::acts() && !is_shut_down()) adversary::poll(*fence->source(), fence.get());
   if (fence && !fence->done()) return false;
   if (is_shut_down()) return true;
   if (fence && fence->done()) raise_failure_before(*fence);

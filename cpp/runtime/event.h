@@ -32,8 +32,11 @@ class Event {
   /// Whether the newest record has completed; true if the event was never recorded, or was last
   /// recorded in a capture. Never throws, never waits, and collects no failure.
   bool is_complete() const noexcept;
-  /// Like is_complete(), for callers that use the results: throws the source stream's CommandError,
-  /// as synchronize() does, and CaptureError if a capture forbids the call. Never waits.
+  /// Like is_complete(), for programs that call it until it is true: in an adversarial schedule
+  /// (schedule.h), runs commands that the event needs. Holds no lock of the runtime.
+  bool poll();
+  /// Like poll(), for callers that use the results: throws the source stream's CommandError, as
+  /// synchronize() does, and CaptureError if a capture forbids the call. Never waits.
   bool query();
   /// Waits, and helps to run commands, until the newest record has completed. Throws the source
   /// stream's CommandError, CaptureError if a capture forbids the call, and what wait_for() throws

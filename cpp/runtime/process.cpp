@@ -14,10 +14,13 @@
 #include <vector>
 
 #include "runtime/address_space/address_space.h"
+#include "runtime/adversary.h"
 #include "runtime/callbacks.h"
 #include "runtime/command.h"
 #include "runtime/error.h"
 #include "runtime/launch_site.h"
+#include "runtime/patience.h"
+#include "runtime/schedule.h"
 #include "runtime/scheduler.h"
 #include "runtime/settings.h"
 #include "runtime/stream_impl.h"
@@ -75,6 +78,7 @@ std::vector<Rest> queued() {
 
 // Returns when the engines have run what is queued now, cannot continue, or the time is up.
 void run_queued() {
+  const patience::EnginesWork engines_work;
   const std::vector<Rest> rests = queued();
   const auto runs = [](const Rest& rest) {
     return rest.stream->queue.completed() < rest.published && Scheduler::get().moves(*rest.stream);
@@ -105,6 +109,13 @@ void register_handlers() {
   });
 }
 
+void begin_schedule() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (const Schedule begin = schedule(); begin != Schedule{}) adversary::apply(begin);
+  });
+}
+
 }  // namespace
 
 void shutdown() noexcept {
@@ -122,6 +133,7 @@ void shutdown() noexcept {
 
 int forks() noexcept { return g_forks.load(std::memory_order_relaxed); }
 bool in_bad_fork() noexcept { return phase() == Phase::kForked; }
+bool is_in_use() noexcept { return phase() == Phase::kInUse; }
 bool is_shut_down() noexcept { return phase() == Phase::kShutDown; }
 
 void check_usable() {
@@ -143,6 +155,7 @@ void begin_use() {
   register_handlers();
   ask_for_launch_sites();
   Scheduler::get().start();
+  begin_schedule();
   g_used.store(true);
   // Before another thread can find the device in use and use it.
   if (const auto begin = current_callbacks().begin_use) begin();

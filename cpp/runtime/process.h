@@ -22,6 +22,8 @@ void check_usable();
 /// starts the first engines and calls Callbacks::begin_use. Does nothing after shutdown. Throws
 /// Error in a forked child, if a setting is malformed, and if the system refuses a thread.
 void begin_use();
+/// Whether begin_use() has succeeded, and neither shutdown nor a fork came after it.
+bool is_in_use() noexcept;
 /// Whether the device has been used in this process (the runtime's threads, memory or handlers
 /// exist).
 bool is_initialized() noexcept;

@@ -1,8 +1,10 @@
 #include "runtime/scheduler.h"
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
 #include <thread>
+#include <tuple>
 
 #include "runtime/counters.h"
 #include "runtime/engine.h"
@@ -37,6 +39,7 @@ namespace openreg {
 // - The thread that makes brief commands ready runs them: the stream goes from Idle, or from
 //   Parked, directly to Running (brief_run.h).
 // - Engines alone guarantee progress. Hosts that run commands while they wait only make it faster.
+//   In an adversarial schedule engines are held back until hosts lose patience (patience.h).
 // - make_runnable() is the only place that hands a stream over: to a host that has asked for it
 //   (then it never leaves Running), else to the run queue.
 // - A producer that publishes and then looks for an owner races with an owner that gives up and
@@ -140,14 +143,8 @@ void Scheduler::unpark(StreamList streams, StreamList* owned) {
 
 Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
   const LockGuard lock(scheduler_mutex);
-  StreamImpl* stream = &begin;
-  Fence* blocking_fence = nullptr;
-  // Every fence was recorded before the wait for it was enqueued: the chain has no cycle.
-  while (stream->ownership.is(State::kParked) && !stream->ownership.parked_on_->done()) {
-    blocking_fence = stream->ownership.parked_on_;
-    stream = blocking_fence->source();
-    if (!stream) return {Claim::kOutside, nullptr, FenceRef(blocking_fence)};
-  }
+  const auto [stream, blocking_fence] = end_of_chain(begin);
+  if (!stream) return {Claim::kOutside, nullptr, FenceRef(blocking_fence)};
   switch (stream->ownership.state_.load(std::memory_order_relaxed)) {
     case State::kIdle:
       if (stream->drained()) return {Claim::kNothing, stream, FenceRef(blocking_fence)};
@@ -166,6 +163,48 @@ Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
   stream->ownership.set(State::kRunning);
   counters::helps.add();
   return {Claim::kOwned, stream, FenceRef(blocking_fence)};
+}
+
+Scheduler::Link Scheduler::end_of_chain(StreamImpl& begin) {
+  Link link{&begin, nullptr};
+  // Every fence was recorded before the wait for it was enqueued: the chain has no cycle.
+  while (link.stream && link.stream->ownership.is(State::kParked) &&
+         !link.stream->ownership.parked_on_->done()) {
+    link.blocking_fence = link.stream->ownership.parked_on_;
+    link.stream = link.blocking_fence->source();
+  }
+  return link;
+}
+
+Scheduler::Claim Scheduler::claim_queued(StreamImpl& begin) {
+  const LockGuard lock(scheduler_mutex);
+  const auto [stream, blocking_fence] = end_of_chain(begin);
+  if (!stream || !stream->ownership.is(State::kQueued))
+    return {Claim::kNothing, stream, FenceRef(blocking_fence)};
+  dequeue(*stream);
+  stream->ownership.set(State::kRunning);
+  counters::helps.add();
+  return {Claim::kOwned, stream, FenceRef(blocking_fence)};
+}
+
+StreamImpl* Scheduler::take_queued(StreamImpl* (*choose)(const std::vector<StreamImpl*>& queued)) {
+  const LockGuard lock(scheduler_mutex);
+  std::vector<StreamImpl*> queued;
+  for (Engines& engines : engines_) {
+    for (const StreamList& queue : engines.run_queues) {
+      for (StreamImpl* stream = queue.front(); stream; stream = StreamList::next(*stream))
+        queued.push_back(stream);
+    }
+  }
+  std::ranges::sort(queued, {}, [](const StreamImpl* stream) {
+    return std::tuple(stream->device_index, stream->number);
+  });
+  StreamImpl* const chosen = choose(queued);
+  if (!chosen) return nullptr;
+  dequeue(*chosen);
+  chosen->ownership.set(State::kRunning);
+  counters::helps.add();
+  return chosen;
 }
 
 bool Scheduler::withdraw(StreamImpl& stream, Waiter& waiter) {
@@ -237,6 +276,15 @@ StreamImpl* Scheduler::pop(Engines& engines) {
   return nullptr;
 }
 
+void Scheduler::hold_engines(bool hold) {
+  Transition transition(*this);
+  holding_.store(hold, std::memory_order_relaxed);
+  for (Engines& engines : engines_) {
+    for (int ready = engines.ready.load(std::memory_order_relaxed); ready > 0; --ready)
+      call_engine(engines, transition);
+  }
+}
+
 void Scheduler::start() {
   for (Engines& engines : engines_) {
     {
@@ -261,6 +309,7 @@ void Scheduler::start_engine(Engines& engines) {
 }
 
 void Scheduler::call_engine(Engines& engines, Transition& transition) {
+  if (holds_engines()) return;
   // Each visitor takes one stream.
   if (engines.ready.load(std::memory_order_relaxed) <= engines.visitors) return;
   auto& called = transition.called[index(engines.kind)];
@@ -311,7 +360,9 @@ StreamImpl* Scheduler::next_stream(EngineKind kind, bool arriving) {
       call_engine(engines, pass_on);
       return nullptr;
     }
-    if (StreamImpl* const stream = pop(engines)) return stream;
+    if (!holds_engines()) {
+      if (StreamImpl* const stream = pop(engines)) return stream;
+    }
     if (!has_spun) {
       has_spun = true;
       ++engines.visitors;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <vector>
 
 #include "runtime/fence.h"
 #include "runtime/intrusive_list.h"
@@ -17,6 +18,7 @@ namespace openreg {
 ///
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
+///   the mutex of patience.cpp > Scheduler's mutex
 ///   GraphExec's mutex > all that an enqueue takes
 ///   Captures' mutex > what Callbacks::describe_launch_site takes
 ///   the trace's mutex > the mutexes of its shards
@@ -43,6 +45,9 @@ class Scheduler {
     return of(kind).ready_high.load(std::memory_order_relaxed) > 0;
   }
   bool stopping() const noexcept { return stopping_.load(std::memory_order_relaxed); }
+  /// Whether engines shall run nothing (patience.h).
+  bool holds_engines() const noexcept { return holding_.load(std::memory_order_relaxed); }
+  void hold_engines(bool hold) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Whether the stream's next command can run now: the stream is not parked on an unfinished
   /// fence.
@@ -87,6 +92,13 @@ class Scheduler {
   /// Must be called after kRegistered. True: the stream has been handed over in the meantime, and
   /// the caller owns it.
   bool withdraw(StreamImpl& stream, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
+
+  /// Like claim(), but takes only a stream that is in a run queue: kOwned or kNothing.
+  Claim claim_queued(StreamImpl& begin) OPENREG_EXCLUDES(scheduler_mutex);
+  /// Chooses among the streams in the run queues, ordered by device and number. `choose` may return
+  /// null, and takes leaf locks only. The caller owns and runs the stream that is returned.
+  StreamImpl* take_queued(StreamImpl* (*choose)(const std::vector<StreamImpl*>& queued))
+      OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Called when a thread begins to run commands. Does not return once the scheduler has been
   /// stopped.
@@ -151,6 +163,13 @@ class Scheduler {
   Engines& of(EngineKind kind) noexcept { return engines_[index(kind)]; }
   const Engines& of(EngineKind kind) const noexcept { return engines_[index(kind)]; }
 
+  /// The first stream on the chain of fences that begins at `begin` which is not parked on an
+  /// unfinished fence, and the last fence on the way; no stream: the chain ends outside the device.
+  struct Link {
+    StreamImpl* stream;
+    Fence* blocking_fence;
+  };
+  static Link end_of_chain(StreamImpl& begin) OPENREG_REQUIRES(scheduler_mutex);
   void make_runnable(StreamImpl& stream, Transition& transition) OPENREG_REQUIRES(scheduler_mutex);
   bool try_idle(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
   void wake_helpers(StreamImpl& stream) OPENREG_REQUIRES(scheduler_mutex);
@@ -165,6 +184,7 @@ class Scheduler {
   Engines engines_[kKinds];
 
   alignas(64) std::atomic<bool> stopping_{false};  // written with the mutex held
+  std::atomic<bool> holding_{false};               // written with the mutex held
 
   alignas(64) std::atomic<int> running_{0};  // threads that run commands
 };

@@ -25,9 +25,9 @@ namespace {
 
 constexpr std::string_view kPrefix = "TORCH_OPENREG_";
 // The names that may follow it. The last one is read in Python.
-constexpr std::array<std::string_view, 10> kNames{
-    "DEVICES",      "MEMORY",       "ENGINES", "LAUNCH_BLOCKING", "FAULT_MESSAGE",
-    "DEBUG_MEMORY", "CPU_FALLBACK", "STACKS",  "TRACE_RECORDS",   "AUTOLOAD"};
+constexpr std::array<std::string_view, 11> kNames{
+    "DEVICES",      "MEMORY", "ENGINES",       "LAUNCH_BLOCKING", "FAULT_MESSAGE", "DEBUG_MEMORY",
+    "CPU_FALLBACK", "STACKS", "TRACE_RECORDS", "SCHEDULE",        "AUTOLOAD"};
 
 constexpr int kMaxEngines = 1024;
 constexpr int kMostTraceRecords = 1 << 30;
@@ -121,6 +121,14 @@ std::optional<std::size_t> read_memory(const char* variable, int devices) {
   return *bytes;
 }
 
+Schedule read_schedule(const char* variable) {
+  const auto text = environment(variable);
+  if (!text) return {};
+  const auto schedule = Schedule::parse(*text);
+  if (!schedule) malformed(variable, *text, Schedule::kExpected);
+  return *schedule;
+}
+
 // The number of letters that must be inserted, removed or replaced to turn one into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -158,6 +166,7 @@ Settings read_settings() {
   result.stacks = read_switch("TORCH_OPENREG_STACKS", result.stacks);
   result.trace_records =
       read_integer("TORCH_OPENREG_TRACE_RECORDS", result.trace_records, kMostTraceRecords);
+  result.schedule = read_schedule("TORCH_OPENREG_SCHEDULE");
   return result;
 }
 

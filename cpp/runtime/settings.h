@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/schedule.h"
+
 namespace openreg {
 
 /// The maximum of TORCH_OPENREG_DEVICES.
@@ -37,6 +39,8 @@ struct Settings {
   /// TORCH_OPENREG_TRACE_RECORDS: maximum number of records of the device that a profiler keeps, 1
   /// to 2^30, of about 100 bytes each.
   int trace_records = 1 << 20;
+  /// TORCH_OPENREG_SCHEDULE: "default", "latest" or "random:SEED" (schedule.h).
+  Schedule schedule;
 };
 
 /// The settings, read from the environment at the first call that succeeds. Thread safe. Throws

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/adversary.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
 #include "runtime/run_slice.h"
@@ -25,6 +26,7 @@ void drain_pool(StreamPool& pool, int device) {
     marks.emplace_back(new Fence(stream));
     stream->enqueue_mark(marks.back());
   }
+  if (adversary::acts()) adversary::order(marks);
   for (const FenceRef& mark : marks) wait_for(Goal::fence(mark));
 }
 
@@ -90,6 +92,8 @@ bool Stream::idle() const noexcept { return in_bad_fork() || StreamImpl::of(*thi
 bool Stream::query() {
   expect_not_captured(*this, "query");
   expect_safe_call("query of a stream");
+  if (adversary::acts() && !in_bad_fork() && !is_shut_down())
+    adversary::poll(StreamImpl::of(*this), nullptr);
   if (!idle()) return false;
   if (!in_bad_fork() && !is_shut_down()) raise_failure(StreamImpl::of(*this));
   return true;

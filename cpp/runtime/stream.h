@@ -53,7 +53,7 @@ class Stream {
 
   /// Like idle(), for callers that use the results: throws CommandError as synchronize() does if
   /// the stream is idle and a command failed, and CaptureError if a capture forbids the call. Never
-  /// waits.
+  /// waits; in an adversarial schedule (schedule.h), runs commands that the stream needs.
   bool query();
 
   /// Returns when all that was enqueued before the call has completed; the calling thread helps to

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/adversary.h"
 #include "runtime/brief_run.h"
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
@@ -83,6 +84,7 @@ void StreamImpl::publish(const Record& record, std::span<const std::byte> argume
 }
 
 void StreamImpl::find_runner(const Record& record, Backpressure backpressure) {
+  if (adversary::acts()) return adversary::submitted(*this, backpressure);
   // See Note [Who runs a stream]: either this sees the stream idle, or its owner sees the tail.
   if (!ownership.idle()) return;
   if (backpressure != Backpressure::kIgnore && is_brief(record) && !in_command()) {
@@ -114,7 +116,8 @@ bool StreamImpl::has_room() {
 }
 
 void StreamImpl::make_room() {
-  if (const auto works = current_callbacks().works_for_room; !works || works()) {
+  const auto works = current_callbacks().works_for_room;
+  if (adversary::acts() || !works || works()) {
     wait_for(Goal::completed(*this, queue.completed_when_half_free()));
   } else {
     const FenceRef end(new Fence(this));
@@ -123,15 +126,24 @@ void StreamImpl::make_room() {
   }
 }
 
-std::optional<EngineKind> StreamImpl::next_engine() noexcept {
+const Kernel* StreamImpl::next_kernel() noexcept {
   const Record& record = queue.front();
-  if (record.kind == Record::kRun)
-    return static_cast<const Kernel*>(record.target)->traits().engine;
+  if (record.kind == Record::kRun) return static_cast<const Kernel*>(record.target);
   if (record.kind == Record::kGraph) {
     const auto& run = *static_cast<const GraphRun*>(record.target);
-    if (run.has_node()) return run.node().kernel->traits().engine;
+    if (run.has_node()) return run.node().kernel;
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+std::optional<EngineKind> StreamImpl::next_engine() noexcept {
+  const Kernel* const kernel = next_kernel();
+  return kernel ? std::optional(kernel->traits().engine) : std::nullopt;
+}
+
+bool StreamImpl::next_may_block() noexcept {
+  const Kernel* const kernel = next_kernel();
+  return kernel && kernel->traits().may_block;
 }
 
 void StreamImpl::poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error) {

@@ -87,6 +87,9 @@ struct StreamImpl final : Stream {
   /// the owner or, under the scheduler's mutex, by the thread that is finding one.
   std::optional<EngineKind> next_engine() noexcept;
 
+  /// Whether the next command may wait for something outside the device. Called as next_engine().
+  bool next_may_block() noexcept;
+
   /// Estimated time of what was published since note_wait(); a hint for hosts.
   std::chrono::nanoseconds cost_since_last_wait() const noexcept {
     return queue.cost_published() - cost_at_last_wait.load(std::memory_order_relaxed);
@@ -131,6 +134,7 @@ struct StreamImpl final : Stream {
                Backpressure backpressure) OPENREG_EXCLUDES(queue.mutex);
   void find_runner(const Record& record, Backpressure backpressure);
   static bool is_brief(const Record& record) noexcept;
+  const Kernel* next_kernel() noexcept;
   bool has_room() OPENREG_REQUIRES(queue.mutex);
   void make_room() OPENREG_EXCLUDES(queue.mutex);
 };

@@ -7,9 +7,11 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/adversary.h"
 #include "runtime/callbacks.h"
 #include "runtime/counters.h"
 #include "runtime/engine.h"
+#include "runtime/patience.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
@@ -149,6 +151,10 @@ class HostWait {
     while (!goal_.reached()) {
       if (expired()) return false;
       if (scheduler_.stopping()) block_forever();
+      if (adversary::acts() && meanwhile_ == Meanwhile::kWorks && adversary::run_any()) {
+        if (interrupt_.due()) interrupt_.ask();
+        continue;
+      }
       waiter_.reset();
       const Scheduler::Claim claim =
           meanwhile_ == Meanwhile::kWorks
@@ -257,9 +263,13 @@ class HostWait {
 
 }  // namespace
 
-void wait_for(const Goal& goal) { HostWait(goal, HostWait::Meanwhile::kWorks).run(); }
+void wait_for(const Goal& goal) {
+  if (adversary::acts()) patience::renew();
+  HostWait(goal, HostWait::Meanwhile::kWorks).run();
+}
 
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
+  const patience::EnginesWork engines_work;
   return HostWait(Goal::fence(fence), HostWait::Meanwhile::kSleeps, deadline).run();
 }
 

@@ -97,6 +97,7 @@ from .random import (
     set_rng_state,
     set_rng_state_all,
 )
+from .schedules import get_schedule, set_schedule
 from .statistics import (
     get_sync_debug_mode,
     launch_stats,
@@ -155,6 +156,7 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_schedule",
     "get_stream_from_external",
     "get_sync_debug_mode",
     "graph",
@@ -211,6 +213,7 @@ __all__ = [
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
+    "set_schedule",
     "set_stream",
     "set_sync_debug_mode",
     "statistics",

@@ -18,7 +18,8 @@ constexpr std::size_t kGiB = std::size_t{1} << 30;
 
 constexpr const char* kVariables[] = {
     "TORCH_OPENREG_DEVICES",         "TORCH_OPENREG_MEMORY",        "TORCH_OPENREG_ENGINES",
-    "TORCH_OPENREG_LAUNCH_BLOCKING", "TORCH_OPENREG_FAULT_MESSAGE", "TORCH_OPENREG_CPU_FALLBACK"};
+    "TORCH_OPENREG_LAUNCH_BLOCKING", "TORCH_OPENREG_FAULT_MESSAGE", "TORCH_OPENREG_CPU_FALLBACK",
+    "TORCH_OPENREG_SCHEDULE"};
 
 class SettingsTest : public testing::Test {
  protected:
@@ -50,6 +51,7 @@ TEST_F(SettingsTest, DefaultsHoldWhereNothingIsSet) {
   EXPECT_FALSE(settings.launch_blocking);
   EXPECT_TRUE(settings.fault_message);
   EXPECT_TRUE(settings.cpu_fallback);
+  EXPECT_EQ(settings.schedule, Schedule{});
 }
 
 TEST_F(SettingsTest, ReadsEveryVariable) {
@@ -59,6 +61,7 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   set("TORCH_OPENREG_LAUNCH_BLOCKING", "1");
   set("TORCH_OPENREG_FAULT_MESSAGE", "0");
   set("TORCH_OPENREG_CPU_FALLBACK", "0");
+  set("TORCH_OPENREG_SCHEDULE", "random:7");
   const Settings settings = read_settings();
   EXPECT_EQ(settings.devices, 64);
   EXPECT_EQ(settings.memory, 3 * kGiB);
@@ -66,6 +69,7 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   EXPECT_TRUE(settings.launch_blocking);
   EXPECT_FALSE(settings.fault_message);
   EXPECT_FALSE(settings.cpu_fallback);
+  EXPECT_EQ(settings.schedule.text(), "random:7");
 }
 
 TEST_F(SettingsTest, NamesWhatIsNoSettingAndTheNearestThatIs) {
@@ -102,6 +106,15 @@ TEST_F(SettingsTest, APercentageIsOfTheDefaultForThatManyDevices) {
   set("TORCH_OPENREG_DEVICES", "4");
   set("TORCH_OPENREG_MEMORY", "50%");
   EXPECT_EQ(read_settings().memory, default_device_memory(4) / 100 * 50);
+}
+
+TEST_F(SettingsTest, AMalformedScheduleNamesTheKinds) {
+  for (const char* value : {"", "random", "random:x", "LATEST"}) {
+    EXPECT_EQ(error_of("TORCH_OPENREG_SCHEDULE", value),
+              "openreg: TORCH_OPENREG_SCHEDULE is malformed (got \"" + std::string(value) +
+                  "\", expected \"default\", \"latest\", or \"random:SEED\" with a number below "
+                  "2^64)");
+  }
 }
 
 TEST_F(SettingsTest, AMalformedCountNamesVariableValueAndRange) {

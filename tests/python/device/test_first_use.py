@@ -137,6 +137,8 @@ DOES_NOT_USE = {
     "launch_stats": "openreg.launch_stats()",
     "reset_launch_stats": "openreg.reset_launch_stats()",
     "scheduler_stats": "openreg.scheduler_stats()",
+    "get_schedule": "openreg.get_schedule()",
+    "set_schedule": "openreg.set_schedule('latest')",
     "get_sync_debug_mode": "openreg.get_sync_debug_mode()",
     "set_sync_debug_mode": "openreg.set_sync_debug_mode('default')",
     "get_amp_supported_dtype": "openreg.get_amp_supported_dtype()",

@@ -225,6 +225,14 @@ ROWS: dict[str, list[Row]] = {
     "set_sync_debug_mode": [
         (openreg.set_sync_debug_mode, [3, -1, "x", None, True, 1.0, []], RuntimeError, "invalid sync debug mode"),
     ],
+    "set_schedule": [
+        (
+            openreg.set_schedule,
+            [None, 1, [], "", "Latest", "random", "random:", "random:-1", "random:1.5", f"random:{2**64}"],
+            RuntimeError,
+            "invalid schedule",
+        ),
+    ],
     "manual_seed": [
         (openreg.manual_seed, [None, []], TypeError, r"int\(\) argument must be"),
         (openreg.manual_seed, ["x", 2**64, -(2**63) - 1], ValueError, "invalid literal|Overflow"),

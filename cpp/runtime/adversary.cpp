@@ -1,0 +1,216 @@
+#include "runtime/adversary.h"
+
+#include <algorithm>
+#include <deque>
+#include <unordered_map>
+
+#include "runtime/callbacks.h"
+#include "runtime/mutex.h"
+#include "runtime/patience.h"
+#include "runtime/run_slice.h"
+#include "runtime/scheduler.h"
+
+namespace openreg::adversary {
+
+namespace {
+
+// SplitMix64 (Steele, Lea and Flood, 2014).
+std::uint64_t mix(std::uint64_t value) noexcept {
+  value += 0x9e3779b97f4a7c15U;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31);
+}
+
+/// What the random schedule decides. Like the schedules of probabilistic concurrency testing
+/// (Burckhardt and others, 2010), it has phases. In a phase, streams have random priorities, so
+/// that one is far behind another, and a submission is followed by commands always, sometimes or
+/// never.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) noexcept : state_(mix(seed)) { begin_phase(); }
+
+  /// How many commands run after a submission.
+  int commands() noexcept {
+    if (one_in(kSubmissionsPerPhase)) begin_phase();
+    return below(kMostEagerness) < eagerness_ ? static_cast<int>(1 + below(kMostCommands)) : 0;
+  }
+  /// Of the streams that could run, the one with the highest priority runs.
+  std::uint64_t priority(const StreamImpl& stream) const noexcept {
+    const auto device = static_cast<std::uint64_t>(stream.device_index);
+    return mix(phase_ ^ mix((device << 32U) + static_cast<std::uint64_t>(stream.number)));
+  }
+  /// Called before each choice among streams.
+  void advance() noexcept {
+    if (one_in(kCommandsPerPhase)) begin_phase();
+  }
+  bool coin() noexcept { return one_in(2); }
+
+ private:
+  static constexpr std::uint64_t kSubmissionsPerPhase = 32;
+  static constexpr std::uint64_t kCommandsPerPhase = 8;
+  static constexpr std::uint64_t kMostEagerness = 4;
+  static constexpr std::uint64_t kMostCommands = 3;
+
+  std::uint64_t next() noexcept { return state_ = mix(state_); }
+  std::uint64_t below(std::uint64_t bound) noexcept { return (next() >> 32U) % bound; }
+  bool one_in(std::uint64_t bound) noexcept { return below(bound) == 0; }
+  void begin_phase() noexcept {
+    phase_ = next();
+    eagerness_ = below(kMostEagerness + 1);
+  }
+
+  std::uint64_t state_;
+  std::uint64_t phase_ = 0;
+  std::uint64_t eagerness_ = 0;  // of kMostEagerness
+};
+
+/// When the commands of one stream that have not completed were submitted.
+class Submissions {
+ public:
+  void note(const CommandQueue& queue, std::uint64_t time) {
+    forget_completed(queue);
+    times_.resize(queue.published() - first_, time);
+  }
+  /// Of the next command; 0 if there is none.
+  std::uint64_t next(const CommandQueue& queue) {
+    forget_completed(queue);
+    return times_.empty() ? 0 : times_.front();
+  }
+
+ private:
+  void forget_completed(const CommandQueue& queue) {
+    const auto completed = queue.completed();
+    for (; first_ < completed && !times_.empty(); ++first_) times_.pop_front();
+    first_ = completed;
+  }
+
+  std::uint64_t first_ = 0;  // the position of the first of these
+  std::deque<std::uint64_t> times_;
+};
+
+/// A leaf of Note [Lock order].
+Mutex g_mutex;
+Schedule::Kind g_kind OPENREG_GUARDED_BY(g_mutex) = Schedule::Kind::kDefault;
+Dice g_dice OPENREG_GUARDED_BY(g_mutex){0};
+std::uint64_t g_submissions OPENREG_GUARDED_BY(g_mutex) = 0;
+std::unordered_map<const StreamImpl*, Submissions>& g_times OPENREG_GUARDED_BY(g_mutex) =
+    *new std::unordered_map<const StreamImpl*, Submissions>;
+
+// Around commands that a host runs inside a call that does not wait, as around a wait.
+class HostScope {
+ public:
+  HostScope() : state_(callbacks_.begin_wait ? callbacks_.begin_wait() : nullptr) {}
+  ~HostScope() {
+    if (callbacks_.end_wait) callbacks_.end_wait(state_);
+  }
+  HostScope(const HostScope&) = delete;
+  HostScope& operator=(const HostScope&) = delete;
+
+ private:
+  const Callbacks& callbacks_ = current_callbacks();
+  void* const state_;
+};
+
+bool is_random() {
+  const LockGuard lock(g_mutex);
+  return g_kind == Schedule::Kind::kRandom;
+}
+
+// What may block could wait for what the calling thread does after its call.
+StreamImpl* choose(const std::vector<StreamImpl*>& queued) {
+  const LockGuard lock(g_mutex);
+  g_dice.advance();
+  StreamImpl* chosen = nullptr;
+  for (StreamImpl* const stream : queued) {
+    if (stream->next_may_block()) continue;
+    if (!chosen || g_dice.priority(*stream) > g_dice.priority(*chosen)) chosen = stream;
+  }
+  return chosen;
+}
+
+bool run_one() {
+  Scheduler& scheduler = Scheduler::get();
+  StreamImpl* const stream = scheduler.take_queued(&choose);
+  if (!stream) return false;
+  {
+    RunSlice slice(*stream, RunSlice::Runner::kHost);
+    if (slice.has_work() && !slice.step()) return true;
+  }
+  scheduler.release(*stream);
+  return true;
+}
+
+// Returns the number of commands that shall run now.
+int note_submission(StreamImpl& stream, bool may_run) {
+  const LockGuard lock(g_mutex);
+  if (g_kind == Schedule::Kind::kLatest) g_times[&stream].note(stream.queue, ++g_submissions);
+  return g_kind == Schedule::Kind::kRandom && may_run ? g_dice.commands() : 0;
+}
+
+}  // namespace
+
+void apply(const Schedule& schedule) {
+  const bool acts = schedule.kind != Schedule::Kind::kDefault;
+  {
+    const LockGuard lock(g_mutex);
+    g_kind = schedule.kind;
+    g_dice = Dice(schedule.seed);
+    g_submissions = 0;
+    g_times.clear();
+  }
+  g_acts.store(acts, std::memory_order_relaxed);
+  patience::hold_engines(acts);
+}
+
+void submitted(StreamImpl& stream, Backpressure backpressure) {
+  const bool by_host = !in_command();
+  if (by_host) patience::renew();
+  int commands = note_submission(stream, by_host && backpressure != Backpressure::kIgnore);
+  if (stream.ownership.idle()) Scheduler::get().schedule(stream);
+  if (commands == 0) return;
+  const HostScope scope;
+  while (commands-- > 0 && run_one()) {
+  }
+}
+
+bool run_any() { return !in_command() && is_random() && run_one(); }
+
+void poll(StreamImpl& stream, const Fence* fence) {
+  const auto reached = [&] { return fence ? fence->done() : stream.drained(); };
+  if (reached()) return;
+  {
+    const LockGuard lock(g_mutex);
+    if (g_kind == Schedule::Kind::kRandom && g_dice.coin()) return;
+  }
+  Scheduler& scheduler = Scheduler::get();
+  const HostScope scope;
+  while (!scheduler.stopping() && !reached()) {
+    const Scheduler::Claim claim = scheduler.claim_queued(stream);
+    if (claim.result != Scheduler::Claim::kOwned) return;
+    StreamImpl& owned = *claim.stream;
+    const Fence* const blocking_fence = claim.blocking_fence.get();
+    bool parked = false;
+    bool blocks = false;
+    {
+      RunSlice slice(owned, RunSlice::Runner::kHost);
+      while (!reached() && !(blocking_fence && blocking_fence->done()) && slice.has_work()) {
+        if ((blocks = owned.next_may_block())) break;
+        if ((parked = !slice.step())) break;
+      }
+    }
+    if (!parked) scheduler.release(owned);
+    if (blocks) return patience::lose();
+    patience::renew();
+  }
+}
+
+void order(std::vector<FenceRef>& marks) {
+  const LockGuard lock(g_mutex);
+  if (g_kind != Schedule::Kind::kLatest) return;
+  std::ranges::stable_sort(marks, std::ranges::greater(), [](const FenceRef& mark) {
+    return g_times[mark->source()].next(mark->source()->queue);
+  });
+}
+
+}  // namespace openreg::adversary

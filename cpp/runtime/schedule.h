@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace openreg {
+
+/// When commands run, within what streams and events permit. A correct program computes the same in
+/// every schedule; the adversarial ones show what a program gets wrong (docs/architecture.md).
+struct Schedule {
+  enum class Kind : std::uint8_t {
+    kDefault,  ///< as early as the engines can
+    kLatest,   ///< as late as hosts permit, and only what a host waits or asks for
+    kRandom,   ///< at moments and in an order that depend on the seed and the submissions only
+  };
+
+  /// "default", "latest", or "random:SEED" with a number of 64 bits; else nullopt.
+  static std::optional<Schedule> parse(std::string_view text) noexcept;
+  /// What parse() accepts, for errors.
+  static constexpr const char* kExpected =
+      "\"default\", \"latest\", or \"random:SEED\" with a number below 2^64";
+
+  /// As parse() accepts it.
+  std::string text() const;
+  bool operator==(const Schedule&) const = default;
+
+  Kind kind = Kind::kDefault;
+  std::uint64_t seed = 0;  // of kRandom
+};
+
+/// The schedule of this process: the newest one set, else that of the settings. Throws Error if
+/// those are malformed.
+Schedule schedule();
+
+/// Waits for all devices and then changes the schedule. kRandom begins anew with its seed. Work
+/// that other threads submit meanwhile may run in either schedule. Throws as drain_device() does;
+/// then nothing has changed. Does not begin the use of the devices.
+void set_schedule(const Schedule& schedule);
+
+}  // namespace openreg
