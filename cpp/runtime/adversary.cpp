@@ -1,6 +1,7 @@
 #include "runtime/adversary.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <unordered_map>
 
@@ -36,10 +37,7 @@ class Dice {
     return below(kMostEagerness) < eagerness_ ? static_cast<int>(1 + below(kMostCommands)) : 0;
   }
   /// Of the streams that could run, the one with the highest priority runs.
-  std::uint64_t priority(const StreamImpl& stream) const noexcept {
-    const auto device = static_cast<std::uint64_t>(stream.device_index);
-    return mix(phase_ ^ mix((device << 32U) + static_cast<std::uint64_t>(stream.number)));
-  }
+  std::uint64_t priority(std::uint64_t stream) const noexcept { return mix(phase_ ^ mix(stream)); }
   /// Called before each choice among streams.
   void advance() noexcept {
     if (one_in(kCommandsPerPhase)) begin_phase();
@@ -68,6 +66,11 @@ class Dice {
 /// When the commands of one stream that have not completed were submitted.
 class Submissions {
  public:
+  explicit Submissions(std::uint64_t number) : number_(number) {}
+
+  /// Of the stream, in the order of the first submissions to each. Their own numbers depend on what
+  /// the process did before.
+  std::uint64_t number() const noexcept { return number_; }
   void note(const CommandQueue& queue, std::uint64_t time) {
     forget_completed(queue);
     times_.resize(queue.published() - first_, time);
@@ -85,6 +88,7 @@ class Submissions {
     first_ = completed;
   }
 
+  const std::uint64_t number_;
   std::uint64_t first_ = 0;  // the position of the first of these
   std::deque<std::uint64_t> times_;
 };
@@ -94,8 +98,12 @@ Mutex g_mutex;
 Schedule::Kind g_kind OPENREG_GUARDED_BY(g_mutex) = Schedule::Kind::kDefault;
 Dice g_dice OPENREG_GUARDED_BY(g_mutex){0};
 std::uint64_t g_submissions OPENREG_GUARDED_BY(g_mutex) = 0;
-std::unordered_map<const StreamImpl*, Submissions>& g_times OPENREG_GUARDED_BY(g_mutex) =
+std::unordered_map<const StreamImpl*, Submissions>& g_streams OPENREG_GUARDED_BY(g_mutex) =
     *new std::unordered_map<const StreamImpl*, Submissions>;
+
+Submissions& submissions_of(const StreamImpl& stream) OPENREG_REQUIRES(g_mutex) {
+  return g_streams.try_emplace(&stream, g_streams.size()).first->second;
+}
 
 // Around commands that a host runs inside a call that does not wait, as around a wait.
 class HostScope {
@@ -112,6 +120,8 @@ class HostScope {
   void* const state_;
 };
 
+constexpr std::chrono::milliseconds kAsk{20};  // for an interrupt, as in a wait
+
 bool is_random() {
   const LockGuard lock(g_mutex);
   return g_kind == Schedule::Kind::kRandom;
@@ -122,9 +132,13 @@ StreamImpl* choose(const std::vector<StreamImpl*>& queued) {
   const LockGuard lock(g_mutex);
   g_dice.advance();
   StreamImpl* chosen = nullptr;
+  std::uint64_t highest = 0;
   for (StreamImpl* const stream : queued) {
     if (stream->next_may_block()) continue;
-    if (!chosen || g_dice.priority(*stream) > g_dice.priority(*chosen)) chosen = stream;
+    const auto priority = g_dice.priority(submissions_of(*stream).number());
+    if (chosen && priority <= highest) continue;
+    chosen = stream;
+    highest = priority;
   }
   return chosen;
 }
@@ -144,7 +158,8 @@ bool run_one() {
 // Returns the number of commands that shall run now.
 int note_submission(StreamImpl& stream, bool may_run) {
   const LockGuard lock(g_mutex);
-  if (g_kind == Schedule::Kind::kLatest) g_times[&stream].note(stream.queue, ++g_submissions);
+  Submissions& submissions = submissions_of(stream);
+  if (g_kind == Schedule::Kind::kLatest) submissions.note(stream.queue, ++g_submissions);
   return g_kind == Schedule::Kind::kRandom && may_run ? g_dice.commands() : 0;
 }
 
@@ -157,7 +172,7 @@ void apply(const Schedule& schedule) {
     g_kind = schedule.kind;
     g_dice = Dice(schedule.seed);
     g_submissions = 0;
-    g_times.clear();
+    g_streams.clear();
   }
   g_acts.store(acts, std::memory_order_relaxed);
   patience::hold_engines(acts);
@@ -185,6 +200,7 @@ void poll(StreamImpl& stream, const Fence* fence) {
   }
   Scheduler& scheduler = Scheduler::get();
   const HostScope scope;
+  auto asked = Fence::Clock::now();
   while (!scheduler.stopping() && !reached()) {
     const Scheduler::Claim claim = scheduler.claim_queued(stream);
     if (claim.result != Scheduler::Claim::kOwned) return;
@@ -192,16 +208,22 @@ void poll(StreamImpl& stream, const Fence* fence) {
     const Fence* const blocking_fence = claim.blocking_fence.get();
     bool parked = false;
     bool blocks = false;
+    bool asks = false;
     {
       RunSlice slice(owned, RunSlice::Runner::kHost);
       while (!reached() && !(blocking_fence && blocking_fence->done()) && slice.has_work()) {
         if ((blocks = owned.next_may_block())) break;
+        if ((asks = Fence::Clock::now() - asked >= kAsk)) break;
         if ((parked = !slice.step())) break;
       }
     }
     if (!parked) scheduler.release(owned);
     if (blocks) return patience::lose();
     patience::renew();
+    if (!asks) continue;
+    const auto check = current_callbacks().check_interrupt;
+    if (check && !in_command()) check();
+    asked = Fence::Clock::now();
   }
 }
 
@@ -209,7 +231,8 @@ void order(std::vector<FenceRef>& marks) {
   const LockGuard lock(g_mutex);
   if (g_kind != Schedule::Kind::kLatest) return;
   std::ranges::stable_sort(marks, std::ranges::greater(), [](const FenceRef& mark) {
-    return g_times[mark->source()].next(mark->source()->queue);
+    const StreamImpl& stream = *mark->source();
+    return submissions_of(stream).next(stream.queue);
   });
 }
 

@@ -30,7 +30,8 @@ void submitted(StreamImpl& stream, Backpressure backpressure);
 bool run_any();
 
 /// Called by a host that asks whether the fence, or if it is null all of the stream, has completed:
-/// runs what this needs, as a wait would, but does not wait. The random schedule may refuse.
+/// runs what this needs, as a wait would, but does not wait. The random schedule may refuse. Throws
+/// what Callbacks::check_interrupt throws.
 void poll(StreamImpl& stream, const Fence* fence);
 
 /// The order in which a host waits for several streams: in the latest schedule, the one whose next

@@ -1,10 +1,8 @@
 #include "runtime/scheduler.h"
 
-#include <algorithm>
 #include <cassert>
 #include <chrono>
 #include <thread>
-#include <tuple>
 
 #include "runtime/counters.h"
 #include "runtime/engine.h"
@@ -196,9 +194,6 @@ StreamImpl* Scheduler::take_queued(StreamImpl* (*choose)(const std::vector<Strea
         queued.push_back(stream);
     }
   }
-  std::ranges::sort(queued, {}, [](const StreamImpl* stream) {
-    return std::tuple(stream->device_index, stream->number);
-  });
   StreamImpl* const chosen = choose(queued);
   if (!chosen) return nullptr;
   dequeue(*chosen);

@@ -95,8 +95,8 @@ class Scheduler {
 
   /// Like claim(), but takes only a stream that is in a run queue: kOwned or kNothing.
   Claim claim_queued(StreamImpl& begin) OPENREG_EXCLUDES(scheduler_mutex);
-  /// Chooses among the streams in the run queues, ordered by device and number. `choose` may return
-  /// null, and takes leaf locks only. The caller owns and runs the stream that is returned.
+  /// Chooses among the streams in the run queues. `choose` may return null, and takes leaf locks
+  /// only. The caller owns and runs the stream that is returned.
   StreamImpl* take_queued(StreamImpl* (*choose)(const std::vector<StreamImpl*>& queued))
       OPENREG_EXCLUDES(scheduler_mutex);
 

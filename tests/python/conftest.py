@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -17,6 +18,15 @@ DEVICE = "openreg"
 
 def pytest_report_header() -> str | None:
     return f"skipped where C++ is compiled: {REASON}" if CANNOT_LINK else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In an adversarial schedule engines hold back, and a host that asks whether work has completed runs it."""
+    if os.environ.get("TORCH_OPENREG_SCHEDULE", "default") == "default":
+        return
+    for item in items:
+        if marker := item.get_closest_marker("needs_engines"):
+            item.add_marker(pytest.mark.skip(reason=f"needs engines: {marker.args[0]}"))
 
 
 @pytest.hookimpl(wrapper=True)

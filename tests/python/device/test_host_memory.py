@@ -74,6 +74,7 @@ def test_every_statistic_of_a_script_is_what_one_computes_by_hand(run_python: Ru
     )
 
 
+@pytest.mark.needs_engines("a query would run the work that it asks about")
 def test_statistics_count_a_block_until_the_copy_that_uses_it_is_done(run_python: Run) -> None:
     run_python(
         PRELUDE + "x = torch.rand(1200, 1200, device='openreg')\n"

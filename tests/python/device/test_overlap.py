@@ -7,7 +7,10 @@ import os
 
 import pytest
 
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two things at a time need two cores")
+pytestmark = [
+    pytest.mark.needs_engines("it measures how work overlaps"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two things at a time need two cores"),
+]
 
 # Each computes with one thread: with as many as there are cores, the kernel alone leaves no core to the copy.
 WORK = """

@@ -245,6 +245,7 @@ def interrupted_program(tmp_path):
     return run
 
 
+@pytest.mark.needs_engines("a query would run the work that it asks about")
 @pytest.mark.parametrize(
     "wait",
     [
@@ -272,6 +273,7 @@ def test_ctrl_c_ends_a_wait_and_the_device_stays_usable(interrupted_program, wai
     assert output == "interrupted\n6\n"
 
 
+@pytest.mark.needs_engines("a query would run the work that it asks about")
 def test_ctrl_c_ends_the_wait_for_memory_that_work_still_uses(interrupted_program):
     output = interrupted_program(
         "import os\n"

@@ -72,6 +72,7 @@ def test_many_threads_wait_at_once():
     assert len(seen) == 8 and len(set(seen)) == 1
 
 
+@pytest.mark.needs_engines("a query would run the work that it asks about")
 def test_a_signal_handler_runs_during_a_wait_and_may_use_the_device(run_python):
     """The timer goes off while the main thread waits; the wait goes on after the handler."""
     result = run_python(

@@ -69,6 +69,22 @@ def _sync_debug_mode() -> int:
     return 0 if module is None else int(module.get_sync_debug_mode())
 
 
+def schedule() -> str:
+    """The schedule in force."""
+    module = own_module()
+    return "default" if module is None else str(module.get_schedule())
+
+
+def set_schedule(schedule: str) -> str:
+    """Waits for the devices. Returns the schedule that it replaces."""
+    import torch  # noqa: F401
+
+    module = own_module()
+    before = str(module.get_schedule())
+    module.set_schedule(schedule)
+    return before
+
+
 def _profiles() -> bool:
     """Whether PyTorch's profiler runs in this thread."""
     autograd = getattr(sys.modules.get("torch"), "autograd", None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import device, isolation, outstanding, request as requested
+from . import device, isolation, outstanding, request as requested, schedules
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +46,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="find invalid uses of device memory (TORCH_OPENREG_DEBUG_MEMORY=1); slow",
     )
+    group.addoption(
+        "--openreg-schedules",
+        type=int,
+        metavar="N",
+        help="run each test with the marker openreg_schedules under the schedules latest and random:1 to random:N",
+    )
+    parser.addini(
+        "openreg_schedules",
+        "the tests that --openreg-schedules repeats: marked or all",
+        default="marked",
+    )
     parser.addini(
         "openreg_timeout",
         "seconds that a test's last work on the device may take after the test",
@@ -68,11 +79,25 @@ def _set_environment(options: argparse.Namespace) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _set_environment(config.option)
     requested.timeout(config)  # now, so that a malformed one ends the run
+    requested.repeats_all(config)
     config.addinivalue_line(
         "markers",
         "openreg(devices=4, memory='256MiB', ..., sync_debug='error', leaks=True): the test uses the device; if a "
         "setting (TORCH_OPENREG_*, in lower case) differs from this process's, it runs in a separate process",
     )
+    config.addinivalue_line(
+        "markers",
+        "openreg_schedules: --openreg-schedules=N runs the test under the adversarial schedules of the device",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    seeds = metafunc.config.option.openreg_schedules
+    if seeds is None:
+        return
+    marked = metafunc.definition.get_closest_marker("openreg_schedules") is not None
+    if marked or requested.repeats_all(metafunc.config):
+        metafunc.parametrize("_openreg_schedule", schedules.adversarial(range(1, seeds + 1)), indirect=True)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -95,7 +120,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if not requested.is_watching(config.option) or device.absence():
         return None
-    return f"openreg: {device.description(with_devices=not _forks(config))}"
+    schedule = os.environ.get(schedules.VARIABLE, "default")
+    suffix = "" if schedule == "default" else f", schedule {schedule}"
+    return f"openreg: {device.description(with_devices=not _forks(config))}{suffix}"
 
 
 def _forks(config: pytest.Config) -> bool:
@@ -122,6 +149,20 @@ def openreg(_openreg_state: None) -> torch.device:
     import torch
 
     return torch.device("openreg", 0)
+
+
+@pytest.fixture(autouse=True)
+def _openreg_schedule(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs the test under the schedule that it is parametrised with."""
+    if not hasattr(request, "param"):
+        yield
+        return
+    if reason := device.absence():
+        pytest.skip(reason)
+    before = device.set_schedule(request.param)
+    yield
+    if not outstanding.is_busy():  # else it would wait
+        device.set_schedule(before)
 
 
 # Set up after the fixtures of wider scopes and before those of the test; torn down after the latter.
@@ -239,6 +280,16 @@ def _sync_debug_mode(item: pytest.Item) -> Iterator[None]:
         yield
     finally:
         device.set_sync_debug_mode(before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and (schedule := device.schedule()) != "default":
+        report.sections.append(("openreg schedule", f"{schedules.VARIABLE}={schedule}"))
+    return report
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

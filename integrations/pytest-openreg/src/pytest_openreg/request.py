@@ -19,6 +19,7 @@ SETTINGS = (
     "fault_message",
     "stacks",
     "trace_records",
+    "schedule",
 )
 """The keywords of `@pytest.mark.openreg` that stand for the TORCH_OPENREG_ variable of the same name."""
 
@@ -32,6 +33,7 @@ def is_watching(options: argparse.Namespace) -> bool:
         options.openreg
         or options.openreg_leaks
         or options.openreg_debug_memory
+        or options.openreg_schedules is not None
         or options.openreg_sync_debug != "default"
     )
 
@@ -81,6 +83,17 @@ def timeout(config: pytest.Config) -> float:
     if not 0 <= seconds < threading.TIMEOUT_MAX:
         raise pytest.UsageError(f"openreg: invalid openreg_timeout (got {text!r}, expected a number of seconds)")
     return seconds
+
+
+def repeats_all(config: pytest.Config) -> bool:
+    """Whether --openreg-schedules applies to all tests. Raises UsageError if an option is malformed."""
+    seeds = config.option.openreg_schedules
+    if seeds is not None and seeds < 0:
+        raise pytest.UsageError(f"openreg: invalid --openreg-schedules (got {seeds}, expected a number of seeds)")
+    which = config.getini("openreg_schedules")
+    if which not in ("marked", "all"):
+        raise pytest.UsageError(f"openreg: invalid openreg_schedules (got {which!r}, expected marked or all)")
+    return bool(which == "all")
 
 
 def looks_for_leaks(item: pytest.Item) -> bool:

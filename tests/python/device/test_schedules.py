@@ -1,0 +1,238 @@
+"""Adversarial schedules: what a program fails to order shows in every run, and a correct one computes the same bits."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+openreg = torch.openreg
+ADVERSARIAL = ["latest", "random:1", "random:2", "random:3"]
+
+
+@pytest.fixture(autouse=True)
+def _schedule_is_restored() -> Iterator[None]:
+    before = openreg.get_schedule()
+    yield
+    openreg.set_schedule(before)
+
+
+def test_the_schedule_is_what_was_set():
+    assert openreg.get_schedule() == os.environ.get("TORCH_OPENREG_SCHEDULE", "default")
+    for schedule in (*ADVERSARIAL, f"random:{2**64 - 1}", "default"):
+        openreg.set_schedule(schedule)
+        assert openreg.get_schedule() == schedule
+
+
+def test_a_change_waits_for_the_devices():
+    for schedule in (*ADVERSARIAL, "default"):
+        host = torch.zeros(1000).pin_memory()
+        host.copy_(torch.ones(1000, device="openreg"), non_blocking=True)
+        openreg.set_schedule(schedule)
+        assert host.sum() == 1000
+
+
+def consumer_without_an_order() -> torch.Tensor:
+    x = torch.zeros(1000, device="openreg")
+    torch.accelerator.synchronize()
+    side = torch.Stream("openreg")
+    x.add_(1)
+    with side:
+        return (x * 2).cpu()
+
+
+def reads_pinned_memory_too_early() -> torch.Tensor:
+    host = torch.zeros(1000).pin_memory()
+    host.copy_(torch.ones(1000, device="openreg"), non_blocking=True)
+    return host.clone()
+
+
+def overwrites_pinned_memory_too_early() -> torch.Tensor:
+    host = torch.ones(1000).pin_memory()
+    x = host.to("openreg", non_blocking=True)
+    host.zero_()
+    return x.cpu()
+
+
+def frees_what_another_stream_reads() -> torch.Tensor:
+    side = torch.Stream("openreg")
+    x = torch.ones(1000, device="openreg")
+    side.wait_stream(torch.accelerator.current_stream())
+    with side:
+        y = x + 0
+    del x  # without record_stream
+    torch.zeros(1000, device="openreg")
+    torch.accelerator.current_stream().synchronize()
+    with side:
+        return y.cpu()
+
+
+@pytest.mark.parametrize(
+    "program, right",
+    [
+        (consumer_without_an_order, 2.0),
+        (reads_pinned_memory_too_early, 1.0),
+        (overwrites_pinned_memory_too_early, 1.0),
+        (frees_what_another_stream_reads, 1.0),
+    ],
+)
+def test_latest_shows_what_is_not_ordered_in_every_run(program: Callable[[], torch.Tensor], right: float):
+    openreg.set_schedule("latest")
+    for _ in range(20):
+        assert (program() != right).all()
+        torch.accelerator.synchronize()
+
+
+def test_a_seed_shows_it_always_or_never():
+    results = {}
+    for schedule in [f"random:{seed}" for seed in range(20)] * 2:
+        openreg.set_schedule(schedule)
+        results.setdefault(schedule, set()).add(consumer_without_an_order()[0].item())
+        torch.accelerator.synchronize()
+    assert all(len(values) == 1 for values in results.values())
+    assert len(set.union(*results.values())) == 2
+
+
+def training_step() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Dropout(), torch.nn.ReLU(), torch.nn.Linear(30, 5))
+    model.to("openreg")
+    optimizer = torch.optim.AdamW(model.parameters())
+    losses = []
+    for _ in range(3):
+        loss = model(torch.randn(8, 20, device="openreg")).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return [*losses, *(parameter.detach() for parameter in model.parameters())]
+
+
+def two_streams_with_events() -> list[torch.Tensor]:
+    side = torch.Stream("openreg")
+    x = torch.arange(1000.0, device="openreg")
+    for _ in range(5):
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            y = x.sin()
+            event = side.record_event()
+        torch.accelerator.current_stream().wait_event(event)
+        x = x + y
+        y.record_stream(torch.accelerator.current_stream())
+    return [x]
+
+
+def pinned_copies_and_an_event() -> list[torch.Tensor]:
+    host = torch.arange(1000.0).pin_memory()
+    back = torch.empty(1000).pin_memory()
+    back.copy_(host.to("openreg", non_blocking=True) + 1, non_blocking=True)
+    event = torch.accelerator.current_stream().record_event()
+    while not event.query():
+        pass
+    return [back]
+
+
+def graph_replays() -> list[torch.Tensor]:
+    x = torch.zeros(100, device="openreg")
+    side = torch.Stream("openreg")
+    graph = openreg.CUDAGraph()
+    with openreg.graph(graph):
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            y = x + 1
+        torch.accelerator.current_stream().wait_stream(side)
+        x.add_(y)
+    for _ in range(5):
+        graph.replay()
+    return [x]
+
+
+def two_devices() -> list[torch.Tensor]:
+    x = torch.arange(1000.0, device="openreg:0")
+    for _ in range(5):
+        x = (x.to("openreg:1", non_blocking=True) + 1).to("openreg:0", non_blocking=True) * 2
+    return [x]
+
+
+def large_copies() -> list[torch.Tensor]:
+    host = torch.arange(2.0**21).pin_memory()
+    return [host.to("openreg", non_blocking=True) + 1]
+
+
+def random_numbers() -> list[torch.Tensor]:
+    generator = torch.Generator("openreg").manual_seed(3)
+    return [torch.rand(100, device="openreg", generator=generator) for _ in range(5)]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        training_step,
+        two_streams_with_events,
+        pinned_copies_and_an_event,
+        graph_replays,
+        two_devices,
+        large_copies,
+        random_numbers,
+    ],
+)
+def test_a_correct_program_computes_the_same_bits(program: Callable[[], list[torch.Tensor]]):
+    def results(schedule: str) -> list[torch.Tensor]:
+        openreg.set_schedule(schedule)
+        return [tensor.cpu() for tensor in program()]
+
+    expected = results("default")
+    for schedule in ADVERSARIAL:
+        assert all(torch.equal(a, b) for a, b in zip(results(schedule), expected, strict=True)), schedule
+
+
+def test_a_thread_that_sleeps_does_not_keep_another_from_its_results():
+    for schedule in ADVERSARIAL:
+        openreg.set_schedule(schedule)
+        event = torch.ones(10, device="openreg").sum() + 1
+        seen = []
+        ready = threading.Event()
+
+        def wait_for(value=event, seen=seen, ready=ready):
+            seen.append(value.item())
+            ready.set()
+
+        thread = threading.Thread(target=wait_for)
+        thread.start()
+        assert ready.wait(30)
+        thread.join()
+        assert seen == [11.0]
+
+
+@pytest.mark.parametrize("schedule", ADVERSARIAL)
+def test_the_environment_sets_the_schedule_and_work_at_exit_runs(run_python, schedule):
+    result = run_python(
+        "import torch\n"
+        "print(torch.openreg.get_schedule())\n"
+        "torch.ones(2, device='openreg').index_select(0, torch.tensor([5], device='openreg'))\n",
+        TORCH_OPENREG_SCHEDULE=schedule,
+    )
+    assert result.stdout == schedule + "\n"
+    assert "index out of range" in result.stderr
+
+
+def test_a_malformed_schedule_is_an_error_at_the_first_use(run_python):
+    result = run_python("import torch\ntorch.ones(1, device='openreg')", TORCH_OPENREG_SCHEDULE="random", check=False)
+    assert 'TORCH_OPENREG_SCHEDULE is malformed (got "random", expected "default", "latest", or' in result.stderr
+
+
+def test_it_can_be_set_before_the_first_use(run_python):
+    result = run_python(
+        "import torch\n"
+        "torch.openreg.set_schedule('latest')\n"
+        "print(torch.openreg.is_initialized(), torch.openreg.get_schedule())\n"
+        "host = torch.zeros(1000).pin_memory()\n"
+        "host.copy_(torch.ones(1000, device='openreg'), non_blocking=True)\n"
+        "print(host.sum().item())\n"
+        "torch.accelerator.synchronize()\n"
+        "print(host.sum().item())\n"
+    )
+    assert result.stdout == "False latest\n0.0\n1000.0\n"
