@@ -14,6 +14,7 @@
 #include "backend/exception.h"
 #include "backend/ipc.h"
 #include "backend/memory_history.h"
+#include "backend/race_detection.h"
 #include "backend/storage.h"
 #include "backend/stream.h"
 #include "memory/debugger.h"
@@ -126,6 +127,7 @@ void free_block(void* address) {
   const int device = space == nullptr ? 0 : std::max(space->device_of(address), 0);
   auto& heap = memory::device_heap(device);
   auto* const debugger = memory::Debugger::get();
+  if (auto* const detector = memory::RaceDetector::get()) detector->freed(address);
   const auto usage = debugger == nullptr
                          ? heap.free(address, context_of_free())
                          : debugger->free(heap, address, python_stack(), context_of_free());
@@ -155,6 +157,7 @@ void prepare() {
     AddressSpace::get();
     follow_allocator_settings();
     memory::Debugger::start_if_asked();
+    start_race_detection_if_asked();
   });
 }
 
@@ -200,6 +203,7 @@ class Allocator final : public c10::DeviceAllocator {
     auto& user = to_runtime(stream);
     auto& heap = memory::device_heap(data.device().index());
     translate_errors([&] {
+      if (auto* detector = memory::RaceDetector::get()) detector->record_stream(address, user);
       if (auto* debugger = memory::Debugger::get()) {
         debugger->record_stream(heap, address, user);
       } else {
@@ -266,6 +270,8 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
   auto result = attempt();
   while (result.address == nullptr && hook_made_room(stream.device(), bytes)) result = attempt();
   if (result.address == nullptr) throw_out_of_memory(bytes, stream.device(), result);
+  if (auto* const detector = memory::RaceDetector::get())
+    detector->allocated(result.address, bytes, stream);
   const auto& usage = result.usage;
   c10::reportMemoryUsageToProfiler(result.address, usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(stream.device()));

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "backend/race_detection.h"
 #include "runtime/capture.h"
 #include "runtime/error.h"
 
@@ -41,6 +42,8 @@ c10::SourceLocation here() { return {"rethrow_as_torch_error", __FILE__, __LINE_
 void rethrow_as_torch_error() {
   try {
     throw;
+  } catch (const memory::RaceError& e) {
+    throw_race_error(e);
   } catch (const CommandError& e) {
     throw c10::AcceleratorError(here(), kCommandFailed, e.what());
   } catch (const CaptureError& e) {

@@ -10,7 +10,8 @@ namespace openreg::backend {
 std::string sentence_of(const std::exception_ptr& error);
 
 /// Rethrows the exception being handled as PyTorch's type: a CommandError and a CaptureError as
-/// c10::AcceleratorError, another openreg::Error as c10::Error, anything else unchanged. The only
+/// c10::AcceleratorError, a memory::RaceError as throw_race_error() says, another openreg::Error as
+/// c10::Error, anything else unchanged. The only
 /// place where the runtime's errors become PyTorch's.
 [[noreturn]] void rethrow_as_torch_error();
 

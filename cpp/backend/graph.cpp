@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "backend/stream.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
+#include "memory/race_detector.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
@@ -223,18 +225,24 @@ void CapturableGraph::replay() {
   translate_errors([&] {
     auto& stream = current_stream(static_cast<c10::DeviceIndex>(stream_->device()));
     if (auto* const debugger = memory::Debugger::get()) debugger->check_graph(capture_);
+    const auto in_order = [&](const std::function<void()>& enqueue) {
+      auto* const detector = memory::RaceDetector::get();
+      detector ? detector->enqueue_graph(stream, capture_, exec_->stream_of_last_run(),
+                                         [&](Moment) { enqueue(); })
+               : enqueue();
+    };
     if (capture_of(stream) != 0) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           std::ranges::all_of(generators_, [](const auto& each) { return each->is_unused(); }),
           "openreg: a graph with random numbers cannot be captured as part of another; capture "
           "its operators instead");
-      return capture_graph(stream, exec_->graph());
+      return in_order([&] { capture_graph(stream, exec_->graph()); });
     }
     std::vector<GraphCell> cells;
     for (const auto& generator : generators_) {
       if (!generator->is_unused()) cells.push_back(generator->take());
     }
-    exec_->enqueue(stream, std::move(cells));
+    in_order([&] { exec_->enqueue(stream, std::move(cells)); });
     if (settings().launch_blocking) stream.synchronize();
   });
 }
@@ -257,6 +265,7 @@ void CapturableGraph::forget() noexcept {
   graph_ = {};
   pool_.reset();
   if (auto* const debugger = memory::Debugger::get()) debugger->forget_graph(capture_);
+  if (auto* const detector = memory::RaceDetector::get()) detector->forget_graph(capture_);
   capture_ = 0;
   state_ = State::kEmpty;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -13,7 +14,9 @@
 #include <vector>
 
 #include "backend/exception.h"
+#include "backend/pinned_guard.h"
 #include "backend/pinned_pages.h"
+#include "backend/race_detection.h"
 #include "backend/stream.h"
 #include "runtime/capture.h"
 #include "runtime/event.h"
@@ -41,6 +44,12 @@ class Stopwatch {
   const Clock::time_point begin_ = Clock::now();
 };
 
+// The copies that used the block have completed; whoever gets it next does not care.
+void note_reuse(const void* block, std::size_t bytes) {
+  if (auto* const guard = PinnedGuard::get()) guard->reused(block);
+  if (auto* const detector = memory::RaceDetector::get()) detector->reused(block, bytes);
+}
+
 // PyTorch's cache: sizes rounded to powers of two, a free list per size, and a block that streams
 // have used (see record_event) is reused only when the events recorded at its free have completed.
 // This class supplies memory and events.
@@ -50,12 +59,17 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
     return translate_errors([&] {
       check_usable();
       pinned_pages::check_usable();  // before the cache, whose locks may be held for ever
-      try {
-        return CachingHostAllocatorImpl::allocate(bytes);
-      } catch (const std::bad_alloc&) {
-        empty_cache();  // blocks of other sizes
-        return allocate_or_explain(bytes);
-      }
+      start_race_detection_if_asked();
+      const auto block = [&] {
+        try {
+          return CachingHostAllocatorImpl::allocate(bytes);
+        } catch (const std::bad_alloc&) {
+          empty_cache();  // blocks of other sizes
+          return allocate_or_explain(bytes);
+        }
+      }();
+      note_reuse(block.first, std::bit_ceil(bytes));
+      return block;
     });
   }
 
@@ -110,6 +124,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
 
   void free_block(at::HostBlock<c10::Stream>* block) override {
     const Stopwatch watch;
+    note_reuse(block->ptr_, block->size_);
     pinned_pages::unmap(block->ptr_);
     const std::lock_guard lock(stats_.timing_mutex_);
     stats_.host_free_time.increase(watch.microseconds());
@@ -156,6 +171,12 @@ void delete_pinned_block(void* block) { allocator().free(block); }
 }  // namespace
 
 at::HostAllocator& host_allocator() { return allocator(); }
+
+void guard_pinned_memory(std::optional<PinnedGuard::Reaction> reaction) {
+  if (!reaction) return PinnedGuard::switch_off();
+  PinnedGuard::switch_on(*reaction);
+  allocator().empty_cache();
+}
 
 bool is_pinned(const void* p) noexcept { return pinned_pages::begin_of(p) != nullptr; }
 

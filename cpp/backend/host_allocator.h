@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <optional>
 
+#include "backend/pinned_guard.h"
+
 namespace openreg::backend {
 
 /// Pinned host memory: PyTorch's caching host allocator over pages that are locked as far as the
@@ -25,6 +27,10 @@ void register_pinned(void* memory, std::size_t bytes);
 /// failure. Does nothing in a forked child, where the memory is not pinned. Throws c10::Error if no
 /// memory was registered at this address.
 void unregister_pinned(void* memory);
+
+/// Switches the PinnedGuard on, or off (nullopt). Memory that is allocated from now on is guarded:
+/// the cache, whose blocks are not, is emptied. Needs HappensBefore.
+void guard_pinned_memory(std::optional<PinnedGuard::Reaction> reaction);
 
 struct HostMemoryStats {
   at::HostStats blocks;                      // as PyTorch counts, for every accelerator

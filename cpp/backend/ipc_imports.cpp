@@ -11,8 +11,10 @@
 
 #include "backend/device_type.h"
 #include "memory/debugger.h"
+#include "memory/race_detector.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
+#include "runtime/happens_before.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
@@ -132,6 +134,7 @@ Leaving take_leaving() {
 // Waits without the lock, and releases with it, because that changes the sources.
 void release(Leaving leaving) {
   try {
+    const UnseenWaits of_the_library;
     for (const auto& import : leaving) drain_device(import->mapping->device);
   } catch (...) {  // an interrupt, no memory, or the process ends: the blocks are still in use
     const LockGuard lock(imports().mutex);
@@ -195,6 +198,7 @@ c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offse
   if (!import->source->file.receive(offset, generation)) refuse_second_reading();
   import->mapping = import->source->map(device, offset, offset + bytes);
   auto* const address = import->mapping->address + (offset - import->mapping->offset);
+  if (auto* const detector = memory::RaceDetector::get()) detector->reused(address, bytes);
   return {address, import.release(), &delete_import,
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device))};
 }

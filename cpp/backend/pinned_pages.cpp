@@ -13,6 +13,8 @@
 #include <shared_mutex>
 #include <string>
 
+#include "backend/pinned_guard.h"
+#include "backend/pinned_windows.h"
 #include "runtime/error.h"
 #include "runtime/process.h"
 
@@ -78,6 +80,20 @@ std::size_t lock_what_may_be(std::byte* pages, std::size_t bytes) noexcept {
   return locked;
 }
 
+// nullptr: the system refuses.
+void* take_pages(std::size_t bytes) {
+  auto* const windows = PinnedGuard::get() != nullptr ? PinnedWindows::get() : nullptr;
+  if (auto* const pages = windows != nullptr ? windows->map(bytes) : nullptr) return pages;
+  auto* const pages =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return pages == MAP_FAILED ? nullptr : pages;
+}
+
+void return_pages(void* pages, std::size_t bytes) noexcept {
+  auto* const windows = PinnedWindows::get_if_made();
+  if (windows == nullptr || !windows->unmap(pages)) ::munmap(pages, bytes);
+}
+
 }  // namespace
 
 bool in_use() noexcept { return used_after != kNever; }
@@ -97,8 +113,8 @@ void* map(std::size_t bytes) {
   check_usable();
   note_use();
   const std::size_t size = round_to_pages(bytes);
-  void* pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) throw std::bad_alloc();
+  void* const pages = take_pages(size);
+  if (pages == nullptr) throw std::bad_alloc();
   const std::size_t locked = lock_what_may_be(static_cast<std::byte*>(pages), size);
   try {
     const std::unique_lock lock(all.mutex);
@@ -106,7 +122,7 @@ void* map(std::size_t bytes) {
         .bytes = size, .locked = locked, .mapped = true};
     all.locked_bytes.increase(locked);
   } catch (...) {
-    ::munmap(pages, size);
+    return_pages(pages, size);
     throw;
   }
   return pages;
@@ -118,7 +134,7 @@ void unmap(void* pages) noexcept {
   const std::unique_lock lock(all.mutex);
   const auto found = all.by_begin.find(reinterpret_cast<std::uintptr_t>(pages));
   if (found == all.by_begin.end() || !found->second.mapped) return;
-  ::munmap(pages, found->second.bytes);
+  return_pages(pages, found->second.bytes);
   all.locked_bytes.decrease(found->second.locked);
   all.by_begin.erase(found);
 }
@@ -165,6 +181,11 @@ void* begin_of(const void* p) noexcept {
   if (after == all.by_begin.begin()) return nullptr;
   const auto& [begin, range] = *std::prev(after);
   return address - begin < range.bytes ? reinterpret_cast<void*>(begin) : nullptr;
+}
+
+std::uintptr_t device_address(std::uintptr_t p) noexcept {
+  const auto* const windows = PinnedWindows::get_if_made();
+  return windows == nullptr ? p : windows->device_address(p);
 }
 
 c10::CachingAllocator::Stat locked_bytes() {

@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace openreg::backend {
 
@@ -23,6 +24,9 @@ bool remove(void* memory) noexcept;
 /// The beginning of the range of map() or add() that `p` points into; nullptr for other memory, and
 /// in a forked child, where the pages are ordinary copies.
 void* begin_of(const void* p) noexcept;
+/// Where a command finds this memory. With PinnedGuard, pages of map() have another address for the
+/// device, without protection; `p` itself for all other memory.
+std::uintptr_t device_address(std::uintptr_t p) noexcept;
 
 /// Whether map() or add() has been called in this process.
 bool in_use() noexcept;

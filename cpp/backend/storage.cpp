@@ -64,11 +64,14 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
     auto& source = stream_of(from);
     const CopyArguments arguments{to, from, bytes};
     if (&source != &stream) wait_stream(stream, source);
-    submit(stream, kCopyKernel, std::as_bytes(std::span(&arguments, 1)),
-           [&] {
-             return MemoryOfCommand{to, from};
-           },
-           {.counted_as = backend::counters::copies});
+    submit(
+        stream, kCopyKernel, std::as_bytes(std::span(&arguments, 1)),
+        [&] {
+          return MemoryOfCommand{
+              {.storage = to, .storage_bytes = bytes, .footprint = {to, bytes}, .writes = true},
+              {.storage = from, .storage_bytes = bytes, .footprint = {from, bytes}, .number = 1}};
+        },
+        {.counted_as = backend::counters::copies});
     if (&source != &stream)
       wait_stream(source, stream);  // memory freed there is not reused before it has been read
   });

@@ -3,10 +3,26 @@
 #include "backend/compute_threads.h"
 #include "backend/exception.h"
 #include "memory/debugger.h"
+#include "memory/race_detector.h"
 #include "runtime/capture.h"
 #include "runtime/settings.h"
 
 namespace openreg::backend {
+
+bool checks_commands() noexcept {
+  return memory::Debugger::get() != nullptr || memory::RaceDetector::get() != nullptr;
+}
+
+void enqueue_checked(openreg::Stream& stream, const char* kernel,
+                     std::span<const memory::MemoryUse> memory,
+                     const std::function<void()>& enqueue) {
+  const auto debugged = [&](Moment) {
+    auto* const debugger = memory::Debugger::get();
+    debugger ? debugger->enqueue_checked(stream, kernel, memory, enqueue) : enqueue();
+  };
+  auto* const detector = memory::RaceDetector::get();
+  detector ? detector->enqueue_checked(stream, kernel, memory, debugged) : debugged({});
+}
 
 void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
             c10::function_ref<MemoryOfCommand()> memory, const Submission& how) {
@@ -19,9 +35,9 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
         stream.enqueue(kernel, arguments, how.cost);
       }
     };
-    if (auto* debugger = memory::Debugger::get()) {
+    if (checks_commands()) {
       const auto used = memory();
-      debugger->enqueue_checked(stream, kernel, {used.data(), used.size()}, enqueue);
+      enqueue_checked(stream, kernel.name(), {used.data(), used.size()}, enqueue);
     } else {
       enqueue();
     }

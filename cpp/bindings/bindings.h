@@ -13,6 +13,7 @@ void init_device(nb::module_& m);
 void init_distributed(nb::module_& m);
 void init_memory(nb::module_& m);
 void init_memory_snapshot(nb::module_& m);
+void init_races(nb::module_& m);
 void init_random(nb::module_& m);
 void init_graphs(nb::module_& m);
 void init_host_memory(nb::module_& m);
@@ -21,6 +22,12 @@ void init_launch_sites(nb::module_& m);
 void init_statistics(nb::module_& m);
 void init_streams(nb::module_& m);
 void init_waits(nb::module_& m);
+
+/// Whether the calling thread is Python's main thread, the only one that runs signal handlers and
+/// pending calls. Async-signal-safe.
+bool is_main_thread() noexcept;
+/// Async-signal-safe.
+bool interpreter_is_finalizing() noexcept;
 
 /// The call guard of every function that can wait or take a lock: other threads can use the
 /// interpreter until it returns.

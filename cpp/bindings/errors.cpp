@@ -23,6 +23,8 @@ void translate(const std::exception_ptr& exception, void*) {
     }
   } catch (const c10::Error&) {
     torch::translate_exception_to_python(std::current_exception());
+  } catch (const torch::PyTorchError&) {
+    torch::translate_exception_to_python(std::current_exception());
   } catch (const python_error&) {
     torch::translate_exception_to_python(std::current_exception());
   }

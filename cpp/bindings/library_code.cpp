@@ -65,6 +65,9 @@ LibraryCode::LibraryCode() {
     add(packages_, folder);
     add(packages_, folder.parent_path() / "functorch");  // comes with PyTorch
   }
+  // PyTorch's deprecated functions are wrapped in one of typing_extensions.
+  packages_.push_back(
+      fs::path(file_name(attribute("typing_extensions", "__file__"))).replace_extension());
   for (const nb::handle each : attribute("torch_openreg", "__path__")) {
     add(packages_, file_name(each));
   }

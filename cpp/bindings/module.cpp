@@ -9,6 +9,7 @@ NB_MODULE(_C, m) {
   bindings::init_errors(m);
   bindings::init_waits(m);
   bindings::init_launch_sites(m);
+  bindings::init_races(m);
   bindings::init_device(m);
   bindings::init_memory(m);
   bindings::init_memory_snapshot(m);

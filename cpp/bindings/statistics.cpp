@@ -42,7 +42,7 @@ void init_statistics(nb::module_& m) {
         backend::translate_errors([&] { openreg::set_schedule(*schedule); });
         return true;
       },
-      nb::arg("schedule"), "False, and nothing has changed: this is not a schedule.");
+      nb::arg("schedule"), ReleaseGil(), "False, and nothing has changed: this is not a schedule.");
   m.def("get_schedule",
         [] { return backend::translate_errors([] { return openreg::schedule().text(); }); });
   m.def("pause_tracing", &tracing::pause,

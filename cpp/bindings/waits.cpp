@@ -11,16 +11,7 @@ namespace openreg::bindings {
 
 namespace {
 
-// Python's main thread, the only one that runs signal handlers.
 unsigned long main_thread = 0;
-
-bool interpreter_is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing();
-#else
-  return _Py_IsFinalizing();
-#endif
-}
 
 // A queued kernel may be written in Python: a thread that waits for it while holding the GIL would
 // wait for ever. Some of PyTorch's functions (storage[i], numpy(force=True)) do hold it when they
@@ -35,12 +26,12 @@ void end_wait(void* state) noexcept {
   // Before Python 3.14, requesting the GIL while another thread finalises the interpreter unwinds
   // this thread, which terminates the process at a noexcept function such as this one. The process
   // is about to end, so this thread stays here.
-  while (interpreter_is_finalizing() && PyThread_get_thread_ident() != main_thread) ::pause();
+  while (interpreter_is_finalizing() && !is_main_thread()) ::pause();
   PyEval_RestoreThread(static_cast<PyThreadState*>(state));
 }
 
 void check_interrupt() {
-  if (!Py_IsInitialized() || PyThread_get_thread_ident() != main_thread) return;
+  if (!Py_IsInitialized() || !is_main_thread()) return;
   const nb::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() == 0) return;
   python_error interrupted;
@@ -49,6 +40,16 @@ void check_interrupt() {
 }
 
 }  // namespace
+
+bool interpreter_is_finalizing() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+bool is_main_thread() noexcept { return PyThread_get_thread_ident() == main_thread; }
 
 void init_waits(nb::module_&) {
   const auto ident = nb::module_::import_("threading").attr("main_thread")().attr("ident");

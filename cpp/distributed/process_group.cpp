@@ -12,6 +12,8 @@
 #include "backend/device.h"
 #include "backend/exception.h"
 #include "backend/stream.h"
+#include "backend/submit.h"
+#include "memory/race_detector.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
@@ -123,13 +125,18 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   const StreamScope scope(stream);
   Staging staging(stream);
   auto call = prepare(staging);
+  if (auto* const detector = memory::RaceDetector::get()) {
+    // The operation keeps its memory until it has ended, so nobody gets it earlier.
+    for (const auto& storage : staging.memory()) detector->record_stream(storage.data(), stream);
+  }
   // Collectives have the same numbers on all ranks; sends and receives do not.
   const bool is_collective = channel.kind == Channel::kCollectives;
   const Progress::Step step{what.kernel.name(), is_collective ? ++collectives_ : ++transfers_};
   part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
                                                    staging.take_memory(), what.waits);
   backend::translate_errors([&] {
-    enqueue(stream, what.kernel, part.operation);
+    backend::enqueue_checked(stream, what.kernel.name(), staging.uses(),
+                             [&] { enqueue(stream, what.kernel, part.operation); });
     // Not a transfer: its peer may begin the other half only after this rank's next call.
     if (!settings().launch_blocking || !is_collective) return;
     // Without the lock: a collective may wait for one that another thread has yet to call.

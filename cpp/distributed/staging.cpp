@@ -3,8 +3,10 @@
 #include <ATen/ops/empty.h>
 
 #include "backend/allocator.h"
+#include "backend/race_detection.h"
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
+#include "backend/submit.h"
 #include "distributed/arguments.h"
 
 namespace openreg::distributed {
@@ -12,7 +14,10 @@ namespace openreg::distributed {
 at::Tensor Staging::input(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) {
   backend::note_read(tensor.storage());
   use(tensor);
-  if (fits(tensor, dtype)) return tensor;
+  if (fits(tensor, dtype)) {
+    note(tensor, /*writes=*/false);
+    return tensor;
+  }
   auto copy =
       tensor.to(dtype.value_or(tensor.scalar_type())).resolve_conj().resolve_neg().contiguous();
   use(copy);
@@ -24,7 +29,10 @@ at::Tensor Staging::output(const at::Tensor& tensor, std::optional<c10::ScalarTy
   expect_no_overlap(tensor);
   static_cast<void>(tensor.mutable_data_ptr());  // a lazy clone gets its own memory
   use(tensor);
-  if (fits(tensor, dtype) && !own) return tensor;
+  if (fits(tensor, dtype) && !own) {
+    note(tensor, /*writes=*/true);
+    return tensor;
+  }
   auto room =
       at::empty(tensor.sizes(), tensor.options().dtype(dtype.value_or(tensor.scalar_type())));
   use(room);
@@ -82,6 +90,14 @@ at::Tensor Staging::room_for(at::TensorList tensors) {
   auto room = at::empty({numel}, tensors.front().options());
   use(room);
   return room;
+}
+
+// The staging's own memory belongs to the collective's stream alone.
+void Staging::note(const at::Tensor& tensor, bool writes) {
+  if (!backend::checks_commands() || tensor.numel() == 0) return;
+  uses_.push_back(backend::use_of(tensor, writes));
+  uses_.back().number = static_cast<std::uint16_t>(uses_.size() - 1);
+  uses_.back().sizes = uses_.back().strides = {};  // the tensor may go first
 }
 
 void Staging::use(const at::Tensor& tensor) { memory_.push_back(tensor.storage()); }

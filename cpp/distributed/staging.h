@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "distributed/gloo_operation.h"
+#include "memory/memory_use.h"
 #include "runtime/stream.h"
 
 namespace openreg::distributed {
@@ -39,6 +41,9 @@ class Staging {
   /// Launches what after() added, and then the copies of results.
   void finish();
 
+  /// What Gloo itself reads and writes; collected if commands are checked.
+  std::span<const openreg::memory::MemoryUse> uses() const { return uses_; }
+  const GlooOperation::Memory& memory() const { return memory_; }
   GlooOperation::Memory take_memory() { return std::move(memory_); }
 
  private:
@@ -49,7 +54,10 @@ class Staging {
   bool fits(const at::Tensor& tensor, std::optional<c10::ScalarType> dtype) const;
   at::Tensor room_for(at::TensorList tensors);
   const Stream& stream_;
+  void note(const at::Tensor& tensor, bool writes);
+
   GlooOperation::Memory memory_;
+  std::vector<openreg::memory::MemoryUse> uses_;
   std::vector<std::function<void()>> after_;
   std::vector<Copy> copies_;
 };

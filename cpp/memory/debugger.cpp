@@ -351,14 +351,14 @@ const void* Debugger::block_at(const void* address) {
   return found == held_.end() ? address : records_.at(found->second).block;
 }
 
-void Debugger::enqueue_checked(Stream& stream, const Kernel& kernel,
-                               std::span<const void* const> memory,
+void Debugger::enqueue_checked(Stream& stream, const char* kernel,
+                               std::span<const MemoryUse> memory,
                                const std::function<void()>& enqueue) {
   std::vector<std::uint64_t> foreign;
   {
     const LockGuard lock(mutex_);
-    for (const void* const address : memory) {
-      const auto* const data = static_cast<const std::byte*>(address);
+    for (const auto& use : memory) {
+      const auto* const data = static_cast<const std::byte*>(use.storage);
       const auto held = held_.find(data);
       if (held != held_.end()) {
         if (records_.at(held->second).stream != &stream) foreign.push_back(held->second);
@@ -368,7 +368,7 @@ void Debugger::enqueue_checked(Stream& stream, const Kernel& kernel,
       if (after == freed_.begin()) continue;
       const auto& [end, id] = std::prev(after)->second;
       if (data >= end) continue;
-      throw Error(std::string("openreg: ") + kernel.name() +
+      throw Error(std::string("openreg: ") + kernel +
                   " was called with memory that has been freed: " + records_.at(id).describe());
     }
   }
@@ -389,13 +389,13 @@ void Debugger::enqueue_checked(Stream& stream, const Kernel& kernel,
   }
 }
 
-void Debugger::note_graph_use(CaptureId capture, const Kernel& kernel,
-                              std::span<const void* const> memory) {
+void Debugger::note_graph_use(CaptureId capture, const char* kernel,
+                              std::span<const MemoryUse> memory) {
   const LockGuard lock(mutex_);
-  for (const void* const address : memory) {
-    const auto held = held_.find(static_cast<const std::byte*>(address));
+  for (const auto& use : memory) {
+    const auto held = held_.find(static_cast<const std::byte*>(use.storage));
     if (held != held_.end() && !records_.at(held->second).captured)
-      used_by_graphs_[capture].emplace(held->second, &kernel);
+      used_by_graphs_[capture].emplace(held->second, kernel);
   }
 }
 
@@ -408,7 +408,7 @@ void Debugger::check_graph(CaptureId capture) {
     const bool gone = record == records_.end();
     if (!gone && record->second.freed_at.empty()) continue;
     throw Error(
-        std::string("openreg: a graph runs ") + kernel->name() +
+        std::string("openreg: a graph runs ") + kernel +
         " with memory that has been freed since it was captured; keep the tensor as long as "
         "the graph" +
         (gone ? "" : ": " + record->second.describe()));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "memory/device_heap.h"
+#include "memory/memory_use.h"
 #include "runtime/capture.h"
 #include "runtime/command.h"
 #include "runtime/event.h"
@@ -44,10 +45,10 @@ class Debugger {
   /// is none.
   const void* block_at(const void* address);
 
-  /// Calls `enqueue`, which enqueues a command that uses `memory`: the addresses at which its
-  /// tensors' memory begins. Addresses that are not in a block of the device are ignored. Throws
-  /// Error, and does not call `enqueue`, if a block has been freed.
-  void enqueue_checked(Stream& stream, const Kernel& kernel, std::span<const void* const> memory,
+  /// Calls `enqueue`, which enqueues a command that uses `memory`. `kernel`, a static name, is what
+  /// it runs. Memory that is not in a block of the device is ignored. Throws Error, and does not
+  /// call `enqueue`, if a block has been freed.
+  void enqueue_checked(Stream& stream, const char* kernel, std::span<const MemoryUse> memory,
                        const std::function<void()>& enqueue);
 
   /// Called before a run of a graph: throws Error if memory that the commands of `capture` use, and
@@ -114,7 +115,7 @@ class Debugger {
   void drop_range(std::uint64_t id) OPENREG_REQUIRES(mutex_);
   template <class F>
   void update(std::uint64_t id, F f) OPENREG_EXCLUDES(mutex_);
-  void note_graph_use(CaptureId capture, const Kernel& kernel, std::span<const void* const> memory)
+  void note_graph_use(CaptureId capture, const char* kernel, std::span<const MemoryUse> memory)
       OPENREG_EXCLUDES(mutex_);
   std::vector<Check> take_freed(std::byte* begin, std::byte* end) OPENREG_REQUIRES(mutex_);
   std::string broken_guard(const Record& record) const;
@@ -125,7 +126,7 @@ class Debugger {
   std::uint64_t last_id_ OPENREG_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, Record> records_ OPENREG_GUARDED_BY(mutex_);
   // The records that graphs use, each with a kernel that uses it.
-  std::map<CaptureId, std::map<std::uint64_t, const Kernel*>> used_by_graphs_
+  std::map<CaptureId, std::map<std::uint64_t, const char*>> used_by_graphs_
       OPENREG_GUARDED_BY(mutex_);
   // By the address that the program was given.
   std::map<const std::byte*, std::uint64_t> held_ OPENREG_GUARDED_BY(mutex_);

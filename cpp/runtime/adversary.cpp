@@ -4,6 +4,8 @@
 #include <chrono>
 #include <deque>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "runtime/callbacks.h"
 #include "runtime/mutex.h"
@@ -230,10 +232,14 @@ void poll(StreamImpl& stream, const Fence* fence) {
 void order(std::vector<FenceRef>& marks) {
   const LockGuard lock(g_mutex);
   if (g_kind != Schedule::Kind::kLatest) return;
-  std::ranges::stable_sort(marks, std::ranges::greater(), [](const FenceRef& mark) {
+  std::vector<std::pair<std::uint64_t, FenceRef>> by_time;
+  for (auto& mark : marks) {
     const StreamImpl& stream = *mark->source();
-    return submissions_of(stream).next(stream.queue);
-  });
+    by_time.emplace_back(submissions_of(stream).next(stream.queue), std::move(mark));
+  }
+  std::ranges::stable_sort(by_time, std::ranges::greater(),
+                           [](const auto& each) { return each.first; });
+  std::ranges::transform(by_time, marks.begin(), [](auto& each) { return std::move(each.second); });
 }
 
 }  // namespace openreg::adversary

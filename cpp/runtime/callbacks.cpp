@@ -36,7 +36,8 @@ void install_callbacks(const Callbacks& callbacks) {
                  &Callbacks::leave_commands, &Callbacks::describe, &Callbacks::begin_compute,
                  &Callbacks::end_compute, &Callbacks::begin_wait, &Callbacks::end_wait,
                  &Callbacks::works_for_room, &Callbacks::check_interrupt, &Callbacks::begin_use,
-                 &Callbacks::launch_site, &Callbacks::describe_launch_site);
+                 &Callbacks::hosts_have_seen_more, &Callbacks::launch_site,
+                 &Callbacks::describe_launch_site);
   g_table.store(table, std::memory_order_release);
 }
 

@@ -58,6 +58,9 @@ struct Callbacks {
   /// more than once, and with locks held; must not throw.
   void (*begin_use)() noexcept = nullptr;
 
+  /// A host has seen work complete (HappensBefore). Called with no lock held.
+  void (*hosts_have_seen_more)() = nullptr;
+
   /// The line of the program that the calling thread is at. Called at each launch with
   /// TORCH_OPENREG_STACKS=1, with no lock held.
   LaunchSite (*launch_site)() noexcept = nullptr;

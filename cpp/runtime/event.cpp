@@ -26,7 +26,7 @@ namespace {
 // stream's own earlier work.
 void wait_on_stream(const FenceRef& fence, StreamImpl& stream, Backpressure backpressure) {
   if (fence->source() == &stream) return;
-  if (fence->done() && !fence->failed()) return;
+  if (fence->done() && !fence->failed()) return note_ordered_after(stream, *fence);
   stream.enqueue_wait(fence, backpressure);
 }
 
@@ -38,9 +38,10 @@ std::optional<Deadline> deadline_after(std::chrono::milliseconds timeout) {
   return now + std::max(timeout, std::chrono::milliseconds(0));
 }
 
-// The failure belongs to the stream and is raised once: if it has been collected, there is nothing
-// to raise.
+// Called when the host has seen that the fence is complete. The failure belongs to the stream and
+// is raised once: if it has been collected, there is nothing to raise.
 void raise_failure_before(const Fence& fence) {
+  note_host_saw(fence);
   if (const FailurePtr failure = fence.source()->failure.take(fence.failure())) failure->raise();
 }
 
@@ -133,7 +134,9 @@ bool Event::poll() {
   const FenceRef fence = impl_->newest();
   if (!fence) return true;
   if (adversary::acts() && !is_shut_down()) adversary::poll(*fence->source(), fence.get());
-  return fence->done();
+  if (!fence->done()) return false;
+  note_host_saw(*fence);
+  return true;
 }
 
 bool Event::query() {
@@ -161,9 +164,13 @@ bool Event::synchronize_within(std::chrono::milliseconds timeout) {
   check_usable();
   const auto deadline = deadline_after(timeout);
   const FenceRef fence = impl_->newest("synchronize of an event");
-  if (!fence || fence->done()) return true;
-  if (runs_here(*fence->source())) throw_self_wait();
-  return sleep_until(fence, deadline);
+  if (!fence) return true;
+  if (!fence->done()) {
+    if (runs_here(*fence->source())) throw_self_wait();
+    if (!sleep_until(fence, deadline)) return false;
+  }
+  note_host_saw(*fence);
+  return true;
 }
 
 int Event::device() const noexcept { return impl_->device.load(std::memory_order_relaxed); }

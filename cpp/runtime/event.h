@@ -33,7 +33,8 @@ class Event {
   /// recorded in a capture. Never throws, never waits, and collects no failure.
   bool is_complete() const noexcept;
   /// Like is_complete(), for programs that call it until it is true: in an adversarial schedule
-  /// (schedule.h), runs commands that the event needs. Holds no lock of the runtime.
+  /// (schedule.h), runs commands that the event needs. A host that gets true has seen the work
+  /// complete (HappensBefore). Holds no lock of the runtime.
   bool poll();
   /// Like poll(), for callers that use the results: throws the source stream's CommandError, as
   /// synchronize() does, and CaptureError if a capture forbids the call. Never waits.

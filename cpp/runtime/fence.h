@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "runtime/failure.h"
 #include "runtime/fence_pool.h"
+#include "runtime/happens_before.h"
 #include "runtime/intrusive_list.h"
 #include "runtime/mutex.h"
 #include "runtime/scheduler_mutex.h"
@@ -50,6 +52,10 @@ class Fence {
   void set_position(std::uint64_t position) noexcept {
     position_.store(position, std::memory_order_release);
   }
+  /// What happens before all that waits for the fence; null if it is not tracked. Set before the
+  /// record is published.
+  const VectorClock* clock() const noexcept { return clock_.get(); }
+  void set_clock(std::unique_ptr<const VectorClock> clock) noexcept { clock_ = std::move(clock); }
   /// Called by the source's runner before it pops the command. Afterwards others may read the
   /// results.
   void complete(FailurePtr failure) noexcept;
@@ -98,6 +104,7 @@ class Fence {
   StreamImpl* const source_;
   const bool timed_;
   const char* const name_ = nullptr;
+  std::unique_ptr<const VectorClock> clock_;
   std::atomic<bool> fired_{false};
   std::atomic<std::uint64_t> position_{kUnpublished};
   FailurePtr failure_;        // of the source

@@ -68,6 +68,11 @@ GraphExec::~GraphExec() {
   }
 }
 
+const Stream* GraphExec::stream_of_last_run() {
+  const LockGuard lock(mutex_);
+  return last_;
+}
+
 // A segment ends at a node that another lane waits for, and before one that waits for another lane.
 void GraphExec::cut_into_segments() {
   const auto& nodes = graph_.nodes;

@@ -64,6 +64,8 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   GraphExec& operator=(const GraphExec&) = delete;
 
   const Graph& graph() const noexcept { return graph_; }
+  /// The stream of the newest run, after whose work the next run comes; null if there is none.
+  const Stream* stream_of_last_run() OPENREG_EXCLUDES(mutex_);
 
   /// Queues a run. It runs after the work that `stream` has now; work that is enqueued on `stream`
   /// later runs after it, and so does the next run, whatever its stream. A failed node ends its own

@@ -14,7 +14,10 @@ LaunchSite detail::find_launch_site(LaunchSite (*here)() noexcept) noexcept {
 }
 
 void ask_for_launch_sites() {
-  if (!settings().stacks) return;
+  if (settings().stacks) find_launch_sites();
+}
+
+void find_launch_sites() noexcept {
   detail::g_launch_site_here.store(current_callbacks().launch_site, std::memory_order_relaxed);
 }
 

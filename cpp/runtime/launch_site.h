@@ -12,13 +12,15 @@ using LaunchSite = std::uint32_t;
 /// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on, through
 /// the callbacks. Throws Error if the settings are malformed.
 void ask_for_launch_sites();
+/// launch_site() finds lines from now on, whatever the setting.
+void find_launch_sites() noexcept;
 
 namespace detail {
 extern constinit std::atomic<LaunchSite (*)() noexcept> g_launch_site_here;
 LaunchSite find_launch_site(LaunchSite (*here)() noexcept) noexcept;
 }  // namespace detail
 
-/// The line that launches now; 0 without TORCH_OPENREG_STACKS=1.
+/// The line that launches now; 0 unless lines are looked for.
 inline LaunchSite launch_site() noexcept {
   const auto here = detail::g_launch_site_here.load(std::memory_order_relaxed);
   return here ? detail::find_launch_site(here) : 0;

@@ -25,9 +25,9 @@ namespace {
 
 constexpr std::string_view kPrefix = "TORCH_OPENREG_";
 // The names that may follow it. The last one is read in Python.
-constexpr std::array<std::string_view, 11> kNames{
-    "DEVICES",      "MEMORY", "ENGINES",       "LAUNCH_BLOCKING", "FAULT_MESSAGE", "DEBUG_MEMORY",
-    "CPU_FALLBACK", "STACKS", "TRACE_RECORDS", "SCHEDULE",        "AUTOLOAD"};
+constexpr std::array<std::string_view, 12> kNames{
+    "DEVICES",      "MEMORY",       "ENGINES", "LAUNCH_BLOCKING", "FAULT_MESSAGE", "DEBUG_MEMORY",
+    "DETECT_RACES", "CPU_FALLBACK", "STACKS",  "TRACE_RECORDS",   "SCHEDULE",      "AUTOLOAD"};
 
 constexpr int kMaxEngines = 1024;
 constexpr int kMostTraceRecords = 1 << 30;
@@ -100,6 +100,14 @@ bool read_switch(const char* variable, bool otherwise) {
   return *text == "1";
 }
 
+RaceDetectionMode read_race_detection_mode(const char* variable) {
+  const auto text = environment(variable).value_or("0");
+  if (text == "0" || text == "default") return RaceDetectionMode::kDefault;
+  if (text == "warn") return RaceDetectionMode::kWarn;
+  if (text != "1" && text != "error") malformed(variable, text, "0, \"warn\" or 1");
+  return RaceDetectionMode::kError;
+}
+
 std::optional<std::size_t> read_memory(const char* variable, int devices) {
   const auto text = environment(variable);
   if (!text) return std::nullopt;
@@ -162,6 +170,7 @@ Settings read_settings() {
   result.launch_blocking = read_switch("TORCH_OPENREG_LAUNCH_BLOCKING", result.launch_blocking);
   result.fault_message = read_switch("TORCH_OPENREG_FAULT_MESSAGE", result.fault_message);
   result.debug_memory = read_switch("TORCH_OPENREG_DEBUG_MEMORY", result.debug_memory);
+  result.detect_races = read_race_detection_mode("TORCH_OPENREG_DETECT_RACES");
   result.cpu_fallback = read_switch("TORCH_OPENREG_CPU_FALLBACK", result.cpu_fallback);
   result.stacks = read_switch("TORCH_OPENREG_STACKS", result.stacks);
   result.trace_records =

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@ namespace openreg {
 
 /// The maximum of TORCH_OPENREG_DEVICES.
 inline constexpr std::size_t kMaxDevices = 64;
+
+/// What happens if two accesses to the same memory have no order (memory/race_detector.h).
+enum class RaceDetectionMode : std::uint8_t { kDefault, kWarn, kError };
 
 /// Every environment variable that the library reads (docs/settings.md lists them).
 struct Settings {
@@ -30,6 +34,9 @@ struct Settings {
   /// TORCH_OPENREG_DEBUG_MEMORY: 0 or 1. Finds errors in the use of device memory
   /// (memory/debugger.h).
   bool debug_memory = false;
+  /// TORCH_OPENREG_DETECT_RACES: 0, "warn", or 1 ("error"). Finds accesses to the same memory that
+  /// nothing orders.
+  RaceDetectionMode detect_races = RaceDetectionMode::kDefault;
   /// TORCH_OPENREG_CPU_FALLBACK: 0 or 1. Operators outside aten that have a kernel for the CPU and
   /// none for openreg run the CPU's.
   bool cpu_fallback = true;

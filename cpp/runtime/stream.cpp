@@ -22,7 +22,11 @@ void drain_pool(StreamPool& pool, int device) {
   // waits for another.
   std::vector<FenceRef> marks;
   for (StreamImpl* const stream : pool.streams()) {
-    if (stream->drained()) continue;
+    const auto before = clock_if_tracked(*stream);
+    if (stream->drained()) {
+      note_host_saw(before);
+      continue;
+    }
     marks.emplace_back(new Fence(stream));
     stream->enqueue_mark(marks.back());
   }
@@ -94,7 +98,9 @@ bool Stream::query() {
   expect_safe_call("query of a stream");
   if (adversary::acts() && !in_bad_fork() && !is_shut_down())
     adversary::poll(StreamImpl::of(*this), nullptr);
+  const auto before = clock_if_tracked(*this);
   if (!idle()) return false;
+  note_host_saw(before);
   if (!in_bad_fork() && !is_shut_down()) raise_failure(StreamImpl::of(*this));
   return true;
 }

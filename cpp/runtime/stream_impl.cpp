@@ -19,6 +19,7 @@ namespace openreg {
 void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                              LaunchSite site, const FenceRef& fence, Backpressure backpressure) {
   const tracing::ThreadSlice traced(*this, kernel, arguments);
+  if (fence) note_record(*fence, *this);
   FenceRef reference = fence;
   // The queue only reads the kernel; the targets of other records are not const.
   const Record record{.target = const_cast<Kernel*>(&kernel),
@@ -34,6 +35,7 @@ void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> ar
 
 void StreamImpl::enqueue_record(const FenceRef& fence) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventRecord);
+  note_record(*fence, *this);
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord, .traced_as = traced.id()};
   publish(record, {}, reference.get(), Backpressure::kWait);
@@ -42,6 +44,7 @@ void StreamImpl::enqueue_record(const FenceRef& fence) {
 }
 
 void StreamImpl::enqueue_mark(const FenceRef& fence) {
+  note_record(*fence, *this);
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord};
   publish(record, {}, reference.get(), Backpressure::kIgnore);
@@ -51,6 +54,7 @@ void StreamImpl::enqueue_mark(const FenceRef& fence) {
 
 void StreamImpl::enqueue_wait(const FenceRef& fence, Backpressure backpressure) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventWait);
+  note_ordered_after(*this, *fence);
   FenceRef reference = fence;
   const Record record{.target = reference.get(),
                       .kind = Record::kWait,

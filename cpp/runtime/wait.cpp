@@ -266,6 +266,7 @@ class HostWait {
 void wait_for(const Goal& goal) {
   if (adversary::acts()) patience::renew();
   HostWait(goal, HostWait::Meanwhile::kWorks).run();
+  if (goal.fence()) note_host_saw(*goal.fence());
 }
 
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
@@ -274,7 +275,8 @@ bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
 }
 
 void wait_until_drained(StreamImpl& stream) {
-  if (stream.drained()) return;
+  const auto before = clock_if_tracked(stream);
+  if (stream.drained()) return note_host_saw(before);
   const FenceRef mark(new Fence(&stream));
   stream.enqueue_mark(mark);
   wait_for(Goal::fence(mark));

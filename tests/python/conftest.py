@@ -21,12 +21,20 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In an adversarial schedule engines hold back, and a host that asks whether work has completed runs it."""
-    if os.environ.get("TORCH_OPENREG_SCHEDULE", "default") == "default":
-        return
+    """Skips what a setting of the process makes impossible.
+
+    In an adversarial schedule engines hold back, and a host that asks whether work has completed runs it. While races
+    are detected, a program that races on purpose fails, and errors name the line that launched a command.
+    """
+    skipped = []
+    if os.environ.get("TORCH_OPENREG_SCHEDULE", "default") != "default":
+        skipped.append(("needs_engines", "needs engines"))
+    if os.environ.get("TORCH_OPENREG_DETECT_RACES", "0") != "0":
+        skipped.append(("no_race_detection", "not while races are detected"))
     for item in items:
-        if marker := item.get_closest_marker("needs_engines"):
-            item.add_marker(pytest.mark.skip(reason=f"needs engines: {marker.args[0]}"))
+        for name, reason in skipped:
+            if marker := item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=f"{reason}: {marker.args[0]}"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backend/device_type.h"
+#include "backend/race_detection.h"
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
@@ -119,6 +120,11 @@ void CompiledCall::add(const at::TensorBase& tensor) {
   }
   const auto offset = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
   bytes_touched_ += tensor.nbytes();
+  if (memory && backend::checks_commands()) {
+    memory_.push_back(backend::use_of(tensor, parameter == Parameter::kWrites));
+    memory_.back().number = static_cast<std::uint16_t>(added_);
+    memory_.back().sizes = memory_.back().strides = {};  // of a tensor that may not outlive this
+  }
   add_word(memory ? reinterpret_cast<std::int64_t>(memory) + static_cast<std::int64_t>(offset) : 0);
 }
 
@@ -141,16 +147,8 @@ void CompiledCall::launch() {
   const auto& parameters = kernel_.parameters();
   TORCH_CHECK(added_ == parameters.size(), "openreg: too few arguments for ", kernel_.name(),
               " (got ", added_, ", expected ", parameters.size(), ")");
-  const auto memory = [&] {
-    backend::MemoryOfCommand used;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const auto word = words_[kHeader + i];
-      if (is_tensor(parameters[i]) && word > 0) used.push_back(reinterpret_cast<void*>(word));
-    }
-    return used;
-  };
   backend::submit(backend::current_stream(device_ ? device_->index() : -1), kernel_,
-                  std::as_bytes(std::span(words_.data(), words_.size())), memory,
+                  std::as_bytes(std::span(words_.data(), words_.size())), [&] { return memory_; },
                   {.counted_as = backend::counters::compiled,
                    .cost = cost_of_bytes(static_cast<double>(bytes_touched_))});
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/submit.h"
 #include "runtime/command.h"
 
 namespace openreg::ops {
@@ -67,6 +68,7 @@ class CompiledCall {
   std::size_t bytes_touched_ = 0;
   std::optional<c10::Device> device_;
   c10::SmallVector<std::int64_t, 32> words_;
+  backend::MemoryOfCommand memory_;  // if commands are checked
 };
 
 }  // namespace openreg::ops

@@ -4,21 +4,12 @@
 #include "backend/kernel_warnings.h"
 #include "backend/stream.h"
 #include "ops/launch/cost.h"
+#include "ops/launch/memory_of_command.h"
 #include "ops/launch/probe.h"
 #include "ops/launch/sync_debug.h"
 #include "runtime/capture.h"
 
 namespace openreg::ops {
-
-namespace {
-
-backend::MemoryOfCommand memory_of(std::span<const std::byte> command) {
-  backend::MemoryOfCommand memory;
-  for (const auto& tensor : tensors_of_command(command)) memory.push_back(tensor.data);
-  return memory;
-}
-
-}  // namespace
 
 void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& plan,
             Counter& counted_as) {
@@ -27,7 +18,7 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
   if (plan.waits) announce_host_wait();
   const auto command = arguments.finish();
   backend::submit(backend::current_stream(arguments.device().index()), kernel, command,
-                  [&] { return memory_of(command); },
+                  [&] { return memory_of_command(kernel.name(), command, arguments); },
                   {.counted_as = counted_as, .waits = plan.waits, .cost = plan.cost});
 }
 

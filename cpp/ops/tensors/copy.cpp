@@ -41,6 +41,10 @@ namespace openreg::ops {
 // broadcasting.
 namespace {
 
+// Arguments of aten::copy_.
+constexpr std::int16_t kDestination = 0;
+constexpr std::int16_t kSource = 1;
+
 void run_copy(const OpKernel&, ArgumentReader& reader) {
   auto& destination = reader.tensor();
   at::native::copy_(destination, reader.tensor(), /*non_blocking=*/false);
@@ -157,7 +161,8 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     const tracing::HostCommand traced(
         backend::current_stream(device.index()), copy_kernel.name(),
         pageable_copy(MemoryKind::kPageable, MemoryKind::kDevice, destination));
-    CpuAliases aliases(device);
+    CpuAliases aliases(device, copy_kernel.name());
+    aliases.at_argument(kDestination);
     const BelowAutograd below_autograd;
     auto memory = aliases.alias(destination, Access::kWrite);
     at::native::copy_(memory, source, /*non_blocking=*/false);
@@ -179,7 +184,8 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
   const tracing::HostCommand traced(
       backend::current_stream(device.index()), copy_kernel.name(),
       pageable_copy(MemoryKind::kDevice, MemoryKind::kPageable, destination));
-  CpuAliases aliases(device);
+  CpuAliases aliases(device, copy_kernel.name());
+  aliases.at_argument(kSource);
   const BelowAutograd below_autograd;
   auto out = destination;
   at::native::copy_(out, aliases.alias(source, Access::kRead), /*non_blocking=*/false);
@@ -246,8 +252,10 @@ at::Tensor copy_quantized(const at::Tensor& source, const at::Tensor& destinatio
   };
   wait(source.device());
   if (destination.device() != source.device()) wait(destination.device());
-  CpuAliases sources(source.device());
-  CpuAliases destinations(destination.device());
+  CpuAliases sources(source.device(), copy_kernel.name());
+  CpuAliases destinations(destination.device(), copy_kernel.name());
+  sources.at_argument(kSource);
+  destinations.at_argument(kDestination);
   const BelowAutograd below_autograd;
   auto to = destination.is_cpu() ? destination : destinations.alias(destination, Access::kWrite);
   const auto from = source.is_cpu() ? source : sources.alias(source, Access::kRead);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "backend/device_type.h"
+#include "backend/race_detection.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/factories.h"
 #include "ops/tensors/storage.h"
@@ -50,10 +51,17 @@ CpuAliases::StoragePair& CpuAliases::storage_pair(const c10::Storage& device_sto
   return storages_.back();
 }
 
-at::Tensor CpuAliases::alias(const at::Tensor& tensor, Access access) {
+at::Tensor CpuAliases::alias(const at::Tensor& tensor, Access access,
+                             std::optional<Access> declared) {
   auto parts = parts_of(tensor);
-  for (auto& part : parts) part = alias(part, access);
-  if (tensor.has_storage()) expect_memory(tensor);
+  for (auto& part : parts) part = alias(part, access, declared);
+  if (tensor.has_storage()) {
+    expect_memory(tensor);
+    if (op_) {
+      backend::note_host_access(op_, tensor, declared.value_or(access) == Access::kWrite,
+                                place_.argument, place_.element++);
+    }
+  }
   auto storage = tensor.has_storage() ? storage_pair(tensor.storage(), access).cpu : c10::Storage();
   for (const auto& pair : tensors_) {
     if (pair.device.is_same(tensor)) return pair.cpu;

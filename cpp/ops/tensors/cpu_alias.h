@@ -1,7 +1,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
 #include <c10/util/SmallVector.h>
+#include <optional>
 
 #include "ops/launch/below_autograd.h"
 #include "ops/wire/argument_writer.h"
@@ -14,11 +16,17 @@ namespace openreg::ops {
 /// alias keeps the device's memory alive. Its functions may wait for the current stream again.
 class CpuAliases {
  public:
-  explicit CpuAliases(c10::Device device) : device_(device) {}
+  /// `op`, which must outlive this, names the operator that accesses the memory; null: none does.
+  CpuAliases(c10::Device device, const char* op) : device_(device), op_(op) {}
 
-  /// The CPU tensor over `tensor`'s memory. `access`: what the kernel does with it. Lazy clones
-  /// that are only read continue to share their memory.
-  at::Tensor alias(const at::Tensor& tensor, Access access);
+  /// The next tensors belong to this argument of the operator; for reports.
+  void at_argument(std::int16_t argument) noexcept { place_ = {argument, 0}; }
+
+  /// The CPU tensor over `tensor`'s memory. `access`: what the kernel may do with it. Lazy clones
+  /// that are only read continue to share their memory. `declared`: what it does, for the race
+  /// detector; by default, the same. Throws throw_race_error()'s exception.
+  at::Tensor alias(const at::Tensor& tensor, Access access,
+                   std::optional<Access> declared = std::nullopt);
 
   /// Applies to the device tensors what the kernel changed in their aliases besides the elements:
   /// sizes, strides, a longer or another storage, conj and neg bits.
@@ -45,6 +53,8 @@ class CpuAliases {
   void copy_to_device(const c10::Storage& cpu, const c10::Storage& device) const;
 
   c10::Device device_;
+  const char* op_;
+  ArgumentPlace place_;
   c10::SmallVector<TensorPair, 6> tensors_;
   c10::SmallVector<StoragePair, 6> storages_;
 };

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "backend/library.h"
+#include "backend/race_detection.h"
 #include "backend/stream.h"
 #include "ops/launch/launch.h"
 #include "ops/wire/reach.h"
@@ -24,6 +25,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
                                      .from = MemoryKind::kDevice,
                                      .to = MemoryKind::kPageable,
                                      .bytes = c10::elementSize(self.scalar_type())});
+  backend::note_host_access("aten::_local_scalar_dense", self, /*writes=*/false, /*argument=*/0);
   const void* element = AddressSpace::get().aperture(self.const_data_ptr());
   at::Scalar scalar;
   AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense_cpu",

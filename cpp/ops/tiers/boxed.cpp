@@ -98,6 +98,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   auto& stream = backend::current_stream(device.index());
   c10::SmallVector<at::Tensor, 3> made;
   std::size_t next = 0;
+  writer.at_argument(ArgumentPlace::kResult);
   for (; next < op->new_results(); ++next) {
     writer.carry(plan->allocations[next]);
     made.push_back(make_result(stream, plan->results[next]));
@@ -106,6 +107,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> apart;
   for (std::size_t i = 0; i < count; ++i) {
     if (op->roles()[i] != Role::kOut) continue;
+    writer.at_argument(static_cast<std::int16_t>(i));
     const auto& as = plan->results[next++];
     const auto& out = arguments[i].toTensor();
     if (at::native::resize_output(out, as.sizes))

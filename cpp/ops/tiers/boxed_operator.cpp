@@ -138,6 +138,7 @@ bool BoxedOperator::write_arguments(ArgumentWriter& writer, Arguments arguments)
   // Kernels choose algorithms, and the strides of results, by the number of threads.
   writer.sign(static_cast<std::uint64_t>(at::get_num_threads()));
   for (std::size_t i = 0; i < roles_.size(); ++i) {
+    writer.at_argument(static_cast<std::int16_t>(i));
     if (roles_[i] == Role::kOut) {
       const auto& out = arguments[i].toTensor();
       writer.sign(static_cast<std::uint64_t>(out.scalar_type()));

@@ -62,7 +62,8 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
   // The schemas of operators that are not PyTorch's may be wrong.
   const bool writes_all = is_foreign(cpu_op);
   const std::string op_name = c10::toString(cpu_op.operator_name());
-  CpuAliases aliases(device);
+  const bool has_no_access = has_quirk(op_name.c_str(), Quirk::kChangesStorage);
+  CpuAliases aliases(device, has_no_access ? nullptr : op_name.c_str());
   c10::SmallVector<at::Tensor, 2> on_cpu;  // arguments
   bool wants_cpu = false;                  // it is a copy to the CPU
   for (std::size_t i = 0; i < arguments_count; ++i) {
@@ -77,10 +78,13 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
     } else if (is_generator(schema.arguments()[i])) {
       argument = cpu_generator(argument, device);
     } else {
-      const bool writes = writes_all || is_written(op_name.c_str(), schema.arguments()[i]);
-      const auto access = writes ? Access::kWrite : Access::kRead;
+      aliases.at_argument(static_cast<std::int16_t>(i));
+      const bool is_declared = is_written(op_name.c_str(), schema.arguments()[i]);
+      const auto declared = is_declared ? Access::kWrite : Access::kRead;
+      const auto access = writes_all ? Access::kWrite : declared;
       map_tensors(argument, [&](const at::Tensor& tensor) {
-        if (tensor.defined() && backend::is_openreg(tensor)) return aliases.alias(tensor, access);
+        if (tensor.defined() && backend::is_openreg(tensor))
+          return aliases.alias(tensor, access, declared);
         if (tensor.defined()) on_cpu.push_back(tensor);
         return tensor;
       });

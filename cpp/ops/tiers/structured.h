@@ -212,9 +212,10 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     const auto device = tensors.device();
     if (!device) return plan(form, outputs, nullptr, args...);
     ArgumentWriter writer(name(), *device);
-    (ArgumentOf<A>::write(writer, args), ...);
+    std::int16_t number = 0;
+    ((writer.at_argument(number++), ArgumentOf<A>::write(writer, args)), ...);
     writer.sign_value(form);
-    if (form != Form::kFunctional) write_outputs(writer, outputs);
+    if (form != Form::kFunctional) write_outputs(writer, outputs, ArgumentPlace::kOut);
     const auto signature = writer.signature(this);
     const auto known = PlanCache::find(signature);
     if (!known) return plan(form, outputs, &signature, args...);
@@ -222,7 +223,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
       auto& stream = backend::current_stream(device->index());
       for (std::size_t i = 0; i < kOutputs; ++i)
         outputs[i] = make_result(stream, known->results[i]);
-      write_outputs(writer, outputs);
+      write_outputs(writer, outputs, ArgumentPlace::kResult);
     }
     launch(*this, writer, *known);
   }
@@ -238,7 +239,8 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     for (std::size_t i = 0; i < kOutputs; ++i) copy_to_output(results[i], outputs[i]);
   }
 
-  static void write_outputs(ArgumentWriter& writer, const Outputs& outputs) {
+  static void write_outputs(ArgumentWriter& writer, const Outputs& outputs, std::int16_t place) {
+    writer.at_argument(place);
     for (const auto& output : outputs) writer.tensor(output, Access::kWrite);
   }
 
@@ -269,8 +271,10 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
     const auto dtype = kTakesNumbers && (takes_default_dtype(args) && ...)
                            ? floating_computation(*object)
                            : std::nullopt;
-    (write(writer, args, dtype), ...);
-    write_outputs(writer, outputs);
+    std::int16_t number = 0;
+    ((writer.at_argument(number++), write(writer, args, dtype)), ...);
+    write_outputs(writer, outputs,
+                  form == Form::kFunctional ? ArgumentPlace::kResult : ArgumentPlace::kOut);
     auto made = plan_structured(*this, writer, kTakesNumbers);
     made.warnings.insert(made.warnings.end(), warnings.begin(), warnings.end());
     hidden.reset();

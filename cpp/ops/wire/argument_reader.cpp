@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/pinned_pages.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/tensor_pool.h"
 #include "runtime/address_space/address_space.h"
@@ -71,7 +72,8 @@ void* address_of(const CommandView& command, const TensorRecord& tensor) {
   const auto pointer = command.storage(tensor).pointer;
   const auto flags = command.shape(tensor).flags;
   if (flags & kPayload) return const_cast<std::byte*>(command.payload() + pointer);
-  if (flags & kPinned) return reinterpret_cast<void*>(pointer);
+  if (flags & kPinned)
+    return reinterpret_cast<void*>(backend::pinned_pages::device_address(pointer));
   return AddressSpace::get().aperture(reinterpret_cast<const void*>(pointer));
 }
 

@@ -54,12 +54,14 @@ std::uint64_t environment() {
 
 bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
   if (!tensor.defined()) {
+    ++place_.element;
     carry<std::int32_t>(kUndefined);
     sign(0);
     return true;
   }
   const auto i = tensor_index_.find(tensors_, tensor.unsafeGetTensorImpl());
   if (!i) return false;
+  ++place_.element;
   sign(~*i);
   if (access == Access::kWrite) {
     overlaps_itself_ |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
@@ -119,7 +121,8 @@ void ArgumentWriter::add_tensor(const at::TensorBase& tensor, std::uint32_t stor
   const std::int64_t offset = (flags & kPayload) ? 0 : impl->storage_offset();
   const auto extent = extent_of(*impl);
   const auto end = extent == 0 ? 0 : static_cast<std::size_t>(offset + extent) * itemsize;
-  tensors_.push_back({impl, {offset, storage, static_cast<std::uint32_t>(at)}, end});
+  tensors_.push_back({impl, {offset, storage, static_cast<std::uint32_t>(at)}, end, place_});
+  ++place_.element;
   carry(static_cast<std::int32_t>(tensors_.size() - 1));
 }
 

@@ -26,6 +26,16 @@ enum class Access : std::uint8_t { kRead, kWrite };
 /// equal sizes.
 enum class SignatureLevel : std::uint8_t { kDtypes, kIntegers, kEqualSizes };
 
+/// Which argument of its operator a tensor is, for reports.
+struct ArgumentPlace {
+  static constexpr std::int16_t kUnknown = -1;
+  static constexpr std::int16_t kResult = -2;  // made for the call
+  static constexpr std::int16_t kOut = -3;     // given by the caller
+
+  std::int16_t argument = kUnknown;  // its number in the schema, or one of the above
+  std::uint16_t element = 0;         // of a list
+};
+
 /// Writes a command's arguments as flat bytes, in the order of the calls, together with the words
 /// by which calls are compared. See Note [Arguments on the wire] in command_layout.h. Tensors
 /// travel as metadata, never as owners: the bytes hold only device pointers, sizes and values, so
@@ -47,6 +57,11 @@ class ArgumentWriter {
   /// Writes a CPU tensor in pinned memory: the only kind of host pointer that a command may hold.
   /// The caller keeps it alive.
   void pinned_tensor(const at::TensorBase& cpu_tensor, Access access);
+
+  /// What is written next belongs to this argument (ArgumentPlace::argument).
+  void at_argument(std::int16_t argument) noexcept { place_ = {argument, 0}; }
+  /// Where a tensor was first written. `tensor`: its number.
+  ArgumentPlace place_of(std::size_t tensor) const noexcept { return tensors_[tensor].place; }
 
   /// Flags, enumerations, integers, plain floating-point numbers and optionals of them become part
   /// of the signature; other types are only carried.
@@ -144,6 +159,7 @@ class ArgumentWriter {
     c10::TensorImpl* identity;
     TensorRecord record;
     std::size_t end;  // of the bytes of its storage that it uses
+    ArgumentPlace place;
   };
 
   template <class T>
@@ -170,6 +186,7 @@ class ArgumentWriter {
 
   const char* op_;
   c10::Device device_;
+  ArgumentPlace place_;
   bool shares_written_memory_ = false;
   bool overlaps_itself_ = false;
   bool drops_warnings_ = false;

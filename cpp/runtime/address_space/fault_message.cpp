@@ -1,91 +1,84 @@
 #include "runtime/address_space/fault_message.h"
 
 #include <signal.h>
-#include <unistd.h>
+#include <ucontext.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "runtime/address_space/address_space.h"
+#include "runtime/address_space/signal_handler.h"
+#include "runtime/address_space/signal_text.h"
+#include "runtime/address_space/single_step.h"
 
 namespace openreg {
 
 namespace {
 
-struct sigaction g_previous_handler;
-
-// A line that is built from async-signal-safe functions only.
-class Line {
- public:
-  Line& text(const char* characters) noexcept {
-    while (*characters != '\0') put(*characters++);
-    return *this;
-  }
-
-  Line& number(std::uintptr_t value, unsigned base) noexcept {
-    char digits[20];
-    std::size_t count = 0;
-    do {
-      digits[count++] = "0123456789abcdef"[value % base];
-      value /= base;
-    } while (value != 0);
-    while (count > 0) put(digits[--count]);
-    return *this;
-  }
-
-  void write_to_stderr() const noexcept {
-    [[maybe_unused]] const auto written =
-        write(STDERR_FILENO, buffer_, size_);  // nothing can be done if it fails
-  }
-
- private:
-  void put(char character) noexcept {
-    if (size_ < sizeof buffer_) buffer_[size_++] = character;
-  }
-
-  char buffer_[160];
-  std::size_t size_ = 0;
-};
+void explain_fault(int, siginfo_t* info, void* context);
+SignalHandler g_faults(SIGSEGV, &explain_fault);
+std::atomic<bool> g_explains_windows{false};
+std::atomic<FaultJudge> g_judge{nullptr};
 
 void print_message(int device, const void* address) noexcept {
-  Line line;
+  SignalText line;
   line.text("openreg: the host touched device memory of openreg:")
-      .number(static_cast<std::uintptr_t>(device), 10);
+      .number(static_cast<std::uintptr_t>(device));
   line.text(" (address 0x").number(reinterpret_cast<std::uintptr_t>(address), 16);
-  line.text("); copy it with .cpu()\n").write_to_stderr();
+  line.text("); copy it with .cpu()").write_to_stderr();
 }
 
-// Lets the signal have its original effect. A fault of the processor occurs again when the handler
-// returns, so restoring the old disposition is enough; a signal that was sent must be sent again.
-void restore_previous(int signal, bool sent) noexcept {
-  sigaction(signal, &g_previous_handler, nullptr);
-  if (sent) raise(signal);  // blocked until the handler returns
-}
-
-void call_previous(int signal, siginfo_t* info, void* context, bool sent) noexcept {
-  if ((g_previous_handler.sa_flags & SA_SIGINFO) != 0) {
-    g_previous_handler.sa_sigaction(signal, info, context);
-  } else if (g_previous_handler.sa_handler == SIG_IGN && sent) {
-    return;
-  } else if (g_previous_handler.sa_handler == SIG_DFL || g_previous_handler.sa_handler == SIG_IGN) {
-    restore_previous(signal, sent);
-  } else {
-    g_previous_handler.sa_handler(signal);
+FaultAccess access_of([[maybe_unused]] const void* context) noexcept {
+#if defined(__x86_64__)
+  constexpr greg_t kWritten = 2;  // of the error code of a page fault
+  const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+  return registers[REG_ERR] & kWritten ? FaultAccess::kWrite : FaultAccess::kRead;
+#elif defined(__aarch64__)
+  constexpr std::uint32_t kSyndrome = 0x45535201;  // ESR_MAGIC: then a header and the register
+  constexpr std::uint64_t kWritten = 1 << 6;       // WnR of a data abort
+  const auto& reserved = static_cast<const ucontext_t*>(context)->uc_mcontext.__reserved;
+  for (std::size_t at = 0; at + 16 <= sizeof reserved;) {
+    std::uint32_t header[2];  // magic, size
+    std::memcpy(header, reserved + at, sizeof header);
+    if (header[0] == 0 || header[1] == 0) break;
+    if (header[0] == kSyndrome) {
+      std::uint64_t syndrome = 0;
+      std::memcpy(&syndrome, reserved + at + sizeof header, sizeof syndrome);
+      return syndrome & kWritten ? FaultAccess::kWrite : FaultAccess::kRead;
+    }
+    at += header[1];
   }
+  return FaultAccess::kUnknown;
+#else
+  return FaultAccess::kUnknown;
+#endif
 }
 
-void explain_fault(int signal, siginfo_t* info, void* context) {
+FaultVerdict judge(const void* address, const void* context) noexcept {
+  const auto judge = g_judge.load(std::memory_order_acquire);
+  return judge == nullptr ? FaultVerdict::kUnknown : judge(address, access_of(context));
+}
+
+int device_with(const void* address) noexcept {
+  const AddressSpace* const space = AddressSpace::get_if_reserved();
+  return space == nullptr || !g_explains_windows ? -1 : space->device_of(address);
+}
+
+void explain_fault(int, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const bool sent = info->si_code <= 0;  // by kill(): then si_addr is meaningless
-  const AddressSpace* const space = AddressSpace::get_if_reserved();
-  const int device = sent || space == nullptr ? -1 : space->device_of(info->si_addr);
-  if (device >= 0) {
-    print_message(device, info->si_addr);
-    restore_previous(signal, sent);
-  } else {
-    call_previous(signal, info, context, sent);
+  const auto verdict = sent ? FaultVerdict::kUnknown : judge(info->si_addr, context);
+  const int device = sent || verdict != FaultVerdict::kUnknown ? -1 : device_with(info->si_addr);
+  if (device >= 0) print_message(device, info->si_addr);
+  if (device >= 0 || verdict == FaultVerdict::kFatal) {
+    g_faults.restore_previous(sent);
+  } else if (verdict == FaultVerdict::kUnknown) {
+    g_faults.call_previous(info, context, sent);
+  } else if (verdict == FaultVerdict::kGoOnce) {
+    begin_single_step(context, info->si_addr);
   }
   errno = saved_errno;
 }
@@ -93,15 +86,16 @@ void explain_fault(int signal, siginfo_t* info, void* context) {
 }  // namespace
 
 void install_fault_message() {
-  if (kFaultMessageAvailable) {
-    struct sigaction action;
-    std::memset(&action, 0, sizeof action);
-    sigemptyset(&action.sa_mask);
-    action.sa_sigaction = explain_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGSEGV, nullptr, &g_previous_handler);  // set before the first signal can need it
-    sigaction(SIGSEGV, &action, nullptr);
-  }
+  if (!kFaultMessageAvailable) return;
+  g_explains_windows = true;
+  g_faults.install();
+}
+
+void judge_faults_by(FaultJudge judge, AfterFault after) {
+  if (!kFaultMessageAvailable) return;
+  prepare_single_steps(after);
+  g_judge.store(judge, std::memory_order_release);
+  g_faults.install();
 }
 
 }  // namespace openreg

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
+
 namespace openreg {
 
-/// Whether install_fault_message() does anything in this build: a sanitizer keeps SIGSEGV for its
-/// own reports.
+/// Whether the functions below do anything in this build: a sanitizer keeps SIGSEGV for its own
+/// reports.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kFaultMessageAvailable = false;
 #elif defined(__has_feature)
@@ -21,5 +23,28 @@ inline constexpr bool kFaultMessageAvailable = true;
 /// the process as usual. Every other SIGSEGV goes to the previously installed handler. Called once,
 /// by AddressSpace, when there are windows.
 void install_fault_message();
+
+/// What the instruction that faulted did, as far as the processor tells.
+enum class FaultAccess : std::uint8_t { kUnknown, kRead, kWrite };
+
+enum class FaultVerdict : std::uint8_t {
+  kUnknown,  ///< nothing is known about this address: the fault goes to the others
+  kGoOn,     ///< the instruction is executed again
+  kGoOnce,   ///< likewise; afterwards the function `after` is called, if the processor can stop
+             ///< there
+  kFatal,    ///< it has been explained on stderr, and ends the process as usual
+};
+
+/// Judges a fault. Called by the signal handler, so it must be async-signal-safe.
+using FaultJudge = FaultVerdict (*)(const void* address, FaultAccess access) noexcept;
+
+/// Called when the instruction that faulted at `address`, and which the judge let go on once, has
+/// been executed. Async-signal-safe, too.
+using AfterFault = void (*)(const void* address) noexcept;
+
+/// From now on, `judge` is asked first about each fault that the processor raises. There is one
+/// judge in a process. A further call puts the signal handlers (of SIGSEGV, and of SIGTRAP for
+/// kGoOnce) in front of any that was installed in the meantime. Thread safe.
+void judge_faults_by(FaultJudge judge, AfterFault after);
 
 }  // namespace openreg

@@ -11,6 +11,7 @@
 #include <string>
 #include <system_error>
 
+#include "runtime/address_space/anonymous_file.h"
 #include "runtime/error.h"
 
 namespace openreg {
@@ -60,17 +61,6 @@ off_t token_offset(std::size_t bytes) { return static_cast<off_t>(bytes + words_
                 "raise `ulimit -n` or `ulimit -f`, or send tensor.cpu()");
 }
 
-int create_descriptor() {
-#ifndef MFD_NOEXEC_SEAL
-  constexpr unsigned kNotExecutable = 8;
-#else
-  constexpr unsigned kNotExecutable = MFD_NOEXEC_SEAL;
-#endif
-  const int descriptor = memfd_create("openreg", MFD_CLOEXEC | kNotExecutable);
-  if (descriptor >= 0 || errno != EINVAL) return descriptor;
-  return memfd_create("openreg", MFD_CLOEXEC);  // for systems that do not know the flag
-}
-
 [[noreturn]] void throw_no_sender(int process, int reason) {
   throw_refused(
       "device memory of process " + std::to_string(process) + " cannot be reached", reason,
@@ -95,7 +85,7 @@ int open_descriptor(const IpcFileName& name) {
 
 }  // namespace
 
-IpcFile::IpcFile(std::size_t bytes) : bytes_(bytes), descriptor_(create_descriptor()) {
+IpcFile::IpcFile(std::size_t bytes) : bytes_(bytes), descriptor_(make_anonymous_file("openreg")) {
   if (descriptor_ < 0) throw_no_file(errno);
   try {
     const off_t end = token_offset(bytes) + static_cast<off_t>(sizeof token_);

@@ -83,6 +83,7 @@ from .memory import (
     set_per_process_memory_fraction,
     use_mem_pool,
 )
+from .races import UnsynchronizedAccessError, get_race_detection_mode, set_race_detection_mode
 from .random import (
     _get_generator as _get_generator,
     _get_rng_state_offset as _get_rng_state_offset,
@@ -128,6 +129,7 @@ __all__ = [
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
+    "UnsynchronizedAccessError",
     "amp",
     "caching_allocator_alloc",
     "caching_allocator_delete",
@@ -154,6 +156,7 @@ __all__ = [
     "get_device_properties",
     "get_gencode_flags",
     "get_per_process_memory_fraction",
+    "get_race_detection_mode",
     "get_rng_state",
     "get_rng_state_all",
     "get_schedule",
@@ -211,6 +214,7 @@ __all__ = [
     "seed_all",
     "set_device",
     "set_per_process_memory_fraction",
+    "set_race_detection_mode",
     "set_rng_state",
     "set_rng_state_all",
     "set_schedule",

@@ -55,8 +55,10 @@ class DebuggerTest : public ::testing::Test {
     Debugger::get()->free(heap, address, where);
   }
   void use(void* address, Stream& on) {
-    const void* const memory[] = {address};
-    Debugger::get()->enqueue_checked(on, empty_kernel(), memory, [&] { enqueue_nothing(on); });
+    const MemoryUse memory[] = {
+        {.storage = address, .storage_bytes = 1, .footprint = {address, 1}}};
+    Debugger::get()->enqueue_checked(on, empty_kernel().name(), memory,
+                                     [&] { enqueue_nothing(on); });
   }
   void write(void* address, Stream& on) {
     enqueue(on, [to = aperture(address)] { *to = std::byte{1}; });

@@ -139,6 +139,8 @@ TEST_F(ScheduleTest, LatestRunsNothingBeforeAHostWaits) {
   EXPECT_FALSE(second.is_complete());
   stream->synchronize();
   EXPECT_EQ(ran, 2);
+  unrelated->synchronize();
+  EXPECT_EQ(ran, 102);
 }
 
 TEST_F(ScheduleTest, ACorrectProgramComputesTheSameInAll) {
@@ -355,12 +357,12 @@ TEST_F(ScheduleTest, WorkOutsideTheDeviceGoesOn) {
   }
 }
 
-class EndsAtOnce : public StreamOperation {
+class EndsAtOnce : public StreamOperation, public std::enable_shared_from_this<EndsAtOnce> {
  public:
   EndsAtOnce() : StreamOperation("test_ends_at_once") {}
   void begin() override {
     begun = true;
-    std::thread([this] { end(); }).detach();
+    std::thread([self = shared_from_this()] { self->end(); }).detach();
   }
   std::atomic<bool> begun{false};
 };

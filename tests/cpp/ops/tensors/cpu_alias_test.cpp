@@ -23,7 +23,7 @@ bool is_lazy(const at::Tensor& tensor) {
 
 TEST(CpuAliases, ALazyCloneThatIsReadGoesOnSharingItsMemory) {
   const auto clone = lazy_clone_of_ones();
-  CpuAliases aliases(kDevice);
+  CpuAliases aliases(kDevice, "test");
   EXPECT_EQ(aliases.alias(clone, Access::kRead).const_data_ptr(),
             AddressSpace::get().aperture(clone.const_data_ptr()));
   EXPECT_TRUE(is_lazy(clone));
@@ -32,7 +32,7 @@ TEST(CpuAliases, ALazyCloneThatIsReadGoesOnSharingItsMemory) {
 TEST(CpuAliases, ALazyCloneThatIsWrittenHasMemoryOfItsOwnAlsoForThoseThatReadItBefore) {
   const auto original = at::ones({4}, at::TensorOptions(kDevice));
   const auto clone = at::_lazy_clone(original);
-  CpuAliases aliases(kDevice);
+  CpuAliases aliases(kDevice, "test");
   const auto read = aliases.alias(clone.view({2, 2}), Access::kRead);
   auto written = aliases.alias(clone, Access::kWrite);
   EXPECT_FALSE(is_lazy(clone));

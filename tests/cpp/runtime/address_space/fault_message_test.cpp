@@ -120,5 +120,92 @@ TEST_F(FaultMessageDeathTest, TheSettingLeavesItOut) {
       testing::KilledBySignal(SIGSEGV), "^$");
 }
 
+// --- Judges ---
+
+constexpr std::size_t kPage = 4096;
+char* g_page;
+volatile FaultAccess g_access;
+
+void set_protection(int protection) { mprotect(g_page, kPage, protection); }
+
+void close_page(const void* address) noexcept {
+  if (address >= g_page && address < g_page + kPage) set_protection(PROT_NONE);
+}
+
+FaultVerdict open_page(const void* address, FaultAccess access) noexcept {
+  if (address < g_page || address >= g_page + kPage) return FaultVerdict::kUnknown;
+  g_access = access;
+  set_protection(PROT_READ | PROT_WRITE);
+  return FaultVerdict::kGoOn;
+}
+
+FaultVerdict open_page_once(const void* address, FaultAccess access) noexcept {
+  const auto verdict = open_page(address, access);
+  return verdict == FaultVerdict::kGoOn ? FaultVerdict::kGoOnce : verdict;
+}
+
+TEST_F(FaultMessageDeathTest, AJudgeLetsTheInstructionGoOnAndKnowsWhatItDoes) {
+  EXPECT_EXIT(
+      {
+        g_page = static_cast<char*>(inaccessible_page());
+        judge_faults_by(&open_page, &close_page);
+        *static_cast<volatile char*>(g_page) = 7;
+        const bool wrote = g_access == FaultAccess::kWrite;
+        set_protection(PROT_NONE);
+        read_byte(g_page);
+        _exit(wrote && g_access == FaultAccess::kRead && g_sink == 7 ? 42 : 1);
+      },
+      testing::ExitedWithCode(42), "^$");
+}
+
+TEST_F(FaultMessageDeathTest, AfterOneInstructionTheJudgeIsCalledAgain) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "single steps are implemented for x86-64";
+#endif
+  EXPECT_EXIT(
+      {
+        g_page = static_cast<char*>(inaccessible_page());
+        judge_faults_by(&open_page_once, &close_page);
+        *static_cast<volatile char*>(g_page) = 7;
+        g_access = FaultAccess::kUnknown;
+        read_byte(g_page);
+        _exit(g_access == FaultAccess::kRead && g_sink == 7 ? 42 : 1);
+      },
+      testing::ExitedWithCode(42), "^$");
+}
+
+TEST_F(FaultMessageDeathTest, AFatalFaultEndsTheProcessAsUsual) {
+  EXPECT_EXIT(
+      {
+        judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; },
+                        &close_page);
+        read_byte(inaccessible_page());
+      },
+      testing::KilledBySignal(SIGSEGV), "^$");
+}
+
+TEST_F(FaultMessageDeathTest, AJudgeComesBeforeTheMessageAndBeforeHandlersOfThatTime) {
+  EXPECT_EXIT(
+      {
+        void* const segment = map_on(0);
+        g_page = static_cast<char*>(inaccessible_page());
+        judge_faults_by(&open_page, &close_page);
+        signal(SIGSEGV, exit_politely);
+        judge_faults_by(&open_page, &close_page);
+        read_byte(g_page);
+        read_byte(segment);
+      },
+      testing::ExitedWithCode(42), "^openreg: the host touched device memory of openreg:0 .*\n$");
+}
+
+TEST_F(FaultMessageDeathTest, OtherTrapsEndTheProcessAsBefore) {
+  EXPECT_EXIT(
+      {
+        judge_faults_by(&open_page, &close_page);
+        raise(SIGTRAP);
+      },
+      testing::KilledBySignal(SIGTRAP), "^$");
+}
+
 }  // namespace
 }  // namespace openreg

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/pinned_windows.h"
+#include "backend/published.h"
+#include "memory/footprint.h"
+#include "runtime/address_space/fault_message.h"
+#include "runtime/happens_before.h"
+#include "runtime/mutex.h"
+
+namespace openreg::backend {
+
+/// Finds hosts that use pinned memory too early: that read the result of an asynchronous copy, or
+/// write to its source, before they have waited for it. While such a copy is pending, the program's
+/// pages are protected, and a host that uses them faults. It is pending until hosts have seen it
+/// complete (HappensBefore), so the error is found in each run, however fast the copy is. See Note
+/// [Guarded pinned memory] in pinned_guard.cpp.
+///
+/// Memory is guarded if it was allocated after the guard was switched on; registered memory of the
+/// program is not. System calls do not fault: they fail with EFAULT while the page is protected.
+/// Thread safe; its lock is a leaf.
+class PinnedGuard {
+ public:
+  /// What happens at the error.
+  enum class Reaction : std::uint8_t {
+    kWarn,   ///< a line on stderr; the program goes on
+    kRaise,  ///< the function of raise_by(); else a line on stderr, and SIGSEGV ends the process
+  };
+
+  /// Whether the guard can be switched on in this build: a sanitizer keeps SIGSEGV for itself.
+  static constexpr bool kAvailable = kFaultMessageAvailable;
+
+  /// nullptr unless it is on. This check is all that it costs otherwise.
+  static PinnedGuard* get() noexcept { return instance_.load(std::memory_order_acquire); }
+  /// Needs HappensBefore. May be called again, with another reaction. Does nothing unless
+  /// kAvailable.
+  static void switch_on(Reaction reaction);
+  /// Forgets all pending copies.
+  static void switch_off();
+
+  /// Raises `report` as an exception of the program, soon after the instruction has been executed,
+  /// and returns true; or false if that is not possible on the calling thread. Called by the signal
+  /// handler: the thread is at an instruction that accesses pinned memory, so it holds none of the
+  /// locks of the allocator, of this library and of Python, and they may be taken. `report` is
+  /// valid during the call.
+  using Raise = bool (*)(const char* report) noexcept;
+  static void raise_by(Raise raise) noexcept;
+
+  /// The command `moment`, which is about to be enqueued, reads this pinned memory, given by the
+  /// program's addresses, or writes it. `description` of the command: "aten::copy_ on ...".
+  void protect(const memory::Footprint& footprint, bool written, Moment moment,
+               std::string description);
+  /// The command has not been enqueued after all.
+  void withdraw(Moment moment);
+  /// Hosts may have seen more commands complete: Callbacks::hosts_have_seen_more, which switch_on()
+  /// installs.
+  void release_seen();
+  /// The block at `begin` is handed out anew or returned to the system: what is pending there does
+  /// not concern its next owner.
+  void reused(const void* begin);
+
+ private:
+  struct Access;
+  using Accesses = std::vector<std::shared_ptr<const Access>>;
+
+  PinnedGuard() = default;
+  static PinnedGuard& instance();
+  template <class Predicate>
+  void forget(Predicate predicate);
+  void apply(std::uintptr_t begin, std::uintptr_t end) OPENREG_REQUIRES(mutex_);
+
+  static FaultVerdict judge(const void* address, FaultAccess access) noexcept;
+  FaultVerdict judge(PinnedWindows::Block block, std::uintptr_t address, FaultAccess did) noexcept;
+  static void close_again(const void* address) noexcept;
+  FaultVerdict report(PinnedWindows::Block block, const Access& access, std::uintptr_t address,
+                      FaultAccess did) noexcept;
+
+  static std::atomic<PinnedGuard*> instance_;
+
+  std::atomic<Reaction> reaction_{Reaction::kWarn};
+  std::atomic<Raise> raise_{nullptr};
+  std::atomic<int> steps_{0};       // since the last protect()
+  std::atomic<bool> dying_{false};  // the process ends; what is protected stays so
+  Mutex mutex_;
+  Accesses pending_ OPENREG_GUARDED_BY(mutex_);
+  Published<Accesses> published_;  // pending_, for the signal handler
+};
+
+}  // namespace openreg::backend

@@ -1,0 +1,131 @@
+#include "backend/race_detection.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <atomic>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "backend/exception.h"
+#include "backend/host_allocator.h"
+#include "backend/pinned_guard.h"
+#include "runtime/launch_site.h"
+#include "runtime/once.h"
+#include "runtime/process.h"
+#include "runtime/settings.h"
+#include "runtime/stream.h"
+
+namespace openreg::backend {
+
+namespace {
+
+std::atomic<void (*)(const std::string&)> g_throw{nullptr};
+
+// The detector and what it needs of pinned memory.
+void switch_to(RaceDetectionMode mode) {
+  const bool on = mode != RaceDetectionMode::kDefault;
+  if (on) {
+    find_launch_sites();
+    memory::install_race_hooks(
+        {.protect =
+             [](const memory::MemoryUse& pinned, Moment moment, std::string description) {
+               if (auto* const guard = PinnedGuard::get())
+                 guard->protect(pinned.footprint, pinned.writes, moment, std::move(description));
+             },
+         .withdraw =
+             [](Moment moment) {
+               if (auto* const guard = PinnedGuard::get()) guard->withdraw(moment);
+             }});
+  }
+  if (!on) guard_pinned_memory(std::nullopt);
+  memory::RaceDetector::set_mode(mode);
+  if (on) {
+    guard_pinned_memory(mode == RaceDetectionMode::kWarn ? PinnedGuard::Reaction::kWarn
+                                                         : PinnedGuard::Reaction::kRaise);
+  }
+}
+
+}  // namespace
+
+void set_race_detection_mode(RaceDetectionMode mode) {
+  translate_errors([&] {
+    check_usable();
+    start_race_detection_if_asked();  // so that it does not happen later
+    if (is_initialized()) {
+      for (int device = 0; device < settings().devices; ++device) drain_device(device);
+    }
+    switch_to(mode);
+  });
+}
+
+void start_race_detection_if_asked() {
+  static const Once once([] {
+    const auto mode = settings().detect_races;
+    if (mode != RaceDetectionMode::kDefault) switch_to(mode);
+  });
+}
+
+RaceDetectionMode race_detection_mode() {
+  translate_errors([] { start_race_detection_if_asked(); });
+  return memory::RaceDetector::mode();
+}
+
+const char* dtype_name(c10::ScalarType dtype) {
+  constexpr auto kDtypes = static_cast<std::size_t>(c10::ScalarType::NumOptions);
+  static const auto& names = *new std::array<std::string, kDtypes>([] {
+    std::array<std::string, kDtypes> all;
+    for (std::size_t i = 0; i < kDtypes; ++i) {
+      const auto each = static_cast<c10::ScalarType>(i);
+      try {
+        all[i] = c10::getDtypeNames(each).first;
+      } catch (const std::exception&) {  // Undefined, and those that Python has no name for
+        all[i] = c10::toString(each);
+      }
+    }
+    return all;
+  }());
+  return names[static_cast<std::size_t>(dtype)].c_str();
+}
+
+memory::MemoryUse use_of(const at::TensorBase& tensor, bool writes) {
+  const auto* const storage = static_cast<const std::byte*>(tensor.storage().data());
+  const auto itemsize = tensor.itemsize();
+  memory::MemoryUse use{.storage = storage,
+                        .storage_bytes = tensor.storage().nbytes(),
+                        .footprint = {storage, tensor.storage().nbytes()},
+                        .writes = writes,
+                        .itemsize = static_cast<std::uint16_t>(itemsize),
+                        .dtype = dtype_name(tensor.scalar_type())};
+  if (tensor.unsafeGetTensorImpl()->key_set().has_any(
+          c10::DispatchKeySet(c10::DispatchKey::NestedTensor)) ||
+      tensor.layout() != at::kStrided)
+    return use;  // all of its storage
+  const auto offset = static_cast<std::size_t>(tensor.storage_offset()) * itemsize;
+  use.footprint = {storage + offset, itemsize, tensor.sizes(), tensor.strides()};
+  use.sizes = tensor.sizes();
+  use.strides = tensor.strides();
+  return use;
+}
+
+void check_host_access(const char* op, const at::TensorBase& tensor, bool writes,
+                       std::int16_t argument, std::uint16_t element) {
+  auto* const detector = memory::RaceDetector::get();
+  if (!detector || !tensor.has_storage() || tensor.storage().nbytes() == 0) return;
+  auto use = use_of(tensor, writes);
+  use.argument = argument;
+  use.element = element;
+  translate_errors([&] { detector->check_host(op, {&use, 1}); });
+}
+
+void set_race_error(void (*throw_it)(const std::string& message)) noexcept {
+  g_throw.store(throw_it, std::memory_order_release);
+}
+
+void throw_race_error(const memory::RaceError& error) {
+  if (auto* const throw_it = g_throw.load(std::memory_order_acquire)) throw_it(error.what());
+  TORCH_CHECK(false, error.what());
+}
+
+}  // namespace openreg::backend

@@ -1,0 +1,105 @@
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "backend/pinned_guard.h"
+#include "backend/race_detection.h"
+#include "bindings/bindings.h"
+#include "ops/launch/memory_of_command.h"
+
+namespace openreg::bindings {
+
+namespace {
+
+PyObject* error_class = nullptr;  // Python's; the module owns it
+
+struct UnsynchronizedAccessError final : torch::PyTorchError {
+  using PyTorchError::PyTorchError;
+  PyObject* python_type() override { return error_class; }
+};
+
+void throw_race_error(const std::string& message) { throw UnsynchronizedAccessError(message); }
+
+void warn(const std::string& message) {
+  c10::warn(c10::Warning(c10::UserWarning(), {}, message, /*verbatim=*/true));
+}
+
+/// A report on its way from the signal handler to the interpreter.
+struct Report {
+  std::atomic<bool> in_use{false};
+  std::array<char, 1024> text{};
+};
+std::array<Report, 4> reports;
+
+int raise_report(void* pending) {
+  auto& report = *static_cast<Report*>(pending);
+  PyErr_SetString(error_class, report.text.data());
+  report.in_use = false;
+  return -1;
+}
+
+// Whether the interpreter can raise an exception for what this thread has just done: the main
+// thread does it in a pending call, soon after the access. A thread of at::parallel_for works for
+// another one, which waits for it and is usually the main thread. The other threads of Python go on
+// with what they have read for as long as the main thread waits for something else.
+bool can_raise_here() noexcept {
+  if (!Py_IsInitialized() || interpreter_is_finalizing()) return false;
+  if (is_main_thread()) return true;
+  return at::in_parallel_region() && PyGILState_GetThisThreadState() == nullptr;
+}
+
+// Called by a signal handler, for a fault at an instruction that accesses pinned memory
+// (PinnedGuard::Raise). Py_AddPendingCall needs no GIL. It takes a lock of the interpreter, which
+// only code holds that accesses no pinned memory: another thread, if any.
+bool raise_soon(const char* text) noexcept {
+  if (!can_raise_here()) return false;
+  for (auto& report : reports) {
+    if (report.in_use.exchange(true)) continue;
+    const auto length = std::min(std::strlen(text), report.text.size() - 1);
+    std::memcpy(report.text.data(), text, length);
+    report.text[length] = '\0';
+    if (Py_AddPendingCall(&raise_report, &report) == 0) return true;
+    report.in_use = false;
+    return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+void init_races(nb::module_& m) {
+  error_class = PyErr_NewExceptionWithDoc(
+      "torch.openreg.UnsynchronizedAccessError",
+      "Two accesses to the same memory, of which one writes, have no order.\n\n"
+      "Raised by the call that makes the second access, before it is submitted, if races are "
+      "detected (`set_race_detection_mode`). The message names both accesses.",
+      PyExc_RuntimeError, nullptr);
+  if (!error_class) throw nb::python_error();
+  m.attr("UnsynchronizedAccessError") = nb::borrow(error_class);
+  backend::set_race_error(&throw_race_error);
+  backend::PinnedGuard::raise_by(&raise_soon);
+  memory::install_race_hooks({.argument_name = &ops::argument_name, .warn = &warn});
+  m.def(
+      "set_race_detection_mode",
+      [](int mode) { backend::set_race_detection_mode(static_cast<RaceDetectionMode>(mode)); },
+      nb::arg("mode"), ReleaseGil());
+  m.def(
+      "take_race_reports",
+      [] {
+        auto* const detector = memory::RaceDetector::get();
+        return detector ? detector->take_reports() : std::vector<std::string>();
+      },
+      ReleaseGil(), "The reports of races since the last call, at most 16.");
+  m.def("get_race_detection_mode", [] { return static_cast<int>(backend::race_detection_mode()); });
+}
+
+}  // namespace openreg::bindings

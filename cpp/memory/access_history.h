@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "memory/memory_use.h"
+#include "runtime/happens_before.h"
+#include "runtime/launch_site.h"
+
+namespace openreg {
+class Stream;
+}
+
+namespace openreg::memory {
+
+/// A tensor's memory, from its allocation on; for reports.
+struct BlockLife {
+  std::uintptr_t begin = 0;
+  std::size_t bytes = 0;
+  const Stream* stream = nullptr;  ///< null: unknown, as for memory of another process
+  LaunchSite allocated_by = 0;
+  LaunchSite freed_by = 0;
+  bool freed = false;
+  /// Before the memory serves another tensor, the allocator waits for these.
+  std::vector<const Stream*> recorded{};
+};
+
+/// Something that accesses memory: a command, or a run of a graph.
+struct Accessor {
+  const char* name = "";           ///< the operator; static
+  const Stream* stream = nullptr;  ///< null: the host
+  LaunchSite site = 0;
+  LaunchSite replayed_by = 0;  ///< of a run of a graph; `site` captured the command
+  bool in_graph = false;
+};
+
+/// An access that has been submitted.
+struct Access {
+  MemoryUse use;  ///< without sizes and strides
+  Accessor by;
+  Moment moment;
+  std::shared_ptr<const BlockLife> block;  ///< whose memory it was
+};
+
+/// Two accesses to a common byte, of which one writes, without an order.
+struct Conflict {
+  Access earlier;                          ///< in the order of submission
+  std::uintptr_t byte;                     ///< which both use
+  std::shared_ptr<const BlockLife> block;  ///< that holds it now
+};
+
+/// The accesses to memory that later ones may conflict with. An access is kept until one that comes
+/// after it, for whoever comes later, makes it needless. Used under a lock.
+class AccessHistory {
+ public:
+  /// The first conflict of `use`, before which `known` happened, with an access that is not to be
+  /// skipped.
+  std::optional<Conflict> find_conflict(const MemoryUse& use, const VectorClock& known,
+                                        const std::function<bool(const Access&)>& skip) const;
+  /// Removes the accesses to `memory` of this moment, which was not submitted after all.
+  void withdraw(std::span<const MemoryUse> memory, Moment moment);
+  /// Adds an access that has no conflict, or whose conflict has been reported.
+  void add(const MemoryUse& use, const Accessor& by, const VectorClock& known);
+
+  /// The memory is a tensor's from now on.
+  void allocate(std::shared_ptr<BlockLife> block);
+  void record_stream(const void* address, const Stream& stream);
+  /// The tensor is gone.
+  void free(const void* address, LaunchSite site);
+
+  /// This memory begins another life.
+  void forget(const void* begin, std::size_t bytes);
+
+  /// Forgets what nothing can conflict with any more, because hosts have seen it complete; and more
+  /// if it has become too much.
+  void trim(const VectorClock& seen_by_hosts);
+  std::size_t size() const noexcept { return size_; }
+  void clear();
+
+ private:
+  struct Region {
+    std::uintptr_t end;
+    std::shared_ptr<BlockLife> block;
+    std::vector<Access> accesses;
+  };
+  using Regions = std::map<std::uintptr_t, Region>;  // by begin; they do not overlap
+
+  Regions::const_iterator first_at(std::uintptr_t address) const;
+  std::vector<Regions::iterator> regions_for(const MemoryUse& use);
+  void add_to(Regions::reference entry, const MemoryUse& use, const Accessor& by,
+              const VectorClock& known);
+  std::vector<Access> cut_out(std::uintptr_t begin, std::uintptr_t end);
+  template <class Predicate>
+  void erase(Region& region, Predicate predicate);
+
+  Regions regions_;
+  std::size_t size_ = 0;  // accesses
+};
+
+}  // namespace openreg::memory

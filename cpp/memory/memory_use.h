@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "memory/footprint.h"
+
+namespace openreg::memory {
+
+/// One tensor that a command uses, for what checks commands.
+struct MemoryUse {
+  const void* storage = nullptr;  ///< where its memory begins: device memory, or pinned
+  std::size_t storage_bytes = 0;
+  Footprint footprint{};
+  bool writes = false;
+  /// The command uses some of the elements, which depend on values (indexing).
+  bool some_elements = false;
+  bool pinned = false;
+
+  // For reports:
+  std::uint16_t number = 0;    ///< among the tensors of the command
+  std::int16_t argument = -1;  ///< of the operator, if known: for RaceHooks::argument_name
+  std::uint16_t element = 0;   ///< of that argument, if it is a list
+  std::uint16_t itemsize = 1;
+  const char* dtype = "bytes";  ///< static
+  // Of the tensor, in elements; valid as long as the command's arguments.
+  std::span<const std::int64_t> sizes{};
+  std::span<const std::int64_t> strides{};
+};
+
+}  // namespace openreg::memory

@@ -1,0 +1,285 @@
+#include "memory/race_detector.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/stream.h"
+#include "runtime/stream_impl.h"
+
+namespace openreg::memory {
+
+// Note [Detecting races]
+// Every command names the memory that it uses before it is queued, with the exact bytes and whether
+// it writes. The detector keeps these accesses, each with its moment, and compares a new one with
+// those that touch the same bytes. If one of the two writes, and the earlier one does not happen
+// before the later one (HappensBefore), it is a race, whether or not the two would have run at the
+// same time: the order is what counts, so the same program gives the same report in every run.
+//
+// - The host is an accessor like any other: before it touches device memory it has waited for the
+//   current stream, and accesses of other streams that no host has waited for are races.
+// - Memory that is freed keeps its accesses. When it serves another tensor, these are compared with
+//   that tensor's accesses: so a missing record_stream() is found when it does harm.
+// - While a stream is captured, commands are compared within the capture, whose order consists of
+//   the graph's edges. A run of the graph is one access to all that its commands use.
+// - Commands that use some elements of a tensor, which depend on values (indexing, embeddings), are
+//   not compared with each other, and neither are tensors whose common elements are too hard to
+//   find (footprint.h): a detector that cries wolf is switched off.
+
+namespace {
+
+constexpr std::size_t kMostReports = 16;
+
+std::atomic<const RaceHooks*> g_hooks{nullptr};
+constinit Mutex g_install_mutex;
+
+RaceHooks hooks() noexcept {
+  const auto* const installed = g_hooks.load(std::memory_order_acquire);
+  return installed ? *installed : RaceHooks();
+}
+
+// A graph's memory, each piece once: what covers the other stays.
+void add_use(std::vector<Access>& uses, const Access& access) {
+  const auto replaces = [](const Access& a, const Access& b) {
+    return (a.use.writes || !b.use.writes) && (!a.use.some_elements || b.use.some_elements) &&
+           a.use.footprint.covers(b.use.footprint);
+  };
+  for (const auto& known : uses) {
+    if (replaces(known, access)) return;
+  }
+  std::erase_if(uses, [&](const Access& known) { return replaces(access, known); });
+  uses.push_back(access);
+}
+
+}  // namespace
+
+void install_race_hooks(const RaceHooks& added) {
+  const LockGuard lock(g_install_mutex);
+  auto* const all = new RaceHooks(hooks());  // never freed: other threads may read it
+  if (added.argument_name) all->argument_name = added.argument_name;
+  if (added.warn) all->warn = added.warn;
+  if (added.protect) all->protect = added.protect;
+  if (added.withdraw) all->withdraw = added.withdraw;
+  g_hooks.store(all, std::memory_order_release);
+}
+
+std::atomic<RaceDetector*> RaceDetector::instance_{nullptr};
+std::atomic<RaceDetectionMode> RaceDetector::mode_{RaceDetectionMode::kDefault};
+
+void RaceDetector::set_mode(RaceDetectionMode mode) {
+  static RaceDetector& detector = *new RaceDetector;  // tensors may outlive static destruction
+  const bool on = mode != RaceDetectionMode::kDefault;
+  if (on && !get()) {
+    const LockGuard lock(detector.mutex_);
+    detector.history_.clear();
+    detector.captured_.clear();
+    detector.warned_.clear();
+    detector.reports_.clear();
+  }
+  mode_.store(mode, std::memory_order_relaxed);
+  HappensBefore::track(on);
+  instance_.store(on ? &detector : nullptr, std::memory_order_release);
+}
+
+void RaceDetector::enqueue_checked(Stream& stream, const char* kernel,
+                                   std::span<const MemoryUse> memory,
+                                   const std::function<void(Moment)>& enqueue) {
+  auto* const order = HappensBefore::get();
+  if (!order) return enqueue({});
+  const std::vector<Accessor> by(memory.size(),
+                                 {.name = kernel, .stream = &stream, .site = launch_site()});
+  if (const auto capture = capture_of(stream))
+    return enqueue_captured(stream, capture, memory, by, enqueue);
+  const auto known = order->submit(stream);
+  expect_order(nullptr, memory, by, known);
+  {
+    const LockGuard lock(mutex_);
+    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], by[i], known);
+    if (history_.size() >= trim_at_) {
+      history_.trim(order->seen_by_hosts());
+      trim_at_ = std::max<std::size_t>(2 * history_.size(), 1 << 12);
+    }
+  }
+  enqueue_at(memory, by, known.last(), enqueue);
+}
+
+// If the command is not enqueued, its accesses are none. If it has been enqueued, and the exception
+// is that of a wait for it, a race may be missed.
+void RaceDetector::enqueue_at(std::span<const MemoryUse> memory, std::span<const Accessor> by,
+                              Moment moment, const std::function<void(Moment)>& enqueue) {
+  const bool pins = std::ranges::any_of(memory, &MemoryUse::pinned);
+  const auto how = pins ? hooks() : RaceHooks();
+  try {
+    for (std::size_t i = 0; how.protect && i < memory.size(); ++i) {
+      if (memory[i].pinned) how.protect(memory[i], moment, describe_accessor(by[i]));
+    }
+    enqueue(moment);
+  } catch (...) {
+    if (how.withdraw) how.withdraw(moment);
+    const LockGuard lock(mutex_);
+    history_.withdraw(memory, moment);
+    throw;
+  }
+}
+
+void RaceDetector::check_host(const char* op, std::span<const MemoryUse> memory) {
+  auto* const order = HappensBefore::get();
+  if (!order) return;
+  const std::vector<Accessor> by(memory.size(), {.name = op, .site = launch_site()});
+  expect_order(nullptr, memory, by, order->seen_by_hosts());
+}
+
+// Before anything is added, so that a call that throws leaves nothing behind.
+void RaceDetector::expect_order(const Captured* captured, std::span<const MemoryUse> memory,
+                                std::span<const Accessor> by, const VectorClock& known) {
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    while (const auto conflict = find_conflict(captured, memory[i], by[i], known))
+      report(*conflict, memory[i], by[i], known);
+  }
+}
+
+// With kWarn, the next one that has not been reported.
+std::optional<Conflict> RaceDetector::find_conflict(const Captured* captured, const MemoryUse& use,
+                                                    const Accessor& by, const VectorClock& known) {
+  const LockGuard lock(mutex_);
+  const auto pair_with = [&](const Accessor& earlier) {
+    return Pair(earlier.name, earlier.site, by.name, by.site);
+  };
+  const auto& history = captured ? captured->history : history_;
+  const bool warns = mode() == RaceDetectionMode::kWarn;
+  const std::set<Pair> reported = warns ? warned_ : std::set<Pair>();
+  auto conflict = history.find_conflict(
+      use, known, [&](const Access& earlier) { return reported.contains(pair_with(earlier.by)); });
+  if (conflict) warned_.insert(pair_with(conflict->earlier.by));
+  return conflict;
+}
+
+// Describing lines may take the GIL, so it is done without the lock.
+void RaceDetector::report(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
+                          const VectorClock& known) {
+  auto* const order = HappensBefore::get();
+  const auto seen = order ? order->seen_by_hosts() : VectorClock();
+  const auto stream = conflict.earlier.moment.stream;
+  const bool in_capture = by.stream && capture_of(*by.stream) != 0;
+  const bool waited_too_early =
+      by.stream && !in_capture && known.number_of(stream) > seen.number_of(stream);
+  const auto how = hooks();
+  const auto text = describe_race(conflict, use, by, waited_too_early, how.argument_name);
+  {
+    const LockGuard lock(mutex_);
+    if (reports_.size() < kMostReports) reports_.push_back(text);
+  }
+  if (mode() != RaceDetectionMode::kWarn || !how.warn) throw RaceError(text);
+  how.warn(text);
+}
+
+void RaceDetector::enqueue_captured(Stream& stream, CaptureId capture,
+                                    std::span<const MemoryUse> memory, std::span<const Accessor> by,
+                                    const std::function<void(Moment)>& enqueue) {
+  auto& impl = StreamImpl::of(stream);
+  const auto before = capture_record(impl);
+  VectorClock known;
+  std::uint32_t chain = 0;
+  const Captured* under_way = nullptr;
+  {
+    const LockGuard lock(mutex_);
+    auto& captured = captured_[capture];
+    under_way = &captured;  // until forget_graph(), which comes after the capture
+    const auto [found, is_new] = captured.chains.try_emplace(&stream, 0);
+    if (is_new) found->second = static_cast<std::uint32_t>(captured.chains.size());
+    chain = found->second;
+    if (before) {
+      for (const auto node : before->frontier) {
+        const auto at = captured.nodes.find(node);
+        known.join(at != captured.nodes.end() ? at->second : captured.everything);
+      }
+    }
+  }
+  expect_order(under_way, memory, by, known);
+  enqueue({});
+  const auto after = capture_record(impl);
+  if (!after || after->frontier.empty()) return;
+  const LockGuard lock(mutex_);
+  auto& captured = captured_[capture];
+  known.set_last({chain, after->frontier.back() + std::uint64_t{1}});
+  for (const auto node : after->frontier) captured.nodes[node] = known;
+  captured.everything.join(known);
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    captured.history.add(memory[i], by[i], known);
+    Access access{memory[i], by[i], {}, nullptr};
+    access.use.sizes = {};
+    access.use.strides = {};
+    add_use(captured.uses, access);
+  }
+}
+
+void RaceDetector::enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
+                                 const std::function<void(Moment)>& enqueue) {
+  auto* const order = HappensBefore::get();
+  std::vector<MemoryUse> memory;
+  std::vector<Accessor> by;
+  const auto site = launch_site();
+  {
+    const LockGuard lock(mutex_);
+    if (const auto found = captured_.find(capture); found != captured_.end()) {
+      found->second.history.clear();  // the capture has ended
+      found->second.nodes.clear();
+      for (const auto& access : found->second.uses) {
+        memory.push_back(access.use);
+        by.push_back(access.by);
+        by.back().stream = &stream;
+        by.back().replayed_by = site;
+        by.back().in_graph = true;
+      }
+    }
+  }
+  if (memory.empty() || !order) return enqueue({});
+  if (const auto into = capture_of(stream))
+    return enqueue_captured(stream, into, memory, by, enqueue);
+  auto known = order->submit(stream);
+  if (last) known.join(order->clock_of(*last));
+  expect_order(nullptr, memory, by, known);
+  if (last) order->wait(stream, known);
+  {
+    const LockGuard lock(mutex_);
+    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], by[i], known);
+  }
+  enqueue_at(memory, by, known.last(), enqueue);
+}
+
+void RaceDetector::forget_graph(CaptureId capture) {
+  const LockGuard lock(mutex_);
+  captured_.erase(capture);
+}
+
+std::vector<std::string> RaceDetector::take_reports() {
+  const LockGuard lock(mutex_);
+  return std::exchange(reports_, {});
+}
+
+void RaceDetector::allocated(const void* address, std::size_t bytes, const Stream& stream) {
+  auto block =
+      std::make_shared<BlockLife>(BlockLife{.begin = reinterpret_cast<std::uintptr_t>(address),
+                                            .bytes = bytes,
+                                            .stream = &stream,
+                                            .allocated_by = launch_site()});
+  const LockGuard lock(mutex_);
+  history_.allocate(std::move(block));
+}
+
+void RaceDetector::record_stream(const void* address, const Stream& stream) {
+  const LockGuard lock(mutex_);
+  history_.record_stream(address, stream);
+}
+
+void RaceDetector::reused(const void* memory, std::size_t bytes) {
+  const LockGuard lock(mutex_);
+  history_.forget(memory, bytes);
+}
+
+void RaceDetector::freed(const void* address) {
+  const auto site = launch_site();
+  const LockGuard lock(mutex_);
+  history_.free(address, site);
+}
+
+}  // namespace openreg::memory

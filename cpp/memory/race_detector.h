@@ -1,0 +1,137 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "memory/access_history.h"
+#include "memory/memory_use.h"
+#include "runtime/capture.h"
+#include "runtime/command.h"
+#include "runtime/error.h"
+#include "runtime/happens_before.h"
+#include "runtime/launch_site.h"
+#include "runtime/mutex.h"
+#include "runtime/settings.h"
+
+namespace openreg {
+class Stream;
+}
+
+namespace openreg::memory {
+
+/// Two accesses to the same memory, of which one writes, lack an order.
+class RaceError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Finds accesses to the same memory that nothing orders: between streams, between a stream and the
+/// host, within a graph, and in memory that is reused too early (TORCH_OPENREG_DETECT_RACES). See
+/// Note [Detecting races] in race_detector.cpp. Thread safe.
+class RaceDetector {
+ public:
+  /// The process's detector; nullptr unless it is on. This check is all that it costs otherwise.
+  static RaceDetector* get() noexcept { return instance_.load(std::memory_order_acquire); }
+  /// Called when all devices are idle.
+  static void set_mode(RaceDetectionMode mode);
+  static RaceDetectionMode mode() noexcept { return mode_.load(std::memory_order_relaxed); }
+
+  /// Calls `enqueue`, which enqueues a command that uses `memory`, with the command's moment (none
+  /// in a capture). Throws RaceError, and does not call `enqueue`, if an access has no order with
+  /// an earlier one; with kWarn, warns once for each pair of lines.
+  void enqueue_checked(Stream& stream, const char* kernel, std::span<const MemoryUse> memory,
+                       const std::function<void(Moment)>& enqueue);
+  /// For an access by the calling thread, at once. Throws RaceError as enqueue_checked() does.
+  void check_host(const char* op, std::span<const MemoryUse> memory);
+
+  /// Called before a run of a graph is enqueued, or captured as a part of another: checks all that
+  /// the commands of `capture` use. The run comes after what `last` has, the stream of the previous
+  /// run; null: there is none. Throws as enqueue_checked() does.
+  void enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
+                     const std::function<void(Moment)>& enqueue);
+  /// Called when the graph has been destroyed.
+  void forget_graph(CaptureId capture);
+
+  /// The reports since the last call, the first few of them: for test runners, as a program may
+  /// catch the exception.
+  std::vector<std::string> take_reports();
+
+  void allocated(const void* address, std::size_t bytes, const Stream& stream);
+  /// Before the memory serves another tensor, the allocator waits for the work that the stream has
+  /// when the memory is freed.
+  void record_stream(const void* address, const Stream& stream);
+  void freed(const void* address);
+  /// Memory that is not the device's heap's begins another life: a pinned block, or one of another
+  /// process. Whoever owned it has waited for what used it.
+  void reused(const void* memory, std::size_t bytes);
+
+ private:
+  /// A capture under way, or captured. In it streams are chains of nodes.
+  struct Captured {
+    AccessHistory history;
+    std::unordered_map<const Stream*, std::uint32_t> chains;
+    std::map<std::uint32_t, VectorClock> nodes;  // what happens before the successors of a node
+    VectorClock everything;                      // all nodes so far
+    std::vector<Access> uses;                    // of all nodes, each memory once
+  };
+  using Pair = std::tuple<std::string, LaunchSite, std::string, LaunchSite>;
+
+  /// Reports what has no order with the accesses so far: of a capture, or else of all streams.
+  void expect_order(const Captured* captured, std::span<const MemoryUse> memory,
+                    std::span<const Accessor> by, const VectorClock& known)
+      OPENREG_EXCLUDES(mutex_);
+  std::optional<Conflict> find_conflict(const Captured* captured, const MemoryUse& use,
+                                        const Accessor& by, const VectorClock& known)
+      OPENREG_EXCLUDES(mutex_);
+  void report(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
+              const VectorClock& known) OPENREG_EXCLUDES(mutex_);
+  void enqueue_at(std::span<const MemoryUse> memory, std::span<const Accessor> by, Moment moment,
+                  const std::function<void(Moment)>& enqueue);
+  void enqueue_captured(Stream& stream, CaptureId capture, std::span<const MemoryUse> memory,
+                        std::span<const Accessor> by, const std::function<void(Moment)>& enqueue);
+
+  static std::atomic<RaceDetector*> instance_;
+  static std::atomic<RaceDetectionMode> mode_;
+
+  Mutex mutex_;  // never held while something is enqueued
+  AccessHistory history_ OPENREG_GUARDED_BY(mutex_);
+  std::size_t trim_at_ OPENREG_GUARDED_BY(mutex_) = 1 << 12;
+  std::map<CaptureId, Captured> captured_ OPENREG_GUARDED_BY(mutex_);
+  std::set<Pair> warned_ OPENREG_GUARDED_BY(mutex_);
+  std::vector<std::string> reports_ OPENREG_GUARDED_BY(mutex_);
+};
+
+/// The name of the argument of `op` that a tensor is; empty if it is unknown.
+using ArgumentName = std::string(const char* op, const MemoryUse& use);
+
+/// What layers above provide; each may be null.
+struct RaceHooks {
+  ArgumentName* argument_name = nullptr;
+  void (*warn)(const std::string& message) = nullptr;
+  /// A command that uses pinned memory is about to be enqueued; `description` of it: "aten::copy_
+  /// on stream 0 of openreg:0, launched by a.py:3 in f".
+  void (*protect)(const MemoryUse& pinned, Moment moment, std::string description) = nullptr;
+  /// It has not been enqueued after all.
+  void (*withdraw)(Moment moment) = nullptr;
+};
+/// Replaces the non-null members. Called while the library is loaded, and by tests.
+void install_race_hooks(const RaceHooks& hooks);
+
+/// The parts of a report (race_report.cpp): of an accessor, as for RaceHooks::protect, and of a
+/// conflict.
+std::string describe_accessor(const Accessor& by);
+std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
+                          bool waited_too_early, ArgumentName* argument_name);
+
+}  // namespace openreg::memory

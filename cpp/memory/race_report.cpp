@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "memory/race_detector.h"
+#include "runtime/quantity.h"
+#include "runtime/stream.h"
+
+namespace openreg::memory {
+
+namespace {
+
+std::string name_of(const Stream& stream) {
+  return "stream " + std::to_string(stream.id()) + " of openreg:" + std::to_string(stream.device());
+}
+
+std::string line_of(LaunchSite site) {
+  const auto words = describe(site);
+  return words.empty() ? "an unknown line" : words;
+}
+
+// Where the program can order the access.
+std::string place_of(const Accessor& by) { return line_of(by.in_graph ? by.replayed_by : by.site); }
+
+// "`self` (4096 elements, float32)"
+std::string argument_of(const Accessor& by, const MemoryUse& use, ArgumentName* argument_name) {
+  const auto name = argument_name ? argument_name(by.name, use) : "";
+  std::string text = name.empty() ? "its tensor " + std::to_string(use.number) : name;
+  text += " (" + format_count(use.footprint.bytes() / use.itemsize, "element") + ", " + use.dtype;
+  return text + (use.some_elements ? ", some of them)" : ")");
+}
+
+// "on stream 3 of openreg:0, launched by a.py:3 in f"
+std::string origin_of(const Accessor& by) {
+  if (!by.stream) return "on the host, called by " + line_of(by.site);
+  const auto where = "on " + name_of(*by.stream);
+  if (!by.in_graph) return where + ", launched by " + line_of(by.site);
+  return where + ", in a graph that was captured by " + line_of(by.site) + " and replayed by " +
+         line_of(by.replayed_by);
+}
+
+std::string describe_access(const Accessor& by, const MemoryUse& use, const char* verb,
+                            ArgumentName* argument_name) {
+  return std::string(by.name) + " " + verb + " " + argument_of(by, use, argument_name) + " " +
+         origin_of(by);
+}
+
+std::string describe_block(const BlockLife& block) {
+  std::string text = "a block of " + format_size(block.bytes);
+  if (block.stream) {
+    text += ", allocated on " + name_of(*block.stream) + " by " + line_of(block.allocated_by);
+  }
+  if (block.freed) text += " and freed by " + line_of(block.freed_by);
+  return text;
+}
+
+// The index of the element that holds the byte: the greatest strides decide first.
+std::string index_of(std::uintptr_t byte, const MemoryUse& use) {
+  auto offset = static_cast<std::int64_t>((byte - use.footprint.begin()) / use.itemsize);
+  if (use.sizes.empty()) return std::to_string(offset);  // unknown; or the only element
+  std::vector<std::size_t> order(use.sizes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [&](std::size_t i) { return use.strides[i]; });
+  std::vector<std::int64_t> index(order.size(), 0);
+  for (const auto i : order) {
+    if (use.sizes[i] < 2 || use.strides[i] == 0) continue;
+    index[i] = std::min(offset / use.strides[i], use.sizes[i] - 1);
+    offset -= index[i] * use.strides[i];
+  }
+  std::string text;
+  for (const auto i : index) text += (text.empty() ? "" : ", ") + std::to_string(i);
+  return text;
+}
+
+std::string describe_overlap(const Conflict& conflict, const MemoryUse& use) {
+  const auto& block = conflict.block ? *conflict.block : *conflict.earlier.block;
+  return "The first element in common is [" + index_of(conflict.byte, use) +
+         "] of the second tensor, byte " + std::to_string(conflict.byte - block.begin) + " of " +
+         describe_block(block);
+}
+
+// The memory has served another tensor since the first access.
+std::string way_out_of_reuse(const Access& earlier, const Accessor& by) {
+  const auto& then = *earlier.block;
+  const auto first = name_of(*earlier.by.stream);
+  const auto text = "The memory belonged to another tensor, which was freed by " +
+                    line_of(then.freed_by) + " while " + first + " still used it. ";
+  if (then.stream && then.stream != earlier.by.stream) {
+    return text + "Call record_stream() of that tensor with " + first +
+           " before it is freed, or let " + name_of(*then.stream) + " wait for it first";
+  }
+  return text + "Let " + (by.stream ? name_of(*by.stream) : "the host") + " wait for " + first +
+         " before the new tensor is used";
+}
+
+std::string way_out(const Conflict& conflict, const Accessor& by, bool waited_too_early) {
+  const auto& earlier = conflict.earlier;
+  if (conflict.block && earlier.block && earlier.block != conflict.block && earlier.block->freed)
+    return way_out_of_reuse(earlier, by);
+  const auto first = name_of(*earlier.by.stream);
+  const auto from = place_of(earlier.by);
+  if (!by.stream) {
+    return "Before the host uses the memory, call synchronize() of " + first +
+           ", or of an event that is recorded on it after " + from;
+  }
+  const auto second = name_of(*by.stream);
+  if (waited_too_early) {
+    return "The event of " + first + " for which " + second + " has waited was recorded before " +
+           from + ": record it, or call wait_stream(), after that line";
+  }
+  return "Let " + second + " wait for " + first + " after " + from + " and before " + place_of(by) +
+         ", by wait_stream() or by an event that is recorded in between";
+}
+
+}  // namespace
+
+std::string describe_accessor(const Accessor& by) {
+  return std::string(by.name) + " " + origin_of(by);
+}
+
+std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
+                          bool waited_too_early, ArgumentName* argument_name) {
+  const auto& earlier = conflict.earlier;
+  return "openreg: two accesses to the same memory have no order:\n  " +
+         describe_access(earlier.by, earlier.use, earlier.use.writes ? "wrote" : "read",
+                         argument_name) +
+         ";\n  " + describe_access(by, use, use.writes ? "writes" : "reads", argument_name) +
+         ".\n  " + describe_overlap(conflict, use) + ".\n  " +
+         way_out(conflict, by, waited_too_early) + ".";
+}
+
+}  // namespace openreg::memory

@@ -1,0 +1,43 @@
+"""Detection of accesses to the same memory that nothing orders."""
+
+from __future__ import annotations
+
+from torch_openreg import _C
+
+__all__ = ["UnsynchronizedAccessError", "get_race_detection_mode", "set_race_detection_mode"]
+
+UnsynchronizedAccessError: type[RuntimeError] = vars(_C)["UnsynchronizedAccessError"]
+"""Two accesses to the same memory, of which one writes, have no order. A RuntimeError.
+
+Raised by the call that makes the second access, before it is submitted, if the mode is ``"error"``. The message has
+the operator, the argument, the stream and the line of both accesses, an element in common, and what would order them.
+"""
+
+_MODES = ("default", "warn", "error")
+
+
+def set_race_detection_mode(mode: str) -> None:
+    """Sets what happens if two accesses to the same memory, of which one writes, have no order.
+
+    The accesses of commands, collectives, graphs and of the host are compared, byte by byte. An order comes from the
+    stream itself, from events and waits, and from what a host has waited for. Whether the two accesses would in fact
+    have run at the same time does not matter, so each run of a program gives the same reports. The mode applies to the
+    process; `TORCH_OPENREG_DETECT_RACES` sets it at the start. The call waits for all devices.
+
+    Args:
+        mode: ``"default"``: nothing happens, and nothing is compared. ``"warn"``: a warning, once for each pair of
+            lines. ``"error"``: `UnsynchronizedAccessError`, raised by the call that makes the second access, before it
+            is submitted.
+
+    Raises:
+        RuntimeError: `mode` is none of these.
+    """
+    if mode not in _MODES:
+        expected = ", ".join(f"`{each}`" for each in _MODES)
+        raise RuntimeError(f"openreg: invalid race detection mode (got {mode!r}, expected one of {expected})")
+    _C.set_race_detection_mode(_MODES.index(mode))
+
+
+def get_race_detection_mode() -> str:
+    """The mode set by `set_race_detection_mode`: ``"default"``, ``"warn"`` or ``"error"``."""
+    return _MODES[_C.get_race_detection_mode()]

@@ -1,0 +1,587 @@
+#include "backend/pinned_guard.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/host_allocator.h"
+#include "backend/pinned_pages.h"
+#include "backend/stream.h"
+#include "runtime/event.h"
+#include "runtime/happens_before.h"
+#include "runtime/stream.h"
+#include "support.h"
+
+namespace openreg::backend {
+namespace {
+
+using memory::Footprint;
+using testing::StreamGate;
+using Reaction = PinnedGuard::Reaction;
+
+constexpr std::size_t kPage = 4096;
+constexpr auto kCopyWrites = true;
+constexpr auto kCopyReads = false;
+
+std::atomic<int> reports{0};
+std::string last_report;
+
+bool take_report(const char* report) noexcept {
+  ++reports;
+  last_report = report;
+  return true;
+}
+
+char read(const void* address) { return *static_cast<const volatile char*>(address); }
+void write(void* address, char value) { *static_cast<volatile char*>(address) = value; }
+
+std::uintptr_t to_device(const void* p) {
+  return pinned_pages::device_address(reinterpret_cast<std::uintptr_t>(p));
+}
+
+/// A block of pinned memory, and copies to and from it that the guard knows.
+class PinnedGuardTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!PinnedGuard::kAvailable) GTEST_SKIP() << "a sanitizer keeps SIGSEGV for its own reports";
+    HappensBefore::track(true);
+    guard_pinned_memory(Reaction::kRaise);
+    PinnedGuard::raise_by(&take_report);
+    reports = 0;
+    last_report.clear();
+  }
+  void TearDown() override {
+    stream.synchronize();
+    guard_pinned_memory(std::nullopt);
+    PinnedGuard::raise_by(nullptr);
+    HappensBefore::track(false);
+  }
+
+  static c10::DataPtr block_of(std::size_t bytes) { return host_allocator().allocate(bytes); }
+
+  /// As the race detector does before a command is enqueued.
+  Moment announce(const Footprint& footprint, bool written, openreg::Stream& on) {
+    const auto moment = HappensBefore::get()->submit(on).last();
+    PinnedGuard::get()->protect(footprint, written, moment, "aten::copy_ by train.py:12 in step");
+    return moment;
+  }
+  void announce(const Footprint& footprint, bool written) { announce(footprint, written, stream); }
+
+  /// A copy to `to`, which writes `value`.
+  void copy_to(void* to, std::size_t bytes, char value) {
+    announce(Footprint(to, bytes), kCopyWrites);
+    testing::enqueue(stream,
+                     [=] { std::memset(reinterpret_cast<void*>(to_device(to)), value, bytes); });
+  }
+
+  openreg::Stream& stream = stream_from_pool(0, Priority::kNormal);
+};
+using PinnedGuardDeathTest = PinnedGuardTest;
+
+TEST_F(PinnedGuardTest, AReadBeforeTheWaitIsReportedAndTheProgramGoesOn) {
+  const auto data = block_of(100);
+  auto* const bytes = static_cast<char*>(data.get());
+  copy_to(bytes, 100, 7);
+  read(bytes + 12);
+  EXPECT_EQ(reports, 1);
+  EXPECT_NE(last_report.find("openreg: the host read pinned memory before it waited for the copy "
+                             "that writes it (byte 12 of the block at 0x"),
+            std::string::npos)
+      << last_report;
+  EXPECT_NE(last_report.find("; aten::copy_ by train.py:12 in step); call "), std::string::npos);
+  read(bytes + 13);
+  EXPECT_EQ(reports, 1);  // once for each copy
+}
+
+TEST_F(PinnedGuardTest, ItIsReportedEvenIfTheCopyHasLongCompleted) {
+  const auto data = block_of(100);
+  copy_to(data.get(), 100, 7);
+  while (!stream.idle()) std::this_thread::yield();
+  EXPECT_EQ(read(data.get()), 7);
+  EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardTest, AWriteToTheDestinationIsReported) {
+  const auto data = block_of(100);
+  announce(Footprint(data.get(), 100), kCopyWrites);
+  write(data.get(), 1);
+  EXPECT_EQ(reports, 1);
+  EXPECT_NE(last_report.find("the host wrote to pinned memory before it waited for the copy that "
+                             "writes it"),
+            std::string::npos);
+}
+
+TEST_F(PinnedGuardTest, TheSourceOfACopyMayBeReadButNotWritten) {
+  const auto data = block_of(100);
+  auto* const bytes = static_cast<char*>(data.get());
+  write(bytes, 5);
+  announce(Footprint(bytes, 100), kCopyReads);
+  EXPECT_EQ(read(bytes), 5);
+  EXPECT_EQ(reports, 0);
+  write(bytes, 6);
+  EXPECT_EQ(reports, 1);
+  EXPECT_NE(last_report.find("the host wrote to pinned memory before it waited for the copy that "
+                             "reads it"),
+            std::string::npos);
+  EXPECT_EQ(read(bytes), 6);
+}
+
+TEST_F(PinnedGuardTest, OtherBytesOfTheSamePageAreNeverReported) {
+  const auto data = block_of(2 * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  announce(Footprint(bytes + 1000, 100), kCopyWrites);
+  announce(Footprint(bytes + kPage, 8), kCopyReads);
+  for (int round = 0; round < 3; ++round) {
+    write(bytes + 999, 1);
+    write(bytes + 1100, 2);
+    EXPECT_EQ(read(bytes + 1100), 2);
+    write(bytes + kPage + 8, 3);
+    read(bytes + kPage);
+    announce(Footprint(bytes + 2000, 4), kCopyWrites);  // closes the page again
+  }
+  EXPECT_EQ(reports, 0);
+  read(bytes + 1050);
+  EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardTest, AnAccessToOtherBytesLeavesThePageClosed) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "single steps are implemented for x86-64";
+#endif
+  const auto data = block_of(2 * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  copy_to(bytes + 1000, 1, 7);
+  int sum = 0;
+  for (int i = 0; i < 1000; ++i) sum += read(bytes + i);
+  EXPECT_EQ(sum, 0);
+  EXPECT_EQ(reports, 0);
+  read(bytes + 1000);
+  EXPECT_EQ(reports, 1);
+  copy_to(bytes + kPage, 8, 7);
+  const auto read_word = [&](std::size_t at) {
+    return *reinterpret_cast<const volatile std::int64_t*>(bytes + at);
+  };
+  read_word(kPage - 16);
+  EXPECT_EQ(reports, 1);
+  read_word(kPage - 4);  // on two pages
+  EXPECT_EQ(reports, 2);
+}
+
+TEST_F(PinnedGuardTest, AProgramThatAccessesOtherBytesOftenIsNotSlowForEver) {
+  const auto data = block_of(kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  copy_to(bytes, 8, 7);
+  for (int i = 0; i < 10'000'000; ++i) write(bytes + 8, static_cast<char>(i));
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, AThreadThatBlocksTheSignalOfSingleStepsIsNotEnded) {
+  const auto data = block_of(kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  announce(Footprint(bytes, 8), kCopyWrites);
+  std::thread([=] {
+    sigset_t all;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);  // which no handler could be called for
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    write(bytes + 8, 1);
+  }).join();
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, AStridedCopyConcernsOnlyItsElements) {
+  const auto data = block_of(4 * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  const std::int64_t sizes[] = {64, 4};
+  const std::int64_t strides[] = {256, 1};  // four bytes of each 256
+  announce(Footprint(bytes, 1, sizes, strides), kCopyWrites);
+  for (int row = 0; row < 64; ++row) write(bytes + 256 * row + 4, 1);
+  EXPECT_EQ(reports, 0);
+  announce(Footprint(bytes, 1, sizes, strides), kCopyWrites);
+  read(bytes + 256 * 63 + 3);
+  EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardTest, APageBetweenTheElementsOfAStridedCopyIsNotProtected) {
+  const auto data = block_of(4 * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  const std::int64_t sizes[] = {2};
+  const std::int64_t strides[] = {3 * kPage};
+  announce(Footprint(bytes, 1, sizes, strides), kCopyWrites);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_EQ(::write(ends[1], bytes + kPage, 1), 1);  // a system call would fail, not fault
+  EXPECT_EQ(::write(ends[1], bytes + 3 * kPage, 1), -1);
+  close(ends[0]);
+  close(ends[1]);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, AfterAWaitForTheStreamTheResultIsThere) {
+  const auto data = block_of(3 * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  copy_to(bytes, 3 * kPage, 7);
+  stream.synchronize();
+  for (const std::size_t at : {std::size_t{0}, kPage, 3 * kPage - 1})
+    EXPECT_EQ(read(bytes + at), 7);
+  write(bytes, 1);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, AfterAWaitForAnEventTheResultIsThere) {
+  const auto data = block_of(100);
+  copy_to(data.get(), 100, 7);
+  openreg::Event event;
+  event.record(stream);
+  event.synchronize();
+  EXPECT_EQ(read(data.get()), 7);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, AfterAQueryThatSaysYesTheResultIsThere) {
+  const auto data = block_of(100);
+  auto* const bytes = static_cast<char*>(data.get());
+  copy_to(bytes, 10, 7);
+  openreg::Event event;
+  event.record(stream);
+  while (!event.query()) std::this_thread::yield();
+  EXPECT_EQ(read(bytes), 7);
+  copy_to(bytes + 10, 10, 8);
+  while (!stream.query()) std::this_thread::yield();
+  EXPECT_EQ(read(bytes + 10), 8);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, AnEventThatWasRecordedBeforeTheCopyDoesNotHelp) {
+  const auto data = block_of(100);
+  openreg::Event event;
+  event.record(stream);
+  copy_to(data.get(), 100, 7);
+  event.synchronize();
+  read(data.get());
+  EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardTest, AWaitForAnotherStreamDoesNotHelp) {
+  const auto data = block_of(100);
+  copy_to(data.get(), 100, 7);
+  stream_from_pool(0, Priority::kNormal).synchronize();
+  read(data.get());
+  EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardTest, OfSeveralCopiesThoseThatTheHostHasNotSeenStayPending) {
+  const auto data = block_of(2 * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  openreg::Event event;
+  copy_to(bytes, kPage + 10, 1);
+  event.record(stream);
+  copy_to(bytes + kPage + 10, 10, 2);
+  announce(Footprint(bytes, 2), kCopyReads);
+  event.synchronize();
+  EXPECT_EQ(read(bytes), 1);
+  EXPECT_EQ(read(bytes + kPage), 1);
+  EXPECT_EQ(reports, 0);
+  write(bytes, 3);
+  EXPECT_EQ(reports, 1);
+  announce(Footprint(bytes + kPage + 30, 1), kCopyWrites);
+  read(bytes + kPage + 19);
+  EXPECT_EQ(reports, 2);
+  stream.synchronize();
+  write(bytes, 4);
+  write(bytes + kPage + 30, 4);
+  EXPECT_EQ(reports, 2);
+}
+
+TEST_F(PinnedGuardTest, ManyCopiesMayBePendingOnOneBlock) {
+  constexpr std::size_t kCopies = 2000;
+  const auto data = block_of(4 * kCopies);
+  auto* const bytes = static_cast<char*>(data.get());
+  for (std::size_t i = 0; i < kCopies; ++i) copy_to(bytes + 4 * i, 2, static_cast<char>(i));
+  read(bytes + 4);
+  EXPECT_EQ(reports, 1);
+  for (std::size_t i = 0; i < kCopies; i += 100) write(bytes + 4 * i + 2, 1);
+  EXPECT_EQ(reports, 1);
+  stream.synchronize();
+  for (std::size_t i = 0; i < kCopies; ++i) EXPECT_EQ(read(bytes + 4 * i), static_cast<char>(i));
+  EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardTest, TheSameCopyAgainIsReportedAgain) {
+  const auto data = block_of(100);
+  for (int i = 1; i <= 3; ++i) {
+    copy_to(data.get(), 100, 7);
+    read(data.get());
+    EXPECT_EQ(reports, i);
+  }
+}
+
+TEST_F(PinnedGuardTest, ACommandThatWasNotEnqueuedIsWithdrawn) {
+  const auto data = block_of(100);
+  const auto moment = announce(Footprint(data.get(), 100), kCopyWrites, stream);
+  PinnedGuard::get()->withdraw(moment);
+  write(data.get(), 1);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, ABlockThatIsReusedIsNotConcernedByCopiesOfItsOwnerBefore) {
+  auto data = block_of(kPage);
+  void* const first = data.get();
+  copy_to(first, kPage, 7);
+  EXPECT_TRUE(host_allocator().record_event(first, data.get_context(), to_torch(stream)));
+  data.clear();
+  while (!stream.idle()) std::this_thread::yield();
+  data = block_of(kPage);
+  ASSERT_EQ(data.get(), first);
+  write(first, 1);
+  EXPECT_EQ(read(first), 1);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, PagesReturnToTheSystem) {
+  auto data = block_of(kPage);
+  void* const first = data.get();
+  write(first, 7);
+  announce(Footprint(first, kPage), kCopyWrites);
+  data.clear();
+  host_allocator().empty_cache();
+  EXPECT_FALSE(is_pinned(first));
+  data = block_of(kPage);
+  EXPECT_EQ(data.get(), first);  // the addresses are used again
+  EXPECT_EQ(read(first), 0);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, TheLockedBytesAreThoseOfTheProgramsPages) {
+  const auto before = host_memory_stats().value().locked_bytes.current;
+  const auto data = block_of(2 * kPage);
+  EXPECT_EQ(host_memory_stats().value().locked_bytes.current - before, 2 * kPage);
+}
+
+TEST_F(PinnedGuardTest, MemoryFromBeforeItWasSwitchedOnWorksAndIsNotGuarded) {
+  guard_pinned_memory(std::nullopt);
+  const auto data = block_of(100);
+  guard_pinned_memory(Reaction::kRaise);
+  EXPECT_EQ(to_device(data.get()), reinterpret_cast<std::uintptr_t>(data.get()));
+  copy_to(data.get(), 100, 7);
+  read(data.get());
+  stream.synchronize();
+  EXPECT_EQ(read(data.get()), 7);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, RegisteredMemoryOfTheProgramWorksAndIsNotGuarded) {
+  std::vector<char> memory(1000);
+  register_pinned(memory.data(), memory.size());
+  copy_to(memory.data(), 1000, 7);
+  read(memory.data());
+  stream.synchronize();
+  EXPECT_EQ(memory[999], 7);
+  unregister_pinned(memory.data());
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, SwitchedOffItForgetsPendingCopiesAndTheDeviceStillReachesTheMemory) {
+  const auto data = block_of(100);
+  const StreamGate gate(stream);
+  copy_to(data.get(), 100, 7);
+  guard_pinned_memory(std::nullopt);
+  EXPECT_EQ(PinnedGuard::get(), nullptr);
+  write(data.get(), 1);
+  EXPECT_EQ(reports, 0);
+  EXPECT_EQ(*reinterpret_cast<char*>(to_device(data.get())), 1);
+}
+
+// Threads fault on pages while others protect and open them: each thread has its own bytes of pages
+// that all of them share.
+TEST_F(PinnedGuardTest, ThreadsFaultWhileOthersProtectAndOpenThePages) {
+  constexpr int kThreads = 4;
+  const auto data = block_of(2 * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        auto& own = stream_from_pool(0, Priority::kNormal);
+        for (int round = 0; round < 4; ++round) {
+          char* const result = bytes + kPage - 64 + 32 * t;
+          announce(Footprint(result, 16), kCopyWrites, own);
+          testing::enqueue(own, [=] { *reinterpret_cast<char*>(to_device(result)) = 7; });
+          for (int i = 16; i < 32; ++i) write(result + i, static_cast<char>(i));
+          own.synchronize();
+          EXPECT_EQ(read(result), 7);
+          write(result, 0);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, OfThreadsThatReadTooEarlyAtTheSameTimeOneReports) {
+  const auto data = block_of(kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    reports = 0;
+    copy_to(bytes, kPage, 7);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) threads.emplace_back([=] { read(bytes + 100 * t); });
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(reports, 1);
+    stream.synchronize();
+  }
+}
+
+TEST_F(PinnedGuardTest, ManyBlocksComeAndGoWhileThreadsFault) {
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    const auto data = block_of(kPage);
+    auto* const bytes = static_cast<char*>(data.get());
+    auto& own = stream_from_pool(0, Priority::kNormal);
+    while (!ends) {
+      announce(Footprint(bytes, 8), kCopyWrites, own);
+      write(bytes + 8, 1);
+      own.synchronize();
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    std::vector<c10::DataPtr> blocks;
+    for (int j = 0; j < 8; ++j) blocks.push_back(block_of(kPage << (j % 3)));
+    for (const auto& block : blocks) copy_to(block.get(), kPage, 1);
+    stream.synchronize();
+    for (const auto& block : blocks) EXPECT_EQ(read(block.get()), 1);
+    blocks.clear();
+    host_allocator().empty_cache();
+  }
+  ends = true;
+  other.join();
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardTest, AForkedChildHasItsOwnCopyWithoutProtection) {
+  const auto data = block_of(2 * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  write(bytes + kPage, 5);
+  announce(Footprint(bytes, 100), kCopyWrites);
+  const auto child = fork();
+  if (child == 0) {
+    const bool shows = read(bytes + kPage) == 5 && read(bytes) == 0;
+    write(bytes + kPage, 6);
+    write(bytes, 6);
+    const auto grandchild = fork();
+    if (grandchild == 0) _exit(read(bytes) == 6 && read(bytes + kPage) == 6 ? 0 : 1);
+    int status = 1;
+    waitpid(grandchild, &status, 0);
+    _exit(shows && status == 0 ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read(bytes + kPage), 5);
+  EXPECT_EQ(reports, 0);
+  read(bytes);
+  EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardDeathTest, WithoutAnExceptionALineExplainsTheFaultThatEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        PinnedGuard::raise_by([](const char*) noexcept { return false; });
+        const auto data = block_of(100);
+        copy_to(data.get(), 100, 7);
+        read(data.get());
+      },
+      ::testing::KilledBySignal(SIGSEGV),
+      "^openreg: the host read pinned memory before it waited for the copy that writes it \\(byte "
+      "0 "
+      "of the block at 0x[0-9a-f]+; aten::copy_ by train.py:12 in step\\); call "
+      "torch.openreg.synchronize\\(\\), event.synchronize\\(\\) or stream.synchronize\\(\\) "
+      "first\n$");
+}
+
+TEST_F(PinnedGuardDeathTest, AWarningIsALineAndTheProgramGoesOn) {
+  EXPECT_EXIT(
+      {
+        guard_pinned_memory(Reaction::kWarn);
+        const auto data = block_of(100);
+        announce(Footprint(data.get(), 100), kCopyReads);
+        write(data.get(), 1);
+        write(data.get(), 2);
+        _exit(read(data.get()));
+      },
+      ::testing::ExitedWithCode(2),
+      "^openreg: the host wrote to pinned memory before it waited for the copy that reads it "
+      "[^\n]*\n$");
+}
+
+TEST_F(PinnedGuardDeathTest, AHandlerThatTheProgramInstalledMeanwhileGetsOnlyOtherFaults) {
+  EXPECT_EXIT(
+      {
+        const auto data = block_of(100);
+        signal(SIGSEGV, [](int) { _exit(42); });
+        announce(Footprint(data.get(), 10), kCopyWrites);
+        write(static_cast<char*>(data.get()) + 50, 1);
+        *static_cast<volatile char*>(nullptr) = 1;
+      },
+      ::testing::ExitedWithCode(42), "^$");
+}
+
+// As Python's faulthandler does, which may be enabled after us.
+struct sigaction handler_before;
+
+TEST_F(PinnedGuardDeathTest, AHandlerThatPassesTheSignalOnToOursDoesNotGetItAgain) {
+  EXPECT_EXIT(
+      {
+        PinnedGuard::raise_by(nullptr);
+        const auto data = block_of(100);
+        struct sigaction action {};
+        action.sa_handler = [](int signal) {
+          sigaction(signal, &handler_before, nullptr);
+          [[maybe_unused]] const auto written = ::write(STDERR_FILENO, "theirs\n", 7);
+          raise(signal);
+        };
+        action.sa_flags = SA_NODEFER;
+        sigaction(SIGSEGV, &action, &handler_before);
+        announce(Footprint(data.get(), 10), kCopyWrites);
+        read(data.get());
+      },
+      ::testing::KilledBySignal(SIGSEGV),
+      "^openreg: the host read pinned memory [^\n]*\ntheirs\n$");
+}
+
+TEST_F(PinnedGuardDeathTest, MemoryThatWasFreedToTheSystemFaultsAsBefore) {
+  EXPECT_EXIT(
+      {
+        auto data = block_of(kPage);
+        void* const first = data.get();
+        announce(Footprint(first, kPage), kCopyWrites);
+        data.clear();
+        host_allocator().empty_cache();
+        read(first);
+      },
+      ::testing::KilledBySignal(SIGSEGV), "^$");
+}
+
+TEST(PinnedGuardOffTest, UnlessItIsSwitchedOnPinnedMemoryHasOneAddress) {
+  EXPECT_EQ(PinnedGuard::get(), nullptr);
+  host_allocator().empty_cache();  // of guarded blocks of other tests
+  const auto data = host_allocator().allocate(3 * kPage);
+  EXPECT_EQ(to_device(data.get()), reinterpret_cast<std::uintptr_t>(data.get()));
+}
+
+}  // namespace
+}  // namespace openreg::backend

@@ -1,0 +1,433 @@
+#include "memory/race_detector.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../runtime/stream_helpers.h"
+#include "runtime/callbacks.h"
+#include "runtime/capture.h"
+#include "runtime/event.h"
+#include "runtime/graph_exec.h"
+#include "runtime/stream.h"
+#include "seed.h"
+
+namespace openreg::memory {
+namespace {
+
+using openreg::testing::enqueue_nothing;
+using openreg::testing::OwnStream;
+
+std::byte* at(std::size_t offset) {
+  return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40) + offset;
+}
+
+MemoryUse use(std::size_t offset, std::size_t bytes, bool writes) {
+  return {
+      .storage = at(0), .storage_bytes = 4096, .footprint = {at(offset), bytes}, .writes = writes};
+}
+MemoryUse reads(std::size_t offset = 0, std::size_t bytes = 64) {
+  return use(offset, bytes, false);
+}
+MemoryUse writes(std::size_t offset = 0, std::size_t bytes = 64) {
+  return use(offset, bytes, true);
+}
+MemoryUse some_of(MemoryUse memory) {
+  memory.some_elements = true;
+  return memory;
+}
+
+class RaceDetectorTest : public ::testing::Test {
+ protected:
+  void SetUp() override { RaceDetector::set_mode(RaceDetectionMode::kError); }
+  void TearDown() override {
+    synchronize_device(0);
+    RaceDetector::set_mode(RaceDetectionMode::kDefault);
+  }
+
+  static RaceDetector& detector() { return *RaceDetector::get(); }
+  static void run(Stream& stream, const MemoryUse& memory, const char* kernel = "test") {
+    detector().enqueue_checked(stream, kernel, {&memory, 1},
+                               [&](Moment) { enqueue_nothing(stream); });
+  }
+  // The report; empty if there is no race.
+  static std::string race(Stream& stream, const MemoryUse& memory) {
+    return text_of([&] { run(stream, memory, "second"); });
+  }
+  static std::string race_on_host(const MemoryUse& memory) {
+    return text_of([&] { detector().check_host("host", {&memory, 1}); });
+  }
+  template <class F>
+  static std::string text_of(F f) {
+    try {
+      f();
+    } catch (const RaceError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  static void expect_race(const std::string& report, const std::string& part = "no order") {
+    EXPECT_NE(report.find(part), std::string::npos) << report;
+  }
+
+  OwnStream own_[3];
+  Stream& a = *own_[0];
+  Stream& b = *own_[1];
+  Stream& c = *own_[2];
+};
+
+TEST_F(RaceDetectorTest, TwoStreamsThatUseTheSameMemoryMustBeOrderedIfOneWrites) {
+  run(a, writes());
+  expect_race(race(b, reads()));
+  expect_race(race(b, writes()));
+  EXPECT_EQ(race(a, writes()), "");
+  EXPECT_EQ(race(b, reads(64)), "");
+  run(a, reads(512));
+  EXPECT_EQ(race(b, reads(512)), "");
+  expect_race(race(b, writes(512)));
+}
+
+TEST_F(RaceDetectorTest, ACallThatRacesIsNotSubmitted) {
+  run(a, writes());
+  bool called = false;
+  const auto memory = reads();
+  EXPECT_THROW(
+      detector().enqueue_checked(b, "second", {&memory, 1}, [&](Moment) { called = true; }),
+      RaceError);
+  EXPECT_FALSE(called);
+  // Nor is it remembered.
+  wait_stream(a, b);
+  EXPECT_EQ(race(a, writes()), "");
+}
+
+TEST_F(RaceDetectorTest, AWaitOrdersThem) {
+  run(a, writes());
+  wait_stream(b, a);
+  EXPECT_EQ(race(b, writes()), "");
+  expect_race(race(a, reads()));
+  wait_stream(c, b);
+  EXPECT_EQ(race(c, writes()), "");
+}
+
+TEST_F(RaceDetectorTest, AnEventThatWasRecordedTooEarlyIsNamed) {
+  Event event;
+  run(a, reads(1024));
+  event.record(a);
+  run(a, writes());
+  event.wait(b);
+  expect_race(race(b, reads()), "was recorded before");
+}
+
+TEST_F(RaceDetectorTest, TheHostMustHaveWaited) {
+  run(a, writes());
+  expect_race(race_on_host(reads()), "Before the host uses the memory");
+  b.synchronize();
+  expect_race(race_on_host(reads()));
+  a.synchronize();
+  EXPECT_EQ(race_on_host(writes()), "");
+  EXPECT_EQ(race(b, writes()), "");
+}
+
+TEST_F(RaceDetectorTest, ElementsThatDependOnValuesAreNotComparedWithEachOther) {
+  run(a, some_of(writes()));
+  EXPECT_EQ(race(b, some_of(writes(0, 128))), "");
+  expect_race(race(c, reads()));
+}
+
+TEST_F(RaceDetectorTest, AnEarlierAccessIsNotForgottenForOneThatReplacesItInPart) {
+  run(a, writes(0, 64));
+  wait_stream(b, a);
+  run(b, writes(0, 32));
+  expect_race(race(c, reads(0, 8)));
+  expect_race(race(c, reads(48, 8)));
+  wait_stream(c, b);
+  EXPECT_EQ(race(c, reads()), "");
+}
+
+TEST_F(RaceDetectorTest, MemoryThatIsReusedIsComparedWithItsEarlierUse) {
+  detector().allocated(at(0), 256, a);
+  run(a, writes());
+  wait_stream(b, a);
+  run(b, reads());
+  detector().freed(at(0));
+  detector().allocated(at(0), 128, a);
+  expect_race(race(a, writes()), "Call record_stream() of that tensor");
+  EXPECT_EQ(race(b, writes()), "");
+}
+
+TEST_F(RaceDetectorTest, TheAllocatorWaitsForStreamsThatWereRecorded) {
+  detector().allocated(at(0), 256, a);
+  wait_stream(b, a);
+  run(b, writes());
+  run(a, reads(128));
+  detector().record_stream(at(0), b);
+  detector().record_stream(at(0), a);
+  detector().freed(at(0));
+  detector().allocated(at(0), 256, a);
+  EXPECT_EQ(race(a, writes(0, 256)), "");
+  // Of the stream that the memory belongs to, no work was awaited.
+  expect_race(race(c, writes(128)));
+}
+
+TEST_F(RaceDetectorTest, MemoryMayBeSplitAndJoinedAnyNumberOfTimes) {
+  for (int round = 0; round < 200; ++round) {
+    detector().allocated(at(0), 4096, a);
+    run(a, reads(0, 4096));
+    detector().freed(at(0));
+    for (std::size_t i = 0; i < 8; ++i) detector().allocated(at(512 * i), 512, a);
+    run(a, reads(1024, 32));
+    for (std::size_t i = 0; i < 8; ++i) detector().freed(at(512 * i));
+  }
+  expect_race(race(b, writes(4000, 8)));
+  EXPECT_EQ(race(a, writes(0, 4096)), "");
+}
+
+TEST_F(RaceDetectorTest, WithinACaptureTheEdgesOfTheGraphCount) {
+  const auto id = begin_capture(a, CaptureMode::kRelaxed);
+  wait_stream(b, a);
+  run(a, writes());
+  expect_race(race(b, reads()));
+  wait_stream(b, a);
+  EXPECT_EQ(race(b, reads()), "");
+  wait_stream(a, b);
+  run(a, writes(32));
+  const auto exec = GraphExec::make(end_capture(a));
+  detector().enqueue_graph(c, id, nullptr, [&](Moment) { exec->enqueue(c); });
+  expect_race(race(b, reads(0, 8)), "in a graph");
+  EXPECT_EQ(race(b, reads(128)), "");
+  detector().forget_graph(id);
+}
+
+TEST_F(RaceDetectorTest, ARunOfAGraphIsComparedWithOtherWork) {
+  const auto id = begin_capture(a, CaptureMode::kRelaxed);
+  run(a, reads());
+  run(a, writes(128));
+  const auto exec = GraphExec::make(end_capture(a));
+  run(b, writes(0, 8));
+  EXPECT_THROW(detector().enqueue_graph(a, id, nullptr, [](Moment) { FAIL(); }), RaceError);
+  wait_stream(a, b);
+  detector().enqueue_graph(a, id, nullptr, [&](Moment) { exec->enqueue(a); });
+  EXPECT_EQ(race(b, reads()), "");
+  expect_race(race(b, writes(160)));
+  // Runs of one graph are in order, those of two graphs are not.
+  detector().enqueue_graph(b, id, exec->stream_of_last_run(), [&](Moment) { exec->enqueue(b); });
+  EXPECT_THROW(detector().enqueue_graph(c, id, nullptr, [](Moment) { FAIL(); }), RaceError);
+  detector().forget_graph(id);
+}
+
+TEST_F(RaceDetectorTest, ARunOfAnUnknownGraphIsEnqueuedWithoutTheLock) {
+  bool called = false;
+  detector().enqueue_graph(a, 12345, nullptr, [&](Moment) {
+    run(a, writes());  // takes the lock
+    called = true;
+  });
+  EXPECT_TRUE(called);
+}
+
+TEST_F(RaceDetectorTest, ACommandThatWasNotEnqueuedIsForgotten) {
+  const auto memory = writes();
+  EXPECT_THROW(detector().enqueue_checked(a, "test", {&memory, 1},
+                                          [](Moment) { throw std::runtime_error("no room"); }),
+               std::runtime_error);
+  EXPECT_EQ(race(b, writes()), "");
+}
+
+TEST_F(RaceDetectorTest, MemoryThatBeginsAnotherLifeHasNoPast) {
+  MemoryUse inside = writes(128);
+  inside.storage = at(128);
+  inside.storage_bytes = 64;
+  run(a, inside);
+  detector().reused(at(0), 256);
+  EXPECT_EQ(race(b, writes(0, 256)), "");
+}
+
+TEST_F(RaceDetectorTest, WhatSpansSeveralBlocksIsKeptInEach) {
+  detector().allocated(at(0), 256, a);
+  detector().allocated(at(256), 256, a);
+  run(b, writes(128, 256));
+  expect_race(race(c, reads(128, 16)));
+  expect_race(race(c, reads(320, 16)));
+  detector().record_stream(at(256), b);
+  detector().freed(at(256));
+  EXPECT_EQ(race(c, reads(320, 16)), "");
+  expect_race(race(c, reads(128, 16)));
+}
+
+TEST_F(RaceDetectorTest, TheReportNamesBothAccesses) {
+  install_callbacks(
+      {.describe_launch_site = [](LaunchSite) { return std::string("a.py:1 in f"); }});
+  detector().allocated(at(0), 4096, a);
+  std::vector<std::int64_t> sizes{4, 8};
+  std::vector<std::int64_t> strides{16, 1};
+  MemoryUse rows{.storage = at(0),
+                 .storage_bytes = 4096,
+                 .footprint = {at(0), 4, sizes, strides},
+                 .writes = true,
+                 .number = 1,
+                 .itemsize = 4,
+                 .dtype = "float32",
+                 .sizes = sizes,
+                 .strides = strides};
+  run(a, writes(2 * 64 + 12, 4), "aten::first");
+  const auto report = race(b, rows);
+  const auto first = "stream " + std::to_string(a.id()) + " of openreg:0";
+  const auto second = "stream " + std::to_string(b.id()) + " of openreg:0";
+  expect_race(report, "aten::first wrote its tensor 0 (4 elements, bytes) on " + first);
+  expect_race(report, "second writes its tensor 1 (32 elements, float32) on " + second);
+  expect_race(
+      report,
+      "[2, 3] of the second tensor, byte 140 of a block of 4.00 KiB, allocated on " + first);
+  expect_race(report, "Let " + second + " wait for " + first);
+}
+
+TEST_F(RaceDetectorTest, AWarningIsGivenOnceForEachPairOfLines) {
+  static std::vector<std::string> warnings;
+  install_race_hooks({.warn = [](const std::string& text) { warnings.push_back(text); }});
+  warnings.clear();
+  RaceDetector::set_mode(RaceDetectionMode::kWarn);
+  for (int i = 0; i < 3; ++i) {
+    run(a, writes());
+    run(b, writes());
+  }
+  EXPECT_EQ(warnings.size(), 1);
+  run(c, reads(), "another");  // a and b have both written
+  EXPECT_EQ(warnings.size(), 2);
+  wait_stream(c, a);
+  wait_stream(c, b);
+  run(a, writes(), "first");
+  run(c, reads(), "another");
+  EXPECT_EQ(warnings.size(), 5);  // first after test and after another, another after first
+}
+
+// Random programs, compared with an order that is computed from the edges, one by one.
+class Model {
+ public:
+  static constexpr int kStreams = 4;
+  static constexpr int kMost = 256;
+  using Set = std::bitset<kMost>;  // accesses
+
+  struct Access {
+    int stream;
+    MemoryUse memory;
+  };
+
+  // Whether an access would race.
+  bool races(int stream, const MemoryUse& memory) const {
+    const auto known = stream < 0 ? seen_ : known_[stream] | seen_;
+    for (std::size_t i = 0; i < accesses_.size(); ++i) {
+      const auto& other = accesses_[i];
+      if (known[i] || (!other.memory.writes && !memory.writes)) continue;
+      if (common_byte(other.memory.footprint, memory.footprint)) return true;
+    }
+    return false;
+  }
+  void add(int stream, const MemoryUse& memory) {
+    known_[stream] |= seen_;
+    accesses_.push_back({stream, memory});
+    known_[stream].set(accesses_.size() - 1);
+  }
+  Set record(int stream) const { return known_[stream] | seen_; }
+  void wait(int stream, const Set& event) { known_[stream] |= event; }
+  void see(const Set& event) { seen_ |= event; }
+  bool full() const { return accesses_.size() == kMost; }
+
+ private:
+  std::vector<Access> accesses_;
+  std::array<Set, kStreams> known_;
+  Set seen_;
+};
+
+TEST_F(RaceDetectorTest, AgreesWithTheOrderOfRandomPrograms) {
+  const auto seed = memory::testing::seed();
+  SCOPED_TRACE("OPENREG_TEST_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  OwnStream own[Model::kStreams];
+  int races = 0;
+  int accesses = 0;
+  for (int program = 0; program < 2000; ++program) {
+    synchronize_device(0);
+    Model model;
+    std::array<Event, 3> events;
+    std::array<Model::Set, 3> recorded{};
+    std::array<bool, 3> is_recorded{};
+    for (int step = 0; step < 60 && !model.full(); ++step) {
+      const int s = below(Model::kStreams);
+      Stream& stream = *own[s];
+      const auto e = static_cast<std::size_t>(below(3));
+      switch (below(12)) {
+        case 0:
+          events[e].record(stream);
+          recorded[e] = model.record(s);
+          is_recorded[e] = true;
+          break;
+        case 1:
+          events[e].wait(stream);
+          if (is_recorded[e]) model.wait(s, recorded[e]);
+          break;
+        case 2: {
+          const int other = below(Model::kStreams);
+          wait_stream(stream, *own[other]);
+          model.wait(s, model.record(other));
+          break;
+        }
+        case 3:
+          if (below(8) != 0) break;
+          stream.synchronize();
+          model.see(model.record(s));
+          break;
+        case 4: {
+          const auto memory = use(static_cast<std::size_t>(below(4)) * 16, 16, below(2) == 0);
+          ASSERT_EQ(!race_on_host(memory).empty(), model.races(-1, memory))
+              << "program " << program;
+          break;
+        }
+        default: {
+          MemoryUse memory = use(0, 0, below(3) == 0);
+          const std::int64_t sizes[] = {1 + below(4), 1 + below(3)};
+          const std::int64_t strides[] = {1 + below(8), 1 + below(3)};
+          memory.footprint = {at(static_cast<std::size_t>(below(24)) * 4), 4, sizes, strides};
+          const bool expected = model.races(s, memory);
+          ASSERT_EQ(!race(stream, memory).empty(), expected)
+              << "program " << program << ", step " << step;
+          if (!expected) model.add(s, memory);
+          races += expected ? 1 : 0;
+          ++accesses;
+        }
+      }
+    }
+    // The next program uses the memory anew.
+    RaceDetector::set_mode(RaceDetectionMode::kDefault);
+    RaceDetector::set_mode(RaceDetectionMode::kError);
+  }
+  EXPECT_GT(races, 1000);
+  EXPECT_GT(accesses, 3 * races / 2);
+}
+
+TEST_F(RaceDetectorTest, ThreadsThatUseTheirOwnMemoryNeverRace) {
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      OwnStream own;
+      for (int i = 0; i < 500; ++i) {
+        const auto begin = 4096 * t;
+        detector().allocated(at(begin), 4096, *own);
+        EXPECT_EQ(race(*own, writes(begin + 64, 64)), "");
+        EXPECT_EQ(race(*own, reads(begin, 4096)), "");
+        detector().freed(at(begin));
+        if (i % 100 == 0) own->synchronize();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace openreg::memory

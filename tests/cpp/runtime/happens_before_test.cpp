@@ -1,0 +1,236 @@
+#include "runtime/happens_before.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "runtime/callbacks.h"
+#include "runtime/event.h"
+#include "runtime/graph_exec.h"
+#include "runtime/stream.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using testing::Blocker;
+using testing::enqueue;
+using testing::enqueue_nothing;
+using testing::OwnStream;
+
+class HappensBeforeTest : public ::testing::Test {
+ protected:
+  void SetUp() override { HappensBefore::track(true); }
+  void TearDown() override {
+    synchronize_device(0);
+    HappensBefore::track(false);
+  }
+
+  static HappensBefore& order() { return *HappensBefore::get(); }
+  static Moment submit(Stream& stream) {
+    const auto moment = order().submit(stream).last();
+    enqueue_nothing(stream);
+    return moment;
+  }
+  static bool before(Moment moment, Stream& stream) {
+    return order().clock_of(stream).includes(moment);
+  }
+  static bool seen(Moment moment) { return order().seen_by_hosts().includes(moment); }
+
+  OwnStream own_[3];
+  Stream& a = *own_[0];
+  Stream& b = *own_[1];
+  Stream& c = *own_[2];
+};
+
+TEST_F(HappensBeforeTest, AStreamIsInOrderAndStreamsAreNot) {
+  const auto first = submit(a);
+  EXPECT_TRUE(before(first, a));
+  EXPECT_FALSE(before(first, b));
+}
+
+TEST_F(HappensBeforeTest, AnEventOrdersWhatCameBeforeItsRecord) {
+  const auto early = submit(a);
+  Event event;
+  event.record(a);
+  const auto late = submit(a);
+  event.wait(b);
+  EXPECT_TRUE(before(early, b));
+  EXPECT_FALSE(before(late, b));
+  EXPECT_FALSE(before(early, c));
+}
+
+TEST_F(HappensBeforeTest, EachRecordCountsForTheWaitsAfterIt) {
+  Event event;
+  event.record(a);
+  event.wait(b);
+  const auto between = submit(a);
+  event.record(a);
+  event.wait(c);
+  EXPECT_FALSE(before(between, b));
+  EXPECT_TRUE(before(between, c));
+}
+
+TEST_F(HappensBeforeTest, OrderIsPassedOn) {
+  const auto first = submit(a);
+  wait_stream(b, a);
+  wait_stream(c, b);
+  EXPECT_TRUE(before(first, c));
+}
+
+TEST_F(HappensBeforeTest, ThatAnEventHasLongCompletedMakesNoDifference) {
+  const auto first = submit(a);
+  Event event;
+  event.record(a);
+  while (!event.is_complete()) std::this_thread::yield();
+  EXPECT_FALSE(before(first, b));
+  event.wait(b);
+  EXPECT_TRUE(before(first, b));
+}
+
+TEST_F(HappensBeforeTest, WhatAHostHasSeenCompleteComesBeforeAllLaterWork) {
+  const auto first = submit(a);
+  wait_stream(b, a);
+  const auto second = submit(b);
+  const auto third = submit(c);
+  b.synchronize();
+  EXPECT_TRUE(seen(first));
+  EXPECT_TRUE(seen(second));
+  EXPECT_FALSE(seen(third));
+  EXPECT_TRUE(before(second, c));
+}
+
+TEST_F(HappensBeforeTest, QueriesCountIfTheyAreTrue) {
+  Event event;
+  const auto first = submit(a);
+  {
+    const Blocker blocker(a);
+    event.record(a);
+    EXPECT_FALSE(event.query());
+    EXPECT_FALSE(a.query());
+    EXPECT_FALSE(seen(first));
+  }
+  while (!event.query()) std::this_thread::yield();
+  EXPECT_TRUE(seen(first));
+  const auto second = submit(a);
+  while (!a.query()) std::this_thread::yield();
+  EXPECT_TRUE(seen(second));
+}
+
+TEST_F(HappensBeforeTest, WaitsOfHostsCount) {
+  Event event(/*timing=*/true);
+  const auto first = submit(a);
+  event.record(a);
+  event.synchronize();
+  EXPECT_TRUE(seen(first));
+
+  const auto second = submit(a);
+  event.record(a);
+  EXPECT_TRUE(event.synchronize_within(std::chrono::seconds(100)));
+  EXPECT_TRUE(seen(second));
+
+  const auto third = submit(b);
+  synchronize_device(0);
+  EXPECT_TRUE(seen(third));
+
+  const auto fourth = order().submit(b).last();
+  b.enqueue_and_wait(testing::empty_kernel(), {});
+  EXPECT_TRUE(seen(fourth));
+
+  const auto fifth = submit(c);
+  drain_device(0);
+  EXPECT_TRUE(seen(fifth));
+}
+
+TEST_F(HappensBeforeTest, ASynchronisationOfAnIdleStreamCounts) {
+  const auto first = submit(a);
+  while (!a.idle()) std::this_thread::yield();
+  EXPECT_FALSE(seen(first));
+  a.synchronize();
+  EXPECT_TRUE(seen(first));
+}
+
+TEST_F(HappensBeforeTest, ThatAQueueWasFullOrdersNothing) {
+  const auto first = submit(a);
+  for (int i = 0; i < 10'000; ++i) enqueue_nothing(a);
+  EXPECT_FALSE(seen(first));
+}
+
+TEST_F(HappensBeforeTest, MarksOfTheLibraryOrderStreams) {
+  const auto first = submit(a);
+  wait_for_mark(b, a);
+  EXPECT_TRUE(before(first, b));
+}
+
+TEST_F(HappensBeforeTest, NothingIsTrackedUnlessItIsAskedFor) {
+  HappensBefore::track(false);
+  Event event;
+  event.record(a);
+  event.wait(b);
+  EXPECT_EQ(HappensBefore::get(), nullptr);
+  HappensBefore::track(true);
+  event.wait(c);  // a fence without a clock
+  const auto first = submit(a);
+  EXPECT_FALSE(before(first, c));
+}
+
+TEST_F(HappensBeforeTest, SaysWhenHostsHaveSeenMore) {
+  static std::atomic<int> calls{0};
+  install_callbacks({.hosts_have_seen_more = [] { ++calls; }});
+  submit(a);
+  a.synchronize();
+  const int once = calls;
+  EXPECT_GE(once, 1);
+  a.synchronize();  // the thread that saw it first may not have called yet
+  EXPECT_GT(calls, once);
+}
+
+TEST_F(HappensBeforeTest, WaitsOfTheLibraryShowTheProgramNothing) {
+  const auto first = submit(a);
+  {
+    const UnseenWaits of_the_library;
+    drain_device(0);
+    a.synchronize();
+  }
+  EXPECT_FALSE(seen(first));
+  drain_device(0);
+  EXPECT_TRUE(seen(first));
+}
+
+TEST_F(HappensBeforeTest, PollingCounts) {
+  Event event;
+  const auto first = submit(a);
+  event.record(a);
+  while (!event.poll()) std::this_thread::yield();
+  EXPECT_TRUE(seen(first));
+}
+
+// Clocks only grow, whatever threads do.
+TEST_F(HappensBeforeTest, ThreadsThatOrderStreamsAtTheSameTimeLoseNothing) {
+  OwnStream streams[4];
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        auto& own = *streams[t];
+        auto& other = *streams[(t + i) % 4];
+        const auto moment = submit(own);
+        Event event;
+        event.record(own);
+        event.wait(other);
+        EXPECT_TRUE(before(moment, other));
+        if (i % 50 == 0) {
+          own.synchronize();
+          EXPECT_TRUE(seen(moment));
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace openreg
