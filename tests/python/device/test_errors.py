@@ -58,6 +58,7 @@ def fail():
 """
 
 
+@pytest.mark.no_race_detection("the message names the launching line")
 def test_a_failure_on_the_device_is_raised_once_by_a_synchronization(run_python):
     result = run_python(
         FAIL + "fail()\n"
@@ -82,6 +83,7 @@ def test_a_failure_is_raised_at_the_call_where_launches_block(run_python):
     assert "index out of range" in result.stdout
 
 
+@pytest.mark.no_race_detection("the message names the launching line")
 @pytest.mark.parametrize("polled", ["torch.accelerator.current_stream()", "torch.Event('openreg')"])
 def test_polling_raises_a_failure_as_waiting_does(run_python, polled):
     result = run_python(

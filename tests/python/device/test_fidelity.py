@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FIDELITY = Path(__file__).parents[2] / "fidelity"
 
 WORDING = "the same type of error; the text is the CPU's, or says more"
@@ -48,6 +50,7 @@ def agree(name: str, here: Any, there: Any) -> bool:
     return bool(here == there)
 
 
+@pytest.mark.no_race_detection("it observes what programs that race do")
 def test_observations_are_those_of_a_gpu(tmp_path):
     there = json.loads((FIDELITY / "cuda.json").read_text())["observations"]
     here = observe(tmp_path)

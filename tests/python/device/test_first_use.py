@@ -137,6 +137,8 @@ DOES_NOT_USE = {
     "launch_stats": "openreg.launch_stats()",
     "reset_launch_stats": "openreg.reset_launch_stats()",
     "scheduler_stats": "openreg.scheduler_stats()",
+    "get_race_detection_mode": "openreg.get_race_detection_mode()",
+    "set_race_detection_mode": "openreg.set_race_detection_mode('default')",
     "get_schedule": "openreg.get_schedule()",
     "set_schedule": "openreg.set_schedule('latest')",
     "get_sync_debug_mode": "openreg.get_sync_debug_mode()",
@@ -180,7 +182,8 @@ DOES_NOT_USE = {
 # Names that are no functions, that refuse every call, or that are the same function as another one.
 NO_USE = {
     *"""
-    AcceleratorError OutOfMemoryError amp graphs has_half has_magma host_memory legacy machine memory nvtx profiler
+    AcceleratorError OutOfMemoryError UnsynchronizedAccessError
+    amp graphs has_half has_magma host_memory legacy machine memory nvtx profiler
     random statistics streams change_current_allocator memory_usage
     accelerator.current_device_idx accelerator.set_device_idx
     """.split(),

@@ -172,6 +172,7 @@ def test_an_uncollected_error_names_its_line(child):
     assert "no later call collected this error" in child.stderr
 
 
+@pytest.mark.no_race_detection("the message names the launching line")
 def test_without_the_setting_errors_say_how_to_get_the_line():
     torch.ones(4, device="openreg")[torch.tensor([99], device="openreg")]
     with pytest.raises(torch.AcceleratorError, match="set TORCH_OPENREG_STACKS=1 to see the line of the call, or "):

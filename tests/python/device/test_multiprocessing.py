@@ -183,6 +183,7 @@ def test_parameters_of_a_module_are_shared(peer, allocated):
 def test_what_was_queued_before_the_send_is_done_when_it_arrives(peer, allocated):
     x = torch.zeros(1000, device="openreg")
     side = torch.openreg.Stream()
+    side.wait_stream(torch.openreg.current_stream())
     with side:
         torch.openreg._sleep(50_000_000)
         x.fill_(4)

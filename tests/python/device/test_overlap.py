@@ -52,7 +52,10 @@ def seconds(wait, *launches):
 
 # As many products as last about as long as a copy.
 repeats = 1
-multiply(), from_host(), to_host()
+torch.accelerator.synchronize()
+multiply(), from_host()
+torch.accelerator.synchronize()
+to_host()
 copy_seconds, product_seconds = (
     min(seconds(torch.accelerator.synchronize, work) for _ in range(5)) for work in (from_host, multiply)
 )

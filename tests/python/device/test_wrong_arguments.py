@@ -225,6 +225,14 @@ ROWS: dict[str, list[Row]] = {
     "set_sync_debug_mode": [
         (openreg.set_sync_debug_mode, [3, -1, "x", None, True, 1.0, []], RuntimeError, "invalid sync debug mode"),
     ],
+    "set_race_detection_mode": [
+        (
+            openreg.set_race_detection_mode,
+            [0, "x", "", None, True, [], "Warn"],
+            RuntimeError,
+            "invalid race detection mode",
+        ),
+    ],
     "set_schedule": [
         (
             openreg.set_schedule,
@@ -413,6 +421,7 @@ ROWS: dict[str, list[Row]] = {
 PYTORCHS = {
     "AcceleratorError": "an exception",
     "OutOfMemoryError": "an exception",
+    "UnsynchronizedAccessError": "an exception",
     "amp.GradScaler": "torch.amp.GradScaler's arguments",
     "amp.autocast": "torch.autocast's arguments",
     "amp.custom_bwd": "torch.amp.custom_bwd's argument",

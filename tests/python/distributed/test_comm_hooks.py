@@ -5,6 +5,7 @@ Functions take a rank, and run in each; or None, and run in one process on the C
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -143,7 +144,9 @@ def memory(rank: int) -> list[tuple[int, int]]:
     return found
 
 
-IN_RANKS = (*WAYS, communicates_during_backward, logged_times)
+IN_RANKS = (*WAYS, logged_times)
+if os.environ.get("TORCH_OPENREG_DETECT_RACES", "0") == "0":
+    IN_RANKS += (communicates_during_backward,)
 
 
 @pytest.mark.parametrize("way, tolerance", WAYS.items())
@@ -153,6 +156,7 @@ def test_losses_with_a_hook_are_those_of_one_process(of, way, tolerance):
         assert losses == pytest.approx(expected, rel=tolerance)
 
 
+@pytest.mark.no_race_detection("it looks at a gradient while it is reduced")
 def test_buckets_are_reduced_during_the_backward_pass(of):
     assert all(of(communicates_during_backward))
 

@@ -57,7 +57,9 @@ def test_replays_compute_what_eager_computes_from_the_same_seed(kind, reentrant)
         y.square().sum().backward()
         return [y.detach(), x.grad, *(each.grad for each in net.parameters())]
 
-    with openreg.stream(openreg.Stream()):
+    warm_up = openreg.Stream()
+    warm_up.wait_stream(openreg.current_stream())
+    with openreg.stream(warm_up):
         step()
     openreg.synchronize()
     graph = openreg.CUDAGraph()

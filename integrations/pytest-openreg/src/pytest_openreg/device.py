@@ -64,6 +64,23 @@ def set_sync_debug_mode(mode: int | str) -> int:
     return before
 
 
+def set_race_detection_mode(mode: str) -> str:
+    """Waits for the devices, and returns the mode that it replaces."""
+    module = own_module()
+    if module is None:
+        return "default"
+    before: str = module.get_race_detection_mode()
+    module.set_race_detection_mode(mode)
+    return before
+
+
+def take_race_reports() -> list[str]:
+    """The reports since the last call, also of those errors that the program has caught."""
+    from torch_openreg import _C
+
+    return _C.take_race_reports()
+
+
 def _sync_debug_mode() -> int:
     module = own_module()
     return 0 if module is None else int(module.get_sync_debug_mode())

@@ -42,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what happens if an operator makes the host wait in a test: nothing, a warning, or an error",
     )
     group.addoption(
+        "--openreg-races",
+        action="store_true",
+        help="fail tests in which two accesses to the same memory have no order",
+    )
+    group.addoption(
         "--openreg-debug-memory",
         action="store_true",
         help="find invalid uses of device memory (TORCH_OPENREG_DEBUG_MEMORY=1); slow",
@@ -209,7 +214,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    with _collecting(item, "call", captures_after=outstanding.last_capture()), _sync_debug_mode(item):
+    with _collecting(item, "call", captures_after=outstanding.last_capture()), _sync_debug_mode(item), _races(item):
         return (yield)
 
 
@@ -280,6 +285,25 @@ def _sync_debug_mode(item: pytest.Item) -> Iterator[None]:
         yield
     finally:
         device.set_sync_debug_mode(before)
+
+
+@contextmanager
+def _races(item: pytest.Item) -> Iterator[None]:
+    """Fails the test if it raced, also if it has caught the exception."""
+    if not (requested.is_watched(item) and requested.looks_for_races(item)):
+        yield
+        return
+    before = device.set_race_detection_mode("error")
+    device.take_race_reports()  # of what ran before
+    reports: list[str] = []
+    try:
+        yield
+        reports = device.take_race_reports()
+    finally:
+        if not outstanding.is_busy():  # else it would wait
+            device.set_race_detection_mode(before)
+    if reports:
+        pytest.fail("\n".join(("openreg: the test has caught the error of a race", *reports)), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,10 +20,11 @@ SETTINGS = (
     "stacks",
     "trace_records",
     "schedule",
+    "detect_races",
 )
 """The keywords of `@pytest.mark.openreg` that stand for the TORCH_OPENREG_ variable of the same name."""
 
-_OF_THE_PLUGIN = ("sync_debug", "leaks")
+_OF_THE_PLUGIN = ("sync_debug", "leaks", "races")
 _SYNC_DEBUG_MODES = ("default", "warn", "error")
 
 
@@ -33,6 +34,7 @@ def is_watching(options: argparse.Namespace) -> bool:
         options.openreg
         or options.openreg_leaks
         or options.openreg_debug_memory
+        or options.openreg_races
         or options.openreg_schedules is not None
         or options.openreg_sync_debug != "default"
     )
@@ -100,6 +102,10 @@ def looks_for_leaks(item: pytest.Item) -> bool:
     return bool(arguments(item).get("leaks", item.config.option.openreg_leaks))
 
 
+def looks_for_races(item: pytest.Item) -> bool:
+    return bool(arguments(item).get("races", item.config.option.openreg_races))
+
+
 def check_marker(item: pytest.Item) -> None:
     """Raises UsageError if a marker of the test is malformed."""
     for marker in item.iter_markers("openreg"):
@@ -108,7 +114,7 @@ def check_marker(item: pytest.Item) -> None:
         for name, value in marker.kwargs.items():
             if name in SETTINGS:
                 _check(item, name, value, isinstance(value, (bool, int, str)), "a number or a string")
-            elif name == "leaks":
+            elif name in ("leaks", "races"):
                 _check(item, name, value, isinstance(value, bool), "True or False")
             elif name == "sync_debug":
                 _check(item, name, value, value in _SYNC_DEBUG_MODES, f"one of {', '.join(_SYNC_DEBUG_MODES)}")

@@ -1,0 +1,58 @@
+"""Pages whose programs are saved under the names in their first lines and run by the commands that the page shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from children import child_environment
+from documents import DOCUMENTS
+
+Run = subprocess.CompletedProcess[str]
+
+
+class ConsolePage:
+    """A page: its programs by name, and what each command prints."""
+
+    def __init__(self, name: str) -> None:
+        self.text = (DOCUMENTS / name).read_text()
+        codes = re.findall(r"^```python\n(.*?)^```", self.text, re.M | re.S)
+        self.programs = {re.match(r"# (\w+\.py)\n", code)[1]: code for code in codes}
+        self.runs = dict(re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", self.text, re.M | re.S))
+
+    def check(self) -> None:
+        """Each command is there once, and each program is run."""
+        assert self.text.count("\n$ ") == len(self.runs)
+        assert self.programs.keys() == {name for command in self.runs for name in re.findall(r"\w+\.py", command)}
+
+    @contextmanager
+    def results(self, folder: Path) -> Iterator[dict[str, Future[Run]]]:
+        """Each command's result. They run side by side: most of their time is the import of torch."""
+        for name, code in self.programs.items():
+            (folder / name).write_text(code)
+        settings: dict[str, str | None] = {name: None for name in os.environ if name.startswith("TORCH_OPENREG_")}
+        settings |= {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}  # teams of several processes disturb each other
+
+        def run(command: str) -> Run:
+            words = shlex.split(command)
+            python = words.index("python")
+            variables = dict(setting.split("=", 1) for setting in words[:python])
+            return subprocess.run(
+                [sys.executable, *words[python + 1 :]],
+                env=child_environment([], {**settings, **variables}),
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=120,
+            )
+
+        with ThreadPoolExecutor(3) as pool:
+            yield {command: pool.submit(run, command) for command in self.runs}

@@ -1,0 +1,234 @@
+"""Hosts that use pinned memory before they have waited for an asynchronous copy, with the race detector."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.openreg, "set_race_detection_mode"), reason="this build has no race detector"
+)
+
+N = 1000
+EARLY_READ = r"the host read pinned memory before it waited for the copy that writes it \(byte \d+ of the block at 0x"
+EARLY_WRITE = "the host wrote to pinned memory before it waited for the copy that reads it"
+
+
+@pytest.fixture(autouse=True)
+def _detects_races():
+    torch.openreg.synchronize()
+    torch.openreg.set_race_detection_mode("error")
+    yield
+    torch.openreg.synchronize()
+    torch.openreg.set_race_detection_mode("default")
+
+
+def fails(message=EARLY_READ):
+    return pytest.raises(torch.openreg.UnsynchronizedAccessError, match=message)
+
+
+def on_device(n=N):
+    return torch.arange(float(n), device="openreg")
+
+
+def pinned(n=N):
+    return torch.arange(float(n)).pin_memory()
+
+
+READS = {
+    "sum": lambda host: host.sum(),
+    "tolist": lambda host: host.tolist(),
+    "item": lambda host: host[-1].item(),
+    "print": lambda host: repr(host),
+    "numpy": lambda host: host.numpy().sum(),
+    "buffer": lambda host: bytes(host.numpy().data),
+    "copy": lambda host: host.clone(),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_result_that_is_read_before_the_wait_is_an_error(read):
+    host = on_device().to("cpu", non_blocking=True)
+    with fails():
+        read(host)
+    torch.openreg.synchronize()
+    assert host.tolist() == list(range(N))
+
+
+def test_the_error_says_which_copy_and_what_to_do():
+    host = on_device().to("cpu", non_blocking=True)
+    with fails() as caught:
+        host.sum()
+    message = str(caught.value)
+    assert "aten::copy_" in message and "openreg:0" in message
+    assert "torch.openreg.synchronize(), event.synchronize() or stream.synchronize()" in message
+
+
+def test_it_is_found_even_if_the_copy_has_long_completed():
+    host = on_device().to("cpu", non_blocking=True)
+    other = torch.openreg.Stream()  # whose wait says nothing about the copy
+    other.synchronize()
+    with fails():
+        host.sum()
+
+
+def test_a_large_result_that_several_threads_read_is_an_error():
+    host = torch.ones(1 << 22, device="openreg").to("cpu", non_blocking=True)
+    with fails():
+        host.sum()
+    torch.openreg.synchronize()
+    assert host.sum() == 1 << 22
+
+
+WAITS = {
+    "device": torch.openreg.synchronize,
+    "stream": lambda: torch.openreg.current_stream().synchronize(),
+    "item": lambda: torch.ones(1, device="openreg").item(),
+    "event": lambda: record().synchronize(),
+    "query": lambda: poll(record()),
+}
+
+
+def record():
+    event = torch.openreg.Event()
+    event.record()
+    return event
+
+
+def poll(event):
+    while not event.query():
+        pass
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_after_a_wait_the_result_may_be_read(wait):
+    host = on_device().to("cpu", non_blocking=True)
+    wait()
+    assert host.tolist() == list(range(N))
+    host.zero_()
+
+
+def test_a_source_may_be_read_but_not_refilled():
+    host = pinned()
+    device = host.to("openreg", non_blocking=True)
+    assert host.sum() == N * (N - 1) / 2
+    with fails(EARLY_WRITE):
+        host.zero_()
+    torch.openreg.synchronize()
+    host.zero_()
+    del device
+
+
+def test_other_elements_of_the_same_buffer_may_be_used():
+    buffer = torch.zeros(64).pin_memory()
+    buffer[10:20].copy_(on_device(10), non_blocking=True)
+    buffer[:10] = 3
+    assert buffer[:10].tolist() == [3] * 10
+    buffer[20:] += 1
+    with fails():
+        buffer[15].item()
+
+
+def test_losses_in_one_buffer_are_read_when_each_has_been_waited_for():
+    losses = torch.zeros(8).pin_memory()
+    events = []
+    for i in range(8):
+        losses[i].copy_(torch.full((), float(i), device="openreg"), non_blocking=True)
+        events.append(record())
+    for i in range(8):
+        events[i].synchronize()
+        assert losses[i].item() == i
+
+
+def test_a_buffer_that_is_freed_and_allocated_again_may_be_filled():
+    for i in range(20):
+        host = torch.full((N,), float(i)).pin_memory()
+        device = host.to("openreg", non_blocking=True)
+        del host
+    torch.openreg.synchronize()
+    assert device[0].item() == 19
+
+
+def test_a_buffer_from_before_works_and_is_not_guarded():
+    torch.openreg.set_race_detection_mode("default")
+    host = torch.empty(N).pin_memory()
+    torch.openreg.set_race_detection_mode("error")
+    host.copy_(on_device(), non_blocking=True)
+    host.sum()
+    torch.openreg.synchronize()
+    assert host.tolist() == list(range(N))
+
+
+def test_a_loader_that_pins_its_batches_has_no_error():
+    data = torch.utils.data.TensorDataset(torch.arange(64.0).view(32, 2))
+    loader = torch.utils.data.DataLoader(data, batch_size=4, num_workers=1, pin_memory=True)
+    total = torch.zeros((), device="openreg")
+    for (batch,) in loader:
+        assert batch.is_pinned()
+        total += batch.to("openreg", non_blocking=True).sum()
+    assert total.item() == 63 * 32
+
+
+def test_a_forked_child_writes_to_its_own_copy():
+    host = pinned()
+    host.to("openreg", non_blocking=True)
+    child = os.fork()
+    if child == 0:
+        host.zero_()
+        os._exit(0 if host.sum() == 0 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert host.sum() == N * (N - 1) / 2
+
+
+def test_a_system_call_that_would_read_too_early_fails(tmp_path):
+    host = on_device().to("cpu", non_blocking=True)
+    with (tmp_path / "result").open("wb", buffering=0) as file:
+        with pytest.raises(OSError, match="Bad address"):
+            file.write(memoryview(host.numpy()).cast("B"))
+        torch.openreg.synchronize()
+        assert file.write(memoryview(host.numpy()).cast("B")) == 4 * N
+
+
+def test_a_warning_is_a_line_and_the_program_goes_on(capfd):
+    torch.openreg.set_race_detection_mode("warn")
+    host = on_device().to("cpu", non_blocking=True)
+    host.sum()
+    host.sum()
+    assert capfd.readouterr().err.count("openreg: the host read pinned memory before") == 1
+
+
+PROGRAM = """
+import threading, torch
+def read():
+    host = torch.ones(9, device="openreg").to("cpu", non_blocking=True)
+    host.sum()
+thread = threading.Thread(target=read)
+thread.start()
+thread.join()
+"""
+
+
+def test_in_another_thread_a_line_explains_the_end_of_the_process(run_python):
+    result = run_python(PROGRAM, check=False, TORCH_OPENREG_DETECT_RACES="1")
+    assert result.returncode == -signal.SIGSEGV
+    assert result.stderr.startswith("openreg: the host read pinned memory before it waited")
+
+
+def test_the_error_reaches_the_main_thread_while_others_run():
+    stop = threading.Event()
+    threads = [threading.Thread(target=lambda: [None for _ in iter(stop.is_set, True)]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            host = on_device().to("cpu", non_blocking=True)
+            with fails():
+                host.sum()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,64 @@
+"""Names of arguments that do not follow from the number of a tensor among those of the command."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from reports import parse
+
+DEVICE = "openreg"
+
+
+def second_access(launch, *, shape=(4, 4), dtype=torch.float32):
+    x = torch.ones(shape, device=DEVICE, dtype=dtype)
+    y = torch.ones(shape, device=DEVICE, dtype=dtype)
+    torch.accelerator.synchronize()
+    x.add_(1)
+    side = torch.openreg.Stream()
+    with torch.openreg.stream(side), pytest.raises(torch.openreg.UnsynchronizedAccessError) as caught:
+        launch(x, y)
+    return parse(str(caught.value)).second.argument
+
+
+NAMES = {
+    "mat2": lambda x, y: torch.addmm(y, y, x),  # a tensor that is given twice counts once
+    "out": lambda x, y: torch.mul(y, 2, out=x),
+    "src": lambda x, y: x.cpu(),
+    "tensors[1]": lambda x, y: torch.cat([y, x]),
+    "self[1]": lambda x, y: torch._foreach_add_([y, x], 1.0),
+    "self": lambda x, y: x.index_put_((torch.zeros(1, dtype=torch.long, device=DEVICE),), y[0]),
+    "min": lambda x, y: y.clamp_(min=x),  # `max` is None
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_arguments(name):
+    assert second_access(NAMES[name]) == name
+
+
+def test_the_value_of_an_attention():
+    def attention(x, y):
+        return F.scaled_dot_product_attention(y, y.clone(), x)
+
+    assert second_access(attention, shape=(1, 1, 4, 4)) == "value"
+
+
+def test_the_target_of_a_loss():
+    x = torch.ones(4, 4, device=DEVICE)
+    assert second_access(lambda target, _: F.nll_loss(x, target), shape=(4,), dtype=torch.long) == "target"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the name is `other`: the command is that of mul.Tensor, with its operands swapped"
+)
+def test_a_scalar_in_place():
+    assert second_access(lambda x, _: torch.ops.aten.mul_.Scalar(x, 2.0)) == "self"
+
+
+@pytest.mark.xfail(strict=True, reason="the name is `self`")
+def test_the_index_of_put():
+    def put(index, _):
+        torch.ops.aten.put(torch.ones(4, device=DEVICE), index, torch.ones(4, device=DEVICE))
+
+    assert second_access(put, shape=(4,), dtype=torch.long) == "index"
