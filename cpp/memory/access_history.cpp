@@ -22,8 +22,8 @@ bool may_conflict(const MemoryUse& a, const MemoryUse& b) {
   return !(a.some_elements && b.some_elements);  // which ones is unknown
 }
 
-// Whether all that conflicts with `old` in [begin, end) conflicts with `later`, which comes after
-// it, too.
+}  // namespace
+
 bool replaces(const MemoryUse& later, const MemoryUse& old, std::uintptr_t begin,
               std::uintptr_t end) {
   if (old.writes && !later.writes) return false;
@@ -33,8 +33,6 @@ bool replaces(const MemoryUse& later, const MemoryUse& old, std::uintptr_t begin
   return now.covers(then) || (now.is_contiguous() && now.begin() <= std::max(then.begin(), begin) &&
                               std::min(then.end(), end) <= now.end());
 }
-
-}  // namespace
 
 // The first region that ends behind the address.
 AccessHistory::Regions::const_iterator AccessHistory::first_at(std::uintptr_t address) const {

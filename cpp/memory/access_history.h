@@ -55,6 +55,11 @@ struct Conflict {
   std::shared_ptr<const BlockLife> block;  ///< that holds it now
 };
 
+/// Whether all that conflicts with `old` in [begin, end) conflicts with `later`, which comes after
+/// it, too.
+bool replaces(const MemoryUse& later, const MemoryUse& old, std::uintptr_t begin = 0,
+              std::uintptr_t end = UINTPTR_MAX);
+
 /// The accesses to memory that later ones may conflict with. An access is kept until one that comes
 /// after it, for whoever comes later, makes it needless. Used under a lock.
 class AccessHistory {

@@ -39,14 +39,10 @@ RaceHooks hooks() noexcept {
 
 // A graph's memory, each piece once: what covers the other stays.
 void add_use(std::vector<Access>& uses, const Access& access) {
-  const auto replaces = [](const Access& a, const Access& b) {
-    return (a.use.writes || !b.use.writes) && (!a.use.some_elements || b.use.some_elements) &&
-           a.use.footprint.covers(b.use.footprint);
-  };
   for (const auto& known : uses) {
-    if (replaces(known, access)) return;
+    if (replaces(known.use, access.use)) return;
   }
-  std::erase_if(uses, [&](const Access& known) { return replaces(access, known); });
+  std::erase_if(uses, [&](const Access& known) { return replaces(access.use, known.use); });
   uses.push_back(access);
 }
 
@@ -91,21 +87,23 @@ void RaceDetector::enqueue_checked(Stream& stream, const char* kernel,
     return enqueue_captured(stream, capture, memory, by, enqueue);
   const auto known = order->submit(stream);
   expect_order(nullptr, memory, by, known);
-  {
-    const LockGuard lock(mutex_);
-    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], by[i], known);
-    if (history_.size() >= trim_at_) {
-      history_.trim(order->seen_by_hosts());
-      trim_at_ = std::max<std::size_t>(2 * history_.size(), 1 << 12);
-    }
-  }
-  enqueue_at(memory, by, known.last(), enqueue);
+  enqueue_at(memory, by, known, enqueue);
 }
 
 // If the command is not enqueued, its accesses are none. If it has been enqueued, and the exception
 // is that of a wait for it, a race may be missed.
 void RaceDetector::enqueue_at(std::span<const MemoryUse> memory, std::span<const Accessor> by,
-                              Moment moment, const std::function<void(Moment)>& enqueue) {
+                              const VectorClock& known,
+                              const std::function<void(Moment)>& enqueue) {
+  const auto moment = known.last();
+  {
+    const LockGuard lock(mutex_);
+    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], by[i], known);
+    if (auto* const order = HappensBefore::get(); order && history_.size() >= trim_at_) {
+      history_.trim(order->seen_by_hosts());
+      trim_at_ = std::max<std::size_t>(2 * history_.size(), 1 << 12);
+    }
+  }
   const bool pins = std::ranges::any_of(memory, &MemoryUse::pinned);
   const auto how = pins ? hooks() : RaceHooks();
   try {
@@ -149,7 +147,7 @@ std::optional<Conflict> RaceDetector::find_conflict(const Captured* captured, co
   const std::set<Pair> reported = warns ? warned_ : std::set<Pair>();
   auto conflict = history.find_conflict(
       use, known, [&](const Access& earlier) { return reported.contains(pair_with(earlier.by)); });
-  if (conflict) warned_.insert(pair_with(conflict->earlier.by));
+  if (conflict && warns) warned_.insert(pair_with(conflict->earlier.by));
   return conflict;
 }
 
@@ -239,11 +237,7 @@ void RaceDetector::enqueue_graph(Stream& stream, CaptureId capture, const Stream
   if (last) known.join(order->clock_of(*last));
   expect_order(nullptr, memory, by, known);
   if (last) order->wait(stream, known);
-  {
-    const LockGuard lock(mutex_);
-    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], by[i], known);
-  }
-  enqueue_at(memory, by, known.last(), enqueue);
+  enqueue_at(memory, by, known, enqueue);
 }
 
 void RaceDetector::forget_graph(CaptureId capture) {

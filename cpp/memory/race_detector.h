@@ -96,8 +96,10 @@ class RaceDetector {
       OPENREG_EXCLUDES(mutex_);
   void report(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
               const VectorClock& known) OPENREG_EXCLUDES(mutex_);
-  void enqueue_at(std::span<const MemoryUse> memory, std::span<const Accessor> by, Moment moment,
-                  const std::function<void(Moment)>& enqueue);
+  /// Adds the accesses, before which `known` happens, and then enqueues their command.
+  void enqueue_at(std::span<const MemoryUse> memory, std::span<const Accessor> by,
+                  const VectorClock& known, const std::function<void(Moment)>& enqueue)
+      OPENREG_EXCLUDES(mutex_);
   void enqueue_captured(Stream& stream, CaptureId capture, std::span<const MemoryUse> memory,
                         std::span<const Accessor> by, const std::function<void(Moment)>& enqueue);
 

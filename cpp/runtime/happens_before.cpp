@@ -30,14 +30,6 @@ std::uint64_t VectorClock::number_of(std::uint32_t stream) const noexcept {
   return stream == last_.stream ? std::max(number, last_.number) : number;
 }
 
-void VectorClock::include(Moment moment) {
-  if (moment.stream == 0 || includes(moment)) return;
-  auto numbers = numbers_ ? *numbers_ : Numbers();
-  if (numbers.size() <= moment.stream) numbers.resize(moment.stream + 1);
-  numbers[moment.stream] = moment.number;
-  numbers_ = std::make_shared<const Numbers>(std::move(numbers));
-}
-
 bool VectorClock::join(const VectorClock& other) {
   bool changes = !includes(other.last_);
   if (other.numbers_ && other.numbers_ != numbers_) {

@@ -34,7 +34,6 @@ class VectorClock {
 
   /// Adds what `other` includes. False: nothing was new.
   bool join(const VectorClock& other);
-  void include(Moment moment);
   void set_last(Moment moment) noexcept { last_ = moment; }
   /// Includes one more submission of the stream that the clock is of, and returns it.
   Moment advance(std::uint32_t stream) noexcept { return last_ = {stream, last_.number + 1}; }
