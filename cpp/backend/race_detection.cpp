@@ -26,8 +26,8 @@ std::atomic<void (*)(const std::string&)> g_throw{nullptr};
 // The detector and what it needs of pinned memory.
 void switch_to(RaceDetectionMode mode) {
   const bool on = mode != RaceDetectionMode::kDefault;
+  find_launch_sites(on);
   if (on) {
-    find_launch_sites();
     memory::install_race_hooks(
         {.protect =
              [](const memory::MemoryUse& pinned, Moment moment, std::string description) {

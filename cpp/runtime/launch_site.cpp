@@ -14,11 +14,13 @@ LaunchSite detail::find_launch_site(LaunchSite (*here)() noexcept) noexcept {
 }
 
 void ask_for_launch_sites() {
-  if (settings().stacks) find_launch_sites();
+  if (settings().stacks) find_launch_sites(true);
 }
 
-void find_launch_sites() noexcept {
-  detail::g_launch_site_here.store(current_callbacks().launch_site, std::memory_order_relaxed);
+void find_launch_sites(bool wanted) {
+  wanted |= settings().stacks;
+  detail::g_launch_site_here.store(wanted ? current_callbacks().launch_site : nullptr,
+                                   std::memory_order_relaxed);
 }
 
 std::string describe(LaunchSite site) {

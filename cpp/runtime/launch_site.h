@@ -12,8 +12,9 @@ using LaunchSite = std::uint32_t;
 /// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on, through
 /// the callbacks. Throws Error if the settings are malformed.
 void ask_for_launch_sites();
-/// launch_site() finds lines from now on, whatever the setting.
-void find_launch_sites() noexcept;
+/// launch_site() finds lines from now on if they are wanted or the setting asks for them. Throws
+/// Error if the settings are malformed.
+void find_launch_sites(bool wanted);
 
 namespace detail {
 extern constinit std::atomic<LaunchSite (*)() noexcept> g_launch_site_here;

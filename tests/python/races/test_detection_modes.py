@@ -178,3 +178,24 @@ def test_a_forked_child_that_does_not_use_the_device_is_unharmed(run_python):
     code = "import os, torch\ntorch.ones(4, device='openreg')\npid = os.fork()\nif pid == 0: os._exit(7)\n"
     code += "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
     assert run(run_python, "1", code).stdout == "7\n"
+
+
+@pytest.mark.parametrize("stacks", ["0", "1"])
+def test_errors_of_commands_have_lines_while_races_are_looked_for(run_python, stacks):
+    code = """
+import torch
+
+def error_has_a_line():
+    torch.ones(2, device="openreg")[torch.tensor([9], device="openreg")]
+    try:
+        torch.accelerator.synchronize()
+    except torch.AcceleratorError as error:
+        return "launched by" in str(error)
+
+for mode in ("default", "error", "default"):
+    torch.openreg.set_race_detection_mode(mode)
+    print(error_has_a_line())
+"""
+    result = run_python(code, TORCH_OPENREG_STACKS=stacks, TORCH_OPENREG_DETECT_RACES=None)
+    without_races = str(stacks == "1")
+    assert result.stdout.split() == [without_races, "True", without_races]
