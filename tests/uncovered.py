@@ -91,7 +91,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^throw Error\(\"openreg: the system refuses a thread|^refused\.code.*raise `ulimit -u`": SYSTEM,
     },
     r"^cpp/runtime/failure\.cpp": {r"^\} catch .*// no memory|^std::fprintf\(stderr, \"openreg: %s failed; no": MEMORY},
-    r"^cpp/runtime/address_space/fault_message": {r"": KILLED},
+    r"^cpp/runtime/address_space/(fault_message|signal_handler)": {r"": KILLED},
     r"^cpp/runtime/address_space/host_memory": {
         r"^throw Error\(\"openreg: the size of the machine's memory is unknown": SYSTEM
     },

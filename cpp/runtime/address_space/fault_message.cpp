@@ -4,7 +4,6 @@
 #include <ucontext.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,10 +17,12 @@ namespace openreg {
 
 namespace {
 
-void explain_fault(int, siginfo_t* info, void* context);
-SignalHandler g_faults(SIGSEGV, &explain_fault);
+void explain_fault(SignalHandler::Arrival& fault);
+extern SignalHandler g_faults;
+constinit SignalHandler g_faults(SIGSEGV, &explain_fault, signal_entries<g_faults>);
 std::atomic<bool> g_explains_windows{false};
 std::atomic<FaultJudge> g_judge{nullptr};
+std::atomic<RetryWrite> g_retry_write{nullptr};
 
 void print_message(int device, const void* address) noexcept {
   SignalText line;
@@ -34,11 +35,15 @@ void print_message(int device, const void* address) noexcept {
 FaultAccess access_of([[maybe_unused]] const void* context) noexcept {
 #if defined(__x86_64__)
   constexpr greg_t kWritten = 2;  // of the error code of a page fault
+  constexpr greg_t kFetched = 16;
   const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+  if (registers[REG_ERR] & kFetched) return FaultAccess::kExecute;
   return registers[REG_ERR] & kWritten ? FaultAccess::kWrite : FaultAccess::kRead;
 #elif defined(__aarch64__)
   constexpr std::uint32_t kSyndrome = 0x45535201;  // ESR_MAGIC: then a header and the register
   constexpr std::uint64_t kWritten = 1 << 6;       // WnR of a data abort
+  constexpr std::uint64_t kClass = 26;             // the bit at which the class begins
+  constexpr std::uint64_t kFetched = 0x20;         // the class of an instruction abort
   const auto& reserved = static_cast<const ucontext_t*>(context)->uc_mcontext.__reserved;
   for (std::size_t at = 0; at + 16 <= sizeof reserved;) {
     std::uint32_t header[2];  // magic, size
@@ -47,6 +52,7 @@ FaultAccess access_of([[maybe_unused]] const void* context) noexcept {
     if (header[0] == kSyndrome) {
       std::uint64_t syndrome = 0;
       std::memcpy(&syndrome, reserved + at + sizeof header, sizeof syndrome);
+      if ((syndrome >> kClass & 0x3f) == kFetched) return FaultAccess::kExecute;
       return syndrome & kWritten ? FaultAccess::kWrite : FaultAccess::kRead;
     }
     at += header[1];
@@ -57,9 +63,20 @@ FaultAccess access_of([[maybe_unused]] const void* context) noexcept {
 #endif
 }
 
-FaultVerdict judge(const void* address, const void* context) noexcept {
+bool retries_write(const void* address, FaultAccess access) noexcept {
+  const auto retry = g_retry_write.load(std::memory_order_acquire);
+  return retry != nullptr && (access == FaultAccess::kWrite || access == FaultAccess::kUnknown) &&
+         retry(address);
+}
+
+// A page that has the wrong protection can be opened, and only for data. All else would occur again
+// without end: an instruction fetch, memory that is not there, protection keys.
+FaultVerdict judge(const siginfo_t& info, const void* context) noexcept {
+  const auto access = access_of(context);
+  if (info.si_code != SEGV_ACCERR || access == FaultAccess::kExecute) return FaultVerdict::kUnknown;
+  if (retries_write(info.si_addr, access)) return FaultVerdict::kGoOn;
   const auto judge = g_judge.load(std::memory_order_acquire);
-  return judge == nullptr ? FaultVerdict::kUnknown : judge(address, access_of(context));
+  return judge == nullptr ? FaultVerdict::kUnknown : judge(info.si_addr, access);
 }
 
 int device_with(const void* address) noexcept {
@@ -67,20 +84,24 @@ int device_with(const void* address) noexcept {
   return space == nullptr || !g_explains_windows ? -1 : space->device_of(address);
 }
 
-void explain_fault(int, siginfo_t* info, void* context) {
-  const int saved_errno = errno;
-  const bool sent = info->si_code <= 0;  // by kill(): then si_addr is meaningless
-  const auto verdict = sent ? FaultVerdict::kUnknown : judge(info->si_addr, context);
-  const int device = sent || verdict != FaultVerdict::kUnknown ? -1 : device_with(info->si_addr);
-  if (device >= 0) print_message(device, info->si_addr);
-  if (device >= 0 || verdict == FaultVerdict::kFatal) {
-    g_faults.restore_previous(sent);
-  } else if (verdict == FaultVerdict::kUnknown) {
-    g_faults.call_previous(info, context, sent);
-  } else if (verdict == FaultVerdict::kGoOnce) {
-    begin_single_step(context, info->si_addr);
+void explain_fault(SignalHandler::Arrival& fault) {
+  if (fault.sent()) return fault.call_previous();
+  const void* const address = fault.info->si_addr;
+  switch (judge(*fault.info, fault.context)) {
+    case FaultVerdict::kGoOn:
+      return;
+    case FaultVerdict::kGoOnce:
+      begin_single_step(fault.context, address);
+      return;
+    case FaultVerdict::kFatal:
+      return fault.call_previous();
+    case FaultVerdict::kUnknown:
+      break;
   }
-  errno = saved_errno;
+  const int device = device_with(address);
+  if (device < 0) return fault.call_previous();
+  print_message(device, address);
+  fault.restore_previous();
 }
 
 }  // namespace
@@ -91,10 +112,15 @@ void install_fault_message() {
   g_faults.install();
 }
 
-void judge_faults_by(FaultJudge judge, AfterFault after) {
-  if (!kFaultMessageAvailable) return;
+bool judge_faults_by(FaultJudge judge, AfterFault after) {
+  if (!kFaultMessageAvailable) return false;
   prepare_single_steps(after);
   g_judge.store(judge, std::memory_order_release);
+  return g_faults.install();
+}
+
+void retry_writes_by(RetryWrite retry) {
+  g_retry_write.store(retry, std::memory_order_release);
   g_faults.install();
 }
 

@@ -25,26 +25,35 @@ inline constexpr bool kFaultMessageAvailable = true;
 void install_fault_message();
 
 /// What the instruction that faulted did, as far as the processor tells.
-enum class FaultAccess : std::uint8_t { kUnknown, kRead, kWrite };
+enum class FaultAccess : std::uint8_t { kUnknown, kRead, kWrite, kExecute };
 
 enum class FaultVerdict : std::uint8_t {
   kUnknown,  ///< nothing is known about this address: the fault goes to the others
   kGoOn,     ///< the instruction is executed again
   kGoOnce,   ///< likewise; afterwards the function `after` is called, if the processor can stop
              ///< there
-  kFatal,    ///< it has been explained on stderr, and ends the process as usual
+  kFatal,    ///< it has been explained on stderr, and goes to the others, which end the process
 };
 
-/// Judges a fault. Called by the signal handler, so it must be async-signal-safe.
+/// Judges a fault of data on a page that is there. Called by the signal handler, so it must be
+/// async-signal-safe.
 using FaultJudge = FaultVerdict (*)(const void* address, FaultAccess access) noexcept;
 
 /// Called when the instruction that faulted at `address`, and which the judge let go on once, has
 /// been executed. Async-signal-safe, too.
 using AfterFault = void (*)(const void* address) noexcept;
 
-/// From now on, `judge` is asked first about each fault that the processor raises. There is one
-/// judge in a process. A further call puts the signal handlers (of SIGSEGV, and of SIGTRAP for
-/// kGoOnce) in front of any that was installed in the meantime. Thread safe.
-void judge_faults_by(FaultJudge judge, AfterFault after);
+/// From now on, `judge` is asked about each such fault. There is one judge in a process. A further
+/// call puts the signal handlers (of SIGSEGV, and of SIGTRAP for kGoOnce) in front of any that was
+/// installed in the meantime. False: the judge may not see each fault, because the program has
+/// installed too many different handlers, or because of a sanitizer. Thread safe.
+bool judge_faults_by(FaultJudge judge, AfterFault after);
+
+/// Whether a write that faulted at `address` is to be tried again. Async-signal-safe.
+using RetryWrite = bool (*)(const void* address) noexcept;
+
+/// From now on, `retry` is asked first, in all builds. A further call puts the signal handler in
+/// front of any that was installed in the meantime. Thread safe.
+void retry_writes_by(RetryWrite retry);
 
 }  // namespace openreg

@@ -1,16 +1,15 @@
 #include "runtime/address_space/ipc_memory.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <system_error>
 
+#include "runtime/address_space/fault_message.h"
 #include "runtime/error.h"
 #include "runtime/round_up.h"
 #include "runtime/settings.h"
@@ -37,52 +36,6 @@ namespace {
 std::array<std::atomic<IpcMemory*>, kMaxDevices> g_memories;
 std::atomic<int> g_memory_count{0};
 
-struct sigaction g_handler_before_moves;
-struct sigaction g_first_handler;
-// How often a fault that is not ours has been passed to another handler since ours was installed.
-std::atomic<int> g_handed_on{0};
-
-// A fault of the processor occurs again when the handler returns, and reaches the previous handler.
-// A handler that was installed after ours may call ours again: then the oldest handler is next, and
-// then the system's default.
-void hand_on(int signal, bool sent) noexcept {
-  struct sigaction next;
-  std::memset(&next, 0, sizeof next);
-  sigemptyset(&next.sa_mask);
-  next.sa_handler = SIG_DFL;
-  const int turn = g_handed_on.fetch_add(1);
-  if (turn == 0) next = g_handler_before_moves;
-  if (turn == 1) next = g_first_handler;
-  sigaction(signal, &next, nullptr);
-  if (sent) raise(signal);  // blocked until the handler returns
-}
-
-void wait_for_move(int signal, siginfo_t* info, void*) {
-  const int saved_errno = errno;
-  const bool sent = info->si_code <= 0;  // by kill(): then si_addr is meaningless
-  if (sent || !IpcMemory::wait_until_moved(info->si_addr)) hand_on(signal, sent);
-  errno = saved_errno;
-}
-
-// Called before memory moves, because others may have replaced the handler.
-void install_handler() {
-  struct sigaction action;
-  sigaction(SIGSEGV, nullptr, &action);
-  if ((action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == wait_for_move) return;
-  static const bool is_first = [&action] {
-    g_first_handler = action;
-    return true;
-  }();
-  (void)is_first;
-  g_handler_before_moves = action;
-  g_handed_on = 0;
-  std::memset(&action, 0, sizeof action);
-  sigemptyset(&action.sa_mask);
-  action.sa_sigaction = wait_for_move;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  sigaction(SIGSEGV, &action, nullptr);
-}
-
 }  // namespace
 
 IpcMemory::IpcMemory(void* aperture, std::size_t bytes, std::size_t granularity)
@@ -107,7 +60,7 @@ void IpcMemory::share(void* memory, std::size_t bytes) {
 }
 
 void IpcMemory::move(std::size_t piece) {
-  install_handler();
+  retry_writes_by(&IpcMemory::wait_until_moved);  // again, as others may have replaced the handler
   std::byte* const begin = begin_of(piece);
   const std::size_t offset = piece * granularity_;
   states_[piece] = PieceState::kMoving;

@@ -5,48 +5,86 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <utility>
 
 #include "runtime/mutex.h"
 
 namespace openreg {
 
-/// Our handler of one signal, and those that were there before it, which get what is not for us.
-/// A static object: handlers read it.
-///
-/// A handler that must see each signal is installed again if the program, or Python's faulthandler,
-/// has installed another one since. That one may know ours as the handler before it, and pass a
-/// signal on to it by sending it again: so signals that were sent go to the first of all.
+/// Our handler of one signal. What is not for us goes on as if ours were not there: to the handler
+/// before it, with its mask and flags, or to the default action. See Note [Our signal handlers
+/// among others] in signal_handler.cpp. A static object that is constant-initialised, with
+/// signal_entries of itself: handlers read it.
 class SignalHandler {
+  /// One of our entry functions, and what it stands in front of.
+  struct Place {
+    struct sigaction before {};
+    std::atomic<bool> used_up{false};  // by SA_RESETHAND
+  };
+
  public:
-  using Function = void (*)(int signal, siginfo_t* info, void* context);
+  static constexpr std::size_t kMost = 16;
+  using Entry = void (*)(int signal, siginfo_t* info, void* context);
+  using Entries = std::array<Entry, kMost>;
 
-  constexpr SignalHandler(int signal, Function function) noexcept
-      : signal_(signal), function_(function) {}
+  /// A signal that arrived at one of our entries. Its functions are async-signal-safe.
+  class Arrival {
+   public:
+    Arrival(int signal, siginfo_t* info, void* context, Place& place) noexcept
+        : info(info), context(context), signal_(signal), place_(place) {}
 
-  /// Installs ours, unless it is the one in front. Thread safe.
-  void install();
+    siginfo_t* const info;
+    void* const context;
+
+    /// By kill() and the like, so `info` has no address.
+    bool sent() const noexcept { return info->si_code <= 0; }
+    /// Calls the handler before this entry, or ends the process if that is the default. May return.
+    void call_previous() noexcept;
+    /// Installs the handler before this entry, and lets it have the signal when ours has returned.
+    void restore_previous() noexcept;
+    /// Ends the process, when the handlers have returned, by this signal.
+    void end_process() noexcept;
+
+   private:
+    void restore(const struct sigaction& action) noexcept;
+
+    const int signal_;
+    Place& place_;
+  };
+  using Function = void (*)(Arrival& arrival);
+
+  constexpr SignalHandler(int signal, Function function, const Entries& entries) noexcept
+      : signal_(signal), function_(function), entries_(entries) {}
+
+  /// Puts ours in front of what is installed, unless it is in front. False: that is not possible,
+  /// because this program has installed too many different handlers. Thread safe.
+  bool install();
   /// Async-signal-safe.
   bool is_in_front() const noexcept;
 
-  // For our handler.
-
-  /// `sent`: by kill(), or does not occur again when the handler returns.
-  void call_previous(siginfo_t* info, void* context, bool sent) noexcept;
-  /// Lets the signal have its original effect.
-  void restore_previous(bool sent) noexcept;
+  /// For signal_entries.
+  void arrive(std::size_t place, int signal, siginfo_t* info, void* context) noexcept;
 
  private:
-  static constexpr std::size_t kMost = 8;
-
-  const struct sigaction& before(bool sent) const noexcept {
-    return before_[sent ? 0 : count_.load() - 1];
-  }
+  bool is_ours(const struct sigaction& action) const noexcept;
+  Entry entry_in_front_of(const struct sigaction& action) OPENREG_REQUIRES(mutex_);
 
   const int signal_;
   const Function function_;
+  const Entries entries_;
   Mutex mutex_;
-  std::array<struct sigaction, kMost> before_{};  // of each installation
-  std::atomic<std::size_t> count_{0};
+  std::array<Place, kMost> places_{};
+  std::size_t used_ OPENREG_GUARDED_BY(mutex_) = 0;  // of the places
 };
+
+/// The entry functions of `handler`.
+template <SignalHandler& handler>
+inline constexpr SignalHandler::Entries signal_entries = [
+]<std::size_t... places>(std::index_sequence<places...>) {
+  return SignalHandler::Entries{+[](int signal, siginfo_t* info, void* context) {
+    handler.arrive(places, signal, info, context);
+  }...};
+}
+(std::make_index_sequence<SignalHandler::kMost>());
 
 }  // namespace openreg

@@ -174,6 +174,65 @@ TEST_F(FaultMessageDeathTest, AfterOneInstructionTheJudgeIsCalledAgain) {
       testing::ExitedWithCode(42), "^$");
 }
 
+FaultVerdict interrupt_first(const void* address, FaultAccess access) noexcept {
+  static bool is_first = true;
+  if (is_first) {
+    is_first = false;
+    sigset_t later;
+    sigemptyset(&later);
+    sigaddset(&later, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &later, nullptr);
+    raise(SIGUSR1);  // delivered when the handler of the fault has returned
+  }
+  return open_page_once(address, access);
+}
+
+TEST_F(FaultMessageDeathTest, ASignalHandlerBetweenTheFaultAndTheInstructionMayFaultToo) {
+  EXPECT_EXIT(
+      {
+        g_page = static_cast<char*>(inaccessible_page());
+        judge_faults_by(&interrupt_first, &close_page);
+        signal(SIGUSR1, [](int) {
+          set_protection(PROT_NONE);
+          g_page[1] = 8;
+          set_protection(PROT_READ | PROT_WRITE);
+        });
+        *static_cast<volatile char*>(g_page) = 7;
+        read_byte(g_page + 1);
+        _exit(g_sink == 8 ? 42 : 1);
+      },
+      testing::ExitedWithCode(42), "^$");
+}
+
+TEST_F(FaultMessageDeathTest, AJudgeIsNotAskedAboutWhatAnotherProtectionDoesNotMend) {
+  const auto execute = [] { reinterpret_cast<void (*)()>(g_page)(); };
+  const auto read_unmapped = [] {
+    munmap(g_page, kPage);
+    read_byte(g_page);
+  };
+  for (void (*access)() : {+execute, +read_unmapped}) {
+    EXPECT_EXIT(
+        {
+          alarm(20);
+          g_page = static_cast<char*>(inaccessible_page());
+          judge_faults_by(&open_page, &close_page);
+          access();
+        },
+        testing::KilledBySignal(SIGSEGV), "^$");
+  }
+}
+
+TEST_F(FaultMessageDeathTest, AFatalFaultGoesToTheHandlerBefore) {
+  EXPECT_EXIT(
+      {
+        signal(SIGSEGV, exit_politely);
+        judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; },
+                        &close_page);
+        read_byte(inaccessible_page());
+      },
+      testing::ExitedWithCode(42), "^$");
+}
+
 TEST_F(FaultMessageDeathTest, AFatalFaultEndsTheProcessAsUsual) {
   EXPECT_EXIT(
       {
