@@ -1,5 +1,6 @@
 #include "backend/pinned_guard.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -25,18 +26,17 @@ namespace openreg::backend {
 // seen the completion may also be faster than the thread that opens the pages for it, so the
 // handler asks HappensBefore.
 //
+// *No endless faults.* If a page cannot be opened, or closes again and again although no copy is
+// submitted, the fault goes to the others.
+//
 // *Signal handlers* read what is published, which does not change. The fault is not asynchronous:
 // the thread is at an instruction that accesses pinned memory, and no code that holds a lock of the
 // allocator, of this library or of Python does that. So the handler may take such a lock, which
 // another thread will release.
 namespace {
 
-std::uintptr_t page_of(std::uintptr_t address) noexcept {
-  return address & ~(PinnedWindows::page_size() - 1);
-}
-
 std::uintptr_t end_of_page(std::uintptr_t last) noexcept {
-  return page_of(last) + PinnedWindows::page_size();
+  return PinnedWindows::page_of(last) + PinnedWindows::page_size();
 }
 
 bool set_protection(std::uintptr_t begin, std::uintptr_t end, int protection) noexcept {
@@ -45,10 +45,12 @@ bool set_protection(std::uintptr_t begin, std::uintptr_t end, int protection) no
 
 constexpr int kOpen = PROT_READ | PROT_WRITE;
 constexpr int kMostSteps = 1 << 14;
+constexpr int kMostFaultsInVain = 1 << 16;  // more than others can cause by their steps
 
-// If the kernel has no room for one more mapping, all of the block needs fewer.
-void open_pages(PinnedWindows::Block block, std::uintptr_t begin, std::uintptr_t end) noexcept {
-  if (!set_protection(begin, end, kOpen)) set_protection(block.begin, block.end, kOpen);
+// If the kernel has no room for one more mapping, all of the block needs fewer. False: this is not
+// the memory that it was.
+bool open_pages(PinnedWindows::Block block, std::uintptr_t begin, std::uintptr_t end) noexcept {
+  return set_protection(begin, end, kOpen) || set_protection(block.begin, block.end, kOpen);
 }
 
 bool hosts_have_seen(Moment moment) {
@@ -68,35 +70,6 @@ const char* verb_of(FaultAccess did) noexcept {
 }
 
 }  // namespace
-
-struct PinnedGuard::Access {
-  enum class Report : std::uint8_t { kNone, kBegun, kDone };
-
-  memory::Footprint footprint;
-  bool written;
-  Moment moment;
-  std::string description;
-  mutable std::atomic<Report> report{Report::kNone};
-
-  std::uintptr_t first_page() const noexcept { return page_of(footprint.begin()); }
-  std::uintptr_t end_of_pages() const noexcept { return end_of_page(footprint.end() - 1); }
-  /// What the page at `page` needs. Async-signal-safe.
-  int protection_of(std::uintptr_t page) const noexcept {
-    if (report == Report::kDone || !footprint.first_in(page, page + PinnedWindows::page_size()))
-      return kOpen;
-    return written ? PROT_NONE : PROT_READ;
-  }
-
-  /// Async-signal-safe.
-  bool conflicts(std::uintptr_t address, FaultAccess did) const noexcept {
-    return (written || did == FaultAccess::kWrite) && footprint.first_in(address, address + 1);
-  }
-  /// Whether hosts that wait for this also wait for `other`, of which this says all.
-  bool replaces(const Access& other) const noexcept {
-    return moment.stream == other.moment.stream && moment.number >= other.moment.number &&
-           written >= other.written && footprint.covers(other.footprint);
-  }
-};
 
 std::atomic<PinnedGuard*> PinnedGuard::instance_{nullptr};
 
@@ -119,7 +92,9 @@ void PinnedGuard::switch_on(Reaction reaction) {
 
 void PinnedGuard::switch_off() {
   if (instance_.exchange(nullptr) == nullptr) return;
-  instance().forget([](const Access&) { return true; });
+  auto& guard = instance();
+  const LockGuard lock(guard.mutex_);
+  guard.open(guard.pending_.take_all());
 }
 
 void PinnedGuard::raise_by(Raise raise) noexcept { instance().raise_ = raise; }
@@ -130,96 +105,96 @@ void PinnedGuard::protect(const memory::Footprint& footprint, bool written, Mome
   if (windows == nullptr || footprint.empty()) return;
   const auto block = windows->block_of(footprint.begin());
   if (footprint.end() > block.end) return;
-  judge_faults_by(
-      &PinnedGuard::judge,
-      &PinnedGuard::close_again);  // before handlers that were installed in the meantime
-  auto access = std::make_shared<Access>();
-  access->footprint = footprint;
-  access->written = written;
-  access->moment = moment;
-  access->description = std::move(description);
+  auto copy =
+      std::make_shared<PendingCopy>(block, footprint, written, moment, std::move(description));
+  // Before handlers that were installed in the meantime.
+  const bool is_asked = judge_faults_by(&PinnedGuard::judge, &PinnedGuard::close_again);
 
   const LockGuard lock(mutex_);
-  std::erase_if(pending_, [&](const auto& each) { return access->replaces(*each); });
-  pending_.push_back(access);
+  if (!is_asked) return open(pending_.take_all());
+  const auto begin = copy->first_page;
+  const auto end = copy->end_of_pages;
+  auto gone = pending_.add(std::move(copy));
   steps_ = 0;
-  published_.replace(pending_);
-  apply(access->first_page(), access->end_of_pages());
+  open(std::move(gone));
+  apply(block, begin, end);
 }
 
 void PinnedGuard::withdraw(Moment moment) {
-  forget([&](const Access& access) { return access.moment == moment; });
+  const LockGuard lock(mutex_);
+  open(pending_.take(moment));
 }
 
 void PinnedGuard::release_seen() {
   auto* const order = HappensBefore::get();
   if (order == nullptr) return;
   const auto seen = order->seen_by_hosts();
-  forget([&](const Access& access) { return seen.includes(access.moment); });
+  const LockGuard lock(mutex_);
+  open(pending_.take_seen(seen));
 }
 
 void PinnedGuard::reused(const void* begin) {
   const auto* const windows = PinnedWindows::get_if_made();
   if (windows == nullptr) return;
   const auto block = windows->block_of(reinterpret_cast<std::uintptr_t>(begin));
-  forget([&](const Access& access) { return block.contains(access.footprint.begin()); });
-}
-
-// First the accesses become unknown to handlers, then the pages are opened: whoever faults in
-// between opens the page.
-template <class Predicate>
-void PinnedGuard::forget(Predicate predicate) {
   const LockGuard lock(mutex_);
-  if (pending_.empty()) return;
-  Accesses gone;
-  std::erase_if(pending_, [&](const auto& access) {
-    if (!predicate(*access)) return false;
-    gone.push_back(access);
-    return true;
-  });
-  if (gone.empty()) return;
-  published_.replace(pending_);
-  std::ranges::sort(gone, {}, [](const auto& access) { return access->first_page(); });
-  for (auto access = gone.begin(); access != gone.end();) {
-    const auto begin = (*access)->first_page();
-    auto end = (*access)->end_of_pages();
-    while (++access != gone.end() && (*access)->first_page() <= end)
-      end = std::max(end, (*access)->end_of_pages());
-    apply(begin, end);
+  open(pending_.take_block(block));
+}
+
+// Opens the pages of copies that signal handlers do not know any more: whoever has faulted in
+// between has opened the page.
+void PinnedGuard::open(PendingCopies::List gone) {
+  std::ranges::sort(gone, {}, [](const auto& copy) { return copy->first_page; });
+  for (auto copy = gone.begin(); copy != gone.end();) {
+    const auto block = (*copy)->block;
+    const auto begin = (*copy)->first_page;
+    auto end = (*copy)->end_of_pages;
+    while (++copy != gone.end() && (*copy)->first_page <= end &&
+           block.contains((*copy)->first_page))
+      end = std::max(end, (*copy)->end_of_pages);
+    apply(block, begin, end);
   }
 }
 
-// Gives these pages the protection that the pending accesses ask for.
-void PinnedGuard::apply(std::uintptr_t begin, std::uintptr_t end) {
-  if (dying_) return;
-  std::vector<const Access*> here;
-  for (const auto& access : pending_) {
-    if (access->first_page() < end && begin < access->end_of_pages() &&
-        access->report != Access::Report::kDone)
-      here.push_back(access.get());
+// Gives these pages the protection that the pending copies ask for.
+void PinnedGuard::apply(PinnedWindows::Block block, std::uintptr_t begin, std::uintptr_t end) {
+  ++changes_;
+  std::vector<const PendingCopy*> here;
+  const auto pending = pending_.of_block(block);
+  for (const auto& copy : *pending) {
+    if (copy->first_page < end && begin < copy->end_of_pages &&
+        copy->report != PendingCopy::Report::kDone)
+      here.push_back(copy.get());
   }
+  const auto protect = [&](std::uintptr_t from, std::uintptr_t to, int protection) {
+    if (protection == kOpen) {
+      open_pages(block, from, to);
+    } else {
+      set_protection(from, to, protection);  // if refused, it is not guarded
+    }
+  };
   auto run = begin;  // of pages with the same protection
   int protection_of_run = kOpen;
   for (auto page = begin; page < end;) {
     int protection = kOpen;
     auto next = end;  // where that may change
-    for (const auto* access : here) {
-      if (page < access->first_page()) {
-        next = std::min(next, access->first_page());
-      } else if (page < access->end_of_pages()) {
-        const bool dense = access->footprint.is_contiguous();
-        next = std::min(next, dense ? access->end_of_pages() : page + PinnedWindows::page_size());
-        protection &= access->protection_of(page);
+    for (const auto* copy : here) {
+      if (page < copy->first_page) {
+        next = std::min(next, copy->first_page);
+      } else if (page < copy->end_of_pages) {
+        const bool dense = copy->footprint.is_contiguous();
+        next = std::min(next, dense ? copy->end_of_pages : page + PinnedWindows::page_size());
+        protection &= copy->protection_of(page);
       }
     }
     if (protection != protection_of_run) {
-      if (run < page) set_protection(run, page, protection_of_run);
+      if (run < page) protect(run, page, protection_of_run);
       run = page;
       protection_of_run = protection;
     }
     page = next;
   }
-  set_protection(run, end, protection_of_run);
+  protect(run, end, protection_of_run);
 }
 
 FaultVerdict PinnedGuard::judge(const void* address, FaultAccess access) noexcept {
@@ -232,42 +207,63 @@ FaultVerdict PinnedGuard::judge(const void* address, FaultAccess access) noexcep
 
 FaultVerdict PinnedGuard::judge(PinnedWindows::Block block, std::uintptr_t address,
                                 FaultAccess did) noexcept {
-  if (dying_) return FaultVerdict::kGoOn;  // which faults again, until the process has ended
-  const auto pending = published_.read();
-  for (const auto& access : *pending) {
-    if (!access->conflicts(address, did) || access->report == Access::Report::kDone ||
-        is_shut_down() || hosts_have_seen(access->moment))
+  const auto pending = pending_.of_block(block);
+  for (const auto& copy : *pending) {
+    if (!copy->conflicts(address, did == FaultAccess::kWrite) ||
+        copy->report == PendingCopy::Report::kDone || is_shut_down() ||
+        hosts_have_seen(copy->moment))
       continue;
-    auto none = Access::Report::kNone;
-    if (!access->report.compare_exchange_strong(none, Access::Report::kBegun))
-      return FaultVerdict::kGoOn;  // another thread reports it; this one faults until that has
-    return report(block, *access, address, did);
+    auto none = PendingCopy::Report::kNone;
+    if (copy->report.compare_exchange_strong(none, PendingCopy::Report::kBegun))
+      return report(block, *copy, address, did);
+    // Another thread reports it; this one goes on when that has.
+    while (copy->report != PendingCopy::Report::kDone) sched_yield();
   }
-  const auto page = page_of(address);
-  open_pages(block, page, end_of_page(address));
+  const auto page = PinnedWindows::page_of(address);
+  if (!open_pages(block, page, end_of_page(address)) || faults_in_vain(page))
+    return FaultVerdict::kUnknown;
   const bool closes = std::ranges::any_of(
-      *pending, [&](const auto& access) { return access->protection_of(page) != kOpen; });
+      *pending, [&](const auto& copy) { return copy->protection_of(page) != kOpen; });
   return closes && ++steps_ < kMostSteps ? FaultVerdict::kGoOnce : FaultVerdict::kGoOn;
 }
 
-void PinnedGuard::close_again(const void* address) noexcept {
-  const auto page = page_of(reinterpret_cast<std::uintptr_t>(address));
-  const auto* const windows = PinnedWindows::get_if_made();
-  if (windows == nullptr || !windows->block_of(page).contains(page)) return;
-  const auto pending = instance().published_.read();
-  int protection = kOpen;
-  for (const auto& access : *pending) protection &= access->protection_of(page);
-  set_protection(page, end_of_page(page), protection);
+bool PinnedGuard::faults_in_vain(std::uintptr_t page) const noexcept {
+  struct Faults {
+    std::uintptr_t page = 0;
+    std::uint64_t changes = 0;
+    int count = 0;
+  };
+  thread_local constinit Faults last;
+  const std::uint64_t changes = changes_;
+  if (last.page != page || last.changes != changes) last = {.page = page, .changes = changes};
+  return ++last.count > kMostFaultsInVain;
 }
 
-FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const Access& access,
+// Until it has done so for what is pending now: another thread may have opened the page for a host
+// that makes a system call.
+void PinnedGuard::close_again(const void* address) noexcept {
+  const auto page = PinnedWindows::page_of(reinterpret_cast<std::uintptr_t>(address));
+  const auto* const windows = PinnedWindows::get_if_made();
+  if (windows == nullptr) return;
+  const auto block = windows->block_of(page);
+  if (!block.contains(page)) return;
+  for (bool done = false; !done;) {
+    const auto pending = instance().pending_.of_block(block);
+    int protection = kOpen;
+    for (const auto& copy : *pending) protection &= copy->protection_of(page);
+    set_protection(page, end_of_page(page), protection);
+    done = instance().pending_.is_newest(pending, block);
+  }
+}
+
+FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const PendingCopy& copy,
                                  std::uintptr_t address, FaultAccess did) noexcept {
   SignalText text;
   text.text("openreg: the host ").text(verb_of(did));
   text.text(" pinned memory before it waited for the copy that ");
-  text.text(access.written ? "writes it" : "reads it");
+  text.text(copy.written ? "writes it" : "reads it");
   text.text(" (byte ").number(address - block.begin).text(" of the block at 0x");
-  text.number(block.begin, 16).text("; ").text(access.description.c_str());
+  text.number(block.begin, 16).text("; ").text(copy.description.c_str());
   text.text(
       "); call torch.openreg.synchronize(), event.synchronize() or stream.synchronize() first");
   const bool warns = reaction_ == Reaction::kWarn;
@@ -275,13 +271,13 @@ FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const Access& acces
   if (warns || raise == nullptr || !raise(text.c_str())) {
     text.write_to_stderr();
     if (!warns) {
-      dying_ = true;
+      copy.report = PendingCopy::Report::kDone;  // for a program that survives it
       return FaultVerdict::kFatal;
     }
   }
   // The rest of the copy's memory would be the same error again.
-  access.report = Access::Report::kDone;
-  open_pages(block, access.first_page(), access.end_of_pages());
+  copy.report = PendingCopy::Report::kDone;
+  open_pages(block, copy.first_page, copy.end_of_pages);
   return FaultVerdict::kGoOn;
 }
 

@@ -3,12 +3,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
+#include "backend/pending_copies.h"
 #include "backend/pinned_windows.h"
-#include "backend/published.h"
 #include "memory/footprint.h"
 #include "runtime/address_space/fault_message.h"
 #include "runtime/happens_before.h"
@@ -23,14 +21,17 @@ namespace openreg::backend {
 /// [Guarded pinned memory] in pinned_guard.cpp.
 ///
 /// Memory is guarded if it was allocated after the guard was switched on; registered memory of the
-/// program is not. System calls do not fault: they fail with EFAULT while the page is protected.
-/// Thread safe; its lock is a leaf.
+/// program is not. Of very many pending copies the newest are guarded (PendingCopies). System calls
+/// do not fault: they fail with EFAULT while the page is protected. Thread safe; its lock is a
+/// leaf.
 class PinnedGuard {
  public:
   /// What happens at the error.
   enum class Reaction : std::uint8_t {
-    kWarn,   ///< a line on stderr; the program goes on
-    kRaise,  ///< the function of raise_by(); else a line on stderr, and SIGSEGV ends the process
+    kWarn,  ///< a line on stderr; the program goes on
+    /// The function of raise_by(); else a line on stderr, and the signal goes to the program's
+    /// handler, or ends the process. If that handler returns, the program goes on.
+    kRaise,
   };
 
   /// Whether the guard can be switched on in this build: a sanitizer keeps SIGSEGV for itself.
@@ -66,30 +67,27 @@ class PinnedGuard {
   void reused(const void* begin);
 
  private:
-  struct Access;
-  using Accesses = std::vector<std::shared_ptr<const Access>>;
-
   PinnedGuard() = default;
   static PinnedGuard& instance();
-  template <class Predicate>
-  void forget(Predicate predicate);
-  void apply(std::uintptr_t begin, std::uintptr_t end) OPENREG_REQUIRES(mutex_);
+  void open(PendingCopies::List gone) OPENREG_REQUIRES(mutex_);
+  void apply(PinnedWindows::Block block, std::uintptr_t begin, std::uintptr_t end)
+      OPENREG_REQUIRES(mutex_);
 
   static FaultVerdict judge(const void* address, FaultAccess access) noexcept;
   FaultVerdict judge(PinnedWindows::Block block, std::uintptr_t address, FaultAccess did) noexcept;
+  bool faults_in_vain(std::uintptr_t page) const noexcept;
   static void close_again(const void* address) noexcept;
-  FaultVerdict report(PinnedWindows::Block block, const Access& access, std::uintptr_t address,
+  FaultVerdict report(PinnedWindows::Block block, const PendingCopy& copy, std::uintptr_t address,
                       FaultAccess did) noexcept;
 
   static std::atomic<PinnedGuard*> instance_;
 
   std::atomic<Reaction> reaction_{Reaction::kWarn};
   std::atomic<Raise> raise_{nullptr};
-  std::atomic<int> steps_{0};       // since the last protect()
-  std::atomic<bool> dying_{false};  // the process ends; what is protected stays so
+  std::atomic<int> steps_{0};              // since the last protect()
+  std::atomic<std::uint64_t> changes_{0};  // of the protection of pages
   Mutex mutex_;
-  Accesses pending_ OPENREG_GUARDED_BY(mutex_);
-  Published<Accesses> published_;  // pending_, for the signal handler
+  PendingCopies pending_;  // changed with the lock held; the signal handler reads of_block()
 };
 
 }  // namespace openreg::backend

@@ -27,6 +27,10 @@ class PinnedWindows {
 
   /// Of the system, a power of two. Async-signal-safe after the first call.
   static std::uintptr_t page_size() noexcept;
+  /// The first address of the page.
+  static std::uintptr_t page_of(std::uintptr_t address) noexcept {
+    return address & ~(page_size() - 1);
+  }
 
   /// Makes the windows at the first call. nullptr, and the first call prints a line, if the system
   /// refuses them.

@@ -22,6 +22,8 @@ class Published {
     Reading(const Reading&) = delete;
     Reading& operator=(const Reading&) = delete;
 
+    /// Whether the value has not been replaced yet.
+    bool is_newest_of(const Published& of) const noexcept { return of.current_.load() == value_; }
     const T& operator*() const noexcept { return *value_; }
     const T* operator->() const noexcept { return value_; }
 
@@ -30,7 +32,7 @@ class Published {
     const T* value_;
   };
 
-  Published() { replace({}); }
+  Published() = default;  // an empty value
   Published(const Published&) = delete;
   Published& operator=(const Published&) = delete;
 
@@ -47,8 +49,10 @@ class Published {
   }
 
  private:
+  inline static const T kEmpty{};
+
   std::vector<std::unique_ptr<const T>> values_;  // the current one is the last
-  std::atomic<const T*> current_{nullptr};
+  std::atomic<const T*> current_{&kEmpty};
   mutable std::atomic<int> readers_{0};
 };
 

@@ -94,7 +94,7 @@ void explain_fault(SignalHandler::Arrival& fault) {
       begin_single_step(fault.context, address);
       return;
     case FaultVerdict::kFatal:
-      return fault.call_previous();
+      return fault.call_previous(/*occurs_again=*/false);  // another thread may mend it
     case FaultVerdict::kUnknown:
       break;
   }

@@ -96,32 +96,26 @@ void SignalHandler::arrive(std::size_t place, int signal, siginfo_t* info, void*
   errno = saved_errno;
 }
 
-// A fault of the processor occurs again when the handler returns, so another disposition is enough;
-// a signal that was sent, or a breakpoint, must be sent again.
-void SignalHandler::Arrival::restore(const struct sigaction& action) noexcept {
+// If the signal occurs again when the handler returns, another disposition is enough; a signal that
+// was sent, or a breakpoint, must be sent again.
+void SignalHandler::Arrival::restore(const struct sigaction& action, bool occurs_again) noexcept {
   sigaction(signal_, &action, nullptr);
-  if (sent() || signal_ == SIGTRAP) raise(signal_);  // blocked until the handler returns
+  if (!occurs_again) raise(signal_);  // blocked until the handler returns
 }
 
 void SignalHandler::Arrival::restore_previous() noexcept {
-  restore(place_.used_up ? default_action() : place_.before);
+  restore(place_.used_up ? default_action() : place_.before, !sent() && signal_ != SIGTRAP);
 }
 
-void SignalHandler::Arrival::end_process() noexcept {
-  const auto action = default_action();
-  sigaction(signal_, &action, nullptr);
-  raise(signal_);
-}
-
-void SignalHandler::Arrival::call_previous() noexcept {
+void SignalHandler::Arrival::call_previous(bool occurs_again) noexcept {
   const auto& previous = place_.before;
   if (!is_handler(previous)) {
     // The system ignores no fault.
     if (previous.sa_handler == SIG_IGN && (previous.sa_flags & SA_SIGINFO) == 0 && sent()) return;
-    return restore(default_action());
+    return restore(default_action(), occurs_again);
   }
   if ((previous.sa_flags & SA_RESETHAND) != 0 && place_.used_up.exchange(true))
-    return restore(default_action());
+    return restore(default_action(), occurs_again);
   sigset_t mask;
   pthread_sigmask(SIG_BLOCK, &previous.sa_mask, &mask);
   if ((previous.sa_flags & SA_NODEFER) != 0 && sigismember(&previous.sa_mask, signal_) != 1) {

@@ -39,14 +39,14 @@ class SignalHandler {
     /// By kill() and the like, so `info` has no address.
     bool sent() const noexcept { return info->si_code <= 0; }
     /// Calls the handler before this entry, or ends the process if that is the default. May return.
-    void call_previous() noexcept;
+    /// Then a fault occurs again, unless the function has changed its cause: `occurs_again`.
+    void call_previous() noexcept { call_previous(!sent() && signal_ != SIGTRAP); }
+    void call_previous(bool occurs_again) noexcept;
     /// Installs the handler before this entry, and lets it have the signal when ours has returned.
     void restore_previous() noexcept;
-    /// Ends the process, when the handlers have returned, by this signal.
-    void end_process() noexcept;
 
    private:
-    void restore(const struct sigaction& action) noexcept;
+    void restore(const struct sigaction& action, bool occurs_again) noexcept;
 
     const int signal_;
     Place& place_;

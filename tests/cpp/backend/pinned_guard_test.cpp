@@ -1,8 +1,10 @@
 #include "backend/pinned_guard.h"
 
 #include <ATen/core/CachingHostAllocator.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "backend/host_allocator.h"
+#include "backend/pending_copies.h"
 #include "backend/pinned_pages.h"
 #include "backend/stream.h"
 #include "runtime/event.h"
@@ -311,13 +314,54 @@ TEST_F(PinnedGuardTest, ManyCopiesMayBePendingOnOneBlock) {
   const auto data = block_of(4 * kCopies);
   auto* const bytes = static_cast<char*>(data.get());
   for (std::size_t i = 0; i < kCopies; ++i) copy_to(bytes + 4 * i, 2, static_cast<char>(i));
-  read(bytes + 4);
+  read(bytes + 4 * (kCopies - 10));
   EXPECT_EQ(reports, 1);
   for (std::size_t i = 0; i < kCopies; i += 100) write(bytes + 4 * i + 2, 1);
   EXPECT_EQ(reports, 1);
   stream.synchronize();
   for (std::size_t i = 0; i < kCopies; ++i) EXPECT_EQ(read(bytes + 4 * i), static_cast<char>(i));
   EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardTest, OfVeryManyCopiesToOneBlockTheNewestAreGuarded) {
+  constexpr auto kMost = PendingCopies::kMostOfOneBlock;
+  const auto data = block_of(2 * kMost * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  for (std::size_t i = 0; i < 2 * kMost; ++i) copy_to(bytes + i * kPage, 2, 7);
+  for (std::size_t i = 0; i < kMost; ++i) read(bytes + i * kPage);
+  EXPECT_EQ(reports, 0);
+  for (const auto i : {kMost, 2 * kMost - 1}) read(bytes + i * kPage);
+  EXPECT_EQ(reports, 2);
+  stream.synchronize();
+  for (std::size_t i = 0; i < 2 * kMost; ++i) EXPECT_EQ(read(bytes + i * kPage), 7);
+  EXPECT_EQ(reports, 2);
+}
+
+TEST_F(PinnedGuardTest, AStridedCopyWithManyGapsIsGuardedWhereItBegins) {
+  constexpr std::size_t kRows = 10'000;
+  const auto data = block_of(2 * kRows * kPage);
+  auto* const bytes = static_cast<char*>(data.get());
+  const std::int64_t sizes[] = {kRows};
+  const std::int64_t strides[] = {2 * kPage};
+  announce(Footprint(bytes, 1, sizes, strides), kCopyWrites);
+  write(bytes + kPage, 1);
+  read(bytes + 2 * kPage * (kRows - 1));
+  EXPECT_EQ(reports, 0);
+  read(bytes + 2 * kPage);
+  EXPECT_EQ(reports, 1);
+}
+
+TEST_F(PinnedGuardTest, ASystemCallOnAnotherBlockWorksWhileACopyIsPending) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  std::vector<c10::DataPtr> blocks;
+  for (int i = 0; i < 16; ++i) blocks.push_back(block_of(4));
+  for (std::size_t i = 0; i < blocks.size(); i += 2)
+    announce(Footprint(blocks[i].get(), 4), kCopyWrites);
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    EXPECT_EQ(::write(ends[1], blocks[i].get(), 4), i % 2 == 0 ? -1 : 4) << i;
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_F(PinnedGuardTest, TheSameCopyAgainIsReportedAgain) {
@@ -563,6 +607,62 @@ TEST_F(PinnedGuardDeathTest, AHandlerThatPassesTheSignalOnToOursDoesNotGetItAgai
       "^openreg: the host read pinned memory [^\n]*\ntheirs\n$");
 }
 
+TEST_F(PinnedGuardDeathTest, AHandlerOfTheProgramThatReturnsLetsItGoOn) {
+  EXPECT_EXIT(
+      {
+        alarm(20);
+        PinnedGuard::raise_by(nullptr);
+        const auto data = block_of(100);
+        struct sigaction action {};
+        action.sa_handler = [](int) {
+          [[maybe_unused]] const auto written = ::write(STDERR_FILENO, "theirs\n", 7);
+        };
+        sigaction(SIGSEGV, &action, nullptr);
+        announce(Footprint(data.get(), 10), kCopyWrites);
+        read(data.get());
+        _exit(42);
+      },
+      ::testing::ExitedWithCode(42), "^openreg: the host read pinned memory [^\n]*\ntheirs\n$");
+}
+
+TEST_F(PinnedGuardDeathTest, PinnedMemoryThatIsExecutedEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        alarm(20);
+        const auto data = block_of(100);
+        announce(Footprint(data.get(), 10), kCopyWrites);
+        reinterpret_cast<void (*)()>(data.get())();
+      },
+      ::testing::KilledBySignal(SIGSEGV), "^$");
+}
+
+TEST_F(PinnedGuardDeathTest, APageThatTheProgramHasReplacedEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        alarm(20);
+        const auto data = block_of(100);
+        announce(Footprint(data.get(), 10), kCopyWrites);
+        const int file = open("/proc/self/exe", O_RDONLY);
+        mmap(data.get(), kPage, PROT_NONE, MAP_SHARED | MAP_FIXED, file, 0);
+        read(static_cast<char*>(data.get()) + 50);
+      },
+      ::testing::KilledBySignal(SIGSEGV), "^$");
+}
+
+TEST_F(PinnedGuardDeathTest, APageThatTheProgramClosesAgainAndAgainEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        alarm(60);
+        const auto data = block_of(100);
+        announce(Footprint(data.get(), 10), kCopyReads);
+        for (;;) {
+          mprotect(data.get(), kPage, PROT_NONE);
+          read(static_cast<char*>(data.get()) + 50);
+        }
+      },
+      ::testing::KilledBySignal(SIGSEGV), "^$");
+}
+
 TEST_F(PinnedGuardDeathTest, MemoryThatWasFreedToTheSystemFaultsAsBefore) {
   EXPECT_EXIT(
       {
@@ -574,6 +674,34 @@ TEST_F(PinnedGuardDeathTest, MemoryThatWasFreedToTheSystemFaultsAsBefore) {
         read(first);
       },
       ::testing::KilledBySignal(SIGSEGV), "^$");
+}
+
+// Of blocks that do not exist: PendingCopies does not touch them.
+TEST(PendingCopiesTest, OfVeryManyCopiesTheNewestAreKept) {
+  constexpr std::size_t kCopies = 20'000;
+  auto copies = std::make_unique<PendingCopies>();
+  const auto block = [](std::size_t i) {
+    const auto begin = std::uintptr_t{1} << 40 | i * 2 * kPage;
+    return PinnedWindows::Block{.begin = begin, .end = begin + 2 * kPage};
+  };
+  std::size_t gone = 0;
+  for (std::size_t i = 0; i < kCopies; ++i) {
+    const Footprint footprint(reinterpret_cast<void*>(block(i).begin), 4);
+    const auto taken = copies->add(std::make_shared<PendingCopy>(
+        block(i), footprint, kCopyWrites, Moment{.stream = 1, .number = i + 1}, ""));
+    for (const auto& each : taken) EXPECT_EQ(each->block.begin, block(gone++).begin);
+    const auto list = copies->of_block(block(i));
+    EXPECT_LE(list->size(), PendingCopies::kMostOfOneBlock);
+    EXPECT_EQ(list->back()->block.begin, block(i).begin);
+  }
+  EXPECT_EQ(copies->size(), PendingCopies::kMostRuns);
+  EXPECT_EQ(gone, kCopies - PendingCopies::kMostRuns);
+  VectorClock seen;
+  seen.set_last({.stream = 1, .number = kCopies - 1});
+  EXPECT_EQ(copies->take_seen(seen).size(), PendingCopies::kMostRuns - 1);
+  EXPECT_EQ(copies->take({.stream = 1, .number = kCopies}).size(), 1);
+  EXPECT_TRUE(copies->empty());
+  EXPECT_TRUE(copies->of_block(block(kCopies - 1))->empty());
 }
 
 TEST(PinnedGuardOffTest, UnlessItIsSwitchedOnPinnedMemoryHasOneAddress) {

@@ -232,3 +232,59 @@ def test_the_error_reaches_the_main_thread_while_others_run():
         stop.set()
         for thread in threads:
             thread.join()
+
+
+SIGNALS = """
+import ctypes, faulthandler, os, signal, torch
+def copy():
+    return torch.ones(9, device="openreg").to("cpu", non_blocking=True)
+"""
+
+
+@pytest.mark.parametrize("enable", ["before", "after", "after and again"])
+def test_a_fault_elsewhere_is_explained_by_faulthandler_once(run_python, enable):
+    lines = ["copy()", "faulthandler.enable()"]
+    if enable == "before":
+        lines.reverse()
+    elif enable == "after and again":
+        lines += ["copy()", "faulthandler.disable()", "faulthandler.enable()"]
+    lines += ["copy()", "ctypes.string_at(1)"]
+    result = run_python(SIGNALS + "\n".join(lines), check=False, TORCH_OPENREG_DETECT_RACES="1")
+    assert result.returncode == -signal.SIGSEGV
+    assert result.stderr.count("Fatal Python error: Segmentation fault") == 1, result.stderr
+
+
+def test_an_early_read_of_another_thread_is_explained_by_faulthandler_too(run_python):
+    program = PROGRAM.replace("def read", "import faulthandler\nfaulthandler.enable()\ndef read")
+    result = run_python(program, check=False, TORCH_OPENREG_DETECT_RACES="1")
+    assert result.returncode == -signal.SIGSEGV
+    assert result.stderr.startswith("openreg: the host read pinned memory before it waited")
+    assert result.stderr.count("Fatal Python error: Segmentation fault") == 1
+
+
+@pytest.mark.parametrize("name", ["SIGTRAP", "SIGSEGV"])
+def test_a_signal_that_was_sent_reaches_the_programs_own_handler(run_python, name):
+    program = f"""
+copy()
+signal.signal(signal.{name}, lambda *_: print("theirs"))
+copy()
+os.kill(os.getpid(), signal.{name})
+signal.signal(signal.{name}, signal.SIG_DFL)
+copy()
+os.kill(os.getpid(), signal.{name})
+"""
+    result = run_python(SIGNALS + program, check=False, TORCH_OPENREG_DETECT_RACES="1", PYTHONUNBUFFERED="1")
+    assert result.stdout == "theirs\n"
+    assert result.returncode == -getattr(signal, name)
+
+
+def test_of_thousands_of_copies_without_a_wait_the_newest_are_guarded():
+    buffer = torch.zeros(4000, 4).pin_memory()
+    row = torch.ones(4, device="openreg")
+    for each in buffer:
+        each.copy_(row, non_blocking=True)
+    assert buffer[0].tolist() in ([0] * 4, [1] * 4)  # forgotten
+    with fails():
+        buffer[-1].sum()
+    torch.openreg.synchronize()
+    assert buffer.sum() == 16000

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "backend/pinned_windows.h"
+#include "backend/published.h"
+#include "memory/footprint.h"
+#include "runtime/happens_before.h"
+
+namespace openreg::backend {
+
+/// An access of an asynchronous copy to pinned memory, which hosts may not have seen complete.
+struct PendingCopy {
+  enum class Report : std::uint8_t { kNone, kBegun, kDone };
+
+  /// The footprint is not empty and lies in the block.
+  PendingCopy(PinnedWindows::Block block, memory::Footprint footprint, bool written, Moment moment,
+              std::string description);
+
+  const PinnedWindows::Block block;
+  const memory::Footprint footprint;
+  const bool written;
+  const Moment moment;
+  const std::string description;
+  std::uint64_t age = 0;  // the smaller the older; set by PendingCopies
+  // Its pages, by their first bytes, and how many runs they make: of a copy with gaps of pages, the
+  // first ones. Each run needs a mapping in the kernel, which allows some ten thousand.
+  const std::uintptr_t first_page;
+  std::uintptr_t end_of_pages = 0;
+  std::size_t runs = 0;
+  mutable std::atomic<Report> report{Report::kNone};
+
+  // These are async-signal-safe.
+
+  /// PROT_* that the page at `page` needs.
+  int protection_of(std::uintptr_t page) const noexcept;
+  /// Whether a host that reads, or writes, the byte conflicts with it.
+  bool conflicts(std::uintptr_t address, bool writes) const noexcept {
+    return (written || writes) && footprint.first_in(address, address + 1);
+  }
+  /// Whether hosts that wait for this also wait for `other`, of which this says all.
+  bool replaces(const PendingCopy& other) const noexcept;
+};
+
+/// The copies that are pending, and limits of their number: beyond them, the oldest are taken out.
+/// Adding one takes the same time however many there are. Used under a lock, except of_block().
+class PendingCopies {
+ public:
+  using Copy = std::shared_ptr<const PendingCopy>;
+  using List = std::vector<Copy>;  // the oldest first
+
+  static constexpr std::size_t kMostOfOneBlock = 512;
+  static constexpr std::size_t kMostRuns = 8192;
+
+  bool empty() const noexcept { return by_age_.empty(); }
+  std::size_t size() const noexcept { return by_age_.size(); }
+
+  /// Returns what it has taken out in return: copies that this one replaces or that are beyond the
+  /// limits.
+  List add(std::shared_ptr<PendingCopy> copy);
+  // These take copies out and return them.
+  List take(Moment moment);
+  List take_seen(const VectorClock& seen);
+  List take_block(PinnedWindows::Block block);
+  List take_all();
+
+  /// The copies of this block, and of some others. Async-signal-safe.
+  Published<List>::Reading of_block(PinnedWindows::Block block) const noexcept {
+    return shards_[shard_of(block)].read();
+  }
+  /// Whether nothing has been added or taken out since. Async-signal-safe.
+  bool is_newest(const Published<List>::Reading& reading,
+                 PinnedWindows::Block block) const noexcept {
+    return reading.is_newest_of(shards_[shard_of(block)]);
+  }
+
+ private:
+  static constexpr std::size_t kShards = 256;
+  using ByMoment = std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>>;
+
+  static std::size_t shard_of(PinnedWindows::Block block) noexcept;
+  ByMoment::iterator take_into(List& taken, ByMoment::iterator at);
+  void take_out(List& taken, const Copy* added = nullptr);
+
+  std::map<std::uint64_t, Copy> by_age_;
+  ByMoment by_moment_;  // stream, number, age
+  std::array<Published<List>, kShards> shards_;
+  std::uint64_t next_age_ = 0;
+  std::size_t runs_ = 0;  // of all
+};
+
+}  // namespace openreg::backend
