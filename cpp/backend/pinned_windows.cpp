@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdio>
 #include <iterator>
+#include <system_error>
 
 #include "runtime/address_space/anonymous_file.h"
 #include "runtime/address_space/host_memory.h"
@@ -58,23 +60,39 @@ std::uintptr_t PinnedWindows::page_size() noexcept {
 PinnedWindows::PinnedWindows(int file, std::uintptr_t begin, std::size_t bytes)
     : file_(file), begin_(begin), bytes_(bytes), ranges_(begin, bytes, page_size()) {}
 
+// Where addresses are limited, the windows take at most half of those that are left.
 PinnedWindows* PinnedWindows::make() {
+  const FileSizeSignalHeld held;
   const int file = make_anonymous_file("openreg-pinned");
-  for (auto bytes = std::bit_ceil(host_memory()) * kRoom; file >= 0 && bytes >= kSmallest;
-       bytes /= 2) {
-    if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) continue;
-    void* const begin = ::mmap(nullptr, 2 * bytes, PROT_NONE, kReserved, -1, 0);
-    if (begin == MAP_FAILED) continue;
+  const auto wanted = std::bit_ceil(host_memory()) * kRoom;
+  int refused = errno;
+  for (auto bytes = wanted; file >= 0 && bytes >= kSmallest; bytes /= 2) {
+    const auto reserved = (bytes == wanted ? 2 : 4) * bytes;
+    void* const begin = ::mmap(nullptr, reserved, PROT_NONE, kReserved, -1, 0);
+    if (begin == MAP_FAILED) {
+      refused = errno;
+      continue;
+    }
+    if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) {
+      refused = errno;
+      ::munmap(begin, reserved);
+      continue;
+    }
+    if (reserved > 2 * bytes)
+      ::munmap(static_cast<std::byte*>(begin) + 2 * bytes, reserved - 2 * bytes);
     auto* const made = new PinnedWindows(file, reinterpret_cast<std::uintptr_t>(begin), bytes);
     made_.store(made, std::memory_order_release);
     ::pthread_atfork(nullptr, nullptr, &become_private);
     return made;
   }
-  std::fputs(
-      "openreg: accesses of the host to pinned memory are not checked, because the system refuses "
-      "addresses or a file for it; raise `ulimit -v` or `ulimit -n`\n",
-      stderr);
   if (file >= 0) ::close(file);
+  std::fprintf(stderr,
+               "openreg: accesses of the host to pinned memory are not checked, because the system "
+               "refuses a file or addresses for it (got \"%s\"); raise `ulimit %s`\n",
+               std::generic_category().message(refused).c_str(),
+               file < 0           ? "-n"
+               : refused == EFBIG ? "-f"
+                                  : "-v");
   return nullptr;
 }
 

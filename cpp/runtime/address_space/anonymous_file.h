@@ -1,9 +1,26 @@
 #pragma once
 
+#include <signal.h>
+
 namespace openreg {
 
 /// A descriptor of a new, empty file in memory that has no name in any file system; -1, and errno
 /// says why, if the system refuses it. `name` is what /proc shows.
 int make_anonymous_file(const char* name) noexcept;
+
+/// While it exists, a file that would exceed `ulimit -f` is only an error (EFBIG) on this thread:
+/// the system also sends SIGXFSZ, which ends a process that does not ignore it, as Python does.
+class FileSizeSignalHeld {
+ public:
+  FileSizeSignalHeld() noexcept;
+  /// Keeps errno.
+  ~FileSizeSignalHeld();
+  FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
+  FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
+
+ private:
+  sigset_t mask_{};  // of the thread before
+  bool is_pending_;  // since before
+};
 
 }  // namespace openreg

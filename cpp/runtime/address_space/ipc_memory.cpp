@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include "runtime/address_space/anonymous_file.h"
 #include "runtime/address_space/fault_message.h"
 #include "runtime/error.h"
 #include "runtime/round_up.h"
@@ -79,6 +80,7 @@ void IpcMemory::move(std::size_t piece) {
 }
 
 bool IpcMemory::copy_to_file(std::size_t piece) const noexcept {
+  const FileSizeSignalHeld held;
   const std::size_t offset = piece * granularity_;
   for (std::size_t done = 0; done < granularity_;) {
     const auto written = pwrite(file_.descriptor(), begin_of(piece) + done, granularity_ - done,

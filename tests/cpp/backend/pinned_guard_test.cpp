@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -674,6 +675,28 @@ TEST_F(PinnedGuardDeathTest, MemoryThatWasFreedToTheSystemFaultsAsBefore) {
         read(first);
       },
       ::testing::KilledBySignal(SIGSEGV), "^$");
+}
+
+TEST(PinnedWindowsDeathTest, ALimitOfFilesLeavesPinnedMemoryUnguardedAndOneLineSaysSo) {
+  if (!PinnedGuard::kAvailable) GTEST_SKIP() << "a sanitizer keeps SIGSEGV for its own reports";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        signal(SIGXFSZ, SIG_DFL);
+        rlimit limit;
+        getrlimit(RLIMIT_FSIZE, &limit);
+        limit.rlim_cur = 4096;
+        setrlimit(RLIMIT_FSIZE, &limit);
+        HappensBefore::track(true);
+        guard_pinned_memory(Reaction::kRaise);
+        const auto first = host_allocator().allocate(100);
+        const auto second = host_allocator().allocate(100'000);
+        write(second.get(), 42);
+        _exit(read(second.get()));
+      },
+      ::testing::ExitedWithCode(42),
+      "^openreg: accesses of the host to pinned memory are not checked, because the system refuses "
+      "a file or addresses for it \\(got \"File too large\"\\); raise `ulimit -f`\n$");
 }
 
 // Of blocks that do not exist: PendingCopies does not touch them.

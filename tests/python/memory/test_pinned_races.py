@@ -288,3 +288,18 @@ def test_of_thousands_of_copies_without_a_wait_the_newest_are_guarded():
         buffer[-1].sum()
     torch.openreg.synchronize()
     assert buffer.sum() == 16000
+
+
+def test_with_a_limit_of_files_pinned_memory_is_not_guarded_and_a_line_says_so(run_python):
+    program = """
+import resource, signal, torch
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+for i in range(2):
+    host = torch.ones(9).pin_memory()
+    host.to("openreg", non_blocking=True)
+    host.zero_()
+"""
+    result = run_python(program, TORCH_OPENREG_DETECT_RACES="1")
+    assert result.stderr.count("\n") == 1
+    assert '(got "File too large"); raise `ulimit -f`' in result.stderr
