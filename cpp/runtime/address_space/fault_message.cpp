@@ -42,9 +42,9 @@ FaultAccess access_of([[maybe_unused]] const void* context) noexcept {
 #elif defined(__aarch64__)
   constexpr std::uint32_t kSyndrome = 0x45535201;  // ESR_MAGIC: then a header and the register
   constexpr std::uint64_t kWritten = 1 << 6;       // WnR of a data abort
-  constexpr std::uint64_t kClass = 26;             // the bit at which the class begins
-  constexpr std::uint64_t kFetched = 0x20;         // the class of an instruction abort
-  const auto& reserved = static_cast<const ucontext_t*>(context)->uc_mcontext.__reserved;
+  const auto& thread = static_cast<const ucontext_t*>(context)->uc_mcontext;
+  if (thread.pc == thread.fault_address) return FaultAccess::kExecute;
+  const auto& reserved = thread.__reserved;
   for (std::size_t at = 0; at + 16 <= sizeof reserved;) {
     std::uint32_t header[2];  // magic, size
     std::memcpy(header, reserved + at, sizeof header);
@@ -52,7 +52,6 @@ FaultAccess access_of([[maybe_unused]] const void* context) noexcept {
     if (header[0] == kSyndrome) {
       std::uint64_t syndrome = 0;
       std::memcpy(&syndrome, reserved + at + sizeof header, sizeof syndrome);
-      if ((syndrome >> kClass & 0x3f) == kFetched) return FaultAccess::kExecute;
       return syndrome & kWritten ? FaultAccess::kWrite : FaultAccess::kRead;
     }
     at += header[1];

@@ -33,7 +33,7 @@ void* inaccessible_page() {
 
 [[noreturn]] void exit_politely(int) { _exit(42); }
 
-void* g_expected_address;
+void* volatile g_expected_address;
 void exit_if_address_is_right(int signal, siginfo_t* info, void*) {
   _exit(signal == SIGSEGV && info->si_addr == g_expected_address ? 43 : 1);
 }
