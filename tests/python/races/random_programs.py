@@ -83,6 +83,7 @@ class Step:
     other: int = 0  # the stream or event that is waited for
     writes: View | None = None
     reads: View | None = None
+    operand: int = 0  # a number that no other step has, so that results show which steps came before
 
     @property
     def is_access(self) -> bool:
@@ -93,14 +94,18 @@ class Step:
         return self.kind in _WAITS
 
     @property
-    def text(self) -> str:
-        text = _TEXTS[self.kind].format(
+    def statement(self) -> str:
+        return _TEXTS[self.kind].format(
             s=f"s[{self.stream}]",
             other=self.other,
             w=self.writes and self.writes.text,
             r=self.reads and self.reads.text,
+            n=self.operand,
         )
-        return f"with on(s[{self.stream}]): {text}" if self.is_access else text
+
+    @property
+    def text(self) -> str:
+        return f"with on(s[{self.stream}]): {self.statement}" if self.is_access else self.statement
 
 
 _WAITS = {
@@ -113,9 +118,9 @@ _WAITS = {
     "device": "torch.openreg.synchronize()",
 }
 _KERNELS = {
-    "fill": "{w}.fill_(1)",
-    "add": "{w}.add_(1)",
-    "add_other": "{w}.add_({r})",
+    "fill": "{w}.fill_({n})",
+    "add": "{w}.add_({n})",
+    "add_other": "{w}.add_({r}, alpha={n})",
     "copy": "{w}.copy_({r})",
     "sum": "kept.append({r}.sum())",
     "clone": "kept.append({r}.clone())",
@@ -124,7 +129,7 @@ _TEXTS = {
     **_WAITS,
     **_KERNELS,
     "record": "e[{other}].record({s})",
-    "host": "{r}.tolist()",
+    "host": "kept.append(torch.tensor({r}.tolist()))",
 }
 
 
@@ -193,7 +198,7 @@ def random_access(rng: random.Random) -> Step:
     kind = rng.choice([*_KERNELS, "host"])
     reads = view(other) if kind in ("add_other", "copy", "sum", "clone", "host") else None
     writes = view(one) if kind in ("fill", "add", "add_other", "copy") else None
-    return Step(kind, stream, writes=writes, reads=reads)
+    return Step(kind, stream, writes=writes, reads=reads, operand=rng.randrange(1, 1 << 40, 2))
 
 
 def order_for(rng: random.Random, order: Order, access: int, after: int, stream: int) -> list[Step]:

@@ -1,12 +1,16 @@
-"""Random programs: silent with all their waits; without one, the detector reports the pair that has lost its order."""
+"""Random programs: right and silent with all their waits. Without one, the detector reports the pair that has lost its
+order; and in the schedule `latest` the access that races comes first, so that numbers differ."""
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator
 
 import pytest
 import torch
-from random_programs import EVENTS, SIDE, STREAMS, TENSORS, Step, broken, first_race, random_program, source_of
+from program_numbers import initial_tensors, numbers, numbers_must_differ, order_of_latest
+from random_programs import EVENTS, SIDE, STREAMS, Step, broken, first_race, random_program, source_of
 from reports import parse
 
 DEVICE = "openreg"
@@ -17,39 +21,43 @@ def poll(waited_for: torch.Stream | torch.Event) -> None:
         pass
 
 
+def programs(seeds: range) -> Iterator[tuple[list[Step], list[list[Step]]]]:
+    """Programs, each with some that lack one of its waits."""
+    races = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        steps = random_program(rng, rng.randrange(4, 24))
+        assert first_race(steps) is None
+        without_a_wait = list(itertools.islice(broken(rng, steps), 3))
+        races += len(without_a_wait)
+        try:
+            yield steps, without_a_wait
+        except GeneratorExit:
+            print(f"seed {seed}")  # the test has failed
+            raise
+    assert races > len(seeds)
+
+
 class Runner:
-    """Runs programs, one after the other, on the same streams."""
+    """Runs programs, one after the other, on the same streams, and returns what `numbers` does."""
 
     def __init__(self) -> None:
         self.streams = [torch.openreg.default_stream(), *(torch.openreg.Stream() for _ in range(STREAMS - 1))]
 
-    def run(self, steps: list[Step]) -> None:
-        tensors = {f"x{i}": torch.ones(SIDE, SIDE, device=DEVICE) for i in range(TENSORS)}
+    def run(self, steps: list[Step]) -> list[torch.Tensor]:
+        tensors = {f"x{i}": tensor.to(DEVICE) for i, tensor in enumerate(initial_tensors())}
+        kept: list[torch.Tensor] = []
         events = [torch.openreg.Event() for _ in range(EVENTS)]
-        names = {"torch": torch, "s": self.streams, "e": events, "on": torch.openreg.stream, "poll": poll, "kept": []}
+        names = {"torch": torch, "s": self.streams, "e": events, "on": torch.openreg.stream, "poll": poll, "kept": kept}
         torch.openreg.synchronize()
         try:
             exec(compile(source_of(steps), "<program>", "exec"), {**names, **tensors})
         finally:
             torch.openreg.synchronize()
+        return [*(tensor.cpu() for tensor in tensors.values()), *(tensor.cpu() for tensor in kept)]
 
 
-def check(runner: Runner, seed: int) -> int:
-    """A program, and broken ones. Returns how many races there were."""
-    rng = random.Random(seed)
-    steps = random_program(rng, rng.randrange(4, 24))
-    assert first_race(steps) is None
-    runner.run(steps)
-    races = 0
-    for rest in broken(rng, steps):
-        check_broken(runner, rest)
-        races += 1
-        if races == 3:
-            break
-    return races
-
-
-def check_broken(runner: Runner, steps: list[Step]) -> None:
+def check_report(runner: Runner, steps: list[Step]) -> None:
     second, racing = first_race(steps)
     with pytest.raises(torch.openreg.UnsynchronizedAccessError) as caught:
         runner.run(steps)
@@ -72,23 +80,66 @@ def check_element(report, steps: list[Step]) -> None:
         assert min(bits) == int(view.numbers[index]), f"the first common element is at {min(bits)}, not at {index}"
 
 
-def check_all(seeds: range) -> None:
+def check_numbers(runner: Runner, steps: list[Step]) -> bool:
+    """Of a program that ends when the host has waited for the access that races. Returns whether they must differ."""
+    last, _ = first_race(steps)
+    steps = steps[: last + 1]
+    got = runner.run([*steps, Step("synchronize", other=steps[last].stream)])
+    assert equal(got, numbers(steps, order_of_latest(steps)))
+    must_differ = numbers_must_differ(steps)
+    assert not (must_differ and equal(got, numbers_in_order(steps)))
+    return must_differ
+
+
+def numbers_in_order(steps: list[Step]) -> list[torch.Tensor]:
+    return numbers(steps, [i for i, step in enumerate(steps) if step.is_access])
+
+
+def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+def check_reports(seeds: range) -> None:
     runner = Runner()
-    races = 0
-    for seed in seeds:
-        try:
-            races += check(runner, seed)
-        except BaseException as error:
-            error.add_note(f"seed {seed}") if hasattr(error, "add_note") else None
-            raise
-    assert races > len(seeds)
+    for steps, without_a_wait in programs(seeds):
+        assert equal(runner.run(steps), numbers_in_order(steps))
+        for broken_steps in without_a_wait:
+            check_report(runner, broken_steps)
 
 
-def test_random_programs():
-    check_all(range(300))
+def check_numbers_of_all(seeds: range) -> None:
+    torch.openreg.set_race_detection_mode("default")
+    runner = Runner()
+    differ = []
+    for steps, without_a_wait in programs(seeds):
+        assert equal(runner.run(steps), numbers_in_order(steps))
+        differ += [check_numbers(runner, broken_steps) for broken_steps in without_a_wait]
+    assert differ.count(True) > len(differ) / 2
+
+
+@pytest.fixture
+def latest() -> Iterator[None]:
+    before = torch.openreg.get_schedule()
+    torch.openreg.set_schedule("latest")
+    yield
+    torch.openreg.set_schedule(before)
+
+
+def test_reports():
+    check_reports(range(300))
+
+
+def test_numbers(latest):
+    check_numbers_of_all(range(300))
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_many_random_programs():
-    check_all(range(1_000, 11_000))
+def test_reports_of_many_programs():
+    check_reports(range(1_000, 11_000))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_numbers_of_many_programs(latest):
+    check_numbers_of_all(range(1_000, 11_000))
