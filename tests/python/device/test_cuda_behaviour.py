@@ -557,13 +557,23 @@ def _everything_is_as_before() -> Iterator[None]:
     openreg.synchronize()
 
 
+UNFINISHED = pytest.mark.needs_engines("elapsed_time queries the event, which would run the work before it")
+
+
 @pytest.mark.filterwarnings(
     "ignore:TypedStorage is deprecated",
     "ignore:openreg. the captured graph is empty",
     "ignore::FutureWarning",
     "ignore:The torch.openreg..DtypeTensor",
 )
-@pytest.mark.parametrize("row", [row for rows in ROWS.values() for row in rows], ids=lambda row: row.call)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.call, marks=UNFINISHED if "pending()" in row.call else ())
+        for rows in ROWS.values()
+        for row in rows
+    ],
+)
 def test_a_call_does_what_torch_cuda_s_does(row):
     def call() -> Any:
         return eval(row.call, dict(NAMES))

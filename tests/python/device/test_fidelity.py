@@ -50,6 +50,7 @@ def agree(name: str, here: Any, there: Any) -> bool:
     return bool(here == there)
 
 
+@pytest.mark.needs_engines("a query would run the work that it asks about")
 @pytest.mark.no_race_detection("it observes what programs that race do")
 def test_observations_are_those_of_a_gpu(tmp_path):
     there = json.loads((FIDELITY / "cuda.json").read_text())["observations"]

@@ -60,6 +60,7 @@ def test_the_stager_pins_shared_memory_and_keeps_it():
     assert torch.equal(received, again["weight"]) and received.is_shared()
 
 
+@pytest.mark.needs_engines("a query would run the work that it asks about")
 def test_a_copy_to_registered_memory_does_not_wait():
     staged = _create_cpu_state_dict(state(), pin_memory=True, share_memory=True)["weight"]
     values = state()["weight"]
