@@ -8,19 +8,33 @@
 #include <utility>
 
 #include "runtime/command.h"
+#include "runtime/schedule.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend::testing {
 
+inline void run_work(const Kernel&, std::span<const std::byte> arguments) {
+  std::function<void()>* queued = nullptr;
+  std::memcpy(&queued, arguments.data(), sizeof queued);
+  const std::unique_ptr<std::function<void()>> owner(queued);
+  (*owner)();
+}
+
+inline const Kernel& work_kernel() {
+  static const Kernel kernel("test::work", &run_work);
+  return kernel;
+}
+/// For a command that waits for its test: in an adversarial schedule the call that submits it may
+/// not run it.
+inline const Kernel& waiting_kernel() {
+  static const Kernel blocking("test::waiting_work", &run_work, {.may_block = true});
+  return schedule() == Schedule{} ? work_kernel() : blocking;
+}
+
 /// Runs `work` as a command of `stream`. What it throws fails the command, whose kernel is called
 /// "test::work". `expected`: its expected work.
-inline void enqueue(openreg::Stream& stream, std::function<void()> work, Cost expected = {}) {
-  static const Kernel kernel("test::work", [](const Kernel&, std::span<const std::byte> arguments) {
-    std::function<void()>* queued = nullptr;
-    std::memcpy(&queued, arguments.data(), sizeof queued);
-    const std::unique_ptr<std::function<void()>> owner(queued);
-    (*owner)();
-  });
+inline void enqueue(openreg::Stream& stream, std::function<void()> work, Cost expected = {},
+                    const Kernel& kernel = work_kernel()) {
   auto owner = std::make_unique<std::function<void()>>(std::move(work));
   auto* queued = owner.get();
   stream.enqueue(kernel, std::as_bytes(std::span(&queued, 1)), expected);
@@ -32,10 +46,13 @@ inline void enqueue(openreg::Stream& stream, std::function<void()> work, Cost ex
 class StreamGate {
  public:
   explicit StreamGate(openreg::Stream& stream) {
-    enqueue(stream, [state = state_] {
-      state->reached.release();
-      state->open.acquire();
-    });
+    enqueue(
+        stream,
+        [state = state_] {
+          state->reached.release();
+          state->open.acquire();
+        },
+        {}, waiting_kernel());
   }
   ~StreamGate() { open(); }
   StreamGate(const StreamGate&) = delete;

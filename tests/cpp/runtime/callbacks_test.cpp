@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "../needs_engines.h"
 #include "at_point.h"
 #include "runtime/command.h"
 #include "runtime/event.h"
@@ -115,6 +116,7 @@ struct Interrupted : std::runtime_error {
 };
 
 TEST_F(CallbacksTest, AWaitOnAnIdleStreamCallsNone) {
+  OPENREG_NEEDS_ENGINES("a query calls them, too");
   const OwnStream stream;
   stream->synchronize();
   synchronize_device(0);
@@ -149,6 +151,7 @@ TEST_F(CallbacksTest, AHostEntersAndLeavesTheCleanStateOncePerTurn) {
 }
 
 TEST_F(CallbacksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
+  OPENREG_NEEDS_ENGINES("a query would run the work that it asks about");
   const OwnStream stream;
   // An engine may still linger on this stream object, which was used before.
   ASSERT_TRUE(happens([] { return g_turns_now == 0; }));
@@ -205,6 +208,7 @@ int commands_run_for_room(Stream& stream) {
 }
 
 TEST_F(CallbacksTest, AProducerWithoutRoomWorksOrSleepsAsTheCallbackSays) {
+  OPENREG_NEEDS_ENGINES("a producer without room always works");
   const OwnStream stream;
   EXPECT_GT(commands_run_for_room(*stream), 0);
   g_works_for_room = false;
@@ -292,6 +296,7 @@ TEST_F(CallbacksTest, AnInterruptEndsAWaitForRoom) {
 }
 
 TEST_F(CallbacksTest, AnInterruptEndsHelpingBetweenTwoCommands) {
+  OPENREG_NEEDS_ENGINES("a query would run the work that it asks about");
   BusyEngines busy;
   const OwnStream stream;
   // Longer than the time between two checks.

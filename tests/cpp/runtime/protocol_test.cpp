@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "../needs_engines.h"
 #include "at_point.h"
 #include "runtime/event.h"
 #include "runtime/test_point.h"
@@ -83,6 +84,7 @@ TEST(Protocol, AStreamIsParkedBeforeItsFenceCanFire) {
 }
 
 TEST(Protocol, AStreamThatParksWakesWhoWantsToRunIt) {
+  OPENREG_NEEDS_ENGINES("the copy engine meets the wait");
   const BusyEngines busy;  // so that only the host gets `first`
   const OwnStream first;
   const OwnStream second;
@@ -152,6 +154,7 @@ TEST(Protocol, AnEngineLeavesALongCommandToTheHostThatWaitsForIt) {
 }
 
 TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
+  OPENREG_NEEDS_ENGINES("an engine runs the stream while the host asks");
   const OwnStream stream;
   Event event;
   std::atomic<bool> looked{false};
@@ -167,6 +170,7 @@ TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
 }
 
 TEST(Protocol, AProducerThatRunsItsRecordLeavesTheKernelBehindItToAnEngine) {
+  OPENREG_NEEDS_ENGINES("without them brief commands do not run at once");
   const OwnStream stream;
   std::thread::id runner;
   const AtPoint point(TestPoint::kPopped, [&] {

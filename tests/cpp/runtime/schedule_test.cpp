@@ -48,6 +48,7 @@ const std::vector<Schedule>& adversarial() {
 
 class ScheduleTest : public ::testing::Test {
  protected:
+  void SetUp() override { set_schedule({}); }  // whatever TORCH_OPENREG_SCHEDULE says
   void TearDown() override { set_schedule({}); }
 };
 

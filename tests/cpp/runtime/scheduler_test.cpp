@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "../needs_engines.h"
 #include "one_core.h"
 #include "runtime/engine.h"
 #include "runtime/event.h"
@@ -76,6 +77,7 @@ TEST(Scheduler, EndlessStreamsAllAdvanceThoughThereAreMoreOfThemThanEngines) {
 }
 
 TEST(Scheduler, AStreamOfHighPriorityIsTakenFirst) {
+  OPENREG_NEEDS_ENGINES("a query would run the work that it asks about");
   BusyEngines others(1);
   const OwnStream held;
   Blocker blocker(*held);
@@ -90,6 +92,7 @@ TEST(Scheduler, AStreamOfHighPriorityIsTakenFirst) {
 }
 
 TEST(Scheduler, AStreamOfHighPriorityInterruptsALowOneBetweenTwoCommands) {
+  OPENREG_NEEDS_ENGINES("a query would run the work that it asks about");
   BusyEngines others(1);
   const OwnStream low;
   const OwnStream high(0, Priority::kHigh);
@@ -275,6 +278,7 @@ TEST(CopyEngine, LeavesTheComputingToTheOthers) {
 }
 
 TEST(CopyEngine, TakesAStreamOverInTheMiddleAndGivesItBack) {
+  OPENREG_NEEDS_ENGINES("a query would run the work that it asks about");
   const OwnStream stream;
   std::vector<int> order;  // one stream: commands do not overlap
   std::atomic<int> wrong_engine{0};
@@ -298,6 +302,7 @@ TEST(CopyEngine, TakesAStreamOverInTheMiddleAndGivesItBack) {
 }
 
 TEST(CopyEngine, CopiesWhatWaitedForAnEvent) {
+  OPENREG_NEEDS_ENGINES("a query would run the work that it asks about");
   const OwnStream stream;
   ExternalEvent ready;
   ready.wait(*stream);
@@ -342,6 +347,7 @@ TEST(CopyEngine, RecordsAndWaitsBetweenCopiesWhileAllOthersCompute) {
 }
 
 TEST(CopyEngine, GivesAKernelBackThatComesBehindARecord) {
+  OPENREG_NEEDS_ENGINES("a query would run the work that it asks about");
   const CopyStream stream;
   Event event;
   std::optional<EngineKind> engine;
@@ -415,6 +421,7 @@ TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
 
 // The engines are started by the confined thread, since each test has a process of its own.
 TEST(Scheduler, AnEngineLeavesASingleCoreToTheHostForAMillisecond) {
+  OPENREG_NEEDS_ENGINES("it measures when an engine begins");
   using Clock = std::chrono::steady_clock;
   if (counters::engines.value() != 0) GTEST_SKIP() << "other tests have started the engines";
   const testing::OneCore confined;

@@ -17,6 +17,7 @@
 
 #include "runtime/command.h"
 #include "runtime/counters.h"
+#include "runtime/schedule.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
 #include "runtime/stream_impl.h"
@@ -100,11 +101,17 @@ inline const Kernel& empty_kernel() {
 }
 inline void enqueue_nothing(Stream& stream) { stream.enqueue(empty_kernel(), {}); }
 
+/// For a command that waits for its test: in an adversarial schedule the call that submits it may
+/// not run it.
+inline const Kernel& waiting_kernel() {
+  return schedule() == Schedule{} ? function_kernel() : blocking_kernel();
+}
+
 /// Keeps a stream, and the engine that runs it, busy with a command that runs from the
 /// constructor's return to open() or the destructor.
 class Blocker {
  public:
-  explicit Blocker(Stream& stream, const Kernel& kernel = function_kernel())
+  explicit Blocker(Stream& stream, const Kernel& kernel = waiting_kernel())
       : state_(std::make_shared<State>()) {
     enqueue(
         stream,
@@ -179,13 +186,14 @@ class BusyEngines {
 };
 
 /// Waits until the predicate is true, for events without a hand-shake such as a thread that falls
-/// asleep. Returns false after a time that suffices on any machine.
+/// asleep. Returns false after a time that suffices on any machine. Sleeps meanwhile: in an
+/// adversarial schedule engines work soon if all threads are asleep (runtime/patience.h).
 template <class Predicate>
 [[nodiscard]] bool happens(Predicate happened) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!happened()) {
     if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   return true;
 }

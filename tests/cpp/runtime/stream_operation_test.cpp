@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "../needs_engines.h"
 #include "runtime/callbacks.h"
 #include "runtime/stream.h"
 #include "stream_helpers.h"
@@ -64,6 +65,7 @@ std::string sentence(const OwnStream& stream, const std::string& cause) {
 }
 
 TEST(StreamOperation, BeginsOnTheSubmittingThreadIfTheStreamIsIdle) {
+  OPENREG_NEEDS_ENGINES("without them brief commands do not run at once");
   const OwnStream stream;
   const auto operation = queued(*stream);
   EXPECT_EQ(operation->thread, std::this_thread::get_id());
@@ -87,6 +89,7 @@ TEST(StreamOperation, DoesNotBeginWithinTheCommandThatEnqueuesIt) {
 }
 
 TEST(StreamOperation, TheThreadThatEndsItRunsWhatIsBriefBehindIt) {
+  OPENREG_NEEDS_ENGINES("without them brief commands do not run at once");
   testing::BusyEngines busy;
   const OwnStream stream;
   const OwnStream other;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "../needs_engines.h"
 #include "failing_memory.h"
 #include "runtime/event.h"
 #include "runtime/stream_operation.h"
@@ -143,6 +144,7 @@ TEST(Trace, BeyondItsBoundSlicesAreCounted) {
 }
 
 TEST(Trace, AWaitForAnEventLastsUntilTheEventHasHappened) {
+  OPENREG_NEEDS_ENGINES("without them brief commands do not run at once");
   const OwnStream first;
   const OwnStream second(1);
   const auto parks = counters::parks.value();
