@@ -174,6 +174,7 @@ def test_a_blocking_copy_from_pinned_memory_lets_the_source_be_changed(name):
     assert target.eq(1).all()
 
 
+@pytest.mark.no_race_detection("it changes what a copy has yet to read")
 @pytest.mark.parametrize("name", OWN_ELEMENTS)
 def test_copies_from_and_to_pinned_memory_return_before_they_are_done(name):
     stream = torch.openreg.Stream()

@@ -90,6 +90,7 @@ def test_into_an_output():
 
 def test_in_a_graph():
     x = torch.zeros(300, 40, dtype=torch.int8, device="openreg")
+    torch.accelerator.synchronize()
     with torch.openreg.stream(torch.openreg.Stream()):
         x.sum(0)
     torch.accelerator.synchronize()
