@@ -299,7 +299,7 @@ def test_waits_name_the_stream_that_they_wait_for(export):
 
 def test_host_waits_are_calls_of_the_runtime(export):
     with profile() as prof:
-        torch.openreg._sleep(5_000_000)
+        torch.openreg._sleep(50_000_000)  # longer than the host may be held up before it waits
         torch.openreg.synchronize()
     trace = export(prof)
     (wait,) = [event for event in slices(trace, "privateuse1_runtime") if event["name"] == "openregSynchronize"]
