@@ -148,6 +148,8 @@ struct SliceState {
 }  // namespace
 
 void install_clean_state() {
+  settle_number_of_threads();  // of the thread that imports torch, before others are asked to
+                               // change
   Callbacks callbacks;
   callbacks.enter_commands = [](const Callbacks::Beginning& beginning) -> void* {
     auto slice = std::make_unique<SliceState>();

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <atomic>
@@ -78,15 +79,16 @@ std::atomic<int> g_taken{0};  // cores that long commands have
 
 }  // namespace
 
+void settle_number_of_threads() {
+  at::get_num_threads();
+  at::internal::lazy_init_num_threads();
+}
+
 void compute_with_one_thread() {
   thread_local bool done = false;
   if (done) return;
   done = true;
-  // ATen sets a thread's number of threads at first use, to that of torch.set_num_threads, and does
-  // not change it afterwards. Each library has its own flag for the first use: the first call sets
-  // that of torch, the second that of our library, for our own kernels.
-  at::get_num_threads();
-  at::internal::lazy_init_num_threads();
+  settle_number_of_threads();
   set_threads(1);
 }
 
@@ -122,7 +124,12 @@ void release_team() {
   if (pause != nullptr) pause(kSoft);
 }
 
+// Not those of autograd's threads. They take the number that torch.set_num_threads was last given
+// when they begin, by any thread: 1 once a DataLoader pins memory, which it does in a thread that
+// calls that function for itself. PyTorch's CPU backend does not meet it, as it runs backward
+// passes in the threads that call them.
 void note_wanted_threads() noexcept {
+  if (torch::autograd::get_current_graph_task_id() != -1) return;
   g_wanted.store(at::get_num_threads(), std::memory_order_relaxed);
 }
 

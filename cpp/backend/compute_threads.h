@@ -7,6 +7,11 @@
 
 namespace openreg::backend {
 
+/// Fixes the number of threads with which the calling thread computes. A thread takes it at its
+/// first use of ATen from what torch.set_num_threads was last given, by any thread, and then keeps
+/// it; each library has a first use of its own, as the function that does it is inline.
+void settle_number_of_threads();
+
 /// Makes the calling thread compute without a team: with one OpenMP and one MKL thread. Affects no
 /// other thread. Cheap after the first call. See docs/architecture.md, "Streams": a second team in
 /// the process slows down both.

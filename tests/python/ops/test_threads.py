@@ -66,6 +66,34 @@ def test_an_engine_computes_with_one_thread_whatever_it_has_run(run_python):
     )
 
 
+def test_a_loader_that_pins_memory_takes_no_threads_from_the_program(run_python):
+    """Its thread calls torch.set_num_threads(1), which later threads take over, autograd's among them."""
+    run_python(
+        "import os, time, torch\n"
+        "from pathlib import Path\n"
+        "from torch.utils.data import DataLoader\n"
+        "threads = max(2, len(os.sched_getaffinity(0)))\n"
+        "torch.set_num_threads(threads)\n"
+        "for _ in DataLoader(torch.ones(8, 2), pin_memory=True, num_workers=1): pass\n"
+        "w = torch.ones(1536, 1536, device='openreg', requires_grad=True)\n"
+        "total = (w @ w).sum()\n"
+        "total.backward(retain_graph=True)\n"
+        "torch.accelerator.synchronize()\n"
+        "total.backward()\n"
+        "most = 0\n"
+        "while not torch.openreg.current_stream().query():\n"  # the host does not help
+        "    names = []\n"
+        "    for task in Path('/proc/self/task').iterdir():\n"
+        "        try: names.append((task / 'comm').read_text().strip())\n"
+        "        except OSError: pass\n"  # it has ended
+        "    most = max(most, names.count('openreg-engine'))\n"
+        "print(repr(w[0]))\n"
+        "assert torch.get_num_threads() == threads\n"
+        "assert most >= threads or len(os.sched_getaffinity(0)) == 1, most\n",  # the engine and its team
+        TORCH_OPENREG_ENGINES="1",
+    )
+
+
 def test_autograds_thread_may_have_another_number_of_threads_than_the_engine(run_python):
     """It keeps the number that it has met first, and oneDNN chooses by it what it allocates for a convolution."""
     run_python(
