@@ -58,10 +58,26 @@ def _skips_what_cannot_be_linked() -> None:
         skip_what_inductor_compiles()
 
 
+def _modes() -> dict[str, object]:
+    openreg = torch.openreg
+    return {
+        "race detection": openreg.get_race_detection_mode(),
+        "schedule": openreg.get_schedule(),
+        "sync debug": openreg.get_sync_debug_mode(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "default device": torch.get_default_device(),
+        "grad": torch.is_grad_enabled(),
+        "threads": torch.get_num_threads(),
+    }
+
+
 @pytest.fixture(autouse=True)
 def _device_state_is_restored() -> Iterator[None]:
-    """Each test starts and ends on device 0 and its default stream."""
+    """Each test starts and ends on device 0 and its default stream, and leaves the process's modes as they were."""
+    before = _modes()
     yield
+    assert _modes() == before, "the test has changed a mode of the process"
     if torch.openreg.is_initialized():
         for index in reversed(range(torch.openreg.device_count())):
             torch.openreg.set_stream(torch.openreg.default_stream(index))
