@@ -47,7 +47,8 @@ class Stopwatch {
 // The copies that used the block have completed; whoever gets it next does not care.
 void note_reuse(const void* block, std::size_t bytes) {
   if (auto* const guard = PinnedGuard::get()) guard->reused(block);
-  if (auto* const detector = memory::RaceDetector::get()) detector->reused(block, bytes);
+  if (auto* const detector = memory::RaceDetector::get())
+    detector->reused(block, bytes, memory::BlockKind::kPinned);
 }
 
 // PyTorch's cache: sizes rounded to powers of two, a free list per size, and a block that streams

@@ -198,7 +198,8 @@ c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offse
   if (!import->source->file.receive(offset, generation)) refuse_second_reading();
   import->mapping = import->source->map(device, offset, offset + bytes);
   auto* const address = import->mapping->address + (offset - import->mapping->offset);
-  if (auto* const detector = memory::RaceDetector::get()) detector->reused(address, bytes);
+  if (auto* const detector = memory::RaceDetector::get())
+    detector->reused(address, bytes, memory::BlockKind::kImported);
   return {address, import.release(), &delete_import,
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device))};
 }

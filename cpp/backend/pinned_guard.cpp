@@ -266,11 +266,11 @@ FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const PendingCopy& 
   text.number(block.begin, 16).text("; ").text(copy.description.c_str());
   text.text(
       "); call torch.openreg.synchronize(), event.synchronize() or stream.synchronize() first");
-  const bool warns = reaction_ == Reaction::kWarn;
+  const Reaction reaction = reaction_;
   const Raise raise = raise_;
-  if (warns || raise == nullptr || !raise(text.c_str())) {
+  if (raise == nullptr || !raise(text.c_str(), reaction)) {
     text.write_to_stderr();
-    if (!warns) {
+    if (reaction == Reaction::kRaise) {
       copy.report = PendingCopy::Report::kDone;  // for a program that survives it
       return FaultVerdict::kFatal;
     }

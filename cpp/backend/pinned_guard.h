@@ -28,8 +28,9 @@ class PinnedGuard {
  public:
   /// What happens at the error.
   enum class Reaction : std::uint8_t {
-    kWarn,  ///< a line on stderr; the program goes on
-    /// The function of raise_by(); else a line on stderr, and the signal goes to the program's
+    /// A warning of the function of raise_by(), else a line on stderr; the program goes on.
+    kWarn,
+    /// An exception of that function; else a line on stderr, and the signal goes to the program's
     /// handler, or ends the process. If that handler returns, the program goes on.
     kRaise,
   };
@@ -45,16 +46,16 @@ class PinnedGuard {
   /// Forgets all pending copies.
   static void switch_off();
 
-  /// Raises `report` as an exception of the program, soon after the instruction has been executed,
-  /// and returns true; or false if that is not possible on the calling thread. Called by the signal
-  /// handler: the thread is at an instruction that accesses pinned memory, so it holds none of the
-  /// locks of the allocator, of this library and of Python, and they may be taken. `report` is
-  /// valid during the call.
-  using Raise = bool (*)(const char* report) noexcept;
+  /// Raises `report` as an exception or a warning of the program, soon after the instruction has
+  /// been executed, and returns true; or false if that is not possible on the calling thread.
+  /// Called by the signal handler: the thread is at an instruction that accesses pinned memory, so
+  /// it holds none of the locks of the allocator, of this library and of Python, and they may be
+  /// taken. `report` is valid during the call.
+  using Raise = bool (*)(const char* report, Reaction how) noexcept;
   static void raise_by(Raise raise) noexcept;
 
   /// The command `moment`, which is about to be enqueued, reads this pinned memory, given by the
-  /// program's addresses, or writes it. `description` of the command: "aten::copy_ on ...".
+  /// program's addresses, or writes it. `description`: of the command and of the memory.
   void protect(const memory::Footprint& footprint, bool written, Moment moment,
                std::string description);
   /// The command has not been enqueued after all.

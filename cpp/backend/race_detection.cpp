@@ -6,11 +6,13 @@
 #include <atomic>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "backend/exception.h"
 #include "backend/host_allocator.h"
 #include "backend/pinned_guard.h"
+#include "memory/device_heap.h"
 #include "runtime/launch_site.h"
 #include "runtime/once.h"
 #include "runtime/process.h"
@@ -23,9 +25,76 @@ namespace {
 
 std::atomic<void (*)(const std::string&)> g_throw{nullptr};
 
+// Operators that use some elements of their first tensor, which depend on the values of others.
+constexpr std::array<std::string_view, 12> kReadSome{"index",
+                                                     "_unsafe_index",
+                                                     "index_select",
+                                                     "gather",
+                                                     "take",
+                                                     "embedding",
+                                                     "_embedding_bag",
+                                                     "masked_select",
+                                                     "_unsafe_masked_index",
+                                                     "_embedding_bag_forward_only",
+                                                     "embedding_bag",
+                                                     "take_along_dim"};
+constexpr std::array<std::string_view, 20> kWriteSome{"index_put_",
+                                                      "_index_put_impl_",
+                                                      "_unsafe_index_put",
+                                                      "index_copy",
+                                                      "index_copy_",
+                                                      "index_add",
+                                                      "index_add_",
+                                                      "index_fill_",
+                                                      "index_reduce",
+                                                      "index_reduce_",
+                                                      "scatter",
+                                                      "scatter_",
+                                                      "scatter_add",
+                                                      "scatter_add_",
+                                                      "scatter_reduce",
+                                                      "scatter_reduce_",
+                                                      "masked_fill_",
+                                                      "masked_scatter_",
+                                                      "put_",
+                                                      "embedding_renorm_"};
+
+/// "aten::index_put_.hacked" -> "index_put_".
+std::string_view base_name(std::string_view op) {
+  const auto begin = op.find("::");
+  if (begin != std::string_view::npos) op.remove_prefix(begin + 2);
+  return op.substr(0, op.find('.'));
+}
+
+template <class Names>
+bool contains(const Names& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Tensors that are older than the detector: their memory may be freed, and used again, under it.
+void note_allocations() {
+  auto* const detector = memory::RaceDetector::get();
+  if (!detector || !is_initialized()) return;
+  for (int device = 0; device < settings().devices; ++device) {
+    auto& heap = memory::device_heap(device);
+    heap.locked([&](memory::Heap& inner) {
+      for (const auto& segment : inner.segments()) {
+        for (const auto& block : segment.blocks) {
+          if (block.state != memory::Block::State::kHeld) continue;
+          const auto* const address = reinterpret_cast<const void*>(block.address);
+          detector->allocated(address, block.requested, *segment.stream, 0);
+          for (const auto* const user : inner.streams_of(address))
+            detector->record_stream(address, *user);
+        }
+      }
+    });
+  }
+}
+
 // The detector and what it needs of pinned memory.
 void switch_to(RaceDetectionMode mode) {
   const bool on = mode != RaceDetectionMode::kDefault;
+  const bool was_on = memory::RaceDetector::get() != nullptr;
   find_launch_sites(on);
   if (on) {
     memory::install_race_hooks(
@@ -41,6 +110,7 @@ void switch_to(RaceDetectionMode mode) {
   }
   if (!on) guard_pinned_memory(std::nullopt);
   memory::RaceDetector::set_mode(mode);
+  if (on && !was_on) note_allocations();
   if (on) {
     guard_pinned_memory(mode == RaceDetectionMode::kWarn ? PinnedGuard::Reaction::kWarn
                                                          : PinnedGuard::Reaction::kRaise);
@@ -109,6 +179,10 @@ memory::MemoryUse use_of(const at::TensorBase& tensor, bool writes) {
   return use;
 }
 
+bool uses_some_elements(std::string_view op, bool writes) {
+  return writes ? contains(kWriteSome, base_name(op)) : contains(kReadSome, base_name(op));
+}
+
 void check_host_access(const char* op, const at::TensorBase& tensor, bool writes,
                        std::int16_t argument, std::uint16_t element) {
   auto* const detector = memory::RaceDetector::get();
@@ -116,6 +190,7 @@ void check_host_access(const char* op, const at::TensorBase& tensor, bool writes
   auto use = use_of(tensor, writes);
   use.argument = argument;
   use.element = element;
+  use.some_elements = argument == 0 && uses_some_elements(op, writes);
   translate_errors([&] { detector->check_host(op, {&use, 1}); });
 }
 

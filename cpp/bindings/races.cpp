@@ -36,14 +36,19 @@ void warn(const std::string& message) {
 /// A report on its way from the signal handler to the interpreter.
 struct Report {
   std::atomic<bool> in_use{false};
+  bool warns = false;
   std::array<char, 1024> text{};
 };
 std::array<Report, 4> reports;
 
 int raise_report(void* pending) {
   auto& report = *static_cast<Report*>(pending);
-  PyErr_SetString(error_class, report.text.data());
+  const std::string text = report.text.data();
+  const bool warns = report.warns;
   report.in_use = false;
+  if (auto* const detector = memory::RaceDetector::get()) detector->add_report(text);
+  if (warns) return PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1);
+  PyErr_SetString(error_class, text.c_str());
   return -1;
 }
 
@@ -60,13 +65,14 @@ bool can_raise_here() noexcept {
 // Called by a signal handler, for a fault at an instruction that accesses pinned memory
 // (PinnedGuard::Raise). Py_AddPendingCall needs no GIL. It takes a lock of the interpreter, which
 // only code holds that accesses no pinned memory: another thread, if any.
-bool raise_soon(const char* text) noexcept {
+bool raise_soon(const char* text, backend::PinnedGuard::Reaction how) noexcept {
   if (!can_raise_here()) return false;
   for (auto& report : reports) {
     if (report.in_use.exchange(true)) continue;
     const auto length = std::min(std::strlen(text), report.text.size() - 1);
     std::memcpy(report.text.data(), text, length);
     report.text[length] = '\0';
+    report.warns = how == backend::PinnedGuard::Reaction::kWarn;
     if (Py_AddPendingCall(&raise_report, &report) == 0) return true;
     report.in_use = false;
     return false;
@@ -87,7 +93,7 @@ void init_races(nb::module_& m) {
   m.attr("UnsynchronizedAccessError") = nb::borrow(error_class);
   backend::set_race_error(&throw_race_error);
   backend::PinnedGuard::raise_by(&raise_soon);
-  memory::install_race_hooks({.argument_name = &ops::argument_name, .warn = &warn});
+  memory::install_race_hooks({.name = &ops::name_access, .warn = &warn});
   m.def(
       "set_race_detection_mode",
       [](int mode) { backend::set_race_detection_mode(static_cast<RaceDetectionMode>(mode)); },

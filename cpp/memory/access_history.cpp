@@ -9,17 +9,26 @@ namespace openreg::memory {
 
 namespace {
 
-// Of one block: beyond it the oldest are forgotten, and a race with them is missed.
-constexpr std::size_t kMostOfOneBlock = 512;
+// Of one block: beyond it the older ones are forgotten, and a race with them is missed. A cache, or
+// one tensor for all parameters, has as many parts that are accessed one by one.
+constexpr std::size_t kMostOfOneBlock = std::size_t{1} << 13;
 constexpr std::size_t kMost = std::size_t{1} << 18;
 
 bool touches(const Footprint& footprint, std::uintptr_t begin, std::uintptr_t end) {
   return footprint.begin() < end && begin < footprint.end();
 }
 
+// Whether they conflict if they have a byte in common. Of which elements `some` are is unknown, so
+// they certainly have one in common only with what covers all of which they are some.
 bool may_conflict(const MemoryUse& a, const MemoryUse& b) {
   if (!a.writes && !b.writes) return false;
-  return !(a.some_elements && b.some_elements);  // which ones is unknown
+  if (!a.some_elements && !b.some_elements) return true;
+  if (a.some_elements && b.some_elements) return false;
+  const auto& some = a.some_elements ? a : b;
+  const auto& all = a.some_elements ? b : a;
+  return all.footprint.covers(some.footprint) ||
+         (all.footprint.is_contiguous() && all.footprint.begin() <= some.footprint.begin() &&
+          some.footprint.end() <= all.footprint.end());
 }
 
 }  // namespace
@@ -72,22 +81,35 @@ void AccessHistory::withdraw(std::span<const MemoryUse> memory, Moment moment) {
   }
 }
 
-void AccessHistory::add(const MemoryUse& use, const Accessor& by, const VectorClock& known) {
+void AccessHistory::add(const MemoryUse& use, const Accessor& by, const VectorClock& known,
+                        const std::shared_ptr<const BlockLife>& block) {
   if (use.footprint.empty()) return;
-  for (const auto& region : regions_for(use)) add_to(*region, use, by, known);
+  for (const auto& region : regions_for(use)) add_to(*region, use, by, known, block);
+}
+
+std::shared_ptr<const BlockLife> AccessHistory::block_at(std::uintptr_t byte) const {
+  const auto at = first_at(byte);
+  const bool known =
+      at != regions_.end() && at->first <= byte && at->second.block->kind != BlockKind::kUnknown;
+  return known ? at->second.block : nullptr;
 }
 
 void AccessHistory::add_to(Regions::reference entry, const MemoryUse& use, const Accessor& by,
-                           const VectorClock& known) {
+                           const VectorClock& known,
+                           const std::shared_ptr<const BlockLife>& block) {
   auto& [begin, region] = entry;
   erase(region, [&, begin = begin, end = region.end](const Access& old) {
     return known.includes(old.moment) && replaces(use, old.use, begin, end);
   });
   if (region.accesses.size() >= kMostOfOneBlock) {
-    region.accesses.erase(region.accesses.begin());
-    --size_;
+    if (auto* const order = HappensBefore::get()) {
+      erase(region, [seen = order->seen_by_hosts()](const Access& access) {
+        return seen.includes(access.moment);
+      });
+    }
+    if (region.accesses.size() > kMostOfOneBlock / 2) forget_older_half(region);
   }
-  region.accesses.push_back({use, by, known.last(), region.block});
+  region.accesses.push_back({use, by, known.last(), block ? block : region.block});
   region.accesses.back().use.sizes = {};
   region.accesses.back().use.strides = {};
   ++size_;
@@ -109,7 +131,7 @@ std::vector<AccessHistory::Regions::iterator> AccessHistory::regions_for(const M
   bool has_block = false;
   for (auto it = first_at(begin); it != regions_.end() && it->first < end; ++it) {
     touched.push_back(entry(it));
-    has_block |= it->second.block->stream != nullptr;
+    has_block |= it->second.block->kind != BlockKind::kUnknown;
   }
   if (has_block) return touched;
   for (const auto& region : touched) {
@@ -195,17 +217,19 @@ void AccessHistory::trim(const VectorClock& seen_by_hosts) {
   for (auto it = regions_.begin(); it != regions_.end();) {
     auto& region = it->second;
     erase(region, [&](const Access& access) { return seen_by_hosts.includes(access.moment); });
-    it = region.accesses.empty() && (region.block->freed || !region.block->stream)
+    it = region.accesses.empty() &&
+                 (region.block->freed || region.block->kind == BlockKind::kUnknown)
              ? regions_.erase(it)
              : std::next(it);
   }
-  // Still too much: the older half of each block.
   if (size_ < kMost) return;
-  for (auto& [begin, region] : regions_) {
-    const auto half = static_cast<std::ptrdiff_t>((region.accesses.size() + 1) / 2);
-    region.accesses.erase(region.accesses.begin(), region.accesses.begin() + half);
-    size_ -= static_cast<std::size_t>(half);
-  }
+  for (auto& [begin, region] : regions_) forget_older_half(region);
+}
+
+void AccessHistory::forget_older_half(Region& region) {
+  const auto half = static_cast<std::ptrdiff_t>((region.accesses.size() + 1) / 2);
+  region.accesses.erase(region.accesses.begin(), region.accesses.begin() + half);
+  size_ -= static_cast<std::size_t>(half);
 }
 
 void AccessHistory::clear() {

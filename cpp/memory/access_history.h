@@ -19,11 +19,19 @@ class Stream;
 
 namespace openreg::memory {
 
+enum class BlockKind : std::uint8_t {
+  kUnknown,  ///< its allocation was not seen
+  kDevice,
+  kPinned,
+  kImported,  ///< of another process
+};
+
 /// A tensor's memory, from its allocation on; for reports.
 struct BlockLife {
   std::uintptr_t begin = 0;
   std::size_t bytes = 0;
-  const Stream* stream = nullptr;  ///< null: unknown, as for memory of another process
+  BlockKind kind = BlockKind::kUnknown;
+  const Stream* stream = nullptr;  ///< only of the device's memory
   LaunchSite allocated_by = 0;
   LaunchSite freed_by = 0;
   bool freed = false;
@@ -70,8 +78,12 @@ class AccessHistory {
                                         const std::function<bool(const Access&)>& skip) const;
   /// Removes the accesses to `memory` of this moment, which was not submitted after all.
   void withdraw(std::span<const MemoryUse> memory, Moment moment);
-  /// Adds an access that has no conflict, or whose conflict has been reported.
-  void add(const MemoryUse& use, const Accessor& by, const VectorClock& known);
+  /// Adds an access that has no conflict, or whose conflict has been reported. `block`: whose
+  /// memory it is, for a history that sees no allocations.
+  void add(const MemoryUse& use, const Accessor& by, const VectorClock& known,
+           const std::shared_ptr<const BlockLife>& block = nullptr);
+  /// The block that holds the byte; null: its allocation was not seen.
+  std::shared_ptr<const BlockLife> block_at(std::uintptr_t byte) const;
 
   /// The memory is a tensor's from now on.
   void allocate(std::shared_ptr<BlockLife> block);
@@ -99,8 +111,9 @@ class AccessHistory {
   Regions::const_iterator first_at(std::uintptr_t address) const;
   std::vector<Regions::iterator> regions_for(const MemoryUse& use);
   void add_to(Regions::reference entry, const MemoryUse& use, const Accessor& by,
-              const VectorClock& known);
+              const VectorClock& known, const std::shared_ptr<const BlockLife>& block);
   std::vector<Access> cut_out(std::uintptr_t begin, std::uintptr_t end);
+  void forget_older_half(Region& region);
   template <class Predicate>
   void erase(Region& region, Predicate predicate);
 

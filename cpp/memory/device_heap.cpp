@@ -5,9 +5,11 @@
 #include <atomic>
 #include <memory>
 
+#include "memory/race_detector.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/capture.h"
 #include "runtime/event.h"
+#include "runtime/happens_before.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
 
@@ -191,6 +193,7 @@ void DeviceHeap::release_to_device(Detach detach, Then then) {
     }
   }
   if (number != 0) {
+    const UnseenWaits chance;  // whether memory is short says nothing about the program
     try {
       drain_device(device_);
     } catch (...) {
@@ -212,8 +215,13 @@ void DeviceHeap::release_to_device(Detach detach, Then then) {
 
 // Called after a wait for the device that began when `number` was the newest detachment.
 void DeviceHeap::release_until(std::uint64_t number) {
-  for (; !leaving_.empty() && leaving_.front().number <= number; leaving_.pop_front())
+  auto* const detector = RaceDetector::get();
+  for (; !leaving_.empty() && leaving_.front().number <= number; leaving_.pop_front()) {
+    for (const Block* piece : leaving_.front().pieces) {
+      if (detector) detector->forget(piece->address, piece->bytes);
+    }
     heap_.release(leaving_.front().pieces);
+  }
 }
 
 // Makes blocks available that other streams used, which may be streams of other devices.
@@ -223,6 +231,7 @@ void DeviceHeap::wait_for_users() {
     const LockGuard lock(mutex_);
     number = detachments_;
   }
+  const UnseenWaits chance;
   drain_device(device_);
   std::vector<Stream*> others;
   {

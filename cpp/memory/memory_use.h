@@ -20,8 +20,9 @@ struct MemoryUse {
 
   // For reports:
   std::uint16_t number = 0;    ///< among the tensors of the command
-  std::int16_t argument = -1;  ///< of the operator, if known: for RaceHooks::argument_name
+  std::int16_t argument = -1;  ///< of the operator, if known: for RaceHooks::name
   std::uint16_t element = 0;   ///< of that argument, if it is a list
+  bool in_place = false;       ///< the command is the in-place form of its operator
   std::uint16_t itemsize = 1;
   const char* dtype = "bytes";  ///< static
   // Of the tensor, in elements; valid as long as the command's arguments.

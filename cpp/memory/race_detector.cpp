@@ -1,6 +1,7 @@
 #include "memory/race_detector.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "runtime/stream.h"
@@ -51,7 +52,7 @@ void add_use(std::vector<Access>& uses, const Access& access) {
 void install_race_hooks(const RaceHooks& added) {
   const LockGuard lock(g_install_mutex);
   auto* const all = new RaceHooks(hooks());  // never freed: other threads may read it
-  if (added.argument_name) all->argument_name = added.argument_name;
+  if (added.name) all->name = added.name;
   if (added.warn) all->warn = added.warn;
   if (added.protect) all->protect = added.protect;
   if (added.withdraw) all->withdraw = added.withdraw;
@@ -85,30 +86,26 @@ void RaceDetector::enqueue_checked(Stream& stream, const char* kernel,
                                  {.name = kernel, .stream = &stream, .site = launch_site()});
   if (const auto capture = capture_of(stream))
     return enqueue_captured(stream, capture, memory, by, enqueue);
-  const auto known = order->submit(stream);
-  expect_order(nullptr, memory, by, known);
-  enqueue_at(memory, by, known, enqueue);
+  enqueue_ordered({memory, by, order->submit(stream)}, enqueue);
 }
 
 // If the command is not enqueued, its accesses are none. If it has been enqueued, and the exception
 // is that of a wait for it, a race may be missed.
-void RaceDetector::enqueue_at(std::span<const MemoryUse> memory, std::span<const Accessor> by,
-                              const VectorClock& known,
-                              const std::function<void(Moment)>& enqueue) {
+void RaceDetector::enqueue_ordered(const Accesses& accesses,
+                                   const std::function<void(Moment)>& enqueue) {
+  const auto& [memory, by, known] = accesses;
   const auto moment = known.last();
-  {
-    const LockGuard lock(mutex_);
+  expect_order(history_, accesses, [&]() OPENREG_REQUIRES(mutex_) {
     for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], by[i], known);
-    if (auto* const order = HappensBefore::get(); order && history_.size() >= trim_at_) {
-      history_.trim(order->seen_by_hosts());
-      trim_at_ = std::max<std::size_t>(2 * history_.size(), 1 << 12);
-    }
-  }
+    trim_if_large();
+  });
   const bool pins = std::ranges::any_of(memory, &MemoryUse::pinned);
   const auto how = pins ? hooks() : RaceHooks();
   try {
     for (std::size_t i = 0; how.protect && i < memory.size(); ++i) {
-      if (memory[i].pinned) how.protect(memory[i], moment, describe_accessor(by[i]));
+      if (!memory[i].pinned) continue;
+      const auto block = block_at(memory[i].footprint.begin());
+      how.protect(memory[i], moment, describe_use(by[i], memory[i], block.get(), how.name));
     }
     enqueue(moment);
   } catch (...) {
@@ -119,36 +116,52 @@ void RaceDetector::enqueue_at(std::span<const MemoryUse> memory, std::span<const
   }
 }
 
+void RaceDetector::trim_if_large() {
+  auto* const order = HappensBefore::get();
+  if (!order || history_.size() < trim_at_) return;
+  history_.trim(order->seen_by_hosts());
+  trim_at_ = std::max<std::size_t>(2 * history_.size(), 1 << 12);
+}
+
 void RaceDetector::check_host(const char* op, std::span<const MemoryUse> memory) {
   auto* const order = HappensBefore::get();
   if (!order) return;
   const std::vector<Accessor> by(memory.size(), {.name = op, .site = launch_site()});
-  expect_order(nullptr, memory, by, order->seen_by_hosts());
+  expect_order(history_, {memory, by, order->seen_by_hosts()}, [] {});
 }
 
-// Before anything is added, so that a call that throws leaves nothing behind.
-void RaceDetector::expect_order(const Captured* captured, std::span<const MemoryUse> memory,
-                                std::span<const Accessor> by, const VectorClock& known) {
-  for (std::size_t i = 0; i < memory.size(); ++i) {
-    while (const auto conflict = find_conflict(captured, memory[i], by[i], known))
-      report(*conflict, memory[i], by[i], known);
+template <class Add>
+void RaceDetector::expect_order(const AccessHistory& history, const Accesses& accesses, Add add) {
+  while (true) {
+    std::optional<std::pair<Conflict, std::size_t>> found;
+    {
+      const LockGuard lock(mutex_);
+      found = find_conflict(history, accesses);
+      if (!found) return add();
+    }
+    const auto& [conflict, i] = *found;
+    report(conflict, accesses.memory[i], accesses.by[i], accesses.known);
   }
 }
 
-// With kWarn, the next one that has not been reported.
-std::optional<Conflict> RaceDetector::find_conflict(const Captured* captured, const MemoryUse& use,
-                                                    const Accessor& by, const VectorClock& known) {
-  const LockGuard lock(mutex_);
-  const auto pair_with = [&](const Accessor& earlier) {
-    return Pair(earlier.name, earlier.site, by.name, by.site);
-  };
-  const auto& history = captured ? captured->history : history_;
+std::optional<std::pair<Conflict, std::size_t>> RaceDetector::find_conflict(
+    const AccessHistory& history, const Accesses& accesses) {
   const bool warns = mode() == RaceDetectionMode::kWarn;
-  const std::set<Pair> reported = warns ? warned_ : std::set<Pair>();
-  auto conflict = history.find_conflict(
-      use, known, [&](const Access& earlier) { return reported.contains(pair_with(earlier.by)); });
-  if (conflict && warns) warned_.insert(pair_with(conflict->earlier.by));
-  return conflict;
+  for (std::size_t i = 0; i < accesses.memory.size(); ++i) {
+    const auto& by = accesses.by[i];
+    const auto pair_with = [&](const Accessor& earlier) {
+      return Pair(earlier.name, earlier.site, by.name, by.site);
+    };
+    const auto reported = [&](const Access& earlier) {
+      return warns && warned_.contains(pair_with(earlier.by));
+    };
+    auto conflict = history.find_conflict(accesses.memory[i], accesses.known, reported);
+    if (!conflict) continue;
+    if (warns) warned_.insert(pair_with(conflict->earlier.by));
+    if (auto block = history_.block_at(conflict->byte)) conflict->block = std::move(block);
+    return std::pair(std::move(*conflict), i);
+  }
+  return std::nullopt;
 }
 
 // Describing lines may take the GIL, so it is done without the lock.
@@ -161,11 +174,8 @@ void RaceDetector::report(const Conflict& conflict, const MemoryUse& use, const 
   const bool waited_too_early =
       by.stream && !in_capture && known.number_of(stream) > seen.number_of(stream);
   const auto how = hooks();
-  const auto text = describe_race(conflict, use, by, waited_too_early, how.argument_name);
-  {
-    const LockGuard lock(mutex_);
-    if (reports_.size() < kMostReports) reports_.push_back(text);
-  }
+  const auto text = describe_race(conflict, use, by, waited_too_early, how.name);
+  add_report(text);
   if (mode() != RaceDetectionMode::kWarn || !how.warn) throw RaceError(text);
   how.warn(text);
 }
@@ -175,24 +185,22 @@ void RaceDetector::enqueue_captured(Stream& stream, CaptureId capture,
                                     const std::function<void(Moment)>& enqueue) {
   auto& impl = StreamImpl::of(stream);
   const auto before = capture_record(impl);
-  VectorClock known;
+  Accesses accesses{memory, by, {}};
+  auto& known = accesses.known;
   std::uint32_t chain = 0;
-  const Captured* under_way = nullptr;
+  const AccessHistory* history = nullptr;
   {
     const LockGuard lock(mutex_);
     auto& captured = captured_[capture];
-    under_way = &captured;  // until forget_graph(), which comes after the capture
+    history = &captured.history;  // until forget_graph(), which comes after the capture
     const auto [found, is_new] = captured.chains.try_emplace(&stream, 0);
     if (is_new) found->second = static_cast<std::uint32_t>(captured.chains.size());
     chain = found->second;
     if (before) {
-      for (const auto node : before->frontier) {
-        const auto at = captured.nodes.find(node);
-        known.join(at != captured.nodes.end() ? at->second : captured.everything);
-      }
+      for (const auto node : before->frontier) known.join(clock_of_node(captured, capture, node));
     }
   }
-  expect_order(under_way, memory, by, known);
+  expect_order(*history, accesses, [] {});
   enqueue({});
   const auto after = capture_record(impl);
   if (!after || after->frontier.empty()) return;
@@ -200,14 +208,32 @@ void RaceDetector::enqueue_captured(Stream& stream, CaptureId capture,
   auto& captured = captured_[capture];
   known.set_last({chain, after->frontier.back() + std::uint64_t{1}});
   for (const auto node : after->frontier) captured.nodes[node] = known;
-  captured.everything.join(known);
   for (std::size_t i = 0; i < memory.size(); ++i) {
-    captured.history.add(memory[i], by[i], known);
+    captured.history.add(memory[i], by[i], known, history_.block_at(memory[i].footprint.begin()));
     Access access{memory[i], by[i], {}, nullptr};
     access.use.sizes = {};
     access.use.strides = {};
     add_use(captured.uses, access);
   }
+}
+
+// Nodes that use no memory are not seen when they are captured.
+const VectorClock& RaceDetector::clock_of_node(Captured& captured, CaptureId capture,
+                                               std::uint32_t node) {
+  std::vector<std::uint32_t> open{node};
+  while (!open.empty()) {
+    const auto last = open.back();
+    const auto before = captured.nodes.contains(last) ? std::vector<std::uint32_t>()
+                                                      : captured_before(capture, last);
+    const auto opened = open.size();
+    std::ranges::copy_if(before, std::back_inserter(open),
+                         [&](std::uint32_t each) { return !captured.nodes.contains(each); });
+    if (open.size() > opened) continue;
+    open.pop_back();
+    auto& clock = captured.nodes[last];
+    for (const auto each : before) clock.join(captured.nodes[each]);
+  }
+  return captured.nodes[node];
 }
 
 void RaceDetector::enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
@@ -235,9 +261,10 @@ void RaceDetector::enqueue_graph(Stream& stream, CaptureId capture, const Stream
     return enqueue_captured(stream, into, memory, by, enqueue);
   auto known = order->submit(stream);
   if (last) known.join(order->clock_of(*last));
-  expect_order(nullptr, memory, by, known);
-  if (last) order->wait(stream, known);
-  enqueue_at(memory, by, known, enqueue);
+  enqueue_ordered({memory, by, known}, [&](Moment moment) {
+    if (last) order->wait(stream, known);
+    enqueue(moment);
+  });
 }
 
 void RaceDetector::forget_graph(CaptureId capture) {
@@ -245,17 +272,29 @@ void RaceDetector::forget_graph(CaptureId capture) {
   captured_.erase(capture);
 }
 
+std::shared_ptr<const BlockLife> RaceDetector::block_at(std::uintptr_t byte) {
+  const LockGuard lock(mutex_);
+  return history_.block_at(byte);
+}
+
+void RaceDetector::add_report(const std::string& report) {
+  const LockGuard lock(mutex_);
+  if (reports_.size() < kMostReports) reports_.push_back(report);
+}
+
 std::vector<std::string> RaceDetector::take_reports() {
   const LockGuard lock(mutex_);
   return std::exchange(reports_, {});
 }
 
-void RaceDetector::allocated(const void* address, std::size_t bytes, const Stream& stream) {
+void RaceDetector::allocated(const void* address, std::size_t bytes, const Stream& stream,
+                             LaunchSite by) {
   auto block =
       std::make_shared<BlockLife>(BlockLife{.begin = reinterpret_cast<std::uintptr_t>(address),
                                             .bytes = bytes,
+                                            .kind = BlockKind::kDevice,
                                             .stream = &stream,
-                                            .allocated_by = launch_site()});
+                                            .allocated_by = by});
   const LockGuard lock(mutex_);
   history_.allocate(std::move(block));
 }
@@ -265,7 +304,18 @@ void RaceDetector::record_stream(const void* address, const Stream& stream) {
   history_.record_stream(address, stream);
 }
 
-void RaceDetector::reused(const void* memory, std::size_t bytes) {
+void RaceDetector::reused(const void* memory, std::size_t bytes, BlockKind kind) {
+  auto block =
+      std::make_shared<BlockLife>(BlockLife{.begin = reinterpret_cast<std::uintptr_t>(memory),
+                                            .bytes = bytes,
+                                            .kind = kind,
+                                            .allocated_by = launch_site()});
+  const LockGuard lock(mutex_);
+  history_.forget(memory, bytes);
+  history_.allocate(std::move(block));
+}
+
+void RaceDetector::forget(const void* memory, std::size_t bytes) {
   const LockGuard lock(mutex_);
   history_.forget(memory, bytes);
 }

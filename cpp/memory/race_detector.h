@@ -12,6 +12,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "memory/access_history.h"
@@ -66,15 +67,21 @@ class RaceDetector {
   /// The reports since the last call, the first few of them: for test runners, as a program may
   /// catch the exception.
   std::vector<std::string> take_reports();
+  /// Adds one, of an access that was found otherwise.
+  void add_report(const std::string& report);
 
-  void allocated(const void* address, std::size_t bytes, const Stream& stream);
+  /// `by`: the line that allocated it, 0 if it is unknown.
+  void allocated(const void* address, std::size_t bytes, const Stream& stream,
+                 LaunchSite by = launch_site());
   /// Before the memory serves another tensor, the allocator waits for the work that the stream has
   /// when the memory is freed.
   void record_stream(const void* address, const Stream& stream);
   void freed(const void* address);
-  /// Memory that is not the device's heap's begins another life: a pinned block, or one of another
-  /// process. Whoever owned it has waited for what used it.
-  void reused(const void* memory, std::size_t bytes);
+  /// A pinned block, or one of another process, begins another life: its owner has waited for what
+  /// used it.
+  void reused(const void* memory, std::size_t bytes, BlockKind kind);
+  /// All that used this memory has completed, and it serves no tensor.
+  void forget(const void* memory, std::size_t bytes);
 
  private:
   /// A capture under way, or captured. In it streams are chains of nodes.
@@ -82,24 +89,37 @@ class RaceDetector {
     AccessHistory history;
     std::unordered_map<const Stream*, std::uint32_t> chains;
     std::map<std::uint32_t, VectorClock> nodes;  // what happens before the successors of a node
-    VectorClock everything;                      // all nodes so far
     std::vector<Access> uses;                    // of all nodes, each memory once
   };
   using Pair = std::tuple<std::string, LaunchSite, std::string, LaunchSite>;
 
-  /// Reports what has no order with the accesses so far: of a capture, or else of all streams.
-  void expect_order(const Captured* captured, std::span<const MemoryUse> memory,
-                    std::span<const Accessor> by, const VectorClock& known)
+  /// Accesses, before which `known` happens.
+  struct Accesses {
+    std::span<const MemoryUse> memory;
+    std::span<const Accessor> by;
+    VectorClock known;
+  };
+
+  /// Reports what has no order with the accesses in `history`. If it returns, it has called `add`
+  /// at a moment when there was nothing left to report, so of two threads that race one sees the
+  /// other.
+  template <class Add>
+  void expect_order(const AccessHistory& history, const Accesses& accesses, Add add)
       OPENREG_EXCLUDES(mutex_);
-  std::optional<Conflict> find_conflict(const Captured* captured, const MemoryUse& use,
-                                        const Accessor& by, const VectorClock& known)
-      OPENREG_EXCLUDES(mutex_);
+  /// With kWarn, the next one that has not been reported; and which of the accesses it is.
+  std::optional<std::pair<Conflict, std::size_t>> find_conflict(const AccessHistory& history,
+                                                                const Accesses& accesses)
+      OPENREG_REQUIRES(mutex_);
   void report(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
               const VectorClock& known) OPENREG_EXCLUDES(mutex_);
-  /// Adds the accesses, before which `known` happens, and then enqueues their command.
-  void enqueue_at(std::span<const MemoryUse> memory, std::span<const Accessor> by,
-                  const VectorClock& known, const std::function<void(Moment)>& enqueue)
+  /// Adds the accesses if they are ordered, and then enqueues their command.
+  void enqueue_ordered(const Accesses& accesses, const std::function<void(Moment)>& enqueue)
       OPENREG_EXCLUDES(mutex_);
+  void trim_if_large() OPENREG_REQUIRES(mutex_);
+  std::shared_ptr<const BlockLife> block_at(std::uintptr_t byte) OPENREG_EXCLUDES(mutex_);
+  /// What happens before the successors of a node of a capture under way.
+  const VectorClock& clock_of_node(Captured& captured, CaptureId capture, std::uint32_t node)
+      OPENREG_REQUIRES(mutex_);
   void enqueue_captured(Stream& stream, CaptureId capture, std::span<const MemoryUse> memory,
                         std::span<const Accessor> by, const std::function<void(Moment)>& enqueue);
 
@@ -114,15 +134,18 @@ class RaceDetector {
   std::vector<std::string> reports_ OPENREG_GUARDED_BY(mutex_);
 };
 
-/// The name of the argument of `op` that a tensor is; empty if it is unknown.
-using ArgumentName = std::string(const char* op, const MemoryUse& use);
+/// How a report names an access.
+struct AccessName {
+  std::string op;
+  std::string argument;  ///< "`self`", "the result"; empty if it is unknown
+};
+using NameAccess = AccessName(const char* op, const MemoryUse& use);
 
 /// What layers above provide; each may be null.
 struct RaceHooks {
-  ArgumentName* argument_name = nullptr;
+  NameAccess* name = nullptr;
   void (*warn)(const std::string& message) = nullptr;
-  /// A command that uses pinned memory is about to be enqueued; `description` of it: "aten::copy_
-  /// on stream 0 of openreg:0, launched by a.py:3 in f".
+  /// A command that uses pinned memory is about to be enqueued; `description`: describe_use()'s.
   void (*protect)(const MemoryUse& pinned, Moment moment, std::string description) = nullptr;
   /// It has not been enqueued after all.
   void (*withdraw)(Moment moment) = nullptr;
@@ -130,10 +153,11 @@ struct RaceHooks {
 /// Replaces the non-null members. Called while the library is loaded, and by tests.
 void install_race_hooks(const RaceHooks& hooks);
 
-/// The parts of a report (race_report.cpp): of an accessor, as for RaceHooks::protect, and of a
+/// The parts of a report (race_report.cpp): of a use of the block, which may be unknown, and of a
 /// conflict.
-std::string describe_accessor(const Accessor& by);
+std::string describe_use(const Accessor& by, const MemoryUse& use, const BlockLife* block,
+                         NameAccess* name);
 std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
-                          bool waited_too_early, ArgumentName* argument_name);
+                          bool waited_too_early, NameAccess* name);
 
 }  // namespace openreg::memory

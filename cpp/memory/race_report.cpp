@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "memory/race_detector.h"
@@ -20,12 +21,14 @@ std::string line_of(LaunchSite site) {
   return words.empty() ? "an unknown line" : words;
 }
 
+// Collectives run on streams that the program does not have.
+bool is_collective(const Accessor& by) { return std::string_view(by.name).starts_with("occl::"); }
+
 // Where the program can order the access.
 std::string place_of(const Accessor& by) { return line_of(by.in_graph ? by.replayed_by : by.site); }
 
 // "`self` (4096 elements, float32)"
-std::string argument_of(const Accessor& by, const MemoryUse& use, ArgumentName* argument_name) {
-  const auto name = argument_name ? argument_name(by.name, use) : "";
+std::string describe_argument(const std::string& name, const MemoryUse& use) {
   std::string text = name.empty() ? "its tensor " + std::to_string(use.number) : name;
   text += " (" + format_count(use.footprint.bytes() / use.itemsize, "element") + ", " + use.dtype;
   return text + (use.some_elements ? ", some of them)" : ")");
@@ -41,16 +44,20 @@ std::string origin_of(const Accessor& by) {
 }
 
 std::string describe_access(const Accessor& by, const MemoryUse& use, const char* verb,
-                            ArgumentName* argument_name) {
-  return std::string(by.name) + " " + verb + " " + argument_of(by, use, argument_name) + " " +
-         origin_of(by);
+                            NameAccess* name_access) {
+  auto name = name_access ? name_access(by.name, use) : AccessName{by.name, ""};
+  if (is_collective(by)) name.argument = use.writes ? "its output" : "its input";
+  return name.op + " " + verb + " " + describe_argument(name.argument, use) + " " + origin_of(by);
 }
 
 std::string describe_block(const BlockLife& block) {
   std::string text = "a block of " + format_size(block.bytes);
-  if (block.stream) {
-    text += ", allocated on " + name_of(*block.stream) + " by " + line_of(block.allocated_by);
-  }
+  if (block.kind == BlockKind::kPinned) text += " of pinned memory";
+  if (block.kind == BlockKind::kImported) text += " of another process";
+  if (block.kind != BlockKind::kUnknown)
+    text += block.kind == BlockKind::kImported ? ", received" : ", allocated";
+  if (block.stream) text += " on " + name_of(*block.stream);
+  if (block.kind != BlockKind::kUnknown) text += " by " + line_of(block.allocated_by);
   if (block.freed) text += " and freed by " + line_of(block.freed_by);
   return text;
 }
@@ -102,11 +109,20 @@ std::string way_out(const Conflict& conflict, const Accessor& by, bool waited_to
   const auto first = name_of(*earlier.by.stream);
   const auto from = place_of(earlier.by);
   if (!by.stream) {
+    if (is_collective(earlier.by)) {
+      return "Before the host uses the memory, call wait() of the work of " + from +
+             ", and synchronize() of the stream that is current then";
+    }
     return "Before the host uses the memory, call synchronize() of " + first +
            ", or of an event that is recorded on it after " + from;
   }
-  const auto second = name_of(*by.stream);
-  if (waited_too_early) {
+  const auto second =
+      is_collective(by) ? "the stream that is current at " + place_of(by) : name_of(*by.stream);
+  if (is_collective(earlier.by)) {
+    return "Let " + second + " wait for the collective of " + from + " before " + place_of(by) +
+           ", by wait() of its work while that stream is current";
+  }
+  if (waited_too_early && !is_collective(by)) {
     return "The event of " + first + " for which " + second + " has waited was recorded before " +
            from + ": record it, or call wait_stream(), after that line";
   }
@@ -116,19 +132,19 @@ std::string way_out(const Conflict& conflict, const Accessor& by, bool waited_to
 
 }  // namespace
 
-std::string describe_accessor(const Accessor& by) {
-  return std::string(by.name) + " " + origin_of(by);
+std::string describe_use(const Accessor& by, const MemoryUse& use, const BlockLife* block,
+                         NameAccess* name) {
+  const auto text = describe_access(by, use, use.writes ? "writes" : "reads", name);
+  return block ? text + "; " + describe_block(*block) : text;
 }
 
 std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
-                          bool waited_too_early, ArgumentName* argument_name) {
+                          bool waited_too_early, NameAccess* name) {
   const auto& earlier = conflict.earlier;
   return "openreg: two accesses to the same memory have no order:\n  " +
-         describe_access(earlier.by, earlier.use, earlier.use.writes ? "wrote" : "read",
-                         argument_name) +
-         ";\n  " + describe_access(by, use, use.writes ? "writes" : "reads", argument_name) +
-         ".\n  " + describe_overlap(conflict, use) + ".\n  " +
-         way_out(conflict, by, waited_too_early) + ".";
+         describe_access(earlier.by, earlier.use, earlier.use.writes ? "wrote" : "read", name) +
+         ";\n  " + describe_access(by, use, use.writes ? "writes" : "reads", name) + ".\n  " +
+         describe_overlap(conflict, use) + ".\n  " + way_out(conflict, by, waited_too_early) + ".";
 }
 
 }  // namespace openreg::memory

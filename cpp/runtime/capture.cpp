@@ -237,6 +237,13 @@ CaptureId capture_of(const Stream& stream) noexcept {
   return StreamImpl::of(stream).captured_by.load(std::memory_order_relaxed);
 }
 
+std::vector<std::uint32_t> captured_before(CaptureId capture, std::uint32_t node) {
+  auto& captures = Captures::get();
+  const LockGuard lock(captures.mutex);
+  const auto* const found = captures.find(capture);
+  return found ? found->graph.nodes.at(node).after : std::vector<std::uint32_t>();
+}
+
 void capture_graph(Stream& stream, const Graph& graph) {
   StreamImpl& impl = StreamImpl::of(stream);
   with_capture_of(impl, [&](Capture& capture) {

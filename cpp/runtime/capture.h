@@ -75,6 +75,9 @@ std::vector<std::string> abandon_captures(CaptureId after);
 /// The capture that the stream takes part in; 0 if there is none. Takes no lock.
 CaptureId capture_of(const Stream& stream) noexcept;
 
+/// The nodes that a node of a capture under way runs after; none once the capture has ended.
+std::vector<std::uint32_t> captured_before(CaptureId capture, std::uint32_t node);
+
 /// Captures a run of `graph`: its nodes become nodes of the stream's capture. Does nothing if the
 /// stream is not captured. Throws CaptureError if the capture has been invalidated.
 void capture_graph(Stream& stream, const Graph& graph);

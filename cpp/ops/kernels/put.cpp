@@ -16,7 +16,7 @@ namespace openreg::ops {
 
 namespace {
 
-void run_put(const at::Tensor& index, const at::Tensor& source, bool accumulate, at::Tensor& self) {
+void run_put(at::Tensor& self, const at::Tensor& index, const at::Tensor& source, bool accumulate) {
   const auto [least, greatest] = at::aminmax(index);
   for (const auto place : {least.item<std::int64_t>(), greatest.item<std::int64_t>()}) {
     TORCH_CHECK_INDEX(place >= -self.numel() && place < self.numel(),
@@ -57,7 +57,7 @@ at::Tensor& put(at::Tensor& self, const at::Tensor& index, const at::Tensor& sou
   if (index.numel() == 0) return self;
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBool, at::kBFloat16, self.scalar_type(),
                                          "take_put_cpu", [] {});
-  put_kernel.launch(self.device(), index, source, accumulate, self);
+  put_kernel.launch(self.device(), self, index, source, accumulate);
   return self;
 }
 

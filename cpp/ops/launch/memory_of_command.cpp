@@ -3,9 +3,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
-#include <array>
+#include <string>
 #include <string_view>
-#include <vector>
 
 #include "backend/race_detection.h"
 #include "ops/wire/command_layout.h"
@@ -15,50 +14,90 @@ namespace openreg::ops {
 
 namespace {
 
-// Operators that use some elements of their first tensor, which depend on the values of others.
-constexpr std::array<std::string_view, 12> kReadSome{"index",
-                                                     "_unsafe_index",
-                                                     "index_select",
-                                                     "gather",
-                                                     "take",
-                                                     "embedding",
-                                                     "_embedding_bag",
-                                                     "masked_select",
-                                                     "_unsafe_masked_index",
-                                                     "_embedding_bag_forward_only",
-                                                     "embedding_bag",
-                                                     "take_along_dim"};
-constexpr std::array<std::string_view, 20> kWriteSome{"index_put_",
-                                                      "_index_put_impl_",
-                                                      "_unsafe_index_put",
-                                                      "index_copy",
-                                                      "index_copy_",
-                                                      "index_add",
-                                                      "index_add_",
-                                                      "index_fill_",
-                                                      "index_reduce",
-                                                      "index_reduce_",
-                                                      "scatter",
-                                                      "scatter_",
-                                                      "scatter_add",
-                                                      "scatter_add_",
-                                                      "scatter_reduce",
-                                                      "scatter_reduce_",
-                                                      "masked_fill_",
-                                                      "masked_scatter_",
-                                                      "put_",
-                                                      "embedding_renorm_"};
+using Schema = c10::FunctionSchema;
 
-/// "aten::index_put_.hacked" -> "index_put_".
-std::string_view base_name(std::string_view op) {
-  const auto begin = op.find("::");
-  if (begin != std::string_view::npos) op.remove_prefix(begin + 2);
-  return op.substr(0, op.find('.'));
+const Schema* find_schema(const c10::OperatorName& name) {
+  const auto handle = c10::Dispatcher::singleton().findSchema(name);
+  return handle ? &handle->schema() : nullptr;
 }
 
-template <class Names>
-bool contains(const Names& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
+/// Of "aten::add.Tensor".
+c10::OperatorName operator_name(std::string_view op) {
+  const auto dot = op.find('.');
+  if (dot == std::string_view::npos) return {std::string(op), ""};
+  return {std::string(op.substr(0, dot)), std::string(op.substr(dot + 1))};
+}
+
+std::string text_of(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+/// Of the operator, or of the form of it with outputs that the caller gives.
+const Schema* in_place_variant(std::string_view op) {
+  constexpr std::string_view kOut = "_out";
+  const auto name = operator_name(op);
+  std::string_view overload = name.overload_name;
+  if (overload == "out") overload = {};
+  if (overload.ends_with(kOut)) overload.remove_suffix(kOut.size());
+  return find_schema({name.name + "_", std::string(overload)});
+}
+
+bool mutates(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
+
+bool writes_an_input(const Schema& schema, const memory::MemoryUse& use) {
+  const auto& arguments = schema.arguments();
+  return use.writes && use.argument >= 0 &&
+         static_cast<std::size_t>(use.argument) < arguments.size() &&
+         !mutates(arguments[static_cast<std::size_t>(use.argument)]);
+}
+
+constexpr int kNoList = -1;
+
+/// "`self`", "`tensors[2]`"
+std::string in_backticks(std::string_view name, int element = kNoList) {
+  std::string text(1, '`');
+  text.append(name);
+  if (element != kNoList) text.append("[").append(std::to_string(element)).append("]");
+  return text.append("`");
+}
+
+std::string argument_of(const Schema* schema, const memory::MemoryUse& use) {
+  if (use.argument == ArgumentPlace::kResult)
+    return use.element == 0 ? "the result" : "result " + std::to_string(use.element);
+  if (use.argument == ArgumentPlace::kOut)
+    return in_backticks("out", use.element == 0 ? kNoList : use.element);
+  if (!schema) return "";
+  // A kernel that does not say which arguments its tensors are takes those of the schema in order.
+  auto left = use.number;
+  std::int16_t number = 0;
+  for (const auto& argument : schema->arguments()) {
+    const auto this_number = number++;
+    if (!holds_tensors(*argument.type())) continue;
+    const bool found =
+        use.argument == ArgumentPlace::kUnknown ? left-- == 0 : use.argument == this_number;
+    if (!found) continue;
+    const bool is_list = argument.type()->str().find('[') != std::string::npos;
+    return in_backticks(argument.name(), is_list ? use.element : kNoList);
+  }
+  return use.argument == ArgumentPlace::kUnknown && use.writes ? "the result" : "";
+}
+
+bool is_fused_optimizer(const char* op) {
+  return std::string_view(op).starts_with("aten::_fused_");
+}
+
+// The schema says that they write their gradients, which is true only if these are to be unscaled.
+void gradients_are_read(const char* op, backend::MemoryOfCommand& memory) {
+  const auto* const schema = find_schema(operator_name(op));
+  if (!schema) return;
+  const auto gradients = schema->argumentIndexWithName("grads");
+  const auto scale = schema->argumentIndexWithName("grad_scale");
+  if (std::ranges::any_of(memory, [&](const auto& use) { return use.argument == scale; })) return;
+  for (auto& use : memory) {
+    if (use.argument == gradients) use.writes = false;
+  }
 }
 
 }  // namespace
@@ -66,7 +105,6 @@ bool contains(const Names& names, std::string_view name) {
 backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::byte> command,
                                            const ArgumentWriter& arguments) {
   const CommandView view(command);
-  const auto base = base_name(op);
   backend::MemoryOfCommand memory;
   std::uint16_t number = 0;
   for (const auto& tensor : view.tensors()) {
@@ -86,43 +124,30 @@ backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::
          .footprint = {begin + static_cast<std::size_t>(tensor.storage_offset) * itemsize, itemsize,
                        sizes, strides},
          .writes = writes,
-         .some_elements =
-             this_number == 0 && (writes ? contains(kWriteSome, base) : contains(kReadSome, base)),
+         .some_elements = this_number == 0 && backend::uses_some_elements(op, writes),
          .pinned = (shape.flags & kPinned) != 0,
          .number = this_number,
          .argument = place.argument,
          .element = place.element,
+         .in_place = arguments.is_in_place(),
          .itemsize = static_cast<std::uint16_t>(itemsize),
          .dtype = backend::dtype_name(shape.type()),
          .sizes = sizes,
          .strides = strides});
   }
+  if (is_fused_optimizer(op)) gradients_are_read(op, memory);
   return memory;
 }
 
-std::string argument_name(const char* op, const memory::MemoryUse& use) {
-  const auto suffix = "[" + std::to_string(use.element) + "]`";
-  if (use.argument == ArgumentPlace::kResult)
-    return use.element == 0 ? "the result" : "result " + std::to_string(use.element);
-  if (use.argument == ArgumentPlace::kOut) return use.element == 0 ? "`out`" : "`out" + suffix;
-  const std::string full(op);
-  const auto dot = std::min(full.find('.'), full.size());
-  const auto handle = c10::Dispatcher::singleton().findSchema(
-      {full.substr(0, dot), full.substr(std::min(dot + 1, full.size()))});
-  if (!handle) return "";
-  // A kernel that does not say which arguments its tensors are takes those of the schema in order.
-  auto left = use.number;
-  std::int16_t number = 0;
-  for (const auto& argument : handle->schema().arguments()) {
-    const auto this_number = number++;
-    if (!holds_tensors(*argument.type())) continue;
-    const bool found =
-        use.argument == ArgumentPlace::kUnknown ? left-- == 0 : use.argument == this_number;
-    if (!found) continue;
-    const bool is_list = argument.type()->str().find('[') != std::string::npos;
-    return "`" + argument.name() + (is_list ? suffix : "`");
-  }
-  return use.argument == ArgumentPlace::kUnknown && use.writes ? "the result" : "";
+memory::AccessName name_access(const char* op, const memory::MemoryUse& use) {
+  const auto* const schema = find_schema(operator_name(op));
+  const bool in_place = use.in_place || (schema && writes_an_input(*schema, use));
+  const auto* const variant = in_place ? in_place_variant(op) : nullptr;
+  if (!variant) return {op, argument_of(schema, use)};
+  const auto written = std::ranges::find_if(variant->arguments(), mutates);
+  return {text_of(variant->operator_name()), use.writes && written != variant->arguments().end()
+                                                 ? in_backticks(written->name())
+                                                 : argument_of(variant, use)};
 }
 
 }  // namespace openreg::ops

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend/submit.h"
+#include "memory/race_detector.h"
 #include "ops/wire/argument_writer.h"
 
 namespace openreg::ops {
@@ -14,8 +15,7 @@ namespace openreg::ops {
 backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::byte> command,
                                            const ArgumentWriter& arguments);
 
-/// The name of the argument of `op` that a tensor is: "`self`", "`tensors[2]`", "the result"; empty
-/// if it is unknown.
-std::string argument_name(const char* op, const memory::MemoryUse& use);
+/// The operator and its argument, by the schema: {"aten::add_.Tensor", "`self`"}.
+memory::AccessName name_access(const char* op, const memory::MemoryUse& use);
 
 }  // namespace openreg::ops

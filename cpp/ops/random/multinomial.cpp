@@ -175,8 +175,8 @@ void with_replacement(backend::PhiloxState philox, const at::Tensor& probabiliti
 // A probe's zeros are not a distribution; the dtypes are checked at the call.
 const FunctionKernel<&without_replacement> without_replacement_kernel{"aten::multinomial",
                                                                       ArgumentSupport::kAll};
-const FunctionKernel<&with_replacement> with_replacement_kernel{
-    "aten::multinomial_with_replacement", ArgumentSupport::kAll};
+const FunctionKernel<&with_replacement> with_replacement_kernel{"aten::multinomial.out",
+                                                                ArgumentSupport::kAll};
 
 /// \param self [categories] or [distributions, categories], floating; rows need not sum to 1.
 /// \return int64 [samples] or [distributions, samples].

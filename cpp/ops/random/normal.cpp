@@ -21,7 +21,7 @@ using Generator = std::optional<at::Generator>;
 void check_deviations(const at::Tensor& std) {
   TORCH_CHECK(std.min().ge(0).item<bool>(), "normal expects all elements of std >= 0.0");
 }
-const FunctionKernel<&check_deviations> check_kernel{"aten::normal"};
+const FunctionKernel<&check_deviations> check_kernel{"aten::normal.float_Tensor"};
 
 void check(double std) { TORCH_CHECK(std >= 0, "normal expects std >= 0.0, but found std ", std); }
 /// The elements are checked on the device: a wrong one is an error of the stream.

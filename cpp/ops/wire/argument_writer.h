@@ -62,6 +62,8 @@ class ArgumentWriter {
   void at_argument(std::int16_t argument) noexcept { place_ = {argument, 0}; }
   /// Where a tensor was first written. `tensor`: its number.
   ArgumentPlace place_of(std::size_t tensor) const noexcept { return tensors_[tensor].place; }
+  /// Whether an output that the caller gave is one of the inputs.
+  bool is_in_place() const noexcept { return is_in_place_; }
 
   /// Flags, enumerations, integers, plain floating-point numbers and optionals of them become part
   /// of the signature; other types are only carried.
@@ -187,6 +189,7 @@ class ArgumentWriter {
   const char* op_;
   c10::Device device_;
   ArgumentPlace place_;
+  bool is_in_place_ = false;
   bool shares_written_memory_ = false;
   bool overlaps_itself_ = false;
   bool drops_warnings_ = false;

@@ -41,10 +41,11 @@ constexpr auto kCopyWrites = true;
 constexpr auto kCopyReads = false;
 
 std::atomic<int> reports{0};
+std::atomic<int> warnings{0};
 std::string last_report;
 
-bool take_report(const char* report) noexcept {
-  ++reports;
+bool take_report(const char* report, Reaction how) noexcept {
+  ++(how == Reaction::kWarn ? warnings : reports);
   last_report = report;
   return true;
 }
@@ -64,7 +65,7 @@ class PinnedGuardTest : public ::testing::Test {
     HappensBefore::track(true);
     guard_pinned_memory(Reaction::kRaise);
     PinnedGuard::raise_by(&take_report);
-    reports = 0;
+    reports = warnings = 0;
     last_report.clear();
   }
   void TearDown() override {
@@ -545,7 +546,7 @@ TEST_F(PinnedGuardTest, AForkedChildHasItsOwnCopyWithoutProtection) {
 TEST_F(PinnedGuardDeathTest, WithoutAnExceptionALineExplainsTheFaultThatEndsTheProcess) {
   EXPECT_EXIT(
       {
-        PinnedGuard::raise_by([](const char*) noexcept { return false; });
+        PinnedGuard::raise_by([](const char*, Reaction) noexcept { return false; });
         const auto data = block_of(100);
         copy_to(data.get(), 100, 7);
         read(data.get());
@@ -558,9 +559,21 @@ TEST_F(PinnedGuardDeathTest, WithoutAnExceptionALineExplainsTheFaultThatEndsTheP
       "first\n$");
 }
 
-TEST_F(PinnedGuardDeathTest, AWarningIsALineAndTheProgramGoesOn) {
+TEST_F(PinnedGuardTest, AWarningIsGivenOnceForEachCopyAndTheProgramGoesOn) {
+  guard_pinned_memory(Reaction::kWarn);
+  const auto data = block_of(100);
+  announce(Footprint(data.get(), 100), kCopyReads);
+  write(data.get(), 1);
+  write(data.get(), 2);
+  EXPECT_EQ(read(data.get()), 2);
+  EXPECT_EQ(warnings, 1);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(PinnedGuardDeathTest, AWarningThatCannotBeGivenIsALineAndTheProgramGoesOn) {
   EXPECT_EXIT(
       {
+        PinnedGuard::raise_by(nullptr);
         guard_pinned_memory(Reaction::kWarn);
         const auto data = block_of(100);
         announce(Footprint(data.get(), 100), kCopyReads);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../runtime/stream_helpers.h"
+#include "memory/race_detector.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "runtime/error.h"
@@ -281,6 +282,45 @@ TEST_F(DeviceHeapTest, AFractionOfTheDeviceIsTheLimit) {
   EXPECT_NE(more, nullptr);
   heap.free(half);
   heap.free(more);
+}
+
+class DetectedDeviceHeapTest : public DeviceHeapTest {
+ protected:
+  DetectedDeviceHeapTest() { RaceDetector::set_mode(RaceDetectionMode::kError); }
+  ~DetectedDeviceHeapTest() override {
+    synchronize_device(0);
+    RaceDetector::set_mode(RaceDetectionMode::kDefault);
+  }
+  static void write(Stream& stream, const void* memory) {
+    const auto* const bytes = static_cast<const std::byte*>(memory);
+    const MemoryUse use{
+        .storage = bytes, .storage_bytes = kMiB, .footprint = {bytes, kMiB}, .writes = true};
+    RaceDetector::get()->enqueue_checked(stream, "test", {&use, 1},
+                                         [&](Moment) { enqueue_nothing(stream); });
+  }
+};
+
+// Whether memory is short is chance.
+TEST_F(DetectedDeviceHeapTest, AWaitForMemoryOrdersNoAccessOfTheProgram) {
+  void* const used = allocate(kMiB, *first);
+  write(*first, used);
+  heap.free(allocate(60 * kMiB, *first));
+  void* const large = allocate(40 * kMiB, *second);  // waits, and empties the cache
+  ASSERT_EQ(statistics().retries, 1);
+  heap.empty_cache();
+  EXPECT_THROW(write(*second, used), RaceError);
+  heap.free(large);
+  heap.free(used);
+}
+
+TEST_F(DetectedDeviceHeapTest, MemoryThatWentBackToTheDeviceHasNoPast) {
+  void* const used = allocate(40 * kMiB, *first);
+  write(*first, used);
+  heap.free(used);
+  void* const again = allocate(40 * kMiB, *second);  // there is no room beside it
+  ASSERT_EQ(again, used);
+  EXPECT_NO_THROW(write(*second, again));
+  heap.free(again);
 }
 
 TEST_F(DeviceHeapTest, APoolForTheLastResortServesWhenTheCacheIsGone) {

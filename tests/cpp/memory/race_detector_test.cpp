@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <barrier>
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -202,6 +204,22 @@ TEST_F(RaceDetectorTest, WithinACaptureTheEdgesOfTheGraphCount) {
   detector().enqueue_graph(c, id, nullptr, [&](Moment) { exec->enqueue(c); });
   expect_race(race(b, reads(0, 8)), "in a graph");
   EXPECT_EQ(race(b, reads(128)), "");
+  detector().forget_graph(id);
+}
+
+// Sleeps, for example.
+TEST_F(RaceDetectorTest, InACaptureCommandsThatUseNoMemoryOrderOnlyWhatTheyFollow) {
+  const auto id = begin_capture(a, CaptureMode::kRelaxed);
+  enqueue_nothing(a);
+  wait_stream(b, a);
+  run(a, writes());
+  for (int i = 0; i < 3; ++i) enqueue_nothing(b);
+  expect_race(race(b, reads()));
+  wait_stream(b, a);
+  for (int i = 0; i < 3; ++i) enqueue_nothing(b);
+  EXPECT_EQ(race(b, reads()), "");
+  wait_stream(a, b);
+  end_capture(a);
   detector().forget_graph(id);
 }
 
@@ -414,7 +432,7 @@ TEST_F(RaceDetectorTest, AgreesWithTheOrderOfRandomPrograms) {
 TEST_F(RaceDetectorTest, ThreadsThatUseTheirOwnMemoryNeverRace) {
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
+    threads.emplace_back([t] {
       OwnStream own;
       for (int i = 0; i < 500; ++i) {
         const auto begin = 4096 * t;
@@ -427,6 +445,27 @@ TEST_F(RaceDetectorTest, ThreadsThatUseTheirOwnMemoryNeverRace) {
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+TEST_F(RaceDetectorTest, OfTwoThreadsThatRaceAtTheSameMomentOneIsTold) {
+  constexpr std::size_t kRounds = 2000;
+  constexpr std::size_t kUses = 32;
+  std::barrier start(2);
+  std::atomic<std::size_t> races{0};
+  const auto play = [&](Stream& stream) {
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      std::vector<MemoryUse> memory;
+      for (std::size_t i = 0; i < kUses; ++i) memory.push_back(writes(64 * (kUses * round + i)));
+      start.arrive_and_wait();
+      const auto report =
+          text_of([&] { detector().enqueue_checked(stream, "test", memory, [&](Moment) {}); });
+      if (report != "") races.fetch_add(1);
+    }
+  };
+  std::thread other([&] { play(b); });
+  play(a);
+  other.join();
+  EXPECT_EQ(races.load(), kRounds);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _LINE = r"(?:(?P<file{0}>\S+):(?P<line{0}>\d+) in \S+|an unknown line|the backward pass of \w+)"
 _ACCESS = (
     r"  (?P<op{0}>\S+) (?P<verb{0}>wrote|writes|read|reads) "
-    r"(?P<argument{0}>`[^`]*`|its tensor \d+|the result|result \d+) "
+    r"(?P<argument{0}>`[^`]*`|its (?:tensor \d+|input|output)|the result|result \d+) "
     r"\((?P<elements{0}>\d+) elements?, (?P<dtype{0}>\w+)(?P<some{0}>, some of them)?\) on "
     r"(?:the host, called by|stream (?P<stream{0}>\d+) of openreg:(?P<device{0}>\d+), "
     r"(?:in a graph that was captured by \S+:(?P<captured{0}>\d+) in \S+ and replayed|launched) by) " + _LINE
@@ -21,7 +21,7 @@ _REPORT = re.compile(
     + r";\n"
     + _ACCESS.format(2)
     + r"\.\n  The first element in common is \[(?P<element>[\d, ]+)\] of the second tensor, byte (?P<byte>\d+) of "
-    r"a block of [^,\n]*?(?:, allocated on stream \d+ of openreg:\d+ by " + _LINE.format(3) + r")?"
+    r"a block of [^,\n]*?(?:, (?:allocated|received)(?: on stream \d+ of openreg:\d+)? by " + _LINE.format(3) + r")?"
     r"(?: and freed by " + _LINE.format(4) + r")?\.\n  (?P<way_out>.*)\.",
     re.S,
 )

@@ -39,7 +39,7 @@ def test_the_detector_names_the_copy_that_does_not_wait(tmp_path):
         train_and_save(tmp_path, stager, wait=False)
     stager.close()
     report = parse(str(caught.value))
-    assert (report.first.op, report.first.file) == ("aten::add.Tensor", __file__)
+    assert (report.first.op, report.first.file) == ("aten::add_.Tensor", __file__)
     assert report.first.line == marked(train_and_save, "first")
     assert report.allocated == marked(train_and_save, "block")
     assert (report.second.op, report.second.verb) == ("aten::copy_", "reads")

@@ -672,6 +672,73 @@ def graphed_layers(main, side):
     return layer.weight.grad
 
 
+# Commands that use some elements, which may be others
+
+
+@clean
+def rows_by_index_and_other_rows(main, side):
+    cache = torch.zeros(2, 16, 4, device=DEVICE)
+    position = torch.tensor([9], device=DEVICE)
+    step = torch.ones(2, 1, 4, device=DEVICE)
+    side.wait_stream(main)
+    with on(side):
+        cache.index_copy_(1, position, step)
+    earlier = cache[:, :9].sum()
+    main.wait_stream(side)
+    return earlier, cache
+
+
+@clean
+def elements_by_put_and_by_mask(main, side):
+    x, y = torch.zeros(8, device=DEVICE), torch.ones(8, device=DEVICE)
+    index = torch.tensor([6, 7], device=DEVICE)
+    low = torch.arange(8, device=DEVICE) < 4
+    side.wait_stream(main)
+    with on(side):
+        x.put_(index, torch.ones(2, device=DEVICE))
+        y[index] = 0
+    x.masked_fill_(low, 2)
+    found = y.masked_select(low)  # waits
+    main.wait_stream(side)
+    return x, y, found
+
+
+@clean
+def gradients_beside_a_fused_optimizer(main, side):
+    layer = torch.nn.Linear(4, 4, device=DEVICE)
+    optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
+    layer(torch.ones(2, 4, device=DEVICE)).sum().backward()
+    side.wait_stream(main)
+    optimizer.step()
+    with on(side):
+        norm = layer.weight.grad.norm()
+    main.wait_stream(side)
+    return norm
+
+
+# The detector is switched on later than that
+
+
+@clean
+def tensors_that_are_older_than_the_detector(main, side):
+    torch.openreg.set_race_detection_mode("default")
+    recorded_before = torch.ones(1000, device=DEVICE)
+    recorded_before.record_stream(side)
+    recorded_after = torch.ones(1000, device=DEVICE)
+    torch.openreg.set_race_detection_mode("error")
+    recorded_after.record_stream(side)
+    with on(side):
+        y = recorded_before * recorded_after
+    left = {recorded_before.data_ptr(), recorded_after.data_ptr()}
+    del recorded_before, recorded_after
+    later = []
+    while left:  # until the allocator has seen that `side` does not use it any more
+        later.append(torch.zeros(1000, device=DEVICE))
+        begin, end = later[-1].data_ptr(), later[-1].data_ptr() + later[-1].nbytes
+        left = {address for address in left if not begin <= address < end}
+    return y
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_the_detector_is_silent(program):
     main, side = torch.openreg.current_stream(), torch.openreg.Stream()

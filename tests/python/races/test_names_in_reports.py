@@ -49,14 +49,14 @@ def test_the_target_of_a_loss():
     assert second_access(lambda target, _: F.nll_loss(x, target), shape=(4,), dtype=torch.long) == "target"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the name is `other`: the command is that of mul.Tensor, with its operands swapped"
-)
+def test_the_deviations_of_normal():
+    assert second_access(lambda std, mean: torch.normal(mean, std)) == "std"
+
+
 def test_a_scalar_in_place():
     assert second_access(lambda x, _: torch.ops.aten.mul_.Scalar(x, 2.0)) == "self"
 
 
-@pytest.mark.xfail(strict=True, reason="the name is `self`")
 def test_the_index_of_put():
     def put(index, _):
         torch.ops.aten.put(torch.ones(4, device=DEVICE), index, torch.ones(4, device=DEVICE))

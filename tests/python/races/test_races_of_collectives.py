@@ -44,6 +44,7 @@ def test_a_result_is_read_before_the_collective_was_waited_for():
     report = race_of(program)
     assert (report.first.op, report.first.verb) == ("occl::all_reduce", "wrote")
     assert (report.second.op, report.second.verb, report.second.argument) == ("aten::add.Tensor", "reads", "self")
+    assert "wait for the collective of" in report.way_out and "by wait() of its work" in report.way_out
 
 
 def test_a_result_is_read_on_a_stream_that_did_not_wait():
@@ -68,6 +69,7 @@ def test_the_host_reads_before_the_collective_was_waited_for():
 
     report = race_of(program)
     assert report.second.stream is None
+    assert "call wait() of the work of" in report.way_out
 
 
 def test_the_input_is_written_on_a_stream_that_the_collective_does_not_wait_for():
@@ -79,7 +81,9 @@ def test_the_input_is_written_on_a_stream_that_the_collective_does_not_wait_for(
         dist.all_reduce(x)  # second
 
     report = race_of(program)
-    assert (report.first.op, report.second.op) == ("aten::add.Tensor", "occl::all_reduce")
+    assert (report.first.op, report.second.op) == ("aten::add_.Tensor", "occl::all_reduce")
+    assert report.second.argument == "its output"
+    assert report.way_out.startswith("Let the stream that is current at ")
 
 
 def test_an_input_is_refilled_before_the_collective_was_waited_for():

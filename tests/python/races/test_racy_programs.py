@@ -89,7 +89,7 @@ def wait_in_the_wrong_direction(main, side):
         x + 1  # second
 
 
-@race("aten::add.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
 def event_recorded_too_early(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     event = main.record_event()
@@ -99,7 +99,7 @@ def event_recorded_too_early(main, side):
         x * 2  # second
 
 
-@race("aten::add.Tensor wrote self", "aten::mul.Tensor reads self")
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self")
 def event_of_another_stream(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     x.add_(1)  # first
@@ -108,7 +108,7 @@ def event_of_another_stream(main, side):
         x * 2  # second
 
 
-@race("aten::add.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
 def wait_before_the_write(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     side.wait_stream(main)
@@ -117,7 +117,7 @@ def wait_before_the_write(main, side):
         x * 2  # second
 
 
-@race("aten::add.Tensor wrote self", "aten::mul.Tensor reads self")
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self")
 def event_that_was_not_waited_for(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     torch.openreg.synchronize()
@@ -127,7 +127,7 @@ def event_that_was_not_waited_for(main, side):
         x * 2  # second
 
 
-@race("aten::add.Tensor wrote self", "aten::sub.Tensor reads other")
+@race("aten::add_.Tensor wrote self", "aten::sub.Tensor reads other")
 def result_of_another_stream(main, side):
     x = torch.ones(4, device=DEVICE)
     y = torch.zeros(4, device=DEVICE)  # block
@@ -140,7 +140,7 @@ def result_of_another_stream(main, side):
 # The host
 
 
-@race("aten::mul.Tensor wrote self", "aten::_local_scalar_dense reads self", "side host", way_out=HOST)
+@race("aten::mul_.Tensor wrote self", "aten::_local_scalar_dense reads self", "side host", way_out=HOST)
 def item(main, side):
     x = torch.ones(64, device=DEVICE)  # block
     side.wait_stream(main)
@@ -170,7 +170,7 @@ def copy_from_pageable_memory(main, side):
 # Memory that is used again
 
 
-@race("aten::add.Tensor wrote self", "aten::fill_.Scalar writes self", "side main", way_out=REUSE)
+@race("aten::add_.Tensor wrote self", "aten::fill_.Scalar writes self", "side main", way_out=REUSE)
 def early_reuse(main, side):
     x = torch.ones(1000, device=DEVICE)
     side.wait_stream(main)
@@ -255,7 +255,7 @@ def branches_of_a_capture(main, side):
     with torch.openreg.graph(graph):
         capturing = torch.openreg.current_stream()
         side.wait_stream(capturing)
-        y = x * 2  # first
+        y = x * 2  # first, block
         with on(side):
             try:
                 y + 1  # second
@@ -263,11 +263,72 @@ def branches_of_a_capture(main, side):
                 capturing.wait_stream(side)
 
 
+@race(
+    "aten::add.Tensor read self",
+    "aten::mul.Tensor writes the result",
+    "side capture",
+    way_out=r"belonged to another tensor, which was freed by \S+:{freed} .*record_stream\(\)",
+)
+def memory_of_a_capture_that_is_reused_too_early(main, side):
+    x = torch.ones(64, device=DEVICE)
+    graph = torch.openreg.CUDAGraph()
+    with torch.openreg.graph(graph):
+        capturing = torch.openreg.current_stream()
+        y = x * 2
+        side.wait_stream(capturing)
+        with on(side):
+            y + 1  # first
+        del y  # freed
+        try:
+            x * 3  # second, block
+        finally:
+            capturing.wait_stream(side)
+
+
+@race("aten::mul.Tensor wrote the result", "aten::add.Tensor reads self", "capture side")
+def branches_of_a_capture_that_sleep(main, side):
+    x = torch.ones(64, device=DEVICE)
+    graph = torch.openreg.CUDAGraph()
+    with torch.openreg.graph(graph):
+        capturing = torch.openreg.current_stream()
+        side.wait_stream(capturing)
+        y = x * 2  # first, block
+        with on(side):
+            torch.openreg._sleep(1)
+            try:
+                y + 1  # second
+            finally:
+                capturing.wait_stream(side)
+
+
+# Commands that use some elements
+
+
+@race("aten::_index_put_impl_ wrote self", "aten::sum.dim_IntList reads self", element="0, 0")
+def rows_that_are_written_by_index(main, side):
+    x = torch.zeros(8, 4, device=DEVICE)  # block
+    rows = torch.tensor([1, 2], device=DEVICE)
+    side.synchronize()
+    x[rows] = torch.ones(2, 4, device=DEVICE)  # first
+    with on(side):
+        x.sum()  # second
+
+
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
+def one_of_many_rows(main, side):
+    x = torch.zeros(2000, 4, device=DEVICE)  # block
+    side.wait_stream(main)
+    for row in x:
+        row.add_(1)  # first
+    with on(side):
+        x[0] * 2  # second
+
+
 # Views: the first element in common
 
 
 @race(
-    "aten::mul.Tensor wrote self", "aten::mul.Tensor writes self", element="0, 0", sizes=(2048, 1342), way_out=EARLIER
+    "aten::mul_.Tensor wrote self", "aten::mul_.Tensor writes self", element="0, 0", sizes=(2048, 1342), way_out=EARLIER
 )
 def columns_that_meet(main, side):
     x = torch.ones(64, 64, device=DEVICE)  # block
@@ -277,7 +338,7 @@ def columns_that_meet(main, side):
         x[3:, ::3].mul_(3)  # second
 
 
-@race("aten::zero_ wrote self", "aten::mul.Tensor writes self", element="3", sizes=(8, 8), way_out=EARLIER)
+@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="3", sizes=(8, 8), way_out=EARLIER)
 def diagonal_and_row(main, side):
     x = torch.ones(8, 8, device=DEVICE)  # block
     side.wait_stream(main)
@@ -286,7 +347,7 @@ def diagonal_and_row(main, side):
         x[3].mul_(2)  # second
 
 
-@race("aten::zero_ wrote self", "aten::mul.Tensor writes self", element="0", sizes=(4, 4), way_out=EARLIER)
+@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="0", sizes=(4, 4), way_out=EARLIER)
 def windows_that_overlap(main, side):
     windows = torch.ones(20, device=DEVICE).unfold(0, 4, 3)  # block
     side.wait_stream(main)
@@ -295,7 +356,7 @@ def windows_that_overlap(main, side):
         windows[1].mul_(2)  # second
 
 
-@race("aten::zero_ wrote self", "aten::mul.Tensor writes self", element="1, 0, 0", sizes=(32, 48), way_out=EARLIER)
+@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="1, 0, 0", sizes=(32, 48), way_out=EARLIER)
 def channel_and_image(main, side):
     x = torch.ones(2, 3, 4, 4, device=DEVICE).contiguous(memory_format=torch.channels_last)  # block
     side.wait_stream(main)
@@ -313,7 +374,7 @@ def expanded(main, side):
     x[2].zero_()  # second
 
 
-@race("aten::zero_ wrote self", "aten::mul.Tensor writes self", "side main", element="0", sizes=(4, 3))
+@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", "side main", element="0", sizes=(4, 3))
 def another_dtype(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     side.wait_stream(main)
@@ -322,7 +383,7 @@ def another_dtype(main, side):
     x[1:].mul_(2)  # second
 
 
-@race("aten::zero_ wrote self", "aten::mul.Tensor writes self", "side main", sizes=(4, 4))
+@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", "side main", sizes=(4, 4))
 def imaginary_part(main, side):
     x = torch.ones(4, device=DEVICE, dtype=torch.complex64)  # block
     side.wait_stream(main)
@@ -331,7 +392,7 @@ def imaginary_part(main, side):
     x.mul_(2)  # second
 
 
-@race("aten::mul.Tensor wrote self", "aten::add.Tensor reads self", "side main")
+@race("aten::mul_.Tensor wrote self", "aten::add.Tensor reads self", "side main")
 def tensor_through_dlpack(main, side):
     x = torch.ones(16, device=DEVICE)  # block
     y = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x))
@@ -344,7 +405,7 @@ def tensor_through_dlpack(main, side):
 # Operators of other kinds
 
 
-@race("aten::scatter.value wrote self", "aten::mul.Tensor reads self", "side main")
+@race("aten::scatter_.value wrote self", "aten::mul.Tensor reads self", "side main")
 def scattered_and_read(main, side):
     x = torch.zeros(16, device=DEVICE)  # block
     index = torch.tensor([1, 2], device=DEVICE)
@@ -375,7 +436,7 @@ def running_statistics(main, side):
         layer.running_mean.zero_()  # second
 
 
-@race("aten::zero_ wrote self", "aten::addcmul reads tensor2", "side main")
+@race("aten::zero_ wrote self", "aten::addcmul_ reads tensor2", "side main")
 def third_argument(main, side):
     x, a = torch.ones(4, device=DEVICE), torch.ones(4, device=DEVICE)
     b = torch.ones(4, device=DEVICE)  # block
@@ -385,7 +446,7 @@ def third_argument(main, side):
     x.addcmul_(a, b)  # second
 
 
-@race("aten::addcdiv wrote self", "aten::addmm reads mat2", "side main", element="0, 0")
+@race("aten::addcdiv_ wrote self", "aten::addmm reads mat2", "side main", element="0, 0")
 def optimizer_on_another_stream(main, side):
     layer = torch.nn.Linear(4, 4, bias=False, device=DEVICE)  # block
     optimizer = torch.optim.Adam(layer.parameters(), foreach=False)
@@ -397,7 +458,7 @@ def optimizer_on_another_stream(main, side):
     torch.addmm(torch.zeros(4, device=DEVICE), x, layer.weight.detach())  # second
 
 
-@race("aten::mul.Tensor wrote self", "aten::_to_dense reads self", "side host", way_out=HOST)
+@race("aten::mul_.Tensor wrote self", "aten::_to_dense reads self", "side host", way_out=HOST)
 def values_of_a_sparse_tensor(main, side):
     x = torch.eye(4, device=DEVICE).to_sparse()  # block
     side.wait_stream(main)
@@ -406,7 +467,7 @@ def values_of_a_sparse_tensor(main, side):
     x.to_dense()  # second
 
 
-@race("aten::mul.Tensor wrote self", "aten::mul.Tensor reads self", "side main", element="0, 0", sizes=(18, 18))
+@race("aten::mul_.Tensor wrote self", "aten::mul.Tensor reads self", "side main", element="0, 0", sizes=(18, 18))
 def values_of_a_nested_tensor(main, side):
     x = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], device=DEVICE, layout=torch.jagged)
     side.wait_stream(main)
@@ -424,7 +485,7 @@ def quantized_too_early(main, side):
     torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)  # second
 
 
-@race("aten::mul.Tensor wrote self", "aten::add.Tensor reads self", way_out=EARLIER)
+@race("aten::mul_.Tensor wrote self", "aten::add.Tensor reads self", way_out=EARLIER)
 def dropout_in_place(main, side):
     x = torch.ones(16, device=DEVICE)  # block
     side.wait_stream(main)
@@ -433,7 +494,7 @@ def dropout_in_place(main, side):
         x + 1  # second
 
 
-@race("aten::add.Tensor wrote self", "aten::mul.Tensor writes self")
+@race("aten::add_.Tensor wrote self", "aten::mul_.Tensor writes self")
 def gradient(main, side):
     w = torch.ones(4, device=DEVICE, requires_grad=True)
     (w * w).sum().backward()
@@ -512,7 +573,7 @@ def batch_of_a_loader(main, side):
 # Threads, and code of others
 
 
-@race("aten::add.Tensor wrote self", "aten::mul.Tensor reads self")
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self")
 def another_thread(main, side):
     work: queue.Queue[torch.Tensor] = queue.Queue()
     errors = []
@@ -534,7 +595,7 @@ def another_thread(main, side):
     raise errors[0]
 
 
-@race("aten::add.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
 def custom_operator(main, side):
     @torch.library.custom_op("openreg_races::add_scaled", mutates_args={"y"})
     def add_scaled(x: torch.Tensor, y: torch.Tensor, factor: float) -> None:
