@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +25,11 @@ namespace {
 using ops::CompiledKernel;
 using ops::Parameter;
 
-Parameter parameter_of(std::string_view type) {
-  if (type.ends_with('*'))
-    return type.starts_with("const ") ? Parameter::kReads : Parameter::kWrites;
+Parameter parameter_of(std::string_view type, bool some) {
+  if (type.ends_with('*')) {
+    if (type.starts_with("const ")) return some ? Parameter::kReadsSome : Parameter::kReads;
+    return some ? Parameter::kWritesSome : Parameter::kWrites;
+  }
   return type == "const float" ? Parameter::kFloat : Parameter::kInteger;
 }
 
@@ -56,10 +59,11 @@ PyObject* launch(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
 }
 
 nb::object compiled_kernel(const std::string& name, std::uintptr_t address,
-                           const std::vector<std::string>& types) {
+                           const std::vector<std::string>& types,
+                           const std::vector<std::size_t>& some) {
   std::vector<Parameter> parameters;
-  parameters.reserve(types.size());
-  for (const auto& type : types) parameters.push_back(parameter_of(type));
+  for (std::size_t i = 0; i < types.size(); ++i)
+    parameters.push_back(parameter_of(types[i], std::ranges::find(some, i) != some.end()));
   const auto& kernel =
       CompiledKernel::get(name, reinterpret_cast<CompiledKernel::Entry>(address), parameters);
   static PyMethodDef method{"compiled_kernel",
@@ -103,8 +107,10 @@ PyObject* empty_strided(PyObject*, PyObject* const* arguments, Py_ssize_t count)
 
 void init_compiled(nb::module_& m) {
   m.def("compiled_kernel", &compiled_kernel, nb::arg("name"), nb::arg("address"), nb::arg("types"),
+        nb::arg("some") = std::vector<std::size_t>(),
         "Returns a function that launches the kernel with this name and entry address. `types` are "
-        "the types of its C++ parameters.");
+        "the types of its C++ parameters; `some` are the numbers of those tensors of which it uses "
+        "only some elements.");
   static PyMethodDef method{
       "empty_strided", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&empty_strided)),
       METH_FASTCALL, "Returns an uninitialised tensor on a device."};

@@ -33,7 +33,11 @@ namespace {
 constexpr std::size_t kHeader = 1;  // words before the parameters'
 constexpr std::size_t kWord = sizeof(std::int64_t);
 
-bool is_tensor(Parameter parameter) { return parameter <= Parameter::kWrites; }
+bool is_tensor(Parameter parameter) { return parameter <= Parameter::kWritesSome; }
+bool reads(Parameter parameter) { return parameter <= Parameter::kReadsSome; }
+bool uses_some(Parameter parameter) {
+  return parameter == Parameter::kReadsSome || parameter == Parameter::kWritesSome;
+}
 
 std::int64_t resolve(const std::int64_t* words, std::int64_t word) {
   if (word < 0) return reinterpret_cast<std::int64_t>(words - word);
@@ -89,7 +93,7 @@ Parameter CompiledCall::next() const {
 void CompiledCall::add_word(std::int64_t word) { words_[kHeader + added_++] = word; }
 
 std::int64_t CompiledCall::add_value(const at::TensorBase& cpu_tensor) {
-  TORCH_CHECK(next() == Parameter::kReads && cpu_tensor.dim() == 0, "openreg: ", kernel_.name(),
+  TORCH_CHECK(reads(next()) && cpu_tensor.dim() == 0, "openreg: ", kernel_.name(),
               " takes tensors of a device (got one of ", cpu_tensor.device(), " with ",
               cpu_tensor.dim(), " dimensions, expected openreg, or a number to read)");
   const auto at = words_.size();
@@ -112,16 +116,17 @@ void CompiledCall::add(const at::TensorBase& tensor) {
   expect_memory(tensor);
   const auto& storage = tensor.storage();
   const void* memory = nullptr;
-  if (parameter == Parameter::kWrites) {
-    memory = storage.mutable_data();  // a lazy clone gets its own memory
-  } else {
+  if (reads(parameter)) {
     backend::note_read(storage);
     memory = storage.data();
+  } else {
+    memory = storage.mutable_data();  // a lazy clone gets its own memory
   }
   const auto offset = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
   bytes_touched_ += tensor.nbytes();
   if (memory && backend::checks_commands()) {
-    memory_.push_back(backend::use_of(tensor, parameter == Parameter::kWrites));
+    memory_.push_back(backend::use_of(tensor, !reads(parameter)));
+    memory_.back().some_elements = uses_some(parameter);
     memory_.back().number = static_cast<std::uint16_t>(added_);
     memory_.back().sizes = memory_.back().strides = {};  // of a tensor that may not outlive this
   }

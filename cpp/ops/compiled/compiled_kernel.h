@@ -13,8 +13,16 @@
 
 namespace openreg::ops {
 
-/// The kind of a compiled kernel's parameter.
-enum class Parameter : std::uint8_t { kReads, kWrites, kInteger, kFloat };
+/// The kind of a compiled kernel's parameter: a tensor, all or some of whose elements it uses, or a
+/// number.
+enum class Parameter : std::uint8_t {
+  kReads,
+  kReadsSome,
+  kWrites,
+  kWritesSome,
+  kInteger,
+  kFloat,
+};
 
 /// A kernel that was generated and compiled while the process ran (torch.compile). It is made once
 /// for each source and lives as long as the process, as all kernels do: commands point to it.

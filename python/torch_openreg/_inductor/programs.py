@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,13 +54,16 @@ class _Libraries(CppCodeCache):
         return _get_cpp_prefix_header(device)
 
 
-def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source: str) -> Any:
-    """A function that launches the kernel of this C++ source, or a future of it while it is being compiled."""
+def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source: str, some: Sequence[int] = ()) -> Any:
+    """A function that launches the kernel of this C++ source, or a future of it while it is being compiled.
+
+    Of the tensors with the numbers `some` the kernel uses only some elements.
+    """
 
     def launcher(library: Any) -> Launcher:
         # Kernels live as long as the process, and kernels of the same name in two programs may differ.
         unique = f"inductor::{name}_{library.key[:12]}"
-        return cast(Launcher, _C.compiled_kernel(unique, address_of(getattr(library, ENTRY)), types))
+        return cast(Launcher, _C.compiled_kernel(unique, address_of(getattr(library, ENTRY)), types, some))
 
     if get_compile_threads() <= 1:
         return launcher(_Libraries.load(source))

@@ -9,6 +9,7 @@ from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.utils import Placeholder, get_fused_kernel_name, parallel_num_threads
 from torch._inductor.virtualized import V
 
+from .parts import used_in_part
 from .sources import source_for_the_device
 from .streams import NAME, switches_streams
 
@@ -24,7 +25,10 @@ class OpenregScheduling(CppScheduling):
     def define_kernel(self, src_code: str, nodes: Any, kernel_args: Any = None) -> str:
         wrapper = V.graph.wrapper_code
         known: dict[str, str] = wrapper.src_to_kernel
-        of_the_device = f"{src_code}\n// {NAME}"  # the program may have the same kernel for the CPU
+        arguments = self.kernel_group.args if kernel_args is None else kernel_args
+        some = used_in_part(nodes, arguments)
+        comment = f"\n// {NAME}" + (f", uses some elements of the arguments {some}" if some else "")
+        of_the_device = src_code + comment  # the program may have the same kernel for the CPU
         if of_the_device in known:
             return known[of_the_device]
         fused = get_fused_kernel_name(nodes, config.cpp.descriptive_names) if config.cpp.descriptive_names else ""
@@ -32,9 +36,10 @@ class OpenregScheduling(CppScheduling):
         known[of_the_device] = name
         source = src_code.replace(str(Placeholder.KERNEL_NAME), "kernel")
         source = source.replace(str(Placeholder.DESCRIPTIVE_NAME), name).replace("#pragma CMT", "//")
-        arguments = self.kernel_group.args if kernel_args is None else kernel_args
         types: list[str] = arguments.cpp_argdefs()[2]
         source = source_for_the_device(source, types, parallel_num_threads())
-        body = f"compiled_kernel(async_compile, {name!r}, {types!r}, r'''\n{source}''')"
+        if some:  # which belongs to the name of the library
+            source += comment + "\n"
+        body = f"compiled_kernel(async_compile, {name!r}, {types!r}, r'''\n{source}'''{f', {some}' if some else ''})"
         wrapper.define_kernel(name, body, gpu=False)
         return name

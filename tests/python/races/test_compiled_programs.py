@@ -80,3 +80,37 @@ def test_compiled_training_is_silent():
         compiled(torch.ones(4, 8, device=DEVICE)).square().mean().backward()
         optimizer.step()
     assert all(p.isfinite().all().item() for p in layer.parameters())
+
+
+@torch.compile
+def scaled_half(x: torch.Tensor) -> torch.Tensor:
+    return x[:32] * 2 + 1
+
+
+@torch.compile
+def put_rows(x: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
+    x[index] = rows
+
+
+def test_compiled_functions_that_use_some_elements_are_compared_with_all():
+    x = torch.ones(64, device=DEVICE)
+    rows, index = torch.ones(32, device=DEVICE), torch.arange(32, device=DEVICE)
+    side = torch.openreg.Stream()
+    scaled_half(x)
+    put_rows(x, index, rows)
+    torch.accelerator.synchronize()
+
+    y = scaled_half(x)
+    with torch.openreg.stream(side):
+        x[32:].add_(1)
+        with pytest.raises(torch.openreg.UnsynchronizedAccessError):
+            x.add_(1)
+    torch.accelerator.synchronize()
+
+    put_rows(x, index, rows)
+    with torch.openreg.stream(side):
+        put_rows(x, index + 32, rows)
+        with pytest.raises(torch.openreg.UnsynchronizedAccessError):
+            x + 1
+    torch.accelerator.synchronize()
+    assert y.tolist() == [3.0] * 32 and x.tolist() == [1.0] * 64
