@@ -93,9 +93,11 @@ void RaceDetector::enqueue_checked(Stream& stream, const char* kernel,
 // is that of a wait for it, a race may be missed.
 void RaceDetector::enqueue_ordered(const Accesses& accesses,
                                    const std::function<void(Moment)>& enqueue) {
-  const auto& [memory, by, known] = accesses;
+  const auto memory = accesses.memory;
+  const auto by = accesses.by;
+  const auto& known = accesses.known;
   const auto moment = known.last();
-  expect_order(history_, accesses, [&]() OPENREG_REQUIRES(mutex_) {
+  expect_order(nullptr, accesses, [&]() OPENREG_REQUIRES(mutex_) {
     for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], by[i], known);
     trim_if_large();
   });
@@ -127,16 +129,16 @@ void RaceDetector::check_host(const char* op, std::span<const MemoryUse> memory)
   auto* const order = HappensBefore::get();
   if (!order) return;
   const std::vector<Accessor> by(memory.size(), {.name = op, .site = launch_site()});
-  expect_order(history_, {memory, by, order->seen_by_hosts()}, [] {});
+  expect_order(nullptr, {memory, by, order->seen_by_hosts()}, [] {});
 }
 
 template <class Add>
-void RaceDetector::expect_order(const AccessHistory& history, const Accesses& accesses, Add add) {
+void RaceDetector::expect_order(const AccessHistory* captured, const Accesses& accesses, Add add) {
   while (true) {
     std::optional<std::pair<Conflict, std::size_t>> found;
     {
       const LockGuard lock(mutex_);
-      found = find_conflict(history, accesses);
+      found = find_conflict(captured ? *captured : history_, accesses);
       if (!found) return add();
     }
     const auto& [conflict, i] = *found;
@@ -147,13 +149,14 @@ void RaceDetector::expect_order(const AccessHistory& history, const Accesses& ac
 std::optional<std::pair<Conflict, std::size_t>> RaceDetector::find_conflict(
     const AccessHistory& history, const Accesses& accesses) {
   const bool warns = mode() == RaceDetectionMode::kWarn;
+  const std::set<Pair> warned = warns ? warned_ : std::set<Pair>();
   for (std::size_t i = 0; i < accesses.memory.size(); ++i) {
     const auto& by = accesses.by[i];
     const auto pair_with = [&](const Accessor& earlier) {
       return Pair(earlier.name, earlier.site, by.name, by.site);
     };
     const auto reported = [&](const Access& earlier) {
-      return warns && warned_.contains(pair_with(earlier.by));
+      return warns && warned.contains(pair_with(earlier.by));
     };
     auto conflict = history.find_conflict(accesses.memory[i], accesses.known, reported);
     if (!conflict) continue;
@@ -200,7 +203,7 @@ void RaceDetector::enqueue_captured(Stream& stream, CaptureId capture,
       for (const auto node : before->frontier) known.join(clock_of_node(captured, capture, node));
     }
   }
-  expect_order(*history, accesses, [] {});
+  expect_order(history, accesses, [] {});
   enqueue({});
   const auto after = capture_record(impl);
   if (!after || after->frontier.empty()) return;

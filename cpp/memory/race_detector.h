@@ -100,11 +100,12 @@ class RaceDetector {
     VectorClock known;
   };
 
-  /// Reports what has no order with the accesses in `history`. If it returns, it has called `add`
+  /// Reports what has no order with the accesses so far: of a capture, or else (null) of all
+  /// streams. If it returns, it has called `add`
   /// at a moment when there was nothing left to report, so of two threads that race one sees the
   /// other.
   template <class Add>
-  void expect_order(const AccessHistory& history, const Accesses& accesses, Add add)
+  void expect_order(const AccessHistory* captured, const Accesses& accesses, Add add)
       OPENREG_EXCLUDES(mutex_);
   /// With kWarn, the next one that has not been reported; and which of the accesses it is.
   std::optional<std::pair<Conflict, std::size_t>> find_conflict(const AccessHistory& history,

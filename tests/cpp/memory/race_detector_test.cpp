@@ -262,7 +262,7 @@ TEST_F(RaceDetectorTest, MemoryThatBeginsAnotherLifeHasNoPast) {
   inside.storage = at(128);
   inside.storage_bytes = 64;
   run(a, inside);
-  detector().reused(at(0), 256);
+  detector().reused(at(0), 256, BlockKind::kPinned);
   EXPECT_EQ(race(b, writes(0, 256)), "");
 }
 
@@ -448,8 +448,8 @@ TEST_F(RaceDetectorTest, ThreadsThatUseTheirOwnMemoryNeverRace) {
 }
 
 TEST_F(RaceDetectorTest, OfTwoThreadsThatRaceAtTheSameMomentOneIsTold) {
-  constexpr std::size_t kRounds = 2000;
-  constexpr std::size_t kUses = 32;
+  constexpr std::size_t kRounds = 50;
+  constexpr std::size_t kUses = 4;
   std::barrier start(2);
   std::atomic<std::size_t> races{0};
   const auto play = [&](Stream& stream) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -193,7 +194,12 @@ template <class Predicate>
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!happened()) {
     if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (std::getenv("TORCH_OPENREG_SCHEDULE") != nullptr) {
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(100));  // so that the adversary gives in
+    } else {
+      std::this_thread::yield();
+    }
   }
   return true;
 }

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import torch
+
 from torch_openreg import _C
 
 pytestmark = pytest.mark.skipif(
