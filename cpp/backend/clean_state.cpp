@@ -148,8 +148,7 @@ struct SliceState {
 }  // namespace
 
 void install_clean_state() {
-  settle_number_of_threads();  // of the thread that imports torch, before others are asked to
-                               // change
+  settle_number_of_threads();  // of the thread that imports torch, before another one changes it
   Callbacks callbacks;
   callbacks.enter_commands = [](const Callbacks::Beginning& beginning) -> void* {
     auto slice = std::make_unique<SliceState>();

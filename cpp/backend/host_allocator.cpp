@@ -44,7 +44,7 @@ class Stopwatch {
   const Clock::time_point begin_ = Clock::now();
 };
 
-// The copies that used the block have completed; whoever gets it next does not care.
+// The copies that used the block have completed, and do not concern its next owner.
 void note_reuse(const void* block, std::size_t bytes) {
   if (auto* const guard = PinnedGuard::get()) guard->reused(block);
   if (auto* const detector = memory::RaceDetector::get())

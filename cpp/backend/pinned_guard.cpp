@@ -141,8 +141,8 @@ void PinnedGuard::reused(const void* begin) {
   open(pending_.take_block(block));
 }
 
-// Opens the pages of copies that signal handlers do not know any more: whoever has faulted in
-// between has opened the page.
+// Opens the pages of copies that signal handlers do not know any more. A thread that has faulted in
+// between has opened its page.
 void PinnedGuard::open(PendingCopies::List gone) {
   std::ranges::sort(gone, {}, [](const auto& copy) { return copy->first_page; });
   for (auto copy = gone.begin(); copy != gone.end();) {

@@ -106,7 +106,7 @@ void PinnedWindows::become_private() noexcept {
   if (windows == nullptr) return;  // this process is a child itself
   const auto blocks = windows->blocks_.read();
   for (const auto [begin, end] : *blocks) {
-    // There is nobody to tell if it fails: the memory stays shared.
+    // If it fails, the memory stays shared, and there is no call to report that from.
     [[maybe_unused]] const auto* const mapped =
         ::mmap(pointer_to(begin), end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
                windows->file_, static_cast<off_t>(begin - windows->begin_));

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <string>
+#include <string_view>
 
 #include "memory/memory_use.h"
 #include "memory/race_detector.h"

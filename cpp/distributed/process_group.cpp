@@ -126,7 +126,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   Staging staging(stream);
   auto call = prepare(staging);
   if (auto* const detector = memory::RaceDetector::get()) {
-    // The operation keeps its memory until it has ended, so nobody gets it earlier.
+    // The operation keeps its memory until it has ended, so it is not reused earlier.
     for (const auto& storage : staging.memory()) detector->record_stream(storage.data(), stream);
   }
   // Collectives have the same numbers on all ranks; sends and receives do not.

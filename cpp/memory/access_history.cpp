@@ -26,9 +26,7 @@ bool may_conflict(const MemoryUse& a, const MemoryUse& b) {
   if (a.some_elements && b.some_elements) return false;
   const auto& some = a.some_elements ? a : b;
   const auto& all = a.some_elements ? b : a;
-  return all.footprint.covers(some.footprint) ||
-         (all.footprint.is_contiguous() && all.footprint.begin() <= some.footprint.begin() &&
-          some.footprint.end() <= all.footprint.end());
+  return all.footprint.covers(some.footprint);
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ bool replaces(const MemoryUse& later, const MemoryUse& old, std::uintptr_t begin
               std::uintptr_t end = UINTPTR_MAX);
 
 /// The accesses to memory that later ones may conflict with. An access is kept until one that comes
-/// after it, for whoever comes later, makes it needless. Used under a lock.
+/// after it makes it needless for all later ones. Used under a lock.
 class AccessHistory {
  public:
   /// The first conflict of `use`, before which `known` happened, with an access that is not to be

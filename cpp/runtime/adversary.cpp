@@ -107,21 +107,6 @@ Submissions& submissions_of(const StreamImpl& stream) OPENREG_REQUIRES(g_mutex) 
   return g_streams.try_emplace(&stream, g_streams.size()).first->second;
 }
 
-// Around commands that a host runs inside a call that does not wait, as around a wait.
-class HostScope {
- public:
-  HostScope() : state_(callbacks_.begin_wait ? callbacks_.begin_wait() : nullptr) {}
-  ~HostScope() {
-    if (callbacks_.end_wait) callbacks_.end_wait(state_);
-  }
-  HostScope(const HostScope&) = delete;
-  HostScope& operator=(const HostScope&) = delete;
-
- private:
-  const Callbacks& callbacks_ = current_callbacks();
-  void* const state_;
-};
-
 constexpr std::chrono::milliseconds kAsk{20};  // for an interrupt, as in a wait
 
 bool is_random() {
@@ -186,7 +171,7 @@ void submitted(StreamImpl& stream, Backpressure backpressure) {
   int commands = note_submission(stream, by_host && backpressure != Backpressure::kIgnore);
   if (stream.ownership.idle()) Scheduler::get().schedule(stream);
   if (commands == 0) return;
-  const HostScope scope;
+  const WaitScope scope;
   while (commands-- > 0 && run_one()) {
   }
 }
@@ -201,7 +186,7 @@ void poll(StreamImpl& stream, const Fence* fence) {
     if (g_kind == Schedule::Kind::kRandom && g_dice.coin()) return;
   }
   Scheduler& scheduler = Scheduler::get();
-  const HostScope scope;
+  const WaitScope scope;
   auto asked = Fence::Clock::now();
   while (!scheduler.stopping() && !reached()) {
     const Scheduler::Claim claim = scheduler.claim_queued(stream);

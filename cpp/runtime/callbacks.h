@@ -75,4 +75,24 @@ void install_callbacks(const Callbacks& callbacks);
 /// The installed callbacks; valid until the process ends.
 const Callbacks& current_callbacks() noexcept;
 
+/// Calls Callbacks::begin_wait and end_wait: around a wait, or around commands that a host runs
+/// inside a call that does not wait.
+class WaitScope {
+ public:
+  WaitScope()
+      : callbacks_(current_callbacks()),
+        state_(callbacks_.begin_wait ? callbacks_.begin_wait() : nullptr) {}
+  ~WaitScope() {
+    if (callbacks_.end_wait) callbacks_.end_wait(state_);
+  }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+
+  const Callbacks& callbacks() const noexcept { return callbacks_; }
+
+ private:
+  const Callbacks& callbacks_;
+  void* const state_;
+};
+
 }  // namespace openreg

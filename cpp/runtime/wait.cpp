@@ -99,25 +99,6 @@ class Rhythm {
 };
 constinit thread_local Rhythm::Clock::time_point Rhythm::last_end_;
 
-// Around the whole wait.
-class WaitScope {
- public:
-  WaitScope()
-      : callbacks_(current_callbacks()),
-        state_(callbacks_.begin_wait ? callbacks_.begin_wait() : nullptr) {}
-  ~WaitScope() {
-    if (callbacks_.end_wait) callbacks_.end_wait(state_);
-  }
-  WaitScope(const WaitScope&) = delete;
-  WaitScope& operator=(const WaitScope&) = delete;
-
-  const Callbacks& callbacks() const noexcept { return callbacks_; }
-
- private:
-  const Callbacks& callbacks_;
-  void* const state_;
-};
-
 // Around a thread's sleep.
 class SleepScope {
  public:
