@@ -421,10 +421,10 @@ TEST(Scheduler, EnginesDoNotPreemptWhoWakesThem) {
 
 // The engines are started by the confined thread, since each test has a process of its own.
 TEST(Scheduler, AnEngineLeavesASingleCoreToTheHostForAMillisecond) {
-  OPENREG_NEEDS_ENGINES("it measures when an engine begins");
   using Clock = std::chrono::steady_clock;
   if (counters::engines.value() != 0) GTEST_SKIP() << "other tests have started the engines";
-  const testing::OneCore confined;
+  const testing::OneCore confined;  // first: the settings keep the number of cores
+  OPENREG_NEEDS_ENGINES("it measures when an engine begins");
   const OwnStream stream;
   enqueue_nothing(*stream);
   stream->synchronize();

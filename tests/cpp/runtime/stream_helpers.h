@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -194,12 +193,7 @@ template <class Predicate>
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!happened()) {
     if (std::chrono::steady_clock::now() > end) return false;
-    if (std::getenv("TORCH_OPENREG_SCHEDULE") != nullptr) {
-      std::this_thread::sleep_for(
-          std::chrono::microseconds(100));  // so that the adversary gives in
-    } else {
-      std::this_thread::yield();
-    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   return true;
 }
