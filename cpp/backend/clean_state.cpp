@@ -139,8 +139,17 @@ CleanState::~CleanState() = default;
 
 namespace {
 
+class Engine {
+ public:
+  Engine() { begin_engine(); }
+  ~Engine() { end_engine(); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+};
+
 struct SliceState {
   CleanState clean;
+  std::optional<Engine> engine;
   std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
   std::optional<OneThread> alone;
 };
@@ -154,6 +163,7 @@ void install_clean_state() {
     auto slice = std::make_unique<SliceState>();
     if (beginning.engine) {
       compute_with_one_thread();
+      slice->engine.emplace();
     } else if (!is_worth_a_team(beginning.left, beginning.before)) {
       slice->alone.emplace();
     }

@@ -41,10 +41,23 @@ void release_team();
 /// calling thread), which is the maximum for long commands from now on.
 void note_wanted_threads() noexcept;
 
+/// Between them, an engine runs commands. See Note [Teams].
+void begin_engine() noexcept;
+void end_engine() noexcept;
+
+/// Who else computes when a long command begins.
+struct Load {
+  int cores;    // that the process may use
+  int taken;    // by long commands
+  int engines;  // that run commands, with the one that asks
+};
+/// The size of the team for a long command, at most `wanted`. See Note [Teams].
+int threads_of_engine(Cost cost, int wanted, const Load& load) noexcept;
+int threads_of_host(int wanted, const Load& load) noexcept;
+
 /// Sets the number of threads for the command that the calling thread is about to run; `engine`:
-/// whether the thread is an engine. Returns the argument of end_compute(). See Note [Teams of
-/// engines].
-int begin_compute(Cost cost, bool engine) noexcept;
-void end_compute(int state) noexcept;
+/// whether the thread is an engine.
+Callbacks::Team begin_compute(Cost cost, bool engine) noexcept;
+void end_compute(Callbacks::Team team) noexcept;
 
 }  // namespace openreg::backend

@@ -34,11 +34,17 @@ struct Callbacks {
   /// The message of an exception. Null: what(), if the exception has one.
   std::string (*describe)(const std::exception_ptr& error) = nullptr;
 
+  /// The number of threads for a command, and that which its runner has otherwise.
+  struct Team {
+    int threads;
+    int otherwise;
+    bool engine;
+  };
   /// Around a command whose expected time is long (Cost::is_long()), or whose number of threads
   /// must not depend on which thread runs it. begin_compute's result is passed to end_compute.
   /// Neither may throw.
-  int (*begin_compute)(Cost cost, bool engine) = nullptr;
-  void (*end_compute)(int state) noexcept = nullptr;
+  Team (*begin_compute)(Cost cost, bool engine) = nullptr;
+  void (*end_compute)(Team team) noexcept = nullptr;
 
   /// Around a wait for the device, including one made by a command (bindings: releases the GIL if
   /// held).

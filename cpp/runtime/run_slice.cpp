@@ -25,17 +25,17 @@ class ComputeScope {
   ComputeScope(const Callbacks& callbacks, Cost cost, bool engine)
       : callbacks_(callbacks.begin_compute && (cost.is_long() || cost.reproducible) ? &callbacks
                                                                                     : nullptr) {
-    if (callbacks_) state_ = callbacks_->begin_compute(cost, engine);
+    if (callbacks_) team_ = callbacks_->begin_compute(cost, engine);
   }
   ~ComputeScope() {
-    if (callbacks_ && callbacks_->end_compute) callbacks_->end_compute(state_);
+    if (callbacks_ && callbacks_->end_compute) callbacks_->end_compute(team_);
   }
   ComputeScope(const ComputeScope&) = delete;
   ComputeScope& operator=(const ComputeScope&) = delete;
 
  private:
   const Callbacks* const callbacks_;
-  int state_ = 0;
+  Callbacks::Team team_{};
 };
 
 // A command's slice of the trace.

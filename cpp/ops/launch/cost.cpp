@@ -11,7 +11,7 @@ namespace openreg::ops {
 
 // Note [Costs]
 //
-// The duration of a call determines whether several cores share it (Note [Teams of engines] and
+// The duration of a call determines whether several cores share it (Note [Teams] and
 // Note [Teams of hosts] in backend/compute_threads.cpp). An error by a factor of two does no harm,
 // so the duration is estimated from shapes: products by their multiplications and additions,
 // everything else by the bytes that are read and written. The rates are those of one core of a

@@ -53,11 +53,14 @@ int threads_in_command(Cost expected) {
   return threads;
 }
 
+/// With eight threads for the program, and nothing else that computes.
+int most_of_an_engine() { return threads_of_engine(kLong, 8, {cores(), 0, 1}); }
+
 /// The number of threads in a command that this thread runs.
 int threads_where_the_host_runs(Cost expected) {
-  const int state = begin_compute(expected, /*engine=*/false);
+  const Callbacks::Team team = begin_compute(expected, /*engine=*/false);
   const int threads = at::get_num_threads();
-  end_compute(state);
+  end_compute(team);
   return threads;
 }
 
@@ -68,9 +71,9 @@ TEST(ComputeThreads, AnEngineComputesShortCommandsWithOneThread) {
 
 TEST(ComputeThreads, ALongCommandTakesTheCoresThatAreFreeAndGivesThemBack) {
   const ComputesWith eight(8);
-  EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
+  EXPECT_EQ(threads_in_command(kLong), most_of_an_engine());
   EXPECT_EQ(threads_in_command(kShort), 1);
-  EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
+  EXPECT_EQ(threads_in_command(kLong), most_of_an_engine());
 }
 
 TEST(ComputeThreads, ACommandOfAFewMillisecondsLeavesTheHostACore) {
@@ -85,15 +88,40 @@ TEST(ComputeThreads, ALongCommandTakesNoMoreThanTheProgramComputesWith) {
 
 TEST(ComputeThreads, WhatAnotherLongCommandHasIsNotFree) {
   const ComputesWith eight(8);
-  const int first = begin_compute(kLong, /*engine=*/true);
-  EXPECT_EQ(threads_in_command(kLong), std::max(1, std::min(8, cores() - first)));
+  const Callbacks::Team first = begin_compute(kLong, /*engine=*/true);
+  EXPECT_EQ(threads_in_command(kLong), threads_of_engine(kLong, 8, {cores(), first.threads, 1}));
   end_compute(first);
-  EXPECT_EQ(threads_in_command(kLong), std::min(8, cores()));
+  EXPECT_EQ(threads_in_command(kLong), most_of_an_engine());
+}
+
+TEST(ComputeThreads, AHostDoesNotTakeTheCoresOfALongCommandOfAnEngine) {
+  const ComputesWith eight(8);
+  const Callbacks::Team engine = begin_compute(kLong, /*engine=*/true);
+  EXPECT_EQ(threads_where_the_host_runs(kLong), std::clamp(cores() - engine.threads, 1, 8));
+  end_compute(engine);
+  EXPECT_EQ(threads_where_the_host_runs(kLong), 8);
+}
+
+TEST(ComputeThreads, OfFewCoresAVeryLongCommandTakesThatOfTheHost) {
+  EXPECT_EQ(threads_of_engine(kLong, 8, {.cores = 1, .taken = 0, .engines = 1}), 1);
+  EXPECT_EQ(threads_of_engine(kLong, 8, {.cores = 2, .taken = 0, .engines = 1}), 2);
+  EXPECT_EQ(threads_of_engine(kLong, 8, {.cores = 3, .taken = 0, .engines = 1}), 3);
+  EXPECT_EQ(threads_of_engine(kLong, 8, {.cores = 4, .taken = 0, .engines = 1}), 3);
+  EXPECT_EQ(threads_of_engine(kLong, 16, {.cores = 16, .taken = 0, .engines = 1}), 15);
+}
+
+TEST(ComputeThreads, EnginesShareTheCores) {
+  EXPECT_EQ(threads_of_engine(kLong, 16, {.cores = 16, .taken = 0, .engines = 8}), 2);
+  EXPECT_EQ(threads_of_engine(kLong, 16, {.cores = 16, .taken = 14, .engines = 8}), 1);
+  EXPECT_EQ(threads_of_engine(kLong, 16, {.cores = 16, .taken = 15, .engines = 8}), 1);
+  EXPECT_EQ(threads_of_host(16, {.cores = 16, .taken = 0, .engines = 0}), 16);
+  EXPECT_EQ(threads_of_host(16, {.cores = 16, .taken = 14, .engines = 7}), 2);
+  EXPECT_EQ(threads_of_host(16, {.cores = 16, .taken = 20, .engines = 7}), 1);
 }
 
 TEST(ComputeThreads, AReproducibleCommandHasAsManyThreadsWhoeverRunsIt) {
   const ComputesWith eight(8);
-  const int taken = begin_compute(kLong, /*engine=*/true);
+  const Callbacks::Team taken = begin_compute(kLong, /*engine=*/true);
   EXPECT_EQ(threads_in_command(kShortReproducible), 1);
   EXPECT_EQ(threads_in_command(kLongReproducible), 8);
   end_compute(taken);

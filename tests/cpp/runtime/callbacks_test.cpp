@@ -415,12 +415,12 @@ std::atomic<int> g_cost_ended{0};
 
 TEST_F(CallbacksTest, CommandsThatAreExpectedToBeLongAreAnnounced) {
   Callbacks callbacks;
-  callbacks.begin_compute = [](Cost cost, bool engine) -> int {
+  callbacks.begin_compute = [](Cost cost, bool engine) -> Callbacks::Team {
     EXPECT_TRUE(engine);
     g_cost_begun += static_cast<int>(cost.nanoseconds);
-    return 7;
+    return {.threads = 7, .otherwise = 1, .engine = engine};
   };
-  callbacks.end_compute = [](int state) noexcept { g_cost_ended += state; };
+  callbacks.end_compute = [](Callbacks::Team team) noexcept { g_cost_ended += team.threads; };
   g_cost_begun = g_cost_ended = 0;
   install_callbacks(callbacks);
   const OwnStream stream;
@@ -437,11 +437,11 @@ TEST_F(CallbacksTest, CommandsThatAreExpectedToBeLongAreAnnounced) {
 
 TEST_F(CallbacksTest, WhoeverRunsAReproducibleCommandAnnouncesIt) {
   Callbacks callbacks;
-  callbacks.begin_compute = [](Cost cost, bool) -> int {
+  callbacks.begin_compute = [](Cost cost, bool engine) -> Callbacks::Team {
     if (cost.reproducible) ++g_cost_begun;
-    return 1;
+    return {.threads = 1, .otherwise = 1, .engine = engine};
   };
-  callbacks.end_compute = [](int state) noexcept { g_cost_ended += state; };
+  callbacks.end_compute = [](Callbacks::Team team) noexcept { g_cost_ended += team.threads; };
   g_cost_begun = g_cost_ended = 0;
   install_callbacks(callbacks);
   const OwnStream stream;
