@@ -1,6 +1,11 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "ops/launch/launch.h"
 #include "ops/wire/typed_arguments.h"
@@ -21,7 +26,7 @@ class FunctionKernel<kFunction> {
   /// Launches it with tensors of `device`.
   void launch(c10::Device device, const std::remove_cvref_t<A>&... arguments) const {
     ArgumentWriter writer(kernel_.name(), device);
-    (write<A>(writer, arguments), ...);
+    write_all(writer, std::index_sequence_for<A...>(), arguments...);
     ops::launch(kernel_, writer, support_);
   }
 
@@ -30,11 +35,37 @@ class FunctionKernel<kFunction> {
     KernelCall<void(A...)>::run(reader, kFunction);
   }
 
+  template <class T>
+  static constexpr bool kIsOutput = std::is_same_v<T, at::Tensor&>;
+  template <class T>
+  static constexpr bool kIsInput =
+      std::is_same_v<T, const at::Tensor&> ||
+      std::is_same_v<std::remove_cvref_t<T>, std::optional<at::Tensor>>;
+
+  /// Of each parameter: its number among the inputs, or the outputs.
+  static constexpr auto numbers() {
+    std::array<std::uint16_t, sizeof...(A)> all{};
+    std::uint16_t inputs = 0;
+    std::uint16_t outputs = 0;
+    std::size_t i = 0;
+    ((all[i++] = kIsOutput<A> ? outputs++ : kIsInput<A> ? inputs++ : std::uint16_t{0}), ...);
+    return all;
+  }
+
+  template <std::size_t... I>
+  static void write_all(ArgumentWriter& writer, std::index_sequence<I...>,
+                        const std::remove_cvref_t<A>&... arguments) {
+    constexpr auto kNumbers = numbers();
+    (write<A>(writer, kNumbers[I], arguments), ...);
+  }
+
   template <class T, class V>
-  static void write(ArgumentWriter& writer, const V& value) {
-    if constexpr (std::is_same_v<T, at::Tensor&>) {
+  static void write(ArgumentWriter& writer, std::uint16_t number, const V& value) {
+    if constexpr (kIsOutput<T>) {
+      writer.at_argument(ArgumentPlace::kOutput, number);
       writer.tensor(value, Access::kWrite);
     } else {
+      if constexpr (kIsInput<T>) writer.at_argument(ArgumentPlace::kInput, number);
       ArgumentOf<T>::write(writer, value);
     }
   }

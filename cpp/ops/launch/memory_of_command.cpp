@@ -3,8 +3,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "backend/race_detection.h"
 #include "ops/wire/command_layout.h"
@@ -35,11 +38,16 @@ std::string text_of(const c10::OperatorName& name) {
 /// Of the operator, or of the form of it with outputs that the caller gives.
 const Schema* in_place_variant(std::string_view op) {
   constexpr std::string_view kOut = "_out";
+  constexpr std::string_view kTensor = "Tensor_";  // pow.Tensor_Scalar and pow_.Scalar
   const auto name = operator_name(op);
   std::string_view overload = name.overload_name;
   if (overload == "out") overload = {};
   if (overload.ends_with(kOut)) overload.remove_suffix(kOut.size());
-  return find_schema({name.name + "_", std::string(overload)});
+  const auto variant = [&] { return find_schema({name.name + "_", std::string(overload)}); };
+  if (const auto* const found = variant()) return found;
+  if (!overload.starts_with(kTensor)) return nullptr;
+  overload.remove_prefix(kTensor.size());
+  return variant();
 }
 
 bool mutates(const c10::Argument& argument) {
@@ -53,6 +61,10 @@ bool writes_an_input(const Schema& schema, const memory::MemoryUse& use) {
          !mutates(arguments[static_cast<std::size_t>(use.argument)]);
 }
 
+std::string result_text(std::size_t number) {
+  return number == 0 ? "the result" : "result " + std::to_string(number);
+}
+
 constexpr int kNoList = -1;
 
 /// "`self`", "`tensors[2]`"
@@ -63,14 +75,51 @@ std::string in_backticks(std::string_view name, int element = kNoList) {
   return text.append("`");
 }
 
-std::string argument_of(const Schema* schema, const memory::MemoryUse& use) {
-  if (use.argument == ArgumentPlace::kResult)
-    return use.element == 0 ? "the result" : "result " + std::to_string(use.element);
+/// Kernels whose inputs and outputs are not in the order of the schema.
+struct Order {
+  std::string_view op;
+  std::array<std::string_view, 7> inputs;
+  std::array<std::string_view, 2> outputs;
+};
+constexpr std::array<Order, 2> kOrders{
+    {{"aten::batch_norm_gather_stats_with_counts",
+      {"mean", "invstd", "counts"},
+      {"running_mean", "running_var"}},
+     {"aten::_flash_attention_forward",
+      {"query", "key", "value", "cum_seq_q", "cum_seq_k", "seqused_k", "block_table"},
+      {}}}};
+
+/// In backticks, or "the result". `element`: among those that the schema writes, or does not write.
+std::string input_or_output(std::string_view op, const Schema& schema, bool output,
+                            std::size_t element) {
+  c10::SmallVector<std::string_view, 8> names;
+  if (const auto* const order = std::ranges::find(kOrders, op, &Order::op);
+      order != kOrders.end()) {
+    const auto add = [&](const auto& of_kernel) {
+      std::ranges::copy_if(of_kernel, std::back_inserter(names),
+                           [](std::string_view name) { return !name.empty(); });
+    };
+    output ? add(order->outputs) : add(order->inputs);
+  } else {
+    for (const auto& argument : schema.arguments()) {
+      if (holds_tensors(*argument.type()) && mutates(argument) == output)
+        names.emplace_back(argument.name());
+    }
+  }
+  if (element < names.size()) return in_backticks(names[element]);
+  return output ? result_text(element - names.size()) : "";
+}
+
+std::string argument_of(std::string_view op, const Schema* schema, const memory::MemoryUse& use) {
+  if (use.argument == ArgumentPlace::kResult) return result_text(use.element);
   if (use.argument == ArgumentPlace::kOut)
     return in_backticks("out", use.element == 0 ? kNoList : use.element);
   if (!schema) return "";
+  const bool is_output = use.argument == ArgumentPlace::kOutput;
+  if (is_output || use.argument == ArgumentPlace::kInput)
+    return input_or_output(op, *schema, is_output, use.element);
   // A kernel that does not say which arguments its tensors are takes those of the schema in order.
-  auto left = use.number;
+  auto left = use.element;
   std::int16_t number = 0;
   for (const auto& argument : schema->arguments()) {
     const auto this_number = number++;
@@ -143,11 +192,17 @@ memory::AccessName name_access(const char* op, const memory::MemoryUse& use) {
   const auto* const schema = find_schema(operator_name(op));
   const bool in_place = use.in_place || (schema && writes_an_input(*schema, use));
   const auto* const variant = in_place ? in_place_variant(op) : nullptr;
-  if (!variant) return {op, argument_of(schema, use)};
-  const auto written = std::ranges::find_if(variant->arguments(), mutates);
-  return {text_of(variant->operator_name()), use.writes && written != variant->arguments().end()
-                                                 ? in_backticks(written->name())
-                                                 : argument_of(variant, use)};
+  auto argument = argument_of(op, schema, use);
+  if (use.writes && in_place && schema) {  // an input, but the operator writes another argument
+    const auto is_it = [&](const auto& each) { return in_backticks(each.name()) == argument; };
+    const auto& arguments = (variant ? variant : schema)->arguments();
+    const auto written = std::ranges::find_if(arguments, mutates);
+    if (written != arguments.end() && std::ranges::none_of(arguments, [&](const auto& each) {
+          return mutates(each) && is_it(each);
+        }))
+      argument = in_backticks(written->name());
+  }
+  return {variant ? text_of(variant->operator_name()) : op, std::move(argument)};
 }
 
 }  // namespace openreg::ops

@@ -64,7 +64,7 @@ bool ArgumentWriter::write_known(const at::TensorBase& tensor, Access access) {
   ++place_.element;
   sign(~*i);
   if (access == Access::kWrite) {
-    is_in_place_ |= place_.argument == ArgumentPlace::kOut;
+    is_in_place_ = true;
     overlaps_itself_ |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
     auto& known = shape(tensors_[*i]);
     known.flags |= kWritten;

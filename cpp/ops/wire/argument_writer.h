@@ -28,12 +28,14 @@ enum class SignatureLevel : std::uint8_t { kDtypes, kIntegers, kEqualSizes };
 
 /// Which argument of its operator a tensor is, for reports.
 struct ArgumentPlace {
-  static constexpr std::int16_t kUnknown = -1;
-  static constexpr std::int16_t kResult = -2;  // made for the call
-  static constexpr std::int16_t kOut = -3;     // given by the caller
+  static constexpr std::int16_t kUnknown = -1;  // tensors are in the order of the schema
+  static constexpr std::int16_t kResult = -2;   // made for the call
+  static constexpr std::int16_t kOut = -3;      // given by the caller
+  static constexpr std::int16_t kInput = -4;    // one that the schema does not write
+  static constexpr std::int16_t kOutput = -5;   // one that it writes, or a result
 
   std::int16_t argument = kUnknown;  // its number in the schema, or one of the above
-  std::uint16_t element = 0;         // of a list
+  std::uint16_t element = 0;         // of a list, or among those of the same kind
 };
 
 /// Writes a command's arguments as flat bytes, in the order of the calls, together with the words
@@ -58,8 +60,10 @@ class ArgumentWriter {
   /// The caller keeps it alive.
   void pinned_tensor(const at::TensorBase& cpu_tensor, Access access);
 
-  /// What is written next belongs to this argument (ArgumentPlace::argument).
-  void at_argument(std::int16_t argument) noexcept { place_ = {argument, 0}; }
+  /// What is written next belongs to this argument (ArgumentPlace).
+  void at_argument(std::int16_t argument, std::uint16_t element = 0) noexcept {
+    place_ = {argument, element};
+  }
   /// Where a tensor was first written. `tensor`: its number.
   ArgumentPlace place_of(std::size_t tensor) const noexcept { return tensors_[tensor].place; }
   /// Whether an output that the caller gave is one of the inputs.
