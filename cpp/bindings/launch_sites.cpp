@@ -50,7 +50,7 @@ class Lines {
 
   std::string describe(LaunchSite site) const {
     const std::lock_guard lock(mutex_);
-    return site <= words_.size() ? words_[site - 1] : std::string();
+    return site != 0 && site <= words_.size() ? words_[site - 1] : std::string();
   }
 
  private:
@@ -120,10 +120,32 @@ class Lines {
   std::vector<std::string> words_;
 };
 
+// The line that called the backward pass. Python does not say which of its threads wait for which
+// pass, so it is known if all that wait are at the same line. 0: it is unknown.
+LaunchSite of_callers_of_backward() {
+  const auto frames = nb::steal<nb::dict>(PyObject_CallNoArgs(PySys_GetObject("_current_frames")));
+  if (!frames.is_valid()) nb::raise_python_error();
+  LaunchSite line = 0;
+  for (const auto& [thread, frame] : frames) {
+    auto* const innermost = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    auto* const code = PyFrame_GetCode(innermost);
+    const nb::object owner = owned(code);
+    if (PyUnicode_CompareWithASCIIString(code->co_name, "_engine_run_backward") != 0) continue;
+    const auto of_thread = Lines::get().of_frame(innermost);
+    if (line != 0 && line != of_thread) return 0;
+    line = of_thread;
+  }
+  return line;
+}
+
 // Autograd's threads have no frames; the function that they compute identifies the work.
 LaunchSite of_backward_pass() {
   const auto node = torch::autograd::get_current_node();
-  return node ? Lines::get().of_words("the backward pass of " + node->name()) : 0;
+  if (!node) return 0;
+  auto words = "the backward pass of " + node->name();
+  const auto caller = Lines::get().describe(of_callers_of_backward());
+  if (!caller.empty()) words += ", called by " + caller;
+  return Lines::get().of_words(words);
 }
 
 LaunchSite here() noexcept {

@@ -15,6 +15,7 @@
 #include "backend/race_detection.h"
 #include "bindings/bindings.h"
 #include "ops/launch/memory_of_command.h"
+#include "runtime/launch_site.h"
 
 namespace openreg::bindings {
 
@@ -43,9 +44,12 @@ std::array<Report, 4> reports;
 
 int raise_report(void* pending) {
   auto& report = *static_cast<Report*>(pending);
-  const std::string text = report.text.data();
+  std::string text = report.text.data();
   const bool warns = report.warns;
   report.in_use = false;
+  // The interpreter has gone on, but no further than to the next call or loop.
+  if (const auto line = describe(launch_site()); !line.empty())
+    text += ". The access was at " + line + ", or just before it";
   if (auto* const detector = memory::RaceDetector::get()) detector->add_report(text);
   if (warns) return PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1);
   PyErr_SetString(error_class, text.c_str());

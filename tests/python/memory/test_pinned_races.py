@@ -83,6 +83,7 @@ host.sum()
         "; aten::copy_ writes `self` (1000 elements, float32) on stream 0 of openreg:0, launched by <string>:5 in "
         "<module>; a block of 4.00 KiB of pinned memory, allocated by <string>:4 in <module>)"
     ) in result.stderr
+    assert "stream.synchronize() first. The access was at <string>:6 in <module>, or just before it" in result.stderr
 
 
 def test_a_warning_is_pythons_and_the_program_goes_on():

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_LINE = r"(?:(?P<file{0}>\S+):(?P<line{0}>\d+) in \S+|an unknown line|the backward pass of \w+)"
+BACKWARD = r"the backward pass of \w+"  # if several threads have called one, that is all that is known
+_LINE = rf"(?:(?:{BACKWARD}, called by )?(?P<file{{0}}>\S+):(?P<line{{0}}>\d+) in \S+|an unknown line|{BACKWARD})"
 _ACCESS = (
     r"  (?P<op{0}>\S+) (?P<verb{0}>wrote|writes|read|reads) "
     r"(?P<argument{0}>`[^`]*`|its (?:tensor \d+|input|output)|the result|result \d+) "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
-from reports import parse
+from reports import marked, parse
 
 DEVICE = "openreg"
 
@@ -62,3 +64,52 @@ def test_the_index_of_put():
         torch.ops.aten.put(torch.ones(4, device=DEVICE), index, torch.ones(4, device=DEVICE))
 
     assert second_access(put, shape=(4,), dtype=torch.long) == "index"
+
+
+def gradient_race(loss, w):
+    """Calls the backward pass, and returns the report of a write to the gradient on another stream."""
+    torch.accelerator.synchronize()
+    loss.backward()  # first
+    with torch.openreg.stream(torch.openreg.Stream()):
+        with pytest.raises(torch.openreg.UnsynchronizedAccessError) as caught:
+            w.grad.mul_(2)
+    return parse(str(caught.value))
+
+
+def test_the_line_of_a_backward_pass_is_that_of_its_call():
+    w = torch.ones(4, device=DEVICE, requires_grad=True)
+    report = gradient_race((w * w).sum(), w)
+    assert (report.first.file, report.first.line) == (__file__, marked(gradient_race, "first"))
+
+
+def test_the_line_of_torch_autograd_grad():
+    w = torch.ones(4, device=DEVICE, requires_grad=True)
+    loss = (w * w).sum()
+    torch.accelerator.synchronize()
+
+    def grad():
+        return torch.autograd.grad(loss, w)[0]  # first
+
+    gradient = grad()
+    with torch.openreg.stream(torch.openreg.Stream()), pytest.raises(torch.openreg.UnsynchronizedAccessError) as caught:
+        gradient.mul_(2)
+    first = parse(str(caught.value)).first
+    assert (first.file, first.line) == (__file__, marked(grad, "first"))
+
+
+def test_while_two_threads_wait_for_a_backward_pass_its_line_is_unknown():
+    """Python does not say which of the two waits for which pass."""
+    runs, ends = threading.Event(), threading.Event()
+    other = torch.ones(4, device="openreg:1", requires_grad=True)
+    y = other * 2
+    y.register_hook(lambda _: (runs.set(), ends.wait(60))[0])
+    thread = threading.Thread(target=y.sum().backward)
+    thread.start()
+    assert runs.wait(60)
+    try:
+        w = torch.ones(4, device=DEVICE, requires_grad=True)
+        report = gradient_race((w * w).sum(), w)
+    finally:
+        ends.set()
+        thread.join()
+    assert report.first.op == "aten::add_.Tensor" and report.first.line is None

@@ -20,7 +20,8 @@ DEVICE = "openreg"
 Stream = torch.Stream
 Program = Callable[[Stream, Stream], object]
 
-WAIT = r"Let {second} wait for {first} after \S+:{line1} .* and before \S+:{line2} .*wait_stream\(\)"
+AFTER = r"after (?:the backward pass of \w+, called by )?\S+:{line1}"
+WAIT = rf"Let {{second}} wait for {{first}} {AFTER} .* and before \S+:{{line2}} .*wait_stream\(\)"
 EARLIER = r"The event of {first} for which {second} has waited was recorded before \S+:{line1} "
 HOST = r"Before the host uses the memory, call synchronize\(\) of {first}, or of an event .* after \S+:{line1} "
 REUSE = r"belonged to another tensor, which was freed by \S+:{freed} .*while {first} still used it.*record_stream\(\)"
@@ -497,7 +498,7 @@ def dropout_in_place(main, side):
 @race("aten::add_.Tensor wrote self", "aten::mul_.Tensor writes self")
 def gradient(main, side):
     w = torch.ones(4, device=DEVICE, requires_grad=True)
-    (w * w).sum().backward()
+    (w * w).sum().backward()  # first, block
     with on(side):
         w.grad.mul_(2)  # second
 
@@ -644,10 +645,9 @@ def test_the_report_names_both_accesses(case):
     block = marked(case.program, "block")
     if block is not None:
         assert report.allocated == block
-    if report.first.line is not None:  # not a backward pass
-        lines = {"line1": report.first.line, "line2": report.second.line, "freed": marked(case.program, "freed")}
-        parts = {"first": described(report.first), "second": described(report.second)}
-        assert re.search(case.way_out.format(**parts, **lines), report.way_out, re.S), report.way_out
+    lines = {"line1": report.first.line, "line2": report.second.line, "freed": marked(case.program, "freed")}
+    parts = {"first": described(report.first), "second": described(report.second)}
+    assert re.search(case.way_out.format(**parts, **lines), report.way_out, re.S), report.way_out
 
 
 def test_a_call_that_raises_has_submitted_nothing():
