@@ -34,7 +34,7 @@ IpcHandle share_storage(const c10::Storage& storage);
 /// there is no such device here, if the message was read before, and if the system refuses.
 c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known);
 
-/// Takes back the message of a handle that this process has made, and that nobody will receive.
+/// Takes back the message of a handle that this process has made, if it will not be received.
 void withdraw_message(const IpcHandle& handle);
 
 /// Called when a storage in this process releases the block that begins at `address`. Returns

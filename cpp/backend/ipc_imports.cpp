@@ -209,7 +209,7 @@ void withdraw_from_owner(const IpcFileName& name, std::size_t offset,
   try {
     const LockGuard lock(imports().mutex);
     source_of(name)->file.receive(offset, generation);
-  } catch (const std::exception&) {  // nobody needs the count any more, or no file can be opened
+  } catch (const std::exception&) {  // the owner has ended, or no file can be opened
   }
 }
 

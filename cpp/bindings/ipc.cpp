@@ -82,7 +82,7 @@ void init_ipc(nb::module_& m) {
         backend::withdraw_message(from);
       },
       nb::arg("handle"), nb::sig("def withdraw_message(handle: tuple[int, ...]) -> None"),
-      "Takes back a handle that was made for a message which nobody will receive.");
+      "Takes back a handle that was made for a message which will not be received.");
   m.def("ipc_collect", &backend::collect_shared_and_received, ReleaseGil());
   m.def("blocks_kept_for_others", &blocks_kept_for_others, ReleaseGil(),
         "Addresses of blocks that only other processes use.");

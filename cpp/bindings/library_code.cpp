@@ -34,7 +34,7 @@ void add(std::vector<std::string>& folders, const fs::path& folder) {
 
 /// The file's path below the first of the folders that contains it; empty if none does.
 std::string below(const std::vector<std::string>& folders, const std::string& file) {
-  if (!fs::path(file).is_absolute()) return {};  // relative to a folder that nobody knows
+  if (!fs::path(file).is_absolute()) return {};  // relative to an unknown folder
   std::error_code error;
   for (const fs::path& path : {fs::path(file).lexically_normal(), fs::canonical(file, error)}) {
     const std::string& text = path.native();

@@ -95,9 +95,8 @@ at::Tensor Staging::room_for(at::TensorList tensors) {
 // The staging's own memory belongs to the collective's stream alone.
 void Staging::note(const at::Tensor& tensor, bool writes) {
   if (!backend::checks_commands() || tensor.numel() == 0) return;
-  uses_.push_back(backend::use_of(tensor, writes));
+  uses_.push_back(backend::use_of(tensor, writes).without_shape());  // the tensor may go first
   uses_.back().number = static_cast<std::uint16_t>(uses_.size() - 1);
-  uses_.back().sizes = uses_.back().strides = {};  // the tensor may go first
 }
 
 void Staging::use(const at::Tensor& tensor) { memory_.push_back(tensor.storage()); }

@@ -107,9 +107,7 @@ void AccessHistory::add_to(Regions::reference entry, const MemoryUse& use, const
     }
     if (region.accesses.size() > kMostOfOneBlock / 2) forget_older_half(region);
   }
-  region.accesses.push_back({use, by, known.last(), block ? block : region.block});
-  region.accesses.back().use.sizes = {};
-  region.accesses.back().use.strides = {};
+  region.accesses.push_back({use.without_shape(), by, known.last(), block ? block : region.block});
   ++size_;
 }
 

@@ -213,10 +213,7 @@ void RaceDetector::enqueue_captured(Stream& stream, CaptureId capture,
   for (const auto node : after->frontier) captured.nodes[node] = known;
   for (std::size_t i = 0; i < memory.size(); ++i) {
     captured.history.add(memory[i], by[i], known, history_.block_at(memory[i].footprint.begin()));
-    Access access{memory[i], by[i], {}, nullptr};
-    access.use.sizes = {};
-    access.use.strides = {};
-    add_use(captured.uses, access);
+    add_use(captured.uses, {memory[i].without_shape(), by[i], {}, nullptr});
   }
 }
 

@@ -14,7 +14,6 @@
 #include "backend/result_placement.h"
 #include "ops/tiers/quirks.h"
 #include "ops/tiers/structured_outputs.h"
-#include "runtime/address_space/address_space.h"
 
 namespace openreg::ops {
 
@@ -30,12 +29,6 @@ bool is_left_to_tier_3(const c10::OperatorHandle& op, const char* name) {
   return is_random || op.hasTag(at::Tag::dynamic_output_shape) ||
          op.hasTag(at::Tag::data_dependent_output) || has_quirk(name, Quirk::kNeedsElements) ||
          has_quirk(name, Quirk::kChangesStorage);
-}
-
-/// Whether the command's tensor lies in the device's memory: a widened one does not.
-bool is_on_device(const at::Tensor& tensor) {
-  const auto& space = AddressSpace::get();
-  return tensor.defined() && space.device_of(space.window(tensor.const_data_ptr())) >= 0;
 }
 
 constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
@@ -178,8 +171,10 @@ void BoxedOperator::run(ArgumentReader& reader) const {
   for (std::size_t i = 0; i < new_results_; ++i) {
     const auto allocation = reader.value<std::int32_t>();
     made.push_back(reader.tensor());
-    // The kernel of another dtype allocates other memory than the one that was probed.
-    if (allocation != backend::AllocationLog::kNone && is_on_device(made.back()))
+    // The kernel of another dtype, whose tensor is widened, allocates other memory than the one
+    // that was probed.
+    if (allocation != backend::AllocationLog::kNone && made.back().defined() &&
+        is_device_memory(made.back().const_data_ptr()))
       places.push_back({allocation, made.back().mutable_data_ptr(), made.back().nbytes()});
   }
   for (std::size_t i = 0; i < roles_.size(); ++i) {

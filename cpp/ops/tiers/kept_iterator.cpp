@@ -1,9 +1,6 @@
 #include "ops/tiers/kept_iterator.h"
 
 #include <algorithm>
-#include <functional>
-
-#include "runtime/address_space/address_space.h"
 
 namespace openreg::ops {
 
@@ -12,19 +9,15 @@ namespace {
 /// Whether the elements lie in the device's memory or in the command, or are a number. Some meta
 /// functions (of glu) leave operands that borrow views which no longer exist, so the tensor itself
 /// is read only if its elements lie elsewhere.
-bool lasts(const at::OperandInfo& operand, std::span<const std::byte> command) {
-  const auto* const data = static_cast<const std::byte*>(operand.data);
-  const auto& space = AddressSpace::get();
-  return data == nullptr || space.device_of(space.window(data)) >= 0 ||
-         (!std::less<>()(data, command.data()) &&
-          std::less<>()(data, command.data() + command.size())) ||
+bool lasts(const at::OperandInfo& operand, const ArgumentReader& arguments) {
+  const auto* const data = operand.data;
+  return data == nullptr || is_device_memory(data) || arguments.command_contains(data) ||
          operand.tensor_base().unsafeGetTensorImpl()->is_wrapped_number();
 }
 
 }  // namespace
 
-bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentReader& arguments,
-                       std::span<const std::byte> command) {
+bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentReader& arguments) {
   using Place = ArgumentReader::Place;
   c10::SmallVector<const c10::TensorImpl*, 6> in_memory;  // of the command's, each once
   bool copies_other = false;
@@ -38,7 +31,7 @@ bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentRea
     if (place == Place::kMemory && std::ranges::find(in_memory, impl) == in_memory.end())
       in_memory.push_back(impl);
     if (!is_copy) {
-      if (!lasts(operand, command)) return false;
+      if (!lasts(operand, arguments)) return false;
     } else if (operand.is_output || place == Place::kMemory) {
       return false;
     } else if (place == Place::kElsewhere) {

@@ -3,9 +3,7 @@
 #include <ATen/TensorIterator.h>
 #include <c10/util/SmallVector.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "ops/wire/argument_reader.h"
 
@@ -18,9 +16,8 @@ namespace openreg::ops {
 /// Whether an iterator can serve again: it computes on the tensors of the command themselves, and
 /// not on copies in another dtype, which would keep the current elements. The iterator makes such
 /// copies, and so do some meta functions (of pow). A number is the same in each run, and so is its
-/// copy.
-bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentReader& arguments,
-                       std::span<const std::byte> command);
+/// copy. `arguments`: those of the command.
+bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentReader& arguments);
 
 /// The part of an iterator that an implementation may change, as some do.
 using IteratorState = c10::SmallVector<std::int64_t, 24>;

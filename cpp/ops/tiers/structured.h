@@ -356,7 +356,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::PreparedIteratio
     RepeatedWarningFilter warnings;  // the call has reported them
     warnings.drop_all();
     with_arguments([&](auto&&... args) { iterator_ = op_.functions_.meta(requests_, args...); });
-    if (requests_.are_met() && computes_in_place(iterator(), *arguments_, command_)) {
+    if (requests_.are_met() && computes_in_place(iterator(), *arguments_)) {
       state_ = state_of(iterator());
     } else {
       iterator_ = nullptr;

@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "backend/pinned_pages.h"
@@ -77,6 +78,11 @@ void* address_of(const CommandView& command, const TensorRecord& tensor) {
   return AddressSpace::get().aperture(reinterpret_cast<const void*>(pointer));
 }
 
+bool is_device_memory(const void* pointer) noexcept {
+  const auto& space = AddressSpace::get();
+  return space.device_of(space.window(pointer)) >= 0;
+}
+
 ArgumentReader::ArgumentReader(std::span<const std::byte> command) : command_(command) {
   const CommandView view(command);
   rewind();
@@ -117,6 +123,11 @@ std::size_t ArgumentReader::tensors_in_memory() const noexcept {
   const CommandView view(command_);
   return static_cast<std::size_t>(std::ranges::count_if(
       view.tensors(), [&](const auto& record) { return !(view.shape(record).flags & kPayload); }));
+}
+
+bool ArgumentReader::command_contains(const void* pointer) const noexcept {
+  return !std::less<>()(pointer, static_cast<const void*>(command_.data())) &&
+         std::less<>()(pointer, static_cast<const void*>(command_.data() + command_.size()));
 }
 
 void ArgumentReader::throw_at_end() {

@@ -16,6 +16,8 @@ namespace openreg::ops {
 
 /// Where a tensor's storage begins, for a kernel: in the aperture, pinned memory or the command.
 void* address_of(const CommandView& command, const TensorRecord& tensor);
+/// Whether a kernel's pointer is one to device memory.
+bool is_device_memory(const void* pointer) noexcept;
 
 /// Reads a command's arguments back on the device, in the order in which they were written. Tensors
 /// are CPU tensors over the aperture: one TensorImpl per tensor and one StorageImpl per storage of
@@ -39,6 +41,8 @@ class ArgumentReader {
   Place place_of(const c10::TensorImpl* tensor) const noexcept;
   /// Number of the command's tensors in device or pinned memory.
   std::size_t tensors_in_memory() const noexcept;
+  /// Whether the pointer is one into the command itself.
+  bool command_contains(const void* pointer) const noexcept;
 
   /// Starts again at the first argument.
   void rewind() noexcept;
