@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 from children import child_environment
-from documents import DOCUMENTS
+from documents import DOCUMENTS, pattern_of
 
 Run = subprocess.CompletedProcess[str]
 
@@ -25,12 +27,12 @@ class ConsolePage:
         self.text = (DOCUMENTS / name).read_text()
         codes = re.findall(r"^```python\n(.*?)^```", self.text, re.M | re.S)
         self.programs = {re.match(r"# (\w+\.py)\n", code)[1]: code for code in codes}
-        self.runs = dict(re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", self.text, re.M | re.S))
+        self.commands = dict(re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", self.text, re.M | re.S))
 
     def check(self) -> None:
         """Each command is there once, and each program is run."""
-        assert self.text.count("\n$ ") == len(self.runs)
-        assert self.programs.keys() == {name for command in self.runs for name in re.findall(r"\w+\.py", command)}
+        assert self.text.count("\n$ ") == len(self.commands)
+        assert self.programs.keys() == {name for command in self.commands for name in re.findall(r"\w+\.py", command)}
 
     @contextmanager
     def results(self, folder: Path) -> Iterator[dict[str, Future[Run]]]:
@@ -55,4 +57,20 @@ class ConsolePage:
             )
 
         with ThreadPoolExecutor(3) as pool:
-            yield {command: pool.submit(run, command) for command in self.runs}
+            yield {command: pool.submit(run, command) for command in self.commands}
+
+    def runs(self) -> Any:
+        """A fixture: the results of the commands, which run once for a file of tests."""
+
+        @pytest.fixture(scope="module")
+        def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Run]]]:
+            with self.results(tmp_path_factory.mktemp("page")) as results:
+                yield results
+
+        return runs
+
+    def printed(self, command: str, results: dict[str, Future[Run]]) -> Run:
+        """The command's result, which has printed what the page quotes."""
+        result = results[command].result()
+        assert re.fullmatch(pattern_of(self.commands[command]), result.stdout.strip(), re.S), result.stdout
+        return result

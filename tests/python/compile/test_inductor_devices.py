@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+import busy_streams
 import pytest
 import torch
+from busy_streams import Program, Streams
 from torch.testing import assert_close
 
-LONG = 20_000_000
 N = 8
 DEVICES = (0, 1)
-
-Streams = list[torch.Stream]
-Program = Callable[[torch.Tensor, torch.Tensor, Streams], torch.Tensor]
 
 
 @pytest.fixture(autouse=True)
@@ -104,27 +102,11 @@ def at_random(seed: int) -> Program:
     return program
 
 
-def keep_busy(name: str, side: Streams) -> None:
-    for stream in {"": [], "current": [current(0), current(1)], "side": side}[name]:
-        with stream:
-            torch.openreg._sleep(LONG)
-
-
 def train(program: Program, busy: str = "", devices: tuple[int, int] = DEVICES) -> list[torch.Tensor]:
-    """A result and its gradients. The streams named `busy` begin late with the forward and the backward pass."""
+    x = torch.linspace(-2, 2, N * N).view(N, N)
+    w = torch.linspace(-1, 1.5, N * N).view(N, N)
     side = [torch.openreg.Stream(device) for device in devices]
-    x = torch.linspace(-2, 2, N * N).view(N, N).to("openreg:0").requires_grad_()
-    w = torch.linspace(-1, 1.5, N * N).view(N, N).to("openreg:0").requires_grad_()
-    seed = torch.ones(N, N, device="openreg:0")
-    keep_busy(busy, side)
-    y = program(x, w, side)
-    result = y.detach().clone()
-    keep_busy(busy, side)
-    y.backward(seed)
-    found = [result, x.grad.clone(), w.grad.clone()]
-    for device in DEVICES:
-        torch.openreg.synchronize(device)
-    return found
+    return busy_streams.train(program, x, w, side, busy, DEVICES)
 
 
 @pytest.mark.parametrize("program", [there_and_back, from_stream_to_stream, of_the_other_device])

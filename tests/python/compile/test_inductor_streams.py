@@ -6,9 +6,11 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 
+import busy_streams
 import pytest
 import torch
 import torch.nn.functional as F
+from busy_streams import LONG, Program
 from torch._dynamo import compiled_autograd
 from torch._dynamo.utils import counters
 from torch._higher_order_ops import scan, while_loop
@@ -18,7 +20,6 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 DEVICE = "openreg"
-LONG = 20_000_000
 WEIGHT = torch.linspace(-1, 2, 64).view(8, 8)
 
 Block = Callable[[torch.Tensor, torch.Tensor, list[torch.Stream]], torch.Tensor]
@@ -167,30 +168,9 @@ def in_a_checkpoint(block: Block, x: torch.Tensor, w: torch.Tensor, streams: lis
     return checkpoint(block, x, w, streams, use_reentrant=False)
 
 
-def train(
-    function: Callable[..., torch.Tensor], busy: str = "", streams: list[torch.Stream] | None = None
-) -> list[torch.Tensor]:
-    """A result and its gradients. The streams named `busy` begin late with the forward and the backward pass."""
+def train(function: Program, busy: str = "", streams: list[torch.Stream] | None = None) -> list[torch.Tensor]:
     side = streams or [torch.openreg.Stream(), torch.openreg.Stream()]
-    x = torch.linspace(-2, 2, 64).view(8, 8).to(DEVICE).requires_grad_()
-    w = WEIGHT.to(DEVICE).requires_grad_()
-    seed = torch.ones(8, 8, device=DEVICE)
-    torch.openreg.synchronize()
-    torch.manual_seed(3)
-    _keep_busy(busy, side)
-    y = function(x, w, side)
-    result = y.detach().clone()
-    _keep_busy(busy, side)
-    y.backward(seed)
-    gradients = [x.grad.clone(), w.grad.clone()] if w.grad is not None else [x.grad.clone()]
-    torch.openreg.synchronize()
-    return [result, *gradients]
-
-
-def _keep_busy(name: str, side: list[torch.Stream]) -> None:
-    for stream in {"": [], "current": [torch.openreg.current_stream()], "side": side}[name]:
-        with torch.openreg.stream(stream):
-            torch.openreg._sleep(LONG)
+    return busy_streams.train(function, torch.linspace(-2, 2, 64).view(8, 8), WEIGHT, side, busy)
 
 
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.full)], ids=["static", "dynamic"])
