@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import multiprocessing
 
+from torch_openreg import _C
+
 kept: dict[str, Any] = {}
 
 
@@ -150,3 +152,33 @@ def fail_to_send(name: str, times: int) -> str:
 class _Unpicklable:
     def __reduce__(self) -> Any:
         raise TypeError("cannot be pickled")
+
+
+def take_race_reports() -> list[str]:
+    return _C.take_race_reports()
+
+
+def sum_on_another_stream(tensor: torch.Tensor) -> float:
+    with torch.openreg.stream(torch.openreg.Stream()):
+        return tensor.sum().item()
+
+
+def sum_of_kept_on_another_stream(name: str) -> float:
+    return sum_on_another_stream(kept[name])
+
+
+def add_to_kept_and_wait(name: str) -> None:
+    kept[name].add_(1)
+    torch.openreg.synchronize()
+
+
+def write_and_read_on_two_streams(name: str, in_order: bool) -> None:
+    side = torch.openreg.Stream()
+    kept[name].add_(1)
+    if in_order:
+        side.wait_stream(torch.openreg.current_stream())
+    try:
+        with torch.openreg.stream(side):
+            kept[name] + 1
+    finally:
+        torch.openreg.synchronize()
