@@ -1,13 +1,14 @@
 #include "runtime/adversary.h"
 
-#include <algorithm>
 #include <chrono>
 #include <deque>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "runtime/callbacks.h"
+#include "runtime/fence.h"
 #include "runtime/mutex.h"
 #include "runtime/patience.h"
 #include "runtime/run_slice.h"
@@ -65,34 +66,56 @@ class Dice {
   std::uint64_t eagerness_ = 0;  // of kMostEagerness
 };
 
-/// When the commands of one stream that have not completed were submitted.
-class Submissions {
+/// The commands of one stream that have not completed.
+class Pending {
  public:
-  explicit Submissions(std::uint64_t number) : number_(number) {}
+  struct Command {
+    /// Of the submission. Records, waits, and what begins and ends a replay have the highest: they
+    /// compute nothing, and what they release can run.
+    std::uint64_t time = kAtOnce;
+    /// Of a wait for a stream: it ends when more than `position` commands of `source` have
+    /// completed.
+    const StreamImpl* source = nullptr;
+    std::uint64_t position = 0;
+
+    bool can_run() const noexcept { return !source || source->queue.completed() > position; }
+  };
+  static constexpr auto kAtOnce = std::numeric_limits<std::uint64_t>::max();
+
+  explicit Pending(std::uint64_t number) : number_(number) {}
 
   /// Of the stream, in the order of the first submissions to each. Their own numbers depend on what
   /// the process did before.
   std::uint64_t number() const noexcept { return number_; }
-  void note(const CommandQueue& queue, std::uint64_t time) {
+  void note(const CommandQueue& queue, std::uint64_t position, const Command& command) {
     forget_completed(queue);
-    times_.resize(queue.published() - first_, time);
+    if (position < first_) return;  // another thread has run it
+    if (commands_.size() <= position - first_) commands_.resize(position - first_ + 1);
+    commands_[position - first_] = command;
   }
-  /// Of the next command; 0 if there is none.
-  std::uint64_t next(const CommandQueue& queue) {
+  Command next(const CommandQueue& queue) {
     forget_completed(queue);
-    return times_.empty() ? 0 : times_.front();
+    return commands_.empty() ? Command() : commands_.front();
+  }
+  /// Calls `use` with each command that is among the stream's first `commands`.
+  template <class Use>
+  void for_each_before(std::uint64_t commands, Use use) const {
+    for (auto position = first_; position < commands; ++position) {
+      if (position - first_ == commands_.size()) return;
+      use(commands_[position - first_]);
+    }
   }
 
  private:
   void forget_completed(const CommandQueue& queue) {
     const auto completed = queue.completed();
-    for (; first_ < completed && !times_.empty(); ++first_) times_.pop_front();
+    for (; first_ < completed && !commands_.empty(); ++first_) commands_.pop_front();
     first_ = completed;
   }
 
   const std::uint64_t number_;
   std::uint64_t first_ = 0;  // the position of the first of these
-  std::deque<std::uint64_t> times_;
+  std::deque<Command> commands_;
 };
 
 /// A leaf of Note [Lock order].
@@ -100,10 +123,10 @@ Mutex g_mutex;
 Schedule::Kind g_kind OPENREG_GUARDED_BY(g_mutex) = Schedule::Kind::kDefault;
 Dice g_dice OPENREG_GUARDED_BY(g_mutex){0};
 std::uint64_t g_submissions OPENREG_GUARDED_BY(g_mutex) = 0;
-std::unordered_map<const StreamImpl*, Submissions>& g_streams OPENREG_GUARDED_BY(g_mutex) =
-    *new std::unordered_map<const StreamImpl*, Submissions>;
+std::unordered_map<const StreamImpl*, Pending>& g_streams OPENREG_GUARDED_BY(g_mutex) =
+    *new std::unordered_map<const StreamImpl*, Pending>;
 
-Submissions& submissions_of(const StreamImpl& stream) OPENREG_REQUIRES(g_mutex) {
+Pending& pending_of(const StreamImpl& stream) OPENREG_REQUIRES(g_mutex) {
   return g_streams.try_emplace(&stream, g_streams.size()).first->second;
 }
 
@@ -114,15 +137,17 @@ bool is_random() {
   return g_kind == Schedule::Kind::kRandom;
 }
 
+using Streams = std::vector<StreamImpl*>;
+
 // What may block could wait for what the calling thread does after its call.
-StreamImpl* choose(const std::vector<StreamImpl*>& queued) {
+StreamImpl* choose_any(const Streams& queued) {
   const LockGuard lock(g_mutex);
   g_dice.advance();
   StreamImpl* chosen = nullptr;
   std::uint64_t highest = 0;
   for (StreamImpl* const stream : queued) {
     if (stream->next_may_block()) continue;
-    const auto priority = g_dice.priority(submissions_of(*stream).number());
+    const auto priority = g_dice.priority(pending_of(*stream).number());
     if (chosen && priority <= highest) continue;
     chosen = stream;
     highest = priority;
@@ -130,9 +155,9 @@ StreamImpl* choose(const std::vector<StreamImpl*>& queued) {
   return chosen;
 }
 
-bool run_one() {
+bool run_any() {
   Scheduler& scheduler = Scheduler::get();
-  StreamImpl* const stream = scheduler.take_queued(&choose);
+  StreamImpl* const stream = scheduler.take_queued(&choose_any);
   if (!stream) return false;
   {
     RunSlice slice(*stream, RunSlice::Runner::kHost);
@@ -142,11 +167,66 @@ bool run_one() {
   return true;
 }
 
-// Returns the number of commands that shall run now.
-int note_submission(StreamImpl& stream, bool may_run) {
+// Among the streams whose next command is needed and need not wait: first those whose next command
+// computes nothing, then the one whose next command was submitted last or, in the random schedule,
+// the one with the highest priority.
+StreamImpl* choose_needed(const Streams& queued, const Needs& needs) {
   const LockGuard lock(g_mutex);
-  Submissions& submissions = submissions_of(stream);
-  if (g_kind == Schedule::Kind::kLatest) submissions.note(stream.queue, ++g_submissions);
+  StreamImpl* chosen = nullptr;
+  std::uint64_t highest = 0;
+  for (StreamImpl* const stream : queued) {
+    if (!needs.includes_next(*stream)) continue;
+    Pending& pending = pending_of(*stream);
+    const auto next = pending.next(stream->queue);
+    if (!next.can_run()) continue;
+    const bool by_seed = g_kind == Schedule::Kind::kRandom && next.time != Pending::kAtOnce;
+    const auto priority = by_seed ? g_dice.priority(pending.number()) : next.time;
+    if (chosen && priority <= highest) continue;
+    chosen = stream;
+    highest = priority;
+  }
+  return chosen;
+}
+
+enum class Ran : std::uint8_t { kNothing, kCommands, kWouldBlock };
+
+// Runs commands of one stream. A later one of the same stream was submitted later, so there is
+// nothing new to choose until one that computes nothing: a record may release another stream.
+Ran run_needed(const Needs& needs, bool may_block) {
+  Scheduler& scheduler = Scheduler::get();
+  StreamImpl* const stream = scheduler.take_queued(
+      [&needs](const Streams& queued) { return choose_needed(queued, needs); });
+  if (!stream) return Ran::kNothing;
+  const auto end = Fence::Clock::now() + kAsk;
+  bool blocks = false;
+  {
+    RunSlice slice(*stream, RunSlice::Runner::kHost);
+    bool again = true;
+    while (again && !scheduler.stopping() && needs.includes_next(*stream) && slice.has_work()) {
+      if ((blocks = !may_block && stream->next_may_block())) break;
+      again = stream->next_computes();
+      if (!slice.step()) return Ran::kCommands;  // it is parked
+      if (Fence::Clock::now() >= end) break;
+    }
+  }
+  scheduler.release(*stream);
+  return blocks ? Ran::kWouldBlock : Ran::kCommands;
+}
+
+Pending::Command pending_command(const Record& record) OPENREG_REQUIRES(g_mutex) {
+  const auto time = ++g_submissions;
+  if (record.kind == Record::kRun) return {.time = time};
+  if (record.kind == Record::kGraph && record.computes) return {.time = time};
+  if (record.kind != Record::kWait) return {};
+  const auto& fence = *static_cast<const Fence*>(record.target);
+  return {.source = fence.source(), .position = fence.position()};
+}
+
+// Returns the number of commands that shall run now.
+int note_submission(StreamImpl& stream, const Record& record, std::uint64_t position,
+                    bool may_run) {
+  const LockGuard lock(g_mutex);
+  pending_of(stream).note(stream.queue, position, pending_command(record));
   return g_kind == Schedule::Kind::kRandom && may_run ? g_dice.commands() : 0;
 }
 
@@ -165,66 +245,64 @@ void apply(const Schedule& schedule) {
   patience::hold_engines(acts);
 }
 
-void submitted(StreamImpl& stream, Backpressure backpressure) {
+void submitted(StreamImpl& stream, const Record& record, std::uint64_t position,
+               Backpressure backpressure) {
   const bool by_host = !in_command();
   if (by_host) patience::renew();
-  int commands = note_submission(stream, by_host && backpressure != Backpressure::kIgnore);
+  int commands =
+      note_submission(stream, record, position, by_host && backpressure != Backpressure::kIgnore);
   if (stream.ownership.idle()) Scheduler::get().schedule(stream);
   if (commands == 0) return;
   const WaitScope scope;
-  while (commands-- > 0 && run_one()) {
+  while (commands-- > 0 && run_any()) {
   }
 }
 
-bool run_any() { return !in_command() && is_random() && run_one(); }
+Needs::Needs(std::span<const Goal> goals) {
+  const LockGuard lock(g_mutex);
+  std::vector<std::pair<const StreamImpl*, std::uint64_t>> open;
+  for (const Goal& goal : goals) open.emplace_back(&goal.stream(), goal.commands());
+  while (!open.empty()) {
+    const auto [stream, commands] = open.back();
+    open.pop_back();
+    auto& needed = commands_[stream];
+    if (commands <= needed) continue;
+    needed = commands;
+    pending_of(*stream).for_each_before(commands, [&open](const Pending::Command& command) {
+      if (!command.can_run()) open.emplace_back(command.source, command.position + 1);
+    });
+  }
+}
 
-void poll(StreamImpl& stream, const Fence* fence) {
-  const auto reached = [&] { return fence ? fence->done() : stream.drained(); };
-  if (reached()) return;
+bool Needs::includes_next(const StreamImpl& stream) const noexcept {
+  const auto found = commands_.find(&stream);
+  return found != commands_.end() && stream.queue.completed() < found->second;
+}
+
+bool work(const Needs& needs) {
+  if (in_command()) return false;
+  return is_random() ? run_any() : run_needed(needs, true) != Ran::kNothing;
+}
+
+void poll(const Goal& goal) {
+  if (goal.reached()) return;
   {
     const LockGuard lock(g_mutex);
     if (g_kind == Schedule::Kind::kRandom && g_dice.coin()) return;
   }
-  Scheduler& scheduler = Scheduler::get();
+  const Needs needs({&goal, 1});
   const WaitScope scope;
   auto asked = Fence::Clock::now();
-  while (!scheduler.stopping() && !reached()) {
-    const Scheduler::Claim claim = scheduler.claim_queued(stream);
-    if (claim.result != Scheduler::Claim::kOwned) return;
-    StreamImpl& owned = *claim.stream;
-    const Fence* const blocking_fence = claim.blocking_fence.get();
-    bool parked = false;
-    bool blocks = false;
-    bool asks = false;
-    {
-      RunSlice slice(owned, RunSlice::Runner::kHost);
-      while (!reached() && !(blocking_fence && blocking_fence->done()) && slice.has_work()) {
-        if ((blocks = owned.next_may_block())) break;
-        if ((asks = Fence::Clock::now() - asked >= kAsk)) break;
-        if ((parked = !slice.step())) break;
-      }
-    }
-    if (!parked) scheduler.release(owned);
-    if (blocks) return patience::lose();
+  while (!Scheduler::get().stopping() && !goal.reached()) {
+    const Ran ran = run_needed(needs, false);
+    if (ran == Ran::kNothing) return;
+    if (ran == Ran::kWouldBlock) return patience::lose();
     patience::renew();
-    if (!asks) continue;
+    if (Fence::Clock::now() - asked < kAsk) continue;
     const auto check = current_callbacks().check_interrupt;
     if (check && !in_command()) check();
     asked = Fence::Clock::now();
   }
-}
-
-void order(std::vector<FenceRef>& marks) {
-  const LockGuard lock(g_mutex);
-  if (g_kind != Schedule::Kind::kLatest) return;
-  std::vector<std::pair<std::uint64_t, FenceRef>> by_time;
-  for (auto& mark : marks) {
-    const StreamImpl& stream = *mark->source();
-    by_time.emplace_back(submissions_of(stream).next(stream.queue), std::move(mark));
-  }
-  std::ranges::stable_sort(by_time, std::ranges::greater(),
-                           [](const auto& each) { return each.first; });
-  std::ranges::transform(by_time, marks.begin(), [](auto& each) { return std::move(each.second); });
 }
 
 }  // namespace openreg::adversary

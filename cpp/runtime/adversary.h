@@ -1,11 +1,13 @@
 #pragma once
 
 #include <atomic>
-#include <vector>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
 
-#include "runtime/fence.h"
 #include "runtime/schedule.h"
 #include "runtime/stream_impl.h"
+#include "runtime/wait.h"
 
 /// Carries out the adversarial schedules (schedule.h). Engines leave all streams alone, and hosts
 /// run commands inside their calls: in the latest schedule what they wait or ask for, as late as
@@ -22,20 +24,33 @@ void apply(const Schedule& schedule);
 
 // The hooks, which are called only if acts():
 
-/// A command has been published on the stream. Throws what ends the thread.
-void submitted(StreamImpl& stream, Backpressure backpressure);
+/// `record` has been published on the stream, at this position. What it refers to is alive. Throws
+/// what ends the thread.
+void submitted(StreamImpl& stream, const Record& record, std::uint64_t position,
+               Backpressure backpressure);
 
-/// Called by a host that works while it waits: in the random schedule, runs one command of any
-/// stream. False: there is none, it is not the random schedule, or the thread runs a command.
-bool run_any();
+/// Of each stream, how many commands must have completed before goals are reached: those of the
+/// goals' streams, and those that these wait for. A value type.
+class Needs {
+ public:
+  explicit Needs(std::span<const Goal> goals);
 
-/// Called by a host that asks whether the fence, or if it is null all of the stream, has completed:
-/// runs what this needs, as a wait would, but does not wait. The random schedule may refuse. Throws
-/// what Callbacks::check_interrupt throws.
-void poll(StreamImpl& stream, const Fence* fence);
+  /// Whether a goal needs the stream's next command.
+  bool includes_next(const StreamImpl& stream) const noexcept;
 
-/// The order in which a host waits for several streams: in the latest schedule, the one whose next
-/// command was submitted last comes first.
-void order(std::vector<FenceRef>& marks);
+ private:
+  std::unordered_map<const StreamImpl*, std::uint64_t> commands_;
+};
+
+/// Called by a host that works while it waits for what `needs` was made of: in the latest schedule,
+/// runs what it needs, of that what was submitted last first; in the random one, a command of any
+/// stream. Returns soon, also if there is more to run. False: there was nothing to run, or the
+/// thread runs a command.
+bool work(const Needs& needs);
+
+/// Called by a host that asks whether the goal is reached: runs what this needs, as a wait would,
+/// but does not wait. The random schedule may refuse. Throws what Callbacks::check_interrupt
+/// throws.
+void poll(const Goal& goal);
 
 }  // namespace openreg::adversary

@@ -81,14 +81,15 @@ void QueueReader::pop(const Record& front) noexcept {
   ++used_;
 }
 
-void CommandQueue::push(const Record& record, std::span<const std::byte> arguments,
-                        Fence* completes) {
+std::uint64_t CommandQueue::push(const Record& record, std::span<const std::byte> arguments,
+                                 Fence* completes) {
   const auto position = tail_.load(std::memory_order_relaxed);
   writer_.push(record, arguments, spare_);
   if (completes) completes->set_position(position);
   cost_published_.store(cost_published_.load(std::memory_order_relaxed) + record.cost.nanoseconds,
                         std::memory_order_relaxed);
   tail_.store(position + 1, std::memory_order_seq_cst);  // see Note [Who runs a stream]
+  return position;
 }
 
 bool CommandQueue::full() {

@@ -29,6 +29,7 @@ struct alignas(16) Record {
   std::size_t bytes = 0;   // of the arguments
   std::uint32_t traced_as = 0;  // its submission's number in a trace; 0: not traced
   LaunchSite site = 0;
+  bool computes = true;  // kGraph: has a node
 
   std::span<const std::byte> arguments() const noexcept;
 };
@@ -96,9 +97,9 @@ class CommandQueue {
 
   // Producers, which hold the mutex:
   alignas(64) Mutex mutex;
-  /// Publishes a copy of `record`, and of `arguments` after it; `completes`, if given, gets the
-  /// position. Throws std::bad_alloc; then the queue is unchanged.
-  void push(const Record& record, std::span<const std::byte> arguments, Fence* completes)
+  /// Publishes a copy of `record`, and of `arguments` after it, and returns its position, which
+  /// `completes`, if given, gets too. Throws std::bad_alloc; then the queue is unchanged.
+  std::uint64_t push(const Record& record, std::span<const std::byte> arguments, Fence* completes)
       OPENREG_REQUIRES(mutex);
   /// Whether an ordinary producer has to wait. push() does not ask.
   bool full() OPENREG_REQUIRES(mutex);

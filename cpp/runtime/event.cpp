@@ -133,7 +133,7 @@ bool Event::poll() {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest();
   if (!fence) return true;
-  if (adversary::acts() && !is_shut_down()) adversary::poll(*fence->source(), fence.get());
+  if (adversary::acts() && !is_shut_down()) adversary::poll(Goal::fence(fence));
   if (!fence->done()) return false;
   note_host_saw(*fence);
   return true;
@@ -142,7 +142,7 @@ bool Event::poll() {
 bool Event::query() {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest("query of an event");
-  if (fence && adversary::acts() && !is_shut_down()) adversary::poll(*fence->source(), fence.get());
+  if (fence && adversary::acts() && !is_shut_down()) adversary::poll(Goal::fence(fence));
   if (fence && !fence->done()) return false;
   if (is_shut_down()) return true;
   if (fence && fence->done()) raise_failure_before(*fence);

@@ -52,6 +52,8 @@ class Fence {
   void set_position(std::uint64_t position) noexcept {
     position_.store(position, std::memory_order_release);
   }
+  /// Of the record in the source's queue. Called after it has been published.
+  std::uint64_t position() const noexcept { return position_.load(std::memory_order_acquire); }
   /// What happens before all that waits for the fence; null if it is not tracked. Set before the
   /// record is published.
   const VectorClock* clock() const noexcept { return clock_.get(); }

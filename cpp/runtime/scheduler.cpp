@@ -174,18 +174,8 @@ Scheduler::Link Scheduler::end_of_chain(StreamImpl& begin) {
   return link;
 }
 
-Scheduler::Claim Scheduler::claim_queued(StreamImpl& begin) {
-  const LockGuard lock(scheduler_mutex);
-  const auto [stream, blocking_fence] = end_of_chain(begin);
-  if (!stream || !stream->ownership.is(State::kQueued))
-    return {Claim::kNothing, stream, FenceRef(blocking_fence)};
-  dequeue(*stream);
-  stream->ownership.set(State::kRunning);
-  counters::helps.add();
-  return {Claim::kOwned, stream, FenceRef(blocking_fence)};
-}
-
-StreamImpl* Scheduler::take_queued(StreamImpl* (*choose)(const std::vector<StreamImpl*>& queued)) {
+StreamImpl* Scheduler::take_queued(
+    const std::function<StreamImpl*(const std::vector<StreamImpl*>& queued)>& choose) {
   const LockGuard lock(scheduler_mutex);
   std::vector<StreamImpl*> queued;
   for (Engines& engines : engines_) {

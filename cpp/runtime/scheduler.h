@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <vector>
 
 #include "runtime/fence.h"
@@ -93,11 +94,10 @@ class Scheduler {
   /// the caller owns it.
   bool withdraw(StreamImpl& stream, Waiter& waiter) OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// Like claim(), but takes only a stream that is in a run queue: kOwned or kNothing.
-  Claim claim_queued(StreamImpl& begin) OPENREG_EXCLUDES(scheduler_mutex);
   /// Chooses among the streams in the run queues. `choose` may return null, and takes leaf locks
   /// only. The caller owns and runs the stream that is returned.
-  StreamImpl* take_queued(StreamImpl* (*choose)(const std::vector<StreamImpl*>& queued))
+  StreamImpl* take_queued(
+      const std::function<StreamImpl*(const std::vector<StreamImpl*>& queued)>& choose)
       OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Called when a thread begins to run commands. Does not return once the scheduler has been

@@ -20,18 +20,18 @@ void drain_pool(StreamPool& pool, int device) {
   if (runs_device_here(device)) throw_self_wait();
   // All marks first, so that this does not wait for work that is enqueued on one stream while it
   // waits for another.
-  std::vector<FenceRef> marks;
+  std::vector<Goal> marks;
   for (StreamImpl* const stream : pool.streams()) {
     const auto before = clock_if_tracked(*stream);
     if (stream->drained()) {
       note_host_saw(before);
       continue;
     }
-    marks.emplace_back(new Fence(stream));
-    stream->enqueue_mark(marks.back());
+    const FenceRef mark(new Fence(stream));
+    stream->enqueue_mark(mark);
+    marks.push_back(Goal::fence(mark));
   }
-  if (adversary::acts()) adversary::order(marks);
-  for (const FenceRef& mark : marks) wait_for(Goal::fence(mark));
+  wait_for_all(marks);
 }
 
 void raise_failure(StreamImpl& stream) {
@@ -96,8 +96,10 @@ bool Stream::idle() const noexcept { return in_bad_fork() || StreamImpl::of(*thi
 bool Stream::query() {
   expect_not_captured(*this, "query");
   expect_safe_call("query of a stream");
-  if (adversary::acts() && !in_bad_fork() && !is_shut_down())
-    adversary::poll(StreamImpl::of(*this), nullptr);
+  if (adversary::acts() && !in_bad_fork() && !is_shut_down()) {
+    StreamImpl& stream = StreamImpl::of(*this);
+    adversary::poll(Goal::completed(stream, stream.queue.published()));
+  }
   const auto before = clock_if_tracked(*this);
   if (!idle()) return false;
   note_host_saw(before);

@@ -28,9 +28,9 @@ void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> ar
                       .fence = fence.get(),
                       .traced_as = traced.id(),
                       .site = site};
-  publish(record, arguments, fence.get(), backpressure);
+  const auto position = publish(record, arguments, fence.get(), backpressure);
   reference.detach();
-  find_runner(record, backpressure);
+  find_runner(record, position, backpressure);
 }
 
 void StreamImpl::enqueue_record(const FenceRef& fence) {
@@ -38,18 +38,18 @@ void StreamImpl::enqueue_record(const FenceRef& fence) {
   note_record(*fence, *this);
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord, .traced_as = traced.id()};
-  publish(record, {}, reference.get(), Backpressure::kWait);
+  const auto position = publish(record, {}, reference.get(), Backpressure::kWait);
   reference.detach();
-  find_runner(record, Backpressure::kWait);
+  find_runner(record, position, Backpressure::kWait);
 }
 
 void StreamImpl::enqueue_mark(const FenceRef& fence) {
   note_record(*fence, *this);
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord};
-  publish(record, {}, reference.get(), Backpressure::kIgnore);
+  const auto position = publish(record, {}, reference.get(), Backpressure::kIgnore);
   reference.detach();
-  find_runner(record, Backpressure::kIgnore);
+  find_runner(record, position, Backpressure::kIgnore);
 }
 
 void StreamImpl::enqueue_wait(const FenceRef& fence, Backpressure backpressure) {
@@ -60,22 +60,25 @@ void StreamImpl::enqueue_wait(const FenceRef& fence, Backpressure backpressure) 
                       .kind = Record::kWait,
                       .traced_as = traced.id(),
                       .site = fence->source() ? 0 : launch_site()};
-  publish(record, {}, nullptr, backpressure);
+  const auto position = publish(record, {}, nullptr, backpressure);
   reference.detach();
-  find_runner(record, backpressure);
+  find_runner(record, position, backpressure);
 }
 
 void StreamImpl::enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost) {
   const tracing::ThreadSlice traced(*this, TraceSlice::What::kGraph);
-  const Record record{
-      .target = run.get(), .kind = Record::kGraph, .cost = cost, .traced_as = traced.id()};
-  publish(record, {}, nullptr, Backpressure::kIgnore);
+  const Record record{.target = run.get(),
+                      .kind = Record::kGraph,
+                      .cost = cost,
+                      .traced_as = traced.id(),
+                      .computes = run->has_node()};
+  const auto position = publish(record, {}, nullptr, Backpressure::kIgnore);
   static_cast<void>(run.release());
-  find_runner(record, Backpressure::kIgnore);
+  find_runner(record, position, Backpressure::kIgnore);
 }
 
-void StreamImpl::publish(const Record& record, std::span<const std::byte> arguments,
-                         Fence* completes, Backpressure backpressure) {
+std::uint64_t StreamImpl::publish(const Record& record, std::span<const std::byte> arguments,
+                                  Fence* completes, Backpressure backpressure) {
   UniqueLock lock(queue.mutex);
   if (backpressure == Backpressure::kWait) {
     while (!has_room()) {
@@ -84,11 +87,12 @@ void StreamImpl::publish(const Record& record, std::span<const std::byte> argume
       lock.lock();
     }
   }
-  queue.push(record, arguments, completes);
+  return queue.push(record, arguments, completes);
 }
 
-void StreamImpl::find_runner(const Record& record, Backpressure backpressure) {
-  if (adversary::acts()) return adversary::submitted(*this, backpressure);
+void StreamImpl::find_runner(const Record& record, std::uint64_t position,
+                             Backpressure backpressure) {
+  if (adversary::acts()) return adversary::submitted(*this, record, position, backpressure);
   // See Note [Who runs a stream]: either this sees the stream idle, or its owner sees the tail.
   if (!ownership.idle()) return;
   if (backpressure != Backpressure::kIgnore && is_brief(record) && !in_command()) {

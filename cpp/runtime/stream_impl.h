@@ -89,6 +89,12 @@ struct StreamImpl final : Stream {
 
   /// Whether the next command may wait for something outside the device. Called as next_engine().
   bool next_may_block() noexcept;
+  /// Called by the owner if something is published: whether the next command is more than a record,
+  /// a wait, or the beginning or the end of a replay.
+  bool next_computes() noexcept {
+    const Record& record = queue.front();
+    return record.kind == Record::kRun || (record.kind == Record::kGraph && record.computes);
+  }
 
   /// Estimated time of what was published since note_wait(); a hint for hosts.
   std::chrono::nanoseconds cost_since_last_wait() const noexcept {
@@ -129,10 +135,10 @@ struct StreamImpl final : Stream {
  private:
   // Each enqueue calls both. In between, ownership of what the record refers to passes to the
   // queue: if publish() throws, the caller still has it; find_runner() may run the command, and
-  // throw if that ends the thread.
-  void publish(const Record& record, std::span<const std::byte> arguments, Fence* completes,
-               Backpressure backpressure) OPENREG_EXCLUDES(queue.mutex);
-  void find_runner(const Record& record, Backpressure backpressure);
+  // throw if that ends the thread. publish() returns the position.
+  std::uint64_t publish(const Record& record, std::span<const std::byte> arguments,
+                        Fence* completes, Backpressure backpressure) OPENREG_EXCLUDES(queue.mutex);
+  void find_runner(const Record& record, std::uint64_t position, Backpressure backpressure);
   static bool is_brief(const Record& record) noexcept;
   const Kernel* next_kernel() noexcept;
   bool has_room() OPENREG_REQUIRES(queue.mutex);

@@ -121,8 +121,11 @@ class HostWait {
  public:
   enum class Meanwhile : bool { kSleeps, kWorks };
 
-  HostWait(const Goal& goal, Meanwhile meanwhile, std::optional<Deadline> deadline = std::nullopt)
+  /// `all`: the goals that the host waits for, one of which is `goal`.
+  HostWait(const Goal& goal, std::span<const Goal> all, Meanwhile meanwhile,
+           std::optional<Deadline> deadline = std::nullopt)
       : goal_(goal),
+        all_(all),
         meanwhile_(meanwhile),
         deadline_(deadline),
         interrupt_(scope_.callbacks().check_interrupt) {}
@@ -132,7 +135,7 @@ class HostWait {
     while (!goal_.reached()) {
       if (expired()) return false;
       if (scheduler_.stopping()) block_forever();
-      if (adversary::acts() && meanwhile_ == Meanwhile::kWorks && adversary::run_any()) {
+      if (adversary::acts() && meanwhile_ == Meanwhile::kWorks && adversary::work(needs())) {
         if (interrupt_.due()) interrupt_.ask();
         continue;
       }
@@ -161,6 +164,9 @@ class HostWait {
   bool reached(const Fence* blocking_fence) const noexcept {
     return goal_.reached() || (blocking_fence && blocking_fence->done());
   }
+
+  // Until the wait ends: commands that are submitted meanwhile cannot add to them.
+  const adversary::Needs& needs() { return needs_ ? *needs_ : needs_.emplace(all_); }
 
   // Runs a stream that this thread owns, until the goal or the blocking fence is reached, or the
   // stream is empty or parked.
@@ -230,6 +236,7 @@ class HostWait {
   }
 
   const Goal& goal_;
+  const std::span<const Goal> all_;
   const Meanwhile meanwhile_;
   const Rhythm rhythm_{meanwhile_ == Meanwhile::kWorks && !in_command() ? &goal_.stream()
                                                                         : nullptr};
@@ -240,19 +247,25 @@ class HostWait {
   InterruptClock interrupt_;
   Waiter waiter_;
   bool ask_ = false;
+  std::optional<adversary::Needs> needs_;
 };
 
 }  // namespace
 
-void wait_for(const Goal& goal) {
-  if (adversary::acts()) patience::renew();
-  HostWait(goal, HostWait::Meanwhile::kWorks).run();
-  if (goal.fence()) note_host_saw(*goal.fence());
+void wait_for(const Goal& goal) { wait_for_all({&goal, 1}); }
+
+void wait_for_all(std::span<const Goal> goals) {
+  for (const Goal& goal : goals) {
+    if (adversary::acts()) patience::renew();
+    HostWait(goal, goals, HostWait::Meanwhile::kWorks).run();
+    if (goal.fence()) note_host_saw(*goal.fence());
+  }
 }
 
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
   const patience::EnginesWork engines_work;
-  return HostWait(Goal::fence(fence), HostWait::Meanwhile::kSleeps, deadline).run();
+  const Goal goal = Goal::fence(fence);
+  return HostWait(goal, {&goal, 1}, HostWait::Meanwhile::kSleeps, deadline).run();
 }
 
 void wait_until_drained(StreamImpl& stream) {

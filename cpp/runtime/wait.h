@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "runtime/fence.h"
 #include "runtime/stream_impl.h"
@@ -21,6 +22,8 @@ class Goal {
     return fence_ ? fence_->done() : stream_->queue.completed() >= commands_;
   }
   StreamImpl& stream() const noexcept { return *stream_; }
+  /// How many commands of the stream have completed when it is reached.
+  std::uint64_t commands() const noexcept { return fence_ ? fence_->position() + 1 : commands_; }
   const FenceRef& fence() const noexcept { return fence_; }
 
  private:
@@ -37,6 +40,8 @@ class Goal {
 /// Error for a wait that a command makes for its own stream. If the device is shut down before the
 /// goal is reached, does not return.
 void wait_for(const Goal& goal);
+/// Waits for all of these goals. In an adversarial schedule their order has no effect.
+void wait_for_all(std::span<const Goal> goals);
 
 using Deadline = std::chrono::steady_clock::time_point;
 /// Like wait_for() for a fence, but sleeps while other threads run the commands, and does not

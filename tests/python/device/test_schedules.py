@@ -86,6 +86,109 @@ def test_latest_shows_what_is_not_ordered_in_every_run(program: Callable[[], tor
         torch.accelerator.synchronize()
 
 
+# Programs whose host waits for the whole device. Each returns what it computed.
+
+
+def uses_without_a_wait() -> torch.Tensor:
+    x = torch.zeros(1000, device="openreg")
+    side = torch.openreg.Stream()
+    openreg.synchronize()
+    x.fill_(3)
+    with openreg.stream(side):
+        total = x.sum()
+    openreg.synchronize()
+    return total
+
+
+def waits_for_too_little() -> torch.Tensor:
+    x = torch.zeros(1000, device="openreg")
+    main, side = openreg.current_stream(), openreg.Stream()
+    side.wait_stream(main)
+    x.fill_(3)
+    with openreg.stream(side):
+        total = x.sum()
+    openreg.synchronize()
+    return total
+
+
+def uses_a_result_without_its_wait() -> torch.Tensor:
+    gradient = torch.ones(1000, device="openreg")
+    main, communication = openreg.current_stream(), openreg.Stream()
+    communication.wait_stream(main)
+    with openreg.stream(communication):
+        gradient.mul_(3)
+    total = gradient.sum()
+    openreg.synchronize()
+    return total
+
+
+def uses_memory_again_too_early() -> torch.Tensor:
+    main, side = openreg.current_stream(), openreg.Stream()
+    totals = []
+    for value in (3.0, 4.0):
+        x = torch.full((1000,), value, device="openreg")
+        side.wait_stream(main)
+        with openreg.stream(side):
+            totals.append(x.sum())
+        del x  # without record_stream
+    openreg.synchronize()
+    return totals[0]
+
+
+@pytest.mark.no_race_detection("these programs race")
+@pytest.mark.parametrize(
+    "program",
+    [uses_without_a_wait, waits_for_too_little, uses_a_result_without_its_wait, uses_memory_again_too_early],
+)
+def test_latest_shows_it_also_if_the_host_waits_for_the_device(program: Callable[[], torch.Tensor]):
+    openreg.set_schedule("latest")
+    for _ in range(20):
+        assert program().item() != 3000
+
+
+def graph_that_lacks_an_edge(consumer_is_on_the_side: bool) -> Callable[[], torch.Tensor]:
+    x = torch.zeros(1000, device="openreg")
+    side = openreg.Stream()
+    graph = openreg.CUDAGraph()
+    with openreg.graph(graph):
+        main = openreg.current_stream()
+        producer, consumer = (main, side) if consumer_is_on_the_side else (side, main)
+        x.zero_()
+        side.wait_stream(main)
+        with openreg.stream(producer):
+            x.add_(3)
+        with openreg.stream(consumer):
+            total = x.sum()
+        main.wait_stream(side)
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return total
+
+    return replay
+
+
+@pytest.mark.no_race_detection("these graphs race")
+@pytest.mark.parametrize("wait", [openreg.synchronize, lambda: openreg.current_stream().synchronize()])
+@pytest.mark.parametrize("consumer_is_on_the_side", [False, True])
+def test_schedules_choose_among_the_nodes_of_a_graph(consumer_is_on_the_side: bool, wait: Callable[[], None]):
+    openreg.set_schedule("default")
+    replay = graph_that_lacks_an_edge(consumer_is_on_the_side)
+
+    def total() -> float:
+        result = replay()
+        wait()
+        return result.item()
+
+    openreg.set_schedule("latest")
+    assert {total() for _ in range(20)} == {0.0}
+    seen = set()
+    for seed in range(20):
+        openreg.set_schedule(f"random:{seed}")
+        seen.add(total())
+    assert seen == {0.0, 3000.0}
+
+
 def test_a_seed_shows_it_always_or_never():
     results = {}
     for schedule in [f"random:{seed}" for seed in range(20)] * 2:
