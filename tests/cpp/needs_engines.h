@@ -12,3 +12,10 @@
   if (openreg::schedule() == openreg::Schedule{}) { \
   } else                                            \
     GTEST_SKIP() << "needs engines: " reason
+
+/// At the beginning of a test that expects commands to run in a wait, and only those that the wait
+/// needs: skips it in a random schedule, where submissions and waits run others, too.
+#define OPENREG_NOT_AT_RANDOM(reason)                                 \
+  if (openreg::schedule().kind != openreg::Schedule::Kind::kRandom) { \
+  } else                                                              \
+    GTEST_SKIP() << "not in a random schedule: " reason

@@ -117,10 +117,13 @@ TEST(Protocol, AStreamIsAsFarAsItsFenceSaysWhenTheFenceFires) {
   Event event;
   Gate running;
   Gate end;
-  enqueue(*stream, [&] {
-    running.open();
-    end.wait();
-  });
+  enqueue(
+      *stream,
+      [&] {
+        running.open();
+        end.wait();
+      },
+      testing::waiting_kernel());
   event.record(*stream);
   // One host runs the stream, and stops as soon as it has fired the fence. The other one sleeps.
   std::thread runner([&] { event.synchronize(); });
@@ -190,10 +193,13 @@ TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
   Event event;
   Gate running;
   Gate end;
-  enqueue(*stream, [&] {
-    running.open();
-    end.wait();
-  });
+  enqueue(
+      *stream,
+      [&] {
+        running.open();
+        end.wait();
+      },
+      testing::waiting_kernel());
   event.record(*stream);
   std::thread runner([&] { stream->synchronize(); });
   running.wait();

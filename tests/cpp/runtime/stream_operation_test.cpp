@@ -116,10 +116,13 @@ TEST(StreamOperation, BeginsAfterTheWorkBeforeItAndEndsBeforeTheWorkAfterIt) {
   std::atomic<bool> before{false};
   std::atomic<bool> after{false};
   testing::Gate gate;
-  enqueue(*stream, [&] {
-    gate.wait();
-    before = true;
-  });
+  enqueue(
+      *stream,
+      [&] {
+        gate.wait();
+        before = true;
+      },
+      testing::waiting_kernel());
   const auto operation = queued(*stream);
   enqueue(*stream, [&] { after = true; });
   EXPECT_FALSE(operation->begun);

@@ -262,7 +262,8 @@ TEST(Stream, DeviceSynchronizeDoesNotWaitForWhatIsSubmittedMeanwhile) {
   });
   ASSERT_TRUE(watch.see());
   testing::Gate never_before_the_waiter_returns;
-  enqueue(*second, [&] { never_before_the_waiter_returns.wait(); });
+  enqueue(
+      *second, [&] { never_before_the_waiter_returns.wait(); }, testing::waiting_kernel());
   held.open();
   EXPECT_TRUE(happens([&] { return returned.load(); }));
   never_before_the_waiter_returns.open();
