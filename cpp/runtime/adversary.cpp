@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/callbacks.h"
 #include "runtime/fence.h"
 #include "runtime/mutex.h"
 #include "runtime/patience.h"
@@ -97,6 +96,12 @@ class Pending {
     forget_completed(queue);
     return commands_.empty() ? Command() : commands_.front();
   }
+  /// Whether no host has asked before about the stream's first `commands`. Notes that one has.
+  bool ask_first(std::uint64_t commands) noexcept {
+    if (commands <= asked_) return false;
+    asked_ = commands;
+    return true;
+  }
   /// Calls `use` with each command that is among the stream's first `commands`.
   template <class Use>
   void for_each_before(std::uint64_t commands, Use use) const {
@@ -114,6 +119,7 @@ class Pending {
   }
 
   const std::uint64_t number_;
+  std::uint64_t asked_ = 0;
   std::uint64_t first_ = 0;  // the position of the first of these
   std::deque<Command> commands_;
 };
@@ -155,12 +161,12 @@ StreamImpl* choose_any(const Streams& queued) {
   return chosen;
 }
 
-bool run_any() {
+bool run_any(Callbacks::SinceLastWait before = {}) {
   Scheduler& scheduler = Scheduler::get();
   StreamImpl* const stream = scheduler.take_queued(&choose_any);
   if (!stream) return false;
   {
-    RunSlice slice(*stream, RunSlice::Runner::kHost);
+    RunSlice slice(*stream, RunSlice::Runner::kHost, before);
     if (slice.has_work() && !slice.step()) return true;
   }
   scheduler.release(*stream);
@@ -192,7 +198,7 @@ enum class Ran : std::uint8_t { kNothing, kCommands, kWouldBlock };
 
 // Runs commands of one stream. A later one of the same stream was submitted later, so there is
 // nothing new to choose until one that computes nothing: a record may release another stream.
-Ran run_needed(const Needs& needs, bool may_block) {
+Ran run_needed(const Needs& needs, bool may_block, Callbacks::SinceLastWait before = {}) {
   Scheduler& scheduler = Scheduler::get();
   StreamImpl* const stream = scheduler.take_queued(
       [&needs](const Streams& queued) { return choose_needed(queued, needs); });
@@ -200,7 +206,7 @@ Ran run_needed(const Needs& needs, bool may_block) {
   const auto end = Fence::Clock::now() + kAsk;
   bool blocks = false;
   {
-    RunSlice slice(*stream, RunSlice::Runner::kHost);
+    RunSlice slice(*stream, RunSlice::Runner::kHost, before);
     bool again = true;
     while (again && !scheduler.stopping() && needs.includes_next(*stream) && slice.has_work()) {
       if ((blocks = !may_block && stream->next_may_block())) break;
@@ -279,16 +285,19 @@ bool Needs::includes_next(const StreamImpl& stream) const noexcept {
   return found != commands_.end() && stream.queue.completed() < found->second;
 }
 
-bool work(const Needs& needs) {
+bool work(const Needs& needs, Callbacks::SinceLastWait before) {
   if (in_command()) return false;
-  return is_random() ? run_any() : run_needed(needs, true) != Ran::kNothing;
+  return is_random() ? run_any(before) : run_needed(needs, true, before) != Ran::kNothing;
 }
 
-void poll(const Goal& goal) {
+void poll(const Goal& goal, Asks asks) {
   if (goal.reached()) return;
   {
     const LockGuard lock(g_mutex);
     if (g_kind == Schedule::Kind::kRandom && g_dice.coin()) return;
+    if (g_kind == Schedule::Kind::kLatest && asks == Asks::kOnce &&
+        pending_of(goal.stream()).ask_first(goal.commands()))
+      return;
   }
   const Needs needs({&goal, 1});
   const WaitScope scope;

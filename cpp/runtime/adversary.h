@@ -5,6 +5,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "runtime/callbacks.h"
 #include "runtime/schedule.h"
 #include "runtime/stream_impl.h"
 #include "runtime/wait.h"
@@ -44,13 +45,15 @@ class Needs {
 
 /// Called by a host that works while it waits for what `needs` was made of: in the latest schedule,
 /// runs what it needs, of that what was submitted last first; in the random one, a command of any
-/// stream. Returns soon, also if there is more to run. False: there was nothing to run, or the
-/// thread runs a command.
-bool work(const Needs& needs);
+/// stream. `before` is for the run slices. Returns soon, also if there is more to run. False: there
+/// was nothing to run, or the thread runs a command.
+bool work(const Needs& needs, Callbacks::SinceLastWait before);
 
+enum class Asks : bool { kOnce, kUntilItIsReached };
 /// Called by a host that asks whether the goal is reached: runs what this needs, as a wait would,
-/// but does not wait. The random schedule may refuse. Throws what Callbacks::check_interrupt
-/// throws.
-void poll(const Goal& goal);
+/// but does not wait. It may refuse, and then runs nothing: in the random schedule at any time; in
+/// the latest one the first time that a host asks about these commands, unless it is sure to ask
+/// again. Throws what Callbacks::check_interrupt throws.
+void poll(const Goal& goal, Asks asks = Asks::kOnce);
 
 }  // namespace openreg::adversary

@@ -133,7 +133,8 @@ bool Event::poll() {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest();
   if (!fence) return true;
-  if (adversary::acts() && !is_shut_down()) adversary::poll(Goal::fence(fence));
+  if (adversary::acts() && !is_shut_down())
+    adversary::poll(Goal::fence(fence), adversary::Asks::kUntilItIsReached);
   if (!fence->done()) return false;
   note_host_saw(*fence);
   return true;

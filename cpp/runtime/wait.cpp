@@ -135,7 +135,8 @@ class HostWait {
     while (!goal_.reached()) {
       if (expired()) return false;
       if (scheduler_.stopping()) block_forever();
-      if (adversary::acts() && meanwhile_ == Meanwhile::kWorks && adversary::work(needs())) {
+      if (adversary::acts() && meanwhile_ == Meanwhile::kWorks &&
+          adversary::work(needs(), rhythm_.before())) {
         if (interrupt_.due()) interrupt_.ask();
         continue;
       }

@@ -344,6 +344,32 @@ TEST_F(ScheduleTest, AskingUntilItIsTrueEnds) {
   }
 }
 
+TEST_F(ScheduleTest, LatestRefusesTheFirstQuestion) {
+  set_schedule(kLatest);
+  const OwnStream stream;
+  Event first{true};
+  Event second{true};
+  int ran = 0;
+  first.record(*stream);
+  enqueue(*stream, [&] { ++ran; });
+  second.record(*stream);
+  EXPECT_FALSE(second.query());
+  EXPECT_EQ(ran, 0);
+  EXPECT_TRUE(first.query());  // what comes later has been asked about
+  EXPECT_EQ(ran, 0);
+  EXPECT_TRUE(second.query());
+  EXPECT_EQ(ran, 1);
+  enqueue(*stream, [&] { ++ran; });
+  EXPECT_FALSE(stream->query());
+  EXPECT_EQ(ran, 1);
+  EXPECT_TRUE(stream->query());
+  EXPECT_EQ(ran, 2);
+  enqueue(*stream, [&] { ++ran; });
+  first.record(*stream);
+  EXPECT_TRUE(first.poll());  // the allocator asks until it is true
+  EXPECT_EQ(ran, 3);
+}
+
 TEST_F(ScheduleTest, AskingDoesNotRunWhatMayBlock) {
   const OwnStream stream;
   for (const Schedule& schedule : adversarial()) {

@@ -189,6 +189,19 @@ def test_schedules_choose_among_the_nodes_of_a_graph(consumer_is_on_the_side: bo
     assert seen == {0.0, 3000.0}
 
 
+def test_latest_shows_that_the_host_does_not_wait_before_elapsed_time():
+    openreg.set_schedule("latest")
+    for _ in range(20):
+        start, end = openreg.Event(enable_timing=True), openreg.Event(enable_timing=True)
+        start.record()
+        torch.ones(1000, device="openreg")
+        end.record()
+        with pytest.raises(RuntimeError, match="completed before calculating elapsed time"):
+            start.elapsed_time(end)
+        end.synchronize()
+        assert start.elapsed_time(end) > 0
+
+
 def test_a_seed_shows_it_always_or_never():
     results = {}
     for schedule in [f"random:{seed}" for seed in range(20)] * 2:
