@@ -20,6 +20,8 @@
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_health.h"
+#include "runtime/fault_table.h"
 #include "runtime/once.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
@@ -82,8 +84,10 @@ c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
   return stats;
 }
 
+// `injected` describes the fault on purpose; empty: it is a real failure.
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, int device,
-                                      const memory::DeviceHeap::Allocation& failed) {
+                                      const memory::DeviceHeap::Allocation& failed,
+                                      const std::string& injected) {
   const auto size = [](auto n) { return format_size(static_cast<std::uint64_t>(n)); };
   const auto& usage = failed.usage;
   const std::size_t capacity = AddressSpace::get().capacity();
@@ -100,7 +104,22 @@ c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
                    " are cached in pieces that do not fit, ", size(failed.free),
                    " are free. Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
                    limited ? " or the fraction set by set_per_process_memory_fraction" : "",
-                   "; see torch.openreg.memory_summary()");
+                   "; see torch.openreg.memory_summary()", injected.empty() ? "" : "; ", injected);
+}
+
+// What happens to this allocation: empty if nothing does. Throws DeviceError if the device is lost.
+std::string injected_failure(int device) {
+  std::string failure;
+  for (const auto& [fault, number] :
+       faults::ask({.point = FaultPoint::kAllocation, .device = device})) {
+    if (fault->spec().kind == FaultKind::kLost) {
+      lose_device(device, fault->describe());
+    } else {
+      failure = fault->describe();
+    }
+  }
+  check_healthy(device);
+  return failure;
 }
 
 std::atomic<OutOfMemoryHook> g_hook{nullptr};
@@ -156,6 +175,7 @@ void prepare() {
   static const Once once([] {
     AddressSpace::get();
     follow_allocator_settings();
+    faults::start();
     memory::Debugger::start_if_asked();
     start_race_detection_if_asked();
   });
@@ -187,8 +207,11 @@ class Allocator final : public c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t pool) override {
     if (AddressSpace::get_if_reserved() == nullptr) return;
     translate_errors([&] {
-      for (int device = 0; device < AddressSpace::get().devices(); ++device)
-        memory::device_heap(device).empty_cache(pool);
+      const int devices = AddressSpace::get().devices();
+      for (int device = 0; device < devices; ++device) {
+        if (health_of(device) == Health::kHealthy) memory::device_heap(device).empty_cache(pool);
+      }
+      for (int device = 0; device < devices; ++device) check_healthy(device);
     });
   }
 
@@ -235,6 +258,7 @@ class Allocator final : public c10::DeviceAllocator {
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const auto index = resolve_device(device);
     return translate_errors([&]() -> std::pair<std::size_t, std::size_t> {
+      check_healthy(index);
       const auto& space = AddressSpace::get();
       return {space.capacity() - space.mapped(index), space.capacity()};
     });
@@ -259,9 +283,13 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
     prepare();
   });
   if (bytes == 0) return nullptr;
+  std::string injected;
   const auto attempt = [&] {
     return translate_errors([&] {
+      check_healthy(stream.device());
       auto& heap = memory::device_heap(stream.device());
+      if (faults::any()) injected = injected_failure(stream.device());
+      if (!injected.empty()) return heap.refuse(bytes, stream, context_of_allocation());
       if (auto* debugger = memory::Debugger::get())
         return debugger->allocate(heap, bytes, stream, python_stack(), context_of_allocation());
       return heap.allocate(bytes, stream, context_of_allocation());
@@ -269,7 +297,7 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
   };
   auto result = attempt();
   while (result.address == nullptr && hook_made_room(stream.device(), bytes)) result = attempt();
-  if (result.address == nullptr) throw_out_of_memory(bytes, stream.device(), result);
+  if (result.address == nullptr) throw_out_of_memory(bytes, stream.device(), result, injected);
   if (auto* const detector = memory::RaceDetector::get())
     detector->allocated(result.address, bytes, stream);
   const auto& usage = result.usage;

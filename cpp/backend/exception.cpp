@@ -6,6 +6,7 @@
 
 #include "backend/race_detection.h"
 #include "runtime/capture.h"
+#include "runtime/device_health.h"
 #include "runtime/error.h"
 
 namespace openreg::backend {
@@ -14,6 +15,10 @@ namespace {
 
 // AcceleratorError carries a driver's error number. For a failed command:
 constexpr std::int32_t kCommandFailed = 1;
+// For a device that has failed for good, and for one that is lost; CUDA's numbers for a device-side
+// assertion and for an unavailable device.
+constexpr std::int32_t kDeviceFailed = 710;
+constexpr std::int32_t kDeviceUnavailable = 46;
 // For a call that a capture does not permit; CUDA's number.
 constexpr std::int32_t kStreamCaptureUnsupported = 900;
 
@@ -46,6 +51,11 @@ void rethrow_as_torch_error() {
     throw_race_error(e);
   } catch (const CommandError& e) {
     throw c10::AcceleratorError(here(), kCommandFailed, e.what());
+  } catch (const InjectedError& e) {
+    throw c10::AcceleratorError(here(), kCommandFailed, e.what());
+  } catch (const DeviceError& e) {
+    const bool lost = e.health() == Health::kLost;
+    throw c10::AcceleratorError(here(), lost ? kDeviceUnavailable : kDeviceFailed, e.what());
   } catch (const CaptureError& e) {
     throw c10::AcceleratorError(here(), kStreamCaptureUnsupported, e.what());
   } catch (const Error& e) {

@@ -9,10 +9,10 @@ namespace openreg::backend {
 /// The message of an exception, without a backtrace.
 std::string sentence_of(const std::exception_ptr& error);
 
-/// Rethrows the exception being handled as PyTorch's type: a CommandError and a CaptureError as
-/// c10::AcceleratorError, a memory::RaceError as throw_race_error() says, another openreg::Error as
-/// c10::Error, anything else unchanged. The only
-/// place where the runtime's errors become PyTorch's.
+/// Rethrows the exception being handled as PyTorch's type: a CommandError, InjectedError,
+/// DeviceError or CaptureError as c10::AcceleratorError, a memory::RaceError as throw_race_error()
+/// says, another openreg::Error as c10::Error, anything else unchanged. The only place where the
+/// runtime's errors become PyTorch's.
 [[noreturn]] void rethrow_as_torch_error();
 
 /// Runs `f`, and converts the runtime's errors to PyTorch's.

@@ -21,6 +21,7 @@
 #include "backend/stream.h"
 #include "backend/thread_current.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_health.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 
@@ -82,6 +83,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   static c10::DeviceType device_type() { return kDeviceType; }
 
   void set_current_seed(std::uint64_t seed) override {
+    expect_healthy();
     if (current_capture(device().index()) == 0) return set({seed, 0});
     expect_same_seed(seed);
   }
@@ -112,6 +114,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   // in the same capture can be set again, as checkpointing does. A state that holds only a seed
   // begins at 0.
   void set_state(const c10::TensorImpl& tensor) override {
+    expect_healthy();
     at::detail::check_rng_state(tensor);
     PhiloxState state{};
     static_assert(sizeof state == kStateBytes && offsetof(PhiloxState, seed) == 0);
@@ -129,6 +132,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   }
 
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    expect_healthy();
     auto state = get();
     if (const auto capture = current_capture(device().index()); capture != 0) {
       std::unique_lock lock(state_->mutex);
@@ -199,8 +203,14 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
                 "); seed the generator before the capture, or before a replay");
   }
 
+  // As on CUDA, although the state is the host's.
+  void expect_healthy() const {
+    translate_errors([&] { check_healthy(device().index()); });
+  }
+
   // A run of the graph would not repeat the access.
   void expect_not_captured(const char* what) const {
+    expect_healthy();
     TORCH_CHECK(
         current_capture(device().index()) == 0, "openreg: a generator's ", what,
         " cannot be used while the current stream is captured; do it before the capture, or "

@@ -12,12 +12,14 @@
 
 #include "backend/device.h"
 #include "backend/exception.h"
+#include "backend/faults.h"
 #include "backend/host_allocator.h"
 #include "backend/stream.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "memory/race_detector.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_health.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
 
@@ -238,11 +240,14 @@ void CapturableGraph::replay() {
           "its operators instead");
       return in_order([&] { capture_graph(stream, exec_->graph()); });
     }
+    check_healthy(stream.device());  // before the generators advance
+    NodeFaults faults;
+    if (faults::any()) faults = faults_of_run(stream, exec_->graph());
     std::vector<GraphCell> cells;
     for (const auto& generator : generators_) {
       if (!generator->is_unused()) cells.push_back(generator->take());
     }
-    in_order([&] { exec_->enqueue(stream, std::move(cells)); });
+    in_order([&] { exec_->enqueue(stream, std::move(cells), std::move(faults)); });
     if (settings().launch_blocking) stream.synchronize();
   });
 }

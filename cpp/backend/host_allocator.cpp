@@ -10,16 +10,20 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "backend/device.h"
 #include "backend/exception.h"
 #include "backend/pinned_guard.h"
 #include "backend/pinned_pages.h"
 #include "backend/race_detection.h"
 #include "backend/stream.h"
 #include "runtime/capture.h"
+#include "runtime/device_health.h"
 #include "runtime/event.h"
+#include "runtime/fault_table.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 #include "runtime/settings.h"
@@ -61,6 +65,12 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
       check_usable();
       pinned_pages::check_usable();  // before the cache, whose locks may be held for ever
       start_race_detection_if_asked();
+      faults::start();
+      check_healthy(current_device());
+      if (const auto refusal = faults::refusal({.point = FaultPoint::kPin})) {
+        empty_cache();
+        throw_out_of_memory(bytes, *refusal);
+      }
       const auto block = [&] {
         try {
           return CachingHostAllocatorImpl::allocate(bytes);
@@ -106,12 +116,17 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
     try {
       return CachingHostAllocatorImpl::allocate(bytes);
     } catch (const std::bad_alloc&) {
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of host memory for a pinned tensor ",
-                       "(got a request for ", format_size(bytes),
-                       ", expected no more than the system has); free pinned tensors, of which "
-                       "there are ",
-                       format_size(static_cast<std::uint64_t>(getStats().allocated_bytes.current)));
+      throw_out_of_memory(bytes, {});
     }
+  }
+
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes, const std::string& injected) {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of host memory for a pinned tensor ",
+                     "(got a request for ", format_size(bytes),
+                     ", expected no more than the system has); free pinned tensors, of which "
+                     "there are ",
+                     format_size(static_cast<std::uint64_t>(getStats().allocated_bytes.current)),
+                     injected.empty() ? "" : "; ", injected);
   }
 
   void allocate_host_memory(std::size_t bytes, void** memory) override {

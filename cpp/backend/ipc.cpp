@@ -15,6 +15,9 @@
 #include "backend/ipc_imports.h"
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_health.h"
+#include "runtime/error.h"
+#include "runtime/fault_table.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
@@ -98,7 +101,10 @@ bool has_block(const c10::Storage& storage, const IpcHandle& handle) {
 
 IpcHandle share_storage(const c10::Storage& storage) {
   const int device = storage.device().index();
-  translate_errors([] { check_usable(); });
+  translate_errors([&] {
+    check_usable();
+    check_healthy(device);
+  });
   void* const address = storage.mutable_data();  // a lazy clone gets its own memory
   const auto& data = storage.data_ptr();
   translate_errors([&] { drain_device(device); });
@@ -129,11 +135,17 @@ c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known)
   translate_errors([] {
     check_usable();
     AddressSpace::get();
+    faults::start();
   });
   const int devices = AddressSpace::get().devices();
   TORCH_CHECK(handle.device < devices, "openreg: a tensor of openreg:", handle.device,
               " was received, but this process has devices 0 to ", devices - 1,
               " only; give it as many as the sender (TORCH_OPENREG_DEVICES)");
+  translate_errors([&] {
+    check_healthy(handle.device);
+    if (const auto refusal = faults::refusal({.point = FaultPoint::kIpc, .device = handle.device}))
+      throw InjectedError("openreg: memory of another process could not be opened: " + *refusal);
+  });
   if (known != nullptr && has_block(*known, handle)) return *known;
   auto data = translate_errors([&] {
     return is_own(handle) ? own_block(handle)

@@ -2,6 +2,7 @@
 
 #include "backend/compute_threads.h"
 #include "backend/exception.h"
+#include "backend/faults.h"
 #include "memory/debugger.h"
 #include "memory/race_detector.h"
 #include "runtime/capture.h"
@@ -10,7 +11,8 @@
 namespace openreg::backend {
 
 bool checks_commands() noexcept {
-  return memory::Debugger::get() != nullptr || memory::RaceDetector::get() != nullptr;
+  return memory::Debugger::get() != nullptr || memory::RaceDetector::get() != nullptr ||
+         faults::any();
 }
 
 void enqueue_checked(openreg::Stream& stream, const char* kernel,
@@ -27,20 +29,25 @@ void enqueue_checked(openreg::Stream& stream, const char* kernel,
 void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
             c10::function_ref<MemoryOfCommand()> memory, const Submission& how) {
   translate_errors([&] {
-    const auto enqueue = [&] {
+    const auto enqueue = [&](const Kernel& run, std::span<const std::byte> its_arguments) {
       if (how.cost.is_long()) note_wanted_threads();
-      if (how.waits || (settings().launch_blocking && capture_of(stream) == 0)) {
-        stream.enqueue_and_wait(kernel, arguments, how.cost);
+      if (how.waits) {
+        stream.enqueue_and_wait(run, its_arguments, how.cost);
+      } else if (settings().launch_blocking && capture_of(stream) == 0) {
+        stream.enqueue_and_wait(run, its_arguments, how.cost, WhoseError::kDevices);
       } else {
-        stream.enqueue(kernel, arguments, how.cost);
+        stream.enqueue(run, its_arguments, how.cost);
       }
     };
-    if (checks_commands()) {
-      const auto used = memory();
-      enqueue_checked(stream, kernel.name(), {used.data(), used.size()}, enqueue);
-    } else {
-      enqueue();
-    }
+    if (!checks_commands()) return enqueue(kernel, arguments);
+    const auto used = memory();
+    const std::span<const memory::MemoryUse> uses(used.data(), used.size());
+    const auto checked = [&](const Kernel& run, std::span<const std::byte> its_arguments) {
+      enqueue_checked(stream, kernel.name(), uses, [&] { enqueue(run, its_arguments); });
+    };
+    // What is captured is not launched: it counts when the graph runs.
+    if (!faults::any() || capture_of(stream) != 0) return checked(kernel, arguments);
+    enqueue_with_faults(stream, kernel, arguments, uses, checked);
   });
   how.counted_as.add();
 }

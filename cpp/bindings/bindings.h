@@ -10,6 +10,7 @@ namespace nb = nanobind;
 void init_compiled(nb::module_& m);
 void init_errors(nb::module_& m);
 void init_device(nb::module_& m);
+void init_faults(nb::module_& m);
 void init_distributed(nb::module_& m);
 void init_memory(nb::module_& m);
 void init_memory_snapshot(nb::module_& m);

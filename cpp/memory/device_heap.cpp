@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <memory>
 
 #include "memory/race_detector.h"
@@ -123,6 +124,19 @@ DeviceHeap::Allocation DeviceHeap::allocate_slowly(std::size_t bytes, Stream& st
       if (!attempt(result, last)) result = fail(bytes, stream, context);
     });
   }
+  return result;
+}
+
+DeviceHeap::Allocation DeviceHeap::refuse(std::size_t bytes, Stream& stream,
+                                          const Context& context) {
+  static_cast<void>(free_memory(device_));
+  locked([](Heap& heap) { ++heap.statistics().retries; });
+  wait_for_users();
+  Allocation result;
+  release_to_device(detaching_unused(), [&]() OPENREG_REQUIRES(mutex_) {
+    const auto last = [&](Heap& heap) { return heap.allocate_last_resort(bytes, stream, context); };
+    if (!attempt(result, last)) result = fail(bytes, stream, context);
+  });
   return result;
 }
 
@@ -247,6 +261,14 @@ void DeviceHeap::wait_for_users() {
 void DeviceHeap::empty_cache(PoolId pool) {
   wait_for_users();
   release_to_device(detaching_unused(pool), [] {});
+}
+
+void DeviceHeap::overwrite(std::byte value) {
+  const LockGuard lock(mutex_);
+  for (const auto& segment : heap_.segments()) {
+    void* const begin = reinterpret_cast<void*>(segment.address);
+    std::memset(AddressSpace::get().aperture(begin), std::to_integer<int>(value), segment.bytes);
+  }
 }
 
 void DeviceHeap::set_fraction(double fraction) {

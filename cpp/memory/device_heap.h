@@ -36,6 +36,9 @@ class DeviceHeap {
   /// Fails only if `bytes` exceeds the limit, or if at one moment the free memory and all that
   /// could be returned to the device are not enough, whatever other threads allocate and free.
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
+  /// What allocate() does if memory runs out, for a fault on purpose: only pools that serve as a
+  /// last resort have memory.
+  Allocation refuse(std::size_t bytes, Stream& stream, const Context& context = {});
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);
   std::vector<Stream*> streams_of(const void* address);
@@ -43,6 +46,9 @@ class DeviceHeap {
   /// used, or only that of one such pool. Waits for the device, and for streams of other devices
   /// that used the memory, but collects no failure.
   void empty_cache(PoolId pool = {});
+
+  /// Fills all of its memory. The device is idle.
+  void overwrite(std::byte value) OPENREG_EXCLUDES(mutex_);
 
   /// Whether the limit allows `bytes` more bytes in use.
   bool has_room(std::size_t bytes) OPENREG_EXCLUDES(mutex_);

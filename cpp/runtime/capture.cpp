@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/device_health.h"
 #include "runtime/fence.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
@@ -175,6 +176,7 @@ const Graph::Node* unjoined_node(const Graph& graph) {
 CaptureId begin_capture(Stream& stream, CaptureMode mode) {
   check_usable();
   StreamImpl& impl = StreamImpl::of(stream);
+  check_healthy(impl.device_index);
   const auto site = launch_site();
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);

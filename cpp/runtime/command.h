@@ -78,6 +78,14 @@ class Kernel {
   /// The registered kernel with this id, or nullptr.
   static const Kernel* find(std::uint64_t id) noexcept;
 
+ protected:
+  struct StandsFor {
+    const Kernel& kernel;
+  };
+  /// A kernel that stands for another one, and has its name and id. It is not registered.
+  Kernel(StandsFor other, Run run, KernelTraits traits)
+      : name_(other.kernel.name_), run_(run), id_(other.kernel.id_), traits_(traits) {}
+
  private:
   const char* name_;
   Run run_;

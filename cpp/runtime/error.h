@@ -17,6 +17,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A fault on purpose (runtime/fault_table.h), where a command or a call fails as a real one would.
+class InjectedError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// The message of any exception: what(), if it has one.
 std::string describe(const std::exception_ptr& error);
 /// Like describe(), but without a leading "openreg: ", for a sentence that begins so already.

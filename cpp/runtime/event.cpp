@@ -9,6 +9,7 @@
 
 #include "runtime/adversary.h"
 #include "runtime/capture.h"
+#include "runtime/device_health.h"
 #include "runtime/error.h"
 #include "runtime/failure.h"
 #include "runtime/fence.h"
@@ -38,10 +39,13 @@ std::optional<Deadline> deadline_after(std::chrono::milliseconds timeout) {
   return now + std::max(timeout, std::chrono::milliseconds(0));
 }
 
+void check_healthy_source(const Fence& fence) { check_healthy(fence.source()->device_index); }
+
 // Called when the host has seen that the fence is complete. The failure belongs to the stream and
 // is raised once: if it has been collected, there is nothing to raise.
 void raise_failure_before(const Fence& fence) {
   note_host_saw(fence);
+  check_healthy_source(fence);
   if (const FailurePtr failure = fence.source()->failure.take(fence.failure())) failure->raise();
 }
 
@@ -95,6 +99,7 @@ Event::~Event() {
 void Event::record(Stream& stream) {
   check_usable();
   StreamImpl& impl = StreamImpl::of(stream);
+  check_healthy(impl.device_index);
   if (auto point = capture_record(impl)) {
     impl_->record(impl, FenceRef(), std::move(point));
     return;
@@ -119,6 +124,10 @@ void Event::wait(Stream& stream, Backpressure backpressure) {
   const FenceRef fence = impl_->newest(captured_as);
   if (captured_as) return capture_wait(impl, *captured_as);
   if (!fence) return;
+  if (backpressure == Backpressure::kWait) {
+    check_healthy(impl.device_index);
+    check_healthy_source(*fence);
+  }
   expect_no_foreign_wait(impl);
   wait_on_stream(fence, impl, backpressure);
 }
@@ -143,6 +152,7 @@ bool Event::poll() {
 bool Event::query() {
   if (in_bad_fork()) return true;
   const FenceRef fence = impl_->newest("query of an event");
+  if (fence && !is_shut_down()) check_healthy_source(*fence);
   if (fence && adversary::acts() && !is_shut_down()) adversary::poll(Goal::fence(fence));
   if (fence && !fence->done()) return false;
   if (is_shut_down()) return true;
@@ -154,6 +164,7 @@ void Event::synchronize() {
   check_usable();
   const FenceRef fence = impl_->newest("synchronize of an event");
   if (!fence) return;
+  check_healthy_source(*fence);
   if (!fence->done()) {
     if (runs_here(*fence->source())) throw_self_wait();
     wait_for(Goal::fence(fence));
@@ -166,6 +177,7 @@ bool Event::synchronize_within(std::chrono::milliseconds timeout) {
   const auto deadline = deadline_after(timeout);
   const FenceRef fence = impl_->newest("synchronize of an event");
   if (!fence) return true;
+  check_healthy_source(*fence);
   if (!fence->done()) {
     if (runs_here(*fence->source())) throw_self_wait();
     if (!sleep_until(fence, deadline)) return false;

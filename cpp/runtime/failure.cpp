@@ -23,25 +23,25 @@ Failure::Failure(const char* source, LaunchSite site, int device, std::int64_t s
       sequence_(g_failures.fetch_add(1, std::memory_order_relaxed)) {}
 
 void Failure::raise() {
-  collected_.store(true, std::memory_order_relaxed);
+  set_collected();
   throw CommandError(source_, site_, device_, stream_, cause_);
 }
 
 void Failure::print_if_uncollected() noexcept {
-  if (collected_.exchange(true, std::memory_order_relaxed)) return;
+  if (set_collected()) return;
   try {
-    std::fprintf(stderr, "%s\n", uncollected_message().c_str());
+    std::fprintf(stderr, "%s; no later call collected this error\n", describe().c_str());
   } catch (const std::exception&) {  // no memory for the sentence
     std::fprintf(stderr, "openreg: %s failed; no later call collected this error\n", source_);
   }
 }
 
-std::string Failure::uncollected_message() const {
+std::string Failure::describe() const {
   // PyTorch's errors continue with a backtrace.
   const std::string text = describe_cause(cause_);
   return "openreg: " + std::string(source_) + " failed on openreg:" + std::to_string(device_) +
          ", stream " + std::to_string(stream_) + launched_by(site_) + ": " +
-         text.substr(0, text.find('\n')) + "; no later call collected this error";
+         text.substr(0, text.find('\n'));
 }
 
 void FailureSlot::put(FailurePtr failure) noexcept {

@@ -28,12 +28,14 @@ class Failure {
 
   /// Throws it as a CommandError. It then counts as collected.
   [[noreturn]] void raise();
+  /// It counts as collected from now on. Returns whether it did before.
+  bool set_collected() noexcept { return collected_.exchange(true, std::memory_order_relaxed); }
+  /// What failed, where, and why: a sentence without its full stop.
+  std::string describe() const;
   /// Prints one line to stderr, on the first call, if no call has collected the failure.
   void print_if_uncollected() noexcept;
 
  private:
-  std::string uncollected_message() const;
-
   const char* source_;
   LaunchSite site_;
   int device_;

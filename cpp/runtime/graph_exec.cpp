@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_health.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
 #include "runtime/stream_impl.h"
@@ -41,6 +42,10 @@ void GraphRun::run_node() {
   if (!prepared) {
     const auto& node = exec_->graph_.nodes[number];
     prepared = node.kernel->prepare(node.arguments);
+  }
+  if (faults_) {
+    if (const auto fault = faults_->find(number); fault != faults_->end())
+      return fault->second.around([&] { prepared->run(); });
   }
   prepared->run();
 }
@@ -122,15 +127,19 @@ void GraphExec::cut_into_segments() {
   ends_ = segments_of(waits[nodes.size()]);
 }
 
-std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment, std::vector<GraphCell> cells) {
+std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment, std::vector<GraphCell> cells,
+                                            SharedFaults faults) {
   return std::make_unique<GraphRun>(shared_from_this(),
                                     segment ? GraphRun::Nodes(segment->nodes) : GraphRun::Nodes(),
-                                    std::move(cells));
+                                    std::move(cells), std::move(faults));
 }
 
-void GraphExec::enqueue(Stream& stream, std::vector<GraphCell> cells) {
+void GraphExec::enqueue(Stream& stream, std::vector<GraphCell> cells, NodeFaults faults) {
   check_usable();
   StreamImpl& impl = StreamImpl::of(stream);
+  check_healthy(impl.device_index);
+  const SharedFaults shared =
+      faults.empty() ? nullptr : std::make_shared<const NodeFaults>(std::move(faults));
   impl.make_room_if_full();  // the last thing that may wait or fail
   const LockGuard lock(mutex_);
   if (last_ && last_ != &impl) {
@@ -140,14 +149,15 @@ void GraphExec::enqueue(Stream& stream, std::vector<GraphCell> cells) {
   last_ = &impl;
   const bool is_chain = segments_.size() == 1 && segments_[0].lane == 0;
   if (is_chain) {
-    impl.enqueue_graph(run_of(&segments_[0], std::move(cells)), segments_[0].cost);
+    impl.enqueue_graph(run_of(&segments_[0], std::move(cells), shared), segments_[0].cost);
   } else if (!segments_.empty()) {
-    enqueue_lanes(impl, std::move(cells));
+    enqueue_lanes(impl, std::move(cells), shared);
   }
 }
 
-void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells) {
-  stream.enqueue_graph(run_of(nullptr, std::move(cells)), {});
+void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells,
+                              const SharedFaults& faults) {
+  stream.enqueue_graph(run_of(nullptr, std::move(cells), nullptr), {});
   const FenceRef begin = mark(stream);
   for (StreamImpl* const lane : lanes_) {
     if (lane) wait(*lane, begin);
@@ -157,7 +167,7 @@ void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells) 
     const auto& segment = segments_[i];
     StreamImpl& lane = segment.lane == 0 ? stream : *lanes_[segment.lane];
     for (const auto before : segment.after) wait(lane, ends[before]);
-    lane.enqueue_graph(run_of(&segment, {}), segment.cost);
+    lane.enqueue_graph(run_of(&segment, {}, faults), segment.cost);
     if (segment.awaited) ends[i] = mark(lane);
   }
   for (const auto segment : ends_) wait(stream, ends[segment]);
@@ -165,7 +175,7 @@ void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells) 
   for (StreamImpl* const lane : lanes_) {
     if (!lane) continue;
     lane->enqueue_graph(std::make_unique<GraphRun>(shared_from_this(), GraphRun::Nodes(),
-                                                   std::vector<GraphCell>(), true),
+                                                   std::vector<GraphCell>(), nullptr, true),
                         {});
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/command.h"
+#include "runtime/faulty_command.h"
 #include "runtime/graph.h"
 #include "runtime/mutex.h"
 
@@ -32,8 +33,12 @@ class GraphRun {
   /// Writes the cells and then runs the nodes. With `hands_over` the stream drops its failure, if
   /// it has one, because other streams have it by then.
   GraphRun(std::shared_ptr<GraphExec> exec, Nodes nodes, std::vector<GraphCell> cells,
-           bool hands_over = false)
-      : exec_(std::move(exec)), nodes_(nodes), cells_(std::move(cells)), hands_over_(hands_over) {}
+           std::shared_ptr<const NodeFaults> faults = nullptr, bool hands_over = false)
+      : exec_(std::move(exec)),
+        nodes_(nodes),
+        cells_(std::move(cells)),
+        faults_(std::move(faults)),
+        hands_over_(hands_over) {}
 
   bool hands_over() const noexcept { return hands_over_; }
   /// Before the first node.
@@ -47,6 +52,7 @@ class GraphRun {
   const std::shared_ptr<GraphExec> exec_;
   const Nodes nodes_;
   std::vector<GraphCell> cells_;
+  const std::shared_ptr<const NodeFaults> faults_;  // null: none
   const bool hands_over_;
   std::size_t next_ = 0;
 };
@@ -69,9 +75,10 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
 
   /// Queues a run. It runs after the work that `stream` has now; work that is enqueued on `stream`
   /// later runs after it, and so does the next run, whatever its stream. A failed node ends its own
-  /// lane and each lane that waits for it, and fails `stream` as a failed command does. Throws as
+  /// lane and each lane that waits for it, and fails `stream` as a failed command does. Nodes with
+  /// `faults` have them in this run. Throws as
   /// Stream::enqueue() does; then nothing is queued, except after std::bad_alloc.
-  void enqueue(Stream& stream, std::vector<GraphCell> cells = {});
+  void enqueue(Stream& stream, std::vector<GraphCell> cells = {}, NodeFaults faults = {});
 
  private:
   friend class GraphRun;
@@ -86,8 +93,11 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
 
   explicit GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive);
   void cut_into_segments();
-  std::unique_ptr<GraphRun> run_of(const Segment* segment, std::vector<GraphCell> cells);
-  void enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells) OPENREG_REQUIRES(mutex_);
+  using SharedFaults = std::shared_ptr<const NodeFaults>;
+  std::unique_ptr<GraphRun> run_of(const Segment* segment, std::vector<GraphCell> cells,
+                                   SharedFaults faults);
+  void enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells, const SharedFaults& faults)
+      OPENREG_REQUIRES(mutex_);
 
   const Graph graph_;
   const std::shared_ptr<const void> keeps_alive_;

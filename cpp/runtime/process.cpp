@@ -18,6 +18,7 @@
 #include "runtime/callbacks.h"
 #include "runtime/command.h"
 #include "runtime/error.h"
+#include "runtime/fault_table.h"
 #include "runtime/launch_site.h"
 #include "runtime/patience.h"
 #include "runtime/schedule.h"
@@ -126,6 +127,7 @@ void shutdown() noexcept {
   do {
     if (before == Phase::kShutDown || before == Phase::kForked) return;
   } while (!g_phase.compare_exchange_weak(before, Phase::kShutDown, std::memory_order_acq_rel));
+  faults::print_summary();
   if (!g_used.load(std::memory_order_acquire)) return;
   Scheduler::get().stop(may_wait);
   print_uncollected();
@@ -156,6 +158,7 @@ void begin_use() {
   ask_for_launch_sites();
   Scheduler::get().start();
   begin_schedule();
+  faults::start();
   g_used.store(true);
   // Before another thread can find the device in use and use it.
   if (const auto begin = current_callbacks().begin_use) begin();

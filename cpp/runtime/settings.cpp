@@ -25,9 +25,10 @@ namespace {
 
 constexpr std::string_view kPrefix = "TORCH_OPENREG_";
 // The names that may follow it. The last one is read in Python.
-constexpr std::array<std::string_view, 12> kNames{
-    "DEVICES",      "MEMORY",       "ENGINES", "LAUNCH_BLOCKING", "FAULT_MESSAGE", "DEBUG_MEMORY",
-    "DETECT_RACES", "CPU_FALLBACK", "STACKS",  "TRACE_RECORDS",   "SCHEDULE",      "AUTOLOAD"};
+constexpr std::array<std::string_view, 14> kNames{
+    "DEVICES",      "MEMORY",       "ENGINES",       "LAUNCH_BLOCKING", "FAULT_MESSAGE",
+    "DEBUG_MEMORY", "DETECT_RACES", "CPU_FALLBACK",  "STACKS",          "TRACE_RECORDS",
+    "SCHEDULE",     "FAULTS",       "STICKY_ERRORS", "AUTOLOAD"};
 
 constexpr int kMaxEngines = 1024;
 constexpr int kMostTraceRecords = 1 << 30;
@@ -137,6 +138,17 @@ Schedule read_schedule(const char* variable) {
   return *schedule;
 }
 
+std::vector<FaultSpec> read_faults(const char* variable) {
+  const auto text = environment(variable);
+  if (!text) return {};
+  try {
+    return FaultSpec::parse_list(*text);
+  } catch (const Error& error) {
+    throw Error("openreg: " + std::string(variable) +
+                " is malformed: " + describe_cause(std::make_exception_ptr(error)));
+  }
+}
+
 // The number of letters that must be inserted, removed or replaced to turn one into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -176,6 +188,8 @@ Settings read_settings() {
   result.trace_records =
       read_integer("TORCH_OPENREG_TRACE_RECORDS", result.trace_records, kMostTraceRecords);
   result.schedule = read_schedule("TORCH_OPENREG_SCHEDULE");
+  result.faults = read_faults("TORCH_OPENREG_FAULTS");
+  result.sticky_errors = read_switch("TORCH_OPENREG_STICKY_ERRORS", result.sticky_errors);
   return result;
 }
 

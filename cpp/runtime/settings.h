@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/fault_spec.h"
 #include "runtime/schedule.h"
 
 namespace openreg {
@@ -48,6 +49,11 @@ struct Settings {
   int trace_records = 1 << 20;
   /// TORCH_OPENREG_SCHEDULE: "default", "latest" or "random:SEED" (schedule.h).
   Schedule schedule;
+  /// TORCH_OPENREG_FAULTS: faults on purpose, as FaultSpec::parse_list() accepts them.
+  std::vector<FaultSpec> faults;
+  /// TORCH_OPENREG_STICKY_ERRORS: 0 or 1. After an error of a command, each later call on the
+  /// device raises it (device_health.h).
+  bool sticky_errors = false;
 };
 
 /// The settings, read from the environment at the first call that succeeds. Thread safe. Throws

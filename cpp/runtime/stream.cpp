@@ -1,10 +1,12 @@
 #include "runtime/stream.h"
 
 #include <exception>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "runtime/adversary.h"
+#include "runtime/device_health.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
 #include "runtime/run_slice.h"
@@ -35,6 +37,7 @@ void drain_pool(StreamPool& pool, int device) {
 }
 
 void raise_failure(StreamImpl& stream) {
+  check_healthy(stream.device_index);
   if (const FailurePtr failure = stream.failure.take()) failure->raise();
 }
 
@@ -56,6 +59,7 @@ void Stream::enqueue(const Kernel& kernel, std::span<const std::byte> arguments,
                      Backpressure backpressure) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
+  if (backpressure == Backpressure::kWait) check_healthy(stream.device_index);
   const LaunchSite site = launch_site();
   if (capture_of(*this) != 0 && capture_command(stream, kernel, arguments, cost, site)) return;
   stream.enqueue_run(kernel, arguments, cost, site, FenceRef(), backpressure);
@@ -63,13 +67,15 @@ void Stream::enqueue(const Kernel& kernel, std::span<const std::byte> arguments,
 
 void Stream::wait_for_room() {
   check_usable();
+  check_healthy(device());
   StreamImpl::of(*this).make_room_if_full();
 }
 
-void Stream::enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> arguments,
-                              Cost cost) {
+void Stream::enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
+                              WhoseError whose) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
+  check_healthy(stream.device_index);
   if (runs_here(stream)) throw_self_wait();
   expect_not_captured(*this, kernel.name());
   expect_safe_call(kernel.name());
@@ -84,8 +90,17 @@ void Stream::enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> a
     if (std::exception_ptr error = done->abandon()) stream.poison(kernel, site, std::move(error));
     throw;
   }
-  if (done->error()) std::rethrow_exception(done->error());
+  if (done->error()) {
+    if (whose == WhoseError::kDevices) {
+      const auto failure = std::make_shared<Failure>(kernel.name(), site, stream.device_index,
+                                                     stream.number, done->error());
+      failure->set_collected();
+      note_device_failure(stream.device_index, failure);
+    }
+    std::rethrow_exception(done->error());
+  }
   if (const FailurePtr earlier = done->failure_for(stream)) {
+    check_healthy(stream.device_index);
     stream.failure.take(earlier.get());
     earlier->raise();
   }
@@ -96,6 +111,7 @@ bool Stream::idle() const noexcept { return in_bad_fork() || StreamImpl::of(*thi
 bool Stream::query() {
   expect_not_captured(*this, "query");
   expect_safe_call("query of a stream");
+  if (!in_bad_fork() && !is_shut_down()) check_healthy(device());
   if (adversary::acts() && !in_bad_fork() && !is_shut_down()) {
     StreamImpl& stream = StreamImpl::of(*this);
     adversary::poll(Goal::completed(stream, stream.queue.published()));
@@ -110,6 +126,8 @@ bool Stream::query() {
 void Stream::synchronize() {
   expect_not_captured(*this, "synchronize");
   expect_safe_call("synchronize of a stream");
+  check_usable();
+  check_healthy(device());
   drain();
   raise_failure(StreamImpl::of(*this));
 }
@@ -147,7 +165,9 @@ void synchronize_device(int device) {
   for (StreamImpl* const stream : pool.streams())
     expect_not_captured(*stream, "synchronize of the device");
   expect_safe_call("synchronize of a device");
+  check_healthy(device);
   drain_pool(pool, device);
+  check_healthy(device);
   if (const FailurePtr oldest = pool.take_oldest_failure()) oldest->raise();
 }
 

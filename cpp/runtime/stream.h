@@ -20,6 +20,12 @@ enum class Backpressure : std::uint8_t {
   kIgnoreAndRun,  ///< for callers that hold none: the thread may run brief commands
 };
 
+/// Whose error it is if a command fails that a call waits for.
+enum class WhoseError : std::uint8_t {
+  kCalls,    ///< the call's: its arguments were wrong
+  kDevices,  ///< the device's too, as if no call had waited (device_health.h)
+};
+
 /// A FIFO of commands on one device. It owns no thread: engines and waiting hosts run it
 /// (docs/architecture.md, "Streams"). Thread safe: many threads may enqueue on one stream. Stream
 /// objects are never freed: a reference stays valid for the life of the process.
@@ -32,8 +38,8 @@ class Stream {
 
   /// Enqueues a command; `arguments` are copied. If the stream is captured, the command becomes a
   /// node of the graph instead. Throws Error in a forked child, after shutdown and for a destroyed
-  /// stream, CaptureError if the capture does not permit the command, and what
-  /// Callbacks::check_interrupt throws while it waits for room.
+  /// stream, DeviceError if the device has failed or is lost, CaptureError if the capture does not
+  /// permit the command, and what Callbacks::check_interrupt throws while it waits for room.
   void enqueue(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {},
                Backpressure backpressure = Backpressure::kWait);
   /// Returns when there is room in the queue; other threads may take it. Throws what enqueue()
@@ -42,10 +48,11 @@ class Stream {
 
   /// Like enqueue(), but returns when this command has run; the calling thread helps to run
   /// commands. What the command throws is thrown here, unchanged, and only here; later commands
-  /// run. If the wait is interrupted, the stream fails instead. Throws CommandError if an earlier
-  /// failure made the stream skip the command, Error if called from a command of this stream, and
-  /// CaptureError if a capture forbids the call.
-  void enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {});
+  /// run, unless the device has failed (WhoseError). If the wait is interrupted, the stream fails
+  /// instead. Throws CommandError if an earlier failure made the stream skip the command, Error if
+  /// called from a command of this stream, and CaptureError if a capture forbids the call.
+  void enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {},
+                        WhoseError whose = WhoseError::kCalls);
 
   /// Whether nothing is queued and nothing is running. Never throws, never waits, and collects no
   /// failure.

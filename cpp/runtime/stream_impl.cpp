@@ -7,6 +7,7 @@
 #include "runtime/adversary.h"
 #include "runtime/brief_run.h"
 #include "runtime/callbacks.h"
+#include "runtime/device_health.h"
 #include "runtime/error.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
@@ -155,8 +156,10 @@ bool StreamImpl::next_may_block() noexcept {
 }
 
 void StreamImpl::poison(const Kernel& kernel, LaunchSite site, std::exception_ptr error) {
-  failure.put(
-      std::make_shared<Failure>(kernel.name(), site, device_index, number, std::move(error)));
+  auto made =
+      std::make_shared<Failure>(kernel.name(), site, device_index, number, std::move(error));
+  failure.put(made);
+  note_device_failure(device_index, made);
 }
 
 }  // namespace openreg

@@ -11,6 +11,7 @@
 
 #include "backend/device_type.h"
 #include "backend/exception.h"
+#include "backend/faults.h"
 #include "backend/library.h"
 #include "backend/stream.h"
 #include "ops/launch/launch.h"
@@ -120,6 +121,11 @@ CommandSummary pageable_copy(MemoryKind from, MemoryKind to, const at::Tensor& d
           .bytes = static_cast<std::uint64_t>(destination.nbytes())};
 }
 
+/// The bytes from the first element on that all belong to the tensor.
+std::size_t whole_bytes(const at::Tensor& tensor) {
+  return tensor.is_non_overlapping_and_dense() ? tensor.nbytes() : tensor.itemsize();
+}
+
 void copy_within_device(const at::Tensor& source, const at::Tensor& destination) {
   ArgumentWriter writer(copy_kernel.name(), destination.device());
   writer.tensor(destination, Access::kWrite);
@@ -164,8 +170,10 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     CpuAliases aliases(device, copy_kernel.name());
     aliases.at_argument(kDestination);
     const BelowAutograd below_autograd;
+    backend::HostCopy copy(backend::current_stream(device.index()), copy_kernel.name());
     auto memory = aliases.alias(destination, Access::kWrite);
     at::native::copy_(memory, source, /*non_blocking=*/false);
+    copy.end(memory.data_ptr(), whole_bytes(memory));
   }
 }
 
@@ -187,8 +195,10 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
   CpuAliases aliases(device, copy_kernel.name());
   aliases.at_argument(kSource);
   const BelowAutograd below_autograd;
+  backend::HostCopy copy(backend::current_stream(device.index()), copy_kernel.name());
   auto out = destination;
   at::native::copy_(out, aliases.alias(source, Access::kRead), /*non_blocking=*/false);
+  copy.end(out.data_ptr(), whole_bytes(out));
 }
 
 /// Whether both are views of exactly the same elements, so that there is nothing to copy.

@@ -2,6 +2,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
+#include <array>
+#include <cstddef>
+#include <cstring>
+
+#include "backend/faults.h"
 #include "backend/library.h"
 #include "backend/race_detection.h"
 #include "backend/stream.h"
@@ -26,10 +31,14 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
                                      .to = MemoryKind::kPageable,
                                      .bytes = c10::elementSize(self.scalar_type())});
   backend::note_host_access("aten::_local_scalar_dense", self, /*writes=*/false, /*argument=*/0);
-  const void* element = AddressSpace::get().aperture(self.const_data_ptr());
+  backend::HostCopy copy(backend::current_stream(self.device().index()),
+                         "aten::_local_scalar_dense");
+  alignas(16) std::array<std::byte, 16> element{};
+  std::memcpy(element.data(), AddressSpace::get().aperture(self.const_data_ptr()), self.itemsize());
+  copy.end(element.data(), self.itemsize());
   at::Scalar scalar;
   AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense_cpu",
-                 AT_WRAP([&] { scalar = *static_cast<const scalar_t*>(element); }),
+                 AT_WRAP([&] { scalar = *reinterpret_cast<const scalar_t*>(element.data()); }),
                  AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), at::kComplexHalf, at::kHalf, at::kBool,
                  at::kBFloat16, AT_EXPAND(AT_FLOAT8_TYPES), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
   return scalar;

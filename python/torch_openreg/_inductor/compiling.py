@@ -11,6 +11,8 @@ import torch
 from torch._inductor import compile_fx
 from torch._inductor.utils import BoxedBool
 
+from .. import _C
+
 NAME = "openreg"
 
 WAY_OUT = (
@@ -31,6 +33,8 @@ def watch() -> None:
             _refuse_graphs()
             kwargs["cudagraphs"] = BoxedBool(False)
         try:
+            if fault := _C.compile_fault():
+                raise RuntimeError(f"openreg: {fault}")
             return original(gm, example_inputs, *args, **kwargs)
         except Exception as error:
             # Not a note: Dynamo raises its own exception with this one's text.

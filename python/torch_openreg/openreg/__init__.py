@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import amp, graphs, host_memory, legacy, machine, memory, nvtx, profiler, random, statistics, streams
+from . import amp, faults, graphs, host_memory, legacy, machine, memory, nvtx, profiler, random, statistics, streams
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .device import (
     _exchange_device as _exchange_device,
@@ -40,6 +40,7 @@ from .device import (
     set_device,
     synchronize,
 )
+from .faults import reset_device
 from .graphs import (
     CUDAGraph,
     export_dot,
@@ -148,6 +149,7 @@ __all__ = [
     "device_of",
     "empty_cache",
     "export_dot",
+    "faults",
     "get_allocator_backend",
     "get_amp_supported_dtype",
     "get_arch_list",
@@ -204,6 +206,7 @@ __all__ = [
     "random",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_device",
     "reset_launch_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",

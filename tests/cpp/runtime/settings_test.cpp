@@ -19,7 +19,7 @@ constexpr std::size_t kGiB = std::size_t{1} << 30;
 constexpr const char* kVariables[] = {
     "TORCH_OPENREG_DEVICES",         "TORCH_OPENREG_MEMORY",        "TORCH_OPENREG_ENGINES",
     "TORCH_OPENREG_LAUNCH_BLOCKING", "TORCH_OPENREG_FAULT_MESSAGE", "TORCH_OPENREG_CPU_FALLBACK",
-    "TORCH_OPENREG_SCHEDULE"};
+    "TORCH_OPENREG_SCHEDULE",        "TORCH_OPENREG_FAULTS",        "TORCH_OPENREG_STICKY_ERRORS"};
 
 class SettingsTest : public testing::Test {
  protected:
@@ -52,6 +52,8 @@ TEST_F(SettingsTest, DefaultsHoldWhereNothingIsSet) {
   EXPECT_TRUE(settings.fault_message);
   EXPECT_TRUE(settings.cpu_fallback);
   EXPECT_EQ(settings.schedule, Schedule{});
+  EXPECT_TRUE(settings.faults.empty());
+  EXPECT_FALSE(settings.sticky_errors);
 }
 
 TEST_F(SettingsTest, ReadsEveryVariable) {
@@ -106,6 +108,14 @@ TEST_F(SettingsTest, APercentageIsOfTheDefaultForThatManyDevices) {
   set("TORCH_OPENREG_DEVICES", "4");
   set("TORCH_OPENREG_MEMORY", "50%");
   EXPECT_EQ(read_settings().memory, default_device_memory(4) / 100 * 50);
+}
+
+TEST_F(SettingsTest, AMalformedFaultSaysWhatIsExpected) {
+  set("TORCH_OPENREG_FAULTS", "oom@allocation:100; slow@copy:*=2ms");
+  EXPECT_EQ(read_settings().faults.size(), 2U);
+  EXPECT_EQ(error_of("TORCH_OPENREG_FAULTS", "oom@launch:1"),
+            "openreg: TORCH_OPENREG_FAULTS is malformed: a fault has a place where \"oom\" cannot "
+            "occur (got \"launch\", expected allocation or pin)");
 }
 
 TEST_F(SettingsTest, AMalformedScheduleNamesTheKinds) {

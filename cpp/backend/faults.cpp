@@ -1,0 +1,181 @@
+#include "backend/faults.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "backend/exception.h"
+#include "memory/device_heap.h"
+#include "runtime/address_space/address_space.h"
+#include "runtime/device_health.h"
+#include "runtime/error.h"
+#include "runtime/process.h"
+#include "runtime/trace.h"
+
+namespace openreg::backend {
+
+namespace {
+
+FaultPoint point_of_command(const Kernel& kernel, std::span<const std::byte> arguments) {
+  const bool copies = kernel.summary(arguments).kind == CommandSummary::Kind::kCopy;
+  return copies ? FaultPoint::kCopy : FaultPoint::kLaunch;
+}
+
+std::byte* accessible_memory(std::uintptr_t address) {
+  const auto* const pointer = reinterpret_cast<const std::byte*>(address);
+  const auto& space = AddressSpace::get();
+  return const_cast<std::byte*>(space.device_of(pointer) >= 0
+                                    ? static_cast<const std::byte*>(space.aperture(pointer))
+                                    : pointer);
+}
+
+/// One bit of the `bytes` bytes at `address`.
+CommandFault::BitFlip flip_in(std::byte* address, std::size_t bytes, std::uint64_t random) {
+  return {address + random / 8 % bytes, std::byte{1} << random % 8};
+}
+
+/// The first memory that is written; null if none is.
+const memory::MemoryUse* first_written(std::span<const memory::MemoryUse> used) {
+  const auto found = std::ranges::find_if(
+      used, [](const auto& use) { return use.writes && !use.footprint.empty(); });
+  return found == used.end() ? nullptr : &*found;
+}
+
+/// A bit of it.
+void add_flip(CommandFault& fault, std::span<const memory::MemoryUse> used, std::uint64_t random) {
+  const auto& use = *first_written(used);
+  const auto& footprint = use.footprint;
+  // Of memory with gaps, the first element, which is certainly written.
+  const std::size_t bytes = footprint.is_contiguous() ? footprint.bytes() : use.itemsize;
+  fault.flips.push_back(flip_in(accessible_memory(footprint.begin()), bytes, random));
+}
+
+/// What can happen to any command: the rest of `fault` is for the thread that runs it.
+void add_fault(CommandFault& fault, const Firing& firing, openreg::Stream& stream,
+               std::span<const memory::MemoryUse> used) {
+  const auto& spec = firing.fault->spec();
+  switch (spec.kind) {
+    case FaultKind::kSlow:
+      fault.delay += spec.delay;
+      break;
+    case FaultKind::kError:
+      fault.error = firing.fault->describe();
+      break;
+    case FaultKind::kCorrupt:
+      add_flip(fault, used, firing.fault->random(firing.number));
+      break;
+    case FaultKind::kHang:
+      firing.fault->hang(stream);
+      break;
+    case FaultKind::kLost:
+      lose_device(stream.device(), firing.fault->describe());
+      check_healthy(stream.device());
+      break;
+    case FaultKind::kOutOfMemory:
+    case FaultKind::kExit:
+      break;  // not of commands
+  }
+}
+
+void sleep_here(std::chrono::nanoseconds delay) {
+  CommandFault{.delay = delay}.around([] {});
+}
+
+}  // namespace
+
+void enqueue_with_faults(
+    openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
+    std::span<const memory::MemoryUse> used,
+    const std::function<void(const Kernel&, std::span<const std::byte>)>& enqueue) {
+  check_healthy(stream.device());  // a call that is refused is not counted
+  CommandFault fault;
+  for (const auto& firing : faults::ask({.point = point_of_command(kernel, arguments),
+                            .name = kernel.name(),
+                            .device = stream.device(),
+                            .can_corrupt = first_written(used) != nullptr}))
+    add_fault(fault, firing, stream, used);
+  if (fault.empty()) return enqueue(kernel, arguments);
+  with_faulty_command(kernel, arguments, fault, enqueue);
+}
+
+NodeFaults faults_of_run(openreg::Stream& stream, const Graph& graph) {
+  check_healthy(stream.device());
+  NodeFaults result;
+  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto& node = graph.nodes[i];
+    CommandFault fault;
+    for (const auto& firing : faults::ask({.point = point_of_command(*node.kernel, node.arguments),
+                              .name = node.kernel->name(),
+                              .device = graph.lanes[node.lane].device}))
+      add_fault(fault, firing, stream, {});
+    if (!fault.empty()) result.emplace(i, std::move(fault));
+  }
+  return result;
+}
+
+CollectiveFault fault_of_collective(openreg::Stream& stream, const char* name, int rank) {
+  CollectiveFault result;
+  CommandFault fault;
+  for (const auto& firing : faults::ask({.point = FaultPoint::kCollective,
+                            .name = name,
+                            .device = stream.device(),
+                            .rank = rank})) {
+    switch (firing.fault->spec().kind) {
+      case FaultKind::kExit:
+        std::fprintf(stderr, "openreg: rank %d ends here: %s\n", rank,
+                     firing.fault->describe().c_str());
+        faults::print_summary();
+        std::fflush(nullptr);
+        std::_Exit(1);
+      case FaultKind::kHang:
+        result.hangs = firing.fault;
+        break;
+      default:
+        add_fault(fault, firing, stream, {});
+    }
+  }
+  if (fault.delay.count() != 0) enqueue_delay(stream, fault.delay);
+  result.error = fault.error;
+  return result;
+}
+
+std::vector<std::string> reset_device(int device, bool keep_memory) {
+  return translate_errors([&] {
+    check_usable();
+    return reset_health(device, [&] {
+      if (!keep_memory && is_initialized()) memory::device_heap(device).overwrite(std::byte{255});
+    });
+  });
+}
+
+void HostCopy::begin(openreg::Stream& stream, const char* name) {
+  translate_errors([&] { begin_counted(stream, name); });
+}
+
+void HostCopy::begin_counted(openreg::Stream& stream, const char* name) {
+  for (const auto& firing : faults::ask({.point = FaultPoint::kCopy,
+                            .name = name,
+                            .device = stream.device(),
+                            .can_corrupt = true})) {
+    const auto& fault = *firing.fault;
+    if (fault.spec().kind == FaultKind::kCorrupt) {
+      corrupts_ = fault.random(firing.number);
+      continue;
+    }
+    CommandFault of_copy;
+    add_fault(of_copy, firing, stream, {});
+    if (fault.spec().kind == FaultKind::kHang) stream.synchronize();
+    sleep_here(of_copy.delay);
+    if (!of_copy.error.empty()) throw InjectedError("openreg: " + of_copy.error);
+  }
+}
+
+void HostCopy::corrupt(void* memory, std::size_t bytes) noexcept {
+  if (bytes == 0) return;
+  const auto [address, bit] = flip_in(static_cast<std::byte*>(memory), bytes, *corrupts_);
+  *address ^= bit;
+}
+
+}  // namespace openreg::backend

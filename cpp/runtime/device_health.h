@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/error.h"
+#include "runtime/failure.h"
+#include "runtime/settings.h"
+
+namespace openreg {
+
+/// Whether a device accepts work.
+enum class Health : std::uint8_t {
+  kHealthy,
+  kFailed,  ///< a command failed, with TORCH_OPENREG_STICKY_ERRORS=1
+  kLost,    ///< by a fault on purpose
+};
+
+/// Thrown by each call that needs a device which has failed or is lost.
+class DeviceError : public Error {
+ public:
+  DeviceError(const std::string& message, Health health) : Error(message), health_(health) {}
+  Health health() const noexcept { return health_; }
+
+ private:
+  Health health_;
+};
+
+namespace detail {
+extern constinit std::array<std::atomic<Health>, kMaxDevices> g_health;
+[[noreturn]] void throw_device_error(int device);
+}  // namespace detail
+
+/// The device exists. Thread safe, as all functions here.
+inline Health health_of(int device) noexcept {
+  return detail::g_health[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+}
+
+/// Throws DeviceError unless the device is healthy.
+inline void check_healthy(int device) {
+  if (health_of(device) != Health::kHealthy) [[unlikely]]
+    detail::throw_device_error(device);
+}
+
+/// A command of the device failed. With TORCH_OPENREG_STICKY_ERRORS=1 the device has failed: what
+/// is queued is skipped, and each later call throws. Called with no lock held.
+void note_device_failure(int device, const FailurePtr& failure) noexcept;
+
+/// The device is lost: as above. Nothing happens if it is lost already.
+void lose_device(int device, const std::string& reason);
+
+/// Makes the device usable. Waits for it, and calls `before`, which may overwrite its memory.
+/// Returns the failures that no call has raised, as sentences. Throws as drain_device() does.
+std::vector<std::string> reset_health(
+    int device, const std::function<void()>& before = [] {});
+
+}  // namespace openreg

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace openreg {
+
+/// What goes wrong.
+enum class FaultKind : std::uint8_t {
+  kOutOfMemory,  ///< "oom": an allocation fails
+  kError,        ///< "error": a command, a collective, a receipt or a compilation fails
+  kCorrupt,      ///< "corrupt": one bit of a result is wrong
+  kSlow,         ///< "slow": a command or a collective begins later
+  kHang,         ///< "hang": a command or a collective does not begin
+  kLost,         ///< "lost": the device is lost
+  kExit,         ///< "exit": the process ends
+};
+
+/// What is counted.
+enum class FaultPoint : std::uint8_t {
+  kAllocation,  ///< of device memory
+  kLaunch,      ///< of a command that is not a copy, or one in a graph
+  kCopy,        ///< by a command, or by the host
+  kCollective,  ///< also sends and receives
+  kPin,         ///< an allocation of pinned memory
+  kIpc,         ///< memory of another process is opened
+  kCompile,     ///< a program is compiled
+  kOperator,    ///< launches and copies of the operator FaultSpec::op
+};
+
+/// A fault on purpose: what goes wrong, and when. docs/faults.md defines the grammar.
+struct FaultSpec {
+  /// "oom@allocation:100", "slow@copy:*=2ms", "exit@collective:7,rank=1". Throws Error with what is
+  /// wrong and what is expected.
+  static FaultSpec parse(std::string_view text);
+  /// Like parse(), but the options are separate, and may contain any character.
+  static FaultSpec parse(std::string_view head, const std::vector<std::string>& options);
+  /// Several, separated by semicolons.
+  static std::vector<FaultSpec> parse_list(std::string_view text);
+
+  std::string text;  ///< as it was written
+  FaultKind kind = FaultKind::kError;
+  FaultPoint point = FaultPoint::kLaunch;
+  std::string op{};         ///< of kOperator; without the name of an overload: all its forms
+  std::uint64_t first = 1;  ///< the first one that can fail, counted from 1
+  std::optional<std::uint64_t> times{};  ///< how many fail at most; nullopt: no limit
+  std::optional<int> device{};           ///< only those of this device are counted
+  std::optional<int> rank{};             ///< only on this rank of the group
+  std::string match{};                   ///< only those with a name that matches; "*" and "?"
+  double probability = 1;
+  std::optional<std::uint64_t> seed{};
+  std::chrono::nanoseconds delay{};  ///< of kSlow
+};
+
+/// "allocation", as in a specification. For kOperator: "call".
+const char* name_of(FaultPoint point) noexcept;
+
+}  // namespace openreg

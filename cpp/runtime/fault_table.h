@@ -1,0 +1,125 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/fault_spec.h"
+#include "runtime/mutex.h"
+#include "runtime/stream.h"
+
+namespace openreg {
+
+/// Something that faults count.
+struct FaultEvent {
+  FaultPoint point;
+  const char* name = "";  ///< of the operator or the collective, if it has one
+  int device = -1;
+  int rank = -1;             ///< in the group of a collective
+  bool can_corrupt = false;  ///< it writes to memory that is known: only such count for "corrupt"
+};
+
+/// A fault that is in force until it is disarmed. Thread safe.
+class ArmedFault {
+ public:
+  enum class From : bool { kProgram, kSettings };
+
+  ArmedFault(FaultSpec spec, std::uint64_t seed, From from)
+      : spec_(std::move(spec)), seed_(seed), from_(from) {}
+
+  const FaultSpec& spec() const noexcept { return spec_; }
+  From from() const noexcept { return from_; }
+  /// What decides by chance; drawn at random if the specification has none.
+  std::uint64_t seed() const noexcept { return seed_; }
+
+  struct Counts {
+    std::uint64_t counted = 0;
+    std::uint64_t fired = 0;
+    std::vector<std::string> where{};  ///< the first 16 times: "allocation 3 on openreg:0"
+  };
+  Counts counts() const OPENREG_EXCLUDES(mutex_);
+
+  /// Counts the event if the fault is about such events. The event's number if the fault occurs
+  /// now.
+  std::optional<std::uint64_t> ask(const FaultEvent& event) OPENREG_EXCLUDES(mutex_);
+  /// A number that depends on the seed and `number` only.
+  std::uint64_t random(std::uint64_t number) const noexcept;
+
+  /// "injected fault (error@aten::mm:3)", for errors.
+  std::string describe() const { return "injected fault (" + spec_.text + ")"; }
+
+  /// Later commands of `stream` wait until the fault is disarmed, or the stream's device is lost or
+  /// reset. Throws as Stream::enqueue() does.
+  void hang(Stream& stream) OPENREG_EXCLUDES(mutex_);
+  /// Calls `end` at that moment, from the thread that causes it, with no lock held; at once if the
+  /// fault has been disarmed.
+  void hang(int device, std::function<void()> end) OPENREG_EXCLUDES(mutex_);
+  /// Ends those of `device`, or all and all future ones (-1).
+  void release(int device = -1) OPENREG_EXCLUDES(mutex_);
+
+ private:
+  bool is_about(const FaultEvent& event) const noexcept;
+
+  struct Hang {
+    int device;
+    std::function<void()> end;
+  };
+
+  const FaultSpec spec_;
+  const std::uint64_t seed_;
+  const From from_;
+  mutable Mutex mutex_;
+  Counts counts_ OPENREG_GUARDED_BY(mutex_);
+  std::vector<Hang> hangs_ OPENREG_GUARDED_BY(mutex_);
+  bool released_ OPENREG_GUARDED_BY(mutex_) = false;
+};
+
+/// A fault that occurs now.
+struct Firing {
+  std::shared_ptr<ArmedFault> fault;
+  std::uint64_t number;  ///< of the event, among those that the fault has counted
+};
+
+/// The faults of the process.
+namespace faults {
+
+namespace detail {
+extern constinit std::atomic<int> g_armed;
+std::vector<Firing> ask(const FaultEvent& event);
+}  // namespace detail
+
+/// Whether there are faults. This check is all that they cost otherwise.
+inline bool any() noexcept { return detail::g_armed.load(std::memory_order_acquire) != 0; }
+
+/// Arms what TORCH_OPENREG_FAULTS says, once: called before anything is counted. Throws Error if
+/// the settings are malformed.
+void start();
+
+std::shared_ptr<ArmedFault> arm(FaultSpec spec, ArmedFault::From from = ArmedFault::From::kProgram);
+/// Ends the commands that hang. Does nothing if it has been disarmed.
+void disarm(const std::shared_ptr<ArmedFault>& fault);
+
+/// Counts the event; the faults that occur at it.
+inline std::vector<Firing> ask(const FaultEvent& event) {
+  return any() ? detail::ask(event) : std::vector<Firing>();
+}
+/// For points with one kind of fault: what occurs now, described; nullopt: nothing.
+std::optional<std::string> refusal(const FaultEvent& event);
+
+/// Ends all that hangs on the device.
+void release_hung(int device);
+
+/// A line for each specification that was armed so far: what fired, and what did not. Empty if none
+/// was.
+std::string summary();
+/// Prints to stderr, once, those of the settings, and those of the program that never fired.
+void print_summary() noexcept;
+
+}  // namespace faults
+
+}  // namespace openreg

@@ -1,0 +1,150 @@
+#include "runtime/faulty_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "runtime/error.h"
+#include "runtime/mutex.h"
+#include "runtime/process.h"
+#include "runtime/stream.h"
+#include "runtime/trace.h"
+
+namespace openreg {
+
+namespace {
+
+constexpr std::chrono::nanoseconds kDelaySlice = std::chrono::milliseconds(20);
+
+// The arguments of a stand-in: this, the text of the error, the flips, and then the arguments of
+// the command that it stands for, each part at a multiple of 16.
+struct alignas(16) StandInHeader {
+  const Kernel* kernel;
+  std::chrono::nanoseconds delay;
+  std::size_t error_bytes;
+  std::size_t flips;
+};
+
+constexpr std::size_t padded_to_16(std::size_t bytes) noexcept { return (bytes + 15) / 16 * 16; }
+
+void append_part(std::vector<std::byte>& bytes, const void* part, std::size_t count) {
+  const auto begin = padded_to_16(bytes.size());
+  bytes.resize(begin + count);
+  if (count != 0) std::memcpy(bytes.data() + begin, part, count);
+}
+
+// Such arguments, taken apart.
+class StandInArguments {
+ public:
+  explicit StandInArguments(std::span<const std::byte> arguments) noexcept {
+    std::memcpy(&header_, arguments.data(), sizeof header_);
+    error_ = arguments.subspan(padded_to_16(sizeof header_));
+    flips_ = error_.subspan(padded_to_16(header_.error_bytes));
+    rest_ = flips_.subspan(
+        std::min(padded_to_16(header_.flips * sizeof(CommandFault::BitFlip)), flips_.size()));
+  }
+
+  const Kernel& kernel() const noexcept { return *header_.kernel; }
+  std::span<const std::byte> rest() const noexcept { return rest_; }
+  CommandFault fault() const {
+    CommandFault fault{.delay = header_.delay};
+    fault.error.assign(reinterpret_cast<const char*>(error_.data()), header_.error_bytes);
+    fault.flips.resize(header_.flips);
+    if (header_.flips != 0)
+      std::memcpy(fault.flips.data(), flips_.data(), header_.flips * sizeof fault.flips[0]);
+    return fault;
+  }
+
+ private:
+  StandInHeader header_{};
+  std::span<const std::byte> error_;
+  std::span<const std::byte> flips_;
+  std::span<const std::byte> rest_;
+};
+
+void run_stand_in(const Kernel&, std::span<const std::byte> arguments) {
+  const StandInArguments stand_in(arguments);
+  const auto fault = stand_in.fault();
+  if (!fault.error.empty()) {  // the command does not run
+    if (const auto skip = stand_in.kernel().traits().skip) skip(stand_in.rest());
+  }
+  fault.around([&] { stand_in.kernel().run(stand_in.rest()); });
+}
+
+void skip_stand_in(std::span<const std::byte> arguments) noexcept {
+  const StandInArguments stand_in(arguments);
+  if (const auto skip = stand_in.kernel().traits().skip) skip(stand_in.rest());
+}
+
+CommandSummary summarize_stand_in(std::span<const std::byte> arguments) noexcept {
+  const StandInArguments stand_in(arguments);
+  return stand_in.kernel().summary(stand_in.rest());
+}
+
+void refuse_to_decode(std::span<const std::byte>) {
+  throw Error("openreg: a command with an injected fault cannot be sent to another process");
+}
+
+void run_delay(const Kernel&, std::span<const std::byte> arguments) {
+  CommandFault fault;
+  std::memcpy(&fault.delay, arguments.data(), sizeof fault.delay);
+  fault.around([] {});
+}
+
+const Kernel kDelayKernel{"openreg::delay", &run_delay, {.check = &refuse_to_decode}};
+
+class StandIn final : public Kernel {
+ public:
+  explicit StandIn(const Kernel& kernel)
+      : Kernel(StandsFor{kernel}, &run_stand_in,
+               {.engine = kernel.traits().engine,
+                .may_block = kernel.traits().may_block,
+                .skip = &skip_stand_in,
+                .check = &refuse_to_decode,
+                .summarize = &summarize_stand_in}) {}
+
+  // Made once, because kernels live as long as the process.
+  static const StandIn& of(const Kernel& kernel) {
+    static Mutex& mutex = *new Mutex;
+    static auto& made = *new std::map<const Kernel*, std::unique_ptr<const StandIn>>;
+    const LockGuard lock(mutex);
+    auto& stand_in = made[&kernel];
+    if (!stand_in) stand_in = std::make_unique<const StandIn>(kernel);
+    return *stand_in;
+  }
+};
+
+}  // namespace
+
+// Sleeps, so that it takes no core from other work; in slices, because process exit does not wait
+// for the rest.
+void CommandFault::around(const std::function<void()>& run) const {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + delay;
+  for (auto left = delay; left.count() > 0 && !is_shut_down(); left = end - Clock::now())
+    std::this_thread::sleep_for(std::min(left, kDelaySlice));
+  if (!error.empty()) throw InjectedError("openreg: " + error);
+  run();
+  for (const auto& [address, bit] : flips) *address ^= bit;
+}
+
+void enqueue_delay(Stream& stream, std::chrono::nanoseconds delay) {
+  stream.enqueue(kDelayKernel, std::as_bytes(std::span(&delay, 1)));
+}
+
+void with_faulty_command(
+    const Kernel& kernel, std::span<const std::byte> arguments, const CommandFault& fault,
+    const std::function<void(const Kernel&, std::span<const std::byte>)>& enqueue) {
+  const StandInHeader header{&kernel, fault.delay, fault.error.size(), fault.flips.size()};
+  std::vector<std::byte> bytes;
+  append_part(bytes, &header, sizeof header);
+  append_part(bytes, fault.error.data(), fault.error.size());
+  append_part(bytes, fault.flips.data(), fault.flips.size() * sizeof(CommandFault::BitFlip));
+  append_part(bytes, arguments.data(), arguments.size());
+  enqueue(StandIn::of(kernel), bytes);
+}
+
+}  // namespace openreg

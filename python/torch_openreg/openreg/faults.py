@@ -1,0 +1,137 @@
+"""Faults on purpose: for people who write and test the handling of errors."""
+
+from __future__ import annotations
+
+import contextlib
+from types import TracebackType
+
+from .. import _C
+from .arguments import DeviceLike, device_index
+
+__all__ = ["Fault", "inject", "reset_device", "summary"]
+
+
+class Fault(contextlib.ContextDecorator):
+    """A fault that occurs in the body of a ``with`` statement, or in a function that it decorates. See `inject`."""
+
+    def __init__(self, head: str, options: list[str]) -> None:
+        self._head = head
+        self._options = options
+        self._armed: _C.ArmedFault | None = None
+        self.spec = _C.parse_fault(head, options)
+        """The fault as `TORCH_OPENREG_FAULTS` has it, and as errors name it."""
+
+    def __enter__(self) -> Fault:
+        if self.is_active:
+            raise RuntimeError(f"openreg: the fault is active already (got {self.spec!r} a second time)")
+        self._armed = _C.arm_fault(self._head, self._options)
+        self.is_active = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+    is_active = False
+    """Whether it counts, and occurs."""
+
+    def release(self) -> None:
+        """Ends the fault: nothing more fails, and commands that hang go on. The end of the body does the same."""
+        if self._armed is not None:
+            _C.disarm_fault(self._armed)
+        self.is_active = False
+
+    @property
+    def counted(self) -> int:
+        """How many allocations, launches, copies and so on it has counted."""
+        return self._armed.counted if self._armed else 0
+
+    @property
+    def fired(self) -> int:
+        """How often it has occurred."""
+        return self._armed.fired if self._armed else 0
+
+    @property
+    def where(self) -> list[str]:
+        """At what it occurred the first 16 times: ``["launch 3 (aten::mm) on openreg:0"]``."""
+        return self._armed.where if self._armed else []
+
+    @property
+    def seed(self) -> int:
+        """What decides by chance: `probability`, and which bit is wrong. Drawn at random if none was given."""
+        return self._armed.seed if self._armed else 0
+
+    def __repr__(self) -> str:
+        return f"<Fault {self.spec!r}: fired {self.fired} times, {self.counted} counted>"
+
+
+def inject(
+    kind: str,
+    at: str | None = None,
+    *,
+    device: DeviceLike = None,
+    match: str | None = None,
+    times: int | None = None,
+    probability: float | None = None,
+    seed: int | None = None,
+    delay: float | None = None,
+    rank: int | None = None,
+) -> Fault:
+    """A fault that occurs in the body of a ``with`` statement: ``with inject("oom", at="allocation:3"): ...``.
+
+    All threads of the process are counted, from the beginning of the body on. At its end commands that hang go on.
+    Errors of commands are raised by the call that waits for them: wait in the body. `TORCH_OPENREG_FAULTS` has
+    the same effect for a whole process, without a change of the program. [The page on faults](faults.md) has a program
+    for each kind.
+
+    Args:
+        kind: ``"oom"``, ``"error"``, ``"corrupt"``, ``"slow"``, ``"hang"``, ``"lost"`` or ``"exit"``; or a whole
+            specification as in `TORCH_OPENREG_FAULTS`, such as ``"slow@copy:*=2ms,device=1"``.
+        at: what is counted, and after a colon which one fails: ``"allocation:100"``, ``"aten::mm:3"``; ``"copy:*"``:
+            each. One of ``"allocation"``, ``"launch"``, ``"copy"``, ``"collective"``, ``"pin"``, ``"ipc"``,
+            ``"compile"``, or an operator's name.
+        device: only what concerns this device counts.
+        match: only commands and collectives whose name matches count; ``*`` stands for any characters, ``?`` for one.
+        times: at most so many fail. By default one, and all with ``*`` or a `probability`.
+        probability: each that is counted, from the given one on, fails with this probability.
+        seed: makes this reproducible. By default it is drawn at random and printed.
+        delay: seconds, for ``"slow"``.
+        rank: only on this rank, for collectives.
+
+    Returns:
+        The fault, which counts: `Fault.fired`, `Fault.counted`, `Fault.where`.
+
+    Raises:
+        RuntimeError: the specification is malformed; the message says what is expected.
+    """
+    head, *options = (part.strip() for part in kind.split(",")) if at is None else (f"{kind}@{at}",)
+    if delay is not None:
+        head += f"={delay}s"
+    if device is not None:
+        options.append(f"device={device_index(device)}")
+    given = {"match": match, "times": times, "probability": probability, "seed": seed, "rank": rank}
+    options += [f"{name}={value}" for name, value in given.items() if value is not None]
+    return Fault(head, options)
+
+
+def summary() -> str:
+    """A line for each fault so far, those of `TORCH_OPENREG_FAULTS` too: what it did, or that it never fired.
+
+    The process prints the same when it ends.
+    """
+    return _C.fault_summary()
+
+
+def reset_device(device: DeviceLike = None, *, keep_memory: bool = False) -> None:
+    """Makes a device usable that is lost, or that has failed with `TORCH_OPENREG_STICKY_ERRORS=1`.
+
+    Work that is queued is skipped, and errors that no call has raised are dropped. On CUDA only a new process can
+    use the device again.
+
+    Args:
+        device: None is the current device.
+        keep_memory: whether tensors keep their values. By default each byte of the device's memory is 255 afterwards,
+            so that floats are NaN. The tensors stay usable, and their memory is theirs.
+    """
+    _C.reset_device(device_index(device), keep_memory)
