@@ -44,6 +44,11 @@ void GlooGroup::abort(const std::exception_ptr& error) {
   for (const auto& operation : all) operation->give_up(error);
 }
 
+void GlooGroup::refuse_later(const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  if (!aborted_) aborted_ = error;
+}
+
 GlooOperation::GlooOperation(const Progress::Step& step,
                              std::shared_ptr<const Progress::Member> member, GlooGroup& group,
                              Call call, Memory memory, Waits waits)

@@ -40,6 +40,8 @@ class GlooGroup {
   void remove(const GlooOperation& operation);
   /// Ends all operations that are under way, and those that begin later, with `error`.
   void abort(const std::exception_ptr& error);
+  /// Ends only those that begin later.
+  void refuse_later(const std::exception_ptr& error);
 
  private:
   c10::intrusive_ptr<c10d::Backend> gloo_;

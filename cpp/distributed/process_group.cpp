@@ -11,8 +11,10 @@
 
 #include "backend/device.h"
 #include "backend/exception.h"
+#include "backend/faults.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
+#include "distributed/injected_faults.h"
 #include "memory/race_detector.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
@@ -112,10 +114,18 @@ const std::shared_ptr<const Progress::Member>& ProcessGroupOccl::member() {
   return member_;
 }
 
+int ProcessGroupOccl::global_rank() const {
+  const auto& ranks = options_->global_ranks_in_group;
+  return ranks.empty() ? rank_ : static_cast<int>(ranks.at(static_cast<std::size_t>(rank_)));
+}
+
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c10::Device device,
                                                       Tensors outputs, Prepare prepare,
                                                       Channel channel, bool host_waits) {
-  backend::translate_errors([] { check_usable(); });
+  backend::translate_errors([] {
+    check_usable();
+    faults::start();
+  });
   std::unique_lock lock(mutex_);
   auto& gloo = gloo_group();
   auto& stream = this->stream(device.index(), channel);
@@ -125,6 +135,15 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   const StreamScope scope(stream);
   Staging staging(stream);
   auto call = prepare(staging);
+  auto waits = what.waits;
+  if (faults::any()) {
+    const auto fault = backend::translate_errors(
+        [&] { return backend::fault_of_collective(stream, what.kernel.name(), global_rank()); });
+    if (!fault.error.empty() || fault.hangs) {
+      call = injected_call(fault, gloo);
+      waits = GlooOperation::Waits::kNothing;
+    }
+  }
   if (auto* const detector = memory::RaceDetector::get()) {
     // The operation keeps its memory until it has ended, so it is not reused earlier.
     for (const auto& storage : staging.memory()) detector->record_stream(storage.data(), stream);
@@ -133,7 +152,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   const bool is_collective = channel.kind == Channel::kCollectives;
   const Progress::Step step{what.kernel.name(), is_collective ? ++collectives_ : ++transfers_};
   part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
-                                                   staging.take_memory(), what.waits);
+                                                   staging.take_memory(), waits);
   backend::translate_errors([&] {
     backend::enqueue_checked(stream, what.kernel.name(), staging.uses(),
                              [&] { enqueue(stream, what.kernel, part.operation); });

@@ -138,6 +138,7 @@ class ProcessGroupOccl final : public c10d::Backend {
                                               const c10d::AllreduceOptions& opts);
   GlooGroup& gloo_group();
   Stream& stream(c10::DeviceIndex device, Channel channel);
+  int global_rank() const;
   void close_idle_channels();
   const std::shared_ptr<const Progress::Member>& member();
   c10::Device device_for(const c10d::BarrierOptions& opts) const;
