@@ -80,6 +80,8 @@ def uncollected_errors(seconds: float) -> list[str]:
 
     errors: list[str] = []
     for index in range(module.device_count()):
+        if index not in _waits and not _C.is_healthy(index):
+            errors += _C.reset_device(index, True)  # what a test has raised is no news
         for _ in range(ERRORS):
             if _C.is_capturing():
                 return errors

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import device, isolation, outstanding, request as requested, schedules
+from . import device, faults, isolation, outstanding, request as requested, schedules
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +57,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run each test with the marker openreg_schedules under the schedules latest and random:1 to random:N",
     )
+    group.addoption(
+        "--openreg-oom-sweep",
+        action="store_true",
+        help="run each test that passes again, with its 1st, 2nd, ... allocation of device memory failing, and fail it "
+        "if it leaves memory, streams or errors behind then",
+    )
+    parser.addini(
+        "openreg_oom_sweep_most",
+        "the number of allocations of a test that --openreg-oom-sweep makes fail, at most",
+        default="1000",
+    )
     parser.addini(
         "openreg_schedules",
         "the tests that --openreg-schedules repeats: marked or all",
@@ -85,10 +96,16 @@ def pytest_configure(config: pytest.Config) -> None:
     _set_environment(config.option)
     requested.timeout(config)  # now, so that a malformed one ends the run
     requested.repeats_all(config)
+    requested.most_of_sweep(config)
     config.addinivalue_line(
         "markers",
         "openreg(devices=4, memory='256MiB', ..., sync_debug='error', leaks=True): the test uses the device; if a "
         "setting (TORCH_OPENREG_*, in lower case) differs from this process's, it runs in a separate process",
+    )
+    config.addinivalue_line(
+        "markers",
+        "openreg_fault('oom@allocation:3', ...): these faults, as in TORCH_OPENREG_FAULTS, are injected in the test; "
+        "it fails if one of them does not occur",
     )
     config.addinivalue_line(
         "markers",
@@ -138,6 +155,9 @@ def _forks(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         requested.check_marker(item)
+        for specification in requested.faults(item):
+            if problem := faults.check(item, specification):
+                raise pytest.UsageError(f"openreg: {item.nodeid}: invalid openreg_fault: {problem}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -215,7 +235,10 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     with _collecting(item, "call", captures_after=outstanding.last_capture()), _sync_debug_mode(item), _races(item):
-        return (yield)
+        with faults.of_marker(item):
+            result = yield
+        faults.sweep(item)
+        return result
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -21,6 +21,7 @@ SETTINGS = (
     "trace_records",
     "schedule",
     "detect_races",
+    "sticky_errors",
 )
 """The keywords of `@pytest.mark.openreg` that stand for the TORCH_OPENREG_ variable of the same name."""
 
@@ -36,13 +37,35 @@ def is_watching(options: argparse.Namespace) -> bool:
         or options.openreg_debug_memory
         or options.openreg_races
         or options.openreg_schedules is not None
+        or options.openreg_oom_sweep
         or options.openreg_sync_debug != "default"
     )
 
 
 def asks_for_device(item: pytest.Item) -> bool:
-    """Whether the test itself requests the device, by the fixture or by the marker."""
-    return "openreg" in getattr(item, "fixturenames", ()) or item.get_closest_marker("openreg") is not None
+    """Whether the test itself requests the device, by the fixture or by a marker."""
+    markers = ("openreg", "openreg_fault")
+    return "openreg" in getattr(item, "fixturenames", ()) or any(map(item.get_closest_marker, markers))
+
+
+def faults(item: pytest.Item) -> list[str]:
+    """What the test's markers `openreg_fault` specify."""
+    return [each for marker in item.iter_markers("openreg_fault") for each in marker.args]
+
+
+def sweeps(item: pytest.Item) -> int:
+    """How many of the test's allocations fail one after the other, at most."""
+    if not item.config.option.openreg_oom_sweep or item.get_closest_marker("openreg_fault") is not None:
+        return 0
+    return most_of_sweep(item.config)
+
+
+def most_of_sweep(config: pytest.Config) -> int:
+    """The limit for all tests. Raises UsageError if the configuration is malformed."""
+    text = str(config.getini("openreg_oom_sweep_most"))
+    if not text.isdecimal() or int(text) == 0:
+        raise pytest.UsageError(f"openreg: invalid openreg_oom_sweep_most (got {text!r}, expected a number from 1)")
+    return int(text)
 
 
 def is_watched(item: pytest.Item) -> bool:
