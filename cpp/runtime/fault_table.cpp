@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <random>
@@ -19,7 +20,7 @@ namespace openreg {
 namespace {
 
 constexpr std::size_t kMostFaultPlaces = 16;
-constexpr std::size_t kMostSummaryLines = 50;
+constexpr std::size_t kMostPrinted = 50;
 
 // SplitMix64: the output of a counter that is mixed.
 std::uint64_t mix_bits(std::uint64_t value) noexcept {
@@ -85,12 +86,11 @@ struct FaultTotal {
   }
 };
 
-std::string lines_of(const std::vector<FaultTotal>& totals) {
+std::string lines_of(const std::vector<FaultTotal>& totals, std::size_t most) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(totals.size(), kMostSummaryLines); ++i)
+  for (std::size_t i = 0; i < std::min(totals.size(), most); ++i)
     text += "  " + totals[i].line() + "\n";
-  if (totals.size() > kMostSummaryLines)
-    text += "  and " + std::to_string(totals.size() - kMostSummaryLines) + " more\n";
+  if (totals.size() > most) text += "  and " + std::to_string(totals.size() - most) + " more\n";
   return text;
 }
 
@@ -251,7 +251,7 @@ void release_hung(int device) {
   for (const auto& fault : FaultTable::get().armed()) fault->release(device);
 }
 
-std::string summary() { return lines_of(FaultTable::get().totals()); }
+std::string summary() { return lines_of(FaultTable::get().totals(), SIZE_MAX); }
 
 void print_summary() noexcept {
   static std::atomic_flag printed = ATOMIC_FLAG_INIT;
@@ -261,7 +261,7 @@ void print_summary() noexcept {
     std::erase_if(totals, [](const FaultTotal& total) {
       return !total.from_settings && total.counts.fired != 0;  // the program has seen it
     });
-    const std::string lines = lines_of(totals);
+    const std::string lines = lines_of(totals, kMostPrinted);
     if (!lines.empty()) std::fprintf(stderr, "openreg: injected faults:\n%s", lines.c_str());
   } catch (const std::exception&) {  // no memory for the lines
     std::fprintf(stderr, "openreg: there were injected faults\n");

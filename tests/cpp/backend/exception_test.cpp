@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "runtime/device_health.h"
 #include "runtime/error.h"
 
 namespace openreg::backend {
@@ -46,6 +47,23 @@ TEST(ExceptionTest, AFailedCommandIsAnAcceleratorErrorWithoutBacktrace) {
                  "stream was skipped; set TORCH_OPENREG_STACKS=1 to see the line of the call, or "
                  "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
   }
+}
+
+TEST(ExceptionTest, InjectedErrorsAndDevicesThatFailHaveTheNumbersOfCuda) {
+  const auto code_of = [](const Error& error) {
+    try {
+      translate_errors([&] {
+        if (const auto* device = dynamic_cast<const DeviceError*>(&error)) throw *device;
+        throw dynamic_cast<const InjectedError&>(error);
+      });
+    } catch (const c10::AcceleratorError& e) {
+      return e.get_error_code();
+    }
+    return -1;
+  };
+  EXPECT_EQ(code_of(InjectedError("openreg: injected fault")), 1);
+  EXPECT_EQ(code_of(DeviceError("openreg: failed", Health::kFailed)), 710);
+  EXPECT_EQ(code_of(DeviceError("openreg:0: the device is lost", Health::kLost)), 46);
 }
 
 TEST(ExceptionTest, AnythingThrownHasASentence) {

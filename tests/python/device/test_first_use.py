@@ -46,6 +46,7 @@ USES = {
     "use_mem_pool": "with openreg.use_mem_pool(openreg.MemPool()): pass",
     "caching_allocator_alloc": RAW,
     "caching_allocator_delete": f"openreg.caching_allocator_delete({RAW})",
+    "reset_device": "openreg.reset_device()",
     "mem_get_info": "openreg.mem_get_info()",
     "device_memory_used": "openreg.device_memory_used()",
     "list_gpu_processes": "openreg.list_gpu_processes()",
@@ -134,6 +135,8 @@ DOES_NOT_USE = {
     "reset_peak_host_memory_stats": "openreg.reset_peak_host_memory_stats()",
     "get_allocator_backend": "openreg.get_allocator_backend()",
     "memory.register_out_of_memory_hook": "openreg.memory.register_out_of_memory_hook(print)",
+    "faults.inject": "with openreg.faults.inject('slow@launch:1=1ms'): pass",
+    "faults.summary": "openreg.faults.summary()",
     "launch_stats": "openreg.launch_stats()",
     "reset_launch_stats": "openreg.reset_launch_stats()",
     "scheduler_stats": "openreg.scheduler_stats()",
@@ -183,7 +186,7 @@ DOES_NOT_USE = {
 NO_USE = {
     *"""
     AcceleratorError OutOfMemoryError UnsynchronizedAccessError
-    amp graphs has_half has_magma host_memory legacy machine memory nvtx profiler
+    amp faults graphs has_half has_magma host_memory legacy machine memory nvtx profiler
     random statistics streams change_current_allocator memory_usage
     accelerator.current_device_idx accelerator.set_device_idx
     """.split(),

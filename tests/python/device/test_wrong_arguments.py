@@ -69,6 +69,7 @@ DEVICES: dict[str, tuple[Callable[..., Any], bool]] = {
     "memory_usage": (openreg.memory_usage, False),
     "power_draw": (openreg.power_draw, False),
     "reset_accumulated_memory_stats": (openreg.reset_accumulated_memory_stats, False),
+    "reset_device": (lambda device: openreg.reset_device(device, keep_memory=True), False),
     "reset_max_memory_allocated": (openreg.reset_max_memory_allocated, False),
     "reset_max_memory_cached": (openreg.reset_max_memory_cached, False),
     "reset_peak_memory_stats": (openreg.reset_peak_memory_stats, False),

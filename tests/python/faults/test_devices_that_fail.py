@@ -91,7 +91,7 @@ del y, graph
 assert openreg.memory_allocated() < allocated
 allocated = openreg.memory_allocated()
 del x, view
-assert openreg.memory_allocated() == allocated - 512
+assert openreg.memory_allocated() < allocated
 del pinned, generator
 assert openreg.memory_stats()["allocation.all.current"] >= 0
 openreg.memory_snapshot()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
@@ -295,6 +297,18 @@ def test_several_faults_at_one_command():
         torch.accelerator.synchronize()
     assert slow.fired == 1
     assert time.monotonic() - begin >= 0.03
+
+
+# --- Other processes ---
+
+
+def test_memory_of_another_process_is_not_opened():
+    x = torch.ones(3, device=DEVICE)
+    message = bytes(ForkingPickler.dumps(x))
+    with fails("error", at="ipc:1") as (_, raised):
+        pickle.loads(message)
+    assert "memory of another process could not be opened: injected fault (error@ipc:1)" in str(raised.value)
+    assert pickle.loads(message).tolist() == [1, 1, 1]
 
 
 # --- Graphs ---
