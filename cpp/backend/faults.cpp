@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/exception.h"
+#include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/device_health.h"
@@ -145,7 +146,9 @@ std::vector<std::string> reset_device(int device, bool keep_memory) {
   return translate_errors([&] {
     check_usable();
     return reset_health(device, [&] {
-      if (!keep_memory && is_initialized()) memory::device_heap(device).overwrite(std::byte{255});
+      if (keep_memory || !is_initialized()) return;
+      memory::device_heap(device).overwrite(std::byte{255});
+      if (auto* const debugger = memory::Debugger::get()) debugger->forget_contents(device);
     });
   });
 }

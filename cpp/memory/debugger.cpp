@@ -432,6 +432,13 @@ void Debugger::check_guards(int device) {
   }
 }
 
+void Debugger::forget_contents(int device) {
+  const LockGuard lock(mutex_);
+  for (auto& [id, record] : records_) {
+    if (record.stream->device() == device) record.guarded = record.filled = false;
+  }
+}
+
 void Debugger::forget_freed(std::byte* begin, std::byte* end) {
   const LockGuard lock(mutex_);
   for (const auto& [first, last, id] : take_freed(begin, end)) drop_range(id);

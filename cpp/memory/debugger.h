@@ -61,6 +61,8 @@ class Debugger {
   /// be idle: writes of running commands may be missed.
   void check_guards(int device);
 
+  /// Called when the device's memory has been overwritten, guards and patterns included.
+  void forget_contents(int device) OPENREG_EXCLUDES(mutex_);
   /// Called when freed memory has been replaced by memory that does not belong to the device's
   /// blocks. The caller has waited for the device since the memory was freed.
   void forget_freed(std::byte* begin, std::byte* end);

@@ -237,6 +237,24 @@ assert x.tolist() == [3, 3, 3, 3]
     run_python(code)
 
 
+def test_a_reset_is_no_invalid_write_to_memory(run_python):
+    code = """
+import torch
+from torch.openreg import faults, reset_device
+x, freed = torch.ones(4, device="openreg"), torch.ones(4, device="openreg")
+torch.openreg.synchronize()
+del freed
+reset_device(0)
+torch.openreg.synchronize()
+x.fill_(1)
+assert x.tolist() == [1, 1, 1, 1]
+y = torch.empty(4, device="openreg").fill_(2)
+del x
+assert y.tolist() == [2, 2, 2, 2]
+"""
+    run_python(code, TORCH_OPENREG_DEBUG_MEMORY="1")
+
+
 def test_memory_that_was_freed_meanwhile_is_used_again(run_python):
     code = """
 import torch
