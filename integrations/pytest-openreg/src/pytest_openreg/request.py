@@ -21,6 +21,7 @@ SETTINGS = (
     "trace_records",
     "schedule",
     "detect_races",
+    "faults",
     "sticky_errors",
 )
 """The keywords of `@pytest.mark.openreg` that stand for the TORCH_OPENREG_ variable of the same name."""
