@@ -56,6 +56,13 @@ def _numbers_do_not_depend_on_earlier_tests() -> None:
     torch.default_generator.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _captures_take_a_stream_of_their_own() -> Iterator[None]:
+    """Streams come from a pool, in turn: one that a test makes could be that of all captures before it."""
+    yield
+    torch.openreg.graph._default_streams.clear()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _skips_what_cannot_be_linked() -> None:
     if CANNOT_LINK:

@@ -80,6 +80,7 @@ def test_only_allocations_of_the_device_count():
 
 def test_a_failed_operator_leaves_nothing_behind():
     x = torch.ones(1000, device=DEVICE)
+    gc.collect()  # what earlier tests left
     before = torch.openreg.memory_allocated()
     with faults.inject("oom", at="allocation:1"), pytest.raises(torch.OutOfMemoryError):
         x + 1
@@ -265,7 +266,15 @@ def test_a_command_hangs_until_the_fault_ends():
     assert (y.tolist(), z.tolist()) == ([2, 2, 2], [2, 2, 2])
 
 
-def test_a_host_that_waits_for_what_hangs_is_interrupted():
+@pytest.fixture
+def heeds_interrupts():
+    """Where a shell has started the tests in the background, SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_host_that_waits_for_what_hangs_is_interrupted(heeds_interrupts):
     x = torch.ones(3, device=DEVICE)
 
     def interrupt() -> None:
