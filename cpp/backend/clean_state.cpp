@@ -139,17 +139,9 @@ CleanState::~CleanState() = default;
 
 namespace {
 
-class Engine {
- public:
-  Engine() { begin_engine(); }
-  ~Engine() { end_engine(); }
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
-};
-
 struct SliceState {
   CleanState clean;
-  std::optional<Engine> engine;
+  std::optional<ComputingEngine> engine;
   std::optional<c10::WarningUtils::WarningHandlerGuard> warnings;
   std::optional<OneThread> alone;
 };

@@ -142,8 +142,8 @@ void note_wanted_threads() noexcept {
   g_wanted.store(at::get_num_threads(), std::memory_order_relaxed);
 }
 
-void begin_engine() noexcept { g_engines.fetch_add(1, std::memory_order_relaxed); }
-void end_engine() noexcept { g_engines.fetch_sub(1, std::memory_order_relaxed); }
+ComputingEngine::ComputingEngine() noexcept { g_engines.fetch_add(1, std::memory_order_relaxed); }
+ComputingEngine::~ComputingEngine() { g_engines.fetch_sub(1, std::memory_order_relaxed); }
 
 int threads_of_engine(Cost cost, int wanted, const Load& load) noexcept {
   const bool leaves_one = load.cores > kFewCores || cost.nanoseconds < kOutlastsHost;

@@ -41,9 +41,14 @@ void release_team();
 /// calling thread), which is the maximum for long commands from now on.
 void note_wanted_threads() noexcept;
 
-/// Between them, an engine runs commands. See Note [Teams].
-void begin_engine() noexcept;
-void end_engine() noexcept;
+/// While it lives, the calling thread is an engine that runs commands. See Note [Teams].
+class ComputingEngine {
+ public:
+  ComputingEngine() noexcept;
+  ~ComputingEngine();
+  ComputingEngine(const ComputingEngine&) = delete;
+  ComputingEngine& operator=(const ComputingEngine&) = delete;
+};
 
 /// Who else computes when a long command begins.
 struct Load {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/fence.h"
+#include "runtime/mix.h"
 #include "runtime/mutex.h"
 #include "runtime/patience.h"
 #include "runtime/run_slice.h"
@@ -16,14 +17,6 @@
 namespace openreg::adversary {
 
 namespace {
-
-// SplitMix64 (Steele, Lea and Flood, 2014).
-std::uint64_t mix(std::uint64_t value) noexcept {
-  value += 0x9e3779b97f4a7c15U;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31);
-}
 
 /// What the random schedule decides. Like the schedules of probabilistic concurrency testing
 /// (Burckhardt and others, 2010), it has phases. In a phase, streams have random priorities, so

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/event.h"
+#include "runtime/mix.h"
 #include "runtime/once.h"
 #include "runtime/quantity.h"
 #include "runtime/settings.h"
@@ -21,14 +22,6 @@ namespace {
 
 constexpr std::size_t kMostFaultPlaces = 16;
 constexpr std::size_t kMostPrinted = 50;
-
-// SplitMix64: the output of a counter that is mixed.
-std::uint64_t mix_bits(std::uint64_t value) noexcept {
-  value += 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31);
-}
 
 double in_unit_interval(std::uint64_t bits) noexcept {
   return static_cast<double>(bits >> 11) * 0x1p-53;
@@ -169,7 +162,7 @@ std::optional<std::uint64_t> ArmedFault::ask(const FaultEvent& event) {
 }
 
 std::uint64_t ArmedFault::random(std::uint64_t number) const noexcept {
-  return mix_bits(mix_bits(seed_) + number);
+  return mix(mix(seed_) + number);
 }
 
 ArmedFault::Counts ArmedFault::counts() const {

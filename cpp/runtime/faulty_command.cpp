@@ -10,6 +10,7 @@
 #include "runtime/error.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
+#include "runtime/round_up.h"
 #include "runtime/stream.h"
 #include "runtime/trace.h"
 
@@ -28,10 +29,8 @@ struct alignas(16) StandInHeader {
   std::size_t flips;
 };
 
-constexpr std::size_t padded_to_16(std::size_t bytes) noexcept { return (bytes + 15) / 16 * 16; }
-
 void append_part(std::vector<std::byte>& bytes, const void* part, std::size_t count) {
-  const auto begin = padded_to_16(bytes.size());
+  const auto begin = round_up(bytes.size(), alignof(StandInHeader));
   bytes.resize(begin + count);
   if (count != 0) std::memcpy(bytes.data() + begin, part, count);
 }
@@ -41,10 +40,11 @@ class StandInArguments {
  public:
   explicit StandInArguments(std::span<const std::byte> arguments) noexcept {
     std::memcpy(&header_, arguments.data(), sizeof header_);
-    error_ = arguments.subspan(padded_to_16(sizeof header_));
-    flips_ = error_.subspan(padded_to_16(header_.error_bytes));
+    error_ = arguments.subspan(round_up(sizeof header_, alignof(StandInHeader)));
+    flips_ = error_.subspan(round_up(header_.error_bytes, alignof(StandInHeader)));
     rest_ = flips_.subspan(
-        std::min(padded_to_16(header_.flips * sizeof(CommandFault::BitFlip)), flips_.size()));
+        std::min(round_up(header_.flips * sizeof(CommandFault::BitFlip), alignof(StandInHeader)),
+                 flips_.size()));
   }
 
   const Kernel& kernel() const noexcept { return *header_.kernel; }
