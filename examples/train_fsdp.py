@@ -9,8 +9,16 @@ automatically if a process (rank) died:
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nproc-per-node=4 --max-restarts=3 \\
         examples/train_fsdp.py --checkpoints /tmp/manual
 
-(The variable gives the new processes a store without the addresses of the old ones.) The text is that of Python's
-`help()`, so nothing is downloaded. The device is PyTorch's current accelerator. The last line of the output is JSON.
+(The variable gives the new processes a store without the addresses of the old ones.) The same happens if one rank runs
+out of memory or loses its device. On the device openreg both can be caused, here in the first two runs of three:
+
+    TORCH_OPENREG_FAULTS="oom@allocation:20000,rank=1,restart=0; lost@collective:500,rank=0,restart=1" \\
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nproc-per-node=4 --max-restarts=3 \\
+        examples/train_fsdp.py --checkpoints /tmp/manual
+
+The loss is then that of an undisturbed run with as many ranks, bit for bit: each rank computes with one thread, which
+is torchrun's default. The text is that of Python's `help()`, so nothing is downloaded. The device is PyTorch's current
+accelerator. The last line of the output is JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import time
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -106,7 +115,11 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def train(training: Training, text: torch.Tensor, options: argparse.Namespace, device: torch.device) -> None:
-    """Trains to the last step, and writes a checkpoint every few steps."""
+    """Trains to the last step, and writes a checkpoint every few steps.
+
+    Any error ends the rank, torch.OutOfMemoryError too: if it skipped the step, the others would wait for it in their
+    collectives. torchrun ends them, and all resume from the same checkpoint.
+    """
     shown = tqdm(total=options.steps, initial=training.step, desc=str(device), disable=dist.get_rank() != 0)
     while training.step < options.steps:
         loss = loss_of(training.model, text, training.step, device)
@@ -131,6 +144,16 @@ def evaluate(model: nn.Module, text: torch.Tensor, device: torch.device) -> floa
 
 @record  # so that torchrun shows the traceback of the rank that failed first
 def main() -> None:
+    try:
+        run()
+    except Exception:
+        # The error is written to a file for torchrun, which ends all ranks as soon as one has failed, and does not
+        # survive a file that is half written.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise
+
+
+def run() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=300, help="training steps (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")

@@ -167,12 +167,14 @@ void read_option(FaultSpec& spec, std::string_view option) {
   } else if (name == "match" && has_name) {
     if (value.empty()) refuse_fault("an empty pattern", option, "match=PATTERN with * and ?");
     spec.match = value;
-  } else if (name == "rank" && spec.point == Point::kCollective) {
+  } else if (name == "rank") {
     spec.rank = index_from_zero("a malformed rank", value);
+  } else if (name == "restart") {
+    spec.restart = index_from_zero("a malformed restart", value);
   } else {
-    std::vector<std::string_view> names{"device", "times", "probability", "seed"};
+    std::vector<std::string_view> names{"device", "times", "probability",
+                                        "seed",   "rank",  "restart"};
     if (has_name) names.push_back("match");
-    if (spec.point == Point::kCollective) names.push_back("rank");
     refuse_fault("an option that does not exist here", option, one_of(names) + ", with a value");
   }
 }

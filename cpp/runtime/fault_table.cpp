@@ -135,7 +135,25 @@ class FaultTable {
 
 }  // namespace
 
+namespace {
+
+bool is_of_this_process(const FaultSpec& spec) {
+  const auto process = launched_process();
+  if (spec.restart && *spec.restart != process.restart) return false;
+  // A collective's rank is that in its group, which need not be the launcher's.
+  return !spec.rank || spec.point == FaultPoint::kCollective || spec.rank == process.rank;
+}
+
+}  // namespace
+
+ArmedFault::ArmedFault(FaultSpec spec, std::uint64_t seed, From from)
+    : spec_(std::move(spec)),
+      seed_(seed),
+      from_(from),
+      in_this_process_(is_of_this_process(spec_)) {}
+
 bool ArmedFault::is_about(const FaultEvent& event) const noexcept {
+  if (!in_this_process_) return false;
   const bool command = event.point == FaultPoint::kLaunch || event.point == FaultPoint::kCopy;
   if (spec_.point == FaultPoint::kOperator) {
     if (!command || !names_operator(spec_.op, event.name)) return false;
@@ -144,7 +162,8 @@ bool ArmedFault::is_about(const FaultEvent& event) const noexcept {
   }
   if (spec_.kind == FaultKind::kCorrupt && !event.can_corrupt) return false;
   if (spec_.device && *spec_.device != event.device) return false;
-  if (spec_.rank && *spec_.rank != event.rank) return false;
+  if (event.point == FaultPoint::kCollective && spec_.rank && *spec_.rank != event.rank)
+    return false;
   return spec_.match.empty() || fnmatch(spec_.match.c_str(), event.name, 0) == 0;
 }
 

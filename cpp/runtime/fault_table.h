@@ -29,8 +29,8 @@ class ArmedFault {
  public:
   enum class From : bool { kProgram, kSettings };
 
-  ArmedFault(FaultSpec spec, std::uint64_t seed, From from)
-      : spec_(std::move(spec)), seed_(seed), from_(from) {}
+  /// Reads launched_process(): a fault of another rank, or of another restart, counts nothing.
+  ArmedFault(FaultSpec spec, std::uint64_t seed, From from);
 
   const FaultSpec& spec() const noexcept { return spec_; }
   From from() const noexcept { return from_; }
@@ -73,6 +73,7 @@ class ArmedFault {
   const FaultSpec spec_;
   const std::uint64_t seed_;
   const From from_;
+  const bool in_this_process_;
   mutable Mutex mutex_;
   Counts counts_ OPENREG_GUARDED_BY(mutex_);
   std::vector<Hang> hangs_ OPENREG_GUARDED_BY(mutex_);

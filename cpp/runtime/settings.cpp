@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cassert>
 #include <charconv>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -42,13 +43,17 @@ bool is_setting(std::string_view variable) {
          std::ranges::find(kNames, variable.substr(kPrefix.size())) != kNames.end();
 }
 
-std::optional<std::string_view> environment(const char* variable) {
-  assert(is_setting(variable));
+std::optional<std::string_view> any_environment(const char* variable) {
   // Safe unless another thread calls setenv at the same time, which a program must not do during
   // the first use of a device. NOLINTNEXTLINE(concurrency-mt-unsafe)
   const char* value = std::getenv(variable);
   if (value == nullptr) return std::nullopt;
   return value;
+}
+
+std::optional<std::string_view> environment(const char* variable) {
+  assert(is_setting(variable));
+  return any_environment(variable);
 }
 
 [[noreturn]] void malformed(const char* variable, std::string_view value,
@@ -197,6 +202,15 @@ const Settings& settings() {
   static const Settings result =
       read_settings();  // an initialisation that throws is tried again by the next call
   return result;
+}
+
+LaunchedProcess launched_process() {
+  const auto read = [](const char* variable) -> std::optional<int> {
+    const auto number = parse_number(any_environment(variable).value_or(""));
+    if (!number || *number > INT_MAX) return std::nullopt;
+    return static_cast<int>(*number);
+  };
+  return {.rank = read("RANK"), .restart = read("TORCHELASTIC_RESTART_COUNT").value_or(0)};
 }
 
 int device_count() noexcept {

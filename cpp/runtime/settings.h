@@ -60,6 +60,15 @@ struct Settings {
 /// Error with the variable, its value and what is allowed; the next call then reads them again.
 const Settings& settings();
 
+/// What a launcher such as torchrun says of this process.
+struct LaunchedProcess {
+  std::optional<int> rank;  ///< RANK
+  int restart = 0;  ///< TORCHELASTIC_RESTART_COUNT: 0 in the first run, or without a launcher
+};
+
+/// Reads the current environment. A malformed variable counts as one that is not set.
+LaunchedProcess launched_process();
+
 /// Number of devices, or 0 if the settings are malformed: for callers that must not throw. The
 /// first time it returns 0 it explains that in a line on stderr.
 int device_count() noexcept;

@@ -77,6 +77,7 @@ def inject(
     seed: int | None = None,
     delay: float | None = None,
     rank: int | None = None,
+    restart: int | None = None,
 ) -> Fault:
     """A fault that occurs in the body of a ``with`` statement: ``with inject("oom", at="allocation:3"): ...``.
 
@@ -97,7 +98,8 @@ def inject(
         probability: each that is counted, from the given one on, fails with this probability.
         seed: makes this reproducible. By default it is drawn at random and printed.
         delay: seconds, for ``"slow"``.
-        rank: only on this rank, for collectives.
+        rank: only on this rank: of the collective's group, or else the process's ``RANK``, which torchrun sets.
+        restart: only in this run of the process, which torchrun starts again after a failure; 0 is the first.
 
     Returns:
         The fault, which counts: `Fault.fired`, `Fault.counted`, `Fault.where`.
@@ -110,7 +112,7 @@ def inject(
         head += f"={delay}s"
     if device is not None:
         options.append(f"device={device_index(device)}")
-    given = {"match": match, "times": times, "probability": probability, "seed": seed, "rank": rank}
+    given = {"match": match, "times": times, "probability": probability, "seed": seed, "rank": rank, "restart": restart}
     options += [f"{name}={value}" for name, value in given.items() if value is not None]
     return Fault(head, options)
 

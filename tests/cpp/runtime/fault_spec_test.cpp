@@ -78,6 +78,9 @@ TEST(FaultSpec, OptionsNarrowIt) {
   EXPECT_EQ(spec.times, 2U);
   EXPECT_EQ(spec.probability, 0.25);
   EXPECT_EQ(spec.seed, 9U);
+  const auto first_run = FaultSpec::parse("oom@allocation:7,rank=1,restart=0");
+  EXPECT_EQ(first_run.rank, 1);
+  EXPECT_EQ(first_run.restart, 0);
 }
 
 TEST(FaultSpec, SeparateOptionsMayContainCommas) {
@@ -112,12 +115,14 @@ TEST(FaultSpec, ErrorsSayWhatIsExpected) {
   EXPECT_TRUE(contains(error_of("error@copy=2ms"), "which only \"slow\" has"));
   EXPECT_TRUE(contains(error_of("error@launch,probability=0"), "above 0, at most 1"));
   EXPECT_TRUE(contains(error_of("error@launch,probability=nan"), "above 0, at most 1"));
-  EXPECT_TRUE(contains(error_of("error@launch,rank=1"), "an option that does not exist here"));
-  EXPECT_TRUE(contains(error_of("oom@allocation,match=a"), "device, times, probability or seed"));
+  EXPECT_TRUE(contains(error_of("oom@allocation,match=a"), "an option that does not exist here"));
+  EXPECT_TRUE(contains(error_of("oom@allocation,match=a"),
+                       "device, times, probability, seed, rank or restart"));
   EXPECT_TRUE(contains(error_of("error@launch,match="), "an empty pattern"));
   EXPECT_TRUE(contains(error_of("error@launch,seed=x"), "a number below 2^64"));
   EXPECT_TRUE(contains(error_of("error@launch,times=0"), "a number from 1"));
   EXPECT_TRUE(contains(error_of("exit@collective,rank=-1"), "a number from 0"));
+  EXPECT_TRUE(contains(error_of("oom@allocation,restart=one"), "a malformed restart"));
 }
 
 }  // namespace

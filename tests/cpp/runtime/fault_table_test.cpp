@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -104,6 +105,48 @@ TEST(FaultTable, OnlyItsRankCounts) {
   };
   EXPECT_FALSE(fires(0));
   EXPECT_TRUE(fires(1));
+}
+
+/// A process as torchrun starts it.
+class Launched {
+ public:
+  Launched(const char* rank, const char* restart) {
+    setenv("RANK", rank, 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", restart, 1);
+  }
+  ~Launched() {
+    unsetenv("RANK");
+    unsetenv("TORCHELASTIC_RESTART_COUNT");
+  }
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+};
+
+/// Whether the fault of a command occurs in this process.
+bool occurs(const char* text) {
+  const Armed fault(text);
+  return !failing(1).empty();
+}
+
+TEST(FaultTable, OnlyTheRankOfTheProcessCountsLaunches) {
+  EXPECT_FALSE(occurs("error@launch:1,rank=0"));  // it has no rank
+  const Launched process("3", "0");
+  EXPECT_TRUE(occurs("error@launch:1,rank=3"));
+  EXPECT_FALSE(occurs("error@launch:1,rank=0"));
+  const Armed of_a_group("error@collective:1,rank=0");
+  EXPECT_EQ(faults::ask({.point = FaultPoint::kCollective, .rank = 0}).size(), 1U);
+}
+
+TEST(FaultTable, OnlyItsRunOfARestartedProcessCounts) {
+  EXPECT_TRUE(occurs("error@launch:1,restart=0"));  // without a launcher
+  EXPECT_FALSE(occurs("error@launch:1,restart=1"));
+  {
+    const Launched restarted("0", "1");
+    EXPECT_FALSE(occurs("error@launch:1,restart=0"));
+    EXPECT_TRUE(occurs("error@launch:1,restart=1"));
+  }
+  const Launched odd("0", "first");
+  EXPECT_TRUE(occurs("error@launch:1,restart=0"));
 }
 
 TEST(FaultTable, CorruptionCountsWhatWritesKnownMemory) {

@@ -134,6 +134,60 @@ def test_training_resumes_after_a_rank_was_killed(undisturbed, tmp_path, rank):
     assert report["loss"] == pytest.approx(undisturbed["loss"], rel=1e-6)
 
 
+STEPS = ("--steps", 12, "--every", 4, "--checkpoints")
+NEVER = 10**9
+
+
+def counted(stderr: str, fault: str) -> int:
+    """How many allocations or collectives a rank has counted."""
+    return int(re.search(rf"{fault}:{NEVER}: never fired; (\d+) counted", stderr)[1])
+
+
+@pytest.fixture(scope="module")
+def without_faults(tmp_path_factory):
+    """The loss of an undisturbed run, and how many allocations and collectives each of its ranks has."""
+    pytest.importorskip("tqdm")
+    faults = f"oom@allocation:{NEVER}; lost@collective:{NEVER}"
+    folder = tmp_path_factory.mktemp("checkpoints")
+    status, stdout, stderr = run(2, EXAMPLES / "train_fsdp.py", *STEPS, folder, TORCH_OPENREG_FAULTS=faults)
+    assert status == 0, stderr
+    loss = json.loads(stdout.splitlines()[-1])["loss"]
+    return loss, counted(stderr, "oom@allocation"), counted(stderr, "lost@collective")
+
+
+def resumed(folder: Path, restarts: int, *faults: str) -> tuple[dict[str, Any], str]:
+    """The report of a run with faults, and stderr."""
+    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "TORCH_OPENREG_FAULTS": "; ".join(faults)}
+    with start(2, EXAMPLES / "train_fsdp.py", *STEPS, folder, restarts=restarts, **variables) as process:
+        stdout, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    return json.loads(stdout.splitlines()[-1]), stderr
+
+
+def test_training_survives_a_lack_of_memory_and_the_loss_of_a_device(without_faults, tmp_path):
+    loss, allocations, collectives = without_faults
+    lack = f"oom@allocation:{allocations // 2},rank=1,restart=0"
+    loss_of_device = f"lost@collective:{collectives * 4 // 10},rank=0,restart=1"
+    report, stderr = resumed(tmp_path, 2, lack, loss_of_device)
+    assert f"{lack}: fired 1 time" in stderr
+    assert f"{loss_of_device}: fired 1 time" in stderr
+    assert "torch.OutOfMemoryError" in stderr and "the device is lost" in stderr
+    assert report["resumed_from"] == 8  # the first restart resumed from 4
+    assert report["loss"] == loss
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fault", ["oom@allocation", "lost@collective"])
+@pytest.mark.parametrize(("tenths", "rank"), [(1, 0), (5, 1), (8, 0), (10, 1)])
+def test_training_survives_a_fault_at_any_time(without_faults, tmp_path, fault, tenths, rank):
+    loss, allocations, collectives = without_faults
+    count = allocations if fault == "oom@allocation" else collectives
+    spec = f"{fault}:{count * tenths // 10},rank={rank},restart=0"
+    report, stderr = resumed(tmp_path, 1, spec)
+    assert f"{spec}: fired 1 time" in stderr
+    assert report["loss"] == loss
+
+
 def write(folder: Path, *lines: str) -> Path:
     """A program of these lines, in a function that records its errors."""
     program = folder / "program.py"
