@@ -81,8 +81,13 @@ class _Part:
             self.compute_gradients(outputs, _empty_gradients(outputs))
 
     def capture_forward(self, pool: Pool) -> None:
+        saved = self.saved
+
+        # Autograd's nodes hold this function and what it returns. Neither holds a node, by the part or by a tensor: if
+        # the capture fails, nothing would break that cycle, which Python's collector does not see.
         def keep(tensor: torch.Tensor) -> torch.Tensor:
-            self.saved.append(tensor)
+            tensor = tensor.detach()
+            saved.append(tensor)
             return tensor
 
         with (
@@ -110,7 +115,6 @@ class _Part:
     def forget_autograd(self) -> None:
         """Detaches from the capture's nodes, which belong to its stream: they must not accumulate gradients."""
         self.outputs = tuple(output.detach() for output in self.outputs)
-        self.saved = [tensor.detach() for tensor in self.saved]  # their contents stay
 
     def __call__(self, *args: Any) -> Any:
         inputs = arg_tree_leaves(*args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -245,6 +246,28 @@ def test_a_shared_pool():
     ]
     x = sample(4, 6)
     assert torch.equal(parts[1](parts[0](x)), network(1)(network(0)(x)))
+
+
+def allocations_of_a_capture(failing: int) -> int:
+    """How many a capture makes, of which one may fail."""
+    with openreg.faults.inject("oom", at=f"allocation:{failing}") as fault:
+        try:
+            openreg.make_graphed_callables(network(), (sample(4, 6, requires_grad=True),), num_warmup_iters=1)
+        except torch.OutOfMemoryError:
+            assert fault.fired
+    return fault.counted
+
+
+@pytest.mark.filterwarnings("ignore:openreg. the captured graph is empty")
+def test_a_failed_capture_keeps_no_memory():
+    count = allocations_of_a_capture(2**62)
+    gc.collect()
+    openreg.synchronize()
+    before = openreg.memory_allocated()
+    for failing in range(count, 0, -6):
+        assert allocations_of_a_capture(failing) == failing
+        gc.collect()
+        assert openreg.memory_allocated() == before, failing
 
 
 def test_a_side_stream():

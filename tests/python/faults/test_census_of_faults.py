@@ -1,0 +1,108 @@
+"""Operators and programs recover from each lack of memory and each failing command: `tests/census/out_of_memory.py` and
+`failing_programs.py`, here by a slice."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("expecttest", reason="torch's own test utilities need expecttest")
+
+CENSUS = Path(__file__).resolve().parents[2] / "census"
+
+
+def sweep(tmp_path: Path, script: str, *options: str) -> list[dict[str, Any]]:
+    """What it found. Fails if that is not what it expects."""
+    # In a process of its own: the sweep forks, and a process that has used the device must not.
+    output = tmp_path / "results.json"
+    run = subprocess.run(
+        [sys.executable, CENSUS / script, *options, "--json", output], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    results: list[dict[str, Any]] = json.loads(output.read_text())
+    return results
+
+
+@pytest.mark.timeout(300)
+def test_one_operator_in_32_recovers_from_a_lack_of_memory(tmp_path):
+    results = sweep(tmp_path, "out_of_memory.py", "--slice", "--samples", "1")
+    assert len(results) >= 12 and sum(result["samples"] for result in results) >= 300
+
+
+def no_error(call: Any) -> Any:
+    with contextlib.suppress(torch.OutOfMemoryError):
+        return call.input + 1
+
+
+def other_error(call: Any) -> Any:
+    try:
+        return call.input + 1
+    except torch.OutOfMemoryError as error:
+        raise RuntimeError("openreg: another error") from error
+
+
+def written_argument(call: Any) -> Any:
+    result = call.input + 1
+    try:
+        return result + 1
+    except torch.OutOfMemoryError:
+        call.input.zero_()
+        raise
+
+
+class KeptMemory:
+    def __init__(self) -> None:
+        self.kept: list[torch.Tensor] = []
+
+    def __call__(self, call: Any) -> Any:
+        result = call.input + 1
+        try:
+            return result + 1
+        except torch.OutOfMemoryError:
+            self.kept.append(result)
+            raise
+
+
+class OtherResultAfterwards:
+    failed = 0
+
+    def __call__(self, call: Any) -> Any:
+        try:
+            return call.input + self.failed
+        except torch.OutOfMemoryError:
+            self.failed += 1
+            raise
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (no_error, "the error is lost"),
+        (other_error, "raises RuntimeError: openreg: another error"),
+        (written_argument, "changes its arguments"),
+        (KeptMemory(), "leaves 512 bytes"),
+        (OtherResultAfterwards(), "the next call has another result"),
+    ],
+)
+def test_the_sweep_finds(monkeypatch, function, found):
+    monkeypatch.syspath_prepend(CENSUS)
+    out_of_memory = importlib.import_module("out_of_memory")
+    samples = importlib.import_module("samples")
+    form = out_of_memory.Form("function", samples.Call(torch.ones(4), (), {}), function)
+    form.check()
+    assert any(found in each for each in form.found), form.found
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_every_operator_recovers_from_a_lack_of_memory(tmp_path):
+    results = sweep(tmp_path, "out_of_memory.py")
+    assert len(results) >= 600 and sum(result["samples"] for result in results) >= 20_000
