@@ -1,6 +1,7 @@
 // The Python lines that launch commands, for errors and traces (TORCH_OPENREG_STACKS=1).
 #include <Python.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <cstddef>
 #include <functional>
@@ -138,11 +139,12 @@ LaunchSite of_callers_of_backward() {
   return line;
 }
 
-// Autograd's threads have no frames; the function that they compute identifies the work.
+// Autograd's threads have no frames; the function that they compute identifies the work. Hooks in
+// C++, such as those of DDP, run when it has returned.
 LaunchSite of_backward_pass() {
   const auto node = torch::autograd::get_current_node();
-  if (!node) return 0;
-  auto words = "the backward pass of " + node->name();
+  if (!node && torch::autograd::get_current_graph_task_id() < 0) return 0;
+  std::string words = node ? "the backward pass of " + node->name() : "a hook of the backward pass";
   const auto caller = Lines::get().describe(of_callers_of_backward());
   if (!caller.empty()) words += ", called by " + caller;
   return Lines::get().of_words(words);

@@ -12,12 +12,9 @@ planned, and its results are compared with the CPU's. Exit status 1 if a call do
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import re
 import sys
-import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,10 +23,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from entries import PREFERRED, census, dtype_name, entry_name, first, is_swept
-from layouts import contiguous, memory_of, poison
+from layouts import memory_of, poison
+from leftovers import NEVER, bits_of, forget, memory_beyond, memory_in_use, parts_of, same_bits
 from outcome import (
     DEVICE,
     UNDEFINED,
@@ -44,59 +42,6 @@ from samples import Call, Mover, call_of, detached, is_plain, tensors
 
 SLICE = 32  # one entry in so many in every run
 MOST = 100  # allocations of a call that fail: more are spread evenly over all
-NEVER = 2**62
-
-
-def parts_of(value: Any) -> list[torch.Tensor]:
-    """The strided tensors of which the tensors in a nested value consist."""
-    found = []
-    for tensor in tensors(value):
-        if tensor.is_nested:
-            found += parts_of(list(tensor.detach().unbind()))
-        elif tensor.layout is torch.sparse_coo:
-            found += [tensor._indices(), tensor._values()]
-        elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-            found += [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-        elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-            found += [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-        else:
-            found.append(tensor)
-    return found
-
-
-def bits_of(value: Any) -> list[Any]:
-    """All bytes of the elements of a nested value, and what in it is no tensor."""
-    others = [leaf for leaf in tree_leaves(value) if not isinstance(leaf, torch.Tensor)]
-    parts = [contiguous(part.detach().resolve_conj().resolve_neg().cpu()) for part in parts_of(value)]
-    return [*map(str, others), *(part.flatten().view(torch.uint8) for part in parts)]
-
-
-def same_bits(a: list[Any], b: list[Any]) -> bool:
-    def same(one: Any, other: Any) -> bool:
-        return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
-
-    return len(a) == len(b) and all(map(same, a, b))
-
-
-def forget(error: BaseException | None) -> None:
-    """Lets go of what the frames of an error hold."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
-
-
-def memory_in_use() -> int:
-    return int(device_module().memory_allocated())
-
-
-def memory_beyond(start: int) -> int:
-    """What is in use now and was not then. Negative if that counted what autograd's thread was about to release."""
-    deadline = time.monotonic() + 1
-    while (left := memory_in_use() - start) and time.monotonic() < deadline:
-        gc.collect()
-        if memory_in_use() < start:
-            break
-    return left
 
 
 class Form:

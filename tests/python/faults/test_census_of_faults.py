@@ -37,6 +37,19 @@ def test_one_operator_in_32_recovers_from_a_lack_of_memory(tmp_path):
     assert len(results) >= 12 and sum(result["samples"] for result in results) >= 300
 
 
+@pytest.mark.timeout(300)
+def test_some_programs_recover_from_a_lack_of_memory_and_from_failing_commands(tmp_path):
+    results = sweep(tmp_path, "failing_programs.py", "--slice")
+    assert len(results) == 12 and sum(result["samples"] for result in results) >= 25
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_programs_recover_wherever_a_command_or_an_allocation_fails(tmp_path):
+    results = sweep(tmp_path, "failing_programs.py")
+    assert len(results) == 40 and sum(result["samples"] for result in results) >= 1000
+
+
 def no_error(call: Any) -> Any:
     with contextlib.suppress(torch.OutOfMemoryError):
         return call.input + 1
@@ -92,13 +105,63 @@ class OtherResultAfterwards:
         (OtherResultAfterwards(), "the next call has another result"),
     ],
 )
-def test_the_sweep_finds(monkeypatch, function, found):
+def test_the_sweep_of_operators_finds(monkeypatch, function, found):
     monkeypatch.syspath_prepend(CENSUS)
     out_of_memory = importlib.import_module("out_of_memory")
     samples = importlib.import_module("samples")
     form = out_of_memory.Form("function", samples.Call(torch.ones(4), (), {}), function)
     form.check()
     assert any(found in each for each in form.found), form.found
+
+
+def program_without_error() -> Any:
+    x = torch.ones(4, device="openreg") * 2
+    with contextlib.suppress(torch.AcceleratorError):
+        torch.accelerator.synchronize()
+    return x
+
+
+class ProgramWithMemory:
+    kept: torch.Tensor | None = None
+
+    def __call__(self) -> Any:
+        x = torch.ones(4, device="openreg") * 2
+        try:
+            torch.accelerator.synchronize()
+        except torch.AcceleratorError:
+            self.kept = x
+            raise
+        return x
+
+
+class ProgramWithOtherResult:
+    failed = 0
+
+    def __call__(self) -> Any:
+        x = torch.ones(4, device="openreg") * 2 + self.failed
+        try:
+            torch.accelerator.synchronize()
+        except torch.AcceleratorError:
+            self.failed = 1
+            raise
+        return x
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        (program_without_error, "the error is lost"),
+        (ProgramWithMemory(), "leaves 512 bytes"),
+        (ProgramWithOtherResult(), "the next run has another result"),
+        (lambda: torch.ones(4, device="openreg"), "the error does not name the line"),  # without TORCH_OPENREG_STACKS
+    ],
+)
+def test_the_sweep_of_programs_finds(monkeypatch, program, found):
+    monkeypatch.syspath_prepend(CENSUS)
+    failing_programs = importlib.import_module("failing_programs")
+    result = importlib.import_module("result").Result("a program", "launch", "")
+    failing_programs.Sweep(result, program, 8).check()
+    assert any(found in each for each in result.details), result.details
 
 
 @pytest.mark.full
