@@ -100,7 +100,7 @@ class Sweep:
         for number in positions(count, self.most):
             self.result.samples += 1
             self.disturbed(number)
-            if left := memory_beyond(start):
+            if (left := memory_beyond(start)) > 0:
                 self.report(number, f"leaves {left} bytes")
             try:
                 got = self.undisturbed()

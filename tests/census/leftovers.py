@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from outcome import device_module
 from samples import tensors
 
+PATIENCE = 5.0  # seconds, in which other threads and processes release what they hold
 NEVER = 2**62  # the number of an allocation or a command that there is not
 
 
@@ -64,7 +65,7 @@ def memory_in_use() -> int:
 
 def memory_beyond(start: int) -> int:
     """What is in use now and was not then. Negative if that counted what autograd's thread was about to release."""
-    deadline = time.monotonic() + 1
+    deadline = time.monotonic() + PATIENCE
     while (left := memory_in_use() - start) and time.monotonic() < deadline:
         gc.collect()
         if memory_in_use() < start:

@@ -119,7 +119,7 @@ class Form:
     def check(self) -> None:
         start = memory_in_use()
         self.compare()
-        if left := memory_beyond(start):
+        if (left := memory_beyond(start)) > 0:
             self.found.append(f"[{self.name}] all calls together leave {left} bytes")
 
     def compare(self) -> None:

@@ -107,6 +107,7 @@ class OtherResultAfterwards:
 )
 def test_the_sweep_of_operators_finds(monkeypatch, function, found):
     monkeypatch.syspath_prepend(CENSUS)
+    monkeypatch.setattr(importlib.import_module("leftovers"), "PATIENCE", 0.1)
     out_of_memory = importlib.import_module("out_of_memory")
     samples = importlib.import_module("samples")
     form = out_of_memory.Form("function", samples.Call(torch.ones(4), (), {}), function)
@@ -158,6 +159,7 @@ class ProgramWithOtherResult:
 )
 def test_the_sweep_of_programs_finds(monkeypatch, program, found):
     monkeypatch.syspath_prepend(CENSUS)
+    monkeypatch.setattr(importlib.import_module("leftovers"), "PATIENCE", 0.1)
     failing_programs = importlib.import_module("failing_programs")
     result = importlib.import_module("result").Result("a program", "launch", "")
     failing_programs.Sweep(result, program, 8).check()
