@@ -47,7 +47,7 @@ def test_some_programs_recover_from_a_lack_of_memory_and_from_failing_commands(t
 @pytest.mark.timeout(3600)
 def test_programs_recover_wherever_a_command_or_an_allocation_fails(tmp_path):
     results = sweep(tmp_path, "failing_programs.py")
-    assert len(results) == 40 and sum(result["samples"] for result in results) >= 1000
+    assert len(results) == 40 and sum(result["samples"] for result in results) >= 350
 
 
 def no_error(call: Any) -> Any:
