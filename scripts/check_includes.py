@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lowest first. A folder may include itself and everything above it in this list, except those beside it.
 LAYERS: list[set[str]] = [
     {"runtime/address_space"},
+    {"runtime/executor"},
     {"runtime"},
     {"memory"},
     {"backend"},
@@ -26,9 +27,9 @@ LAYERS: list[set[str]] = [
     {"bindings"},
 ]
 _RANKS = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
-_WITHOUT_TORCH = {"runtime/address_space", "runtime", "memory"}
+_WITHOUT_TORCH = {"runtime/address_space", "runtime/executor", "runtime", "memory"}
 # Tools that every folder may include: they know nothing of devices and streams.
-_TOOLS = {f"runtime/{name}.h" for name in ("error", "mutex", "quantity", "round_up", "settings")}
+_TOOLS = {f"runtime/{name}.h" for name in ("error", "mutex", "quantity", "round_up", "settings", "thread")}
 _WITH_PYTHON = {"bindings"}
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

@@ -101,6 +101,11 @@ void compute_with_one_thread() {
   set_threads(1);
 }
 
+void compute_with(int threads) {
+  thread_local int now = 0;
+  if (now != threads) set_threads(now = threads);
+}
+
 bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before) {
   const int threads = at::get_num_threads();
   if (threads == 1) return false;

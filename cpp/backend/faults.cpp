@@ -70,6 +70,9 @@ void add_fault(CommandFault& fault, const Firing& firing, openreg::Stream& strea
     case FaultKind::kHang:
       firing.fault->hang(stream);
       break;
+    case FaultKind::kCrash:
+      fault.crashes = true;
+      break;
     case FaultKind::kLost:
       lose_device(stream.device(), firing.fault->describe());
       check_healthy(stream.device());
@@ -95,7 +98,8 @@ void enqueue_with_faults(
   for (const auto& firing : faults::ask({.point = point_of_command(kernel, arguments),
                             .name = kernel.name(),
                             .device = stream.device(),
-                            .can_corrupt = first_written(used) != nullptr}))
+                            .can_corrupt = first_written(used) != nullptr,
+                            .in_executor = kernel.traits().in_executor}))
     add_fault(fault, firing, stream, used);
   if (fault.empty()) return enqueue(kernel, arguments);
   with_faulty_command(kernel, arguments, fault, enqueue);
@@ -109,7 +113,8 @@ NodeFaults faults_of_run(openreg::Stream& stream, const Graph& graph) {
     CommandFault fault;
     for (const auto& firing : faults::ask({.point = point_of_command(*node.kernel, node.arguments),
                               .name = node.kernel->name(),
-                              .device = graph.lanes[node.lane].device}))
+                              .device = graph.lanes[node.lane].device,
+                              .in_executor = node.kernel->traits().in_executor}))
       add_fault(fault, firing, stream, {});
     if (!fault.empty()) result.emplace(i, std::move(fault));
   }

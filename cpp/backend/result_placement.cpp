@@ -86,6 +86,8 @@ ResultPlacement::ResultPlacement(std::span<const Placement> places)
     : places_(places), outer_(std::exchange(t_placement, this)) {}
 ResultPlacement::~ResultPlacement() { t_placement = outer_; }
 
+void ResultPlacement::prepare_process() { ServingAllocator::install(); }
+
 DeviceRoom::DeviceRoom(c10::Device device) : device_(device), outer_(std::exchange(t_room, this)) {
   ServingAllocator::install();
 }

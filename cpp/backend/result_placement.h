@@ -46,6 +46,9 @@ class ResultPlacement {
   ResultPlacement(const ResultPlacement&) = delete;
   ResultPlacement& operator=(const ResultPlacement&) = delete;
 
+  /// For an executor, where no AllocationLog comes first.
+  static void prepare_process();
+
  private:
   friend class ServingAllocator;
   const std::span<const Placement> places_;

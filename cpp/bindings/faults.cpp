@@ -13,6 +13,7 @@
 #include "backend/exception.h"
 #include "bindings/bindings.h"
 #include "runtime/device_health.h"
+#include "runtime/executor.h"
 #include "runtime/fault_table.h"
 
 namespace openreg::bindings {
@@ -61,6 +62,14 @@ void init_faults(nb::module_& m) {
   m.def(
       "is_healthy", [](int device) { return health_of(device) == Health::kHealthy; },
       nb::arg("device"), "Whether the device, which exists, has neither failed nor is lost.");
+  m.def(
+      "executor_pid",
+      [](int device) -> std::optional<int> {
+        auto* const executor = Executor::of(device);
+        return executor ? executor->process() : std::nullopt;
+      },
+      nb::arg("device"),
+      "The number of the process that runs the device's kernels, if there is one.");
 }
 
 }  // namespace openreg::bindings

@@ -51,6 +51,11 @@ class Registry {
   std::unordered_map<std::uint64_t, const Kernel*> kernels_ OPENREG_GUARDED_BY(mutex_);
 };
 
+std::vector<const KernelMaker*>& makers() {
+  static auto& all = *new std::vector<const KernelMaker*>;
+  return all;
+}
+
 // The header of an encoded command, in the machine's byte order.
 struct Envelope {
   static constexpr std::uint64_t kMagic = 0x31646d636765726f;  // "oregcmd1"
@@ -73,6 +78,19 @@ class RepeatedCall final : public PreparedCommand {
 };
 
 }  // namespace
+
+// Only while libraries are loaded, by one thread.
+KernelMaker::KernelMaker(const char* name, Describe describe, Make make)
+    : name_(name), describe_(describe), make_(make) {
+  makers().push_back(this);
+}
+
+const KernelMaker* KernelMaker::find(std::string_view name) noexcept {
+  for (const KernelMaker* const maker : makers()) {
+    if (name == maker->name()) return maker;
+  }
+  return nullptr;
+}
 
 Kernel::Kernel(const char* name, Run run, KernelTraits traits)
     : name_(name), run_(run), id_(hash(name)), traits_(traits) {

@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace openreg {
@@ -19,6 +22,33 @@ class PreparedCommand {
   virtual ~PreparedCommand() = default;
   /// Throws to fail the command.
   virtual void run() = 0;
+};
+
+/// How an executor (executor.h) makes a kernel that it does not have since its library was loaded.
+/// Static: objects live as long as the process. `name` is unique.
+class KernelMaker {
+ public:
+  /// In the program: what make() needs. No value: the kernel exists in the program only.
+  using Describe = std::optional<std::string> (*)(const Kernel& kernel);
+  /// In the executor: the kernel of this name; null if it cannot be made.
+  using Make = const Kernel* (*)(const std::string& name, const std::string& description);
+
+  KernelMaker(const char* name, Describe describe, Make make);
+  KernelMaker(const KernelMaker&) = delete;
+  KernelMaker& operator=(const KernelMaker&) = delete;
+
+  const char* name() const noexcept { return name_; }
+  std::optional<std::string> describe(const Kernel& kernel) const { return describe_(kernel); }
+  const Kernel* make(const std::string& name, const std::string& description) const {
+    return make_(name, description);
+  }
+
+  static const KernelMaker* find(std::string_view name) noexcept;
+
+ private:
+  const char* name_;
+  Describe describe_;
+  Make make_;
 };
 
 /// The kinds of engines. Each engine runs only the commands of its kind, so a long copy and a
@@ -36,6 +66,11 @@ struct KernelTraits {
   /// Each command runs only once: it owns something, or stands for an action outside the device. So
   /// it cannot be captured.
   bool once = false;
+  /// The command needs nothing of this process but the device's memory, so it runs in the device's
+  /// executor if there is one (executor.h).
+  bool in_executor = false;
+  /// How the executor gets the kernel. Null: it has it.
+  const KernelMaker* maker = nullptr;
   /// Called instead of the kernel if the stream skips the command because an earlier one failed.
   /// Null: nothing is called. For commands that own something, or that others wait for. Must not
   /// throw.

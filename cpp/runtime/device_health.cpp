@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/executor.h"
 #include "runtime/fault_table.h"
 #include "runtime/mutex.h"
 #include "runtime/stream.h"
@@ -38,6 +39,13 @@ class Reasons {
     const LockGuard lock(mutex_);
     const auto& [reason, failure] = reasons_[static_cast<std::size_t>(device)];
     if (failure) failure->set_collected();
+    if (health_of(device) == Health::kStopped) {
+      throw DeviceError(name + ": the device is lost: " + reason +
+                            ". Each call that launches a kernel on it raises this error; its "
+                            "tensors can be copied to the CPU, other devices can be used, and " +
+                            way_out + " starts a new process",
+                        Health::kLost);
+    }
     if (health_of(device) == Health::kLost) {
       throw DeviceError(name + ": the device is lost: " + reason +
                             ". Each call that needs it raises this error; other devices can be "
@@ -83,6 +91,10 @@ void note_device_failure(int device, const FailurePtr& failure) noexcept {
   }
 }
 
+void stop_device(int device, const std::string& reason) {
+  Reasons::get().set(device, Health::kStopped, reason);
+}
+
 void lose_device(int device, const std::string& reason) {
   if (!Reasons::get().set(device, Health::kLost, reason)) return;
   const auto failure = std::make_shared<Failure>(
@@ -95,6 +107,8 @@ void lose_device(int device, const std::string& reason) {
 
 std::vector<std::string> reset_health(int device, const std::function<void()>& before) {
   auto& pool = StreamPool::of(device);
+  Executor* const executor = Executor::of(device);
+  const bool had_process = executor && executor->end();
   faults::release_hung(device);
   drain_device(device);
   std::vector<std::string> uncollected;
@@ -102,6 +116,7 @@ std::vector<std::string> reset_health(int device, const std::function<void()>& b
     if (!failure->set_collected()) uncollected.push_back(failure->describe());
   }
   before();
+  if (had_process) executor->start();
   Reasons::get().set(device, Health::kHealthy, {});
   return uncollected;
 }

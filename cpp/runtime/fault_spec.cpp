@@ -15,13 +15,14 @@ namespace {
 using Kind = FaultKind;
 using Point = FaultPoint;
 
-constexpr std::array<std::pair<std::string_view, Kind>, 7> kKinds{{{"oom", Kind::kOutOfMemory},
+constexpr std::array<std::pair<std::string_view, Kind>, 8> kKinds{{{"oom", Kind::kOutOfMemory},
                                                                    {"error", Kind::kError},
                                                                    {"corrupt", Kind::kCorrupt},
                                                                    {"slow", Kind::kSlow},
                                                                    {"hang", Kind::kHang},
                                                                    {"lost", Kind::kLost},
-                                                                   {"exit", Kind::kExit}}};
+                                                                   {"exit", Kind::kExit},
+                                                                   {"crash", Kind::kCrash}}};
 
 constexpr std::array<std::pair<std::string_view, Point>, 7> kPoints{
     {{"allocation", Point::kAllocation},
@@ -50,6 +51,8 @@ std::vector<Point> points_of(Kind kind) {
     case Kind::kLost:
       return {Point::kAllocation, Point::kLaunch, Point::kCopy, Point::kCollective,
               Point::kOperator};
+    case Kind::kCrash:
+      return {Point::kLaunch, Point::kOperator};
     case Kind::kExit:
       break;
   }

@@ -18,6 +18,7 @@ enum class FaultKind : std::uint8_t {
   kHang,         ///< "hang": a command or a collective does not begin
   kLost,         ///< "lost": the device is lost
   kExit,         ///< "exit": the process ends
+  kCrash,        ///< "crash": the device's executor ends in a kernel
 };
 
 /// What is counted.

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/error.h"
 #include "runtime/event.h"
 #include "runtime/mix.h"
 #include "runtime/once.h"
@@ -161,6 +162,7 @@ bool ArmedFault::is_about(const FaultEvent& event) const noexcept {
     return false;
   }
   if (spec_.kind == FaultKind::kCorrupt && !event.can_corrupt) return false;
+  if (spec_.kind == FaultKind::kCrash && !event.in_executor) return false;
   if (spec_.device && *spec_.device != event.device) return false;
   if (event.point == FaultPoint::kCollective && spec_.rank && *spec_.rank != event.rank)
     return false;
@@ -238,6 +240,10 @@ void start() {
 }
 
 std::shared_ptr<ArmedFault> arm(FaultSpec spec, ArmedFault::From from) {
+  if (spec.kind == FaultKind::kCrash && !settings().executor_process) {
+    throw Error("openreg: the fault " + spec.text +
+                " needs TORCH_OPENREG_EXECUTOR=process: otherwise a crash would end the program");
+  }
   const bool by_chance = spec.probability < 1 && !spec.seed;
   const auto seed = by_chance ? std::random_device()() : spec.seed.value_or(0);
   if (by_chance) {

@@ -22,6 +22,7 @@ struct FaultEvent {
   int device = -1;
   int rank = -1;             ///< in the group of a collective
   bool can_corrupt = false;  ///< it writes to memory that is known: only such count for "corrupt"
+  bool in_executor = false;  ///< it runs there, if there is one: only such count for "crash"
 };
 
 /// A fault that is in force until it is disarmed. Thread safe.

@@ -11,6 +11,7 @@
 #include "runtime/mutex.h"
 #include "runtime/process.h"
 #include "runtime/round_up.h"
+#include "runtime/run_slice.h"
 #include "runtime/stream.h"
 #include "runtime/trace.h"
 
@@ -27,6 +28,7 @@ struct alignas(16) StandInHeader {
   std::chrono::nanoseconds delay;
   std::size_t error_bytes;
   std::size_t flips;
+  bool crashes;
 };
 
 void append_part(std::vector<std::byte>& bytes, const void* part, std::size_t count) {
@@ -50,7 +52,7 @@ class StandInArguments {
   const Kernel& kernel() const noexcept { return *header_.kernel; }
   std::span<const std::byte> rest() const noexcept { return rest_; }
   CommandFault fault() const {
-    CommandFault fault{.delay = header_.delay};
+    CommandFault fault{.delay = header_.delay, .crashes = header_.crashes};
     fault.error.assign(reinterpret_cast<const char*>(error_.data()), header_.error_bytes);
     fault.flips.resize(header_.flips);
     if (header_.flips != 0)
@@ -71,7 +73,7 @@ void run_stand_in(const Kernel&, std::span<const std::byte> arguments) {
   if (!fault.error.empty()) {  // the command does not run
     if (const auto skip = stand_in.kernel().traits().skip) skip(stand_in.rest());
   }
-  fault.around([&] { stand_in.kernel().run(stand_in.rest()); });
+  fault.run(stand_in.kernel(), stand_in.rest());
 }
 
 void skip_stand_in(std::span<const std::byte> arguments) noexcept {
@@ -131,6 +133,10 @@ void CommandFault::around(const std::function<void()>& run) const {
   for (const auto& [address, bit] : flips) *address ^= bit;
 }
 
+void CommandFault::run(const Kernel& kernel, std::span<const std::byte> arguments) const {
+  around([&] { run_command(kernel, arguments, crashes); });
+}
+
 void enqueue_delay(Stream& stream, std::chrono::nanoseconds delay) {
   stream.enqueue(kDelayKernel, std::as_bytes(std::span(&delay, 1)));
 }
@@ -138,7 +144,8 @@ void enqueue_delay(Stream& stream, std::chrono::nanoseconds delay) {
 void with_faulty_command(
     const Kernel& kernel, std::span<const std::byte> arguments, const CommandFault& fault,
     const std::function<void(const Kernel&, std::span<const std::byte>)>& enqueue) {
-  const StandInHeader header{&kernel, fault.delay, fault.error.size(), fault.flips.size()};
+  const StandInHeader header{&kernel, fault.delay, fault.error.size(), fault.flips.size(),
+                             fault.crashes};
   std::vector<std::byte> bytes;
   append_part(bytes, &header, sizeof header);
   append_part(bytes, fault.error.data(), fault.error.size());

@@ -21,13 +21,18 @@ struct CommandFault {
     std::byte bit;
   };
 
-  bool empty() const noexcept { return delay.count() == 0 && error.empty() && flips.empty(); }
+  bool empty() const noexcept {
+    return delay.count() == 0 && error.empty() && flips.empty() && !crashes;
+  }
   /// Waits, throws InjectedError if there is an error, else calls `run` and flips the bits.
   void around(const std::function<void()>& run) const;
+  /// The same with the command that has the fault, inside of another one.
+  void run(const Kernel& kernel, std::span<const std::byte> arguments) const;
 
   std::chrono::nanoseconds delay{};
   std::string error{};
   std::vector<BitFlip> flips{};
+  bool crashes = false;  // the executor, in the command
 };
 
 /// By the number of the node in its graph.

@@ -1,6 +1,7 @@
 #include "runtime/graph_exec.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -10,11 +11,14 @@
 #include "runtime/device_health.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
+#include "runtime/run_slice.h"
 #include "runtime/stream_impl.h"
 
 namespace openreg {
 
 namespace {
+
+std::atomic<std::uint64_t> g_numbers{0};
 
 FenceRef mark(StreamImpl& stream) {
   FenceRef fence(new Fence(&stream));
@@ -36,18 +40,30 @@ void GraphRun::write_cells() noexcept {
 
 const Graph::Node& GraphRun::node() const noexcept { return exec_->graph_.nodes[nodes_[next_]]; }
 
+bool GraphRun::has_fault() const noexcept { return faults_ && faults_->contains(nodes_[next_]); }
+
 void GraphRun::run_node() {
-  const auto number = nodes_[next_++];
+  const auto number = nodes_[next_];
+  const auto& node = exec_->graph_.nodes[number];
+  if (has_fault()) return faults_->at(number).run(*node.kernel, node.arguments);
   auto& prepared = exec_->prepared_[number];
-  if (!prepared) {
-    const auto& node = exec_->graph_.nodes[number];
-    prepared = node.kernel->prepare(node.arguments);
-  }
-  if (faults_) {
-    if (const auto fault = faults_->find(number); fault != faults_->end())
-      return fault->second.around([&] { prepared->run(); });
-  }
+  if (!prepared) prepared = node.kernel->prepare(node.arguments);
   prepared->run();
+}
+
+Executor::Nodes GraphRun::nodes_for_executor() const {
+  constexpr std::size_t kMost = 64;
+  Executor::Nodes result{.graph = exec_->number_, .first = nodes_[next_], .nodes = {}};
+  Cost whole;
+  for (const auto number : nodes_.subspan(next_)) {
+    const auto& node = exec_->graph_.nodes[number];
+    whole.add(node.cost);
+    if (!node.kernel->traits().in_executor || node.cost.reproducible || whole.is_long() ||
+        (faults_ && faults_->contains(number)) || result.nodes.size() == kMost)
+      break;
+    result.nodes.push_back({node.kernel, node.arguments, node.site});
+  }
+  return result;
 }
 
 std::shared_ptr<GraphExec> GraphExec::make(Graph graph, std::shared_ptr<const void> keeps_alive) {
@@ -56,6 +72,7 @@ std::shared_ptr<GraphExec> GraphExec::make(Graph graph, std::shared_ptr<const vo
 
 GraphExec::GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive)
     : graph_(std::move(graph)),
+      number_(g_numbers.fetch_add(1, std::memory_order_relaxed)),
       keeps_alive_(std::move(keeps_alive)),
       prepared_(graph_.nodes.size()) {
   cut_into_segments();
@@ -68,6 +85,7 @@ GraphExec::GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive)
 }
 
 GraphExec::~GraphExec() {
+  Executor::forget_graph(number_);
   for (StreamImpl* const lane : lanes_) {
     if (lane) destroy_stream(*lane);
   }
@@ -137,7 +155,7 @@ std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment, std::vector<
 void GraphExec::enqueue(Stream& stream, std::vector<GraphCell> cells, NodeFaults faults) {
   check_usable();
   StreamImpl& impl = StreamImpl::of(stream);
-  check_healthy(impl.device_index);
+  check_runs_kernels(impl.device_index);
   const SharedFaults shared =
       faults.empty() ? nullptr : std::make_shared<const NodeFaults>(std::move(faults));
   impl.make_room_if_full();  // the last thing that may wait or fail

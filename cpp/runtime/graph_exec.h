@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/command.h"
+#include "runtime/executor.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph.h"
 #include "runtime/mutex.h"
@@ -45,8 +46,12 @@ class GraphRun {
   void write_cells() noexcept;
   bool has_node() const noexcept { return next_ != nodes_.size(); }
   const Graph::Node& node() const noexcept;
-  /// Runs the node and advances to the next one, even if the node throws.
+  /// Whether this run has a fault on purpose at the node.
+  bool has_fault() const noexcept;
   void run_node();
+  void go_on(std::size_t nodes = 1) noexcept { next_ += nodes; }
+  /// The nodes from the next one on that an executor can run at once, in about a millisecond.
+  Executor::Nodes nodes_for_executor() const;
 
  private:
   const std::shared_ptr<GraphExec> exec_;
@@ -100,6 +105,7 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
       OPENREG_REQUIRES(mutex_);
 
   const Graph graph_;
+  const std::uint64_t number_;  // of this object, for executors
   const std::shared_ptr<const void> keeps_alive_;
   std::vector<Segment> segments_;    // each after its predecessors
   std::vector<std::uint32_t> ends_;  // segments of other lanes that the end comes after

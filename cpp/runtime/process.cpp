@@ -18,6 +18,7 @@
 #include "runtime/callbacks.h"
 #include "runtime/command.h"
 #include "runtime/error.h"
+#include "runtime/executor.h"
 #include "runtime/fault_table.h"
 #include "runtime/launch_site.h"
 #include "runtime/patience.h"
@@ -158,6 +159,7 @@ void begin_use() {
   ask_for_launch_sites();
   Scheduler::get().start();
   begin_schedule();
+  Executor::begin_use();
   faults::start();
   g_used.store(true);
   // Before another thread can find the device in use and use it.

@@ -3,14 +3,20 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <system_error>
 #include <utility>
 
+#include "runtime/adversary.h"
 #include "runtime/counters.h"
 #include "runtime/error.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
 #include "runtime/scheduler.h"
 #include "runtime/test_point.h"
+#include "runtime/thread.h"
 #include "runtime/trace.h"
 
 namespace openreg {
@@ -38,8 +44,10 @@ class ComputeScope {
   Callbacks::Team team_{};
 };
 
+}  // namespace
+
 // A command's slice of the trace.
-class TracedCommand {
+class RunSlice::TracedCommand {
  public:
   TracedCommand(const StreamImpl& stream, std::uint32_t id, const Kernel& kernel,
                 std::span<const std::byte> arguments, LaunchSite site, bool engine) noexcept
@@ -56,6 +64,8 @@ class TracedCommand {
   }
   TracedCommand(const TracedCommand&) = delete;
   TracedCommand& operator=(const TracedCommand&) = delete;
+
+  void drop() noexcept { begin_ = 0; }
 
  private:
   void keep() const noexcept {
@@ -79,6 +89,11 @@ class TracedCommand {
   const bool engine_;
   std::int64_t begin_ = 0;
 };
+
+namespace {
+
+// How long a thread stays with a command in an executor.
+constexpr std::chrono::milliseconds kPatience{50};
 
 void trace_event_record(const StreamImpl& stream, const Record& record,
                         std::int64_t begin) noexcept {
@@ -148,7 +163,10 @@ bool RunSlice::step() {
   switch (record.kind) {
     case Record::kRun:
       recorded = FenceRef::attach(record.fence);
-      run(record, record.fence);
+      if (run(record, record.fence) == Outcome::kHandedOver) {
+        recorded.detach();
+        return false;
+      }
       break;
     case Record::kRecord: {
       const auto begin = record.traced_as != 0 ? tracing::now() : 0;
@@ -167,7 +185,8 @@ bool RunSlice::step() {
       break;
     }
     case Record::kGraph:
-      if (!run_part(record)) return true;
+      if (const Outcome outcome = run_part(record); outcome != Outcome::kEnded)
+        return outcome == Outcome::kGoesOn;
       break;
   }
   stream_.queue.pop(record);
@@ -188,9 +207,9 @@ void RunSlice::enter() {
 }
 
 // `fence`, if given, belongs to a caller that waits for the command and gets its failure.
-void RunSlice::run(const Record& record, Fence* fence) {
+RunSlice::Outcome RunSlice::run(const Record& record, Fence* fence) {
   const auto& kernel = *static_cast<const Kernel*>(record.target);
-  if (stream_.failure.full()) {
+  if (stream_.failure.full() && !sent_) {
     // If this is null although there is a fence, another call has collected the failure since: the
     // stream is usable, and the caller's command runs.
     FailurePtr earlier = fence ? stream_.failure.get() : nullptr;
@@ -200,54 +219,173 @@ void RunSlice::run(const Record& record, Fence* fence) {
         kernel.traits().skip(record.arguments());
       }
       if (fence) fence->complete(std::move(earlier));
-      return;
+      return Outcome::kEnded;
     }
   }
-  ++commands_;
+  if (!sent_) ++commands_;
+  site_ = record.site;
   enter();
-  const TracedCommand traced(stream_, record.traced_as, kernel, record.arguments(), record.site,
-                             runner_ == Runner::kEngine);
+  TracedCommand traced(stream_, record.traced_as, kernel, record.arguments(), record.site,
+                       runner_ == Runner::kEngine);
   try {
-    compute(kernel, record.cost, [&] { kernel.run(record.arguments()); });
+    const bool ended = compute(executor_of(kernel), kernel, record.arguments(), record.cost,
+                               record.site, [&] { kernel.run(record.arguments()); });
+    if (!ended) {
+      traced.drop();
+      return Outcome::kHandedOver;
+    }
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does so at exit); this is no error
   } catch (...) {
-    if (fence && fence->complete(std::current_exception())) return;
+    if (fence && fence->complete(std::current_exception())) return Outcome::kEnded;
     stream_.poison(kernel, record.site, std::current_exception());
   }
+  return Outcome::kEnded;
 }
 
+Executor* RunSlice::executor_of(const Kernel& kernel) const noexcept {
+  return kernel.traits().in_executor ? Executor::of(stream_.device_index) : nullptr;
+}
+
+// False: the stream has been handed over.
 template <class F>
-void RunSlice::compute(const Kernel& kernel, Cost cost, F&& f) {
+bool RunSlice::compute(Executor* executor, const Kernel& kernel,
+                       std::span<const std::byte> arguments, Cost cost, LaunchSite site, F&& here) {
   const RunningScope mark(!kernel.traits().may_block);
   const ComputeScope team(callbacks_, cost, runner_ == Runner::kEngine);
-  f();
+  if (executor) [[unlikely]] {
+    switch (run_in(*executor, kernel, arguments, site)) {
+      case Outcome::kEnded:
+        return true;
+      case Outcome::kHandedOver:
+        return false;
+      case Outcome::kGoesOn:
+        break;
+    }
+  }
+  here();
+  return true;
 }
 
-// Runs one node of a graph. False: there are more nodes, and the record stays in the queue.
-bool RunSlice::run_part(const Record& record) {
+// Note [Custodians]
+// A command may take long in an executor, or for ever: a kernel hangs, or the process is stopped. A
+// host that waits for it must notice Ctrl-C, an engine must serve other streams. So after a while
+// the thread hands the stream, with its command under way, to a thread that does nothing else: a
+// custodian. It finishes the command as the runner would have done, and gives the stream up. In an
+// adversarial schedule the runner stays, since the order of commands is its choice.
+// kGoesOn: the command has to run here.
+RunSlice::Outcome RunSlice::run_in(Executor& executor, const Kernel& kernel,
+                                   std::span<const std::byte> arguments, LaunchSite site) {
+  const bool stays = sent_.has_value() || adversary::acts();
+  auto command = sent_ ? std::exchange(sent_, std::nullopt) : executor.run(kernel, arguments, site);
+  if (!command) return Outcome::kGoesOn;
+  const RunningScope outside(false);  // exit need not wait: the process ends with this one
+  if (!stays && !command->wait(kPatience)) {
+    if (hand_over(*command)) return Outcome::kHandedOver;
+  }
+  command->wait();
+  return command->finish() ? Outcome::kEnded : Outcome::kGoesOn;
+}
+
+// False: the system refuses a thread.
+bool RunSlice::hand_over(Executor::Command& command) {
+  const auto shared = std::make_shared<std::optional<Executor::Command>>();
+  const auto custodian = [&stream = stream_, shared] {
+    bool owned = false;
+    {
+      RunSlice slice(stream, Runner::kEngine);
+      slice.sent_ = std::move(*shared);
+      owned = slice.step();
+    }
+    if (owned) Scheduler::get().release(stream);
+  };
+  shared->emplace(std::move(command));
+  try {
+    start_detached_thread(custodian);
+  } catch (const std::system_error&) {
+    command = std::move(**shared);
+    return false;
+  }
+  return true;
+}
+
+void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes) {
+  RunSlice* const slice = RunSlice::innermost_;
+  if (slice && kernel.traits().in_executor) {
+    if (Executor* const executor = Executor::of(slice->stream_.device_index)) {
+      if (auto command = executor->run(kernel, arguments, slice->site_, crashes)) {
+        const RunningScope outside(false);
+        command->wait();
+        if (command->finish()) return;
+      }
+    }
+  }
+  kernel.run(arguments);
+}
+
+// Runs several nodes of a graph, if an executor takes them. No value: the next one comes alone.
+std::optional<RunSlice::Outcome> RunSlice::run_nodes(GraphRun& run) {
+  if (!run.has_node() || tracing::on() || adversary::acts()) return std::nullopt;
+  Executor* const executor = executor_of(*run.node().kernel);
+  if (!executor || (sent_ && !sent_->is_nodes())) return std::nullopt;
+  const auto nodes = run.nodes_for_executor();
+  if (nodes.nodes.size() < 2) return std::nullopt;
+  enter();
+  std::optional<Executor::Command> command;
+  std::size_t ended = nodes.nodes.size();
+  try {
+    const bool stays = sent_.has_value();
+    command = sent_ ? std::exchange(sent_, std::nullopt) : executor->run(nodes);
+    if (!command) return std::nullopt;
+    const RunningScope outside(false);
+    if (!stays && !command->wait(kPatience) && hand_over(*command)) return Outcome::kHandedOver;
+    command->wait();
+    if (!command->finish()) return std::nullopt;
+  } catch (...) {
+    ended = command ? command->completed() : 0;
+    const auto& failed = nodes.nodes[std::min(ended, nodes.nodes.size() - 1)];
+    stream_.poison(*failed.kernel, failed.site, std::current_exception());
+    ++ended;
+  }
+  commands_ += ended;
+  run.go_on(ended);
+  return Outcome::kEnded;
+}
+
+// Runs one node of a graph, or some. If there are more, the record stays in the queue.
+RunSlice::Outcome RunSlice::run_part(const Record& record) {
   auto& run = *static_cast<GraphRun*>(record.target);
   if (run.hands_over()) static_cast<void>(stream_.failure.take());
-  if (!stream_.failure.full()) {
+  if (!stream_.failure.full() || sent_) {
     run.write_cells();
-    if (run.has_node()) {
-      ++commands_;
+    if (const auto outcome = run_nodes(run)) {
+      if (*outcome == Outcome::kHandedOver) return *outcome;
+    } else if (run.has_node()) {
+      if (!sent_) ++commands_;
       enter();
       const auto& node = run.node();
-      const TracedCommand traced(stream_, record.traced_as, *node.kernel, node.arguments, node.site,
-                                 runner_ == Runner::kEngine);
+      site_ = node.site;
+      TracedCommand traced(stream_, record.traced_as, *node.kernel, node.arguments, node.site,
+                           runner_ == Runner::kEngine);
+      Executor* const executor = run.has_fault() ? nullptr : executor_of(*node.kernel);
       try {
-        compute(*node.kernel, node.cost, [&] { run.run_node(); });
+        const bool ended = compute(executor, *node.kernel, node.arguments, node.cost, node.site,
+                                   [&] { run.run_node(); });
+        if (!ended) {
+          traced.drop();
+          return Outcome::kHandedOver;
+        }
       } catch (const abi::__forced_unwind&) {
         throw;
       } catch (...) {
         stream_.poison(*node.kernel, node.site, std::current_exception());
       }
+      run.go_on();
     }
-    if (run.has_node() && !stream_.failure.full()) return false;
+    if (run.has_node() && !stream_.failure.full()) return Outcome::kGoesOn;
   }
   delete &run;
-  return true;
+  return Outcome::kEnded;
 }
 
 void RunSlice::flush_counters() noexcept {

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "runtime/callbacks.h"
+#include "runtime/executor.h"
 #include "runtime/stream_impl.h"
 
 namespace openreg {
@@ -38,8 +42,8 @@ class RunSlice {
   bool has_work() noexcept { return stream_.queue.has_work(); }
   /// Whether the next command is for engines of this kind; has_work() was true.
   bool is_for(EngineKind kind) noexcept;
-  /// Runs the next command, or one node of a graph; has_work() was true. False: the stream is
-  /// parked and no longer the caller's.
+  /// Runs the next command, or one node of a graph; has_work() was true. False: the stream is no
+  /// longer the caller's. It is parked, or its executor takes long (Note [Custodians]).
   bool step();
   /// Adds the commands run so far to the counters.
   void flush_counters() noexcept;
@@ -48,12 +52,24 @@ class RunSlice {
   friend bool runs_here(const StreamImpl& stream) noexcept;
   friend bool runs_device_here(int device) noexcept;
   friend bool in_command() noexcept;
+  friend void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes);
 
+  /// How a command, or a part of a graph, has gone on: it has ended, there is more of it, or
+  /// another thread has taken the stream over.
+  enum class Outcome { kEnded, kGoesOn, kHandedOver };
+
+  class TracedCommand;
   void enter();
-  void run(const Record& record, Fence* fence);
-  bool run_part(const Record& record);
+  Outcome run(const Record& record, Fence* fence);
+  Outcome run_part(const Record& record);
+  std::optional<Outcome> run_nodes(GraphRun& run);
+  Executor* executor_of(const Kernel& kernel) const noexcept;
   template <class F>
-  void compute(const Kernel& kernel, Cost cost, F&& f);
+  bool compute(Executor* executor, const Kernel& kernel, std::span<const std::byte> arguments,
+               Cost cost, LaunchSite site, F&& here);
+  Outcome run_in(Executor& executor, const Kernel& kernel, std::span<const std::byte> arguments,
+                 LaunchSite site);
+  bool hand_over(Executor::Command& command);
 
   StreamImpl& stream_;
   const Runner runner_;
@@ -64,9 +80,15 @@ class RunSlice {
   void* clean_state_ = nullptr;
   RunSlice* const outer_;  // of the same thread
   std::uint64_t commands_ = 0;
+  LaunchSite site_ = 0;                    // of the command that runs
+  std::optional<Executor::Command> sent_;  // a custodian's: the next command, which is under way
 
   static constinit thread_local RunSlice* innermost_;
 };
+
+/// Runs a command inside another one, on the calling thread: in the device's executor if it belongs
+/// there, which it may end (executor.h).
+void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes = false);
 
 /// Whether the calling thread is inside a run slice of this stream, or of any stream of this
 /// device.

@@ -24,6 +24,8 @@ namespace openreg {
 ///   Captures' mutex > what Callbacks::describe_launch_site takes
 ///   the trace's mutex > the mutexes of its shards
 ///   the mutex of fault_table.cpp > the mutexes of its faults
+///   an executor's `starting` > its `mutex` > what Callbacks::describe_launch_site takes
+///   those two, and the mutexes of AddressSpace > the mutex of an ExecutorProcess
 /// All others are leaves: while one of them is held, no other lock is taken and nothing is waited
 /// for. No other callback, no kernel, and no destructor of what a kernel threw runs under a lock of
 /// the runtime. Clang checks the part of this that is annotated (runtime/mutex.h).

@@ -26,10 +26,10 @@ namespace {
 
 constexpr std::string_view kPrefix = "TORCH_OPENREG_";
 // The names that may follow it. The last one is read in Python.
-constexpr std::array<std::string_view, 14> kNames{
+constexpr std::array<std::string_view, 15> kNames{
     "DEVICES",      "MEMORY",       "ENGINES",       "LAUNCH_BLOCKING", "FAULT_MESSAGE",
     "DEBUG_MEMORY", "DETECT_RACES", "CPU_FALLBACK",  "STACKS",          "TRACE_RECORDS",
-    "SCHEDULE",     "FAULTS",       "STICKY_ERRORS", "AUTOLOAD"};
+    "SCHEDULE",     "FAULTS",       "STICKY_ERRORS", "EXECUTOR",        "AUTOLOAD"};
 
 constexpr int kMaxEngines = 1024;
 constexpr int kMostTraceRecords = 1 << 30;
@@ -143,6 +143,13 @@ Schedule read_schedule(const char* variable) {
   return *schedule;
 }
 
+bool read_executor(const char* variable) {
+  const auto text = environment(variable).value_or("default");
+  if (text != "default" && text != "process")
+    malformed(variable, text, "\"default\" or \"process\"");
+  return text == "process";
+}
+
 std::vector<FaultSpec> read_faults(const char* variable) {
   const auto text = environment(variable);
   if (!text) return {};
@@ -195,6 +202,7 @@ Settings read_settings() {
   result.schedule = read_schedule("TORCH_OPENREG_SCHEDULE");
   result.faults = read_faults("TORCH_OPENREG_FAULTS");
   result.sticky_errors = read_switch("TORCH_OPENREG_STICKY_ERRORS", result.sticky_errors);
+  result.executor_process = read_executor("TORCH_OPENREG_EXECUTOR");
   return result;
 }
 

@@ -54,6 +54,9 @@ struct Settings {
   /// TORCH_OPENREG_STICKY_ERRORS: 0 or 1. After an error of a command, each later call on the
   /// device raises it (device_health.h).
   bool sticky_errors = false;
+  /// TORCH_OPENREG_EXECUTOR: "default" or "process". Each device's kernels run in a process of
+  /// their own (executor.h).
+  bool executor_process = false;
 };
 
 /// The settings, read from the environment at the first call that succeeds. Thread safe. Throws

@@ -41,6 +41,14 @@ void raise_failure(StreamImpl& stream) {
   if (const FailurePtr failure = stream.failure.take()) failure->raise();
 }
 
+void check_accepts(const StreamImpl& stream, const Kernel& kernel) {
+  if (kernel.traits().in_executor) {
+    check_runs_kernels(stream.device_index);
+  } else {
+    check_healthy(stream.device_index);
+  }
+}
+
 // The streams of a device that accepts work. Throws after shutdown, because a wait for work that
 // was dropped would never end.
 StreamPool& usable_pool(int device) {
@@ -59,7 +67,7 @@ void Stream::enqueue(const Kernel& kernel, std::span<const std::byte> arguments,
                      Backpressure backpressure) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
-  if (backpressure == Backpressure::kWait) check_healthy(stream.device_index);
+  if (backpressure == Backpressure::kWait) check_accepts(stream, kernel);
   const LaunchSite site = launch_site();
   if (capture_of(*this) != 0 && capture_command(stream, kernel, arguments, cost, site)) return;
   stream.enqueue_run(kernel, arguments, cost, site, FenceRef(), backpressure);
@@ -75,7 +83,7 @@ void Stream::enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> a
                               WhoseError whose) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
-  check_healthy(stream.device_index);
+  check_accepts(stream, kernel);
   if (runs_here(stream)) throw_self_wait();
   expect_not_captured(*this, kernel.name());
   expect_safe_call(kernel.name());

@@ -4,6 +4,8 @@
 #include <c10/core/Storage.h>
 #include <c10/util/Exception.h>
 
+#include <dlfcn.h>
+
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -47,8 +49,37 @@ std::int64_t resolve(const std::int64_t* words, std::int64_t word) {
 
 }  // namespace
 
+// For an executor: the library of the code, the name of the function, and the parameters.
+std::optional<std::string> CompiledKernel::describe(const Kernel& kernel) {
+  const auto& self = static_cast<const CompiledKernel&>(kernel);
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(self.entry_), &info) == 0 || !info.dli_sname)
+    return std::nullopt;
+  std::string text = std::string(info.dli_fname) + '\n' + info.dli_sname + '\n';
+  for (const auto parameter : self.parameters_) text += static_cast<char>(parameter);
+  return text;
+}
+
+const Kernel* CompiledKernel::make(const std::string& name, const std::string& description) {
+  const auto end_of_file = description.find('\n');
+  const auto end_of_symbol = description.find('\n', end_of_file + 1);
+  void* const library = dlopen(description.substr(0, end_of_file).c_str(), RTLD_NOW);
+  if (library == nullptr) return nullptr;
+  const auto symbol = description.substr(end_of_file + 1, end_of_symbol - end_of_file - 1);
+  void* const entry = dlsym(library, symbol.c_str());
+  if (entry == nullptr) return nullptr;
+  std::vector<Parameter> parameters;
+  for (const char parameter : description.substr(end_of_symbol + 1))
+    parameters.push_back(static_cast<Parameter>(parameter));
+  return &get(name, reinterpret_cast<Entry>(entry), parameters);
+}
+
+const KernelMaker CompiledKernel::maker("compiled kernel", &describe, &make);
+
 CompiledKernel::CompiledKernel(const char* name, Entry entry, std::vector<Parameter> parameters)
-    : Kernel(name, &run), entry_(entry), parameters_(std::move(parameters)) {}
+    : Kernel(name, &run, {.in_executor = true, .maker = &maker}),
+      entry_(entry),
+      parameters_(std::move(parameters)) {}
 
 const CompiledKernel& CompiledKernel::get(const std::string& name, Entry entry,
                                           const std::vector<Parameter>& parameters) {

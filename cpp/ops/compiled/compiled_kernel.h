@@ -42,6 +42,9 @@ class CompiledKernel : public Kernel {
  private:
   CompiledKernel(const char* name, Entry entry, std::vector<Parameter> parameters);
   static void run(const Kernel& kernel, std::span<const std::byte> arguments);
+  static std::optional<std::string> describe(const Kernel& kernel);
+  static const Kernel* make(const std::string& name, const std::string& description);
+  static const KernelMaker maker;
 
   const Entry entry_;
   const std::vector<Parameter> parameters_;

@@ -21,6 +21,8 @@ struct BodyTraits {
   std::span<const c10::ScalarType> widened{};
   /// Called in place of the body, which runs if it returns false. Null: the body always runs.
   Direct direct = nullptr;
+  /// The body uses other memory than the device's: it runs in the program (runtime/executor.h).
+  bool in_program = false;
 };
 
 /// A kernel over CPU tensors. Its body reads the arguments in the order in which they were written,
@@ -31,7 +33,9 @@ class OpKernel : public Kernel {
   using Body = void (*)(const OpKernel& kernel, ArgumentReader& arguments);
 
   OpKernel(const char* name, Body body, KernelTraits traits = {}, BodyTraits body_traits = {})
-      : Kernel(name, &run_command, completed(traits)), body_(body), body_traits_(body_traits) {}
+      : Kernel(name, &run_command, completed(traits, body_traits)),
+        body_(body),
+        body_traits_(body_traits) {}
 
  protected:
   /// Whether tensors of some dtypes are replaced by wider ones for the body.
@@ -40,7 +44,8 @@ class OpKernel : public Kernel {
  private:
   friend class PreparedOp;
 
-  static KernelTraits completed(KernelTraits traits) {
+  static KernelTraits completed(KernelTraits traits, const BodyTraits& body_traits) {
+    traits.in_executor = !body_traits.in_program;
     traits.check = &expect_layout;
     if (!traits.prepare) traits.prepare = &prepare;
     return traits;

@@ -73,9 +73,13 @@ CommandSummary summarize_copy(std::span<const std::byte> bytes) noexcept {
   return summary;
 }
 
-const OpKernel copy_kernel{"aten::copy_", &run_copy, {.summarize = &summarize_copy}};
-const OpKernel transfer_kernel{
-    "aten::_copy_from", &run_copy, {.engine = EngineKind::kCopy, .summarize = &summarize_copy}};
+// The program's threads copy, as a bus does: between any two of pinned memory and devices.
+const OpKernel copy_kernel{
+    "aten::copy_", &run_copy, {.summarize = &summarize_copy}, {.in_program = true}};
+const OpKernel transfer_kernel{"aten::_copy_from",
+                               &run_copy,
+                               {.engine = EngineKind::kCopy, .summarize = &summarize_copy},
+                               {.in_program = true}};
 
 /// The kernel for a copy from one memory to another. The copy engine runs long ones; handing a
 /// stream over to it and back costs some 40 us, a tenth of the time to copy this many bytes.

@@ -33,6 +33,20 @@ bool is_left_to_tier_3(const c10::OperatorHandle& op, const char* name) {
 
 constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
+// An executor finds the operator by its name, if its kernel is code of a library that it has, too.
+std::optional<std::string> describe_boxed(const Kernel&) { return ""; }
+
+const Kernel* make_boxed(const std::string& name, const std::string&) {
+  const auto dot = name.find('.');
+  const c10::OperatorName operator_name(name.substr(0, dot),
+                                        dot == std::string::npos ? "" : name.substr(dot + 1));
+  const auto op = c10::Dispatcher::singleton().findSchema(operator_name);
+  const auto* const boxed = op ? BoxedOperator::find(*op) : nullptr;
+  return boxed ? &boxed->kernel() : nullptr;
+}
+
+const KernelMaker boxed_maker("boxed operator", &describe_boxed, &make_boxed);
+
 }  // namespace
 
 /// A kernel with a reference to its operator.
@@ -43,7 +57,7 @@ class BoxedOperator::CpuKernel final : public OpKernel {
                  [](const OpKernel& kernel, ArgumentReader& reader) {
                    static_cast<const CpuKernel&>(kernel).op_.run(reader);
                  },
-                 {}, {.widened = widened_dtypes(name)}),
+                 {.maker = &boxed_maker}, {.widened = widened_dtypes(name)}),
         op_(op) {}
 
  private:

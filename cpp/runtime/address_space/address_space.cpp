@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
+#include <map>
 #include <string>
 #include <system_error>
 
@@ -93,21 +94,33 @@ void decommit(void* address, std::size_t bytes) noexcept {
 
 struct AddressSpace::Segments {
   struct Device {
-    Device(std::uintptr_t window, std::size_t bytes) : ranges(window, bytes, kGranularity) {}
+    Device(std::uintptr_t window, std::size_t bytes)
+        : window(window), ranges(window, bytes, kGranularity) {}
 
     // Commits memory at `aperture` for a range that has been taken; gives the range back on
     // failure.
     bool commit_taken(std::uintptr_t address, void* aperture, std::size_t bytes)
         OPENREG_REQUIRES(mutex) {
-      if (!commit(aperture, bytes)) {
+      if (!(in_file ? ipc.load()->commit(aperture, bytes) : commit(aperture, bytes))) {
         ranges.free(address, bytes);
         return false;
       }
       mapped += bytes;
+      if (in_file) note_mapped({.offset = address - window, .bytes = bytes, .file = nullptr});
       return true;
     }
+    void note_mapped(const Mapping& mapping) OPENREG_REQUIRES(mutex) {
+      mappings.emplace(mapping.offset, mapping);
+      if (observer) observer->mapped(mapping);
+    }
+    // Of what has been mapped at once or, as the device's own memory can be, in parts.
+    void note_unmapped(std::size_t offset, std::size_t bytes) OPENREG_REQUIRES(mutex);
 
+    const std::uintptr_t window;
+    bool in_file = false;  // all of its memory, from the beginning: an executor maps it, too
     Mutex mutex;
+    std::map<std::size_t, Mapping> mappings OPENREG_GUARDED_BY(mutex);  // with in_file, by offset
+    MappingObserver* observer OPENREG_GUARDED_BY(mutex) = nullptr;
     RangeAllocator ranges OPENREG_GUARDED_BY(mutex);   // of the window
     std::size_t mapped OPENREG_GUARDED_BY(mutex) = 0;  // bytes
     Mutex sharing;                                     // held while memory moves to the file
@@ -116,8 +129,28 @@ struct AddressSpace::Segments {
   std::deque<Device> devices;
 };
 
+void AddressSpace::Segments::Device::note_unmapped(std::size_t offset, std::size_t bytes) {
+  const std::size_t end = offset + bytes;
+  auto next = mappings.upper_bound(offset);
+  if (next != mappings.begin()) --next;
+  while (next != mappings.end() && next->first < end) {
+    const Mapping whole = next->second;
+    const std::size_t whole_end = whole.offset + whole.bytes;
+    if (whole_end <= offset) {
+      ++next;
+      continue;
+    }
+    next = mappings.erase(next);
+    if (whole.offset < offset)
+      mappings.emplace(whole.offset, Mapping{whole.offset, offset - whole.offset, nullptr});
+    if (whole_end > end) mappings.emplace(end, Mapping{end, whole_end - end, nullptr});
+  }
+  if (observer) observer->unmapped({.offset = offset, .bytes = bytes, .file = nullptr});
+}
+
 AddressSpace& AddressSpace::get() {
   static AddressSpace& space = []() -> AddressSpace& {
+    if (auto* const mirror = get_if_reserved()) return *mirror;
     auto* const created = new AddressSpace;
     g_address_space.store(created, std::memory_order_release);
     if (settings().fault_message) install_fault_message();
@@ -152,7 +185,7 @@ AddressSpace::AddressSpace() {
   }
   capacity_ = std::min(capacity_, window);
   window_shift_ = std::countr_zero(window);
-  distance_ = devices * window;
+  windows_ = distance_ = devices * window;
   if (window < wanted) {
     std::fprintf(stderr,
                  "openreg: the system allows only %s of addresses per device instead of %s; a "
@@ -163,8 +196,49 @@ AddressSpace::AddressSpace() {
 
   segments_ = new Segments;
   for (std::size_t device = 0; device < devices; ++device) {
-    segments_->devices.emplace_back(base_ + device * window, window);
+    auto& made = segments_->devices.emplace_back(base_ + device * window, window);
+    if (!settings().executor_process) continue;
+    made.in_file = true;
+    made.ipc = new IpcMemory(aperture(reinterpret_cast<void*>(made.window)), window, kGranularity);
   }
+}
+
+// The apertures of all devices are reserved, though memory is mapped in one: otherwise something
+// else could lie there, and be taken for a device's memory.
+AddressSpace::AddressSpace(const Layout& layout, int device)
+    : base_(layout.base),
+      window_shift_(layout.window_shift),
+      windows_(static_cast<std::size_t>(layout.devices) << layout.window_shift),
+      mirrored_(device),
+      capacity_(layout.capacity) {
+  const auto apertures = reserve(windows_);
+  if (apertures == 0) {
+    throw Error("the system refuses " + format_size(windows_) + " of addresses (" +
+                std::generic_category().message(errno) + "); raise `ulimit -v`");
+  }
+  distance_ = apertures - base_;
+}
+
+void AddressSpace::be_mirror(const Layout& layout, int device) {
+  g_address_space.store(new AddressSpace(layout, device), std::memory_order_release);
+}
+
+bool AddressSpace::mirror(std::size_t offset, std::size_t bytes, int file,
+                          std::size_t file_offset) noexcept {
+  void* const place = aperture(reinterpret_cast<void*>(window_begin(mirrored_) + offset));
+  return map_file_at(place, bytes, file, file_offset);
+}
+
+void AddressSpace::end_mirror(std::size_t offset, std::size_t bytes) noexcept {
+  decommit(aperture(reinterpret_cast<void*>(window_begin(mirrored_) + offset)), bytes);
+}
+
+void AddressSpace::observe(int device, MappingObserver* observer) {
+  auto& owner = segments_->devices[static_cast<std::size_t>(device)];
+  const LockGuard lock(owner.mutex);
+  owner.observer = observer;
+  if (!observer) return;
+  for (const auto& [offset, mapping] : owner.mappings) observer->mapped(mapping);
 }
 
 void* AddressSpace::map(int device, std::size_t bytes) {
@@ -207,6 +281,7 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   if (!owner.ranges.is_taken(address, bytes)) std::terminate();
   decommit(aperture(memory), bytes);
   if (auto* const ipc = owner.ipc.load()) ipc->forget(aperture(memory), bytes);
+  if (owner.in_file) owner.note_unmapped(address - owner.window, bytes);
   owner.ranges.free(address, bytes);
   owner.mapped -= bytes;
 }
@@ -237,16 +312,24 @@ void* AddressSpace::map_foreign(int device, const IpcFile& file, std::size_t off
   const auto address = owner.ranges.take(bytes, window_bytes());
   if (address == 0) return nullptr;
   void* const memory = reinterpret_cast<void*>(address);
-  if (file.map_at(aperture(memory), offset, bytes)) return memory;
-  owner.ranges.free(address, bytes);
-  return nullptr;
+  if (!file.map_at(aperture(memory), offset, bytes)) {
+    owner.ranges.free(address, bytes);
+    return nullptr;
+  }
+  if (owner.in_file) {
+    owner.note_mapped(
+        {.offset = address - owner.window, .bytes = bytes, .file = &file, .file_offset = offset});
+  }
+  return memory;
 }
 
 void AddressSpace::unmap_foreign(void* memory, std::size_t bytes) noexcept {
   auto& owner = segments_->devices[static_cast<std::size_t>(device_of(memory))];
   const LockGuard lock(owner.mutex);
   decommit(aperture(memory), bytes);
-  owner.ranges.free(reinterpret_cast<std::uintptr_t>(memory), bytes);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  if (owner.in_file) owner.note_unmapped(address - owner.window, bytes);
+  owner.ranges.free(address, bytes);
 }
 
 std::size_t AddressSpace::mapped(int device) const noexcept {

@@ -7,6 +7,22 @@ namespace openreg {
 
 class IpcFile;
 
+/// A part of a device's window that has memory.
+struct Mapping {
+  std::size_t offset;  ///< in the window
+  std::size_t bytes;
+  const IpcFile* file;          ///< of another process; null: the device's own, at the same offset
+  std::size_t file_offset = 0;  ///< in the other process's file
+};
+
+/// Is told what memory a device has. Called with locks held: must not wait.
+class MappingObserver {
+ public:
+  virtual ~MappingObserver() = default;
+  virtual void mapped(const Mapping& mapping) noexcept = 0;
+  virtual void unmapped(const Mapping& mapping) noexcept = 0;
+};
+
 /// The devices' memory. See Note [Two windows] in address_space.cpp and docs/architecture.md.
 ///
 /// Each device has a *window*: a range of addresses without access, in which device pointers lie.
@@ -27,7 +43,7 @@ class AddressSpace {
   /// Device that `p` points into (interior pointers included), or -1 if it is not a device pointer.
   int device_of(const void* p) const noexcept {
     const auto offset = reinterpret_cast<std::uintptr_t>(p) - base_;
-    return offset < distance_ ? static_cast<int>(offset >> window_shift_) : -1;
+    return offset < windows_ ? static_cast<int>(offset >> window_shift_) : -1;
   }
 
   /// The address of a device pointer's memory for code that runs on the device. nullptr stays
@@ -74,11 +90,33 @@ class AddressSpace {
   /// Unmaps all that one call of map_foreign() mapped.
   void unmap_foreign(void* memory, std::size_t bytes) noexcept;
 
+  // --- Executors (runtime/executor.h) ---
+
+  /// From now on `observer` follows what `device`, which must exist, has mapped; it is told of all
+  /// that is mapped already. Null ends that. With TORCH_OPENREG_EXECUTOR=process only.
+  void observe(int device, MappingObserver* observer);
+
+  /// Where the windows are.
+  struct Layout {
+    std::uintptr_t base;
+    int window_shift;
+    int devices;
+    std::size_t capacity;
+  };
+  Layout layout() const noexcept { return {base_, window_shift_, devices(), capacity_}; }
+  /// Makes the address space of an executor: windows as in its program, but not the memory, and
+  /// apertures of its own. It is used for the translation of addresses, and for mirror(). Throws
+  /// Error if the system refuses the addresses.
+  static void be_mirror(const Layout& layout, int device);
+  /// Maps a part of a file in the aperture of the mirror's device; false if the system refuses.
+  bool mirror(std::size_t offset, std::size_t bytes, int file, std::size_t file_offset) noexcept;
+  void end_mirror(std::size_t offset, std::size_t bytes) noexcept;
+
   /// Where the window of `device`, which must exist, begins.
   std::uintptr_t window_begin(int device) const noexcept {
     return base_ + (static_cast<std::uintptr_t>(device) << window_shift_);
   }
-  int devices() const noexcept { return static_cast<int>(distance_ >> window_shift_); }
+  int devices() const noexcept { return static_cast<int>(windows_ >> window_shift_); }
   /// Bytes that a device can have mapped.
   std::size_t capacity() const noexcept { return capacity_; }
   /// Size of a device's range of addresses: a power of two and, if the system allows it, several
@@ -91,10 +129,13 @@ class AddressSpace {
 
  private:
   AddressSpace();
+  AddressSpace(const Layout& layout, int device);
 
   std::uintptr_t base_ = 0;      // start of device 0's window
   int window_shift_ = 0;         // a window has 2^window_shift_ bytes
-  std::uintptr_t distance_ = 0;  // from a window to its aperture: all windows together
+  std::size_t windows_ = 0;      // bytes of all windows together
+  std::uintptr_t distance_ = 0;  // from a window to its aperture
+  int mirrored_ = -1;            // the executor's device
   std::size_t capacity_ = 0;
   struct Segments;
   Segments* segments_ = nullptr;  // leaked with the rest: tensors may outlive static destruction

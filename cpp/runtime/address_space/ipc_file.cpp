@@ -129,13 +129,17 @@ void IpcFile::map_words() {
 
 IpcFileName IpcFile::name() const noexcept { return {getpid(), descriptor_, token_, bytes_}; }
 
-bool IpcFile::map_at(void* address, std::size_t offset, std::size_t bytes) const noexcept {
+bool map_file_at(void* address, std::size_t bytes, int descriptor, std::size_t offset) noexcept {
   if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-           descriptor_, static_cast<off_t>(offset)) == MAP_FAILED)
+           descriptor, static_cast<off_t>(offset)) == MAP_FAILED)
     return false;
   madvise(address, bytes, MADV_DONTDUMP);
   madvise(address, bytes, MADV_DONTFORK);
   return true;
+}
+
+bool IpcFile::map_at(void* address, std::size_t offset, std::size_t bytes) const noexcept {
+  return map_file_at(address, bytes, descriptor_, offset);
 }
 
 void IpcFile::discard(std::size_t offset, std::size_t bytes) const noexcept {

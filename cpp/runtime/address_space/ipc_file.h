@@ -9,6 +9,10 @@
 
 namespace openreg {
 
+/// Maps a part of a file, in whole pages, at `address`, in place of what is mapped there; false if
+/// the system refuses.
+bool map_file_at(void* address, std::size_t bytes, int descriptor, std::size_t offset) noexcept;
+
 /// Identifies an IpcFile for other processes.
 struct IpcFileName {
   int process = 0;          ///< of a process that has it open

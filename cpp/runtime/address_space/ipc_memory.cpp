@@ -93,6 +93,14 @@ bool IpcMemory::copy_to_file(std::size_t piece) const noexcept {
   return true;
 }
 
+bool IpcMemory::commit(void* memory, std::size_t bytes) noexcept {
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - aperture_);
+  if (!file_.map_at(memory, offset, bytes)) return false;
+  for (std::size_t piece = offset / granularity_; piece < (offset + bytes) / granularity_; ++piece)
+    states_[piece] = PieceState::kFile;
+  return true;
+}
+
 void IpcMemory::forget(void* memory, std::size_t bytes) noexcept {
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - aperture_);
   for (std::size_t piece = offset / granularity_; piece < (offset + bytes) / granularity_;

@@ -26,6 +26,9 @@ class IpcMemory {
   /// memory wait until it has moved. Throws Error if the system refuses; a part of the memory may
   /// have moved by then. Not thread safe.
   void share(void* memory, std::size_t bytes);
+  /// Maps new memory of the file there, zeroed; both arguments are multiples of the granularity.
+  /// False if the system refuses.
+  bool commit(void* memory, std::size_t bytes) noexcept;
   /// Called when the memory has been unmapped; both arguments are multiples of the granularity.
   /// Another thread may share other memory at the same time.
   void forget(void* memory, std::size_t bytes) noexcept;

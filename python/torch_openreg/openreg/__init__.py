@@ -40,7 +40,7 @@ from .device import (
     set_device,
     synchronize,
 )
-from .faults import reset_device
+from .faults import executor_pid, reset_device
 from .graphs import (
     CUDAGraph,
     export_dot,
@@ -148,6 +148,7 @@ __all__ = [
     "device_memory_used",
     "device_of",
     "empty_cache",
+    "executor_pid",
     "export_dot",
     "faults",
     "get_allocator_backend",

@@ -8,7 +8,7 @@ from types import TracebackType
 from .. import _C
 from .arguments import DeviceLike, device_index
 
-__all__ = ["Fault", "inject", "reset_device", "summary"]
+__all__ = ["Fault", "executor_pid", "inject", "reset_device", "summary"]
 
 
 class Fault(contextlib.ContextDecorator):
@@ -87,8 +87,8 @@ def inject(
     for each kind.
 
     Args:
-        kind: ``"oom"``, ``"error"``, ``"corrupt"``, ``"slow"``, ``"hang"``, ``"lost"`` or ``"exit"``; or a whole
-            specification as in `TORCH_OPENREG_FAULTS`, such as ``"slow@copy:*=2ms,device=1"``.
+        kind: ``"oom"``, ``"error"``, ``"corrupt"``, ``"slow"``, ``"hang"``, ``"lost"``, ``"exit"`` or ``"crash"``;
+            or a whole specification as in `TORCH_OPENREG_FAULTS`, such as ``"slow@copy:*=2ms,device=1"``.
         at: what is counted, and after a colon which one fails: ``"allocation:100"``, ``"aten::mm:3"``; ``"copy:*"``:
             each. One of ``"allocation"``, ``"launch"``, ``"copy"``, ``"collective"``, ``"pin"``, ``"ipc"``,
             ``"compile"``, or an operator's name.
@@ -137,3 +137,18 @@ def reset_device(device: DeviceLike = None, *, keep_memory: bool = False) -> Non
             so that floats are NaN. The tensors stay usable, and their memory is theirs.
     """
     _C.reset_device(device_index(device), keep_memory)
+
+
+def executor_pid(device: DeviceLike = None) -> int | None:
+    """The process that runs a device's kernels with `TORCH_OPENREG_EXECUTOR=process`, for debuggers and tests.
+
+    It is started by the first kernel, and by `reset_device`. One that crashes, or that another process kills, takes the
+    device with it, not the program.
+
+    Args:
+        device: None is the current device.
+
+    Returns:
+        The number of the process. None if kernels run in the program, or if there is no process now.
+    """
+    return _C.executor_pid(device_index(device))

@@ -100,7 +100,7 @@ TEST(FaultSpec, ErrorsSayWhatIsExpected) {
             "oom@allocation:100)");
   EXPECT_EQ(error_of("boom@launch"),
             "openreg: a fault has an unknown kind (got \"boom\", expected oom, error, corrupt, "
-            "slow, hang, lost or exit)");
+            "slow, hang, lost, exit or crash)");
   EXPECT_EQ(error_of("oom@launch"),
             "openreg: a fault has a place where \"oom\" cannot occur (got \"launch\", expected "
             "allocation or pin)");

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "runtime/executor.h"
+#include "runtime/round_up.h"
+
+// How requests and answers of executors look, for the two sides (executor.cpp,
+// executor_service.cpp).
+namespace openreg::wire {
+
+enum Operation : std::uint32_t { kRunCommand, kRunNodes };
+
+/// Of an answer: kFailed + the kind of the error.
+enum Status : std::uint32_t { kDone, kUnknownKernel, kUnknownNodes, kFailed };
+
+/// The first part of each request.
+struct Header {
+  ExecutorCallbacks::Settings settings;
+  std::int32_t threads;
+};
+
+/// kRunCommand: the second part, followed by how the kernel is made, and the arguments.
+struct CommandHeader {
+  std::uint64_t kernel;
+  std::uint32_t recipe_bytes;  // 0: the process has the kernel
+  bool crashes;
+};
+
+/// kRunNodes: the second part, followed by the nodes if the process does not have them yet: for
+/// each its kernel, as 8 bytes, its recipe, and its arguments.
+struct NodesHeader {
+  std::uint64_t graph;
+  std::uint32_t first;
+  std::uint32_t count;
+};
+
+/// What follows the status, if there is something: the number of nodes that have run before the one
+/// that failed, the message of an error, and warnings.
+struct AnswerHeader {
+  std::uint32_t completed;
+};
+
+/// A value, and a text with its length, in a part.
+template <class T>
+void append(std::string& part, const T& value) {
+  part.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+inline void append_text(std::string& part, const std::string& text) {
+  append(part, static_cast<std::uint32_t>(text.size()));
+  part += text;
+}
+
+/// Takes values and texts off the front of a part. Of one that was cut off, what is missing is zero
+/// or empty.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> part) : rest_(part) {}
+
+  bool at_end() const noexcept { return rest_.empty(); }
+  template <class T>
+  T value() {
+    T value{};
+    const auto bytes = take(sizeof value);
+    std::memcpy(&value, bytes.data(), bytes.size());
+    return value;
+  }
+  std::span<const std::byte> bytes() { return take(value<std::uint32_t>()); }
+  std::string text() {
+    const auto taken = bytes();
+    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
+  }
+
+ private:
+  std::span<const std::byte> take(std::size_t count) {
+    const auto taken = rest_.first(std::min(count, rest_.size()));
+    rest_ = rest_.subspan(taken.size());
+    return taken;
+  }
+
+  std::span<const std::byte> rest_;
+};
+
+/// Takes the parts of a request off its front, each of which begins at a multiple of 16.
+class PartReader {
+ public:
+  explicit PartReader(std::span<const std::byte> request) : request_(request) {}
+
+  template <class T>
+  T value() {
+    T value{};
+    const auto bytes = part(sizeof value);
+    std::memcpy(&value, bytes.data(), bytes.size());
+    return value;
+  }
+  std::span<const std::byte> part(std::size_t bytes) {
+    at_ = std::min(round_up(at_, kAlignment), request_.size());
+    const auto part = request_.subspan(at_, std::min(bytes, request_.size() - at_));
+    at_ += part.size();
+    return part;
+  }
+  std::span<const std::byte> rest() { return part(request_.size()); }
+
+ private:
+  static constexpr std::size_t kAlignment = 16;
+
+  const std::span<const std::byte> request_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace openreg::wire

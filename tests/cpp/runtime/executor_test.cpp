@@ -1,0 +1,606 @@
+// Devices whose kernels run in a process of their own. This program is both: the executor is
+// started as `<this program> --executor <number of the program>`.
+
+#include "runtime/executor.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "graph_helpers.h"
+#include "limit.h"
+#include "runtime/address_space/address_space.h"
+#include "runtime/callbacks.h"
+#include "runtime/device_health.h"
+#include "runtime/error.h"
+#include "runtime/event.h"
+#include "runtime/executor/guardian.h"
+#include "runtime/faulty_command.h"
+#include "runtime/graph_exec.h"
+#include "runtime/process.h"
+#include "stream_helpers.h"
+
+namespace openreg {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::error_of;
+using testing::happens;
+using testing::OwnStream;
+
+// --- Kernels, which both processes have ---
+
+enum class Action : std::int32_t {
+  kWriteProcess,  // the number of the process that runs it
+  kAdd,           // `value`
+  kSum,           // of the bytes that follow
+  kThrow,
+  kSegfault,
+  kAbort,
+  kExit,
+  kStop,
+  kSleep,  // `value` milliseconds
+};
+
+struct Arguments {
+  Action action;
+  std::int32_t value;
+  void* memory;
+};
+
+[[gnu::noinline]] void touch(volatile char* memory) { *memory = 1; }
+
+void act(const Kernel&, std::span<const std::byte> bytes) {
+  Arguments arguments{};
+  std::memcpy(&arguments, bytes.data(), sizeof arguments);
+  auto* const to = static_cast<std::int64_t*>(AddressSpace::get().aperture(arguments.memory));
+  switch (arguments.action) {
+    case Action::kWriteProcess:
+      *to = getpid();
+      break;
+    case Action::kAdd:
+      *to += arguments.value;
+      break;
+    case Action::kSum:
+      *to = 0;
+      for (const auto byte : bytes.subspan(sizeof arguments)) *to += static_cast<int>(byte);
+      break;
+    case Action::kThrow:
+      throw std::runtime_error("index 7 is out of bounds");
+    case Action::kSegfault:
+      touch(reinterpret_cast<volatile char*>(to));
+      break;
+    case Action::kAbort:
+      std::abort();
+    case Action::kExit:
+      std::exit(3);
+    case Action::kStop:
+      raise(SIGSTOP);
+      break;
+    case Action::kSleep:
+      std::this_thread::sleep_for(std::chrono::milliseconds(arguments.value));
+      break;
+  }
+}
+
+const Kernel kAct{"test_act", &act, {.in_executor = true}};
+const Kernel kOther{"test_other", &act, {.in_executor = true}};
+const Kernel kActHere{"test_act_here", &act};
+
+void enqueue(Stream& stream, Action action, void* memory = nullptr, std::int32_t value = 0,
+             std::span<const std::byte> more = {}, const Kernel& kernel = kAct) {
+  const Arguments arguments{action, value, memory};
+  std::vector<std::byte> bytes(sizeof arguments);
+  std::memcpy(bytes.data(), &arguments, sizeof arguments);
+  bytes.insert(bytes.end(), more.begin(), more.end());
+  stream.enqueue(kernel, bytes);
+}
+
+// Some memory of a device.
+class Memory {
+ public:
+  explicit Memory(int device = 0, std::size_t bytes = 8)
+      : bytes_(bytes), memory_(AddressSpace::get().map(device, bytes)) {}
+  ~Memory() { AddressSpace::get().unmap(memory_, AddressSpace::kGranularity); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  void* get() const { return memory_; }
+  std::int64_t& value() const {
+    return *static_cast<std::int64_t*>(AddressSpace::get().aperture(memory_));
+  }
+
+ private:
+  std::size_t bytes_;
+  void* memory_;
+};
+
+pid_t process_of(int device) { return Executor::of(device)->process().value_or(0); }
+
+bool exists(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/stat");
+  std::string number, name, state;
+  status >> number >> name >> state;
+  return status && state != "Z" && state != "X";
+}
+
+pid_t parent_of(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/stat");
+  std::string number, name, state;
+  pid_t parent = 0;
+  status >> number >> name >> state >> parent;
+  return parent;
+}
+
+class ExecutorTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    for (int device = 0; device < 2; ++device) reset_health(device);
+  }
+};
+
+TEST_F(ExecutorTest, RunsKernelsInAProcessOfTheDevice) {
+  const std::array memory{std::make_unique<Memory>(0), std::make_unique<Memory>(1)};
+  for (int device = 0; device < 2; ++device) {
+    auto& stream = default_stream(device);
+    enqueue(stream, Action::kWriteProcess, memory[device]->get());
+    stream.synchronize();
+    EXPECT_NE(memory[device]->value(), getpid());
+    EXPECT_EQ(memory[device]->value(), process_of(device));
+  }
+  EXPECT_NE(process_of(0), process_of(1));
+}
+
+TEST_F(ExecutorTest, OtherCommandsRunInTheProgram) {
+  const Memory memory;
+  enqueue(default_stream(0), Action::kWriteProcess, memory.get(), 0, {}, kActHere);
+  synchronize_device(0);
+  EXPECT_EQ(memory.value(), getpid());
+}
+
+TEST_F(ExecutorTest, CommandsRunInOrderAndSeeWhatTheHostWrote) {
+  const Memory memory;
+  memory.value() = 5;
+  for (int i = 0; i < 1000; ++i) enqueue(default_stream(0), Action::kAdd, memory.get(), 1);
+  synchronize_device(0);
+  EXPECT_EQ(memory.value(), 1005);
+}
+
+TEST_F(ExecutorTest, FollowsWhatIsMappedAndUnmapped) {
+  auto& space = AddressSpace::get();
+  for (int i = 0; i < 300; ++i) {
+    void* const memory = space.map(0, 2 * AddressSpace::kGranularity);
+    const auto second = static_cast<std::byte*>(memory) + AddressSpace::kGranularity;
+    for (void* const part : {memory, static_cast<void*>(second)}) {
+      enqueue(default_stream(0), Action::kAdd, part, i);
+      synchronize_device(0);
+      ASSERT_EQ(*static_cast<std::int64_t*>(space.aperture(part)), i) << "old contents";
+    }
+    space.unmap(second, AddressSpace::kGranularity);
+    space.unmap(memory, AddressSpace::kGranularity);
+  }
+}
+
+TEST_F(ExecutorTest, LongCommandsArriveWhole) {
+  const Memory memory;
+  for (const std::size_t bytes : {std::size_t{1} << 10, (std::size_t{64} << 10) - 16,
+                                  std::size_t{64} << 10, std::size_t{3} << 20}) {
+    const std::vector<std::byte> more(bytes, std::byte{3});
+    enqueue(default_stream(0), Action::kSum, memory.get(), 0, more);
+    synchronize_device(0);
+    EXPECT_EQ(memory.value(), 3 * static_cast<std::int64_t>(bytes));
+  }
+}
+
+TEST_F(ExecutorTest, ErrorsOfKernelsComeBack) {
+  auto& stream = default_stream(0);
+  enqueue(stream, Action::kThrow);
+  const auto error = error_of([&] { stream.synchronize(); });
+  EXPECT_NE(error.find("test_act failed on openreg:0, stream 0: index 7 is out of bounds"),
+            std::string::npos)
+      << error;
+  EXPECT_EQ(health_of(0), Health::kHealthy);
+  const Memory memory;
+  enqueue(stream, Action::kAdd, memory.get(), 2);
+  stream.synchronize();
+  EXPECT_EQ(memory.value(), 2);
+}
+
+TEST_F(ExecutorTest, AKernelThatTheProcessLacksRunsInTheProgram) {
+  // Made after the process has been started, and nothing says how the process can make it.
+  enqueue(default_stream(0), Action::kSleep);
+  synchronize_device(0);
+  static const Kernel late("test_late", &act, {.in_executor = true});
+  const Memory memory;
+  for (int i = 0; i < 2; ++i) {
+    enqueue(default_stream(0), Action::kWriteProcess, memory.get(), 0, {}, late);
+    synchronize_device(0);
+    EXPECT_EQ(memory.value(), getpid());
+  }
+}
+
+TEST_F(ExecutorTest, RunsGraphs) {
+  const Memory memory;
+  const OwnStream stream;
+  Graph graph = testing::captured(*stream, [&] {
+    for (int i = 1; i <= 10; ++i) enqueue(*stream, Action::kAdd, memory.get(), i);
+    enqueue(*stream, Action::kAdd, memory.get(), 1, {}, kActHere);
+  });
+  const auto exec = GraphExec::make(std::move(graph));
+  for (int run = 1; run <= 3; ++run) {
+    exec->enqueue(*stream);
+    stream->synchronize();
+    EXPECT_EQ(memory.value(), run * 56);
+  }
+}
+
+TEST_F(ExecutorTest, AFailureInAGraphNamesItsNodeAndSkipsTheRest) {
+  const Memory memory;
+  const OwnStream stream;
+  Graph graph = testing::captured(*stream, [&] {
+    for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
+    enqueue(*stream, Action::kThrow, nullptr, 0, {}, kOther);
+    for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
+  });
+  const auto exec = GraphExec::make(std::move(graph));
+  for (int run = 1; run <= 3; ++run) {
+    exec->enqueue(*stream);
+    const auto error = error_of([&] { stream->synchronize(); });
+    EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
+    EXPECT_EQ(memory.value(), 3 * run);
+  }
+}
+
+TEST_F(ExecutorTest, ACrashInAGraphNamesItsNode) {
+  const OwnStream stream;
+  Graph graph = testing::captured(*stream, [&] {
+    for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kSleep);
+    enqueue(*stream, Action::kAbort, nullptr, 0, {}, kOther);
+    enqueue(*stream, Action::kSleep);
+  });
+  const auto exec = GraphExec::make(std::move(graph));
+  exec->enqueue(*stream);
+  const auto error = error_of([&] { stream->synchronize(); });
+  EXPECT_NE(error.find("was ended by SIGABRT while it ran test_other"), std::string::npos) << error;
+  EXPECT_THROW(exec->enqueue(*stream), DeviceError);
+}
+
+TEST_F(ExecutorTest, AGraphRunsInTheNextProcessToo) {
+  const Memory memory;
+  const OwnStream stream;
+  Graph graph = testing::captured(*stream, [&] {
+    for (int i = 0; i < 200; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
+  });
+  const auto exec = GraphExec::make(std::move(graph));
+  for (int run = 1; run <= 3; ++run) {
+    exec->enqueue(*stream);
+    stream->synchronize();
+    EXPECT_EQ(memory.value(), 200 * run);
+    reset_health(0);
+  }
+}
+
+TEST_F(ExecutorTest, AGraphWithAKernelOfTheProgramRuns) {
+  enqueue(default_stream(0), Action::kSleep);
+  synchronize_device(0);
+  static const Kernel late("test_late_node", &act, {.in_executor = true});
+  const Memory memory;
+  const Memory where;
+  const OwnStream stream;
+  Graph graph = testing::captured(*stream, [&] {
+    for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
+    enqueue(*stream, Action::kWriteProcess, where.get(), 0, {}, late);
+    for (int i = 0; i < 3; ++i) enqueue(*stream, Action::kAdd, memory.get(), 1);
+  });
+  const auto exec = GraphExec::make(std::move(graph));
+  for (int run = 1; run <= 2; ++run) {
+    exec->enqueue(*stream);
+    stream->synchronize();
+    EXPECT_EQ(memory.value(), 6 * run);
+    EXPECT_EQ(where.value(), getpid());
+  }
+}
+
+TEST_F(ExecutorTest, StreamsOfManyThreadsRunSideBySide) {
+  constexpr int kThreads = 80;  // more than there are channels
+  std::vector<std::thread> threads;
+  std::array<std::int64_t, kThreads> results{};
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&results, i] {
+      const Memory memory;
+      const OwnStream stream;
+      for (int n = 0; n < 20; ++n) enqueue(*stream, Action::kAdd, memory.get(), i);
+      stream->synchronize();
+      results[static_cast<std::size_t>(i)] = memory.value();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (int i = 0; i < kThreads; ++i) EXPECT_EQ(results[static_cast<std::size_t>(i)], 20 * i);
+}
+
+struct Crash {
+  const char* name;
+  Action action;
+  const char* reason;
+};
+
+class ACrash : public ExecutorTest, public ::testing::WithParamInterface<Crash> {};
+
+TEST_P(ACrash, TakesTheDeviceNotTheProgram) {
+  const Memory memory;
+  const Memory other(1);
+  auto& stream = default_stream(0);
+  enqueue(stream, Action::kAdd, memory.get(), 7);
+  stream.synchronize();
+  const pid_t before = process_of(0);
+
+  enqueue(stream, GetParam().action);
+  const auto error = error_of([&] { stream.synchronize(); });
+  const std::string process = "its process " + std::to_string(before);
+  EXPECT_NE(error.find("the device is lost: " + process + " " + GetParam().reason +
+                       " while it ran test_act"),
+            std::string::npos)
+      << error;
+
+  // Each later kernel is refused at the call; the memory and the other device are there.
+  for (int i = 0; i < 2; ++i) {
+    const auto refused = error_of([&] { enqueue(stream, Action::kAdd, memory.get(), 1); });
+    EXPECT_EQ(refused.find("openreg:0: the device is lost: " + process), 0U) << refused;
+    EXPECT_NE(refused.find("torch.openreg.reset_device(0)"), std::string::npos) << refused;
+  }
+  EXPECT_NO_THROW(stream.synchronize());
+  EXPECT_EQ(memory.value(), 7);
+  EXPECT_EQ(process_of(0), 0);
+  enqueue(default_stream(1), Action::kAdd, other.get(), 2);
+  synchronize_device(1);
+  EXPECT_EQ(other.value(), 2);
+
+  reset_health(0);
+  EXPECT_NE(process_of(0), 0);
+  EXPECT_NE(process_of(0), before);
+  enqueue(stream, Action::kAdd, memory.get(), 1);
+  stream.synchronize();
+  EXPECT_EQ(memory.value(), 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, ACrash,
+    ::testing::Values(Crash{"ASegmentationFault", Action::kSegfault, "was ended by SIGSEGV"},
+                      Crash{"Abort", Action::kAbort, "was ended by SIGABRT"},
+                      Crash{"Exit", Action::kExit, "ended: a kernel called exit()"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(ExecutorTest, AWildWriteIsNoticed) {
+  const Memory memory;
+  auto& stream = default_stream(0);
+  auto* const beyond = static_cast<std::byte*>(memory.get()) + 64 * AddressSpace::kGranularity;
+  enqueue(stream, Action::kAdd, beyond, 1);
+  const auto error = error_of([&] { stream.synchronize(); });
+  EXPECT_NE(error.find("was ended by SIGSEGV"), std::string::npos) << error;
+}
+
+TEST_F(ExecutorTest, KilledWhileIdleIsNoticedByTheNextKernel) {
+  enqueue(default_stream(0), Action::kSleep);
+  synchronize_device(0);
+  kill(process_of(0), SIGKILL);
+  ASSERT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
+  const auto error = error_of([] { enqueue(default_stream(0), Action::kSleep); });
+  EXPECT_NE(error.find("was ended by SIGKILL. Each call"), std::string::npos) << error;
+}
+
+TEST_F(ExecutorTest, KilledInACommandFailsIt) {
+  auto& stream = default_stream(0);
+  enqueue(stream, Action::kSleep);
+  stream.synchronize();
+  enqueue(stream, Action::kSleep, nullptr, 100'000);
+  std::this_thread::sleep_for(20ms);
+  kill(process_of(0), SIGKILL);
+  const auto error = error_of([&] { stream.synchronize(); });
+  EXPECT_NE(error.find("was ended by SIGKILL while it ran test_act"), std::string::npos) << error;
+}
+
+TEST_F(ExecutorTest, CommandsOfOtherStreamsFailWithTheProcess) {
+  const OwnStream sleeping;
+  const OwnStream crashing;
+  enqueue(*sleeping, Action::kSleep, nullptr, 100'000);
+  std::this_thread::sleep_for(100ms);
+  enqueue(*crashing, Action::kAbort);
+  for (const auto* stream : {&crashing, &sleeping}) {
+    const auto error = error_of([&] { (*stream)->synchronize(); });
+    EXPECT_NE(error.find("was ended by SIGABRT while it ran test_act"), std::string::npos) << error;
+  }
+}
+
+struct Interrupted {};
+
+TEST_F(ExecutorTest, AWaitForAStoppedProcessCanBeInterrupted) {
+  const Memory memory;
+  const Memory other(1);
+  auto& stream = default_stream(0);
+  enqueue(stream, Action::kAdd, memory.get(), 3);
+  enqueue(stream, Action::kStop);
+  install_callbacks({.check_interrupt = [] { throw Interrupted(); }});
+  EXPECT_THROW(stream.synchronize(), Interrupted);
+  install_callbacks({.check_interrupt = [] {}});
+
+  // The engines are free for the other device, and memory can be mapped.
+  for (int i = 0; i < 100; ++i) {
+    enqueue(default_stream(1), Action::kAdd, other.get(), 1);
+    const Memory more;
+  }
+  synchronize_device(1);
+  EXPECT_EQ(other.value(), 100);
+
+  const auto uncollected = reset_health(0);
+  ASSERT_EQ(uncollected.size(), 1U);
+  EXPECT_NE(uncollected[0].find("the device is lost: it was reset"), std::string::npos)
+      << uncollected[0];
+  enqueue(stream, Action::kAdd, memory.get(), 1);
+  stream.synchronize();
+  EXPECT_EQ(memory.value(), 4);
+}
+
+TEST_F(ExecutorTest, AStoppedProcessGoesOnWhenItIsContinued) {
+  const Memory memory;
+  auto& stream = default_stream(0);
+  enqueue(stream, Action::kStop);
+  enqueue(stream, Action::kAdd, memory.get(), 1);
+  std::this_thread::sleep_for(100ms);
+  EXPECT_FALSE(stream.query());
+  kill(process_of(0), SIGCONT);
+  stream.synchronize();
+  EXPECT_EQ(memory.value(), 1);
+}
+
+TEST_F(ExecutorTest, LongCommandsOfAGraphAreHandedOverAndEndInOrder) {
+  const Memory memory;
+  const OwnStream stream;
+  Graph graph = testing::captured(*stream, [&] {
+    for (int i = 1; i <= 3; ++i) {
+      enqueue(*stream, Action::kSleep, nullptr, 70);
+      enqueue(*stream, Action::kAdd, memory.get(), i);
+    }
+  });
+  GraphExec::make(std::move(graph))->enqueue(*stream);
+  enqueue(*stream, Action::kAdd, memory.get(), 10);
+  stream->synchronize();
+  EXPECT_EQ(memory.value(), 16);
+}
+
+TEST_F(ExecutorTest, FaultsOnPurposeGoWithTheCommand) {
+  const Memory memory;
+  auto& stream = default_stream(0);
+  const Arguments arguments{Action::kWriteProcess, 0, memory.get()};
+  with_faulty_command(kAct, std::as_bytes(std::span(&arguments, 1)), {.delay = 10ms},
+                      [&](const Kernel& kernel, std::span<const std::byte> bytes) {
+                        stream.enqueue(kernel, bytes);
+                      });
+  stream.synchronize();
+  EXPECT_EQ(memory.value(), process_of(0));
+}
+
+TEST_F(ExecutorTest, ACrashOnPurposeIsThatOfItsCommand) {
+  auto& stream = default_stream(0);
+  const Arguments arguments{Action::kSleep, 0, nullptr};
+  with_faulty_command(kAct, std::as_bytes(std::span(&arguments, 1)), {.crashes = true},
+                      [&](const Kernel& kernel, std::span<const std::byte> bytes) {
+                        stream.enqueue(kernel, bytes);
+                      });
+  const auto error = error_of([&] { stream.synchronize(); });
+  EXPECT_EQ(error.find("openreg: test_act failed on openreg:0, stream 0: the device is lost: "), 0U)
+      << error;
+  EXPECT_NE(error.find("was ended by SIGSEGV while it ran test_act"), std::string::npos) << error;
+}
+
+TEST_F(ExecutorTest, TheProgramHasNoChild) {
+  enqueue(default_stream(0), Action::kSleep);
+  synchronize_device(0);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST_F(ExecutorTest, EndsWithItsGuardian) {
+  enqueue(default_stream(0), Action::kSleep);
+  synchronize_device(0);
+  const pid_t process = process_of(0);
+  kill(parent_of(process), SIGKILL);
+  EXPECT_TRUE(happens([&] { return !exists(process); }));
+  EXPECT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
+}
+
+// What a program prints that ends with its executor in some state.
+pid_t executor_of_program(const char* state) {
+  const std::string command =
+      "/proc/" + std::to_string(getpid()) + "/exe --program " + std::string(state);
+  FILE* const output = popen(command.c_str(), "r");
+  int process = 0;
+  EXPECT_EQ(std::fscanf(output, "%d", &process), 1);
+  pclose(output);
+  return process;
+}
+
+[[noreturn]] void be_program(std::string_view state) {
+  auto& stream = default_stream(0);
+  enqueue(stream, Action::kSleep);
+  stream.synchronize();
+  std::printf("%d\n", process_of(0));
+  std::fflush(stdout);
+  if (state == "busy") enqueue(stream, Action::kSleep, nullptr, 100'000);
+  if (state == "stopped") enqueue(stream, Action::kStop);
+  if (state == "waits") {
+    enqueue(stream, Action::kStop);
+    std::thread([&] { stream.synchronize(); }).detach();
+  }
+  std::this_thread::sleep_for(100ms);
+  if (state == "killed") kill(getpid(), SIGKILL);
+  if (state == "fails") std::_Exit(1);
+  std::exit(0);
+}
+
+class AProgram : public ExecutorTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(AProgram, EndsAndItsExecutorWithIt) {
+  const auto begin = std::chrono::steady_clock::now();
+  const pid_t process = executor_of_program(GetParam());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+  ASSERT_NE(process, 0);
+  EXPECT_TRUE(happens([&] { return !exists(process); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(ThatIs, AProgram,
+                         ::testing::Values("idle", "busy", "stopped", "waits", "killed", "fails"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(ExecutorTest, AFailedStartIsAnErrorOfTheCommand) {
+  enqueue(default_stream(0), Action::kSleep);
+  synchronize_device(0);
+  Executor::of(0)->end();
+  const Memory memory;
+  {
+    const testing::Limit no_files(RLIMIT_NOFILE, 3);
+    enqueue(default_stream(0), Action::kAdd, memory.get(), 1);
+    const auto error = error_of([] { default_stream(0).synchronize(); });
+    EXPECT_NE(error.find("the system refuses the executor of openreg:0"), std::string::npos)
+        << error;
+  }
+  enqueue(default_stream(0), Action::kAdd, memory.get(), 1);
+  synchronize_device(0);
+  EXPECT_EQ(memory.value(), 1);
+}
+
+}  // namespace
+}  // namespace openreg
+
+int main(int argc, char** argv) {
+  using namespace openreg;
+  const std::string_view what(argc > 2 ? argv[1] : "");
+  if (what == "--executor") executor::be_executor(std::atoi(argv[2]), &serve_executor);
+  setenv("TORCH_OPENREG_EXECUTOR", "process", 1);
+  setenv("TORCH_OPENREG_MEMORY", "1GiB", 0);
+  install_executor_callbacks({.program = [] {
+    return executor::Program{.path = "/proc/self/exe", .arguments = {"--executor"}};
+  }});
+  if (what == "--program") be_program(argv[2]);
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
