@@ -1,0 +1,467 @@
+"""Devices whose kernels run in a process of their own: what a program sees of it, also when the process ends.
+
+tests/cpp/runtime/executor_test.cpp has the cases that need no PyTorch.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+BEGIN = """
+import os, signal, sys, threading, time
+import torch
+from torch.openreg import faults
+openreg = torch.openreg
+
+def error_of(call):
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+def happens(what):
+    end = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+    happens(lambda: open(f"/proc/{pid}/stat").read().split(")")[1].split()[0] == "T")
+"""
+
+
+@pytest.fixture
+def run(run_python: Run) -> Run:
+    def run(code: str, **arguments: object) -> subprocess.CompletedProcess[str]:
+        return run_python(BEGIN + code, **{"TORCH_OPENREG_EXECUTOR": "process", **arguments})
+
+    return run
+
+
+def test_kernels_of_all_kinds_run_in_the_process(run: Run):
+    """With the process stopped, each of these waits."""
+    run(
+        """
+x = torch.rand(8, 8, device="openreg")
+weight = torch.nn.Parameter(torch.ones(8, device="openreg"))
+weight.grad = torch.ones_like(weight)
+optimizer = torch.optim.AdamW([weight], fused=True)
+compiled = torch.compile(lambda x: (x + 1).sin() * 2)
+compiled(x)
+graph = openreg.CUDAGraph()
+with openreg.graph(graph):
+    y = x + 1
+    y = y * 2
+openreg.synchronize()
+pid = openreg.executor_pid()
+calls = {
+    "structured": lambda: x + 1,
+    "boxed": lambda: torch.nn.functional.interpolate(x[None, None], scale_factor=2),
+    "random": lambda: torch.rand(5, device="openreg"),
+    "foreach": lambda: torch._foreach_add_([x, x.clone()], 1),
+    "fused": optimizer.step,
+    "fill": lambda: x.fill_(3),
+    "product": lambda: x @ x,
+    "convolution": lambda: torch.nn.functional.conv2d(x[None, None], x[None, None]),
+    "compiled": lambda: compiled(x),
+    "graph": graph.replay,
+}
+for name, call in calls.items():
+    call()
+    openreg.synchronize()
+    stop(pid)
+    call()
+    time.sleep(0.05)
+    assert not openreg.current_stream().query(), name
+    os.kill(pid, signal.SIGCONT)
+    openreg.synchronize()
+    assert openreg.executor_pid() == pid
+"""
+    )
+
+
+def test_results_are_those_of_the_program_bit_for_bit(run: Run):
+    """Each setting of the process that kernels read, changed after the process has started."""
+    program = """
+import hashlib
+torch.set_num_threads(1)  # with more, a sum depends on who computes it
+torch.manual_seed(0)
+a = torch.randn(128, 256).to("openreg")
+b = torch.randn(256, 64).to("openreg")
+image = torch.randn(2, 3, 32, 32).to("openreg")
+kernel = torch.randn(4, 3, 3, 3).to("openreg")
+index = torch.randint(0, 8, (5000,)).to("openreg")
+tiny = torch.full((4,), 1e-40).to("openreg")
+lstm = torch.nn.LSTM(16, 16).to("openreg")
+lstm_input = torch.randn(5, 2, 16).to("openreg")
+
+def results():
+    with torch.no_grad():
+        yield "product", a @ b
+        yield "addmm", torch.addmm(b[0], a, b)
+        yield "convolution", torch.nn.functional.conv2d(image, kernel)
+        yield "lstm", lstm(lstm_input)[0]
+        yield "index_add", torch.zeros(8, device="openreg").index_add(0, index, torch.rand(5000).to("openreg"))
+        yield "sum", a.sum()
+        yield "tiny", tiny * 0.5
+        yield "half", (a.half() @ b.half())
+        yield "arange", torch.arange(3, device="openreg") / 2
+        yield "empty", torch.empty(5, device="openreg") if torch.are_deterministic_algorithms_enabled() else a[0]
+
+def show(setting):
+    torch.manual_seed(1)
+    for name, result in results():
+        data = result.cpu()
+        print(setting, name, data.dtype, hashlib.sha256(data.numpy().tobytes()).hexdigest()[:16])
+
+show("none")
+settings = {
+    "bfloat16 products": (lambda: torch.set_float32_matmul_precision("medium"),
+                          lambda: torch.set_float32_matmul_precision("highest")),
+    "oneDNN precision": (lambda: setattr(torch.backends.mkldnn, "fp32_precision", "bf16"),
+                         lambda: setattr(torch.backends.mkldnn, "fp32_precision", "none")),
+    "precision of convolutions": (lambda: setattr(torch.backends.mkldnn.conv, "fp32_precision", "bf16"),
+                                  lambda: setattr(torch.backends.mkldnn.conv, "fp32_precision", "none")),
+    "precision of networks": (lambda: setattr(torch.backends.mkldnn.rnn, "fp32_precision", "bf16"),
+                              lambda: setattr(torch.backends.mkldnn.rnn, "fp32_precision", "none")),
+    "oneDNN off": (lambda: torch.backends.mkldnn.set_flags(False), lambda: torch.backends.mkldnn.set_flags(True)),
+    "deterministic": (lambda: torch.use_deterministic_algorithms(True),
+                      lambda: torch.use_deterministic_algorithms(False)),
+    "deterministic oneDNN": (lambda: torch.backends.mkldnn.set_flags(True, True),
+                             lambda: torch.backends.mkldnn.set_flags(True, False)),
+    "default dtype": (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+    "flushed denormals": (lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
+    "two threads": (lambda: (torch.use_deterministic_algorithms(True), torch.set_num_threads(2)),
+                    lambda: (torch.use_deterministic_algorithms(False), torch.set_num_threads(1))),
+}
+for name, (change, restore) in settings.items():
+    change()
+    show(name)
+    restore()
+show("none again")
+print("process", openreg.executor_pid() is not None)
+"""
+    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where).stdout.splitlines() for where in ("process", "default"))
+    assert there.pop() == "process True"
+    assert here.pop() == "process False"
+    assert len(here) > 100
+    assert there == here
+    # The test can fail: some settings change bits.
+    plain = {line.split()[1:][-3]: line.split()[-1] for line in here if line.startswith("none ")}
+    changed = {line for line in here if line.split()[-3] in plain and line.split()[-1] != plain[line.split()[-3]]}
+    assert len(changed) >= 2
+
+
+def test_a_crash_names_kernel_signal_and_line(run: Run):
+    run(
+        """
+x = torch.ones(4, 4, device="openreg")
+y = torch.ones(4, device="openreg:1")
+kept = x + 1
+openreg.synchronize()
+before = openreg.executor_pid(0)
+with faults.inject("crash", at="aten::mm:1"):
+    x @ x  # the line
+    error = error_of(openreg.synchronize)
+assert type(error) is torch.AcceleratorError
+for part in ("aten::mm failed on openreg:0", f"its process {before} was ended by SIGSEGV", "<string>:"):
+    assert part in str(error), error
+for _ in range(2):
+    error = error_of(lambda: x + 1)
+    assert type(error) is torch.AcceleratorError
+    assert "torch.openreg.reset_device(0) starts a new process" in str(error)
+assert kept.cpu().sum() == 32 and kept[0, 0].item() == 2 and "2." in repr(kept.cpu())
+assert openreg.executor_pid(0) is None
+assert (y + 1).sum().item() == 8
+del kept
+openreg.empty_cache()
+openreg.reset_device(0, keep_memory=True)
+assert openreg.executor_pid(0) not in (None, before)
+assert (x @ x).sum().item() == 64
+openreg.reset_device(0)
+assert x.isnan().all()
+""",
+        TORCH_OPENREG_STACKS="1",
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SIGKILL", *(pytest.param(name, marks=pytest.mark.full) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGTERM"))],
+)
+def test_a_signal_from_outside_is_named(run: Run, name: str):
+    run(
+        f"""
+x = torch.ones(3, device="openreg")
+(x + 1).cpu()
+os.kill(openreg.executor_pid(), signal.{name})
+happens(lambda: openreg.executor_pid() is None)
+error = error_of(lambda: x + 1)
+assert "was ended by {name}." in str(error), error
+assert x.cpu().sum() == 3
+openreg.reset_device(keep_memory=True)
+assert (x + 1).sum().item() == 6
+"""
+    )
+
+
+def test_the_host_can_interrupt_a_wait_for_a_stopped_process(run: Run):
+    result = run(
+        """
+x = torch.ones(3, device="openreg")
+(x + 1).cpu()
+pid = openreg.executor_pid()
+stop(pid)
+z = x + 1
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    openreg.synchronize()
+except KeyboardInterrupt:
+    print("interrupted")
+assert time.monotonic() - begin < 20
+assert (torch.ones(3, device="openreg:1") + 1).sum().item() == 6
+os.kill(pid, signal.SIGCONT)
+assert z.sum().item() == 6
+"""
+    )
+    assert result.stdout == "interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "end", ["pass", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "raise ValueError", "sys.exit(3)"]
+)
+@pytest.mark.parametrize(
+    "state", ["stopped", *(pytest.param(state, marks=pytest.mark.full) for state in ("idle", "killed", "crashed"))]
+)
+def test_the_process_ends_with_the_program(run: Run, end: str, state: str):
+    begin = time.monotonic()
+    result = run(
+        f"""
+x = torch.ones(3, device="openreg")
+(x + 1).cpu()
+pid = openreg.executor_pid()
+print(pid, flush=True)
+if "{state}" == "stopped":
+    stop(pid)
+    x + 1
+if "{state}" == "killed":
+    os.kill(pid, signal.SIGKILL)
+if "{state}" == "crashed":
+    with faults.inject("crash", at="launch:1"):
+        x + 1
+{end}
+""",
+        check=False,
+    )
+    pid = int(result.stdout.split()[0])
+    limit = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    assert time.monotonic() - begin < 60
+
+
+def test_the_program_has_no_child_and_leaves_no_descriptor_open(run: Run):
+    run(
+        """
+read, write = os.pipe()
+os.set_inheritable(write, True)
+x = torch.ones(3, device="openreg")
+(x + 1).cpu()
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    pass
+else:
+    raise AssertionError("a child")
+os.close(write)
+assert os.read(read, 1) == b""  # nobody else holds it
+"""
+    )
+
+
+def test_memory_of_other_processes_is_there(run: Run, tmp_path: Path):
+    (tmp_path / "receiver.py").write_text(
+        """
+import torch
+import torch.multiprocessing as mp
+
+def receive(requests, replies):
+    tensor = requests.get()
+    tensor.add_(1)
+    replies.put(((tensor * 2).sum().item(), torch.openreg.executor_pid() is not None))
+    requests.get()
+"""
+    )
+    run(
+        """
+import torch.multiprocessing as mp
+from receiver import receive
+context = mp.get_context("spawn")
+requests, replies = context.Queue(), context.Queue()
+child = context.Process(target=receive, args=(requests, replies))
+child.start()
+for_child = torch.arange(1000.0, device="openreg") + 1
+requests.put(for_child)
+total, has_process = replies.get(timeout=60)
+assert has_process
+assert total == 2 * (torch.arange(1000.0) + 2).sum().item(), total
+assert (for_child + 1).cpu().equal(torch.arange(1000.0) + 3)
+requests.put(None)
+child.join()
+assert child.exitcode == 0
+""",
+        path=[tmp_path],
+    )
+
+
+def test_python_kernels_run_in_the_program(run: Run):
+    run(
+        """
+@torch.library.custom_op("mine::double", mutates_args=(), device_types="cpu")
+def double(x: torch.Tensor) -> torch.Tensor:
+    assert os.getpid() == program
+    return x * 2
+
+program = os.getpid()
+x = torch.ones(3, device="openreg")
+assert (double(x) + 1).sum().item() == 9
+assert openreg.executor_pid() is not None
+"""
+    )
+
+
+def test_errors_and_warnings_of_kernels_are_those_of_the_program(run: Run):
+    program = """
+import warnings
+def show(what, call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            call()
+            openreg.synchronize()
+            error = None
+        except Exception as raised:
+            error = raised
+    print(what, type(error).__name__, str(error).splitlines()[0][:150], [str(each.message)[:100] for each in caught])
+
+x = torch.rand(4, 4, device="openreg")
+(x + 1).cpu()
+show("index", lambda: x[torch.tensor([7], device="openreg")])
+show("gather", lambda: x.gather(0, torch.full((1, 1), 9, device="openreg")))
+show("singular", lambda: torch.linalg.inv(torch.zeros(3, 3, device="openreg")))
+show("cholesky", lambda: torch.linalg.cholesky(-torch.eye(3, device="openreg")))
+show("not implemented", lambda: torch.ones(3, dtype=torch.complex64, device="openreg").max())
+show("shapes", lambda: x @ torch.ones(3, 3, device="openreg"))
+show("class", lambda: torch.nn.functional.nll_loss(x, torch.full((4,), 9, device="openreg")))
+show("resize", lambda: torch.add(x, x, out=torch.empty(2, device="openreg")))
+show("multinomial", lambda: torch.multinomial(-x, 2))
+"""
+    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where) for where in ("process", "default"))
+    assert there.stdout == here.stdout
+    assert "is out of bounds" in here.stdout
+
+
+def test_tools_work_with_it(run: Run):
+    run(
+        """
+assert openreg.get_schedule() == "latest"
+x = torch.ones(64, 64, device="openreg")
+Activity = torch.profiler.ProfilerActivity
+with torch.profiler.profile(activities=[Activity.CPU, Activity.PrivateUse1]) as p:
+    x @ x
+    openreg.synchronize()
+assert any(event.name == "aten::mm" and event.device_type != torch.autograd.DeviceType.CPU for event in p.events())
+side = openreg.Stream()
+y = torch.zeros(3, device="openreg")
+openreg.synchronize()
+y.add_(1)
+with openreg.stream(side):
+    error = error_of(lambda: y.add_(1))
+assert type(error) is openreg.UnsynchronizedAccessError
+openreg.synchronize()
+with faults.inject("corrupt", at="aten::add:1", seed=1) as fault:
+    wrong = torch.ones(8, device="openreg") + 1
+    assert not wrong.cpu().equal(torch.full((8,), 2.0))
+with faults.inject("slow", at="launch:1", delay=0.1):
+    begin = time.monotonic()
+    x + 1
+    openreg.synchronize()
+    assert time.monotonic() - begin > 0.1
+""",
+        TORCH_OPENREG_SCHEDULE="latest",
+        TORCH_OPENREG_DETECT_RACES="1",
+        TORCH_OPENREG_DEBUG_MEMORY="1",
+        TORCH_OPENREG_STACKS="1",
+    )
+
+
+def test_crash_is_refused_without_it(run: Run):
+    run(
+        """
+error = error_of(faults.inject("crash", at="launch:1").__enter__)
+assert "needs TORCH_OPENREG_EXECUTOR=process" in str(error), error
+""",
+        TORCH_OPENREG_EXECUTOR="default",
+    )
+
+
+def test_a_malformed_setting_is_an_error(run: Run):
+    result = run("torch.ones(3, device='openreg')", TORCH_OPENREG_EXECUTOR="thread", check=False)
+    assert 'TORCH_OPENREG_EXECUTOR is malformed (got "thread", expected "default" or "process")' in result.stderr
+
+
+def test_64_devices_have_a_process_only_if_they_are_used(run: Run):
+    run(
+        """
+assert openreg.device_count() == 64
+tensors = [torch.ones(3, device=f"openreg:{i}") for i in (0, 1, 31, 63)]
+assert [(tensor + i).sum().item() for i, tensor in enumerate(tensors)] == [3, 6, 9, 12]
+assert sum(openreg.executor_pid(i) is not None for i in range(64)) == 4
+""",
+        TORCH_OPENREG_DEVICES="64",
+        TORCH_OPENREG_MEMORY="1GiB",
+    )
+
+
+def test_limits_of_the_system_are_errors(run: Run):
+    run(
+        """
+import resource
+x = torch.empty(3, device="openreg")
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+used = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+x.fill_(1)
+x.add_(1)
+error = error_of(openreg.synchronize)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+assert "the system refuses the executor of openreg:0" in str(error), error
+x.fill_(1)
+assert (x + 1).sum().item() == 6
+"""
+    )
+
+
+def test_a_limit_of_addresses_that_the_program_keeps_is_enough_for_the_process(run: Run):
+    run(
+        """
+import resource
+x = torch.empty(3, device="openreg")
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (512 << 20),) * 2)
+x.fill_(1)
+assert (x + 1).sum().item() == 6
+assert openreg.executor_pid() is not None
+"""
+    )
