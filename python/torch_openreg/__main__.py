@@ -60,6 +60,7 @@ def settings() -> dict[str, str]:
         "TORCH_OPENREG_SCHEDULE": "default",
         "TORCH_OPENREG_FAULTS": "",
         "TORCH_OPENREG_STICKY_ERRORS": "0",
+        "TORCH_OPENREG_EXECUTOR": "default",
         "TORCH_OPENREG_FAULT_MESSAGE": "1",
         "TORCH_OPENREG_STACKS": "0",
         "TORCH_OPENREG_TRACE_RECORDS": "1048576",

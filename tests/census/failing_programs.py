@@ -30,7 +30,7 @@ from processes import run
 from programs import PROGRAMS, Run
 from result import Result, failure, report
 
-IN_SLICE = ("graph", "sent", "DDP")  # every run of the tests has these,
+IN_SLICE = ("graph", "streams")  # every run of the tests has these,
 MOST_IN_SLICE = 4  # with so many positions that fail; otherwise
 MOST = 50  # in each program and place
 FAULTS = {"launch": "error@launch", "copy": "error@copy", "allocation": "oom@allocation", "pin": "oom@pin"}

@@ -40,7 +40,7 @@ from processes import run
 from result import Result, failure, report
 from samples import Call, Mover, call_of, detached, is_plain, tensors
 
-SLICE = 32  # one entry in so many in every run
+SLICE = 128  # one entry in so many in every run
 MOST = 100  # allocations of a call that fail: more are spread evenly over all
 
 

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     In an adversarial schedule engines hold back, and a host that asks whether work has completed runs it. In a random
     one, calls that launch run commands, too. While races are detected, a program that races on purpose fails, and
-    errors name the line that launched a command.
+    errors name the line that launched a command. With executors some kernels run in another process.
     """
     schedule = os.environ.get("TORCH_OPENREG_SCHEDULE", "default")
     skipped = []
@@ -35,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         skipped.append(("not_at_random", "not in a random schedule"))
     if os.environ.get("TORCH_OPENREG_DETECT_RACES", "0") != "0":
         skipped.append(("no_race_detection", "not while races are detected"))
+    if os.environ.get("TORCH_OPENREG_EXECUTOR", "default") != "default":
+        skipped.append(("no_executor", "not with executors"))
     for item in items:
         for name, reason in skipped:
             if marker := item.get_closest_marker(name):

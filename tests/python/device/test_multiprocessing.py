@@ -404,6 +404,7 @@ def test_a_result_that_requires_a_gradient_is_refused_as_on_every_device():
         ForkingPickler.dumps(torch.zeros(8, device="openreg", requires_grad=True) + 1)
 
 
+@pytest.mark.no_executor("the device's memory is in the file from the beginning")
 def test_memory_that_the_system_refuses_is_an_error_of_the_sender(allocated):
     x = fresh(1)
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -414,6 +415,7 @@ def test_memory_that_the_system_refuses_is_an_error_of_the_sender(allocated):
     assert memory_of(receiver.recv()) == memory_of(x)
 
 
+@pytest.mark.no_executor("the device's memory is in the file from the beginning")
 def test_an_error_in_a_queue_is_raised_in_the_receiver_which_would_wait_forever(allocated):
     queue = multiprocessing.Queue()
     x = fresh(1)

@@ -132,6 +132,7 @@ print(json.dumps(ratios))
 LIMIT = 0.65
 
 
+@pytest.mark.no_executor("it looks at the threads of the program")
 def test_a_copy_and_a_kernel_are_computed_by_two_threads_at_the_same_time(run_python):
     shares = json.loads(run_python(WHO_COMPUTES.replace("LIMIT", str(LIMIT))).stdout)
     assert len(shares) == 16

@@ -57,6 +57,7 @@ DEVICES: dict[str, tuple[Callable[..., Any], bool]] = {
     "max_memory_allocated": (openreg.max_memory_allocated, False),
     "max_memory_cached": (openreg.max_memory_cached, False),
     "max_memory_reserved": (openreg.max_memory_reserved, False),
+    "executor_pid": (openreg.executor_pid, False),
     "mem_get_info": (openreg.mem_get_info, False),
     "memory._snapshot": (memory._snapshot, False),
     "memory.peak": (entered(memory.peak), False),

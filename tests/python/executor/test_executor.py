@@ -222,6 +222,7 @@ x = torch.ones(3, device="openreg")
 pid = openreg.executor_pid()
 stop(pid)
 z = x + 1
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 begin = time.monotonic()
 try:

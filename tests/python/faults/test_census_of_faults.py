@@ -32,15 +32,15 @@ def sweep(tmp_path: Path, script: str, *options: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(300)
-def test_one_operator_in_32_recovers_from_a_lack_of_memory(tmp_path):
+def test_one_operator_in_128_recovers_from_a_lack_of_memory(tmp_path):
     results = sweep(tmp_path, "out_of_memory.py", "--slice", "--samples", "1")
-    assert len(results) >= 12 and sum(result["samples"] for result in results) >= 300
+    assert len(results) >= 4 and sum(result["samples"] for result in results) >= 40
 
 
 @pytest.mark.timeout(300)
 def test_some_programs_recover_from_a_lack_of_memory_and_from_failing_commands(tmp_path):
     results = sweep(tmp_path, "failing_programs.py", "--slice")
-    assert len(results) == 12 and sum(result["samples"] for result in results) >= 25
+    assert len(results) == 8 and sum(result["samples"] for result in results) >= 16
 
 
 @pytest.mark.full

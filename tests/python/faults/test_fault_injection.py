@@ -438,7 +438,7 @@ def test_a_whole_specification_is_accepted_too():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("boom", "launch"), 'unknown kind .got "boom", expected oom, error, corrupt, slow, hang, lost or exit'),
+        (("boom", "launch"), 'unknown kind .got "boom", expected oom, error, corrupt, slow, hang, lost, exit or crash'),
         (("oom", "launch"), '"oom" cannot occur .got "launch", expected allocation or pin'),
         (("error", "aten::mm:0"), "expected a number from 1, or *"),
         (("slow", "copy"), "slow@PLACE=TIME"),

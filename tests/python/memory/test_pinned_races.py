@@ -311,6 +311,7 @@ def test_of_thousands_of_copies_without_a_wait_the_newest_are_guarded():
     assert buffer.sum() == 16000
 
 
+@pytest.mark.no_executor("an executor cannot be started with this limit")
 def test_with_a_limit_of_files_pinned_memory_is_not_guarded_and_a_line_says_so(run_python):
     program = """
 import resource, signal, torch

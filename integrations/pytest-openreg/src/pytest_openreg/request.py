@@ -23,6 +23,7 @@ SETTINGS = (
     "detect_races",
     "faults",
     "sticky_errors",
+    "executor",
 )
 """The keywords of `@pytest.mark.openreg` that stand for the TORCH_OPENREG_ variable of the same name."""
 
