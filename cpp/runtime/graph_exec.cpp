@@ -52,7 +52,7 @@ void GraphRun::run_node() {
 }
 
 Executor::Nodes GraphRun::nodes_for_executor() const {
-  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kMost = 512;
   Executor::Nodes result{.graph = exec_->number_, .first = nodes_[next_], .nodes = {}};
   Cost whole;
   for (const auto number : nodes_.subspan(next_)) {

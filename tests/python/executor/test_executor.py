@@ -238,9 +238,14 @@ assert z.sum().item() == 6
     assert result.stdout == "interrupted\n"
 
 
-@pytest.mark.parametrize(
-    "end", ["pass", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "raise ValueError", "sys.exit(3)"]
-)
+ENDS = [
+    "pass",
+    "os.kill(os.getpid(), signal.SIGKILL)",
+    *(pytest.param(end, marks=pytest.mark.full) for end in ("os._exit(0)", "raise ValueError", "sys.exit(3)")),
+]
+
+
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(
     "state", ["stopped", *(pytest.param(state, marks=pytest.mark.full) for state in ("idle", "killed", "crashed"))]
 )
