@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 import zlib
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from expected import EXCEPTED
+from outcome import UNDEFINED
 from result import Result
 from samples import VARIANTS
 
@@ -103,3 +105,14 @@ def excepted(case: Result) -> bool:
     if reason is not None:
         case.status, case.details = "excepted", [reason]
     return reason is not None
+
+
+def swept(check: str, one_in: int, in_slice: bool, pattern: re.Pattern[str]) -> list[tuple[Any, list[Result]]]:
+    """The entries that match and whose results are defined, each in the usual dtype; in a slice, one in so many."""
+    chosen = []
+    for op, _ in census():
+        name = entry_name(op)
+        if not is_swept(op, in_slice, one_in) or UNDEFINED.match(name) or not pattern.search(name):
+            continue
+        chosen.append((op, [Result(name, check, dtype_name(dtype)) for dtype in first(op, PREFERRED)]))
+    return chosen

@@ -26,8 +26,8 @@ from unittest.mock import patch
 import torch
 from torch.utils._pytree import tree_map
 
-from entries import PREFERRED, census, dtype_name, entry_name, first, is_swept
-from outcome import DEVICE, UNDEFINED, changes_with_seed, clear_errors, on_cpu, widened, with_gradients
+from entries import swept
+from outcome import DEVICE, changes_with_seed, clear_errors, on_cpu, widened, with_gradients
 from processes import run
 from result import Result, failure, report
 from samples import Call, Mover, call_of, detached, is_plain, mapped, tensors
@@ -305,16 +305,6 @@ def sweep(samples: int, device: str, op: Any, result: Result) -> Result:
     return result
 
 
-def entries(in_slice: bool, pattern: re.Pattern[str]) -> list[tuple[Any, list[Result]]]:
-    chosen = []
-    for op, _ in census():
-        name = entry_name(op)
-        if not is_swept(op, in_slice, SLICE) or UNDEFINED.match(name) or not pattern.search(name):
-            continue
-        chosen.append((op, [Result(name, "layouts", dtype_name(dtype)) for dtype in first(op, PREFERRED)]))
-    return chosen
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--slice", action="store_true", help=f"one entry in {SLICE}, by a hash of its name")
@@ -324,7 +314,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write all results there")
     options = parser.parse_args()
-    chosen = entries(options.slice, re.compile(options.only))
+    chosen = swept("layouts", SLICE, options.slice, re.compile(options.only))
     results = run(chosen, partial(sweep, options.samples, options.device), options.jobs)
     bad = report(results, options.json)
     print(f"{len(results)} entries, {sum(result.samples for result in results)} calls; {len(bad)} entries differ")

@@ -25,12 +25,11 @@ from unittest.mock import patch
 import torch
 from torch.utils._pytree import tree_map
 
-from entries import PREFERRED, census, dtype_name, entry_name, first, is_swept
+from entries import swept
 from layouts import memory_of, poison
 from leftovers import NEVER, bits_of, forget, memory_beyond, memory_in_use, parts_of, same_bits
 from outcome import (
     DEVICE,
-    UNDEFINED,
     clear_errors,
     device_module,
     same_values,
@@ -202,16 +201,6 @@ def sweep(samples: int, op: Any, result: Result) -> Result:
     return result
 
 
-def entries(in_slice: bool, pattern: re.Pattern[str]) -> list[tuple[Any, list[Result]]]:
-    chosen = []
-    for op, _ in census():
-        name = entry_name(op)
-        if not is_swept(op, in_slice, SLICE) or UNDEFINED.match(name) or not pattern.search(name):
-            continue
-        chosen.append((op, [Result(name, "out of memory", dtype_name(dtype)) for dtype in first(op, PREFERRED)]))
-    return chosen
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--slice", action="store_true", help=f"one entry in {SLICE}, by a hash of its name")
@@ -220,7 +209,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write all results there")
     options = parser.parse_args()
-    results = run(entries(options.slice, re.compile(options.only)), partial(sweep, options.samples), options.jobs)
+    results = run(
+        swept("out of memory", SLICE, options.slice, re.compile(options.only)),
+        partial(sweep, options.samples),
+        options.jobs,
+    )
     bad = report(results, options.json)
     print(
         f"{len(results)} entries, {sum(result.samples for result in results)} failing calls; {len(bad)} entries differ"
