@@ -127,7 +127,7 @@ struct ExecutorCallbacks {
   Settings (*settings)() = nullptr;
   /// Throws what a kernel threw in the process: an exception of the kind that classify() named.
   void (*rethrow)(std::uint32_t kind, const std::string& message) = nullptr;
-  /// Emits the warnings of a command, one per line.
+  /// Emits the warnings of a command, as take_warnings() returned them.
   void (*warn)(const std::string& warnings) = nullptr;
 
   // --- In the process ---
@@ -137,7 +137,7 @@ struct ExecutorCallbacks {
   void (*begin_thread)() = nullptr;
   void (*use_threads)(int threads) = nullptr;
   void (*use_settings)(const Settings& settings) = nullptr;
-  /// A number above 0.
+  /// The kind of an exception, for rethrow().
   std::uint32_t (*classify)(const std::exception_ptr& error) = nullptr;
   /// The warnings since the last call on this thread.
   std::string (*take_warnings)() = nullptr;

@@ -93,13 +93,10 @@ class PartReader {
 
   template <class T>
   T value() {
-    T value{};
-    const auto bytes = part(sizeof value);
-    std::memcpy(&value, bytes.data(), bytes.size());
-    return value;
+    return Reader(part(sizeof(T))).value<T>();
   }
   std::span<const std::byte> part(std::size_t bytes) {
-    at_ = std::min(round_up(at_, kAlignment), request_.size());
+    at_ = std::min(round_up(at_, executor::kPartAlignment), request_.size());
     const auto part = request_.subspan(at_, std::min(bytes, request_.size() - at_));
     at_ += part.size();
     return part;
@@ -107,8 +104,6 @@ class PartReader {
   std::span<const std::byte> rest() { return part(request_.size()); }
 
  private:
-  static constexpr std::size_t kAlignment = 16;
-
   const std::span<const std::byte> request_;
   std::size_t at_ = 0;
 };

@@ -273,18 +273,21 @@ bool RunSlice::compute(Executor* executor, const Kernel& kernel,
 // the thread hands the stream, with its command under way, to a thread that does nothing else: a
 // custodian. It finishes the command as the runner would have done, and gives the stream up. In an
 // adversarial schedule the runner stays, since the order of commands is its choice.
+
 // kGoesOn: the command has to run here.
 RunSlice::Outcome RunSlice::run_in(Executor& executor, const Kernel& kernel,
                                    std::span<const std::byte> arguments, LaunchSite site) {
   const bool stays = sent_.has_value() || adversary::acts();
   auto command = sent_ ? std::exchange(sent_, std::nullopt) : executor.run(kernel, arguments, site);
   if (!command) return Outcome::kGoesOn;
+  return finish(*command, stays);
+}
+
+RunSlice::Outcome RunSlice::finish(Executor::Command& command, bool stays) {
   const RunningScope outside(false);  // exit need not wait: the process ends with this one
-  if (!stays && !command->wait(kPatience)) {
-    if (hand_over(*command)) return Outcome::kHandedOver;
-  }
-  command->wait();
-  return command->finish() ? Outcome::kEnded : Outcome::kGoesOn;
+  if (!stays && !command.wait(kPatience) && hand_over(command)) return Outcome::kHandedOver;
+  command.wait();
+  return command.finish() ? Outcome::kEnded : Outcome::kGoesOn;
 }
 
 // False: the system refuses a thread.
@@ -314,9 +317,7 @@ void run_command(const Kernel& kernel, std::span<const std::byte> arguments, boo
   if (slice && kernel.traits().in_executor) {
     if (Executor* const executor = Executor::of(slice->stream_.device_index)) {
       if (auto command = executor->run(kernel, arguments, slice->site_, crashes)) {
-        const RunningScope outside(false);
-        command->wait();
-        if (command->finish()) return;
+        if (slice->finish(*command, /*stays=*/true) == RunSlice::Outcome::kEnded) return;
       }
     }
   }
@@ -337,10 +338,9 @@ std::optional<RunSlice::Outcome> RunSlice::run_nodes(GraphRun& run) {
     const bool stays = sent_.has_value();
     command = sent_ ? std::exchange(sent_, std::nullopt) : executor->run(nodes);
     if (!command) return std::nullopt;
-    const RunningScope outside(false);
-    if (!stays && !command->wait(kPatience) && hand_over(*command)) return Outcome::kHandedOver;
-    command->wait();
-    if (!command->finish()) return std::nullopt;
+    const Outcome outcome = finish(*command, stays);
+    if (outcome == Outcome::kHandedOver) return outcome;
+    if (outcome == Outcome::kGoesOn) return std::nullopt;
   } catch (...) {
     ended = command ? command->completed() : 0;
     const auto& failed = nodes.nodes[std::min(ended, nodes.nodes.size() - 1)];

@@ -69,6 +69,7 @@ class RunSlice {
                Cost cost, LaunchSite site, F&& here);
   Outcome run_in(Executor& executor, const Kernel& kernel, std::span<const std::byte> arguments,
                  LaunchSite site);
+  Outcome finish(Executor::Command& command, bool stays);
   bool hand_over(Executor::Command& command);
 
   StreamImpl& stream_;

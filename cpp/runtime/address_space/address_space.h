@@ -92,8 +92,9 @@ class AddressSpace {
 
   // --- Executors (runtime/executor.h) ---
 
-  /// From now on `observer` follows what `device`, which must exist, has mapped; it is told of all
-  /// that is mapped already. Null ends that. With TORCH_OPENREG_EXECUTOR=process only.
+  /// From now on calls `observer` for each change of what `device`, which must exist, has mapped,
+  /// and first for all that is mapped already. Null ends that. With TORCH_OPENREG_EXECUTOR=process
+  /// only.
   void observe(int device, MappingObserver* observer);
 
   /// Where the windows are.

@@ -30,7 +30,6 @@ namespace {
 // An answered number has this bit once the executor has ended.
 constexpr std::uint32_t kEnded = std::uint32_t{1} << 31;
 
-constexpr std::size_t kAlignment = 16;  // of the parts of a request
 constexpr std::chrono::milliseconds kRetry{1};
 constexpr std::chrono::seconds kLongestStart{120};
 
@@ -307,7 +306,7 @@ ExecutorProcess::Request::Request(std::shared_ptr<ExecutorProcess> process)
 void ExecutorProcess::Request::send(std::uint32_t operation, Parts parts) {
   if (!number_) return;
   std::size_t whole = 0;
-  for (const auto part : parts) whole = round_up(whole, kAlignment) + part.size();
+  for (const auto part : parts) whole = round_up(whole, kPartAlignment) + part.size();
   Channel& channel = channel_of();
   // The data of the channel itself, if all of it fits.
   std::byte* to = channel.data.data();
@@ -317,7 +316,7 @@ void ExecutorProcess::Request::send(std::uint32_t operation, Parts parts) {
   }
   std::size_t at = 0;
   for (const auto part : parts) {
-    at = round_up(at, kAlignment);
+    at = round_up(at, kPartAlignment);
     if (!part.empty()) std::memcpy(to + at, part.data(), part.size());
     at += part.size();
   }

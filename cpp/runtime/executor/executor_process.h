@@ -32,13 +32,12 @@ struct Program {
 
 /// One life of a device's executor, as the program sees it. It follows what the device has mapped.
 /// Thread safe. Shared by its requests.
-class ExecutorProcess final : public MappingObserver,
-                              public std::enable_shared_from_this<ExecutorProcess> {
+class ExecutorProcess final : public MappingObserver {
  public:
   class Request;
 
   /// The end of an executor. `what` is a sentence without its full stop: "its process 12 was ended
-  /// by signal 9 (Killed)".
+  /// by SIGKILL".
   struct End {
     std::string what;
     // Whose request ended it or, if it was ended from outside, was being handled.
@@ -105,6 +104,9 @@ class ExecutorProcess final : public MappingObserver,
   std::size_t served_ OPENREG_GUARDED_BY(mutex_) = 0;  // channels that have a thread there
 };
 
+/// Where the parts of a request begin: at multiples of it.
+inline constexpr std::size_t kPartAlignment = 16;
+
 /// A request on its way. Used by one thread at a time.
 class ExecutorProcess::Request {
  public:
@@ -118,7 +120,7 @@ class ExecutorProcess::Request {
   ~Request();
 
   std::optional<std::size_t> channel() const noexcept { return number_; }
-  /// Called once, before wait(). Each part begins at a multiple of 16.
+  /// Called once, before wait(). Each part begins at a multiple of kPartAlignment.
   void send(std::uint32_t operation, Parts parts);
   /// Waits for the answer. False: the limit has been reached first.
   bool wait(std::optional<std::chrono::milliseconds> limit = std::nullopt);
