@@ -76,6 +76,13 @@ const Record& QueueReader::front(SpareChunk& spare) noexcept {
   return *reinterpret_cast<const Record*>(chunk_->place(used_));
 }
 
+const Record& QueueReader::behind_front(std::size_t distance) const noexcept {
+  Chunk* chunk = chunk_;
+  std::size_t place = used_ + distance;
+  for (; place >= Chunk::kPlaces; place -= Chunk::kPlaces) chunk = chunk->next;
+  return *reinterpret_cast<const Record*>(chunk->place(place));
+}
+
 void QueueReader::pop(const Record& front) noexcept {
   if (front.bytes > kMostInside) FreeArguments()(outside(front));
   ++used_;

@@ -81,6 +81,7 @@ class QueueReader {
   explicit QueueReader(Chunk* first) noexcept : chunk_(first) {}
 
   const Record& front(SpareChunk& spare) noexcept;
+  const Record& behind_front(std::size_t distance) const noexcept;
   void pop(const Record& front) noexcept;
 
  private:
@@ -118,6 +119,12 @@ class CommandQueue {
   /// The next command; one is published. Called also under the scheduler's mutex, by the thread
   /// that is finding a runner.
   const Record& front() noexcept { return reader_.front(spare_); }
+  /// The command that comes `distance` after the next one. Null: none is published.
+  const Record* behind_front(std::size_t distance) noexcept {
+    const auto done = head_.load(std::memory_order_relaxed);
+    if (tail_seen_ - done <= distance) tail_seen_ = tail_.load(std::memory_order_acquire);
+    return tail_seen_ - done > distance ? &reader_.behind_front(distance) : nullptr;
+  }
   /// The command at the front has completed.
   void pop(const Record& front) noexcept;
   /// Whether a command is published. Called after the runner has stored that it gives up; see Note

@@ -1,5 +1,8 @@
 #include "runtime/executor.h"
 
+#include <cxxabi.h>
+
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -66,6 +69,18 @@ wire::Header header_here() {
   return header;
 }
 
+// How the process makes nodes of a graph.
+std::string definition_of(std::span<const Executor::Command> nodes) {
+  std::string definition;
+  for (const auto& node : nodes) {
+    wire::append(definition, node.kernel->id());
+    wire::append_text(definition, recipe_of(*node.kernel));
+    wire::append_text(
+        definition, {reinterpret_cast<const char*>(node.arguments.data()), node.arguments.size()});
+  }
+  return definition;
+}
+
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -90,20 +105,31 @@ struct Executor::State {
   std::shared_ptr<Process> process OPENREG_GUARDED_BY(mutex);
   bool is_being_ended OPENREG_GUARDED_BY(mutex) = false;
   std::string why_ended OPENREG_GUARDED_BY(mutex);
-  std::optional<Where> where(const Kernel& kernel) const OPENREG_REQUIRES(mutex) {
-    const auto known = kernels.find(kernel.id());
-    return known == kernels.end() ? std::nullopt : std::optional(known->second);
-  }
-
   // Where kernels run, if that is known.
   std::unordered_map<std::uint64_t, Where> kernels OPENREG_GUARDED_BY(mutex);
   // The nodes that the process has, by graph: the first, and how many.
-  std::map<std::uint64_t, std::set<std::pair<std::uint32_t, std::size_t>>> nodes
+  std::map<std::uint64_t, std::set<std::pair<std::uint32_t, std::uint32_t>>> nodes
       OPENREG_GUARDED_BY(mutex);
-  // The newest request of each channel: a command, or nodes.
-  std::array<std::vector<NodeView>, executor::SharedBlock::kChannels> sent
+  // The newest request of each channel.
+  std::array<std::vector<Command>, executor::SharedBlock::kChannels> sent
       OPENREG_GUARDED_BY(mutex);
 };
+
+bool Executor::Batch::add(const Command& command, Cost cost) {
+  const bool alone = cost.is_long() || cost.reproducible;
+  if (!empty() && (alone || cost_.reproducible || cost_.is_long() || commands_.size() >= most_))
+    return false;
+  commands_.push_back(command);
+  items_.emplace_back();
+  cost_.add(cost);
+  cost_.reproducible |= cost.reproducible;
+  return true;
+}
+
+void Executor::Batch::join_nodes(std::uint32_t commands, std::uint64_t graph, std::uint32_t first) {
+  items_.resize(items_.size() - commands);
+  items_.push_back({graph, first, commands});
+}
 
 Executor::Executor(int device) : state_(new State(device)) {}
 
@@ -187,54 +213,17 @@ std::optional<pid_t> Executor::process() const {
   return state_->process->number();
 }
 
-std::optional<Executor::Command> Executor::run(const Kernel& kernel,
-                                               std::span<const std::byte> arguments,
-                                               LaunchSite site, bool crashes) {
-  auto& state = *state_;
-  const auto process = running();
-  std::optional<State::Where> where;
-  {
-    const LockGuard lock(state.mutex);
-    where = state.where(kernel);
-  }
-  if (where == State::Where::kProgram) return std::nullopt;
-  std::optional<Command> command(Command(state, {{&kernel, {}, site}}, process));
-  const std::string recipe = where ? std::string() : recipe_of(kernel);
-  const auto header = header_here();
-  const wire::CommandHeader of_command{kernel.id(), static_cast<std::uint32_t>(recipe.size()),
-                                       crashes};
-  command->request_.send(wire::kRunCommand, std::array{bytes_of(header), bytes_of(of_command),
-                                                       bytes_of(recipe), arguments});
-  return command;
+bool Executor::takes(const Kernel& kernel) const {
+  if (!kernel.traits().in_executor) return false;
+  const LockGuard lock(state_->mutex);
+  const auto known = state_->kernels.find(kernel.id());
+  return known == state_->kernels.end() || known->second != State::Where::kProgram;
 }
 
-std::optional<Executor::Command> Executor::run(const Nodes& nodes) {
-  auto& state = *state_;
-  const auto process = running();
-  bool is_known = false;
-  {
-    const LockGuard lock(state.mutex);
-    is_known = state.nodes[nodes.graph].contains({nodes.first, nodes.nodes.size()});
-    for (const auto& node : nodes.nodes) {
-      if (state.where(*node.kernel) == State::Where::kProgram) return std::nullopt;
-    }
-  }
-  std::string definition;
-  for (const auto& node : nodes.nodes) {
-    if (is_known) break;
-    wire::append(definition, node.kernel->id());
-    wire::append_text(definition, recipe_of(*node.kernel));
-    wire::append_text(
-        definition, {reinterpret_cast<const char*>(node.arguments.data()), node.arguments.size()});
-  }
-  std::optional<Command> command(Command(state, nodes.nodes, process));
-  const auto header = header_here();
-  const wire::NodesHeader of_nodes{nodes.graph, nodes.first,
-                                   static_cast<std::uint32_t>(nodes.nodes.size())};
-  command->nodes_ = {nodes.graph, nodes.first};
-  command->request_.send(wire::kRunNodes,
-                         std::array{bytes_of(header), bytes_of(of_nodes), bytes_of(definition)});
-  return command;
+Executor::Sent Executor::send(Batch batch) {
+  Sent sent(*state_, std::move(batch), running());
+  sent.send();
+  return sent;
 }
 
 void Executor::forget_graph(std::uint64_t graph) noexcept {
@@ -246,42 +235,105 @@ void Executor::forget_graph(std::uint64_t graph) noexcept {
   }
 }
 
-Executor::Command::Command(State& state, const std::vector<NodeView>& commands,
-                           std::shared_ptr<Process> process)
-    : state_(&state), request_(std::move(process)) {
-  for (const auto& command : commands) kernels_.push_back(command.kernel);
-  if (!request_.channel()) return;
+Executor::Sent::Sent(State& state, Batch batch, std::shared_ptr<Process> process)
+    : state_(&state),
+      batch_(std::move(batch)),
+      is_new_(batch_.items().size()),
+      request_(std::move(process)) {
   const LockGuard lock(state.mutex);
-  state.sent[*request_.channel()] = commands;
+  if (request_.channel()) state.sent[*request_.channel()] = batch_.commands();
+  const Command* command = batch_.commands().data();
+  for (std::size_t i = 0; i < is_new_.size(); ++i) {
+    const auto& item = batch_.items()[i];
+    is_new_[i] = item.graph == 0 ? !state.kernels.contains(command->kernel->id())
+                                 : !state.nodes[item.graph].contains({item.first, item.commands});
+    command += item.commands;
+  }
 }
 
-// What the process has, or cannot have.
-void Executor::Command::note_kernels(bool in_process) {
+void Executor::Sent::send() {
+  auto header = header_here();
+  header.items = static_cast<std::uint32_t>(is_new_.size());
+  std::vector<wire::ItemHeader> headers(is_new_.size());
+  std::vector<std::string> definitions(is_new_.size());
+  std::vector<std::span<const std::byte>> parts{bytes_of(header)};
+  std::span<const Command> commands = batch_.commands();
+  for (std::size_t i = 0; i < is_new_.size(); ++i) {
+    const auto& [graph, first, count] = batch_.items()[i];
+    const auto& command = commands.front();
+    std::span<const std::byte> arguments;
+    if (graph == 0) {
+      if (is_new_[i]) definitions[i] = recipe_of(*command.kernel);
+      arguments = command.arguments;
+    } else if (is_new_[i]) {
+      definitions[i] = definition_of(commands.first(count));
+    }
+    headers[i] = {.number = graph == 0 ? command.kernel->id() : graph,
+                  .first = first,
+                  .nodes = graph == 0 ? 0 : count,
+                  .definition_bytes = static_cast<std::uint32_t>(definitions[i].size()),
+                  .argument_bytes = static_cast<std::uint32_t>(arguments.size()),
+                  .crashes = command.crashes};
+    for (const auto part : {bytes_of(headers[i]), bytes_of(definitions[i]), arguments})
+      parts.push_back(part);
+    commands = commands.subspan(count);
+  }
+  request_.send(parts);
+}
+
+// What the process has now, or cannot have.
+void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& answer) {
   using Where = State::Where;
+  const std::span<const Command> commands = batch_.commands();
   const LockGuard lock(state_->mutex);
-  for (const Kernel* const kernel : kernels_)
-    state_->kernels.insert_or_assign(kernel->id(), in_process ? Where::kProcess : Where::kProgram);
-  if (nodes_ && in_process) state_->nodes[nodes_->first].emplace(nodes_->second, kernels_.size());
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < is_new_.size(); ++i) {
+    const auto& [graph, first, count] = batch_.items()[i];
+    const auto begin = std::exchange(end, end + count);
+    if (status == wire::kUnknownNodes && begin == answer.completed)
+      state_->nodes[graph].erase({first, count});
+    const bool has_begun = status >= wire::kFailed ? begin <= answer.completed
+                                                   : end <= answer.completed;
+    if (!has_begun || !is_new_[i]) continue;
+    for (const auto& command : commands.subspan(begin, count))
+      state_->kernels.insert_or_assign(command.kernel->id(), Where::kProcess);
+    if (graph != 0) state_->nodes[graph].emplace(first, count);
+  }
+  if (status == wire::kUnknownKernel)
+    state_->kernels.insert_or_assign(commands[answer.unknown].kernel->id(), Where::kProgram);
 }
 
-bool Executor::Command::finish() {
+Executor::Sent::End Executor::Sent::end() {
   const auto answer = request_.answer();
+  const auto all = static_cast<std::uint32_t>(batch_.commands().size());
   if (!answer) {
     const LockGuard lock(state_->mutex);
-    throw Error("openreg: the device is lost: " + state_->why_ended);
+    return {std::min(request_.progress(), all - 1),
+            std::make_exception_ptr(Error("openreg: the device is lost: " + state_->why_ended))};
   }
-  if (answer->status == wire::kUnknownNodes) return false;  // each of them will be tried
-  note_kernels(answer->status != wire::kUnknownKernel);
-  if (answer->status == wire::kUnknownKernel) return false;
-  const auto& callbacks = executor_callbacks();
+  wire::AnswerHeader header{.completed = all, .unknown = 0};
+  if (answer->data.empty()) {
+    note_end(answer->status, header);
+    return {all, nullptr};
+  }
   wire::Reader reader(answer->data);
-  completed_ = reader.value<wire::AnswerHeader>().completed;
+  header = reader.value<wire::AnswerHeader>();
+  note_end(answer->status, header);
   const std::string message = reader.text();
   const std::string warnings = reader.text();
-  if (!warnings.empty() && callbacks.warn) callbacks.warn(warnings);
-  if (answer->status == wire::kDone) return true;
-  if (callbacks.rethrow) callbacks.rethrow(answer->status - wire::kFailed, message);
-  throw Error(message);
+  const auto& callbacks = executor_callbacks();
+  try {
+    if (!warnings.empty() && callbacks.warn) callbacks.warn(warnings);
+    if (answer->status >= wire::kFailed) {
+      if (callbacks.rethrow) callbacks.rethrow(answer->status - wire::kFailed, message);
+      throw Error(message);
+    }
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return {std::min(header.completed, all - 1), std::current_exception()};
+  }
+  return {header.completed, nullptr};
 }
 
 void install_executor_callbacks(const ExecutorCallbacks& callbacks) {

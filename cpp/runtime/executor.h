@@ -21,6 +21,10 @@
 
 namespace openreg {
 
+namespace wire {
+struct AnswerHeader;
+}
+
 namespace detail {
 extern constinit std::atomic<bool> g_executors;
 }
@@ -32,12 +36,14 @@ extern constinit std::atomic<bool> g_executors;
 /// See Note [Executors] in executor.cpp. Thread safe.
 class Executor {
  public:
-  class Command;
-  /// A command, which lives elsewhere.
-  struct NodeView {
+  class Batch;
+  class Sent;
+  /// A command, whose arguments live elsewhere. With `crashes` the process ends when it begins.
+  struct Command {
     const Kernel* kernel;
     std::span<const std::byte> arguments;
     LaunchSite site;
+    bool crashes = false;
   };
 
   /// That of a device, which must exist; null if its kernels run in the program.
@@ -47,20 +53,11 @@ class Executor {
   /// Called when the device comes into use: there are executors from now on if the setting says so.
   static void begin_use();
 
-  /// Sends a command. No value: its kernel runs in the program only. With `crashes` the process
-  /// ends when it begins. Throws Error if the process cannot be started.
-  std::optional<Command> run(const Kernel& kernel, std::span<const std::byte> arguments,
-                             LaunchSite site, bool crashes = false);
-
-  /// Consecutive nodes of a graph, which the process keeps prepared for the next run. Each has a
-  /// kernel that runs there, and is short. `graph` identifies the graph.
-  struct Nodes {
-    std::uint64_t graph;
-    std::uint32_t first;  // distinguishes them, with their count, from others of the graph
-    std::vector<NodeView> nodes;
-  };
-  /// Sends nodes. No value: one of their kernels runs in the program only. Throws as above.
-  std::optional<Command> run(const Nodes& nodes);
+  /// Whether commands of the kernel can be sent. It may turn out later that the process does not
+  /// have it.
+  bool takes(const Kernel& kernel) const;
+  /// Sends commands, at least one. Throws Error if the process cannot be started.
+  Sent send(Batch batch);
   /// The graph has been destroyed.
   static void forget_graph(std::uint64_t graph) noexcept;
 
@@ -69,11 +66,10 @@ class Executor {
   /// Ends the process; commands that it runs fail. Returns whether there was one, perhaps one that
   /// had ended by itself.
   bool end();
-  /// Starts the process if it does not run. Throws Error as run() does.
+  /// Starts the process if it does not run. Throws Error as send() does.
   void start();
 
  private:
-  friend class Command;
   struct State;
   using Process = executor::ExecutorProcess;
 
@@ -84,33 +80,72 @@ class Executor {
   State* const state_;  // leaked
 };
 
-/// A command that has been sent. Used by one thread at a time.
-class Executor::Command {
+/// Commands that an executor runs one after another: a long one alone, or short ones for about a
+/// millisecond.
+class Executor::Batch {
  public:
-  Command(Command&& other) noexcept = default;
-  Command& operator=(Command&& other) noexcept = default;
+  /// A command of its own, or consecutive nodes of a graph, which the process keeps prepared for
+  /// the next run.
+  struct Item {
+    std::uint64_t graph = 0;  // none
+    std::uint32_t first = 0;  // node
+    std::uint32_t commands = 1;
+  };
 
+  /// With room for so many commands.
+  explicit Batch(std::size_t most = 512) : most_(most) {}
+
+  /// False: there is no room.
+  bool add(const Command& command, Cost cost);
+  /// The newest commands, which were added one by one, are nodes of a graph. Their number and that
+  /// of the first distinguish them from others of the graph.
+  void join_nodes(std::uint32_t commands, std::uint64_t graph, std::uint32_t first);
+
+  bool empty() const noexcept { return commands_.empty(); }
+  const std::vector<Command>& commands() const noexcept { return commands_; }
+  const std::vector<Item>& items() const noexcept { return items_; }
+  /// Of all of them.
+  Cost cost() const noexcept { return cost_; }
+
+ private:
+  std::size_t most_;
+  std::vector<Command> commands_;
+  std::vector<Item> items_;
+  Cost cost_;
+};
+
+/// A batch that has been sent. Used by one thread at a time.
+class Executor::Sent {
+ public:
+  Sent(Sent&& other) noexcept = default;
+  Sent& operator=(Sent&& other) noexcept = default;
+
+  const Batch& batch() const noexcept { return batch_; }
   /// Waits for its end. False: the limit has been reached first.
   bool wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) {
     return request_.wait(limit);
   }
-  /// After wait(). False: the process cannot run this kernel, and never will. Throws what the
-  /// command threw, and Error if the process has ended.
-  bool finish();
-  bool is_nodes() const noexcept { return nodes_.has_value(); }
-  /// After finish() has thrown, for nodes: how many have run before the one that failed.
-  std::size_t completed() const noexcept { return completed_; }
+  /// How it has ended.
+  struct End {
+    /// So many of its commands have run.
+    std::size_t completed;
+    /// What the next one threw, or Error if the process has ended. Null: all have run, or the
+    /// process cannot run the next one, and never will.
+    std::exception_ptr error;
+  };
+  /// After wait(), once.
+  End end();
 
  private:
   friend class Executor;
-  Command(State& state, const std::vector<NodeView>& commands, std::shared_ptr<Process> process);
-  void note_kernels(bool in_process);
+  Sent(State& state, Batch batch, std::shared_ptr<Process> process);
+  void send();
+  void note_end(std::uint32_t status, const wire::AnswerHeader& answer);
 
   State* state_;
-  std::vector<const Kernel*> kernels_;
-  std::optional<std::pair<std::uint64_t, std::uint32_t>> nodes_;  // the graph, and the first one
+  Batch batch_;
+  std::vector<bool> is_new_;  // items that were sent with how they are made
   Process::Request request_;
-  std::size_t completed_ = 0;
 };
 
 /// What the layers above add to commands in executors. Each may be null.

@@ -30,28 +30,32 @@ const Kernel* find_or_make(std::uint64_t id, std::span<const std::byte> recipe) 
   return maker->make(name, reader.text());
 }
 
+// A kernel is missing: the number of its command in the request.
+struct Unknown {
+  std::uint32_t command;
+};
+
 /// Consecutive nodes of a graph, prepared. Their runs do not overlap.
 class PreparedNodes {
  public:
-  /// Null: there is no such kernel.
-  static std::shared_ptr<PreparedNodes> make(std::span<const std::byte> definition) {
-    const auto made = std::make_shared<PreparedNodes>();
+  /// Throws Unknown; `first` is the number of the first node in the request.
+  PreparedNodes(std::span<const std::byte> definition, std::uint32_t first) {
     for (Reader reader(definition); !reader.at_end();) {
       const auto id = reader.value<std::uint64_t>();
       const Kernel* const kernel = find_or_make(id, reader.bytes());
-      if (!kernel) return nullptr;
-      made->add(*kernel, reader.bytes());
+      if (!kernel) throw Unknown{first + static_cast<std::uint32_t>(nodes_.size())};
+      add(*kernel, reader.bytes());
     }
-    return made;
   }
 
+  /// Counts those that have run.
   void run(std::uint32_t& completed) {
-    for (completed = 0; completed < nodes_.size(); ++completed) {
+    for (auto& node : nodes_) {
       executor::note_progress(completed);
-      auto& node = nodes_[completed];
       if (!node.prepared)
         node.prepared = node.kernel->prepare({node.arguments.get()->bytes, node.bytes});
       node.prepared->run();
+      ++completed;
     }
   }
 
@@ -82,21 +86,17 @@ class GraphNodes {
     return nodes;
   }
 
-  /// `definition` is empty if they are known. Null: they are not, or a kernel is missing.
-  std::shared_ptr<PreparedNodes> find(const wire::NodesHeader& header,
-                                      std::span<const std::byte> definition) {
-    const std::pair key(header.first, header.count);
-    if (!definition.empty()) {
-      auto made = PreparedNodes::make(definition);
-      if (!made) return nullptr;
-      const LockGuard lock(mutex_);
-      graphs_[header.graph].insert_or_assign(key, made);
-      return made;
-    }
+  void define(const wire::ItemHeader& item, std::shared_ptr<PreparedNodes> nodes) {
     const LockGuard lock(mutex_);
-    const auto& nodes = graphs_[header.graph];
-    const auto found = nodes.find(key);
-    return found == nodes.end() ? nullptr : found->second;
+    graphs_[item.number].insert_or_assign({item.first, item.nodes}, std::move(nodes));
+  }
+  /// Null: they are not defined.
+  std::shared_ptr<PreparedNodes> find(const wire::ItemHeader& item) const {
+    const LockGuard lock(mutex_);
+    const auto graph = graphs_.find(item.number);
+    if (graph == graphs_.end()) return nullptr;
+    const auto found = graph->second.find({item.first, item.nodes});
+    return found == graph->second.end() ? nullptr : found->second;
   }
 
   void forget(std::uint64_t graph) {
@@ -107,7 +107,7 @@ class GraphNodes {
  private:
   using OfGraph = std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<PreparedNodes>>;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::uint64_t, OfGraph> graphs_ OPENREG_GUARDED_BY(mutex_);
 };
 
@@ -116,43 +116,58 @@ void use(const wire::Header& header) {
   if (callbacks().use_threads) callbacks().use_threads(header.threads);
 }
 
-std::uint32_t run_command(PartReader& reader, const wire::Header& header) {
-  const auto command = reader.value<wire::CommandHeader>();
-  const Kernel* const kernel = find_or_make(command.kernel, reader.part(command.recipe_bytes));
-  if (!kernel) return wire::kUnknownKernel;
+void run_command(const wire::ItemHeader& item, PartReader& reader, std::uint32_t& completed) {
+  const Kernel* const kernel = find_or_make(item.number, reader.part(item.definition_bytes));
+  if (!kernel) throw Unknown{completed};
+  executor::note_progress(completed);
+  if (item.crashes) std::raise(SIGSEGV);
+  kernel->run(reader.part(item.argument_bytes));
+  ++completed;
+}
+
+// False: the process does not have them.
+bool run_nodes(const wire::ItemHeader& item, PartReader& reader, std::uint32_t& completed) {
+  auto& known = GraphNodes::get();
+  const auto definition = reader.part(item.definition_bytes);
+  if (!definition.empty()) known.define(item, std::make_shared<PreparedNodes>(definition, completed));
+  static_cast<void>(reader.part(item.argument_bytes));
+  const auto nodes = known.find(item);
+  if (nodes) nodes->run(completed);
+  return nodes != nullptr;
+}
+
+std::uint32_t run_items(std::span<const std::byte> request, std::uint32_t& completed) {
+  PartReader reader(request);
+  const auto header = reader.value<wire::Header>();
   use(header);
-  if (command.crashes) std::raise(SIGSEGV);
-  kernel->run(reader.rest());
+  for (std::uint32_t i = 0; i < header.items; ++i) {
+    const auto item = reader.value<wire::ItemHeader>();
+    if (item.nodes == 0) {
+      run_command(item, reader, completed);
+    } else if (!run_nodes(item, reader, completed)) {
+      return wire::kUnknownNodes;
+    }
+  }
   return wire::kDone;
 }
 
-std::uint32_t run_nodes(PartReader& reader, const wire::Header& header, std::uint32_t& completed) {
-  const auto nodes = reader.value<wire::NodesHeader>();
-  const auto prepared = GraphNodes::get().find(nodes, reader.rest());
-  if (!prepared) return wire::kUnknownNodes;
-  use(header);
-  prepared->run(completed);
-  return wire::kDone;
-}
-
-std::uint32_t handle(std::uint32_t operation, std::span<const std::byte> request,
-                     std::string& data) noexcept {
+std::uint32_t handle(std::span<const std::byte> request, std::string& data) noexcept {
   std::uint32_t status = wire::kDone;
-  std::uint32_t completed = 0;
+  wire::AnswerHeader header{};
   std::string message;
   try {
-    PartReader reader(request);
-    const auto header = reader.value<wire::Header>();
-    status = operation == wire::kRunNodes ? run_nodes(reader, header, completed)
-                                          : run_command(reader, header);
+    status = run_items(request, header.completed);
+  } catch (const Unknown& unknown) {
+    status = wire::kUnknownKernel;
+    header.unknown = unknown.command;
   } catch (...) {
     message = describe(std::current_exception());
     status = wire::kFailed;
     if (callbacks().classify) status += callbacks().classify(std::current_exception());
   }
   const std::string warnings = callbacks().take_warnings ? callbacks().take_warnings() : "";
-  if (status < wire::kFailed && warnings.empty()) return status;
-  wire::append(data, wire::AnswerHeader{completed});
+  if (status == wire::kDone && warnings.empty()) return status;
+  wire::append(data, header);
   wire::append_text(data, message);
   wire::append_text(data, warnings);
   return status;

@@ -14,36 +14,34 @@
 // executor_service.cpp).
 namespace openreg::wire {
 
-enum Operation : std::uint32_t { kRunCommand, kRunNodes };
-
-/// Of an answer: kFailed + the kind of the error.
+/// Of an answer: kFailed + the kind of the error. Whatever it is not kDone for, what comes before has
+/// run.
 enum Status : std::uint32_t { kDone, kUnknownKernel, kUnknownNodes, kFailed };
 
-/// The first part of each request.
+/// The first part of each request; as many items follow.
 struct Header {
   ExecutorCallbacks::Settings settings;
   std::int32_t threads;
+  std::uint32_t items;
 };
 
-/// kRunCommand: the second part, followed by how the kernel is made, and the arguments.
-struct CommandHeader {
-  std::uint64_t kernel;
-  std::uint32_t recipe_bytes;  // 0: the process has the kernel
+/// A command, or consecutive nodes of a graph. Two parts follow: how the kernel is made, or the
+/// nodes (for each its kernel, as 8 bytes, its recipe, and its arguments), both empty if the process
+/// has them; and the arguments, if it is a command.
+struct ItemHeader {
+  std::uint64_t number;  // of the kernel, or the graph
+  std::uint32_t first;   // node
+  std::uint32_t nodes;   // 0: it is a command
+  std::uint32_t definition_bytes;
+  std::uint32_t argument_bytes;
   bool crashes;
 };
 
-/// kRunNodes: the second part, followed by the nodes if the process does not have them yet: for
-/// each its kernel, as 8 bytes, its recipe, and its arguments.
-struct NodesHeader {
-  std::uint64_t graph;
-  std::uint32_t first;
-  std::uint32_t count;
-};
-
-/// What follows the status, if there is something: the number of nodes that have run before the one
-/// that failed, the message of an error, and warnings.
+/// What follows the status, if there is something: how many commands and nodes have run, which of
+/// them is unknown, the message of an error, and warnings.
 struct AnswerHeader {
   std::uint32_t completed;
+  std::uint32_t unknown;
 };
 
 /// A value, and a text with its length, in a part.
@@ -101,7 +99,6 @@ class PartReader {
     at_ += part.size();
     return part;
   }
-  std::span<const std::byte> rest() { return part(request_.size()); }
 
  private:
   const std::span<const std::byte> request_;

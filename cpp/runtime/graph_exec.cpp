@@ -18,7 +18,7 @@ namespace openreg {
 
 namespace {
 
-std::atomic<std::uint64_t> g_numbers{0};
+std::atomic<std::uint64_t> g_numbers{1};
 
 FenceRef mark(StreamImpl& stream) {
   FenceRef fence(new Fence(&stream));
@@ -51,19 +51,19 @@ void GraphRun::run_node() {
   prepared->run();
 }
 
-Executor::Nodes GraphRun::nodes_for_executor() const {
-  constexpr std::size_t kMost = 512;
-  Executor::Nodes result{.graph = exec_->number_, .first = nodes_[next_], .nodes = {}};
-  Cost whole;
-  for (const auto number : nodes_.subspan(next_)) {
+bool GraphRun::add_to(Executor::Batch& batch, const Executor& executor) const {
+  const auto nodes = nodes_.subspan(next_);
+  std::uint32_t added = 0;
+  for (const auto number : nodes) {
     const auto& node = exec_->graph_.nodes[number];
-    whole.add(node.cost);
-    if (!node.kernel->traits().in_executor || node.cost.reproducible || whole.is_long() ||
-        (faults_ && faults_->contains(number)) || result.nodes.size() == kMost)
+    const bool has_fault = faults_ && faults_->contains(number);
+    if (has_fault || !executor.takes(*node.kernel) ||
+        !batch.add({node.kernel, node.arguments, node.site}, node.cost))
       break;
-    result.nodes.push_back({node.kernel, node.arguments, node.site});
+    ++added;
   }
-  return result;
+  if (added != 0) batch.join_nodes(added, exec_->number_, nodes.front());
+  return added == nodes.size();
 }
 
 std::shared_ptr<GraphExec> GraphExec::make(Graph graph, std::shared_ptr<const void> keeps_alive) {

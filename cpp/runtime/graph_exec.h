@@ -42,6 +42,7 @@ class GraphRun {
         hands_over_(hands_over) {}
 
   bool hands_over() const noexcept { return hands_over_; }
+  bool has_cells() const noexcept { return !cells_.empty(); }
   /// Before the first node.
   void write_cells() noexcept;
   bool has_node() const noexcept { return next_ != nodes_.size(); }
@@ -50,8 +51,9 @@ class GraphRun {
   bool has_fault() const noexcept;
   void run_node();
   void go_on(std::size_t nodes = 1) noexcept { next_ += nodes; }
-  /// The nodes from the next one on that an executor can run at once, in about a millisecond.
-  Executor::Nodes nodes_for_executor() const;
+  /// Adds the next nodes that the executor takes, as far as there is room. Returns whether those are
+  /// all that are left.
+  bool add_to(Executor::Batch& batch, const Executor& executor) const;
 
  private:
   const std::shared_ptr<GraphExec> exec_;

@@ -159,19 +159,22 @@ bool RunSlice::is_for(EngineKind kind) noexcept {
 
 bool RunSlice::step() {
   const Record& record = stream_.queue.front();
-  FenceRef recorded;
+  if (record.kind == Record::kRun && stream_.failure.full() && !sent_ &&
+      skip(record, record.fence)) {
+    pop(record);
+    return true;
+  }
+  if (Executor* const executor = Executor::of(stream_.device_index)) [[unlikely]] {
+    const InExecutor result = step_in(*executor);
+    if (result != InExecutor::kNothing) return result == InExecutor::kHasRun;
+  }
   switch (record.kind) {
     case Record::kRun:
-      recorded = FenceRef::attach(record.fence);
-      if (run(record, record.fence) == Outcome::kHandedOver) {
-        recorded.detach();
-        return false;
-      }
+      run(record);
       break;
     case Record::kRecord: {
       const auto begin = record.traced_as != 0 ? tracing::now() : 0;
-      recorded = FenceRef::attach(static_cast<Fence*>(record.target));
-      recorded->complete(stream_.failure.get());
+      static_cast<Fence*>(record.target)->complete(stream_.failure.get());
       if (begin != 0) trace_event_record(stream_, record, begin);
       break;
     }
@@ -184,18 +187,28 @@ bool RunSlice::step() {
       if (waited->failed()) stream_.failure.put(waited->failure_for(stream_, record.site));
       break;
     }
-    case Record::kGraph:
-      if (const Outcome outcome = run_part(record); outcome != Outcome::kEnded)
-        return outcome == Outcome::kGoesOn;
+    case Record::kGraph: {
+      auto& run = *static_cast<GraphRun*>(record.target);
+      if (begin(run) && run_node(record) && run.has_node()) return true;
+      delete &run;
       break;
+    }
   }
-  stream_.queue.pop(record);
-  if (recorded) {
-    reach(TestPoint::kPopped);
-    recorded->fire();  // after the pop, so that woken threads see the command completed
-    reach(TestPoint::kFired);
-  }
+  pop(record);
   return true;
+}
+
+// The next command, which has ended.
+void RunSlice::pop(const Record& record) {
+  FenceRef completed;
+  if (record.kind == Record::kRun) completed = FenceRef::attach(record.fence);
+  if (record.kind == Record::kRecord)
+    completed = FenceRef::attach(static_cast<Fence*>(record.target));
+  stream_.queue.pop(record);
+  if (!completed) return;
+  reach(TestPoint::kPopped);
+  completed->fire();  // after the pop, so that woken threads see the command completed
+  reach(TestPoint::kFired);
 }
 
 // Not called for records and waits.
@@ -206,64 +219,73 @@ void RunSlice::enter() {
       {.engine = runner_ == Runner::kEngine, .left = stream_.queue.cost_left(), .before = before_});
 }
 
-// `fence`, if given, belongs to a caller that waits for the command and gets its failure.
-RunSlice::Outcome RunSlice::run(const Record& record, Fence* fence) {
+// The stream has failed: its commands are skipped. `fence`, if given, belongs to a caller that waits
+// for the command and gets the failure. False: another call has collected that since, so the stream
+// is usable, and the caller's command runs.
+bool RunSlice::skip(const Record& record, Fence* fence) {
+  FailurePtr earlier = fence ? stream_.failure.get() : nullptr;
+  if (fence && !earlier) return false;
   const auto& kernel = *static_cast<const Kernel*>(record.target);
-  if (stream_.failure.full() && !sent_) {
-    // If this is null although there is a fence, another call has collected the failure since: the
-    // stream is usable, and the caller's command runs.
-    FailurePtr earlier = fence ? stream_.failure.get() : nullptr;
-    if (!fence || earlier) {
-      if (kernel.traits().skip) {
-        enter();
-        kernel.traits().skip(record.arguments());
-      }
-      if (fence) fence->complete(std::move(earlier));
-      return Outcome::kEnded;
-    }
+  if (kernel.traits().skip) {
+    enter();
+    kernel.traits().skip(record.arguments());
   }
-  if (!sent_) ++commands_;
+  if (fence) fence->complete(std::move(earlier));
+  return true;
+}
+
+void RunSlice::run(const Record& record) {
+  const auto& kernel = *static_cast<const Kernel*>(record.target);
+  ++commands_;
   site_ = record.site;
   enter();
-  TracedCommand traced(stream_, record.traced_as, kernel, record.arguments(), record.site,
-                       runner_ == Runner::kEngine);
+  const TracedCommand traced(stream_, record.traced_as, kernel, record.arguments(), record.site,
+                             runner_ == Runner::kEngine);
   try {
-    const bool ended = compute(executor_of(kernel), kernel, record.arguments(), record.cost,
-                               record.site, [&] { kernel.run(record.arguments()); });
-    if (!ended) {
-      traced.drop();
-      return Outcome::kHandedOver;
-    }
+    const RunningScope mark(!kernel.traits().may_block);
+    const ComputeScope team(callbacks_, record.cost, runner_ == Runner::kEngine);
+    kernel.run(record.arguments());
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does so at exit); this is no error
   } catch (...) {
-    if (fence && fence->complete(std::current_exception())) return Outcome::kEnded;
-    stream_.poison(kernel, record.site, std::current_exception());
+    fail(kernel, record.site, record.fence, std::current_exception());
   }
-  return Outcome::kEnded;
 }
 
-Executor* RunSlice::executor_of(const Kernel& kernel) const noexcept {
-  return kernel.traits().in_executor ? Executor::of(stream_.device_index) : nullptr;
+void RunSlice::fail(const Kernel& kernel, LaunchSite site, Fence* fence, std::exception_ptr error) {
+  if (fence && fence->complete(error)) return;
+  stream_.poison(kernel, site, std::move(error));
 }
 
-// False: the stream has been handed over.
-template <class F>
-bool RunSlice::compute(Executor* executor, const Kernel& kernel,
-                       std::span<const std::byte> arguments, Cost cost, LaunchSite site, F&& here) {
-  const RunningScope mark(!kernel.traits().may_block);
-  const ComputeScope team(callbacks_, cost, runner_ == Runner::kEngine);
-  if (executor) [[unlikely]] {
-    switch (run_in(*executor, kernel, arguments, site)) {
-      case Outcome::kEnded:
-        return true;
-      case Outcome::kHandedOver:
-        return false;
-      case Outcome::kGoesOn:
-        break;
-    }
+// Before each part of a graph. False: the stream has failed.
+bool RunSlice::begin(GraphRun& run) {
+  if (run.hands_over()) static_cast<void>(stream_.failure.take());
+  if (stream_.failure.full()) return false;
+  run.write_cells();
+  return true;
+}
+
+// The next one, if there is one. False: it failed.
+bool RunSlice::run_node(const Record& record) {
+  auto& run = *static_cast<GraphRun*>(record.target);
+  if (!run.has_node()) return true;
+  ++commands_;
+  enter();
+  const auto& node = run.node();
+  site_ = node.site;
+  const TracedCommand traced(stream_, record.traced_as, *node.kernel, node.arguments, node.site,
+                             runner_ == Runner::kEngine);
+  try {
+    const RunningScope mark(!node.kernel->traits().may_block);
+    const ComputeScope team(callbacks_, node.cost, runner_ == Runner::kEngine);
+    run.run_node();
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    fail(*node.kernel, node.site, nullptr, std::current_exception());
+    return false;
   }
-  here();
+  run.go_on();
   return true;
 }
 
@@ -274,25 +296,67 @@ bool RunSlice::compute(Executor* executor, const Kernel& kernel,
 // custodian. It finishes the command as the runner would have done, and gives the stream up. In an
 // adversarial schedule the runner stays, since the order of commands is its choice.
 
-// kGoesOn: the command has to run here.
-RunSlice::Outcome RunSlice::run_in(Executor& executor, const Kernel& kernel,
-                                   std::span<const std::byte> arguments, LaunchSite site) {
+// Runs the next commands in the device's process, if it takes them.
+RunSlice::InExecutor RunSlice::step_in(Executor& executor) {
   const bool stays = sent_.has_value() || adversary::acts();
-  auto command = sent_ ? std::exchange(sent_, std::nullopt) : executor.run(kernel, arguments, site);
-  if (!command) return Outcome::kGoesOn;
-  return finish(*command, stays);
+  Executor::Batch batch = sent_ ? sent_->batch() : next_batch(executor);
+  if (batch.empty()) return InExecutor::kNothing;
+  enter();
+  const auto& first = batch.commands().front();
+  const bool is_alone = batch.commands().size() == 1;
+  TracedCommand traced(stream_, stream_.queue.front().traced_as, *first.kernel, first.arguments,
+                       first.site, runner_ == Runner::kEngine);
+  const ComputeScope team(callbacks_, is_alone ? batch.cost() : Cost{}, runner_ == Runner::kEngine);
+  Executor::Sent::End end{};
+  try {
+    auto sent = sent_ ? *std::exchange(sent_, std::nullopt) : executor.send(batch);
+    if (!wait_for(sent, stays)) {
+      traced.drop();
+      return InExecutor::kHandedOver;
+    }
+    end = sent.end();
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    end.error = std::current_exception();
+  }
+  take_off(batch, end);
+  return InExecutor::kHasRun;
 }
 
-RunSlice::Outcome RunSlice::finish(Executor::Command& command, bool stays) {
+// A trace shows single commands, and an adversary chooses among them.
+Executor::Batch RunSlice::next_batch(const Executor& executor) {
+  constexpr std::size_t kMostRecords = 64;
+  Executor::Batch batch(tracing::on() || adversary::acts() ? 1 : 512);
+  for (std::size_t i = 0; i < kMostRecords; ++i) {
+    const Record* const record = stream_.queue.behind_front(i);
+    if (!record) break;
+    if (record->kind == Record::kRun) {
+      const auto& kernel = *static_cast<const Kernel*>(record->target);
+      if (!executor.takes(kernel) ||
+          !batch.add({&kernel, record->arguments(), record->site}, record->cost) || record->fence)
+        break;
+    } else if (record->kind == Record::kGraph) {
+      auto& run = *static_cast<GraphRun*>(record->target);
+      if (i == 0 ? !begin(run) : run.hands_over() || run.has_cells()) break;
+      if (!run.has_node() || !run.add_to(batch, executor)) break;
+    } else {
+      break;
+    }
+  }
+  return batch;
+}
+
+// False: another thread has taken the stream over.
+bool RunSlice::wait_for(Executor::Sent& sent, bool stays) {
   const RunningScope outside(false);  // exit need not wait: the process ends with this one
-  if (!stays && !command.wait(kPatience) && hand_over(command)) return Outcome::kHandedOver;
-  command.wait();
-  return command.finish() ? Outcome::kEnded : Outcome::kGoesOn;
+  if (!stays && !sent.wait(kPatience) && hand_over(sent)) return false;
+  return sent.wait();
 }
 
 // False: the system refuses a thread.
-bool RunSlice::hand_over(Executor::Command& command) {
-  const auto shared = std::make_shared<std::optional<Executor::Command>>();
+bool RunSlice::hand_over(Executor::Sent& sent) {
+  const auto shared = std::make_shared<std::optional<Executor::Sent>>();
   const auto custodian = [&stream = stream_, shared] {
     bool owned = false;
     {
@@ -302,90 +366,55 @@ bool RunSlice::hand_over(Executor::Command& command) {
     }
     if (owned) Scheduler::get().release(stream);
   };
-  shared->emplace(std::move(command));
+  shared->emplace(std::move(sent));
   try {
     start_detached_thread(custodian);
   } catch (const std::system_error&) {
-    command = std::move(**shared);
+    sent = std::move(**shared);
     return false;
   }
   return true;
 }
 
+// Takes off the queue what has run, or failed.
+void RunSlice::take_off(const Executor::Batch& batch, const Executor::Sent::End& end) {
+  commands_ += end.completed + (end.error ? 1 : 0);
+  std::size_t left = end.completed;
+  const Executor::Command* command = batch.commands().data();
+  for (const auto& item : batch.items()) {
+    const Record& record = stream_.queue.front();
+    const auto completed = std::min<std::size_t>(left, item.commands);
+    const bool failed = completed < item.commands && end.error;
+    if (failed) {
+      const auto& of = command[completed];
+      fail(*of.kernel, of.site, record.fence, end.error);
+    }
+    if (record.kind == Record::kGraph) {
+      auto* const run = static_cast<GraphRun*>(record.target);
+      run->go_on(completed);
+      if (run->has_node() && !failed) return;
+      delete run;
+    } else if (completed == 0 && !failed) {
+      return;
+    }
+    pop(record);
+    if (failed) return;
+    left -= completed;
+    command += item.commands;
+  }
+}
+
 void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes) {
   RunSlice* const slice = RunSlice::innermost_;
-  if (slice && kernel.traits().in_executor) {
-    if (Executor* const executor = Executor::of(slice->stream_.device_index)) {
-      if (auto command = executor->run(kernel, arguments, slice->site_, crashes)) {
-        if (slice->finish(*command, /*stays=*/true) == RunSlice::Outcome::kEnded) return;
-      }
-    }
-  }
-  kernel.run(arguments);
-}
-
-// Runs several nodes of a graph, if an executor takes them. No value: the next one comes alone.
-std::optional<RunSlice::Outcome> RunSlice::run_nodes(GraphRun& run) {
-  if (!run.has_node() || tracing::on() || adversary::acts()) return std::nullopt;
-  Executor* const executor = executor_of(*run.node().kernel);
-  if (!executor || (sent_ && !sent_->is_nodes())) return std::nullopt;
-  const auto nodes = run.nodes_for_executor();
-  if (nodes.nodes.size() < 2) return std::nullopt;
-  enter();
-  std::optional<Executor::Command> command;
-  std::size_t ended = nodes.nodes.size();
-  try {
-    const bool stays = sent_.has_value();
-    command = sent_ ? std::exchange(sent_, std::nullopt) : executor->run(nodes);
-    if (!command) return std::nullopt;
-    const Outcome outcome = finish(*command, stays);
-    if (outcome == Outcome::kHandedOver) return outcome;
-    if (outcome == Outcome::kGoesOn) return std::nullopt;
-  } catch (...) {
-    ended = command ? command->completed() : 0;
-    const auto& failed = nodes.nodes[std::min(ended, nodes.nodes.size() - 1)];
-    stream_.poison(*failed.kernel, failed.site, std::current_exception());
-    ++ended;
-  }
-  commands_ += ended;
-  run.go_on(ended);
-  return Outcome::kEnded;
-}
-
-// Runs one node of a graph, or some. If there are more, the record stays in the queue.
-RunSlice::Outcome RunSlice::run_part(const Record& record) {
-  auto& run = *static_cast<GraphRun*>(record.target);
-  if (run.hands_over()) static_cast<void>(stream_.failure.take());
-  if (!stream_.failure.full() || sent_) {
-    run.write_cells();
-    if (const auto outcome = run_nodes(run)) {
-      if (*outcome == Outcome::kHandedOver) return *outcome;
-    } else if (run.has_node()) {
-      if (!sent_) ++commands_;
-      enter();
-      const auto& node = run.node();
-      site_ = node.site;
-      TracedCommand traced(stream_, record.traced_as, *node.kernel, node.arguments, node.site,
-                           runner_ == Runner::kEngine);
-      Executor* const executor = run.has_fault() ? nullptr : executor_of(*node.kernel);
-      try {
-        const bool ended = compute(executor, *node.kernel, node.arguments, node.cost, node.site,
-                                   [&] { run.run_node(); });
-        if (!ended) {
-          traced.drop();
-          return Outcome::kHandedOver;
-        }
-      } catch (const abi::__forced_unwind&) {
-        throw;
-      } catch (...) {
-        stream_.poison(*node.kernel, node.site, std::current_exception());
-      }
-      run.go_on();
-    }
-    if (run.has_node() && !stream_.failure.full()) return Outcome::kGoesOn;
-  }
-  delete &run;
-  return Outcome::kEnded;
+  Executor* const executor = slice ? Executor::of(slice->stream_.device_index) : nullptr;
+  if (!executor || !executor->takes(kernel)) return kernel.run(arguments);
+  Executor::Batch batch(1);
+  batch.add({&kernel, arguments, slice->site_, crashes}, {});
+  auto sent = executor->send(std::move(batch));
+  slice->wait_for(sent, /*stays=*/true);
+  const auto end = sent.end();
+  if (end.error) std::rethrow_exception(end.error);
+  if (end.completed == 0) kernel.run(arguments);
 }
 
 void RunSlice::flush_counters() noexcept {

@@ -42,8 +42,9 @@ class RunSlice {
   bool has_work() noexcept { return stream_.queue.has_work(); }
   /// Whether the next command is for engines of this kind; has_work() was true.
   bool is_for(EngineKind kind) noexcept;
-  /// Runs the next command, or one node of a graph; has_work() was true. False: the stream is no
-  /// longer the caller's. It is parked, or its executor takes long (Note [Custodians]).
+  /// Runs the next command, or one node of a graph, or what an executor runs at once; has_work() was
+  /// true. False: the stream is no longer the caller's. It is parked, or its executor takes long
+  /// (Note [Custodians]).
   bool step();
   /// Adds the commands run so far to the counters.
   void flush_counters() noexcept;
@@ -54,23 +55,22 @@ class RunSlice {
   friend bool in_command() noexcept;
   friend void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes);
 
-  /// How a command, or a part of a graph, has gone on: it has ended, there is more of it, or
-  /// another thread has taken the stream over.
-  enum class Outcome { kEnded, kGoesOn, kHandedOver };
-
   class TracedCommand;
+  enum class InExecutor { kNothing, kHasRun, kHandedOver };
+
   void enter();
-  Outcome run(const Record& record, Fence* fence);
-  Outcome run_part(const Record& record);
-  std::optional<Outcome> run_nodes(GraphRun& run);
-  Executor* executor_of(const Kernel& kernel) const noexcept;
-  template <class F>
-  bool compute(Executor* executor, const Kernel& kernel, std::span<const std::byte> arguments,
-               Cost cost, LaunchSite site, F&& here);
-  Outcome run_in(Executor& executor, const Kernel& kernel, std::span<const std::byte> arguments,
-                 LaunchSite site);
-  Outcome finish(Executor::Command& command, bool stays);
-  bool hand_over(Executor::Command& command);
+  bool skip(const Record& record, Fence* fence);
+  void run(const Record& record);
+  bool begin(GraphRun& run);
+  bool run_node(const Record& record);
+  void fail(const Kernel& kernel, LaunchSite site, Fence* fence, std::exception_ptr error);
+  void pop(const Record& record);
+
+  InExecutor step_in(Executor& executor);
+  Executor::Batch next_batch(const Executor& executor);
+  bool wait_for(Executor::Sent& sent, bool stays);
+  bool hand_over(Executor::Sent& sent);
+  void take_off(const Executor::Batch& batch, const Executor::Sent::End& end);
 
   StreamImpl& stream_;
   const Runner runner_;
@@ -81,8 +81,8 @@ class RunSlice {
   void* clean_state_ = nullptr;
   RunSlice* const outer_;  // of the same thread
   std::uint64_t commands_ = 0;
-  LaunchSite site_ = 0;                    // of the command that runs
-  std::optional<Executor::Command> sent_;  // a custodian's: the next command, which is under way
+  LaunchSite site_ = 0;                 // of the command that runs
+  std::optional<Executor::Sent> sent_;  // a custodian's: the next commands, which are under way
 
   static constinit thread_local RunSlice* innermost_;
 };

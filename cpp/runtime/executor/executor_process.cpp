@@ -303,7 +303,7 @@ void ExecutorProcess::give_back(std::size_t channel) noexcept {
 ExecutorProcess::Request::Request(std::shared_ptr<ExecutorProcess> process)
     : process_(std::move(process)), number_(process_->take_channel()) {}
 
-void ExecutorProcess::Request::send(std::uint32_t operation, Parts parts) {
+void ExecutorProcess::Request::send(Parts parts) {
   if (!number_) return;
   std::size_t whole = 0;
   for (const auto part : parts) whole = round_up(whole, kPartAlignment) + part.size();
@@ -320,9 +320,9 @@ void ExecutorProcess::Request::send(std::uint32_t operation, Parts parts) {
     if (!part.empty()) std::memcpy(to + at, part.data(), part.size());
     at += part.size();
   }
-  channel.operation = operation;
   channel.whole = static_cast<std::uint32_t>(whole);
   channel.bytes = channel.whole;
+  channel.progress.store(0, std::memory_order_relaxed);
   channel.mappings = process_->flush();
   sent_ = channel.requests.value();
   send_piece();
@@ -379,6 +379,10 @@ std::optional<ExecutorProcess::Request::Answer> ExecutorProcess::Request::answer
   if ((channel.answers.value() & ~kEnded) != sent_) return std::nullopt;
   const std::size_t bytes = std::min<std::size_t>(channel.bytes, Channel::kBytes);
   return Answer{channel.status, std::span(channel.data).first(bytes)};
+}
+
+std::uint32_t ExecutorProcess::Request::progress() const noexcept {
+  return number_ ? channel_of().progress.load(std::memory_order_relaxed) : 0;
 }
 
 }  // namespace openreg::executor

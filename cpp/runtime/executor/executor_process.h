@@ -121,7 +121,7 @@ class ExecutorProcess::Request {
 
   std::optional<std::size_t> channel() const noexcept { return number_; }
   /// Called once, before wait(). Each part begins at a multiple of kPartAlignment.
-  void send(std::uint32_t operation, Parts parts);
+  void send(Parts parts);
   /// Waits for the answer. False: the limit has been reached first.
   bool wait(std::optional<std::chrono::milliseconds> limit = std::nullopt);
   /// After wait(). No value: the process has ended.
@@ -130,6 +130,8 @@ class ExecutorProcess::Request {
     std::span<const std::byte> data;  // lives as long as the request
   };
   std::optional<Answer> answer() const noexcept;
+  /// How far the process was when it ended.
+  std::uint32_t progress() const noexcept;
 
  private:
   void send_piece();

@@ -106,9 +106,8 @@ class ChannelServer {
       }
     }
     wait_for_mappings();
-    note_progress(0);
     std::string data;
-    channel_.status = service_.handle(channel_.operation, is_whole ? piece : pieces_, data);
+    channel_.status = service_.handle(is_whole ? piece : pieces_, data);
     pieces_.clear();
     channel_.bytes = static_cast<std::uint32_t>(std::min(data.size(), Channel::kBytes));
     std::memcpy(channel_.data.data(), data.data(), channel_.bytes);

@@ -16,8 +16,7 @@ struct Service {
   /// Handles a request, whose parts lie at multiples of 16, and returns its status (not kGoOn);
   /// `data` is what else the program shall get, of which at most Channel::kBytes arrive. Must not
   /// throw.
-  std::uint32_t (*handle)(std::uint32_t operation, std::span<const std::byte> request,
-                          std::string& data) noexcept = nullptr;
+  std::uint32_t (*handle)(std::span<const std::byte> request, std::string& data) noexcept = nullptr;
   /// What requests have left under this number is not needed any more.
   void (*forget)(std::uint64_t number) = nullptr;
 };

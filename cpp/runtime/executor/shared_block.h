@@ -17,7 +17,6 @@ struct alignas(64) Channel {
 
   Doorbell requests;
   Doorbell answers;
-  std::uint32_t operation = 0;             // of the request: what the layer above makes of it
   std::uint32_t status = 0;                // of the answer
   std::uint32_t bytes = 0;                 // in `data`
   std::uint32_t whole = 0;                 // of the request
