@@ -111,7 +111,7 @@ struct Executor::State {
   std::map<std::uint64_t, std::set<std::pair<std::uint32_t, std::uint32_t>>> nodes
       OPENREG_GUARDED_BY(mutex);
   // The newest request of each channel.
-  std::array<std::vector<Command>, executor::SharedBlock::kChannels> sent
+  std::array<std::shared_ptr<const Batch>, executor::SharedBlock::kChannels> sent
       OPENREG_GUARDED_BY(mutex);
 };
 
@@ -148,8 +148,8 @@ void Executor::begin_use() {
 
 std::string Executor::State::describe(const executor::ExecutorProcess::End& end) {
   if (!end.channel) return end.what;
-  const auto& commands = sent[*end.channel];
-  if (commands.empty()) return end.what;
+  if (!sent[*end.channel]) return end.what;
+  const auto& commands = sent[*end.channel]->commands();
   const auto& of = commands[std::min<std::size_t>(end.progress, commands.size() - 1)];
   return end.what + " while it ran " + of.kernel->name() + launched_by(of.site);
 }
@@ -220,7 +220,7 @@ bool Executor::takes(const Kernel& kernel) const {
   return known == state_->kernels.end() || known->second != State::Where::kProgram;
 }
 
-Executor::Sent Executor::send(Batch batch) {
+Executor::Sent Executor::send(std::shared_ptr<const Batch> batch) {
   Sent sent(*state_, std::move(batch), running());
   sent.send();
   return sent;
@@ -235,16 +235,17 @@ void Executor::forget_graph(std::uint64_t graph) noexcept {
   }
 }
 
-Executor::Sent::Sent(State& state, Batch batch, std::shared_ptr<Process> process)
+Executor::Sent::Sent(State& state, std::shared_ptr<const Batch> batch,
+                     std::shared_ptr<Process> process)
     : state_(&state),
       batch_(std::move(batch)),
-      is_new_(batch_.items().size()),
+      is_new_(batch_->items().size()),
       request_(std::move(process)) {
   const LockGuard lock(state.mutex);
-  if (request_.channel()) state.sent[*request_.channel()] = batch_.commands();
-  const Command* command = batch_.commands().data();
+  if (request_.channel()) state.sent[*request_.channel()] = batch_;
+  const Command* command = batch_->commands().data();
   for (std::size_t i = 0; i < is_new_.size(); ++i) {
-    const auto& item = batch_.items()[i];
+    const auto& item = batch_->items()[i];
     is_new_[i] = item.graph == 0 ? !state.kernels.contains(command->kernel->id())
                                  : !state.nodes[item.graph].contains({item.first, item.commands});
     command += item.commands;
@@ -257,9 +258,9 @@ void Executor::Sent::send() {
   std::vector<wire::ItemHeader> headers(is_new_.size());
   std::vector<std::string> definitions(is_new_.size());
   std::vector<std::span<const std::byte>> parts{bytes_of(header)};
-  std::span<const Command> commands = batch_.commands();
+  std::span<const Command> commands = batch_->commands();
   for (std::size_t i = 0; i < is_new_.size(); ++i) {
-    const auto& [graph, first, count] = batch_.items()[i];
+    const auto& [graph, first, count] = batch_->items()[i];
     const auto& command = commands.front();
     std::span<const std::byte> arguments;
     if (graph == 0) {
@@ -284,11 +285,11 @@ void Executor::Sent::send() {
 // What the process has now, or cannot have.
 void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& answer) {
   using Where = State::Where;
-  const std::span<const Command> commands = batch_.commands();
+  const std::span<const Command> commands = batch_->commands();
   const LockGuard lock(state_->mutex);
   std::size_t end = 0;
   for (std::size_t i = 0; i < is_new_.size(); ++i) {
-    const auto& [graph, first, count] = batch_.items()[i];
+    const auto& [graph, first, count] = batch_->items()[i];
     const auto begin = std::exchange(end, end + count);
     if (status == wire::kUnknownNodes && begin == answer.completed)
       state_->nodes[graph].erase({first, count});
@@ -305,7 +306,7 @@ void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& an
 
 Executor::Sent::End Executor::Sent::end() {
   const auto answer = request_.answer();
-  const auto all = static_cast<std::uint32_t>(batch_.commands().size());
+  const auto all = static_cast<std::uint32_t>(batch_->commands().size());
   if (!answer) {
     const LockGuard lock(state_->mutex);
     return {std::min(request_.progress(), all - 1),

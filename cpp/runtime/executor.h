@@ -57,7 +57,7 @@ class Executor {
   /// have it.
   bool takes(const Kernel& kernel) const;
   /// Sends commands, at least one. Throws Error if the process cannot be started.
-  Sent send(Batch batch);
+  Sent send(std::shared_ptr<const Batch> batch);
   /// The graph has been destroyed.
   static void forget_graph(std::uint64_t graph) noexcept;
 
@@ -92,8 +92,9 @@ class Executor::Batch {
     std::uint32_t commands = 1;
   };
 
+  static constexpr std::size_t kMost = 512;
   /// With room for so many commands.
-  explicit Batch(std::size_t most = 512) : most_(most) {}
+  explicit Batch(std::size_t most = kMost) : most_(most) {}
 
   /// False: there is no room.
   bool add(const Command& command, Cost cost);
@@ -120,7 +121,7 @@ class Executor::Sent {
   Sent(Sent&& other) noexcept = default;
   Sent& operator=(Sent&& other) noexcept = default;
 
-  const Batch& batch() const noexcept { return batch_; }
+  const std::shared_ptr<const Batch>& batch() const noexcept { return batch_; }
   /// Waits for its end. False: the limit has been reached first.
   bool wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) {
     return request_.wait(limit);
@@ -138,12 +139,12 @@ class Executor::Sent {
 
  private:
   friend class Executor;
-  Sent(State& state, Batch batch, std::shared_ptr<Process> process);
+  Sent(State& state, std::shared_ptr<const Batch> batch, std::shared_ptr<Process> process);
   void send();
   void note_end(std::uint32_t status, const wire::AnswerHeader& answer);
 
   State* state_;
-  Batch batch_;
+  std::shared_ptr<const Batch> batch_;
   std::vector<bool> is_new_;  // items that were sent with how they are made
   Process::Request request_;
 };

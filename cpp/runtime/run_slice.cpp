@@ -299,14 +299,14 @@ bool RunSlice::run_node(const Record& record) {
 // Runs the next commands in the device's process, if it takes them.
 RunSlice::InExecutor RunSlice::step_in(Executor& executor) {
   const bool stays = sent_.has_value() || adversary::acts();
-  Executor::Batch batch = sent_ ? sent_->batch() : next_batch(executor);
-  if (batch.empty()) return InExecutor::kNothing;
+  const auto batch = sent_ ? sent_->batch() : next_batch(executor);
+  if (batch->empty()) return InExecutor::kNothing;
   enter();
-  const auto& first = batch.commands().front();
-  const bool is_alone = batch.commands().size() == 1;
+  const auto& first = batch->commands().front();
+  const bool is_alone = batch->commands().size() == 1;
   TracedCommand traced(stream_, stream_.queue.front().traced_as, *first.kernel, first.arguments,
                        first.site, runner_ == Runner::kEngine);
-  const ComputeScope team(callbacks_, is_alone ? batch.cost() : Cost{}, runner_ == Runner::kEngine);
+  const ComputeScope team(callbacks_, is_alone ? batch->cost() : Cost{}, runner_ == Runner::kEngine);
   Executor::Sent::End end{};
   try {
     auto sent = sent_ ? *std::exchange(sent_, std::nullopt) : executor.send(batch);
@@ -320,26 +320,27 @@ RunSlice::InExecutor RunSlice::step_in(Executor& executor) {
   } catch (...) {
     end.error = std::current_exception();
   }
-  take_off(batch, end);
+  take_off(*batch, end);
   return InExecutor::kHasRun;
 }
 
 // A trace shows single commands, and an adversary chooses among them.
-Executor::Batch RunSlice::next_batch(const Executor& executor) {
+std::shared_ptr<const Executor::Batch> RunSlice::next_batch(const Executor& executor) {
   constexpr std::size_t kMostRecords = 64;
-  Executor::Batch batch(tracing::on() || adversary::acts() ? 1 : 512);
+  const bool single = tracing::on() || adversary::acts();
+  const auto batch = std::make_shared<Executor::Batch>(single ? 1 : Executor::Batch::kMost);
   for (std::size_t i = 0; i < kMostRecords; ++i) {
     const Record* const record = stream_.queue.behind_front(i);
     if (!record) break;
     if (record->kind == Record::kRun) {
       const auto& kernel = *static_cast<const Kernel*>(record->target);
       if (!executor.takes(kernel) ||
-          !batch.add({&kernel, record->arguments(), record->site}, record->cost) || record->fence)
+          !batch->add({&kernel, record->arguments(), record->site}, record->cost) || record->fence)
         break;
     } else if (record->kind == Record::kGraph) {
       auto& run = *static_cast<GraphRun*>(record->target);
       if (i == 0 ? !begin(run) : run.hands_over() || run.has_cells()) break;
-      if (!run.has_node() || !run.add_to(batch, executor)) break;
+      if (!run.has_node() || !run.add_to(*batch, executor)) break;
     } else {
       break;
     }
@@ -408,9 +409,9 @@ void run_command(const Kernel& kernel, std::span<const std::byte> arguments, boo
   RunSlice* const slice = RunSlice::innermost_;
   Executor* const executor = slice ? Executor::of(slice->stream_.device_index) : nullptr;
   if (!executor || !executor->takes(kernel)) return kernel.run(arguments);
-  Executor::Batch batch(1);
-  batch.add({&kernel, arguments, slice->site_, crashes}, {});
-  auto sent = executor->send(std::move(batch));
+  const auto batch = std::make_shared<Executor::Batch>();
+  batch->add({&kernel, arguments, slice->site_, crashes}, {});
+  auto sent = executor->send(batch);
   slice->wait_for(sent, /*stays=*/true);
   const auto end = sent.end();
   if (end.error) std::rethrow_exception(end.error);

@@ -53,6 +53,7 @@ using testing::OwnStream;
 enum class Action : std::int32_t {
   kWriteProcess,  // the number of the process that runs it
   kAdd,           // `value`
+  kAppend,        // the digit `value`
   kSum,           // of the bytes that follow
   kThrow,
   kSegfault,
@@ -80,6 +81,9 @@ void act(const Kernel&, std::span<const std::byte> bytes) {
       break;
     case Action::kAdd:
       *to += arguments.value;
+      break;
+    case Action::kAppend:
+      *to = 10 * *to + arguments.value;
       break;
     case Action::kSum:
       *to = 0;
@@ -319,6 +323,141 @@ TEST_F(ExecutorTest, AGraphWithAKernelOfTheProgramRuns) {
     EXPECT_EQ(memory.value(), 6 * run);
     EXPECT_EQ(where.value(), getpid());
   }
+}
+
+// Queues commands while the stream waits, so that the executor can get all of them at once.
+void enqueue_together(Stream& stream, const std::function<void()>& commands) {
+  const OwnStream other;
+  enqueue(*other, Action::kSleep, nullptr, 20, {}, kActHere);
+  Event event;
+  event.record(*other);
+  event.wait(stream);
+  commands();
+}
+
+TEST_F(ExecutorTest, CommandsThatAreQueuedRunInOrder) {
+  const Memory memory;
+  const OwnStream stream;
+  Graph graph = testing::captured(*stream, [&] {
+    for (const int digit : {7, 8}) enqueue(*stream, Action::kAppend, memory.get(), digit);
+  });
+  const auto exec = GraphExec::make(std::move(graph));
+  for (int run = 0; run < 3; ++run) {  // known nodes too
+    memory.value() = 0;
+    enqueue_together(*stream, [&] {
+      enqueue(*stream, Action::kAppend, memory.get(), 1);
+      enqueue(*stream, Action::kAppend, memory.get(), 2);
+      enqueue(*stream, Action::kAppend, memory.get(), 3, {}, kActHere);
+      for (int i = 0; i < 2; ++i) exec->enqueue(*stream);
+      enqueue(*stream, Action::kAppend, memory.get(), 4, {}, kOther);
+      exec->enqueue(*stream);
+      const Arguments arguments{Action::kAppend, 5, memory.get()};
+      stream->enqueue(kAct, std::as_bytes(std::span(&arguments, 1)), {.nanoseconds = Cost::kLong});
+      enqueue(*stream, Action::kAppend, memory.get(), 6);
+    });
+    stream->synchronize();
+    EXPECT_EQ(memory.value(), 123'787'847'856);
+  }
+}
+
+TEST_F(ExecutorTest, MoreCommandsThanOneMessageHoldsRunInOrder) {
+  const Memory memory;
+  const OwnStream stream;
+  const std::vector<std::byte> more(1500);  // these are not next to their record, and need pieces
+  enqueue_together(*stream, [&] {
+    for (int i = 1; i <= 900; ++i) {
+      enqueue(*stream, Action::kAdd, memory.get(), i, i % 2 == 0 ? more : std::vector<std::byte>());
+    }
+  });
+  stream->synchronize();
+  EXPECT_EQ(memory.value(), 900 * 901 / 2);
+}
+
+TEST_F(ExecutorTest, AFailureOfAQueuedCommandNamesItAndSkipsTheRest) {
+  const Memory memory;
+  const OwnStream stream;
+  for (int run = 0; run < 2; ++run) {
+    memory.value() = 0;
+    enqueue_together(*stream, [&] {
+      for (const int digit : {1, 2}) enqueue(*stream, Action::kAppend, memory.get(), digit);
+      enqueue(*stream, Action::kThrow, nullptr, 0, {}, kOther);
+      for (const int digit : {3, 4}) enqueue(*stream, Action::kAppend, memory.get(), digit);
+    });
+    const auto error = error_of([&] { stream->synchronize(); });
+    EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
+    EXPECT_EQ(memory.value(), 12);
+  }
+}
+
+TEST_F(ExecutorTest, ACrashOfAQueuedCommandNamesIt) {
+  const Memory memory;
+  const OwnStream stream;
+  enqueue_together(*stream, [&] {
+    for (const int digit : {1, 2}) enqueue(*stream, Action::kAppend, memory.get(), digit);
+    enqueue(*stream, Action::kAbort, nullptr, 0, {}, kOther);
+    enqueue(*stream, Action::kAppend, memory.get(), 3);
+  });
+  const auto error = error_of([&] { stream->synchronize(); });
+  EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
+  EXPECT_NE(error.find("was ended by SIGABRT while it ran test_other"), std::string::npos) << error;
+  EXPECT_EQ(memory.value(), 12);
+}
+
+TEST_F(ExecutorTest, AQueuedCommandWhoseKernelTheProcessLacksRunsInTheProgram) {
+  const Memory memory;
+  const Memory where;
+  const OwnStream stream;
+  enqueue(*stream, Action::kSleep);
+  stream->synchronize();
+  static const Kernel late("test_late_command", &act, {.in_executor = true});
+  enqueue_together(*stream, [&] {
+    for (const int digit : {1, 2}) enqueue(*stream, Action::kAppend, memory.get(), digit);
+    enqueue(*stream, Action::kWriteProcess, where.get(), 0, {}, late);
+    for (const int digit : {3, 4}) enqueue(*stream, Action::kAppend, memory.get(), digit);
+  });
+  stream->synchronize();
+  EXPECT_EQ(memory.value(), 1234);
+  EXPECT_EQ(where.value(), getpid());
+}
+
+TEST_F(ExecutorTest, ALongQueuedCommandIsHandedOverWithTheOthers) {
+  const Memory memory;
+  const OwnStream stream;
+  enqueue_together(*stream, [&] {
+    for (const int digit : {1, 2, 3}) {
+      enqueue(*stream, Action::kAppend, memory.get(), digit);
+      enqueue(*stream, Action::kSleep, nullptr, 70);
+    }
+  });
+  stream->synchronize();
+  EXPECT_EQ(memory.value(), 123);
+}
+
+TEST(ExecutorBatch, TakesALongCommandAlone) {
+  const Executor::Command command{&kAct, {}, 0};
+  const Cost is_long{.nanoseconds = Cost::kLong};
+  const Cost reproducible{.nanoseconds = 1, .reproducible = true};
+  for (const Cost alone : {is_long, reproducible}) {
+    Executor::Batch first;
+    EXPECT_TRUE(first.add(command, alone));
+    EXPECT_FALSE(first.add(command, {}));
+    Executor::Batch second;
+    EXPECT_TRUE(second.add(command, {}));
+    EXPECT_FALSE(second.add(command, alone));
+    EXPECT_TRUE(second.add(command, {}));
+  }
+}
+
+TEST(ExecutorBatch, EndsAfterAboutAMillisecondAndAfterACertainNumber) {
+  const Executor::Command command{&kAct, {}, 0};
+  Executor::Batch costly;
+  while (costly.add(command, {.nanoseconds = Cost::kLong / 10})) {
+  }
+  EXPECT_EQ(costly.commands().size(), 10U);
+  Executor::Batch small(3);
+  while (small.add(command, {})) {
+  }
+  EXPECT_EQ(small.commands().size(), 3U);
 }
 
 TEST_F(ExecutorTest, StreamsOfManyThreadsRunSideBySide) {
