@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -106,6 +107,14 @@ class Kernel {
   std::uint64_t id() const noexcept { return id_; }
   void run(std::span<const std::byte> arguments) const { run_(*this, arguments); }
   const KernelTraits& traits() const noexcept { return traits_; }
+  /// Whether commands run in the device's executor, if there is one. It may turn out later that
+  /// executors do not have the kernel.
+  bool runs_in_executor() const noexcept {
+    return traits_.in_executor && !is_in_program_.load(std::memory_order_relaxed);
+  }
+  void note_missing_in_executor() const noexcept {
+    is_in_program_.store(true, std::memory_order_relaxed);
+  }
   /// Never null.
   std::unique_ptr<PreparedCommand> prepare(std::span<const std::byte> arguments) const;
   CommandSummary summary(std::span<const std::byte> arguments) const noexcept;
@@ -126,6 +135,7 @@ class Kernel {
   Run run_;
   std::uint64_t id_;
   KernelTraits traits_;
+  mutable std::atomic<bool> is_in_program_{false};
 };
 
 /// What a command is expected to cost the thread that runs it.

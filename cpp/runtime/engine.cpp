@@ -1,7 +1,6 @@
 #include "runtime/engine.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include <chrono>
 #include <system_error>
@@ -24,12 +23,7 @@ constinit thread_local std::optional<EngineKind> t_engine;
 
 void prepare_thread(EngineKind kind) noexcept {
   t_engine = kind;
-#ifdef SCHED_BATCH
-  // If the other cores are busy, an ordinary thread takes the core of the thread that wakes it: a
-  // launch would last as long as the commands that the engine then runs.
-  const sched_param parameters{};
-  pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
-#endif
+  let_wakers_go_on();
 #ifdef __linux__
   pthread_setname_np(pthread_self(),
                      kind == EngineKind::kCopy ? "openreg-copies" : "openreg-engine");

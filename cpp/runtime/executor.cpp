@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -92,8 +92,6 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 }  // namespace
 
 struct Executor::State {
-  enum class Where : bool { kProgram, kProcess };
-
   explicit State(int device) : device(device) {}
 
   std::string describe(const executor::ExecutorProcess::End& end) OPENREG_REQUIRES(mutex);
@@ -105,8 +103,8 @@ struct Executor::State {
   std::shared_ptr<Process> process OPENREG_GUARDED_BY(mutex);
   bool is_being_ended OPENREG_GUARDED_BY(mutex) = false;
   std::string why_ended OPENREG_GUARDED_BY(mutex);
-  // Where kernels run, if that is known.
-  std::unordered_map<std::uint64_t, Where> kernels OPENREG_GUARDED_BY(mutex);
+  // The kernels that the process has, as far as it is known.
+  std::unordered_set<const Kernel*> kernels OPENREG_GUARDED_BY(mutex);
   // The nodes that the process has, by graph: the first, and how many.
   std::map<std::uint64_t, std::set<std::pair<std::uint32_t, std::uint32_t>>> nodes
       OPENREG_GUARDED_BY(mutex);
@@ -178,8 +176,7 @@ std::shared_ptr<Executor::Process> Executor::running() {
   if (auto process = current()) return process;
   {
     const LockGuard lock(state.mutex);
-    std::erase_if(state.kernels,
-                  [](const auto& each) { return each.second == State::Where::kProcess; });
+    state.kernels.clear();
     state.nodes.clear();
     state.is_being_ended = false;
   }
@@ -213,13 +210,6 @@ std::optional<pid_t> Executor::process() const {
   return state_->process->number();
 }
 
-bool Executor::takes(const Kernel& kernel) const {
-  if (!kernel.traits().in_executor) return false;
-  const LockGuard lock(state_->mutex);
-  const auto known = state_->kernels.find(kernel.id());
-  return known == state_->kernels.end() || known->second != State::Where::kProgram;
-}
-
 Executor::Sent Executor::send(std::shared_ptr<const Batch> batch) {
   Sent sent(*state_, std::move(batch), running());
   sent.send();
@@ -238,6 +228,7 @@ void Executor::forget_graph(std::uint64_t graph) noexcept {
 Executor::Sent::Sent(State& state, std::shared_ptr<const Batch> batch,
                      std::shared_ptr<Process> process)
     : state_(&state),
+      process_(process.get()),
       batch_(std::move(batch)),
       is_new_(batch_->items().size()),
       request_(std::move(process)) {
@@ -246,7 +237,7 @@ Executor::Sent::Sent(State& state, std::shared_ptr<const Batch> batch,
   const Command* command = batch_->commands().data();
   for (std::size_t i = 0; i < is_new_.size(); ++i) {
     const auto& item = batch_->items()[i];
-    is_new_[i] = item.graph == 0 ? !state.kernels.contains(command->kernel->id())
+    is_new_[i] = item.graph == 0 ? !state.kernels.contains(command->kernel)
                                  : !state.nodes[item.graph].contains({item.first, item.commands});
     command += item.commands;
   }
@@ -284,9 +275,10 @@ void Executor::Sent::send() {
 
 // What the process has now, or cannot have.
 void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& answer) {
-  using Where = State::Where;
   const std::span<const Command> commands = batch_->commands();
+  if (status == wire::kUnknownKernel) commands[answer.unknown].kernel->note_missing_in_executor();
   const LockGuard lock(state_->mutex);
+  if (state_->process.get() != process_) return;  // that is another one
   std::size_t end = 0;
   for (std::size_t i = 0; i < is_new_.size(); ++i) {
     const auto& [graph, first, count] = batch_->items()[i];
@@ -297,11 +289,9 @@ void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& an
                                                    : end <= answer.completed;
     if (!has_begun || !is_new_[i]) continue;
     for (const auto& command : commands.subspan(begin, count))
-      state_->kernels.insert_or_assign(command.kernel->id(), Where::kProcess);
+      state_->kernels.insert(command.kernel);
     if (graph != 0) state_->nodes[graph].emplace(first, count);
   }
-  if (status == wire::kUnknownKernel)
-    state_->kernels.insert_or_assign(commands[answer.unknown].kernel->id(), Where::kProgram);
 }
 
 Executor::Sent::End Executor::Sent::end() {

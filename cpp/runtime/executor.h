@@ -53,10 +53,7 @@ class Executor {
   /// Called when the device comes into use: there are executors from now on if the setting says so.
   static void begin_use();
 
-  /// Whether commands of the kernel can be sent. It may turn out later that the process does not
-  /// have it.
-  bool takes(const Kernel& kernel) const;
-  /// Sends commands, at least one. Throws Error if the process cannot be started.
+  /// Sends commands, at least one, of kernels that run there. Throws Error if the process cannot be started.
   Sent send(std::shared_ptr<const Batch> batch);
   /// The graph has been destroyed.
   static void forget_graph(std::uint64_t graph) noexcept;
@@ -144,6 +141,7 @@ class Executor::Sent {
   void note_end(std::uint32_t status, const wire::AnswerHeader& answer);
 
   State* state_;
+  const Process* process_;
   std::shared_ptr<const Batch> batch_;
   std::vector<bool> is_new_;  // items that were sent with how they are made
   Process::Request request_;

@@ -51,13 +51,13 @@ void GraphRun::run_node() {
   prepared->run();
 }
 
-bool GraphRun::add_to(Executor::Batch& batch, const Executor& executor) const {
+bool GraphRun::add_to(Executor::Batch& batch) const {
   const auto nodes = nodes_.subspan(next_);
   std::uint32_t added = 0;
   for (const auto number : nodes) {
     const auto& node = exec_->graph_.nodes[number];
     const bool has_fault = faults_ && faults_->contains(number);
-    if (has_fault || !executor.takes(*node.kernel) ||
+    if (has_fault || !node.kernel->runs_in_executor() ||
         !batch.add({node.kernel, node.arguments, node.site}, node.cost))
       break;
     ++added;

@@ -51,9 +51,9 @@ class GraphRun {
   bool has_fault() const noexcept;
   void run_node();
   void go_on(std::size_t nodes = 1) noexcept { next_ += nodes; }
-  /// Adds the next nodes that the executor takes, as far as there is room. Returns whether those are
+  /// Adds the next nodes that run in executors, as far as there is room. Returns whether those are
   /// all that are left.
-  bool add_to(Executor::Batch& batch, const Executor& executor) const;
+  bool add_to(Executor::Batch& batch) const;
 
  private:
   const std::shared_ptr<GraphExec> exec_;

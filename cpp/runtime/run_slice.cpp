@@ -299,7 +299,7 @@ bool RunSlice::run_node(const Record& record) {
 // Runs the next commands in the device's process, if it takes them.
 RunSlice::InExecutor RunSlice::step_in(Executor& executor) {
   const bool stays = sent_.has_value() || adversary::acts();
-  const auto batch = sent_ ? sent_->batch() : next_batch(executor);
+  const auto batch = sent_ ? sent_->batch() : next_batch();
   if (batch->empty()) return InExecutor::kNothing;
   enter();
   const auto& first = batch->commands().front();
@@ -325,7 +325,7 @@ RunSlice::InExecutor RunSlice::step_in(Executor& executor) {
 }
 
 // A trace shows single commands, and an adversary chooses among them.
-std::shared_ptr<const Executor::Batch> RunSlice::next_batch(const Executor& executor) {
+std::shared_ptr<const Executor::Batch> RunSlice::next_batch() {
   constexpr std::size_t kMostRecords = 64;
   const bool single = tracing::on() || adversary::acts();
   const auto batch = std::make_shared<Executor::Batch>(single ? 1 : Executor::Batch::kMost);
@@ -334,13 +334,13 @@ std::shared_ptr<const Executor::Batch> RunSlice::next_batch(const Executor& exec
     if (!record) break;
     if (record->kind == Record::kRun) {
       const auto& kernel = *static_cast<const Kernel*>(record->target);
-      if (!executor.takes(kernel) ||
+      if (!kernel.runs_in_executor() ||
           !batch->add({&kernel, record->arguments(), record->site}, record->cost) || record->fence)
         break;
     } else if (record->kind == Record::kGraph) {
       auto& run = *static_cast<GraphRun*>(record->target);
       if (i == 0 ? !begin(run) : run.hands_over() || run.has_cells()) break;
-      if (!run.has_node() || !run.add_to(*batch, executor)) break;
+      if (!run.has_node() || !run.add_to(*batch)) break;
     } else {
       break;
     }
@@ -408,7 +408,7 @@ void RunSlice::take_off(const Executor::Batch& batch, const Executor::Sent::End&
 void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes) {
   RunSlice* const slice = RunSlice::innermost_;
   Executor* const executor = slice ? Executor::of(slice->stream_.device_index) : nullptr;
-  if (!executor || !executor->takes(kernel)) return kernel.run(arguments);
+  if (!executor || !kernel.runs_in_executor()) return kernel.run(arguments);
   const auto batch = std::make_shared<Executor::Batch>();
   batch->add({&kernel, arguments, slice->site_, crashes}, {});
   auto sent = executor->send(batch);

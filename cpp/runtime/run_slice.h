@@ -69,7 +69,7 @@ class RunSlice {
   void pop(const Record& record);
 
   InExecutor step_in(Executor& executor);
-  std::shared_ptr<const Executor::Batch> next_batch(const Executor& executor);
+  std::shared_ptr<const Executor::Batch> next_batch();
   bool wait_for(Executor::Sent& sent, bool stays);
   bool hand_over(Executor::Sent& sent);
   void take_off(const Executor::Batch& batch, const Executor::Sent::End& end);

@@ -1,6 +1,7 @@
 #include "runtime/thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <thread>
@@ -34,6 +35,13 @@ class BlockedSignals {
 void start_detached_thread(std::function<void()> main) {
   const BlockedSignals blocked;
   std::thread(std::move(main)).detach();
+}
+
+void let_wakers_go_on() noexcept {
+#ifdef SCHED_BATCH
+  const sched_param parameters{};
+  pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
+#endif
 }
 
 }  // namespace openreg
