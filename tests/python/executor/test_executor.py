@@ -5,9 +5,10 @@ tests/cpp/runtime/executor_test.cpp has the cases that need no PyTorch.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,8 @@ def stop(pid):
 
 @pytest.fixture
 def run(run_python: Run) -> Run:
-    def run(code: str, **arguments: object) -> subprocess.CompletedProcess[str]:
-        return run_python(BEGIN + code, **{"TORCH_OPENREG_EXECUTOR": "process", **arguments})
+    def run(code: str, first: str = "", **arguments: object) -> subprocess.CompletedProcess[str]:
+        return run_python(first + BEGIN + code, **{"TORCH_OPENREG_EXECUTOR": "process", **arguments})
 
     return run
 
@@ -469,5 +470,109 @@ resource.setrlimit(resource.RLIMIT_AS, (used + (512 << 20),) * 2)
 x.fill_(1)
 assert (x + 1).sum().item() == 6
 assert openreg.executor_pid() is not None
+"""
+    )
+
+
+# Directories are covered by empty ones, for this process and those that it starts.
+HIDE = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+CLONE_NEWNS, MS_RDONLY, MS_PRIVATE_AND_BELOW = 0x20000, 1, 0x44000
+may = libc.unshare(CLONE_NEWNS) == 0 and libc.mount(None, b"/", None, MS_PRIVATE_AND_BELOW, None) == 0
+for path in {paths}:
+    may = may and libc.mount(b"tmpfs", path.encode(), b"tmpfs", MS_RDONLY, None) == 0 and not os.listdir(path)
+if not may:
+    sys.exit(77)
+"""
+
+
+@pytest.mark.parametrize("paths", [["/proc"], ["/dev/shm"], ["/proc", "/dev/shm"]], ids="-".join)
+def test_the_process_needs_neither_proc_nor_shared_memory_of_the_system(run: Run, paths: list[str]):
+    result = run(
+        """
+x = torch.ones(4, 4, device="openreg")
+assert (x @ x).sum().item() == 64
+pid = openreg.executor_pid()
+assert pid is not None
+with faults.inject("crash", at="aten::mm:1"):
+    x @ x
+    error = error_of(openreg.synchronize)
+assert f"its process {pid} was ended by SIGSEGV while it ran aten::mm" in str(error), error
+openreg.reset_device(0, keep_memory=True)
+assert (x @ x).sum().item() == 64
+""",
+        HIDE.format(paths=paths),
+        check=False,
+    )
+    if result.returncode == 77:
+        pytest.skip("needs to mount, which this system forbids")
+    assert result.returncode == 0, result.stderr
+
+
+class MemoryGroup:
+    """A control group of this test, within the one of this process, for memory."""
+
+    def __init__(self) -> None:
+        lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        v1 = next((path for _, controllers, path in lines if "memory" in controllers.split(",")), None)
+        v2 = next((path for _, controllers, path in lines if not controllers), "/")
+        root, path = ("/sys/fs/cgroup/memory", v1) if v1 is not None else ("/sys/fs/cgroup", v2)
+        self.usage, self.limit = (
+            ("memory.usage_in_bytes", "memory.limit_in_bytes") if v1 is not None else ("memory.current", "memory.max")
+        )
+        self.path = Path(root + path, f"test-executor-{time.monotonic_ns()}")
+        self.path.mkdir()
+
+    def is_of_memory(self) -> bool:
+        return os.access(self.path / self.limit, os.W_OK) and os.access(self.path / self.usage, os.R_OK)
+
+    def remove(self) -> None:
+        end = time.monotonic() + 30
+        while True:  # its processes may be ending
+            try:
+                return self.path.rmdir()
+            except OSError:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+
+
+@pytest.fixture
+def memory_group() -> Iterator[MemoryGroup]:
+    try:
+        group = MemoryGroup()
+    except OSError as error:
+        pytest.skip(f"needs a control group for memory, which this system refuses ({error})")
+    try:
+        if not group.is_of_memory():
+            pytest.skip("needs a control group for memory, and here groups do not count it")
+        yield group
+    finally:
+        group.remove()
+
+
+def test_if_memory_runs_out_the_system_ends_the_process_and_not_the_program(run: Run, memory_group: MemoryGroup):
+    """The convolution needs 600 MB besides its operands, in the process."""
+    run(
+        f"""
+from pathlib import Path
+group = Path({str(memory_group.path)!r})
+(group / "cgroup.procs").write_text(str(os.getpid()))
+x = torch.ones(2, 64, 512, 512, device="openreg")
+weight = torch.ones(8, 64, 3, 3, device="openreg")
+y = torch.ones(3, device="openreg:1")
+openreg.synchronize()
+pid = openreg.executor_pid()
+used = int((group / "{memory_group.usage}").read_text())
+(group / "{memory_group.limit}").write_text(str(used + (64 << 20)))
+with torch.backends.mkldnn.flags(enabled=False):
+    torch.nn.functional.conv2d(x, weight)
+    error = error_of(openreg.synchronize)
+assert type(error) is torch.AcceleratorError
+assert f"its process {{pid}} was ended by SIGKILL while it ran aten::convolution" in str(error), error
+assert x[0, 0, 0, :3].cpu().sum() == 3
+assert (y + 1).sum().item() == 6
+openreg.reset_device(0, keep_memory=True)
+assert (weight + 1).sum().item() == 2 * weight.numel()
 """
     )
