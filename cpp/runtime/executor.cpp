@@ -24,7 +24,9 @@ namespace openreg {
 // The seam is where a run slice would call a kernel (run_slice.cpp): the bytes of the command go to
 // a thread of the device's process, and the thread of the program sleeps until the answer. So
 // everything that orders work, traces it, checks it or fails it on purpose is as without executors,
-// and only what a kernel does happens elsewhere.
+// and only what a kernel does happens elsewhere. Handing a command over takes longer than most
+// commands, so one request has all short ones that are queued (Executor::Batch): while the process
+// runs some, the program queues the next.
 //
 //   program                                    executor
 //   thread of a run slice ---- channel ------> thread of that channel
@@ -127,6 +129,11 @@ bool Executor::Batch::add(const Command& command, Cost cost) {
 void Executor::Batch::join_nodes(std::uint32_t commands, std::uint64_t graph, std::uint32_t first) {
   items_.resize(items_.size() - commands);
   items_.push_back({graph, first, commands});
+}
+
+void Executor::Batch::remove(std::size_t commands) {
+  items_.resize(items_.size() - commands);
+  commands_.resize(commands_.size() - commands);
 }
 
 Executor::Executor(int device) : state_(new State(device)) {}

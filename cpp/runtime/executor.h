@@ -98,6 +98,8 @@ class Executor::Batch {
   /// The newest commands, which were added one by one, are nodes of a graph. Their number and that
   /// of the first distinguish them from others of the graph.
   void join_nodes(std::uint32_t commands, std::uint64_t graph, std::uint32_t first);
+  /// Removes the newest commands, which were added one by one.
+  void remove(std::size_t commands);
 
   bool empty() const noexcept { return commands_.empty(); }
   const std::vector<Command>& commands() const noexcept { return commands_; }

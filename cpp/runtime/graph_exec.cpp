@@ -53,6 +53,7 @@ void GraphRun::run_node() {
 
 bool GraphRun::add_to(Executor::Batch& batch) const {
   const auto nodes = nodes_.subspan(next_);
+  const bool all_or_none = !batch.empty();
   std::uint32_t added = 0;
   for (const auto number : nodes) {
     const auto& node = exec_->graph_.nodes[number];
@@ -62,8 +63,13 @@ bool GraphRun::add_to(Executor::Batch& batch) const {
       break;
     ++added;
   }
-  if (added != 0) batch.join_nodes(added, exec_->number_, nodes.front());
-  return added == nodes.size();
+  const bool are_all = added == nodes.size();
+  if (all_or_none && !are_all) {
+    batch.remove(added);
+  } else if (added != 0) {
+    batch.join_nodes(added, exec_->number_, nodes.front());
+  }
+  return are_all;
 }
 
 std::shared_ptr<GraphExec> GraphExec::make(Graph graph, std::shared_ptr<const void> keeps_alive) {

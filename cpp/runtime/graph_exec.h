@@ -51,8 +51,8 @@ class GraphRun {
   bool has_fault() const noexcept;
   void run_node();
   void go_on(std::size_t nodes = 1) noexcept { next_ += nodes; }
-  /// Adds the next nodes that run in executors, as far as there is room. Returns whether those are
-  /// all that are left.
+  /// Adds the next nodes that run in executors, as far as there is room: behind other commands all
+  /// or none, so that a graph has few different parts. Returns whether those are all that are left.
   bool add_to(Executor::Batch& batch) const;
 
  private:
