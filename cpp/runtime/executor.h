@@ -89,7 +89,7 @@ class Executor::Batch {
     std::uint32_t commands = 1;
   };
 
-  static constexpr std::size_t kMost = 512;
+  static constexpr std::size_t kMost = 2048;
   /// With room for so many commands.
   explicit Batch(std::size_t most = kMost) : most_(most) {}
 
