@@ -98,17 +98,19 @@ Counter parks{"parks"};
 Counter spares{"spares"};
 Counter sleeps{"sleeps"};
 Counter engines{"engines"};
+Counter requests{"requests"};
 }  // namespace counters
 
 std::span<Counter* const> scheduler_counters() noexcept {
-  static constexpr std::array<Counter*, 8> kAll{&counters::commands_by_engines,
+  static constexpr std::array<Counter*, 9> kAll{&counters::commands_by_engines,
                                                 &counters::commands_by_hosts,
                                                 &counters::grants,
                                                 &counters::helps,
                                                 &counters::parks,
                                                 &counters::spares,
                                                 &counters::sleeps,
-                                                &counters::engines};
+                                                &counters::engines,
+                                                &counters::requests};
   return kAll;
 }
 

@@ -33,12 +33,13 @@ class Counter {
 namespace counters {
 extern Counter commands_by_engines;
 extern Counter commands_by_hosts;
-extern Counter grants;   ///< streams handed over to a waiting host
-extern Counter helps;    ///< streams that a waiting host took over by itself
-extern Counter parks;    ///< streams parked until an event completes
-extern Counter spares;   ///< engines started in place of blocked ones
-extern Counter sleeps;   ///< times that a host thread slept in a wait
-extern Counter engines;  ///< engine threads started
+extern Counter grants;    ///< streams handed over to a waiting host
+extern Counter helps;     ///< streams that a waiting host took over by itself
+extern Counter parks;     ///< streams parked until an event completes
+extern Counter spares;    ///< engines started in place of blocked ones
+extern Counter sleeps;    ///< times that a host thread slept in a wait
+extern Counter engines;   ///< engine threads started
+extern Counter requests;  ///< to executors (executor.h), each with one or several commands
 }  // namespace counters
 
 /// All of these.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/address_space/address_space.h"
+#include "runtime/counters.h"
 #include "runtime/device_health.h"
 #include "runtime/error.h"
 #include "runtime/executor_wire.h"
@@ -278,6 +279,7 @@ void Executor::Sent::send() {
     commands = commands.subspan(count);
   }
   request_.send(parts);
+  counters::requests.add();
 }
 
 // What the process has now, or cannot have.
@@ -292,8 +294,8 @@ void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& an
     const auto begin = std::exchange(end, end + count);
     if (status == wire::kUnknownNodes && begin == answer.completed)
       state_->nodes[graph].erase({first, count});
-    const bool has_begun = status >= wire::kFailed ? begin <= answer.completed
-                                                   : end <= answer.completed;
+    const bool has_begun =
+        status >= wire::kFailed ? begin <= answer.completed : end <= answer.completed;
     if (!has_begun || !is_new_[i]) continue;
     for (const auto& command : commands.subspan(begin, count))
       state_->kernels.insert(command.kernel);

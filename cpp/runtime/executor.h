@@ -53,7 +53,8 @@ class Executor {
   /// Called when the device comes into use: there are executors from now on if the setting says so.
   static void begin_use();
 
-  /// Sends commands, at least one, of kernels that run there. Throws Error if the process cannot be started.
+  /// Sends commands, at least one, of kernels that run there. Throws Error if the process cannot be
+  /// started.
   Sent send(std::shared_ptr<const Batch> batch);
   /// The graph has been destroyed.
   static void forget_graph(std::uint64_t graph) noexcept;

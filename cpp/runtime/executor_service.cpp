@@ -129,7 +129,8 @@ void run_command(const wire::ItemHeader& item, PartReader& reader, std::uint32_t
 bool run_nodes(const wire::ItemHeader& item, PartReader& reader, std::uint32_t& completed) {
   auto& known = GraphNodes::get();
   const auto definition = reader.part(item.definition_bytes);
-  if (!definition.empty()) known.define(item, std::make_shared<PreparedNodes>(definition, completed));
+  if (!definition.empty())
+    known.define(item, std::make_shared<PreparedNodes>(definition, completed));
   static_cast<void>(reader.part(item.argument_bytes));
   const auto nodes = known.find(item);
   if (nodes) nodes->run(completed);

@@ -14,8 +14,8 @@
 // executor_service.cpp).
 namespace openreg::wire {
 
-/// Of an answer: kFailed + the kind of the error. Whatever it is not kDone for, what comes before has
-/// run.
+/// Of an answer: kFailed + the kind of the error. Whatever it is not kDone for, what comes before
+/// has run.
 enum Status : std::uint32_t { kDone, kUnknownKernel, kUnknownNodes, kFailed };
 
 /// The first part of each request; as many items follow.
@@ -26,8 +26,8 @@ struct Header {
 };
 
 /// A command, or consecutive nodes of a graph. Two parts follow: how the kernel is made, or the
-/// nodes (for each its kernel, as 8 bytes, its recipe, and its arguments), both empty if the process
-/// has them; and the arguments, if it is a command.
+/// nodes (for each its kernel, as 8 bytes, its recipe, and its arguments), both empty if the
+/// process has them; and the arguments, if it is a command.
 struct ItemHeader {
   std::uint64_t number;  // of the kernel, or the graph
   std::uint32_t first;   // node

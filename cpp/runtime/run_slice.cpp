@@ -219,9 +219,9 @@ void RunSlice::enter() {
       {.engine = runner_ == Runner::kEngine, .left = stream_.queue.cost_left(), .before = before_});
 }
 
-// The stream has failed: its commands are skipped. `fence`, if given, belongs to a caller that waits
-// for the command and gets the failure. False: another call has collected that since, so the stream
-// is usable, and the caller's command runs.
+// The stream has failed: its commands are skipped. `fence`, if given, belongs to a caller that
+// waits for the command and gets the failure. False: another call has collected that since, so the
+// stream is usable, and the caller's command runs.
 bool RunSlice::skip(const Record& record, Fence* fence) {
   FailurePtr earlier = fence ? stream_.failure.get() : nullptr;
   if (fence && !earlier) return false;
@@ -306,7 +306,8 @@ RunSlice::InExecutor RunSlice::step_in(Executor& executor) {
   const bool is_alone = batch->commands().size() == 1;
   TracedCommand traced(stream_, stream_.queue.front().traced_as, *first.kernel, first.arguments,
                        first.site, runner_ == Runner::kEngine);
-  const ComputeScope team(callbacks_, is_alone ? batch->cost() : Cost{}, runner_ == Runner::kEngine);
+  const ComputeScope team(callbacks_, is_alone ? batch->cost() : Cost{},
+                          runner_ == Runner::kEngine);
   Executor::Sent::End end{};
   try {
     auto sent = sent_ ? *std::exchange(sent_, std::nullopt) : executor.send(batch);

@@ -44,9 +44,9 @@ class RunSlice {
   bool has_work() noexcept { return stream_.queue.has_work(); }
   /// Whether the next command is for engines of this kind; has_work() was true.
   bool is_for(EngineKind kind) noexcept;
-  /// Runs the next command, or one node of a graph, or what an executor runs at once; has_work() was
-  /// true. False: the stream is no longer the caller's. It is parked, or its executor takes long
-  /// (Note [Custodians]).
+  /// Runs the next command, or one node of a graph, or what an executor runs at once; has_work()
+  /// was true. False: the stream is no longer the caller's. It is parked, or its executor takes
+  /// long (Note [Custodians]).
   bool step();
   /// Adds the commands run so far to the counters.
   void flush_counters() noexcept;

@@ -8,9 +8,9 @@ namespace openreg {
 /// for the program's threads. Throws std::system_error if the system refuses it.
 void start_detached_thread(std::function<void()> main);
 
-/// If the other cores are busy, an ordinary thread takes the core of the thread that wakes it. After
-/// this call the calling thread does not. For threads that run commands: a launch would last as long
-/// as what it launched.
+/// If the other cores are busy, an ordinary thread takes the core of the thread that wakes it.
+/// After this call the calling thread does not. For threads that run commands: a launch would last
+/// as long as what it launched.
 void let_wakers_go_on() noexcept;
 
 }  // namespace openreg

@@ -31,7 +31,8 @@ def scheduler_stats() -> dict[str, int]:
     ``commands_by_engines`` and ``commands_by_hosts`` count commands by the kind of thread that ran them (a waiting host
     thread runs commands); ``grants`` and ``helps`` how often a waiting host thread was handed a stream, or took one;
     ``parks`` how often a stream had to wait for an event; ``sleeps`` how often a host thread slept in a wait;
-    ``engines`` the engine threads started, including ``spares``, those started in place of blocked ones.
+    ``engines`` the engine threads started, including ``spares``, those started in place of blocked ones; ``requests``
+    the messages to processes of devices (``TORCH_OPENREG_EXECUTOR=process``), each with one or several commands.
     """
     return _C.scheduler_counters()
 

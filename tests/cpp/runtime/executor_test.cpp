@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -31,6 +32,7 @@
 #include "limit.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/callbacks.h"
+#include "runtime/counters.h"
 #include "runtime/device_health.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
@@ -325,14 +327,23 @@ TEST_F(ExecutorTest, AGraphWithAKernelOfTheProgramRuns) {
   }
 }
 
+std::atomic<bool> g_open;
+
+const Kernel kGate{"test_gate",
+                   [](const Kernel&, std::span<const std::byte>) { g_open.wait(false); },
+                   {.may_block = true}};
+
 // Queues commands while the stream waits, so that the executor can get all of them at once.
 void enqueue_together(Stream& stream, const std::function<void()>& commands) {
+  g_open = false;
   const OwnStream other;
-  enqueue(*other, Action::kSleep, nullptr, 20, {}, kActHere);
+  other->enqueue(kGate, {});
   Event event;
   event.record(*other);
   event.wait(stream);
   commands();
+  g_open = true;
+  g_open.notify_all();
 }
 
 TEST_F(ExecutorTest, CommandsThatAreQueuedRunInOrder) {
@@ -363,6 +374,7 @@ TEST_F(ExecutorTest, CommandsThatAreQueuedRunInOrder) {
 TEST_F(ExecutorTest, MoreCommandsThanOneMessageHoldsRunInOrder) {
   const Memory memory;
   const OwnStream stream;
+  const auto before = counters::requests.value();
   const std::vector<std::byte> more(1500);  // these are not next to their record, and need pieces
   enqueue_together(*stream, [&] {
     for (int i = 1; i <= 900; ++i) {
@@ -371,6 +383,9 @@ TEST_F(ExecutorTest, MoreCommandsThanOneMessageHoldsRunInOrder) {
   });
   stream->synchronize();
   EXPECT_EQ(memory.value(), 900 * 901 / 2);
+  const auto requests = counters::requests.value() - before;
+  EXPECT_LE(requests, 900 / 64 + 2U);
+  EXPECT_GE(requests, 1U);
 }
 
 TEST_F(ExecutorTest, AFailureOfAQueuedCommandNamesItAndSkipsTheRest) {
