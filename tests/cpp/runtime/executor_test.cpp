@@ -62,7 +62,7 @@ enum class Action : std::int32_t {
   kAbort,
   kExit,
   kStop,
-  kSleep,  // `value` milliseconds
+  kSleep,  // `value` milliseconds; writes 1 before that
 };
 
 struct Arguments {
@@ -104,6 +104,7 @@ void act(const Kernel&, std::span<const std::byte> bytes) {
       raise(SIGSTOP);
       break;
     case Action::kSleep:
+      if (arguments.memory) *to = 1;
       std::this_thread::sleep_for(std::chrono::milliseconds(arguments.value));
       break;
   }
@@ -143,19 +144,32 @@ class Memory {
 
 pid_t process_of(int device) { return Executor::of(device)->process().value_or(0); }
 
-bool exists(pid_t process) {
-  std::ifstream status("/proc/" + std::to_string(process) + "/stat");
-  std::string number, name, state;
-  status >> number >> name >> state;
-  return status && state != "Z" && state != "X";
+struct ProcessStatus {
+  char state = 'X';  // ended
+  pid_t parent = 0;
+};
+
+ProcessStatus status_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string number, name;
+  ProcessStatus status;
+  file >> number >> name >> status.state >> status.parent;
+  return status;
 }
 
-pid_t parent_of(pid_t process) {
-  std::ifstream status("/proc/" + std::to_string(process) + "/stat");
-  std::string number, name, state;
-  pid_t parent = 0;
-  status >> number >> name >> state >> parent;
-  return parent;
+bool exists(pid_t process) {
+  const char state = status_of(process).state;
+  return state != 'Z' && state != 'X';
+}
+
+bool is_stopped(pid_t process) { return status_of(process).state == 'T'; }
+
+// A command that lasts. Returns when it has begun.
+void begin_to_sleep(Stream& stream) {
+  const Memory begun(stream.device());
+  begun.value() = 0;
+  enqueue(stream, Action::kSleep, begun.get(), 100'000);
+  EXPECT_TRUE(happens([&] { return begun.value() == 1; }));
 }
 
 class ExecutorTest : public ::testing::Test {
@@ -564,10 +578,7 @@ TEST_F(ExecutorTest, KilledWhileIdleIsNoticedByTheNextKernel) {
 
 TEST_F(ExecutorTest, KilledInACommandFailsIt) {
   auto& stream = default_stream(0);
-  enqueue(stream, Action::kSleep);
-  stream.synchronize();
-  enqueue(stream, Action::kSleep, nullptr, 100'000);
-  std::this_thread::sleep_for(20ms);
+  begin_to_sleep(stream);
   kill(process_of(0), SIGKILL);
   const auto error = error_of([&] { stream.synchronize(); });
   EXPECT_NE(error.find("was ended by SIGKILL while it ran test_act"), std::string::npos) << error;
@@ -576,8 +587,7 @@ TEST_F(ExecutorTest, KilledInACommandFailsIt) {
 TEST_F(ExecutorTest, CommandsOfOtherStreamsFailWithTheProcess) {
   const OwnStream sleeping;
   const OwnStream crashing;
-  enqueue(*sleeping, Action::kSleep, nullptr, 100'000);
-  std::this_thread::sleep_for(100ms);
+  begin_to_sleep(*sleeping);
   enqueue(*crashing, Action::kAbort);
   for (const auto* stream : {&crashing, &sleeping}) {
     const auto error = error_of([&] { (*stream)->synchronize(); });
@@ -619,7 +629,8 @@ TEST_F(ExecutorTest, AStoppedProcessGoesOnWhenItIsContinued) {
   auto& stream = default_stream(0);
   enqueue(stream, Action::kStop);
   enqueue(stream, Action::kAdd, memory.get(), 1);
-  std::this_thread::sleep_for(100ms);
+  ASSERT_TRUE(happens([] { return is_stopped(process_of(0)); }));
+  std::this_thread::sleep_for(100ms);  // longer than a runner stays
   EXPECT_FALSE(stream.query());
   kill(process_of(0), SIGCONT);
   stream.synchronize();
@@ -677,7 +688,7 @@ TEST_F(ExecutorTest, EndsWithItsGuardian) {
   enqueue(default_stream(0), Action::kSleep);
   synchronize_device(0);
   const pid_t process = process_of(0);
-  kill(parent_of(process), SIGKILL);
+  kill(status_of(process).parent, SIGKILL);
   EXPECT_TRUE(happens([&] { return !exists(process); }));
   EXPECT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
 }
@@ -699,13 +710,13 @@ pid_t executor_of_program(const char* state) {
   stream.synchronize();
   std::printf("%d\n", process_of(0));
   std::fflush(stdout);
-  if (state == "busy") enqueue(stream, Action::kSleep, nullptr, 100'000);
-  if (state == "stopped") enqueue(stream, Action::kStop);
-  if (state == "waits") {
+  if (state == "busy") begin_to_sleep(stream);
+  if (state == "stopped" || state == "waits") {
     enqueue(stream, Action::kStop);
-    std::thread([&] { stream.synchronize(); }).detach();
+    if (!happens([] { return is_stopped(process_of(0)); })) std::abort();
   }
-  std::this_thread::sleep_for(100ms);
+  if (state == "waits") std::thread([&] { stream.synchronize(); }).detach();
+  std::this_thread::sleep_for(100ms);  // longer than a runner stays
   if (state == "killed") kill(getpid(), SIGKILL);
   if (state == "fails") std::_Exit(1);
   std::exit(0);
