@@ -177,7 +177,7 @@ void delete_import(void* context) {
   imports().leaving.push_back(std::move(import));
   if (std::exchange(imports().has_thread, true)) return;
   try {
-    start_detached_thread(&release_until_none_is_left);
+    start_detached_thread("openreg-ipc", &release_until_none_is_left);
   } catch (const std::system_error&) {
     imports().has_thread = false;  // the next block that is freed, or release_imports(), will do it
   }

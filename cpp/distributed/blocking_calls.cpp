@@ -26,7 +26,7 @@ class Threads {
       wanted_.notify_one();
     } else {
       try {
-        start_detached_thread([this] { serve(); });
+        start_detached_thread("openreg-occl", [this] { serve(); });
       } catch (...) {
         calls_.pop_back();
         throw;

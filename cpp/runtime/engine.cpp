@@ -1,7 +1,5 @@
 #include "runtime/engine.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -24,10 +22,6 @@ constinit thread_local std::optional<EngineKind> t_engine;
 void prepare_thread(EngineKind kind) noexcept {
   t_engine = kind;
   let_wakers_go_on();
-#ifdef __linux__
-  pthread_setname_np(pthread_self(),
-                     kind == EngineKind::kCopy ? "openreg-copies" : "openreg-engine");
-#endif
 }
 
 // How long a run slice lasts if another stream is runnable.
@@ -112,7 +106,8 @@ void engine_main(EngineKind kind) {
 
 void start_engine_thread(EngineKind kind) {
   try {
-    start_detached_thread([kind] { engine_main(kind); });
+    const char* const name = kind == EngineKind::kCopy ? "openreg-copies" : "openreg-engine";
+    start_detached_thread(name, [kind] { engine_main(kind); });
   } catch (const std::system_error& refused) {
     throw Error("openreg: the system refuses a thread for an engine (got \"" +
                 refused.code().message() + "\"); raise `ulimit -u`");

@@ -117,7 +117,7 @@ class Watch {
 
 void start_watch() {
   try {
-    start_detached_thread([] { Watch().run(); });
+    start_detached_thread("openreg-watch", [] { Watch().run(); });
   } catch (const std::system_error& refused) {
     throw Error("openreg: the system refuses a thread for a schedule (got \"" +
                 refused.code().message() + "\"); raise `ulimit -u`");

@@ -370,7 +370,7 @@ bool RunSlice::hand_over(Executor::Sent& sent) {
   };
   shared->emplace(std::move(sent));
   try {
-    start_detached_thread(custodian);
+    start_detached_thread("openreg-custody", custodian);
   } catch (const std::system_error&) {
     sent = std::move(**shared);
     return false;

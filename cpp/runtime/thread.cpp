@@ -32,9 +32,14 @@ class BlockedSignals {
 
 }  // namespace
 
-void start_detached_thread(std::function<void()> main) {
+void start_detached_thread(const char* name, std::function<void()> main) {
   const BlockedSignals blocked;
-  std::thread(std::move(main)).detach();
+  std::thread([name, main = std::move(main)] {
+#ifdef __linux__
+    pthread_setname_np(pthread_self(), name);
+#endif
+    main();
+  }).detach();
 }
 
 void let_wakers_go_on() noexcept {

@@ -119,7 +119,8 @@ std::shared_ptr<ExecutorProcess> ExecutorProcess::start(const Program& program, 
   process->spawn(program);
   process->greet();
   process->wait_until_ready();
-  start_detached_thread([process, on_end = std::move(on_end)] { process->watch(on_end); });
+  start_detached_thread("openreg-guard",
+                        [process, on_end = std::move(on_end)] { process->watch(on_end); });
   return process;
 }
 

@@ -126,7 +126,7 @@ class ChannelServer {
 };
 
 void start_server(std::size_t number, const Service& service) {
-  start_detached_thread([number, &service] {
+  start_detached_thread("openreg-exec", [number, &service] {
     let_wakers_go_on();
     t_channel = static_cast<std::int32_t>(number);
     ChannelServer(g_block->channels[number], service).run();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -267,7 +268,10 @@ def test_a_failed_capture_keeps_no_memory():
     for failing in range(count, 0, -6):
         assert allocations_of_a_capture(failing) == failing
         gc.collect()
-        assert openreg.memory_allocated() == before, failing
+        end = time.monotonic() + 30  # a thread of autograd may be the last to hold tensors
+        while openreg.memory_allocated() != before:
+            assert time.monotonic() < end, failing
+            time.sleep(0.001)
 
 
 def test_a_side_stream():

@@ -151,7 +151,7 @@ TEST(IpcMemory, WritesOfOtherThreadsAreHeldUpAndNotLostWhileMemoryMoves) {
     std::latch done(kWriters);
     std::vector<std::uint64_t> rounds(kWriters);
     for (int writer = 0; writer < kWriters; ++writer) {
-      start_detached_thread([&, writer] {  // as engines are
+      start_detached_thread("writer", [&, writer] {  // as engines are
         // Each thread counts up its own word of each page: a lost write is a missing number.
         const auto first = static_cast<std::size_t>(writer);
         auto& count = rounds[first];
