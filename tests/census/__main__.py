@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument(
         "--slice",
         action="store_true",
-        help="one entry in four, with one dtype and one other check; one in 16 with --check graphs",
+        help="one entry in eight, with one dtype and one other check; one in 16 with --check graphs",
     )
     parser.add_argument("--check", nargs="*", choices=list(CHECKS), help="only these")
     parser.add_argument("--dtype", nargs="*", help="only these")

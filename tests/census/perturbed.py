@@ -31,7 +31,7 @@ from result import Result, failure, report
 from samples import Call, Mover, call_of, mapped, names_device, tensors
 from survivors import run_surviving
 
-SLICE = 8  # one entry in so many in every run
+SLICE = 16  # one entry in so many in every run
 CPU_SECONDS, SECONDS = 3.0, 30.0
 CPU_MEMORY = 1 << 30  # what takes more, or longer, is not judged
 NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|std::bad_alloc|Storage size calculation overflowed")

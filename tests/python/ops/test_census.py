@@ -1,6 +1,6 @@
 """PyTorch's operator database (op_db) on the device, compared with the CPU: the census in ``tests/census``.
 
-Every run takes one entry in four, each with one dtype and one further check, by a hash of the name (``in_slice`` in
+Every run takes one entry in eight, each with one dtype and one further check, by a hash of the name (``in_slice`` in
 ``tests/census/entries.py``). All entries, with all dtypes and all checks:
 ``pytest -m "" tests/python/ops/test_census.py``.
 What is excepted, unequal, or may make the host wait is listed in ``tests/census/expected.py``; the census fails where
@@ -41,11 +41,11 @@ def equal(results: list[dict[str, Any]]) -> Counter[str]:
     return Counter(result["check"] for result in results if result["status"] == "equal")
 
 
-def test_one_entry_in_four_equals_cpu(tmp_path):
+def test_one_entry_in_eight_equals_cpu(tmp_path):
     results = census(tmp_path, "--slice")
     counts = equal(results)
-    assert counts["values"] >= 160, counts
-    assert min(counts[check] for check in ("noncontiguous", "conj", "neg", "out", "errors")) >= 5, counts
+    assert counts["values"] >= 75, counts
+    assert min(counts[check] for check in ("noncontiguous", "conj", "neg", "out", "errors")) >= 2, counts
 
 
 @pytest.mark.full

@@ -24,8 +24,16 @@ with warnings.catch_warnings():
 RANDOM = ("Dropout", "RReLU", "FractionalMaxPool")
 
 
+SLOW = {"nn.Transformer", "nn.TransformerDecoderLayer"}  # 9 to 17 seconds each
+
+
 def sliced(entries: Any, name: Any) -> list[Any]:
-    return [one_in(4, name(entry), entry) for entry in entries]
+    return [
+        pytest.param(entry, id=name(entry), marks=pytest.mark.full)
+        if name(entry) in SLOW
+        else one_in(4, name(entry), entry)
+        for entry in entries
+    ]
 
 
 def moved(value: Any, device: str) -> Any:

@@ -45,6 +45,13 @@ def test_every_entry(tmp_path):
 
 
 @pytest.mark.timeout(300)
+def test_one_form_with_outputs_in_sixteen(tmp_path):
+    results = sweep(tmp_path, "--slice", script="out_forms.py")
+    assert len(results) >= 20 and sum(result["samples"] for result in results) >= 700
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
 def test_every_form_with_outputs(tmp_path):
     results = sweep(tmp_path, script="out_forms.py")
     assert len(results) >= 450 and sum(result["samples"] for result in results) >= 15_000
