@@ -7,11 +7,16 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
 #include <filesystem>
+#include <iterator>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "backend/clean_state.h"
@@ -114,41 +119,48 @@ ExecutorCallbacks::Settings pack_settings() {
   return packed;
 }
 
-// The exceptions that PyTorch makes Python's of, besides c10::Error.
-enum class ErrorKind : std::uint32_t {
-  kOther,
-  kTorch,
-  kIndex,
-  kValue,
-  kType,
-  kNotImplemented,
-  kLinearAlgebra,
-  kOutOfMemory,
-  kNoHostMemory,
+/// A class of exceptions: how the executor recognises one, and how the program throws its like.
+struct ErrorKind {
+  bool (*is)(const std::exception_ptr& error);
+  void (*raise)(const std::string& message);
+};
+
+template <class E>
+bool is(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const E&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+template <class E>
+void raise(const std::string& message) {
+  if constexpr (std::is_base_of_v<c10::Error, E>) {
+    throw E(c10::SourceLocation{__func__, __FILE__, __LINE__}, message);
+  } else {
+    throw E();
+  }
+}
+
+// Those of which PyTorch makes different exceptions of Python; derived classes first. Any other
+// one has the number after the last.
+constexpr ErrorKind kErrorKinds[] = {
+    {&is<c10::IndexError>, &raise<c10::IndexError>},
+    {&is<c10::ValueError>, &raise<c10::ValueError>},
+    {&is<c10::TypeError>, &raise<c10::TypeError>},
+    {&is<c10::NotImplementedError>, &raise<c10::NotImplementedError>},
+    {&is<c10::LinAlgError>, &raise<c10::LinAlgError>},
+    {&is<c10::OutOfMemoryError>, &raise<c10::OutOfMemoryError>},
+    {&is<c10::Error>, &raise<c10::Error>},
+    {&is<std::bad_alloc>, &raise<std::bad_alloc>},
 };
 
 void rethrow(std::uint32_t kind, const std::string& message) {
-  const c10::SourceLocation here{__func__, __FILE__, __LINE__};
-  switch (static_cast<ErrorKind>(kind)) {
-    case ErrorKind::kTorch:
-      throw c10::Error(here, message);
-    case ErrorKind::kIndex:
-      throw c10::IndexError(here, message);
-    case ErrorKind::kValue:
-      throw c10::ValueError(here, message);
-    case ErrorKind::kType:
-      throw c10::TypeError(here, message);
-    case ErrorKind::kNotImplemented:
-      throw c10::NotImplementedError(here, message);
-    case ErrorKind::kLinearAlgebra:
-      throw c10::LinAlgError(here, message);
-    case ErrorKind::kOutOfMemory:
-      throw c10::OutOfMemoryError(here, message);
-    case ErrorKind::kNoHostMemory:
-      throw std::bad_alloc();
-    case ErrorKind::kOther:
-      throw std::runtime_error(message);
-  }
+  if (kind < std::size(kErrorKinds)) kErrorKinds[kind].raise(message);
+  throw std::runtime_error(message);
 }
 
 void warn(const std::string& warnings) {
@@ -193,30 +205,9 @@ void use_settings(const ExecutorCallbacks::Settings& packed) {
 }
 
 std::uint32_t classify(const std::exception_ptr& error) {
-  const auto kind = [&error] {
-    try {
-      std::rethrow_exception(error);
-    } catch (const c10::IndexError&) {
-      return ErrorKind::kIndex;
-    } catch (const c10::ValueError&) {
-      return ErrorKind::kValue;
-    } catch (const c10::TypeError&) {
-      return ErrorKind::kType;
-    } catch (const c10::NotImplementedError&) {
-      return ErrorKind::kNotImplemented;
-    } catch (const c10::LinAlgError&) {
-      return ErrorKind::kLinearAlgebra;
-    } catch (const c10::OutOfMemoryError&) {
-      return ErrorKind::kOutOfMemory;
-    } catch (const c10::Error&) {
-      return ErrorKind::kTorch;
-    } catch (const std::bad_alloc&) {
-      return ErrorKind::kNoHostMemory;
-    } catch (...) {
-      return ErrorKind::kOther;
-    }
-  };
-  return static_cast<std::uint32_t>(kind());
+  const auto found =
+      std::ranges::find_if(kErrorKinds, [&](const ErrorKind& kind) { return kind.is(error); });
+  return static_cast<std::uint32_t>(found - std::begin(kErrorKinds));
 }
 
 const bool kInstalled = [] {
