@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -40,7 +41,7 @@ namespace openreg {
 // A kernel is found by its id, because the process loads the same library. One that was made while
 // the program ran (a boxed operator, compiled code) is made there by the first command that needs
 // it (KernelMaker); if that is not possible, it runs in the program. Settings that kernels read
-// travel with each command.
+// travel with each request.
 
 constinit std::atomic<bool> detail::g_executors{false};
 
@@ -132,9 +133,10 @@ void Executor::Batch::join_nodes(std::uint32_t commands, std::uint64_t graph, st
   items_.push_back({graph, first, commands});
 }
 
-void Executor::Batch::remove(std::size_t commands) {
+void Executor::Batch::remove(std::size_t commands, Cost cost) {
   items_.resize(items_.size() - commands);
   commands_.resize(commands_.size() - commands);
+  cost_ = cost;
 }
 
 Executor::Executor(int device) : state_(new State(device)) {}
@@ -243,11 +245,15 @@ Executor::Sent::Sent(State& state, std::shared_ptr<const Batch> batch,
   const LockGuard lock(state.mutex);
   if (request_.channel()) state.sent[*request_.channel()] = batch_;
   const Command* command = batch_->commands().data();
+  std::set<const Kernel*> kernels;  // that an earlier item brings
+  std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> nodes;
   for (std::size_t i = 0; i < is_new_.size(); ++i) {
-    const auto& item = batch_->items()[i];
-    is_new_[i] = item.graph == 0 ? !state.kernels.contains(command->kernel)
-                                 : !state.nodes[item.graph].contains({item.first, item.commands});
-    command += item.commands;
+    const auto& [graph, first, count] = batch_->items()[i];
+    is_new_[i] = graph == 0 ? !state.kernels.contains(command->kernel) &&
+                                  kernels.insert(command->kernel).second
+                            : !state.nodes[graph].contains({first, count}) &&
+                                  nodes.emplace(graph, first, count).second;
+    command += count;
   }
 }
 
@@ -312,17 +318,13 @@ Executor::Sent::End Executor::Sent::end() {
             std::make_exception_ptr(Error("openreg: the device is lost: " + state_->why_ended))};
   }
   wire::AnswerHeader header{.completed = all, .unknown = 0};
-  if (answer->data.empty()) {
-    note_end(answer->status, header);
-    return {all, nullptr};
-  }
   wire::Reader reader(answer->data);
-  header = reader.value<wire::AnswerHeader>();
-  note_end(answer->status, header);
-  const std::string message = reader.text();
-  const std::string warnings = reader.text();
+  if (!reader.at_end()) header = reader.value<wire::AnswerHeader>();
   const auto& callbacks = executor_callbacks();
   try {
+    note_end(answer->status, header);
+    const std::string message = reader.text();
+    const std::string warnings = reader.text();
     if (!warnings.empty() && callbacks.warn) callbacks.warn(warnings);
     if (answer->status >= wire::kFailed) {
       if (callbacks.rethrow) callbacks.rethrow(answer->status - wire::kFailed, message);

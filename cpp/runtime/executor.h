@@ -31,8 +31,8 @@ extern constinit std::atomic<bool> g_executors;
 
 /// The process that runs a device's kernels, with TORCH_OPENREG_EXECUTOR=process: one that crashes
 /// takes the device, not the program. Streams, events and graphs stay in the program, which sends
-/// each command and waits for it; so do commands that are no kernels (KernelTraits::in_executor),
-/// since the program, too, has the device's memory. The process is started by the first command.
+/// the commands and waits for them. Commands that are no kernels (KernelTraits::in_executor) run in
+/// the program, which has the device's memory, too. The process is started by the first command.
 /// See Note [Executors] in executor.cpp. Thread safe.
 class Executor {
  public:
@@ -99,8 +99,8 @@ class Executor::Batch {
   /// The newest commands, which were added one by one, are nodes of a graph. Their number and that
   /// of the first distinguish them from others of the graph.
   void join_nodes(std::uint32_t commands, std::uint64_t graph, std::uint32_t first);
-  /// Removes the newest commands, which were added one by one.
-  void remove(std::size_t commands);
+  /// Removes the newest commands, which were added one by one. `cost`: what cost() was before.
+  void remove(std::size_t commands, Cost cost);
 
   bool empty() const noexcept { return commands_.empty(); }
   const std::vector<Command>& commands() const noexcept { return commands_; }
@@ -131,7 +131,7 @@ class Executor::Sent {
     /// So many of its commands have run.
     std::size_t completed;
     /// What the next one threw, or Error if the process has ended. Null: all have run, or the
-    /// process cannot run the next one, and never will.
+    /// process has not got what the next one needs; it is sent again, or runs in the program.
     std::exception_ptr error;
   };
   /// After wait(), once.

@@ -117,9 +117,9 @@ void use(const wire::Header& header) {
 }
 
 void run_command(const wire::ItemHeader& item, PartReader& reader, std::uint32_t& completed) {
+  executor::note_progress(completed);
   const Kernel* const kernel = find_or_make(item.number, reader.part(item.definition_bytes));
   if (!kernel) throw Unknown{completed};
-  executor::note_progress(completed);
   if (item.crashes) std::raise(SIGSEGV);
   kernel->run(reader.part(item.argument_bytes));
   ++completed;
@@ -127,6 +127,7 @@ void run_command(const wire::ItemHeader& item, PartReader& reader, std::uint32_t
 
 // False: the process does not have them.
 bool run_nodes(const wire::ItemHeader& item, PartReader& reader, std::uint32_t& completed) {
+  executor::note_progress(completed);
   auto& known = GraphNodes::get();
   const auto definition = reader.part(item.definition_bytes);
   if (!definition.empty())

@@ -54,6 +54,7 @@ void GraphRun::run_node() {
 bool GraphRun::add_to(Executor::Batch& batch) const {
   const auto nodes = nodes_.subspan(next_);
   const bool all_or_none = !batch.empty();
+  const Cost before = batch.cost();
   std::uint32_t added = 0;
   for (const auto number : nodes) {
     const auto& node = exec_->graph_.nodes[number];
@@ -65,7 +66,7 @@ bool GraphRun::add_to(Executor::Batch& batch) const {
   }
   const bool are_all = added == nodes.size();
   if (all_or_none && !are_all) {
-    batch.remove(added);
+    batch.remove(added, before);
   } else if (added != 0) {
     batch.join_nodes(added, exec_->number_, nodes.front());
   }

@@ -159,8 +159,7 @@ bool RunSlice::is_for(EngineKind kind) noexcept {
 
 bool RunSlice::step() {
   const Record& record = stream_.queue.front();
-  if (record.kind == Record::kRun && stream_.failure.full() && !sent_ &&
-      skip(record, record.fence)) {
+  if (!sent_ && !begin(record)) {
     pop(record);
     return true;
   }
@@ -188,9 +187,9 @@ bool RunSlice::step() {
       break;
     }
     case Record::kGraph: {
-      auto& run = *static_cast<GraphRun*>(record.target);
-      if (begin(run) && run_node(record) && run.has_node()) return true;
-      delete &run;
+      auto* const run = static_cast<GraphRun*>(record.target);
+      if (run_node(record) && run->has_node()) return true;
+      delete run;
       break;
     }
   }
@@ -217,6 +216,20 @@ void RunSlice::enter() {
   if (!callbacks_.enter_commands) return;
   clean_state_ = callbacks_.enter_commands(
       {.engine = runner_ == Runner::kEngine, .left = stream_.queue.cost_left(), .before = before_});
+}
+
+// Before each command and each part of a graph. False: the stream has failed, so it is skipped.
+bool RunSlice::begin(const Record& record) {
+  if (record.kind == Record::kRun) return !stream_.failure.full() || !skip(record, record.fence);
+  if (record.kind != Record::kGraph) return true;
+  auto* const run = static_cast<GraphRun*>(record.target);
+  if (run->hands_over()) static_cast<void>(stream_.failure.take());
+  if (stream_.failure.full()) {
+    delete run;
+    return false;
+  }
+  run->write_cells();
+  return true;
 }
 
 // The stream has failed: its commands are skipped. `fence`, if given, belongs to a caller that
@@ -257,14 +270,6 @@ void RunSlice::fail(const Kernel& kernel, LaunchSite site, Fence* fence, std::ex
   stream_.poison(kernel, site, std::move(error));
 }
 
-// Before each part of a graph. False: the stream has failed.
-bool RunSlice::begin(GraphRun& run) {
-  if (run.hands_over()) static_cast<void>(stream_.failure.take());
-  if (stream_.failure.full()) return false;
-  run.write_cells();
-  return true;
-}
-
 // The next one, if there is one. False: it failed.
 bool RunSlice::run_node(const Record& record) {
   auto& run = *static_cast<GraphRun*>(record.target);
@@ -296,38 +301,23 @@ bool RunSlice::run_node(const Record& record) {
 // custodian. It finishes the command as the runner would have done, and gives the stream up. In an
 // adversarial schedule the runner stays, since the order of commands is its choice.
 
-// Runs the next commands in the device's process, if it takes them.
+// Runs the next commands in the device's process, if they belong there.
 RunSlice::InExecutor RunSlice::step_in(Executor& executor) {
-  const bool stays = sent_.has_value() || adversary::acts();
   const auto batch = sent_ ? sent_->batch() : next_batch();
-  if (batch->empty()) return InExecutor::kNothing;
+  if (!batch) return InExecutor::kNothing;
   enter();
-  const auto& first = batch->commands().front();
-  const bool is_alone = batch->commands().size() == 1;
-  TracedCommand traced(stream_, stream_.queue.front().traced_as, *first.kernel, first.arguments,
-                       first.site, runner_ == Runner::kEngine);
-  const ComputeScope team(callbacks_, is_alone ? batch->cost() : Cost{},
-                          runner_ == Runner::kEngine);
-  Executor::Sent::End end{};
-  try {
-    auto sent = sent_ ? *std::exchange(sent_, std::nullopt) : executor.send(batch);
-    if (!wait_for(sent, stays)) {
-      traced.drop();
-      return InExecutor::kHandedOver;
-    }
-    end = sent.end();
-  } catch (const abi::__forced_unwind&) {
-    throw;
-  } catch (...) {
-    end.error = std::current_exception();
-  }
-  take_off(*batch, end);
+  const auto end = run_in(executor, batch);
+  if (!end) return InExecutor::kHandedOver;
+  take_off(*batch, *end);
   return InExecutor::kHasRun;
 }
 
-// A trace shows single commands, and an adversary chooses among them.
+// What the next command is sent with. Null: it runs here.
 std::shared_ptr<const Executor::Batch> RunSlice::next_batch() {
   constexpr std::size_t kMostRecords = 64;
+  const Kernel* const next = stream_.next_kernel();
+  if (!next || !next->runs_in_executor()) return nullptr;
+  // A trace shows single commands, and an adversary chooses among them.
   const bool single = tracing::on() || adversary::acts();
   const auto batch = std::make_shared<Executor::Batch>(single ? 1 : Executor::Batch::kMost);
   for (std::size_t i = 0; i < kMostRecords; ++i) {
@@ -339,14 +329,39 @@ std::shared_ptr<const Executor::Batch> RunSlice::next_batch() {
           !batch->add({&kernel, record->arguments(), record->site}, record->cost) || record->fence)
         break;
     } else if (record->kind == Record::kGraph) {
-      auto& run = *static_cast<GraphRun*>(record->target);
-      if (i == 0 ? !begin(run) : run.hands_over() || run.has_cells()) break;
+      const auto& run = *static_cast<const GraphRun*>(record->target);
+      if (i != 0 && (run.hands_over() || run.has_cells())) break;
       if (!run.has_node() || !run.add_to(*batch)) break;
     } else {
       break;
     }
   }
-  return batch;
+  return batch->empty() ? nullptr : batch;
+}
+
+// Without a value the stream has been handed over.
+std::optional<Executor::Sent::End> RunSlice::run_in(
+    Executor& executor, const std::shared_ptr<const Executor::Batch>& batch) {
+  const bool stays = sent_.has_value() || adversary::acts();
+  const auto& first = batch->commands().front();
+  std::optional<TracedCommand> traced;
+  Cost cost;
+  if (batch->commands().size() == 1) {
+    cost = batch->cost();
+    traced.emplace(stream_, stream_.queue.front().traced_as, *first.kernel, first.arguments,
+                   first.site, runner_ == Runner::kEngine);
+  }
+  const ComputeScope team(callbacks_, cost, runner_ == Runner::kEngine);
+  try {
+    auto sent = sent_ ? *std::exchange(sent_, std::nullopt) : executor.send(batch);
+    if (wait_for(sent, stays)) return sent.end();
+    if (traced) traced->drop();
+    return std::nullopt;
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return Executor::Sent::End{.completed = 0, .error = std::current_exception()};
+  }
 }
 
 // False: another thread has taken the stream over.
@@ -358,21 +373,20 @@ bool RunSlice::wait_for(Executor::Sent& sent, bool stays) {
 
 // False: the system refuses a thread.
 bool RunSlice::hand_over(Executor::Sent& sent) {
-  const auto shared = std::make_shared<std::optional<Executor::Sent>>();
-  const auto custodian = [&stream = stream_, shared] {
-    bool owned = false;
-    {
-      RunSlice slice(stream, Runner::kEngine);
-      slice.sent_ = std::move(*shared);
-      owned = slice.step();
-    }
-    if (owned) Scheduler::get().release(stream);
-  };
-  shared->emplace(std::move(sent));
+  std::shared_ptr<std::optional<Executor::Sent>> shared;
   try {
-    start_detached_thread("openreg-custody", custodian);
-  } catch (const std::system_error&) {
-    sent = std::move(**shared);
+    shared = std::make_shared<std::optional<Executor::Sent>>(std::move(sent));
+    start_detached_thread("openreg-custody", [&stream = stream_, shared] {
+      bool owned = false;
+      {
+        RunSlice slice(stream, Runner::kEngine);
+        slice.sent_ = std::move(*shared);
+        owned = slice.step();
+      }
+      if (owned) Scheduler::get().release(stream);
+    });
+  } catch (const std::exception&) {
+    if (shared) sent = std::move(**shared);
     return false;
   }
   return true;

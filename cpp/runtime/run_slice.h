@@ -61,14 +61,16 @@ class RunSlice {
   enum class InExecutor { kNothing, kHasRun, kHandedOver };
 
   void enter();
+  bool begin(const Record& record);
   bool skip(const Record& record, Fence* fence);
   void run(const Record& record);
-  bool begin(GraphRun& run);
   bool run_node(const Record& record);
   void fail(const Kernel& kernel, LaunchSite site, Fence* fence, std::exception_ptr error);
   void pop(const Record& record);
 
   InExecutor step_in(Executor& executor);
+  std::optional<Executor::Sent::End> run_in(Executor& executor,
+                                            const std::shared_ptr<const Executor::Batch>& batch);
   std::shared_ptr<const Executor::Batch> next_batch();
   bool wait_for(Executor::Sent& sent, bool stays);
   bool hand_over(Executor::Sent& sent);

@@ -83,6 +83,8 @@ struct StreamImpl final : Stream {
 
   bool drained() const noexcept { return queue.drained(); }
 
+  /// That of the next command or node; null: it has none. Called as next_engine().
+  const Kernel* next_kernel() noexcept;
   /// The kind of engine for the next command, if it matters. Called if something is published, by
   /// the owner or, under the scheduler's mutex, by the thread that is finding one.
   std::optional<EngineKind> next_engine() noexcept;
@@ -140,7 +142,6 @@ struct StreamImpl final : Stream {
                         Fence* completes, Backpressure backpressure) OPENREG_EXCLUDES(queue.mutex);
   void find_runner(const Record& record, std::uint64_t position, Backpressure backpressure);
   static bool is_brief(const Record& record) noexcept;
-  const Kernel* next_kernel() noexcept;
   bool has_room() OPENREG_REQUIRES(queue.mutex);
   void make_room() OPENREG_EXCLUDES(queue.mutex);
 };

@@ -4,8 +4,8 @@
 
 namespace openreg {
 
-/// Starts a detached thread, which debuggers show under `name`, at most 15 characters. It blocks all
-/// signals except those of its own faults: the others are for the program's threads. Throws
+/// Starts a detached thread, which debuggers show under `name`, at most 15 characters. It blocks
+/// all signals except those of its own faults: the others are for the program's threads. Throws
 /// std::system_error if the system refuses it.
 void start_detached_thread(const char* name, std::function<void()> main);
 
