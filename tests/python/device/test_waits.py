@@ -52,9 +52,9 @@ def test_another_thread_runs_meanwhile(wait):
         go.wait()
         order.append("other")
 
-    y = launch_long_work()
     thread = threading.Thread(target=other)
     thread.start()
+    y = launch_long_work()
     go.set()
     wait(y)
     order.append("waiter")
