@@ -73,7 +73,8 @@ struct Arguments {
   void* memory;
 };
 
-[[gnu::noinline]] void touch(volatile char* memory) { *memory = 1; }
+// An address at which nothing is; the compiler does not know it.
+volatile std::uintptr_t g_nowhere = 16;
 
 void act(const Kernel&, std::span<const std::byte> bytes) {
   Arguments arguments{};
@@ -96,7 +97,7 @@ void act(const Kernel&, std::span<const std::byte> bytes) {
     case Action::kThrow:
       throw std::runtime_error("index 7 is out of bounds");
     case Action::kSegfault:
-      touch(reinterpret_cast<volatile char*>(to));
+      *reinterpret_cast<volatile char*>(g_nowhere) = 1;
       break;
     case Action::kAbort:
       std::abort();
@@ -856,6 +857,9 @@ INSTANTIATE_TEST_SUITE_P(ThatIs, AProgram,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(ExecutorTest, AFailedStartIsAnErrorOfTheCommand) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer looks at objects through a pipe, which needs descriptors";
+#endif
   enqueue(default_stream(0), Action::kSleep);
   synchronize_device(0);
   Executor::of(0)->end();

@@ -70,6 +70,7 @@ def frees_what_another_stream_reads() -> torch.Tensor:
         return y.cpu()
 
 
+@pytest.mark.no_race_detection("these programs race")
 @pytest.mark.parametrize(
     "program, right",
     [
@@ -202,6 +203,7 @@ def test_latest_shows_that_the_host_does_not_wait_before_elapsed_time():
         assert start.elapsed_time(end) > 0
 
 
+@pytest.mark.no_race_detection("the program races")
 def test_a_seed_shows_it_always_or_never():
     results = {}
     for schedule in [f"random:{seed}" for seed in range(20)] * 2:
@@ -340,6 +342,7 @@ def test_a_malformed_schedule_is_an_error_at_the_first_use(run_python):
     assert 'TORCH_OPENREG_SCHEDULE is malformed (got "random", expected "default", "latest", or' in result.stderr
 
 
+@pytest.mark.no_race_detection("the program races")
 def test_it_can_be_set_before_the_first_use(run_python):
     result = run_python(
         "import torch\n"
