@@ -49,14 +49,15 @@ def numbers_must_differ(steps: list[Step]) -> bool:
     - two writes, of which one fills: one of them is lost, and it is not the same one.
 
     Each step has an operand of its own, so other numbers are not equal by chance. But two additions commute, a copy can
-    write what was there already, and what another operator makes of what it reads can be overwritten.
+    write what was there already, and what another operator makes of what it reads can be overwritten, also by itself,
+    if what it writes overlaps itself.
     """
     last, racing = first_race(steps)
     second = steps[last]
     copies = any(steps[i].kind == "copy" for i in racing)
     for first in (steps[i] for i in racing):
         fills = "fill" in (first.kind, second.kind)
-        if overlap(first.writes, second.reads) and not copies:
+        if overlap(first.writes, second.reads) and not copies and not overlaps_itself(second.writes):
             return True
         if overlap(first.reads, second.writes) and first.kind in ("sum", "clone") and second.kind != "copy":
             return True
@@ -67,3 +68,7 @@ def numbers_must_differ(steps: list[Step]) -> bool:
 
 def overlap(a: View | None, b: View | None) -> bool:
     return a is not None and b is not None and a.elements & b.elements != 0
+
+
+def overlaps_itself(view: View | None) -> bool:
+    return view is not None and view.elements.bit_count() < view.numbers.numel()
