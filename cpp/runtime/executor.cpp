@@ -141,7 +141,7 @@ void Executor::Batch::remove(std::size_t commands, Cost cost) {
 
 Executor::Executor(int device) : state_(new State(device)) {}
 
-Executor& Executor::find(int device) noexcept {
+Executor& Executor::find(int device) {
   static auto& executors = *[] {
     auto* const made = new std::vector<Executor>;
     for (int i = 0; i < settings().devices; ++i) made->push_back(Executor(i));

@@ -47,7 +47,7 @@ class Executor {
   };
 
   /// That of a device, which must exist; null if its kernels run in the program.
-  static Executor* of(int device) noexcept {
+  static Executor* of(int device) {
     return detail::g_executors.load(std::memory_order_relaxed) ? &find(device) : nullptr;
   }
   /// Called when the device comes into use: there are executors from now on if the setting says so.
@@ -72,7 +72,7 @@ class Executor {
   using Process = executor::ExecutorProcess;
 
   explicit Executor(int device);
-  static Executor& find(int device) noexcept;
+  static Executor& find(int device);
   std::shared_ptr<Process> running();
 
   State* const state_;  // leaked

@@ -53,7 +53,7 @@ class PreparedNodes {
     for (auto& node : nodes_) {
       executor::note_progress(completed);
       if (!node.prepared)
-        node.prepared = node.kernel->prepare({node.arguments.get()->bytes, node.bytes});
+        node.prepared = node.kernel->prepare({node.arguments[0].bytes, node.bytes});
       node.prepared->run();
       ++completed;
     }

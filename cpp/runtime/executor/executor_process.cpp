@@ -115,7 +115,7 @@ bool wait_readable(int socket, std::chrono::milliseconds limit) noexcept {
 
 std::shared_ptr<ExecutorProcess> ExecutorProcess::start(const Program& program, int device,
                                                         OnEnd on_end) {
-  const std::shared_ptr<ExecutorProcess> process(new ExecutorProcess(device));
+  std::shared_ptr<ExecutorProcess> process(new ExecutorProcess(device));
   process->spawn(program);
   process->greet();
   process->wait_until_ready();
@@ -146,6 +146,7 @@ void ExecutorProcess::spawn(const Program& program) {
   words.insert(words.end(), program.arguments.begin(), program.arguments.end());
   words.push_back(std::to_string(getpid()));
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (auto& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   pid_t first = 0;

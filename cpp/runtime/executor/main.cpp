@@ -18,6 +18,7 @@ void load_and_serve(int socket) {
   for (int i = 0; i < g_count; ++i) {
     library = dlopen(g_libraries[i], RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) {
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread
       std::fprintf(stderr, "openreg: the executor cannot load a library: %s\n", dlerror());
       return;
     }
