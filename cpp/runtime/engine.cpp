@@ -19,11 +19,6 @@ namespace {
 
 constinit thread_local std::optional<EngineKind> t_engine;
 
-void prepare_thread(EngineKind kind) noexcept {
-  t_engine = kind;
-  let_wakers_go_on();
-}
-
 // How long a run slice lasts if another stream is runnable.
 class Quantum {
  public:
@@ -94,7 +89,8 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
 }
 
 void engine_main(EngineKind kind) {
-  prepare_thread(kind);
+  t_engine = kind;
+  let_wakers_go_on();
   Scheduler& scheduler = Scheduler::get();
   bool arriving = true;
   while (StreamImpl* const stream = scheduler.next_stream(kind, std::exchange(arriving, false))) {

@@ -86,9 +86,9 @@ class GraphNodes {
     return nodes;
   }
 
-  void define(const wire::ItemHeader& item, std::shared_ptr<PreparedNodes> nodes) {
+  void define(const wire::ItemHeader& item, const std::shared_ptr<PreparedNodes>& nodes) {
     const LockGuard lock(mutex_);
-    graphs_[item.number].insert_or_assign({item.first, item.nodes}, std::move(nodes));
+    graphs_[item.number].insert_or_assign({item.first, item.nodes}, nodes);
   }
   /// Null: they are not defined.
   std::shared_ptr<PreparedNodes> find(const wire::ItemHeader& item) const {
@@ -116,24 +116,25 @@ void use(const wire::Header& header) {
   if (callbacks().use_threads) callbacks().use_threads(header.threads);
 }
 
-void run_command(const wire::ItemHeader& item, PartReader& reader, std::uint32_t& completed) {
-  executor::note_progress(completed);
-  const Kernel* const kernel = find_or_make(item.number, reader.part(item.definition_bytes));
+void run_command(const wire::ItemHeader& item, std::span<const std::byte> recipe,
+                 std::span<const std::byte> arguments, std::uint32_t& completed) {
+  const Kernel* const kernel = find_or_make(item.number, recipe);
   if (!kernel) throw Unknown{completed};
   if (item.crashes) std::raise(SIGSEGV);
-  kernel->run(reader.part(item.argument_bytes));
+  kernel->run(arguments);
   ++completed;
 }
 
 // False: the process does not have them.
-bool run_nodes(const wire::ItemHeader& item, PartReader& reader, std::uint32_t& completed) {
-  executor::note_progress(completed);
-  auto& known = GraphNodes::get();
-  const auto definition = reader.part(item.definition_bytes);
-  if (!definition.empty())
-    known.define(item, std::make_shared<PreparedNodes>(definition, completed));
-  static_cast<void>(reader.part(item.argument_bytes));
-  const auto nodes = known.find(item);
+bool run_nodes(const wire::ItemHeader& item, std::span<const std::byte> definition,
+               std::uint32_t& completed) {
+  std::shared_ptr<PreparedNodes> nodes;
+  if (definition.empty()) {
+    nodes = GraphNodes::get().find(item);
+  } else {
+    nodes = std::make_shared<PreparedNodes>(definition, completed);
+    GraphNodes::get().define(item, nodes);
+  }
   if (nodes) nodes->run(completed);
   return nodes != nullptr;
 }
@@ -144,9 +145,12 @@ std::uint32_t run_items(std::span<const std::byte> request, std::uint32_t& compl
   use(header);
   for (std::uint32_t i = 0; i < header.items; ++i) {
     const auto item = reader.value<wire::ItemHeader>();
+    const auto definition = reader.part(item.definition_bytes);
+    const auto arguments = reader.part(item.argument_bytes);
+    executor::note_progress(completed);
     if (item.nodes == 0) {
-      run_command(item, reader, completed);
-    } else if (!run_nodes(item, reader, completed)) {
+      run_command(item, definition, arguments, completed);
+    } else if (!run_nodes(item, definition, completed)) {
       return wire::kUnknownNodes;
     }
   }

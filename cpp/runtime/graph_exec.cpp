@@ -40,12 +40,10 @@ void GraphRun::write_cells() noexcept {
 
 const Graph::Node& GraphRun::node() const noexcept { return exec_->graph_.nodes[nodes_[next_]]; }
 
-bool GraphRun::has_fault() const noexcept { return faults_ && faults_->contains(nodes_[next_]); }
-
 void GraphRun::run_node() {
   const auto number = nodes_[next_];
   const auto& node = exec_->graph_.nodes[number];
-  if (has_fault()) return faults_->at(number).run(*node.kernel, node.arguments);
+  if (has_fault(number)) return faults_->at(number).run(*node.kernel, node.arguments);
   auto& prepared = exec_->prepared_[number];
   if (!prepared) prepared = node.kernel->prepare(node.arguments);
   prepared->run();
@@ -58,8 +56,7 @@ bool GraphRun::add_to(Executor::Batch& batch) const {
   std::uint32_t added = 0;
   for (const auto number : nodes) {
     const auto& node = exec_->graph_.nodes[number];
-    const bool has_fault = faults_ && faults_->contains(number);
-    if (has_fault || !node.kernel->runs_in_executor() ||
+    if (has_fault(number) || !node.kernel->runs_in_executor() ||
         !batch.add({node.kernel, node.arguments, node.site}, node.cost))
       break;
     ++added;

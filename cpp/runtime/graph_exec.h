@@ -47,8 +47,6 @@ class GraphRun {
   void write_cells() noexcept;
   bool has_node() const noexcept { return next_ != nodes_.size(); }
   const Graph::Node& node() const noexcept;
-  /// Whether this run has a fault on purpose at the node.
-  bool has_fault() const noexcept;
   void run_node();
   void go_on(std::size_t nodes = 1) noexcept { next_ += nodes; }
   /// Adds the next nodes that run in executors, as far as there is room: behind other commands all
@@ -56,6 +54,9 @@ class GraphRun {
   bool add_to(Executor::Batch& batch) const;
 
  private:
+  // On purpose, in this run.
+  bool has_fault(std::uint32_t node) const noexcept { return faults_ && faults_->contains(node); }
+
   const std::shared_ptr<GraphExec> exec_;
   const Nodes nodes_;
   std::vector<GraphCell> cells_;

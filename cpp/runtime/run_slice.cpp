@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "runtime/adversary.h"
@@ -49,14 +48,8 @@ class ComputeScope {
 // A command's slice of the trace.
 class RunSlice::TracedCommand {
  public:
-  TracedCommand(const StreamImpl& stream, std::uint32_t id, const Kernel& kernel,
-                std::span<const std::byte> arguments, LaunchSite site, bool engine) noexcept
-      : stream_(stream),
-        id_(id),
-        kernel_(kernel),
-        arguments_(arguments),
-        site_(site),
-        engine_(engine) {
+  TracedCommand(const RunSlice& slice, std::uint32_t id, const Executor::Command& command) noexcept
+      : slice_(slice), id_(id), command_(command) {
     if (tracing::on()) begin_ = tracing::now();
   }
   ~TracedCommand() {
@@ -70,23 +63,20 @@ class RunSlice::TracedCommand {
  private:
   void keep() const noexcept {
     tracing::keep({.what = TraceSlice::What::kCommand,
-                   .by_engine = engine_,
+                   .by_engine = slice_.by_engine(),
                    .id = id_,
-                   .device = stream_.device_index,
-                   .stream = stream_.number,
+                   .device = slice_.stream_.device_index,
+                   .stream = slice_.stream_.number,
                    .begin = begin_,
                    .end = tracing::now(),
-                   .site = site_,
-                   .name = kernel_.name(),
-                   .summary = kernel_.summary(arguments_)});
+                   .site = command_.site,
+                   .name = command_.kernel->name(),
+                   .summary = command_.kernel->summary(command_.arguments)});
   }
 
-  const StreamImpl& stream_;
+  const RunSlice& slice_;
   const std::uint32_t id_;
-  const Kernel& kernel_;
-  const std::span<const std::byte> arguments_;
-  const LaunchSite site_;
-  const bool engine_;
+  const Executor::Command command_;
   std::int64_t begin_ = 0;
 };
 
@@ -168,9 +158,12 @@ bool RunSlice::step() {
     if (result != InExecutor::kNothing) return result == InExecutor::kHasRun;
   }
   switch (record.kind) {
-    case Record::kRun:
-      run(record);
+    case Record::kRun: {
+      const auto& kernel = *static_cast<const Kernel*>(record.target);
+      run(record, {&kernel, record.arguments(), record.site}, record.cost,
+          [&] { kernel.run(record.arguments()); });
       break;
+    }
     case Record::kRecord: {
       const auto begin = record.traced_as != 0 ? tracing::now() : 0;
       static_cast<Fence*>(record.target)->complete(stream_.failure.get());
@@ -215,12 +208,12 @@ void RunSlice::enter() {
   if (std::exchange(entered_, true)) return;
   if (!callbacks_.enter_commands) return;
   clean_state_ = callbacks_.enter_commands(
-      {.engine = runner_ == Runner::kEngine, .left = stream_.queue.cost_left(), .before = before_});
+      {.engine = by_engine(), .left = stream_.queue.cost_left(), .before = before_});
 }
 
 // Before each command and each part of a graph. False: the stream has failed, so it is skipped.
 bool RunSlice::begin(const Record& record) {
-  if (record.kind == Record::kRun) return !stream_.failure.full() || !skip(record, record.fence);
+  if (record.kind == Record::kRun) return !stream_.failure.full() || !skip(record);
   if (record.kind != Record::kGraph) return true;
   auto* const run = static_cast<GraphRun*>(record.target);
   if (run->hands_over()) static_cast<void>(stream_.failure.take());
@@ -232,10 +225,11 @@ bool RunSlice::begin(const Record& record) {
   return true;
 }
 
-// The stream has failed: its commands are skipped. `fence`, if given, belongs to a caller that
-// waits for the command and gets the failure. False: another call has collected that since, so the
-// stream is usable, and the caller's command runs.
-bool RunSlice::skip(const Record& record, Fence* fence) {
+// The stream has failed: its commands are skipped. The fence, if there is one, belongs to a caller
+// that waits for the command and gets the failure. False: another call has collected that since, so
+// the stream is usable, and the caller's command runs.
+bool RunSlice::skip(const Record& record) {
+  Fence* const fence = record.fence;
   FailurePtr earlier = fence ? stream_.failure.get() : nullptr;
   if (fence && !earlier) return false;
   const auto& kernel = *static_cast<const Kernel*>(record.target);
@@ -247,50 +241,40 @@ bool RunSlice::skip(const Record& record, Fence* fence) {
   return true;
 }
 
-void RunSlice::run(const Record& record) {
-  const auto& kernel = *static_cast<const Kernel*>(record.target);
+// Runs a command, or a node, on this thread. False: it failed.
+template <class F>
+bool RunSlice::run(const Record& record, const Executor::Command& command, Cost cost, F&& kernel) {
   ++commands_;
-  site_ = record.site;
+  site_ = command.site;
   enter();
-  const TracedCommand traced(stream_, record.traced_as, kernel, record.arguments(), record.site,
-                             runner_ == Runner::kEngine);
+  const TracedCommand traced(*this, record.traced_as, command);
   try {
-    const RunningScope mark(!kernel.traits().may_block);
-    const ComputeScope team(callbacks_, record.cost, runner_ == Runner::kEngine);
-    kernel.run(record.arguments());
+    const RunningScope mark(!command.kernel->traits().may_block);
+    const ComputeScope team(callbacks_, cost, by_engine());
+    kernel();
+    return true;
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does so at exit); this is no error
   } catch (...) {
-    fail(kernel, record.site, record.fence, std::current_exception());
+    fail(record, command, std::current_exception());
+    return false;
   }
 }
 
-void RunSlice::fail(const Kernel& kernel, LaunchSite site, Fence* fence, std::exception_ptr error) {
-  if (fence && fence->complete(error)) return;
-  stream_.poison(kernel, site, std::move(error));
+void RunSlice::fail(const Record& record, const Executor::Command& command,
+                    std::exception_ptr error) {
+  if (record.fence && record.fence->complete(error)) return;
+  stream_.poison(*command.kernel, command.site, std::move(error));
 }
 
 // The next one, if there is one. False: it failed.
 bool RunSlice::run_node(const Record& record) {
-  auto& run = *static_cast<GraphRun*>(record.target);
-  if (!run.has_node()) return true;
-  ++commands_;
-  enter();
-  const auto& node = run.node();
-  site_ = node.site;
-  const TracedCommand traced(stream_, record.traced_as, *node.kernel, node.arguments, node.site,
-                             runner_ == Runner::kEngine);
-  try {
-    const RunningScope mark(!node.kernel->traits().may_block);
-    const ComputeScope team(callbacks_, node.cost, runner_ == Runner::kEngine);
-    run.run_node();
-  } catch (const abi::__forced_unwind&) {
-    throw;
-  } catch (...) {
-    fail(*node.kernel, node.site, nullptr, std::current_exception());
+  auto& graph = *static_cast<GraphRun*>(record.target);
+  if (!graph.has_node()) return true;
+  const auto& node = graph.node();
+  if (!run(record, {node.kernel, node.arguments, node.site}, node.cost, [&] { graph.run_node(); }))
     return false;
-  }
-  run.go_on();
+  graph.go_on();
   return true;
 }
 
@@ -343,15 +327,13 @@ std::shared_ptr<const Executor::Batch> RunSlice::next_batch() {
 std::optional<Executor::Sent::End> RunSlice::run_in(
     Executor& executor, const std::shared_ptr<const Executor::Batch>& batch) {
   const bool stays = sent_.has_value() || adversary::acts();
-  const auto& first = batch->commands().front();
   std::optional<TracedCommand> traced;
   Cost cost;
   if (batch->commands().size() == 1) {
     cost = batch->cost();
-    traced.emplace(stream_, stream_.queue.front().traced_as, *first.kernel, first.arguments,
-                   first.site, runner_ == Runner::kEngine);
+    traced.emplace(*this, stream_.queue.front().traced_as, batch->commands().front());
   }
-  const ComputeScope team(callbacks_, cost, runner_ == Runner::kEngine);
+  const ComputeScope team(callbacks_, cost, by_engine());
   try {
     auto sent = sent_ ? *std::exchange(sent_, std::nullopt) : executor.send(batch);
     if (wait_for(sent, stays)) return sent.end();
@@ -401,10 +383,7 @@ void RunSlice::take_off(const Executor::Batch& batch, const Executor::Sent::End&
     const Record& record = stream_.queue.front();
     const auto completed = std::min<std::size_t>(left, item.commands);
     const bool failed = completed < item.commands && end.error;
-    if (failed) {
-      const auto& of = command[completed];
-      fail(*of.kernel, of.site, record.fence, end.error);
-    }
+    if (failed) fail(record, command[completed], end.error);
     if (record.kind == Record::kGraph) {
       auto* const run = static_cast<GraphRun*>(record.target);
       run->go_on(completed);
@@ -434,8 +413,7 @@ void run_command(const Kernel& kernel, std::span<const std::byte> arguments, boo
 }
 
 void RunSlice::flush_counters() noexcept {
-  auto& counter =
-      runner_ == Runner::kEngine ? counters::commands_by_engines : counters::commands_by_hosts;
+  auto& counter = by_engine() ? counters::commands_by_engines : counters::commands_by_hosts;
   counter.add(std::exchange(commands_, 0));
 }
 

@@ -60,12 +60,14 @@ class RunSlice {
   class TracedCommand;
   enum class InExecutor { kNothing, kHasRun, kHandedOver };
 
+  bool by_engine() const noexcept { return runner_ == Runner::kEngine; }
   void enter();
   bool begin(const Record& record);
-  bool skip(const Record& record, Fence* fence);
-  void run(const Record& record);
+  bool skip(const Record& record);
+  template <class F>
+  bool run(const Record& record, const Executor::Command& command, Cost cost, F&& kernel);
   bool run_node(const Record& record);
-  void fail(const Kernel& kernel, LaunchSite site, Fence* fence, std::exception_ptr error);
+  void fail(const Record& record, const Executor::Command& command, std::exception_ptr error);
   void pop(const Record& record);
 
   InExecutor step_in(Executor& executor);

@@ -28,6 +28,7 @@
 #include <thread>
 #include <vector>
 
+#include "../needs_engines.h"
 #include "graph_helpers.h"
 #include "limit.h"
 #include "runtime/address_space/address_space.h"
@@ -381,6 +382,15 @@ std::uint64_t requests_of(Stream& stream, const std::function<void()>& commands)
   return requests_of(stream, commands, [&] { stream.synchronize(); });
 }
 
+// An adversary chooses among single commands.
+void expect_requests(std::uint64_t requests, std::uint64_t expected) {
+  if (schedule() == Schedule{}) {
+    EXPECT_EQ(requests, expected);
+  } else {
+    EXPECT_GE(requests, expected);
+  }
+}
+
 TEST_F(ExecutorTest, CommandsThatAreQueuedRunInOrder) {
   const Memory memory;
   const OwnStream stream;
@@ -402,7 +412,7 @@ TEST_F(ExecutorTest, CommandsThatAreQueuedRunInOrder) {
       enqueue(*stream, Action::kAppend, memory.get(), 6);
     });
     EXPECT_EQ(memory.value(), 123'787'847'856);
-    EXPECT_EQ(requests, 4U);  // the program's and the long command divide them
+    expect_requests(requests, 4U);  // the program's and the long command divide them
   }
 }
 
@@ -416,7 +426,7 @@ TEST_F(ExecutorTest, MoreCommandsThanOneMessageHoldsRunInOrder) {
     }
   });
   EXPECT_EQ(memory.value(), 900 * 901 / 2);
-  EXPECT_EQ(requests, 900 / 64 + 1U);
+  expect_requests(requests, 900 / 64 + 1U);
 }
 
 TEST_F(ExecutorTest, AFailureOfAQueuedCommandNamesItAndSkipsTheRest) {
@@ -435,7 +445,7 @@ TEST_F(ExecutorTest, AFailureOfAQueuedCommandNamesItAndSkipsTheRest) {
         [&] { error = error_of([&] { stream->synchronize(); }); });
     EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
     EXPECT_EQ(memory.value(), 12);
-    EXPECT_EQ(requests, 1U);
+    expect_requests(requests, 1U);
   }
 }
 
@@ -451,7 +461,7 @@ TEST_F(ExecutorTest, ACrashOfAQueuedCommandNamesIt) {
         enqueue(*stream, Action::kAppend, memory.get(), 3);
       },
       [&] { error = error_of([&] { stream->synchronize(); }); });
-  EXPECT_EQ(requests, 1U);
+  expect_requests(requests, 1U);
   EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
   EXPECT_NE(error.find("was ended by SIGABRT while it ran test_other"), std::string::npos) << error;
   EXPECT_EQ(memory.value(), 12);
@@ -469,12 +479,13 @@ TEST_F(ExecutorTest, AQueuedCommandWhoseKernelTheProcessLacksRunsInTheProgram) {
     enqueue(*stream, Action::kWriteProcess, where.get(), 0, {}, late);
     for (const int digit : {3, 4}) enqueue(*stream, Action::kAppend, memory.get(), digit);
   });
-  EXPECT_EQ(requests, 2U);  // before and behind it
+  expect_requests(requests, 2U);  // before and behind it
   EXPECT_EQ(memory.value(), 1234);
   EXPECT_EQ(where.value(), getpid());
 }
 
 TEST_F(ExecutorTest, QueuedCommandsThatTakeLongAreHandedOverTogether) {
+  OPENREG_NEEDS_ENGINES("an adversary stays with the command that it has chosen");
   const Memory memory;
   const Memory begun;
   const OwnStream stream;
@@ -494,7 +505,7 @@ TEST_F(ExecutorTest, QueuedCommandsThatTakeLongAreHandedOverTogether) {
         EXPECT_EQ(memory.value(), 1);
         stream->synchronize();
       });
-  EXPECT_EQ(requests, 1U);
+  expect_requests(requests, 1U);
   EXPECT_EQ(memory.value(), 12);
 }
 
@@ -523,7 +534,7 @@ TEST_F(ExecutorTest, AnAwaitedCommandIsTheLastOfItsRequest) {
       });
   EXPECT_EQ(error, "index 7 is out of bounds");  // it is the caller's, and later commands run
   EXPECT_EQ(memory.value(), 123);
-  EXPECT_EQ(requests, 2U);
+  expect_requests(requests, 2U);
 }
 
 TEST_F(ExecutorTest, KilledAmongQueuedCommandsFailsTheOneThatRuns) {
@@ -718,6 +729,7 @@ TEST_F(ExecutorTest, CommandsOfOtherStreamsFailWithTheProcess) {
 struct Interrupted {};
 
 TEST_F(ExecutorTest, AWaitForAStoppedProcessCanBeInterrupted) {
+  OPENREG_NEEDS_ENGINES("an adversary stays with the command that it has chosen");
   const Memory memory;
   const Memory other(1);
   auto& stream = default_stream(0);
@@ -845,6 +857,10 @@ pid_t executor_of_program(const char* state) {
 class AProgram : public ExecutorTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(AProgram, EndsAndItsExecutorWithIt) {
+  const std::string_view state = GetParam();
+  if (state == "busy" || state == "stopped" || state == "waits") {
+    OPENREG_NOT_AT_RANDOM("the program may run the command when it submits it");
+  }
   const auto begin = std::chrono::steady_clock::now();
   const pid_t process = executor_of_program(GetParam());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
