@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from polling import happens
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -239,6 +240,13 @@ assert z.sum().item() == 6
     assert result.stdout == "interrupted\n"
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 ENDS = [
     "pass",
     "os.kill(os.getpid(), signal.SIGKILL)",
@@ -271,10 +279,7 @@ if "{state}" == "crashed":
         check=False,
     )
     pid = int(result.stdout.split()[0])
-    limit = time.monotonic() + 30
-    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    assert happens(lambda: has_ended(pid))
     assert time.monotonic() - begin < 60
 
 
@@ -528,13 +533,14 @@ class MemoryGroup:
         return os.access(self.path / self.limit, os.W_OK) and os.access(self.path / self.usage, os.R_OK)
 
     def remove(self) -> None:
-        end = time.monotonic() + 30
-        while True:  # its processes may be ending
-            try:
-                return self.path.rmdir()
-            except OSError:
-                assert time.monotonic() < end
-                time.sleep(0.01)
+        assert happens(self._is_removed)  # its processes may be ending
+
+    def _is_removed(self) -> bool:
+        try:
+            self.path.rmdir()
+        except OSError:
+            return False
+        return True
 
 
 @pytest.fixture

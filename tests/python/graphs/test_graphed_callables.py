@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from polling import happens
 
 openreg = torch.openreg
 
@@ -268,10 +268,8 @@ def test_a_failed_capture_keeps_no_memory():
     for failing in range(count, 0, -6):
         assert allocations_of_a_capture(failing) == failing
         gc.collect()
-        end = time.monotonic() + 30  # a thread of autograd may be the last to hold tensors
-        while openreg.memory_allocated() != before:
-            assert time.monotonic() < end, failing
-            time.sleep(0.001)
+        # A thread of autograd may be the last to hold tensors.
+        assert happens(lambda: openreg.memory_allocated() == before), failing
 
 
 def test_a_side_stream():
