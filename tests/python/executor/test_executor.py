@@ -567,7 +567,8 @@ group = Path({str(memory_group.path)!r})
 x = torch.ones(2, 64, 512, 512, device="openreg")
 weight = torch.ones(8, 64, 3, 3, device="openreg")
 y = torch.ones(3, device="openreg:1")
-openreg.synchronize()
+for device in (0, 1):
+    openreg.synchronize(device)  # both processes run before memory becomes scarce
 pid = openreg.executor_pid()
 used = int((group / "{memory_group.usage}").read_text())
 (group / "{memory_group.limit}").write_text(str(used + (64 << 20)))
