@@ -22,11 +22,12 @@ EARLY_WRITE = "the host wrote to pinned memory before it waited for the copy tha
 
 @pytest.fixture(autouse=True)
 def _detects_races():
+    before = torch.openreg.get_race_detection_mode()
     torch.openreg.synchronize()
     torch.openreg.set_race_detection_mode("error")
     yield
     torch.openreg.synchronize()
-    torch.openreg.set_race_detection_mode("default")
+    torch.openreg.set_race_detection_mode(before)
 
 
 def fails(message=EARLY_READ):
