@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,6 +82,9 @@ SCALAR: dict[str, tuple[Callable[..., torch.Tensor], Callable[[], Operands]]] = 
 }
 
 ALL = {**CALLS, **SCALAR}
+
+# As HalfInstructions::here() in cpp/ops/launch/half_precision.cpp: then PyTorch's kernels of float16 are not scalar.
+COMPUTES_FLOAT16 = "avx512_fp16" in Path("/proc/cpuinfo").read_text()
 CASES = [(name, torch.float16) for name in CALLS] + [
     (name, dtype) for name in SCALAR for dtype in (torch.float16, torch.bfloat16)
 ]
@@ -117,7 +121,9 @@ def test_it_is_rounded_once(name, half):
     given = [tensor.to(half) for tensor in make()]
     in_float = call(*(tensor.to("openreg", torch.float32) for tensor in given)).to(half)
     got = call(*(tensor.to("openreg") for tensor in given))
-    if "linear" in name or "with" in name or "repeated" in name:  # other sums in between
+    if name in CALLS and COMPUTES_FLOAT16:  # by PyTorch's kernel, which may round more often
+        torch.testing.assert_close(got.cpu(), call(*given))
+    elif "linear" in name or "with" in name or "repeated" in name:  # other sums in between
         torch.testing.assert_close(got, in_float)
     else:
         assert torch.equal(got, in_float)

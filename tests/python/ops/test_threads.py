@@ -89,7 +89,8 @@ def test_a_loader_that_pins_memory_takes_no_threads_from_the_program(run_python)
         "    most = max(most, names.count('openreg-engine'))\n"
         "print(repr(w[0]))\n"
         "assert torch.get_num_threads() == threads\n"
-        "assert most >= threads or len(os.sched_getaffinity(0)) == 1, most\n",  # the engine and its team
+        "kept = 1 if threads >= 4 else 0\n"  # a core for the host
+        "assert most >= threads - kept or len(os.sched_getaffinity(0)) == 1, most\n",  # the engine and its team
         TORCH_OPENREG_ENGINES="1",
     )
 
