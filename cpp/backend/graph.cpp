@@ -229,9 +229,10 @@ void CapturableGraph::replay() {
     if (auto* const debugger = memory::Debugger::get()) debugger->check_graph(capture_);
     const auto in_order = [&](const std::function<void()>& enqueue) {
       auto* const detector = memory::RaceDetector::get();
-      detector ? detector->enqueue_graph(stream, capture_, exec_->stream_of_last_run(),
-                                         [&](Moment) { enqueue(); })
-               : enqueue();
+      if (!detector) return enqueue();
+      const LockGuard lock(replays_);
+      detector->enqueue_graph(stream, capture_, exec_->stream_of_last_run(),
+                              [&](Moment) { enqueue(); });
     };
     if (capture_of(stream) != 0) {
       TORCH_CHECK_NOT_IMPLEMENTED(

@@ -12,13 +12,14 @@
 #include "backend/generator.h"
 #include "runtime/capture.h"
 #include "runtime/graph_exec.h"
+#include "runtime/mutex.h"
 
 namespace openreg::backend {
 
 /// The implementation of torch.accelerator.Graph and torch.openreg.CUDAGraph: a capture, the
 /// resulting graph, and its memory and random numbers. Like CUDA's graphs it is not thread safe,
-/// except for its destructor. Its methods throw c10::Error if they are called in the wrong order,
-/// and c10::AcceleratorError for what a capture does not permit.
+/// except for replay() and its destructor. Its methods throw c10::Error if they are called in the
+/// wrong order, and c10::AcceleratorError for what a capture does not permit.
 class CapturableGraph final : public at::GraphImplInterface {
  public:
   explicit CapturableGraph(const at::GraphImplArgs& args = {});
@@ -71,6 +72,7 @@ class CapturableGraph final : public at::GraphImplInterface {
   std::vector<std::shared_ptr<CapturedGenerator>> generators_;
   openreg::Graph graph_;  // until it is instantiated, or after that if it is kept
   std::shared_ptr<GraphExec> exec_;
+  openreg::Mutex replays_;  // held from the look at the last run until the next one is queued
 };
 
 }  // namespace openreg::backend

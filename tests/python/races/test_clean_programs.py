@@ -10,6 +10,7 @@ import copy
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -660,6 +661,29 @@ def graph_on_another_stream(main, side):
             graph.replay()
         main.wait_stream(side)
     return y + 1
+
+
+@clean
+def graph_replayed_by_several_threads(main, side):
+    x = torch.zeros(64, device=DEVICE)
+    graph = torch.openreg.CUDAGraph()
+    with torch.openreg.graph(graph):
+        x.add_(1)
+    main.synchronize()
+    start = threading.Barrier(4)
+
+    def run():
+        start.wait()
+        with on(torch.openreg.Stream()):
+            for _ in range(5000):
+                graph.replay()
+            torch.openreg.current_stream().synchronize()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(run) for _ in range(4)]:
+            done.result()
+    assert x.tolist() == [20000.0] * 64
+    return x
 
 
 @clean
