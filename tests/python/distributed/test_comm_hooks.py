@@ -72,6 +72,7 @@ def reduce_and_gather(state, bucket):  # DDP looks at annotations, and these wou
     work = dist.reduce_scatter_tensor(part, padded, dist.ReduceOp.AVG, async_op=True)
 
     def gather(done: Any) -> torch.Tensor:
+        padded.record_stream(torch.accelerator.current_stream())  # that of callbacks
         dist.all_gather_into_tensor(padded, done.value()[0])
         return buffer.copy_(padded[: buffer.numel()])
 

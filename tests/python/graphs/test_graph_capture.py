@@ -570,6 +570,7 @@ def test_a_graph_over_both_devices():
     x = numbers()
     there = openreg.Stream(1)
     y = torch.zeros(8, device="openreg:1")
+    openreg.synchronize(1)
     graph = openreg.CUDAGraph()
     with openreg.graph(graph):
         a = x + 1
