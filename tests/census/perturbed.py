@@ -48,7 +48,10 @@ UNCHECKED = {
     ),
     "_segment_reduce.offsets": r"input: ",  # offsets beyond the data
     "native_group_norm": r"args\[2\]: \d+ -> 0$",  # a batch of none: the CPU does not write the result
-    "resize_": r"input: .* -> torch.float32|args\[0\]\[\d\]: \d+ -> \d+",  # new elements are what the memory held
+    **dict.fromkeys(
+        ("resize_", "resize_as_"),  # new elements are what the memory held
+        r"input: .* -> torch\.|args\[0\]: .* -> torch\.|args\[0\]\[\d\]: \d+ -> \d+",
+    ),
 }
 # Changes that only the CPU's way through PyTorch refuses: other devices take another one, CUDA too.
 REFUSED_FOR_CPU = {"ldexp": r"args\[0\]: .* -> torch.bool", "nn.functional.max_pool1d": r"input: .* -> torch.int64"}
