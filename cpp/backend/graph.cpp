@@ -249,7 +249,9 @@ void CapturableGraph::replay() {
       if (!generator->is_unused()) cells.push_back(generator->take());
     }
     in_order([&] { exec_->enqueue(stream, std::move(cells), std::move(faults)); });
-    if (settings().launch_blocking) stream.synchronize();
+    if (!settings().launch_blocking) return;
+    const UnseenWaits unseen;
+    stream.synchronize();
   });
 }
 

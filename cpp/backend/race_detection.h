@@ -26,9 +26,9 @@ const char* dtype_name(c10::ScalarType dtype);
 /// The use of a tensor's memory, in device or pinned memory.
 memory::MemoryUse use_of(const at::TensorBase& tensor, bool writes);
 
-/// Whether the operator uses some elements of its first tensor, which depend on the values of
-/// others: for indexing.
-bool uses_some_elements(std::string_view op, bool writes);
+/// Whether the operator uses some elements of this tensor, counted from 0 among those of the call,
+/// which depend on the values of others: for indexing.
+bool uses_some_elements(std::string_view op, int tensor, bool writes);
 
 /// To be called when the calling thread, which has waited for the current stream, is about to
 /// access a device tensor's memory itself. `op` names the operator, `argument` and `element` the

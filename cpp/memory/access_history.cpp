@@ -57,6 +57,7 @@ std::optional<Conflict> AccessHistory::find_conflict(
     const auto& region = it->second;
     for (const auto& access : region.accesses) {
       if (known.includes(access.moment) || !may_conflict(access.use, use)) continue;
+      if (access.moment.stream == known.last().stream) continue;  // of another thread, in between
       if (skip(access)) continue;
       if (const auto byte = common_byte(access.use.footprint, use.footprint))
         return Conflict{access, *byte, region.block};

@@ -172,12 +172,17 @@ void RaceDetector::report(const Conflict& conflict, const MemoryUse& use, const 
                           const VectorClock& known) {
   auto* const order = HappensBefore::get();
   const auto seen = order ? order->seen_by_hosts() : VectorClock();
-  const auto stream = conflict.earlier.moment.stream;
+  const auto& earlier = conflict.earlier;
+  const auto stream = earlier.moment.stream;
   const bool in_capture = by.stream && capture_of(*by.stream) != 0;
-  const bool waited_too_early =
-      by.stream && !in_capture && known.number_of(stream) > seen.number_of(stream);
+  const auto* const owner = earlier.block ? earlier.block->stream : nullptr;
+  WhatIsKnown what;
+  if (by.stream && !in_capture) {
+    what.waited_too_early = known.number_of(stream) > seen.number_of(stream);
+    what.owner_has_waited = order && owner && order->clock_of(*owner).includes(earlier.moment);
+  }
   const auto how = hooks();
-  const auto text = describe_race(conflict, use, by, waited_too_early, how.name);
+  const auto text = describe_race(conflict, use, by, what, how.name);
   add_report(text);
   if (mode() != RaceDetectionMode::kWarn || !how.warn) throw RaceError(text);
   how.warn(text);

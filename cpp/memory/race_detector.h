@@ -154,11 +154,19 @@ struct RaceHooks {
 /// Replaces the non-null members. Called while the library is loaded, and by tests.
 void install_race_hooks(const RaceHooks& hooks);
 
+/// What decides which mend a report names.
+struct WhatIsKnown {
+  /// The second stream has waited for some work of the first one, but not for this.
+  bool waited_too_early = false;
+  /// The stream that allocated the memory before has waited for the first access.
+  bool owner_has_waited = false;
+};
+
 /// The parts of a report (race_report.cpp): of a use of the block, which may be unknown, and of a
 /// conflict.
 std::string describe_use(const Accessor& by, const MemoryUse& use, const BlockLife* block,
                          NameAccess* name);
 std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
-                          bool waited_too_early, NameAccess* name);
+                          const WhatIsKnown& known, NameAccess* name);
 
 }  // namespace openreg::memory

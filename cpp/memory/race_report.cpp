@@ -89,11 +89,19 @@ std::string describe_overlap(const Conflict& conflict, const MemoryUse& use) {
 }
 
 // The memory has served another tensor since the first access.
-std::string way_out_of_reuse(const Access& earlier, const Accessor& by) {
+std::string way_out_of_reuse(const Access& earlier, const Accessor& by, const WhatIsKnown& known) {
   const auto& then = *earlier.block;
   const auto first = name_of(*earlier.by.stream);
-  const auto text = "The memory belonged to another tensor, which was freed by " +
-                    line_of(then.freed_by) + " while " + first + " still used it. ";
+  const auto belonged =
+      "The memory belonged to another tensor, which was freed by " + line_of(then.freed_by);
+  if (known.owner_has_waited && by.stream && then.stream && then.stream != by.stream) {
+    const auto owner = name_of(*then.stream);
+    const auto second = name_of(*by.stream);
+    return belonged + ". " + owner + ", which allocated it, has waited for " + first + ", and " +
+           second + " has not. Let " + second + " wait for " + owner +
+           " before it uses the new tensor";
+  }
+  const auto text = belonged + " while " + first + " still used it. ";
   if (then.stream && then.stream != earlier.by.stream) {
     return text + "Call record_stream() of that tensor with " + first +
            " before it is freed, or let " + name_of(*then.stream) + " wait for it first";
@@ -102,10 +110,10 @@ std::string way_out_of_reuse(const Access& earlier, const Accessor& by) {
          " before the new tensor is used";
 }
 
-std::string way_out(const Conflict& conflict, const Accessor& by, bool waited_too_early) {
+std::string way_out(const Conflict& conflict, const Accessor& by, const WhatIsKnown& known) {
   const auto& earlier = conflict.earlier;
   if (conflict.block && earlier.block && earlier.block != conflict.block && earlier.block->freed)
-    return way_out_of_reuse(earlier, by);
+    return way_out_of_reuse(earlier, by, known);
   const auto first = name_of(*earlier.by.stream);
   const auto from = place_of(earlier.by);
   if (!by.stream) {
@@ -122,7 +130,7 @@ std::string way_out(const Conflict& conflict, const Accessor& by, bool waited_to
     return "Let " + second + " wait for the collective of " + from + " before " + place_of(by) +
            ", by wait() of its work while that stream is current";
   }
-  if (waited_too_early && !is_collective(by)) {
+  if (known.waited_too_early && !is_collective(by)) {
     return "The event of " + first + " for which " + second + " has waited was recorded before " +
            from + ": record it, or call wait_stream(), after that line";
   }
@@ -139,12 +147,12 @@ std::string describe_use(const Accessor& by, const MemoryUse& use, const BlockLi
 }
 
 std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
-                          bool waited_too_early, NameAccess* name) {
+                          const WhatIsKnown& known, NameAccess* name) {
   const auto& earlier = conflict.earlier;
   return "openreg: two accesses to the same memory have no order:\n  " +
          describe_access(earlier.by, earlier.use, earlier.use.writes ? "wrote" : "read", name) +
          ";\n  " + describe_access(by, use, use.writes ? "writes" : "reads", name) + ".\n  " +
-         describe_overlap(conflict, use) + ".\n  " + way_out(conflict, by, waited_too_early) + ".";
+         describe_overlap(conflict, use) + ".\n  " + way_out(conflict, by, known) + ".";
 }
 
 }  // namespace openreg::memory

@@ -173,7 +173,7 @@ backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::
          .footprint = {begin + static_cast<std::size_t>(tensor.storage_offset) * itemsize, itemsize,
                        sizes, strides},
          .writes = writes,
-         .some_elements = this_number == 0 && backend::uses_some_elements(op, writes),
+         .some_elements = backend::uses_some_elements(op, this_number, writes),
          .pinned = (shape.flags & kPinned) != 0,
          .number = this_number,
          .argument = place.argument,
@@ -189,6 +189,7 @@ backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::
 }
 
 memory::AccessName name_access(const char* op, const memory::MemoryUse& use) {
+  if (std::string_view(op) == "aten::_copy_from") op = "aten::copy_";  // the copy engine's
   const auto* const schema = find_schema(operator_name(op));
   const bool in_place = use.in_place || (schema && writes_an_input(*schema, use));
   const auto* const variant = in_place ? in_place_variant(op) : nullptr;

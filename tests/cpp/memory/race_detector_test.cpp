@@ -109,6 +109,21 @@ TEST_F(RaceDetectorTest, ACallThatRacesIsNotSubmitted) {
   EXPECT_EQ(race(a, writes()), "");
 }
 
+// Another thread may take the number before, and get to the check later.
+TEST_F(RaceDetectorTest, AccessesOfOneStreamAreInOrderWhicheverIsSeenFirst) {
+  AccessHistory history;
+  VectorClock first;
+  first.advance(1);
+  auto second = first;
+  second.advance(1);
+  history.add(writes(), {.name = "second", .stream = &a}, second);
+  const auto none = [](const Access&) { return false; };
+  EXPECT_FALSE(history.find_conflict(writes(), first, none));
+  VectorClock other;
+  other.advance(2);
+  EXPECT_TRUE(history.find_conflict(writes(), other, none));
+}
+
 TEST_F(RaceDetectorTest, AWaitOrdersThem) {
   run(a, writes());
   wait_stream(b, a);

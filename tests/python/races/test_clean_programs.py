@@ -584,6 +584,23 @@ def thread_that_passes_an_event(main, side):
 
 
 @clean
+def threads_on_one_stream(main, side):
+    x = torch.zeros(64, device=DEVICE)
+    start = threading.Barrier(4)
+
+    def run():
+        start.wait()
+        for _ in range(5000):
+            x.add_(1)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(run) for _ in range(4)]:
+            done.result()
+    assert x.tolist() == [20000.0] * 64
+    return x
+
+
+@clean
 def thread_whose_result_is_waited_for_here(main, side):
     result = []
 
@@ -697,6 +714,29 @@ def graphed_layers(main, side):
 
 
 # Commands that use some elements, which may be others
+
+
+@clean
+def source_of_scatter_and_its_other_elements(main, side):
+    source, index = torch.zeros(64, device=DEVICE), torch.arange(4, device=DEVICE)
+    mask = index % 2 == 0
+    side.wait_stream(main)
+    source[4:].fill_(1)
+    with on(side):
+        target = torch.zeros(4, device=DEVICE)
+        target.scatter_(0, index, source)
+        target.scatter_add_(0, index, source)
+        target.masked_scatter_(mask, source)
+    return target, source
+
+
+@clean
+def loss_of_some_classes_and_the_others(main, side):
+    scores, target = torch.zeros(4, 8, device=DEVICE), torch.arange(4, device=DEVICE)
+    side.wait_stream(main)
+    scores[:, 4:].fill_(1)
+    with on(side):
+        return F.nll_loss(scores, target), scores
 
 
 @clean

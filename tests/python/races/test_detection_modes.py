@@ -199,3 +199,8 @@ for mode in ("default", "error", "default"):
     result = run_python(code, TORCH_OPENREG_STACKS=stacks, TORCH_OPENREG_DETECT_RACES=None)
     without_races = str(stacks == "1")
     assert result.stdout.split() == [without_races, "True", without_races]
+
+
+def test_waits_of_blocking_launches_are_not_the_programs(run_python):
+    result = run_python(RACE, check=False, TORCH_OPENREG_DETECT_RACES="1", TORCH_OPENREG_LAUNCH_BLOCKING="1")
+    assert result.returncode == 1 and "UnsynchronizedAccessError" in result.stderr
