@@ -33,13 +33,19 @@ class Lines {
     return lines;
   }
 
-  /// The innermost frame of the program itself or, if there is none, of a library. Needs the GIL.
-  LaunchSite of_frame(PyFrameObject* innermost) {
+  /// The innermost frame of the program itself; 0: all are of libraries. Needs the GIL.
+  LaunchSite of_program(PyFrameObject* innermost) {
     nb::object owner;
     for (auto* frame = innermost; frame; frame = PyFrame_GetBack(frame), owner = owned(frame)) {
       if (!is_of_a_library(frame)) return of_line(frame);
     }
-    return of_line(innermost);
+    return 0;
+  }
+
+  /// The same or, if all frames are of libraries, the innermost one.
+  LaunchSite of_frame(PyFrameObject* innermost) {
+    const auto line = of_program(innermost);
+    return line != 0 ? line : of_line(innermost);
   }
 
   LaunchSite of_words(const std::string& words) {
@@ -139,8 +145,8 @@ LaunchSite of_callers_of_backward() {
   return line;
 }
 
-// Autograd's threads have no frames; the function that they compute identifies the work. Hooks in
-// C++, such as those of DDP, run when it has returned.
+// Autograd's threads have no frames, or those of a compiled function; the function that they
+// compute identifies the work. Hooks in C++, such as those of DDP, run when it has returned.
 LaunchSite of_backward_pass() {
   const auto node = torch::autograd::get_current_node();
   if (!node && torch::autograd::get_current_graph_task_id() < 0) return 0;
@@ -158,7 +164,9 @@ LaunchSite here() noexcept {
     auto* const frame = PyThreadState_GetFrame(PyThreadState_Get());
     if (!frame) return of_backward_pass();
     const auto owner = owned(frame);
-    return Lines::get().of_frame(frame);
+    if (const auto line = Lines::get().of_program(frame)) return line;
+    const auto line = of_backward_pass();
+    return line != 0 ? line : Lines::get().of_frame(frame);
   } catch (const std::exception&) {  // no memory for it
     return 0;
   }

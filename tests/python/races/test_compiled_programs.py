@@ -42,6 +42,25 @@ def test_a_compiled_function_reads_too_early():
     assert (report.first.op, report.first.verb) == ("aten::zero_", "wrote")
 
 
+def test_the_line_of_a_compiled_backward_pass_is_that_of_its_call():
+    x = torch.ones(64, device=DEVICE, requires_grad=True)
+
+    def backward():
+        scaled(x).sum().backward()  # first
+
+    backward()  # compiles
+    x.grad = None
+    torch.accelerator.synchronize()
+    backward()
+    with torch.openreg.stream(torch.openreg.Stream()), pytest.raises(torch.openreg.UnsynchronizedAccessError) as caught:
+        x.grad + 1
+    first = parse(str(caught.value)).first
+    assert first.op.startswith("inductor::cpp_fused") and (first.file, first.line) == (
+        __file__,
+        marked(backward, "first"),
+    )
+
+
 def test_a_compiled_function_writes_too_early():
     def program():
         x = torch.ones(64, device=DEVICE)  # block

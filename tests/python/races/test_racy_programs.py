@@ -24,6 +24,10 @@ AFTER = r"after (?:the backward pass of \w+, called by )?\S+:{line1}"
 WAIT = rf"Let {{second}} wait for {{first}} {AFTER} .* and before \S+:{{line2}} .*wait_stream\(\)"
 EARLIER = r"The event of {first} for which {second} has waited was recorded before \S+:{line1} "
 HOST = r"Before the host uses the memory, call synchronize\(\) of {first}, or of an event .* after \S+:{line1} "
+OF_OWNER = (
+    r"belonged to another tensor, which was freed by \S+:{freed} [^.]*\. stream \d+ of openreg:0, which allocated it, "
+    r"has waited for {first}, and {second} has not\. Let {second} wait for "
+)
 REUSE = r"belonged to another tensor, which was freed by \S+:{freed} .*while {first} still used it.*record_stream\(\)"
 
 
@@ -63,6 +67,16 @@ def missing_wait(main, side):
     x = torch.ones(8, 8, device=DEVICE)  # first, block
     with on(side):
         x * 2  # second
+
+
+@race("aten::fill_.Scalar wrote self", "aten::copy_ reads src", way_out=EARLIER)
+def copy_of_much_to_pinned_memory(main, side):
+    x = torch.zeros(3 << 20, device=DEVICE)  # block
+    host = torch.zeros(3 << 20, pin_memory=True)
+    side.wait_stream(main)
+    x.fill_(1)  # first
+    with on(side):
+        host.copy_(x, non_blocking=True)  # second
 
 
 @race("aten::sum.dim_IntList read self", "aten::zero_ writes self", "side main", element="0, 0")
@@ -191,6 +205,21 @@ def early_reuse_of_memory_of_the_other_stream(main, side):
     del x  # freed
     with on(side):
         torch.zeros(1000, device=DEVICE)  # block, second
+
+
+@race("aten::add_.Tensor wrote self", "aten::fill_.Scalar writes self", way_out=OF_OWNER)
+def reuse_by_a_stream_that_has_not_waited_for_the_owner(main, side):
+    owner = torch.openreg.Stream()
+    with on(owner):
+        x = torch.ones(1000, device=DEVICE)
+        main.wait_stream(owner)
+    x.add_(1)  # first
+    owner.wait_stream(main)
+    with on(owner):
+        del x  # freed
+        y = torch.empty(1000, device=DEVICE)  # block
+    with on(side):
+        y.fill_(3)  # second
 
 
 @race("aten::mul.Tensor read self", "aten::add.Tensor writes the result", "side main", way_out=REUSE)
