@@ -3,6 +3,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/COW.h>
+#include <c10/core/impl/COWDeleter.h>
 
 #include "backend/allocator.h"
 #include "backend/exception.h"
@@ -29,7 +30,14 @@ void materialize(c10::StorageImpl* storage) {
   // While the storage is still an owner: the memory may be freed as soon as the storage has its
   // copy.
   device_allocator().recordStream(storage->data_ptr(), to_torch(current_stream()));
-  c10::impl::cow::materialize_cow(storage);
+  auto* const owners = static_cast<c10::impl::cow::COWDeleterContext*>(
+      storage->_mutable_data_ptr_no_checks().get_context());
+  try {
+    c10::impl::cow::materialize_cow(storage);
+  } catch (...) {
+    owners->increment_refcount();  // it had left them before its copy failed
+    throw;
+  }
   if (storage->data() != shared || shared == nullptr) return;
   translate_errors([&] {
     auto& stream = current_stream();

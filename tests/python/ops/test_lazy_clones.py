@@ -141,3 +141,15 @@ def test_what_reads_on_the_calling_thread_leaves_a_lazy_clone_as_it_is(read):
     result = read(clone)
     assert torch._C._is_cow_tensor(clone)
     assert torch.equal(result.cpu().to_dense(), read(x).to_dense())
+
+
+def test_a_write_that_gets_no_memory_leaves_both_as_they_were():
+    x = torch.ones(4, device="openreg")
+    clone = torch._lazy_clone(x)
+    with torch.openreg.faults.inject("oom", at="allocation:1"), pytest.raises(torch.OutOfMemoryError):
+        clone.add_(1)
+    x.add_(1)
+    assert clone.tolist() == [1.0] * 4 and x.tolist() == [2.0] * 4
+    clone.add_(2)
+    del x
+    assert clone.tolist() == [3.0] * 4
