@@ -50,7 +50,9 @@ void rethrow_as_torch_error() {
   } catch (const memory::RaceError& e) {
     throw_race_error(e);
   } catch (const CommandError& e) {
-    throw c10::AcceleratorError(here(), kCommandFailed, e.what());
+    const auto health = health_of(e.device());
+    const bool lost = health == Health::kStopped || health == Health::kLost;
+    throw c10::AcceleratorError(here(), lost ? kDeviceUnavailable : kCommandFailed, e.what());
   } catch (const InjectedError& e) {
     throw c10::AcceleratorError(here(), kCommandFailed, e.what());
   } catch (const DeviceError& e) {

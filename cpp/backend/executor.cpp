@@ -55,6 +55,7 @@ struct ProcessSettings {
   bool deterministic_fill;
   bool deterministic_mkldnn;
   bool mkldnn;
+  bool nnpack;
   bool warn_always;
   bool fp16_reduction;
   bool sparse_invariants;
@@ -82,6 +83,7 @@ ProcessSettings ProcessSettings::here() {
           .deterministic_fill = context.deterministicFillUninitializedMemory(),
           .deterministic_mkldnn = context.deterministicMkldnn(),
           .mkldnn = context.userEnabledMkldnn(),
+          .nnpack = context.userEnabledNNPACK(),
           .warn_always = c10::WarningUtils::get_warnAlways(),
           .fp16_reduction = context.allowFP16ReductionCPU(),
           .sparse_invariants = context.checkSparseTensorInvariants().value_or(false),
@@ -100,6 +102,7 @@ void ProcessSettings::use() const {
   context.setDeterministicFillUninitializedMemory(deterministic_fill);
   context.setDeterministicMkldnn(deterministic_mkldnn);
   context.setUserEnabledMkldnn(mkldnn);
+  context.setUserEnabledNNPACK(nnpack);
   c10::WarningUtils::set_warnAlways(warn_always);
   context.setAllowFP16ReductionCPU(fp16_reduction);
   context.setCheckSparseTensorInvariants(sparse_invariants);

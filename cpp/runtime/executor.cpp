@@ -315,7 +315,8 @@ Executor::Sent::End Executor::Sent::end() {
   if (!answer) {
     const LockGuard lock(state_->mutex);
     return {std::min(request_.progress(), all - 1),
-            std::make_exception_ptr(Error("openreg: the device is lost: " + state_->why_ended))};
+            std::make_exception_ptr(
+                DeviceError("openreg: the device is lost: " + state_->why_ended, Health::kLost))};
   }
   wire::AnswerHeader header{.completed = all, .unknown = 0};
   wire::Reader reader(answer->data);

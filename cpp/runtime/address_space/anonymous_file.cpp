@@ -1,6 +1,8 @@
 #include "runtime/address_space/anonymous_file.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
@@ -42,9 +44,15 @@ int make_anonymous_file(const char* name) noexcept {
 #else
   constexpr unsigned kNotExecutable = MFD_NOEXEC_SEAL;
 #endif
-  const int descriptor = memfd_create(name, MFD_CLOEXEC | kNotExecutable);
-  if (descriptor >= 0 || errno != EINVAL) return descriptor;
-  return memfd_create(name, MFD_CLOEXEC);  // for systems that do not know the flag
+  int descriptor = memfd_create(name, MFD_CLOEXEC | kNotExecutable);
+  if (descriptor < 0 && errno == EINVAL)  // a system that does not know the flag
+    descriptor = memfd_create(name, MFD_CLOEXEC);
+  if (descriptor < 0 || descriptor >= kFirstOwnDescriptor) return descriptor;
+  const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, kFirstOwnDescriptor);
+  const int saved_errno = errno;
+  close(descriptor);
+  errno = saved_errno;
+  return moved;
 }
 
 }  // namespace openreg

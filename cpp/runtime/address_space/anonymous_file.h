@@ -4,6 +4,10 @@
 
 namespace openreg {
 
+/// Descriptors of ours have this number or a higher one: a program may have closed its standard
+/// output, and what is written there must not end up in a file of ours.
+inline constexpr int kFirstOwnDescriptor = 3;
+
 /// A descriptor of a new, empty file in memory that has no name in any file system; -1, and errno
 /// says why, if the system refuses it. `name` is what /proc shows.
 int make_anonymous_file(const char* name) noexcept;

@@ -53,10 +53,11 @@ struct Sockets {
 Sockets make_sockets(int device) {
   int pair[2];
   check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0, device);
-  Sockets sockets{Descriptor(pair[0]), Descriptor(pair[1])};
-  Descriptor moved(fcntl(pair[1], F_DUPFD_CLOEXEC, kExecutorSocket + 1));
-  check(static_cast<bool>(moved), device);
-  sockets.theirs = std::move(moved);
+  const Descriptor ours(pair[0]);
+  const Descriptor theirs(pair[1]);
+  Sockets sockets{Descriptor(fcntl(ours.get(), F_DUPFD_CLOEXEC, kFirstOwnDescriptor)),
+                  Descriptor(fcntl(theirs.get(), F_DUPFD_CLOEXEC, kExecutorSocket + 1))};
+  check(sockets.ours && sockets.theirs, device);
   return sockets;
 }
 
@@ -166,6 +167,7 @@ void ExecutorProcess::greet() {
                 " has not started; run the program from a terminal to see why");
   }
   number_ = report.number;
+  guardian_number_ = report.guardian;
   auto& space = AddressSpace::get();
   const Hello hello{sizeof(SharedBlock), space.layout(), device_};
   const std::array descriptors{block_file_.get(), space.shared_file(device_)->descriptor()};
@@ -178,24 +180,37 @@ void ExecutorProcess::wait_until_ready() {
   if (in_time && receive_packet(socket_.get(), ready)) return;
   if (!in_time) shutdown(guardian_.get(), SHUT_RDWR);
   GuardianReport report{};
-  receive_packet(guardian_.get(), report);
-  const End end = describe_end(report.number);
+  const bool reported = receive_packet(guardian_.get(), report);
+  const End end = describe_end(reported ? std::optional(report.number) : std::nullopt);
+  reap_guardian();
   throw Error("openreg: the executor of openreg:" + std::to_string(device_) +
               " could not start: " + end.what);
 }
 
 void ExecutorProcess::watch(const OnEnd& on_end) {
   GuardianReport report{};
-  receive_packet(guardian_.get(), report);  // all zero if the guardian has ended
-  on_end(describe_end(report.number));
+  const bool reported = receive_packet(guardian_.get(), report);
+  on_end(describe_end(reported ? std::optional(report.number) : std::nullopt));
+  reap_guardian();
   const LockGuard lock(mutex_);
   ended_.store(true, std::memory_order_release);
   for (Channel& channel : block_->channels) channel.answers.ring(channel.answers.value() | kEnded);
   changed_.notify_all();
 }
 
-std::string ExecutorProcess::cause_of_end(int status) const {
+// If the program adopts orphans, the guardian is its child.
+void ExecutorProcess::reap_guardian() const noexcept {
+  while (waitpid(guardian_number_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+std::string ExecutorProcess::cause_of_end(std::optional<int> reported) const {
   const std::string process = "its process " + std::to_string(number_);
+  if (!reported) {
+    return process + " was ended because its parent, the process " +
+           std::to_string(guardian_number_) + ", was";
+  }
+  const int status = *reported;
   if (const auto end = std::ranges::find(block_->reason, '\0'); end != block_->reason.begin())
     return process + " ended: " + std::string(block_->reason.begin(), end);
   if (WIFSIGNALED(status)) {
@@ -205,14 +220,15 @@ std::string ExecutorProcess::cause_of_end(int status) const {
   return process + " exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
-ExecutorProcess::End ExecutorProcess::describe_end(int status) const {
+ExecutorProcess::End ExecutorProcess::describe_end(std::optional<int> status) const {
   End end{.what = cause_of_end(status), .channel = {}};
   const auto& channels = block_->channels;
   const auto crashed = block_->crashed.load();
-  const auto of = crashed >= 0 ? channels.begin() + crashed
-                               : std::ranges::find_if(channels, [](const Channel& channel) {
-                                   return channel.requests.value() != channel.answers.value();
-                                 });
+  const auto of = crashed >= 0 && crashed < static_cast<int>(channels.size())
+                      ? channels.begin() + crashed
+                      : std::ranges::find_if(channels, [](const Channel& channel) {
+                          return channel.requests.value() != channel.answers.value();
+                        });
   if (of == channels.end()) return end;
   end.channel = static_cast<std::size_t>(of - channels.begin());
   end.progress = of->progress.load();
@@ -221,6 +237,7 @@ ExecutorProcess::End ExecutorProcess::describe_end(int status) const {
 
 void ExecutorProcess::end() noexcept {
   shutdown(guardian_.get(), SHUT_WR);
+  kill(guardian_number_, SIGCONT);  // it may be stopped
   UniqueLock lock(mutex_);
   while (!has_ended()) lock.wait(changed_);
 }

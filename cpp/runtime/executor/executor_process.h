@@ -76,8 +76,10 @@ class ExecutorProcess final : public MappingObserver {
   void greet();
   void wait_until_ready();
   void watch(const OnEnd& on_end);
-  End describe_end(int status) const;
-  std::string cause_of_end(int status) const;
+  // `status` is none if the guardian has ended without a report.
+  End describe_end(std::optional<int> status) const;
+  std::string cause_of_end(std::optional<int> status) const;
+  void reap_guardian() const noexcept;
   void post(const Message& message, int descriptor = -1) noexcept OPENREG_EXCLUDES(mutex_);
   void forget_unsent(const Mapping& mapping) noexcept OPENREG_EXCLUDES(mutex_);
   bool send_unsent() OPENREG_REQUIRES(mutex_);
@@ -90,6 +92,7 @@ class ExecutorProcess final : public MappingObserver {
 
   const int device_;
   pid_t number_ = 0;
+  pid_t guardian_number_ = 0;
   Descriptor guardian_;
   Descriptor socket_;
   SharedBlock* block_ = nullptr;

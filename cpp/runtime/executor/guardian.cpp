@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <string_view>
 
 namespace openreg::executor {
@@ -20,6 +21,7 @@ namespace openreg::executor {
 //                       (exits at once)
 //
 // The program has no child: a program that waits for any child (waitpid(-1)) must not meet ours.
+// (Unless it adopts orphans, as the first process of a container does: then it reaps the guardian.)
 // The guardian is the executor's parent, so it learns how the executor ended, whatever ended it. It
 // watches the program, too, and ends the executor with it. (The system can do that as well,
 // PR_SET_PDEATHSIG, but when the parent's *thread* ends, and no thread of the program is ours to
@@ -52,6 +54,12 @@ void take_no_input() noexcept {
   if (nothing > kExecutorSocket) close(nothing);
 }
 
+// Libraries cannot be loaded (MKL) where there is no directory any more.
+void leave_a_directory_that_is_gone() noexcept {
+  char path[PATH_MAX];
+  if (getcwd(path, sizeof path) == nullptr && errno == ENOENT && chdir("/") != 0) _exit(1);
+}
+
 // If memory runs out, the system ends this process rather than the program.
 void offer_to_be_killed() noexcept {
   const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
@@ -62,7 +70,7 @@ void offer_to_be_killed() noexcept {
 }
 
 void report(int number) noexcept {
-  const GuardianReport message{number};
+  const GuardianReport message{number, getpid()};
   send(kGuardianSocket, &message, sizeof message, MSG_NOSIGNAL);
 }
 
@@ -94,6 +102,7 @@ void be_executor(int program, void (*serve)(int socket)) {
   setsid();  // Ctrl-C and the end of a terminal are the program's
   close_others();
   take_no_input();
+  leave_a_directory_that_is_gone();
   const pid_t guardian = getpid();
   const pid_t executor = fork();
   if (executor < 0) _exit(1);

@@ -10,6 +10,7 @@ inline constexpr int kExecutorSocket = 4;
 /// waitpid() says it).
 struct GuardianReport {
   int number;
+  int guardian;  ///< the number of its own process
 };
 
 /// The main function of the program that becomes an executor. See Note [An executor's processes] in

@@ -583,3 +583,125 @@ openreg.reset_device(0, keep_memory=True)
 assert (weight + 1).sum().item() == 2 * weight.numel()
 """
     )
+
+
+def test_a_setting_of_convolutions_travels_with_them(run: Run):
+    program = """
+import hashlib
+torch.set_num_threads(1)
+torch.manual_seed(0)
+images, kernel = torch.randn(16, 3, 32, 32).to("openreg"), torch.randn(8, 3, 3, 3).to("openreg")
+for nnpack in (True, False):
+    with torch.backends.mkldnn.flags(enabled=False), torch.backends.nnpack.flags(enabled=nnpack):
+        y = torch.nn.functional.conv2d(images, kernel, padding=1).cpu()
+        print(hashlib.sha256(y.numpy().tobytes()).hexdigest())
+"""
+    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where).stdout for where in ("process", "default"))
+    assert there == here
+
+
+def test_a_crash_at_a_blocking_launch_is_that_of_the_device(run: Run):
+    run(
+        """
+x = torch.ones(4, device="openreg")
+with faults.inject("crash", at="aten::mul:1"):
+    error = error_of(lambda: x * 2)
+assert type(error) is torch.AcceleratorError and error.error_code == 46, error
+""",
+        TORCH_OPENREG_LAUNCH_BLOCKING="1",
+    )
+
+
+def test_the_first_error_after_a_crash_has_the_code_of_a_lost_device(run: Run):
+    run(
+        """
+x = torch.ones(4, device="openreg")
+with faults.inject("crash", at="aten::mul:1"):
+    x * 2
+    codes = [error_of(call).error_code for call in (openreg.synchronize, lambda: x + 1)]
+assert codes == [46, 46]
+"""
+    )
+
+
+def test_it_starts_where_there_is_no_directory_any_more(run: Run):
+    run(
+        """
+import tempfile
+directory = tempfile.mkdtemp()
+os.chdir(directory)
+os.rmdir(directory)
+x = torch.ones(100, 100, device="openreg")
+assert (x @ x).sum().item() == 1e6
+"""
+    )
+
+
+def test_what_is_written_to_closed_outputs_ends_up_in_no_file_of_the_device(run_python: Run, tmp_path: Path):
+    """A program's file has the lowest number that is free."""
+    run_python(
+        f"""
+import os
+for number in (0, 1, 2):
+    os.close(number)
+import torch
+x = torch.ones(3, device="openreg")
+y = (x + 1).sum().item()
+links = [f"/proc/self/fd/{{number}}" for number in (0, 1, 2)]
+files = [os.readlink(link) for link in links if os.path.islink(link)]
+with open({str(tmp_path / "found")!r}, "w") as file:
+    print(y, [name for name in files if "openreg" in name], file=file)
+""",
+        TORCH_OPENREG_EXECUTOR="process",
+    )
+    assert (tmp_path / "found").read_text() == "6.0 []\n"
+
+
+@pytest.mark.parametrize("name", ["SIGSTOP", "SIGKILL"])
+def test_the_device_can_be_reset_whatever_happens_to_the_parent_of_the_process(run: Run, name: str):
+    run(
+        f"""
+x = torch.ones(3, device="openreg")
+(x + 1).cpu()
+pid = openreg.executor_pid()
+parent = int(open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()[1])
+os.kill(parent, signal.{name})
+if {name == "SIGKILL"}:
+    happens(lambda: openreg.executor_pid() is None)
+    error = error_of(lambda: x + 1)
+    assert f"its process {{pid}} was ended because its parent, the process {{parent}}, was" in str(error), error
+openreg.reset_device(keep_memory=True)
+assert (x + 1).sum().item() == 6
+"""
+    )
+
+
+def test_a_program_that_adopts_orphans_keeps_no_zombies(run: Run):
+    """As the first process of a container does."""
+    run(
+        """
+import ctypes
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+x = torch.ones(3, device="openreg")
+for _ in range(3):
+    (x + 1).cpu()
+    os.kill(openreg.executor_pid(), signal.SIGKILL)
+    happens(lambda: openreg.executor_pid() is None)
+    openreg.reset_device(keep_memory=True)
+
+def zombies():
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = open(f"/proc/{entry}/stat").read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] == "Z" and fields[1] == str(os.getpid()):
+                found.append(entry)
+    return found
+
+happens(lambda: not zombies())
+"""
+    )
