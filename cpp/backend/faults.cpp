@@ -53,8 +53,8 @@ void add_flip(CommandFault& fault, std::span<const memory::MemoryUse> used, std:
   fault.flips.push_back(flip_in(accessible_memory(footprint.begin()), bytes, random));
 }
 
-/// What can happen to any command: the rest of `fault` is for the thread that runs it.
-void add_fault(CommandFault& fault, const Firing& firing, openreg::Stream& stream,
+/// What can happen to any command of `device`: the rest of `fault` is for the thread that runs it.
+void add_fault(CommandFault& fault, const Firing& firing, openreg::Stream& stream, int device,
                std::span<const memory::MemoryUse> used) {
   const auto& spec = firing.fault->spec();
   switch (spec.kind) {
@@ -74,8 +74,8 @@ void add_fault(CommandFault& fault, const Firing& firing, openreg::Stream& strea
       fault.crashes = true;
       break;
     case FaultKind::kLost:
-      lose_device(stream.device(), firing.fault->describe());
-      check_healthy(stream.device());
+      lose_device(device, firing.fault->describe());
+      check_healthy(device);
       break;
     case FaultKind::kOutOfMemory:
     case FaultKind::kExit:
@@ -100,7 +100,7 @@ void enqueue_with_faults(
                             .device = stream.device(),
                             .can_corrupt = first_written(used) != nullptr,
                             .in_executor = kernel.traits().in_executor}))
-    add_fault(fault, firing, stream, used);
+    add_fault(fault, firing, stream, stream.device(), used);
   if (fault.empty()) return enqueue(kernel, arguments);
   with_faulty_command(kernel, arguments, fault, enqueue);
 }
@@ -111,11 +111,12 @@ NodeFaults faults_of_run(openreg::Stream& stream, const Graph& graph) {
   for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
     const auto& node = graph.nodes[i];
     CommandFault fault;
+    const int device = graph.lanes[node.lane].device;
     for (const auto& firing : faults::ask({.point = point_of_command(*node.kernel, node.arguments),
                               .name = node.kernel->name(),
-                              .device = graph.lanes[node.lane].device,
+                              .device = device,
                               .in_executor = node.kernel->traits().in_executor}))
-      add_fault(fault, firing, stream, {});
+      add_fault(fault, firing, stream, device, {});
     if (!fault.empty()) result.emplace(i, std::move(fault));
   }
   return result;
@@ -139,7 +140,7 @@ CollectiveFault fault_of_collective(openreg::Stream& stream, const char* name, i
         result.hangs = firing.fault;
         break;
       default:
-        add_fault(fault, firing, stream, {});
+        add_fault(fault, firing, stream, stream.device(), {});
     }
   }
   if (fault.delay.count() != 0) enqueue_delay(stream, fault.delay);
@@ -163,6 +164,7 @@ void HostCopy::begin(openreg::Stream& stream, const char* name) {
 }
 
 void HostCopy::begin_counted(openreg::Stream& stream, const char* name) {
+  CommandFault of_copy;
   for (const auto& firing : faults::ask({.point = FaultPoint::kCopy,
                             .name = name,
                             .device = stream.device(),
@@ -172,12 +174,13 @@ void HostCopy::begin_counted(openreg::Stream& stream, const char* name) {
       corrupts_ = fault.random(firing.number);
       continue;
     }
-    CommandFault of_copy;
-    add_fault(of_copy, firing, stream, {});
+    add_fault(of_copy, firing, stream, stream.device(), {});
     if (fault.spec().kind == FaultKind::kHang) stream.synchronize();
-    sleep_here(of_copy.delay);
-    if (!of_copy.error.empty()) throw InjectedError("openreg: " + of_copy.error);
   }
+  sleep_here(of_copy.delay);
+  if (of_copy.error.empty()) return;
+  throw InjectedError("openreg: " + of_copy.error + ": " + name +
+                      " of openreg:" + std::to_string(stream.device()));
 }
 
 void HostCopy::corrupt(void* memory, std::size_t bytes) noexcept {

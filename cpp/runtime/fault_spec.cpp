@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <system_error>
 #include <utility>
@@ -126,6 +127,19 @@ Kind kind_of(std::string_view text) {
   refuse_fault("an unknown kind", text, one_of(names));
 }
 
+// "aten::add" or "aten::add.Tensor"
+bool is_operator(std::string_view text) {
+  const auto colons = text.find("::");
+  if (colons == std::string_view::npos) return false;
+  const auto is_name = [](std::string_view name, std::string_view others) {
+    return !name.empty() && std::ranges::all_of(name, [&](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+             others.find(c) != std::string_view::npos;
+    });
+  };
+  return is_name(text.substr(0, colons), "_") && is_name(text.substr(colons + 2), "_.");
+}
+
 Point point_of(std::string_view text, Kind kind, std::string_view kind_name) {
   const auto allowed = points_of(kind);
   std::vector<std::string_view> names;
@@ -135,7 +149,7 @@ Point point_of(std::string_view text, Kind kind, std::string_view kind_name) {
     names.push_back(name);
   }
   if (std::ranges::find(allowed, Point::kOperator) != allowed.end()) {
-    if (text.find("::") != std::string_view::npos) return Point::kOperator;
+    if (is_operator(text)) return Point::kOperator;
     names.push_back(kOperators);
   }
   refuse_fault("a place where " + in_quotes(kind_name) + " cannot occur", text, one_of(names));
@@ -155,7 +169,8 @@ void read_option(FaultSpec& spec, std::string_view option) {
       equals == std::string_view::npos ? std::string_view() : trimmed(option.substr(equals + 1));
   const bool has_name = spec.point == Point::kLaunch || spec.point == Point::kCopy ||
                         spec.point == Point::kCollective || spec.point == Point::kOperator;
-  if (name == "device") {
+  const bool has_device = spec.point != Point::kPin && spec.point != Point::kCompile;
+  if (name == "device" && has_device) {
     spec.device = index_from_zero("a malformed device", value);
   } else if (name == "times") {
     spec.times = count_from_one("a malformed number of times", value);
@@ -175,8 +190,8 @@ void read_option(FaultSpec& spec, std::string_view option) {
   } else if (name == "restart") {
     spec.restart = index_from_zero("a malformed restart", value);
   } else {
-    std::vector<std::string_view> names{"device", "times", "probability",
-                                        "seed",   "rank",  "restart"};
+    std::vector<std::string_view> names{"times", "probability", "seed", "rank", "restart"};
+    if (has_device) names.insert(names.begin(), "device");
     if (has_name) names.push_back("match");
     refuse_fault("an option that does not exist here", option, one_of(names) + ", with a value");
   }
@@ -237,9 +252,17 @@ FaultSpec FaultSpec::parse(std::string_view head, const std::vector<std::string>
       spec.first = *first;
     }
   }
-  for (const auto& option : options) read_option(spec, trimmed(option));
+  std::vector<std::string_view> given;
+  for (const auto& option : options) {
+    read_option(spec, trimmed(option));
+    const auto name = trimmed(std::string_view(option).substr(0, option.find('=')));
+    if (std::ranges::find(given, name) != given.end())
+      refuse_fault("an option that is given twice", option, "each once");
+    given.push_back(name);
+  }
+  const bool by_chance = std::ranges::find(given, "probability") != given.end();
   const bool once = numbered || colon == std::string_view::npos;
-  if (!spec.times && once && spec.probability == 1) spec.times = 1;
+  if (!spec.times && once && !by_chance) spec.times = 1;
   return spec;
 }
 

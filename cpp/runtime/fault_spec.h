@@ -50,9 +50,9 @@ struct FaultSpec {
   std::uint64_t first = 1;  ///< the first one that can fail, counted from 1
   std::optional<std::uint64_t> times{};  ///< how many fail at most; nullopt: no limit
   std::optional<int> device{};           ///< only those of this device are counted
-  std::optional<int> rank{};             ///< only on this rank: of the group, or of the process
-  std::optional<int> restart{};          ///< only in this run of a restarted process; 0: the first
-  std::string match{};                   ///< only those with a name that matches; "*" and "?"
+  std::optional<int> rank{};     ///< only on this rank: the global one, or RANK of the process
+  std::optional<int> restart{};  ///< only in this run of a restarted process; 0: the first
+  std::string match{};           ///< only those with a name that matches; "*" and "?"
   double probability = 1;
   std::optional<std::uint64_t> seed{};
   std::chrono::nanoseconds delay{};  ///< of kSlow

@@ -141,7 +141,7 @@ namespace {
 bool is_of_this_process(const FaultSpec& spec) {
   const auto process = launched_process();
   if (spec.restart && *spec.restart != process.restart) return false;
-  // A collective's rank is that in its group, which need not be the launcher's.
+  // A collective's rank is the global one, which need not be the launcher's.
   return !spec.rank || spec.point == FaultPoint::kCollective || spec.rank == process.rank;
 }
 
@@ -233,17 +233,25 @@ std::vector<Firing> detail::ask(const FaultEvent& event) {
   return firings;
 }
 
+namespace {
+
+void expect_possible(const FaultSpec& spec) {
+  if (spec.kind != FaultKind::kCrash || settings().executor_process) return;
+  throw Error("openreg: the fault " + spec.text +
+              " needs TORCH_OPENREG_EXECUTOR=process: otherwise a crash would end the program");
+}
+
+}  // namespace
+
 void start() {
   static const Once once([] {
+    for (const auto& spec : settings().faults) expect_possible(spec);  // before any is armed
     for (const auto& spec : settings().faults) arm(spec, ArmedFault::From::kSettings);
   });
 }
 
 std::shared_ptr<ArmedFault> arm(FaultSpec spec, ArmedFault::From from) {
-  if (spec.kind == FaultKind::kCrash && !settings().executor_process) {
-    throw Error("openreg: the fault " + spec.text +
-                " needs TORCH_OPENREG_EXECUTOR=process: otherwise a crash would end the program");
-  }
+  expect_possible(spec);
   const bool by_chance = spec.probability < 1 && !spec.seed;
   const auto seed = by_chance ? std::random_device()() : spec.seed.value_or(0);
   if (by_chance) {

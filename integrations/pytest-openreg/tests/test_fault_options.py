@@ -70,7 +70,7 @@ def test_a_marker_injects_faults_into_its_test_only(tmp_path: Path):
     assert "injected fault (error@launch:1)" in result.texts["test_does_not_collect_the_error"]
 
 
-@pytest.mark.parametrize("specification", ['"oom@launch:1"', "3"])
+@pytest.mark.parametrize("specification", ['"oom@launch:1"', "3", "", '"error@launch", times=2'])
 def test_a_malformed_fault_ends_the_run(tmp_path: Path, specification: str):
     source = f"import pytest\n\n@pytest.mark.openreg_fault({specification})\ndef test(): pass\n"
     result = run_suite(tmp_path, source)

@@ -98,7 +98,8 @@ def inject(
         probability: each that is counted, from the given one on, fails with this probability.
         seed: makes this reproducible. By default it is drawn at random and printed.
         delay: seconds, for ``"slow"``.
-        rank: only on this rank: of the collective's group, or else the process's ``RANK``, which torchrun sets.
+        rank: only on this rank: of all processes of the collective's program (the global rank), or else the process's
+            ``RANK``, which torchrun sets.
         restart: only in this run of the process, which torchrun starts again after a failure; 0 is the first.
 
     Returns:
@@ -128,8 +129,8 @@ def summary() -> str:
 def reset_device(device: DeviceLike = None, *, keep_memory: bool = False) -> None:
     """Makes a device usable that is lost, or that has failed with `TORCH_OPENREG_STICKY_ERRORS=1`.
 
-    Work that is queued is skipped, and errors that no call has raised are dropped. On CUDA only a new process can
-    use the device again.
+    Work that is queued is skipped, and errors that no call has raised are dropped. On a device that is neither, queued
+    work runs first. On CUDA only a new process can use the device again.
 
     Args:
         device: None is the current device.

@@ -123,6 +123,20 @@ TEST(FaultSpec, ErrorsSayWhatIsExpected) {
   EXPECT_TRUE(contains(error_of("error@launch,times=0"), "a number from 1"));
   EXPECT_TRUE(contains(error_of("exit@collective,rank=-1"), "a number from 0"));
   EXPECT_TRUE(contains(error_of("oom@allocation,restart=one"), "a malformed restart"));
+  EXPECT_TRUE(contains(error_of("error@launch,times=1,times=2"), "an option that is given twice"));
+}
+
+TEST(FaultSpec, WhatCanNeverOccurIsRefused) {
+  for (const auto* const place : {"aten::mm:2:3", "aten::", "::", "::mm", "a b::mm", "aten::m m"})
+    EXPECT_TRUE(contains(error_of(std::string("error@") + place), "cannot occur")) << place;
+  EXPECT_TRUE(contains(error_of("oom@pin,device=0"), "an option that does not exist here"));
+  EXPECT_TRUE(contains(error_of("error@compile,device=0"), "an option that does not exist here"));
+}
+
+TEST(FaultSpec, AProbabilityHasNoLimitEvenIfItIsOne) {
+  EXPECT_FALSE(FaultSpec::parse("error@launch,probability=1").times.has_value());
+  EXPECT_FALSE(FaultSpec::parse("error@launch:5,probability=1.0").times.has_value());
+  EXPECT_EQ(FaultSpec::parse("error@launch").times, 1U);
 }
 
 }  // namespace

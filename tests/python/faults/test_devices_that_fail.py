@@ -175,6 +175,60 @@ assert (x + 1).tolist() == [1, 2, 3, 4]
     run_python(code, TORCH_OPENREG_STICKY_ERRORS=None)
 
 
+def test_a_node_of_a_graph_loses_its_own_device(run_python):
+    run_python("""
+import torch
+from torch.openreg import faults
+
+openreg = torch.openreg
+x, y = torch.ones(4, device="openreg:0"), torch.ones(4, device="openreg:1")
+there = openreg.Stream(1)
+openreg.synchronize(0)
+openreg.synchronize(1)
+graph = openreg.CUDAGraph()
+with openreg.graph(graph):
+    x.add_(1)
+    there.wait_stream(openreg.current_stream(0))
+    with openreg.stream(there):
+        y.mul_(2)
+    openreg.current_stream(0).wait_stream(there)
+try:
+    with faults.inject("lost", at="launch:1", device=1):
+        graph.replay()
+except torch.AcceleratorError as error:
+    assert "openreg:1: the device is lost" in str(error), error
+assert (x + 1).sum().item() == 8
+try:
+    y + 1
+except torch.AcceleratorError as error:
+    assert "openreg:1: the device is lost" in str(error), error
+else:
+    raise AssertionError
+""")
+
+
+def test_all_faults_of_a_copy_occur(run_python):
+    run_python("""
+import time
+import torch
+from torch.openreg import faults
+
+x = torch.ones(4, device="openreg")
+x.cpu()
+begin = time.monotonic()
+with faults.inject("error", at="copy:1"), faults.inject("slow", at="copy:1", delay=0.2) as slow:
+    try:
+        x.cpu()
+    except torch.AcceleratorError as error:
+        assert "injected fault (error@copy:1): aten::_to_copy of openreg:0" in str(error) or (
+            "injected fault (error@copy:1): aten::copy_ of openreg:0" in str(error)
+        ), error
+    else:
+        raise AssertionError
+assert slow.fired == 1 and time.monotonic() - begin >= 0.2
+""")
+
+
 def test_an_error_of_a_call_is_not_the_devices(run_python):
     code = """
 import torch
