@@ -157,6 +157,13 @@ class Memory {
 
 pid_t process_of(int device) { return Executor::of(device)->process().value_or(0); }
 
+// Without a process the number is 0, and the signal would reach this one and its group.
+void send_to_process_of(int device, int signal) {
+  const pid_t process = process_of(device);
+  ASSERT_GT(process, 0);
+  kill(process, signal);
+}
+
 struct ProcessStatus {
   char state = 'X';  // ended
   pid_t parent = 0;
@@ -551,7 +558,7 @@ TEST_F(ExecutorTest, KilledAmongQueuedCommandsFailsTheOneThatRuns) {
       },
       [&] {
         EXPECT_TRUE(happens([&] { return begun.value() == 1; }));
-        kill(process_of(0), SIGKILL);
+        send_to_process_of(0, SIGKILL);
         error = error_of([&] { stream->synchronize(); });
       });
   EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
@@ -701,7 +708,7 @@ TEST_F(ExecutorTest, AWildWriteIsNoticed) {
 TEST_F(ExecutorTest, KilledWhileIdleIsNoticedByTheNextKernel) {
   enqueue(default_stream(0), Action::kSleep);
   synchronize_device(0);
-  kill(process_of(0), SIGKILL);
+  send_to_process_of(0, SIGKILL);
   ASSERT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
   const auto error = error_of([] { enqueue(default_stream(0), Action::kSleep); });
   EXPECT_NE(error.find("was ended by SIGKILL. Each call"), std::string::npos) << error;
@@ -710,7 +717,7 @@ TEST_F(ExecutorTest, KilledWhileIdleIsNoticedByTheNextKernel) {
 TEST_F(ExecutorTest, KilledInACommandFailsIt) {
   auto& stream = default_stream(0);
   begin_to_sleep(stream);
-  kill(process_of(0), SIGKILL);
+  send_to_process_of(0, SIGKILL);
   const auto error = error_of([&] { stream.synchronize(); });
   EXPECT_NE(error.find("was ended by SIGKILL while it ran test_act"), std::string::npos) << error;
 }
@@ -764,7 +771,7 @@ TEST_F(ExecutorTest, AStoppedProcessGoesOnWhenItIsContinued) {
   ASSERT_TRUE(happens([] { return is_stopped(process_of(0)); }));
   std::this_thread::sleep_for(100ms);  // longer than a runner stays
   EXPECT_FALSE(stream.query());
-  kill(process_of(0), SIGCONT);
+  send_to_process_of(0, SIGCONT);
   stream.synchronize();
   EXPECT_EQ(memory.value(), 1);
 }
@@ -820,7 +827,9 @@ TEST_F(ExecutorTest, EndsWithItsGuardian) {
   enqueue(default_stream(0), Action::kSleep);
   synchronize_device(0);
   const pid_t process = process_of(0);
-  kill(status_of(process).parent, SIGKILL);
+  const pid_t guardian = status_of(process).parent;
+  ASSERT_GT(guardian, 1);
+  kill(guardian, SIGKILL);
   EXPECT_TRUE(happens([&] { return !exists(process); }));
   EXPECT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
 }
