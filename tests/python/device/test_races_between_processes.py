@@ -8,6 +8,7 @@ import peer as peer_module
 import pytest
 import torch
 from peer import Peer
+from race_modes import race_detection
 
 from torch_openreg import _C
 
@@ -25,15 +26,13 @@ def peer() -> Iterator[Peer]:
 @pytest.fixture(autouse=True)
 def x(peer: Peer) -> Iterator[torch.Tensor]:
     """A tensor that the other process has, too."""
-    before = torch.openreg.get_race_detection_mode()
-    torch.openreg.set_race_detection_mode("error")
-    _C.take_race_reports()  # those of earlier tests
-    tensor = torch.zeros(1000, device="openreg")
-    peer.call(peer_module.keep, "x", tensor)
-    yield tensor
-    assert _C.take_race_reports() == [] and peer.call(peer_module.take_race_reports) == []
-    peer.call(peer_module.forget, "x")
-    torch.openreg.set_race_detection_mode(before)
+    with race_detection("error"):
+        _C.take_race_reports()  # those of earlier tests
+        tensor = torch.zeros(1000, device="openreg")
+        peer.call(peer_module.keep, "x", tensor)
+        yield tensor
+        assert _C.take_race_reports() == [] and peer.call(peer_module.take_race_reports) == []
+        peer.call(peer_module.forget, "x")
 
 
 def races(stream: torch.Stream, tensor: torch.Tensor) -> str:

@@ -6,12 +6,12 @@ Functions take a rank, and run in each; or None, and run in one process on the C
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from race_modes import race_detection
 from ranks import collectives_begun, run_on_devices, run_ranks
 from torch import nn
 from torch.distributed.algorithms.join import Join
@@ -86,15 +86,7 @@ def unused_parameters(rank: int | None) -> list[float]:
     return train_ddp(rank, net=UsesOneOfTwo(), find_unused_parameters=True)
 
 
-@contextlib.contextmanager
-def races_ignored() -> Iterator[None]:
-    before = torch.openreg.get_race_detection_mode()
-    torch.openreg.set_race_detection_mode("default")
-    yield
-    torch.openreg.set_race_detection_mode(before)
-
-
-@races_ignored()  # PyTorch's hook has one: docs/races.md, "Other programs"
+@race_detection("default")  # PyTorch's hook has one: docs/races.md, "Other programs"
 def mixed_precision(rank: int | None) -> list[float]:
     """From the second step on: PyTorch's buckets of the first are not yet bfloat16, on any device."""
     how = _MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

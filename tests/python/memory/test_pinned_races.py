@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import torch
+from race_modes import race_detection
 
 from torch_openreg import _C
 
@@ -22,12 +23,8 @@ EARLY_WRITE = "the host wrote to pinned memory before it waited for the copy tha
 
 @pytest.fixture(autouse=True)
 def _detects_races():
-    before = torch.openreg.get_race_detection_mode()
-    torch.openreg.synchronize()
-    torch.openreg.set_race_detection_mode("error")
-    yield
-    torch.openreg.synchronize()
-    torch.openreg.set_race_detection_mode(before)
+    with race_detection("error"):
+        yield
 
 
 def fails(message=EARLY_READ):

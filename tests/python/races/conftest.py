@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
+from race_modes import race_detection
 
 
 @pytest.fixture(autouse=True)
 def races_are_errors() -> Iterator[None]:
-    before = torch.openreg.get_race_detection_mode()
-    torch.openreg.set_race_detection_mode("error")
-    yield
-    torch.openreg.set_race_detection_mode(before)
+    with race_detection("error"):
+        yield

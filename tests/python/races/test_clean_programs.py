@@ -31,6 +31,14 @@ def on(stream: Stream) -> torch.openreg.StreamContext:
     return torch.openreg.stream(stream)
 
 
+def in_four_threads(work: Callable[[], None]) -> None:
+    """At the same time. Raises what one of them raises."""
+    start = threading.Barrier(4)
+    with ThreadPoolExecutor(4, initializer=start.wait) as pool:
+        for done in [pool.submit(work) for _ in range(4)]:
+            done.result()
+
+
 # Orders
 
 
@@ -586,16 +594,12 @@ def thread_that_passes_an_event(main, side):
 @clean
 def threads_on_one_stream(main, side):
     x = torch.zeros(64, device=DEVICE)
-    start = threading.Barrier(4)
 
     def run():
-        start.wait()
         for _ in range(5000):
             x.add_(1)
 
-    with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(run) for _ in range(4)]:
-            done.result()
+    in_four_threads(run)
     assert x.tolist() == [20000.0] * 64
     return x
 
@@ -687,18 +691,14 @@ def graph_replayed_by_several_threads(main, side):
     with torch.openreg.graph(graph):
         x.add_(1)
     main.synchronize()
-    start = threading.Barrier(4)
 
     def run():
-        start.wait()
         with on(torch.openreg.Stream()):
             for _ in range(5000):
                 graph.replay()
             torch.openreg.current_stream().synchronize()
 
-    with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(run) for _ in range(4)]:
-            done.result()
+    in_four_threads(run)
     assert x.tolist() == [20000.0] * 64
     return x
 
