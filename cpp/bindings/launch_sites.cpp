@@ -42,7 +42,21 @@ class Lines {
     return 0;
   }
 
-  /// The same or, if all frames are of libraries, the innermost one.
+  /// Of this frame, which of_program() has looked at.
+  LaunchSite of_line(PyFrameObject* frame) {
+    auto* const code = PyFrame_GetCode(frame);
+    Py_DECREF(code);  // is_of_a_library() keeps it
+    const Key key{code, position(frame)};
+    if (const auto found = by_position_.find(key); found != by_position_.end()) {
+      return found->second;
+    }
+    std::string words = utf8(code->co_filename) + ":" +
+                        std::to_string(PyFrame_GetLineNumber(frame)) + " in " + utf8(code->co_name);
+    const std::lock_guard lock(mutex_);
+    return by_position_[key] = add(std::move(words));
+  }
+
+  /// The innermost frame of the program or, if there is none, of a library.
   LaunchSite of_frame(PyFrameObject* innermost) {
     const auto line = of_program(innermost);
     return line != 0 ? line : of_line(innermost);
@@ -101,19 +115,6 @@ class Lines {
     return result;
   }
 
-  LaunchSite of_line(PyFrameObject* frame) {
-    auto* const code = PyFrame_GetCode(frame);
-    Py_DECREF(code);  // is_of_a_library() keeps it
-    const Key key{code, position(frame)};
-    if (const auto found = by_position_.find(key); found != by_position_.end()) {
-      return found->second;
-    }
-    std::string words = utf8(code->co_filename) + ":" +
-                        std::to_string(PyFrame_GetLineNumber(frame)) + " in " + utf8(code->co_name);
-    const std::lock_guard lock(mutex_);
-    return by_position_[key] = add(std::move(words));
-  }
-
   LaunchSite add(std::string words) {
     words_.push_back(std::move(words));
     return static_cast<LaunchSite>(words_.size());
@@ -166,7 +167,7 @@ LaunchSite here() noexcept {
     const auto owner = owned(frame);
     if (const auto line = Lines::get().of_program(frame)) return line;
     const auto line = of_backward_pass();
-    return line != 0 ? line : Lines::get().of_frame(frame);
+    return line != 0 ? line : Lines::get().of_line(frame);
   } catch (const std::exception&) {  // no memory for it
     return 0;
   }

@@ -56,9 +56,10 @@ std::optional<Conflict> AccessHistory::find_conflict(
   for (auto it = first_at(begin); it != regions_.end() && it->first < end; ++it) {
     const auto& region = it->second;
     for (const auto& access : region.accesses) {
-      if (known.includes(access.moment) || !may_conflict(access.use, use)) continue;
-      if (access.moment.stream == known.last().stream) continue;  // of another thread, in between
-      if (skip(access)) continue;
+      // Of the same stream: in order, although another thread's may have been seen before.
+      const bool in_order =
+          access.moment.stream == known.last().stream || known.includes(access.moment);
+      if (in_order || !may_conflict(access.use, use) || skip(access)) continue;
       if (const auto byte = common_byte(access.use.footprint, use.footprint))
         return Conflict{access, *byte, region.block};
     }

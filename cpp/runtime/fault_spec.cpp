@@ -162,7 +162,8 @@ std::size_t ordinal_colon(std::string_view where) {
   return in_name ? std::string_view::npos : colon;
 }
 
-void read_option(FaultSpec& spec, std::string_view option) {
+// Returns its name.
+std::string_view read_option(FaultSpec& spec, std::string_view option) {
   const auto equals = option.find('=');
   const auto name = trimmed(option.substr(0, equals));
   const auto value =
@@ -195,6 +196,7 @@ void read_option(FaultSpec& spec, std::string_view option) {
     if (has_name) names.push_back("match");
     refuse_fault("an option that does not exist here", option, one_of(names) + ", with a value");
   }
+  return name;
 }
 
 std::vector<std::string_view> split_at(std::string_view text, char separator) {
@@ -254,8 +256,7 @@ FaultSpec FaultSpec::parse(std::string_view head, const std::vector<std::string>
   }
   std::vector<std::string_view> given;
   for (const auto& option : options) {
-    read_option(spec, trimmed(option));
-    const auto name = trimmed(std::string_view(option).substr(0, option.find('=')));
+    const auto name = read_option(spec, trimmed(option));
     if (std::ranges::find(given, name) != given.end())
       refuse_fault("an option that is given twice", option, "each once");
     given.push_back(name);

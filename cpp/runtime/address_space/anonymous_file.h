@@ -4,8 +4,8 @@
 
 namespace openreg {
 
-/// Descriptors of ours have this number or a higher one: a program may have closed its standard
-/// output, and what is written there must not end up in a file of ours.
+/// The lowest number of the library's own descriptors. A program may have closed its standard
+/// output, and what it writes to descriptor 1 must not reach one of the library's files.
 inline constexpr int kFirstOwnDescriptor = 3;
 
 /// A descriptor of a new, empty file in memory that has no name in any file system; -1, and errno

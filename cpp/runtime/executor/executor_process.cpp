@@ -237,8 +237,8 @@ ExecutorProcess::End ExecutorProcess::describe_end(std::optional<int> status) co
 
 void ExecutorProcess::end() noexcept {
   shutdown(guardian_.get(), SHUT_WR);
-  kill(guardian_number_, SIGCONT);  // it may be stopped
   UniqueLock lock(mutex_);
+  if (!has_ended()) kill(guardian_number_, SIGCONT);  // it may be stopped
   while (!has_ended()) lock.wait(changed_);
 }
 

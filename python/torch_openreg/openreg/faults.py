@@ -98,8 +98,7 @@ def inject(
         probability: each that is counted, from the given one on, fails with this probability.
         seed: makes this reproducible. By default it is drawn at random and printed.
         delay: seconds, for ``"slow"``.
-        rank: only on this rank: of all processes of the collective's program (the global rank), or else the process's
-            ``RANK``, which torchrun sets.
+        rank: only on this rank: for a collective the global one, or else the process's ``RANK``, which torchrun sets.
         restart: only in this run of the process, which torchrun starts again after a failure; 0 is the first.
 
     Returns:

@@ -155,12 +155,6 @@ def _forks(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         requested.check_marker(item)
-        for marker in item.iter_markers("openreg_fault"):
-            if marker.kwargs or not marker.args:
-                raise pytest.UsageError(
-                    f"openreg: {item.nodeid}: invalid openreg_fault: it takes specifications, as in "
-                    '@pytest.mark.openreg_fault("error@launch:*,times=2")'
-                )
         for specification in requested.faults(item):
             if problem := faults.check(item, specification):
                 raise pytest.UsageError(f"openreg: {item.nodeid}: invalid openreg_fault: {problem}")

@@ -133,6 +133,10 @@ def looks_for_races(item: pytest.Item) -> bool:
 
 def check_marker(item: pytest.Item) -> None:
     """Raises UsageError if a marker of the test is malformed."""
+    for marker in item.iter_markers("openreg_fault"):
+        if marker.kwargs or not marker.args:
+            example = '@pytest.mark.openreg_fault("error@launch:*,times=2")'
+            _refuse(item, f"invalid openreg_fault: it takes specifications, as in {example}")
     for marker in item.iter_markers("openreg"):
         if marker.args:
             _refuse(item, f"the marker accepts keywords only (got {marker.args[0]!r})")
