@@ -15,6 +15,7 @@ requested = pytest.importorskip(
     "pytest_openreg.request", reason="pytest-openreg is not installed; pip install integrations/pytest-openreg"
 )
 openreg = pytest.mark.openreg
+openreg_fault = pytest.mark.openreg_fault
 SETTINGS = Path(__file__).parents[3] / "docs/settings.md"
 
 SUITE = """
@@ -251,10 +252,12 @@ def test_nothing(request):
         (openreg(devices=[4]), "invalid devices (got [4], expected a number or a string)"),
         (openreg(leaks=1), "invalid leaks (got 1, expected True or False)"),
         (openreg(sync_debug="loud"), "invalid sync_debug (got 'loud', expected one of default, warn, error)"),
+        (openreg_fault(), "invalid openreg_fault: it takes specifications, as in "),
+        (openreg_fault(times=2), "invalid openreg_fault: it takes specifications, as in "),
     ],
 )
 def test_a_malformed_marker_is_rejected(marker: pytest.MarkDecorator, problem: str) -> None:
-    item = SimpleNamespace(nodeid="test_it", iter_markers=lambda name: [marker])
+    item = SimpleNamespace(nodeid="test_it", iter_markers=lambda name: [marker] if marker.name == name else [])
     with pytest.raises(pytest.UsageError, match=re.escape(f"openreg: test_it: {problem}")):
         requested.check_marker(item)
 
