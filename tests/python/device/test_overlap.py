@@ -8,6 +8,7 @@ import os
 import pytest
 
 pytestmark = [
+    pytest.mark.alone("it measures how work overlaps"),
     pytest.mark.needs_engines("it measures how work overlaps"),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two things at a time need two cores"),
 ]

@@ -10,6 +10,7 @@ import torch
 from torch.testing import assert_close
 
 
+@pytest.mark.alone("it measures how long calls take")
 def test_a_chain_of_products_returns_at_once():
     x = torch.randn(1500, 1500).to("openreg")
     (x @ x).sum().item()

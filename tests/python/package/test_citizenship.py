@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 # A program that knows of no accelerator: workers, pinned memory, a fork, seeds, a file.
 CPU_PROGRAM = """
 import io, os, torch
@@ -68,6 +70,7 @@ def test_import_starts_no_thread_and_reserves_no_memory(run_python):
     assert with_it["virtual"] - without["virtual"] < 256 << 20  # the library itself; a window is many GiB
 
 
+@pytest.mark.alone("it measures how long an import takes")
 def test_autoload_adds_at_most_50_ms_to_import_torch(run_python):
     """Of processor time: on a busy machine, others take the rest."""
     seconds = [float(run_python(AUTOLOAD_SECONDS, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout) for _ in range(5)]
