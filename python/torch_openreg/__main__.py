@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 
 from . import _build, _loading, _settings
+from ._slot import NAME
 
-DEVICE = torch.device("openreg")
+DEVICE = torch.device(NAME)
 
 
 # --- The report ---

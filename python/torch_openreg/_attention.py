@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch._C import DispatchKey, DispatchKeySet
 
+from ._slot import KEY, NAME
+
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 _BATCH, _HEADS, _SEQUENCE = 0, 1, 2  # dimensions; the width of a head is the last
@@ -22,7 +24,7 @@ def accept_flex_attention(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def _validate_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        if query.device.type != "openreg":
+        if query.device.type != NAME:
             original(query, key, value)
 
     module._validate_device = _validate_device  # type: ignore[attr-defined]
@@ -42,7 +44,7 @@ def _skip_unused_logsumexp(module: ModuleType) -> None:
         aux = args[1] if len(args) > 1 else kwargs.get("return_aux")
         requested = return_lse if aux is None else aux.lse
         needs_gradient = query.requires_grad or key.requires_grad or value.requires_grad
-        if query.device.type == "openreg" and not requested and not needs_gradient:
+        if query.device.type == NAME and not requested and not needs_gradient:
             options["OUTPUT_LOGSUMEXP"] = False
         return options
 
@@ -51,7 +53,7 @@ def _skip_unused_logsumexp(module: ModuleType) -> None:
 
 def register_flex_autocast(module: ModuleType) -> None:
     """``torch._higher_order_ops.flex_attention`` has autocast kernels for CPU and CUDA only; this adds the device's."""
-    key = DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
+    key = getattr(DispatchKey, f"Autocast{KEY}")
 
     @module.flex_attention.py_impl(key)  # type: ignore[untyped-decorator]
     def flex_attention_autocast(*args: Any) -> Any:

@@ -11,8 +11,7 @@ from torch._dynamo.device_interface import DeviceInterface, register_interface_f
 from torch.accelerator._utils import _get_device_index
 
 from . import openreg
-
-NAME = "openreg"
+from ._slot import NAME
 
 
 class OpenregInterface(DeviceInterface):

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from . import openreg
-
-NAME = "openreg"
+from ._slot import NAME
 
 # Of one core, as in Note [Costs] of cpp/ops/launch/cost.cpp. They are not measured, so that a program is ordered in the
 # same way in every run. Half precision is computed in float32.

@@ -15,7 +15,7 @@ import inspect
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-NAME = "openreg"
+from ._slot import NAME
 
 OF_FORMULAS = {
     "torch._decomp.decompositions": ("native_batch_norm_helper",),

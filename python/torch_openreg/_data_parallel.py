@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-_DEVICE = "openreg"
+from ._slot import NAME
 
 
 def accept_bfloat16_hooks(module: ModuleType) -> None:
@@ -21,7 +21,7 @@ def accept_bfloat16_hooks(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def _check_comm_hook(self: Any, hook: Any) -> None:
-        if self.device_type == _DEVICE and callable(hook):
+        if self.device_type == NAME and callable(hook):
             signature = functools.wraps(hook)(lambda *args: None)
             signature.__name__ = "hook"  # PyTorch recognises those hooks by name
             hook = signature
@@ -44,7 +44,7 @@ def _waiting(original: Any) -> Any:
     @functools.wraps(original)
     def hook(state: Any, bucket: Any) -> Any:
         future = original(state, bucket)
-        if bucket.buffer().device.type == _DEVICE:
+        if bucket.buffer().device.type == NAME:
             future.wait()
         return future
 
@@ -57,7 +57,7 @@ def reduce_gradients_of_gathered(module: ModuleType) -> None:
     original = function.backward
 
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        if gradient.device.type != _DEVICE:
+        if gradient.device.type != NAME:
             return original(ctx, gradient)
         size = torch.distributed.get_world_size(ctx.group)
         own = gradient.new_empty(gradient.size(0) // size, *gradient.shape[1:])
@@ -74,7 +74,7 @@ def refuse_workspaces(module: ModuleType) -> None:
     @functools.wraps(original)
     def get_symm_mem_workspace(group_name: str, min_size: int) -> Any:
         if not torch.cuda.is_available():
-            raise RuntimeError(f"openreg: SymmetricMemory does not support device type {_DEVICE}, only cuda")
+            raise RuntimeError(f"openreg: SymmetricMemory does not support device type {NAME}, only cuda")
         return original(group_name, min_size)
 
     module.get_symm_mem_workspace = get_symm_mem_workspace  # type: ignore[attr-defined]

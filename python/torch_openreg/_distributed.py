@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from . import _C, openreg
+from ._slot import NAME
 
-NAME = "occl"
-_DEVICE = "openreg"
+BACKEND = "occl"
 
 
 def register(c10d: ModuleType) -> None:
@@ -21,14 +21,14 @@ def register(c10d: ModuleType) -> None:
     if not c10d._GLOO_AVAILABLE:
         return  # PyTorch then reports an unknown backend for the device
     # A list: PyTorch would iterate over the letters of a string.
-    c10d.Backend.register_backend(NAME, _create, extended_api=True, devices=[_DEVICE])
+    c10d.Backend.register_backend(BACKEND, _create, extended_api=True, devices=[NAME])
     _patch_backends_of_groups(c10d)
     _patch_names_of_groups(c10d)
 
 
 def register_fake(fake_pg: ModuleType) -> None:
     """Called with the module of PyTorch's fake group, which has a fixed list of devices."""
-    fake_pg.dist.Backend.backend_capability["fake"].append(_DEVICE)
+    fake_pg.dist.Backend.backend_capability["fake"].append(NAME)
 
 
 def pin_for_the_device(utilities: ModuleType) -> None:
@@ -109,15 +109,15 @@ def _patch_backends_of_groups(c10d: ModuleType) -> None:
     def __init__(self: Any, backend: Any) -> None:
         original(self, backend)
         backends = self.device_backend_map
-        if str(backend) == c10d.Backend.UNDEFINED and list(backends) == [_DEVICE]:
+        if str(backend) == c10d.Backend.UNDEFINED and list(backends) == [NAME]:
             self.device_backend_map = {"cpu": gloo, **backends}
         elif str(backend).lower() == gloo:
             # If the backends are not all the same, PyTorch makes one for each device: no second Gloo for absent GPUs.
             if not torch.cuda.is_available():
                 backends.pop("cuda", None)
-            backends[_DEVICE] = c10d.Backend(NAME)
-        elif backends.get(_DEVICE) == gloo:
-            backends[_DEVICE] = c10d.Backend(NAME)
+            backends[NAME] = c10d.Backend(BACKEND)
+        elif backends.get(NAME) == gloo:
+            backends[NAME] = c10d.Backend(BACKEND)
         _refuse_backends_of_others(c10d, backends)
 
     c10d.BackendConfig.__init__ = __init__
@@ -133,10 +133,10 @@ def _refuse_backends_of_others(c10d: ModuleType, backends: dict[str, str]) -> No
     }
     for device, backend in backends.items():
         family = backend.partition("-")[0].rstrip("2")
-        if family in available and (device == _DEVICE or not available[family]):
+        if family in available and (device == NAME or not available[family]):
             raise RuntimeError(
-                f"openreg: the backend {backend} is not available for {device}; the device's is {NAME}: use "
-                f'"{NAME}", "cpu:gloo,{_DEVICE}:{NAME}", or init_process_group() without a backend'
+                f"openreg: the backend {backend} is not available for {device}; the device's is {BACKEND}: use "
+                f'"{BACKEND}", "cpu:gloo,{NAME}:{BACKEND}", or init_process_group() without a backend'
             )
 
 
@@ -150,7 +150,7 @@ def _patch_names_of_groups(c10d: ModuleType) -> None:
     @functools.wraps(original)
     def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
         group, store = original(*args, **kwargs)
-        if f"{_DEVICE}:{NAME}" in c10d._world.pg_backend_config.get(group, ""):
+        if f"{NAME}:{BACKEND}" in c10d._world.pg_backend_config.get(group, ""):
             named_gloo = c10d.get_backend(group) == c10d.Backend.GLOO
             if not named_gloo or c10d.get_debug_level() == c10d.DebugLevel.DETAIL:
                 group._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)

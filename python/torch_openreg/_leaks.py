@@ -8,6 +8,7 @@ import gc
 import torch
 
 from . import _C
+from ._slot import NAME
 
 
 def forget_what_python_holds() -> None:
@@ -40,5 +41,5 @@ def _forget(tensor: torch.Tensor) -> None:
         return
     with contextlib.suppress(RuntimeError):  # a wrapper of torch.func has no storage, or an invalid one
         storage = tensor.untyped_storage()
-        if storage.device.type == "openreg":  # that of a fake tensor is on the meta device
+        if storage.device.type == NAME:  # that of a fake tensor is on the meta device
             _C.forget_block(storage.data_ptr())

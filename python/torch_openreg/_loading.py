@@ -11,8 +11,8 @@ from types import ModuleType
 import torch
 
 from . import _build, _settings
+from ._slot import NAME
 
-NAME = "openreg"
 _ACCELERATORS = ("cuda", "xpu", "mtia", "mps")
 _WAYS_OUT = "run `pip uninstall torch_openreg` or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 

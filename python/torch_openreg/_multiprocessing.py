@@ -13,8 +13,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from . import _C
-
-NAME = "openreg"
+from ._slot import NAME
 
 
 def share_memory_between_processes() -> None:

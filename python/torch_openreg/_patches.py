@@ -16,9 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from . import _multiprocessing, openreg
 from ._post_import import when_imported
-
-NAME = "openreg"
-
+from ._slot import KEY, NAME
 
 # Modules of PyTorch, and the function that is called with each of them after its import.
 _WHEN_IMPORTED = (
@@ -230,7 +228,7 @@ def patch_opcheck(module: ModuleType) -> None:
             original(op, args, kwargs)
             return
         has_kernel = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, op.name())
-        if any(has_kernel(key) for key in ("AutogradPrivateUse1", "Autograd", "CompositeImplicitAutograd")):
+        if any(has_kernel(key) for key in (f"Autograd{KEY}", "Autograd", "CompositeImplicitAutograd")):
             return
         with module.set_autograd_fallback_mode("nothing"):
             results = tree_leaves(op(*args, **kwargs))
@@ -239,7 +237,7 @@ def patch_opcheck(module: ModuleType) -> None:
             raise AssertionError(
                 f"{op.name()}: a result requires a gradient, but the operator has no kernel at an autograd key: "
                 "register its autograd there (torch.library.register_autograd, or DispatchKey::Autograd in C++), not "
-                "in the kernel for PrivateUse1"
+                f"in the kernel for {KEY}"
             )
 
     module.autograd_registration_check = autograd_registration_check  # type: ignore[attr-defined]

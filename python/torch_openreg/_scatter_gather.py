@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch._utils import _get_available_device_type, _get_device_index
 
+from ._slot import NAME
 from .openreg.arguments import unsigned
 
-_DEVICE = "openreg"
 _HOST = -1  # the device index that means the host
 
 _Streams = Sequence[torch.Stream | None] | None
@@ -49,8 +49,8 @@ def register_threads(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def parallel_apply(modules: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        if torch.is_autocast_enabled(_DEVICE):
-            autocast = torch.autocast(_DEVICE, torch.get_autocast_dtype(_DEVICE))
+        if torch.is_autocast_enabled(NAME):
+            autocast = torch.autocast(NAME, torch.get_autocast_dtype(NAME))
             # Not the modules themselves: autocast copies the attributes of what it decorates.
             modules = [autocast(functools.partial(replica)) for replica in modules]
         return original(modules, *args, **kwargs)
@@ -63,7 +63,7 @@ def register_threads(module: ModuleType) -> None:
 def _where_cuda_is_not(original: Callable[..., Any] | None, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def choose(*args: Any) -> Any:
-        return (original if original and _get_available_device_type() != _DEVICE else function)(*args)
+        return (original if original and _get_available_device_type() != NAME else function)(*args)
 
     return choose
 
@@ -84,14 +84,14 @@ def _broadcast_coalesced(
 ) -> list[list[torch.Tensor]]:
     unsigned("buffer_size", buffer_size, "a number of bytes")
     # Copies are queued one by one: a buffer for many small tensors would add a copy and save no wait.
-    first = torch.device(_DEVICE, devices[0])
+    first = torch.device(NAME, devices[0])
     for tensor in tensors:
         if tensor.device != first:
             raise RuntimeError(
                 f"openreg: a tensor to broadcast is not on devices[0] (got {tensor.device}, expected {first})"
             )
     copies = [
-        [tensor.to(torch.device(_DEVICE, index), non_blocking=True, copy=True) for tensor in tensors]
+        [tensor.to(torch.device(NAME, index), non_blocking=True, copy=True) for tensor in tensors]
         for index in devices[1:]
     ]
     return [list(tensors), *copies]
@@ -154,23 +154,23 @@ def _gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int = 0
 
 def _moved(tensor: torch.Tensor, index: int) -> torch.Tensor:
     """A copy of `tensor` on that device, or `tensor` itself if it is already there."""
-    return tensor.cpu() if index == _HOST else tensor.to(torch.device(_DEVICE, index), non_blocking=True)
+    return tensor.cpu() if index == _HOST else tensor.to(torch.device(NAME, index), non_blocking=True)
 
 
 def _copied(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if out.shape != tensor.shape:
         raise RuntimeError(f"openreg: an output has the wrong shape (got {[*out.shape]}, expected {[*tensor.shape]})")
-    return out.copy_(tensor, non_blocking=out.device.type == _DEVICE)
+    return out.copy_(tensor, non_blocking=out.device.type == NAME)
 
 
 def _any_here(tensors: Sequence[torch.Tensor]) -> bool:
-    return any(tensor.device.type == _DEVICE for tensor in tensors)
+    return any(tensor.device.type == NAME for tensor in tensors)
 
 
 def _check_here(tensors: Sequence[torch.Tensor], what: str) -> None:
     for tensor in tensors:
-        if tensor.device.type != _DEVICE:
-            raise RuntimeError(f"openreg: {what} is on another device (got {tensor.device}, expected {_DEVICE})")
+        if tensor.device.type != NAME:
+            raise RuntimeError(f"openreg: {what} is on another device (got {tensor.device}, expected {NAME})")
 
 
 def _check_gathered(tensors: Sequence[torch.Tensor]) -> None:
@@ -185,7 +185,7 @@ def _check_index(index: int) -> None:
 
 
 def _check_stream(stream: torch.Stream | None, index: int) -> None:
-    if stream is not None and stream.device != torch.device(_DEVICE, index):
+    if stream is not None and stream.device != torch.device(NAME, index):
         raise RuntimeError(
-            f"openreg: a stream is on another device than its part (got {stream.device}, expected {_DEVICE}:{index})"
+            f"openreg: a stream is on another device than its part (got {stream.device}, expected {NAME}:{index})"
         )

@@ -12,8 +12,7 @@ from torch._inductor import compile_fx
 from torch._inductor.utils import BoxedBool
 
 from .. import _C
-
-NAME = "openreg"
+from .._slot import NAME
 
 WAY_OUT = (
     'openreg: Inductor could not compile this graph; torch.compile(..., backend="aot_eager") runs it operator by '

@@ -16,8 +16,7 @@ from torch._inductor.graph import GraphLowering
 from torch.utils._pytree import tree_leaves
 
 from .._order import is_barrier, orders_streams
-
-NAME = "openreg"
+from .._slot import NAME
 
 
 def keep_order() -> None:

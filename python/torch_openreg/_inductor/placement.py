@@ -12,8 +12,7 @@ from torch._inductor.virtualized import V
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _cpu_equivalence
-
-NAME = "openreg"
+from .._slot import NAME
 
 
 def run_where_results_are() -> None:

@@ -8,6 +8,7 @@ from torch._inductor import graph
 from torch._inductor.codegen import common
 
 from .. import _cpu_equivalence
+from .._slot import NAME
 from . import compiling
 from .aot import NoCppWrapper
 from .order import keep_order
@@ -17,8 +18,6 @@ from .streams import DeviceOperations, guard_where_streams_are_switched
 from .version import VersionOfPrograms
 from .waits import wait_where_values_need_it
 from .wrapper import OpenregWrapper
-
-NAME = "openreg"
 
 
 def register(_: ModuleType) -> None:

@@ -23,7 +23,8 @@ from torch._inductor.stream_constants import DEFAULT_STREAM
 from torch._inductor.stream_utils import get_stream_name
 from torch._inductor.virtualized import V
 
-NAME = "openreg"
+from .._slot import NAME
+
 CURRENT_STREAM = 0
 """The number of the stream that is current at the call, among the objects of a program."""
 

@@ -11,10 +11,9 @@ from torch._inductor.stream_constants import DEFAULT_STREAM
 from torch._inductor.stream_utils import get_stream_name
 from torch._inductor.virtualized import V
 
+from .._slot import NAME
 from . import waits
 from .streams import switches_streams
-
-NAME = "openreg"
 
 
 class _OnTheDevice(PythonWrapperCodegen):

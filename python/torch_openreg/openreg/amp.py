@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .._slot import NAME
 from .device import is_available
 
 __all__ = [
@@ -30,14 +31,14 @@ class autocast(torch.amp.autocast):
     """
 
     def __init__(self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True) -> None:
-        super().__init__("openreg", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
+        super().__init__(NAME, enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
 
 class GradScaler(torch.amp.GradScaler):
     """``torch.amp.GradScaler("openreg", ...)``, with its arguments."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("openreg", *args, **kwargs)
+        super().__init__(NAME, *args, **kwargs)
 
 
 def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtype | None = None) -> Any:
@@ -48,12 +49,12 @@ def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtyp
         cast_inputs: within autocast, the dtype to which floating-point tensors of the device are cast; autocast is then
             disabled inside. None changes neither.
     """
-    return torch.amp.custom_fwd(fwd, device_type="openreg", cast_inputs=cast_inputs)
+    return torch.amp.custom_fwd(fwd, device_type=NAME, cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable[..., Any]) -> Any:
     """``torch.amp.custom_bwd(device_type="openreg")``: for the backward method, which runs with forward's autocast."""
-    return torch.amp.custom_bwd(bwd, device_type="openreg")
+    return torch.amp.custom_bwd(bwd, device_type=NAME)
 
 
 def amp_definitely_not_available() -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .. import _C
+from .._slot import NAME
 
 
 class CurrentDevice:
@@ -48,7 +49,7 @@ def device_index(
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):
-        if device.type != "openreg":
+        if device.type != NAME:
             raise ValueError(f"openreg: the device is of another kind (got {device}, expected openreg)")
         index = device.index
     elif isinstance(device, int):

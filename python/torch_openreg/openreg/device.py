@@ -12,6 +12,7 @@ from types import TracebackType
 import torch
 
 from .. import _C, _settings
+from .._slot import NAME
 from .arguments import CurrentDevice, DeviceLike, check_type, device_index
 
 log = logging.getLogger("torch_openreg")
@@ -147,7 +148,7 @@ class device_of(device):
     """Context manager: makes the device of a tensor or storage current; other kinds of device change nothing."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
-        super().__init__(obj.device if obj.device.type == "openreg" else None)
+        super().__init__(obj.device if obj.device.type == NAME else None)
 
 
 def synchronize(device: DeviceLike = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, arg_tree_leaves, tree_flatten, tree_leaves, tree_unflatten
 
+from .._slot import NAME
 from .arguments import check_integer, check_type, pool_id
 from .device import synchronize
 from .graph_capture import CUDAGraph, Pool, graph, graph_pool_handle
@@ -212,7 +213,7 @@ def make_graphed_callables(
                 "openreg: make_graphed_callables takes a tuple of tensors for each callable "
                 f"(got {type(function).__name__} and {type(args).__name__})"
             )
-    if torch.is_autocast_enabled("openreg") and torch.is_autocast_cache_enabled():
+    if torch.is_autocast_enabled(NAME) and torch.is_autocast_cache_enabled():
         raise RuntimeError(
             "openreg: make_graphed_callables does not support the cache of autocast, which would keep casts made "
             "outside the graph; pass cache_enabled=False to autocast"

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 import torch
 from torch.storage import _LegacyStorage
 
+from .._slot import NAME
+
 _DTYPES = {
     "BFloat16": torch.bfloat16,
     "Bool": torch.bool,
@@ -35,11 +37,11 @@ class TensorType(type):
         return full.rpartition(".")[2]
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch.Tensor) and instance.device.type == "openreg" and instance.dtype == cls.dtype
+        return isinstance(instance, torch.Tensor) and instance.device.type == NAME and instance.dtype == cls.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         _advise_against_types()
-        return torch.empty(0, dtype=cls.dtype, device="openreg").new(*args, **kwargs)
+        return torch.empty(0, dtype=cls.dtype, device=NAME).new(*args, **kwargs)
 
 
 _has_advised = False

@@ -12,6 +12,7 @@ import torch
 from typing_extensions import deprecated
 
 from .. import _C
+from .._slot import NAME
 from .arguments import DeviceLike, check_integer, device_index, index_or_current
 from .device import _lazy_init
 from .host_memory import (
@@ -322,7 +323,7 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
     index = index_or_current(device)
     _lazy_init()
     if isinstance(stream, torch.Stream):
-        if stream.device.type != "openreg" or stream.device_index != index:
+        if stream.device.type != NAME or stream.device_index != index:
             raise ValueError(
                 f"openreg: the stream belongs to another device (got {stream.device}, expected openreg:{index})"
             )

@@ -13,6 +13,7 @@ from torch._utils import _augment_memory_snapshot_stack_traces
 from torch.cuda._memory_viz import memory as _memory_flamegraph, segments as _segments_flamegraph
 
 from .. import _C
+from .._slot import NAME
 from .arguments import DeviceLike, check_integer, check_type, device_index, pool_id
 from .device import _lazy_init
 
@@ -194,6 +195,6 @@ def _annotate_tensor(tensor: torch.Tensor, metadata: str) -> None:
     """
     check_type("the tensor", tensor, torch.Tensor, "a torch.Tensor")
     check_type("the metadata", metadata, str, "a str")
-    if tensor.device.type != "openreg":
+    if tensor.device.type != NAME:
         raise ValueError(f"openreg: the tensor is on another device (got {tensor.device}, expected openreg)")
     _C.annotate_memory(tensor.untyped_storage().data_ptr(), metadata)

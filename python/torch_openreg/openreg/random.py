@@ -11,12 +11,13 @@ from collections.abc import Iterable
 import torch
 
 from .. import _C
+from .._slot import NAME
 from .arguments import device_index
 
 _Device = torch.device | str | int
 
 
-def _get_generator(device: _Device = "openreg") -> torch.Generator:
+def _get_generator(device: _Device = NAME) -> torch.Generator:
     """The default generator of `device`, or of the current device if the index is missing or negative.
 
     Raises:
@@ -69,7 +70,7 @@ def initial_seed() -> int:
     return _get_generator().initial_seed()
 
 
-def get_rng_state(device: _Device = "openreg") -> torch.Tensor:
+def get_rng_state(device: _Device = NAME) -> torch.Tensor:
     """The state of `device`'s default generator: a CPU tensor of 16 bytes (uint8), seed (8) and offset (8).
 
     During a capture the offset is the position in the graph's numbers.
@@ -77,12 +78,12 @@ def get_rng_state(device: _Device = "openreg") -> torch.Tensor:
     return _generator_of(device).get_state()
 
 
-def _get_rng_state_offset(device: _Device = "openreg") -> int:
+def _get_rng_state_offset(device: _Device = NAME) -> int:
     """The offset of `device`'s default generator: the position in its sequence."""
     return _generator_of(device).get_offset()
 
 
-def _set_rng_state_offset(offset: int, device: _Device = "openreg") -> None:
+def _set_rng_state_offset(offset: int, device: _Device = NAME) -> None:
     """Sets the offset of `device`'s default generator, a multiple of 4.
 
     Raises:
@@ -96,7 +97,7 @@ def get_rng_state_all() -> list[torch.Tensor]:
     return [generator.get_state() for generator in default_generators()]
 
 
-def set_rng_state(new_state: torch.Tensor, device: _Device = "openreg") -> None:
+def set_rng_state(new_state: torch.Tensor, device: _Device = NAME) -> None:
     """Sets the state of `device`'s default generator to a result of `get_rng_state`.
 
     Raises:

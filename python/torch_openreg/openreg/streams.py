@@ -11,12 +11,11 @@ import torch
 from torch.accelerator._utils import _get_device_index
 
 from .. import _C
+from .._slot import DEVICE_TYPE, NAME
 from .arguments import DeviceLike, c_integer, check_integer, check_type, device_index
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1.value
 
 
 class _OfThisDevice(type):
@@ -27,7 +26,7 @@ class _OfThisDevice(type):
         kind = cls.__base__
         if kind not in (torch.Stream, torch.Event):
             return super().__instancecheck__(instance)
-        return isinstance(instance, kind) and instance.device.type == "openreg"
+        return isinstance(instance, kind) and instance.device.type == NAME
 
 
 class Stream(torch.Stream, metaclass=_OfThisDevice):
@@ -172,7 +171,7 @@ def _identity_of(stream_ptr: int, device: DeviceLike, priority: int) -> dict[str
     handle = check_integer("the handle of a stream", stream_ptr, 0, 2**64 - 1)
     if priority != 0:
         raise RuntimeError(f"openreg: a stream with a handle has its own priority (got {priority}, expected 0)")
-    return {"stream_id": _C.stream_at(index, handle), "device_index": index, "device_type": _DEVICE_TYPE}
+    return {"stream_id": _C.stream_at(index, handle), "device_index": index, "device_type": DEVICE_TYPE}
 
 
 def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:
@@ -218,7 +217,7 @@ def _stream_device(device: DeviceLike) -> int:
 
 
 def _stream_with(stream_id: int, index: int) -> Stream:
-    found: Stream = torch.Stream.__new__(Stream, stream_id=stream_id, device_index=index, device_type=_DEVICE_TYPE)
+    found: Stream = torch.Stream.__new__(Stream, stream_id=stream_id, device_index=index, device_type=DEVICE_TYPE)
     return found
 
 
@@ -226,7 +225,7 @@ def default_stream(device: DeviceLike = None) -> Stream:
     """The stream that receives work on `device` (default: the current one) unless another stream is current."""
     if torch.compiler.is_compiling():
         index = _get_device_index(device, optional=True)
-        return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
+        return Stream(stream_id=0, device_index=index, device_type=DEVICE_TYPE)
     index = _stream_device(device)
     torch.accelerator.current_stream(index)  # initialises the device, which may raise
     return _stream_with(0, index)
@@ -247,7 +246,7 @@ def _check_stream(stream: object) -> None:
 def _check_device_of(stream: torch.Stream | None) -> None:
     if torch.compiler.is_compiling():  # Dynamo cannot read the device
         return
-    if stream is not None and stream.device.type != "openreg":
+    if stream is not None and stream.device.type != NAME:
         raise ValueError(f"openreg: the stream is of another kind of device (got {stream.device}, expected openreg)")
 
 
@@ -279,7 +278,7 @@ def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any
 
 def _torch_device(device: DeviceLike) -> torch.device:
     if device is None or (isinstance(device, int) and device < 0):
-        return torch.device("openreg")
+        return torch.device(NAME)
     if torch.compiler.is_compiling() and isinstance(device, int):  # Dynamo does not trace the function below
-        return torch.device("openreg", device)
-    return torch.device("openreg", device_index(device))
+        return torch.device(NAME, device)
+    return torch.device(NAME, device_index(device))
