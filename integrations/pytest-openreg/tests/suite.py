@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+# Without that of the worker which this test may run in: its fixtures would take themselves for that worker's.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
+
 
 @dataclass
 class Result:
@@ -28,7 +31,7 @@ def run_suite(folder: Path, source: str, *options: str, **variables: str) -> Res
     log = folder / "log.xml"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={log}", *options, str(folder)]
     result = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=240, env={**os.environ, **variables}
+        command, cwd=folder, capture_output=True, text=True, timeout=240, env={**ENVIRONMENT, **variables}
     )
     outcomes: dict[str, str] = {}
     texts: dict[str, str] = {}
