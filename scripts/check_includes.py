@@ -18,6 +18,7 @@ LAYERS: list[set[str]] = [
     {"runtime/executor"},
     {"runtime"},
     {"memory"},
+    {"slot"},
     {"backend"},
     {"ops/wire"},
     {"ops/launch"},
@@ -25,12 +26,13 @@ LAYERS: list[set[str]] = [
     {"ops/tiers", "ops/random", "ops/compiled", "ops/kernels"},
     {"distributed"},
     {"bindings"},
+    {"slot/cuda", "slot/privateuse1"},  # whose headers every layer above `slot` includes by their names alone
 ]
 _RANKS = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 _WITHOUT_TORCH = {"runtime/address_space", "runtime/executor", "runtime", "memory"}
 # Tools that every folder may include: they know nothing of devices and streams.
 _TOOLS = {f"runtime/{name}.h" for name in ("error", "mutex", "quantity", "round_up", "settings", "thread")}
-_WITH_PYTHON = {"bindings"}
+_WITH_PYTHON = {"bindings", "slot/cuda", "slot/privateuse1"}
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 _TORCH = re.compile(r"(ATen|c10|torch|caffe2)/")

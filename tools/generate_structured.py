@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the tables of structured operators: one line for each that the given torch has. Called by the build.
 
-    python tools/generate_structured.py --torch DIRECTORY FILE...
+    python tools/generate_structured.py --torch DIRECTORY [--without OPERATOR]... FILE...
 
 The operators are divided among the files so that these take about the same time to compile. Needs PyYAML and
 typing_extensions, which torchgen, a package beside torch, imports.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +35,8 @@ RESHAPED_BY_KERNELS = {
 
 HEADER = """\
 // Written by tools/generate_structured.py from the schema that ships with torch.
-#include "backend/library.h"
 #include "ops/tiers/structured_macros.h"
+#include "slot.h"
 
 {includes}
 
@@ -76,8 +77,8 @@ def is_iterator(group: NativeFunctionsGroup) -> bool:
     return group.out.structured_inherits is not None and group.out.precomputed is None
 
 
-def structured_groups(torch: Path) -> list[Group]:
-    """The groups of operators that the torch in this directory has."""
+def structured_groups(torch: Path, without: Set[str] = frozenset()) -> list[Group]:
+    """The groups of operators that the torch in this directory has, but for some."""
     sys.path.insert(0, str(torch.parent))
     from torchgen.api import meta
     from torchgen.gen import get_grouped_native_functions, parse_native_yaml
@@ -91,7 +92,7 @@ def structured_groups(torch: Path) -> list[Group]:
         if not isinstance(group, NativeFunctionsGroup) or not group.structured:
             continue
         functional = group.functional.func.name.unambiguous_name()
-        if functional in RESHAPED_BY_KERNELS or not cpu.has_kernel(group.out):
+        if functional in RESHAPED_BY_KERNELS | without or not cpu.has_kernel(group.out):
             continue
         groups.append(
             Group(
@@ -107,11 +108,11 @@ def structured_groups(torch: Path) -> list[Group]:
     return sorted(groups)
 
 
-def generate(torch: Path, count: int) -> list[str]:
+def generate(torch: Path, count: int, without: Set[str] = frozenset()) -> list[str]:
     """The contents of `count` files."""
     parts: list[list[Group]] = [[] for _ in range(count)]
     costs = [0] * count
-    for _, same in itertools.groupby(structured_groups(torch), key=lambda group: group.signature):
+    for _, same in itertools.groupby(structured_groups(torch, without), key=lambda group: group.signature):
         groups = list(same)
         cheapest = costs.index(min(costs))
         parts[cheapest] += groups
@@ -126,9 +127,11 @@ def generate(torch: Path, count: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--torch", type=Path, required=True, help="the directory of the package")
+    parser.add_argument("--without", action="append", default=[], help="an operator that has a kernel of its own")
     parser.add_argument("files", type=Path, nargs="+")
     arguments = parser.parse_args()
-    for file, text in zip(arguments.files, generate(arguments.torch, len(arguments.files)), strict=True):
+    texts = generate(arguments.torch, len(arguments.files), set(arguments.without))
+    for file, text in zip(arguments.files, texts, strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 

@@ -26,6 +26,7 @@
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 #include "runtime/stream.h"
+#include "slot.h"
 
 namespace openreg::backend {
 
@@ -97,14 +98,14 @@ c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
   std::ostringstream limit;
   if (limited) limit << ", of which this process may use " << size(failed.limit);
   // Libraries that try again with a smaller batch look for " out of memory.", as in CUDA's message.
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg:", device,
-                   " is out of memory. Tried to allocate ", size(bytes), "; the device has ",
-                   size(capacity), limit.str(), ": ", size(usage.allocated),
-                   " are in use by tensors, ", size(usage.reserved - usage.allocated),
+  TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(device), " Tried to allocate ",
+                   size(bytes), "; the device has ", size(capacity), limit.str(), ": ",
+                   size(usage.allocated), " are in use by tensors, ",
+                   size(usage.reserved - usage.allocated),
                    " are cached in pieces that do not fit, ", size(failed.free),
                    " are free. Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
                    limited ? " or the fraction set by set_per_process_memory_fraction" : "",
-                   "; see torch.openreg.memory_summary()", injected.empty() ? "" : "; ", injected);
+                   "; see ", kModule, ".memory_summary()", injected.empty() ? "" : "; ", injected);
 }
 
 // What happens to this allocation: empty if nothing does. Throws DeviceError if the device is lost.

@@ -2,7 +2,7 @@
 
 #include <c10/core/Device.h>
 
-#include "backend/device_type.h"
+#include "slot.h"
 
 namespace openreg::backend {
 

@@ -13,6 +13,7 @@
 #include "runtime/event.h"
 #include "runtime/settings.h"
 #include "runtime/stream.h"
+#include "slot_hooks.h"
 
 namespace openreg::backend {
 
@@ -65,7 +66,7 @@ class EventProfiler final : public torch::profiler::impl::ProfilerStubs {
 
 void register_event_profiler() {
   static EventProfiler profiler;
-  torch::profiler::impl::registerPrivateUse1Methods(&profiler);
+  register_event_profiler(profiler);
 }
 
 }  // namespace openreg::backend

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "backend/allocator.h"
-#include "backend/device_type.h"
 #include "backend/exception.h"
 #include "backend/graph.h"
 #include "backend/stream.h"
@@ -24,6 +23,7 @@
 #include "runtime/device_health.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
+#include "slot.h"
 
 namespace openreg::backend {
 

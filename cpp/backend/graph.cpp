@@ -22,6 +22,7 @@
 #include "runtime/device_health.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
+#include "slot.h"
 
 namespace openreg::backend {
 
@@ -140,9 +141,9 @@ void CapturableGraph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode 
         stream.id() != 0,
         "openreg: graphs must be captured on a non-default stream (got the default stream of "
         "openreg:",
-        stream.device(),
-        "); use torch.openreg.graph(), or make another stream current. It may "
-        "be replayed on the default stream");
+        stream.device(), "); use ", kModule,
+        ".graph(), or make another stream current. It may be replayed on the "
+        "default stream");
     register_generator_state(default_generator(static_cast<c10::DeviceIndex>(stream.device())));
     if (pool == c10::MempoolId_t{0, 0}) pool = memory::new_pool_id(/*of_graph=*/true);
     auto use = std::make_unique<PoolUse>(pool);
@@ -326,7 +327,6 @@ bool CapturableGraph::add_generator(const std::shared_ptr<CapturedGenerator>& ge
 namespace at {
 
 using openreg::backend::CapturableGraph;
-// By the device's name (c10::DeviceTypeName), in capitals.
-REGISTER_GRAPH_IMPL(OPENREG, CapturableGraph);
+OPENREG_REGISTER_GRAPH_IMPL(CapturableGraph);
 
 }  // namespace at

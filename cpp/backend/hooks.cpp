@@ -1,7 +1,6 @@
 #include "backend/hooks.h"
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "backend/device.h"
 #include "backend/exception.h"
@@ -11,6 +10,7 @@
 #include "runtime/address_space/address_space.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
+#include "slot_hooks.h"
 
 namespace openreg::backend {
 
@@ -19,7 +19,7 @@ namespace {
 // Called by at::Context, autograd, storages, torch.Generator and torch._C._accelerator_hooks_*.
 // Most functions of the base class throw, so all are overridden here. Each delegates to the file of
 // its subject.
-class OpenregHooks final : public at::PrivateUse1HooksInterface {
+class OpenregHooks final : public SlotHooks {
  public:
   // --- Is it present? None of these throws, and none initialises the device. ---
 
@@ -52,17 +52,17 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
 
   void setCurrentDevice(c10::DeviceIndex device) const override { set_device(device); }
 
-  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
+  c10::DeviceIndex getCurrentDevice() const override { return backend::current_device(); }
 
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
-    const auto previous = current_device();
+    const auto previous = backend::current_device();
     set_device(device);
     return previous;
   }
 
   // The index may be that of no device, such as -1: then nothing changes.
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
-    const auto previous = current_device();
+    const auto previous = backend::current_device();
     if (device >= 0 && device < openreg::device_count()) set_device(device);
     return previous;
   }
@@ -84,9 +84,8 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
 
-  // UntypedStorage.resize_(), by which FSDP frees and refills storages. In stream order, because
-  // queued work may still write to the storage.
-  void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
+  // In stream order, because queued work may still write to the storage.
+  void resize_bytes(const c10::Storage& storage, std::size_t bytes) const override {
     resize_storage(storage, bytes);
   }
 
@@ -103,7 +102,7 @@ class OpenregHooks final : public at::PrivateUse1HooksInterface {
 
 }  // namespace
 
-at::PrivateUse1HooksInterface& accelerator_hooks() {
+SlotHooks& accelerator_hooks() {
   static auto& hooks = *new OpenregHooks;
   return hooks;
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "backend/allocator.h"
-#include "backend/device_type.h"
 #include "backend/exception.h"
 #include "backend/ipc_imports.h"
 #include "memory/device_heap.h"
@@ -21,6 +20,7 @@
 #include "runtime/mutex.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
+#include "slot.h"
 
 namespace openreg::backend {
 

@@ -9,7 +9,6 @@
 #include <system_error>
 #include <utility>
 
-#include "backend/device_type.h"
 #include "memory/debugger.h"
 #include "memory/race_detector.h"
 #include "runtime/address_space/address_space.h"
@@ -21,6 +20,7 @@
 #include "runtime/stream.h"
 #include "runtime/stream_pool.h"
 #include "runtime/thread.h"
+#include "slot.h"
 
 namespace openreg::backend {
 

@@ -9,6 +9,7 @@
 #include "runtime/address_space/signal_text.h"
 #include "runtime/callbacks.h"
 #include "runtime/process.h"
+#include "slot.h"
 
 namespace openreg::backend {
 
@@ -264,8 +265,8 @@ FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const PendingCopy& 
   text.text(copy.written ? "writes it" : "reads it");
   text.text(" (byte ").number(address - block.begin).text(" of the block at 0x");
   text.number(block.begin, 16).text("; ").text(copy.description.c_str());
-  text.text(
-      "); call torch.openreg.synchronize(), event.synchronize() or stream.synchronize() first");
+  text.text("); call ").text(kModule);
+  text.text(".synchronize(), event.synchronize() or stream.synchronize() first");
   const Reaction reaction = reaction_;
   const Raise raise = raise_;
   if (raise == nullptr || !raise(text.c_str(), reaction)) {

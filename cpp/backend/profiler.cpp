@@ -5,7 +5,6 @@
 #include <IActivityProfiler.h>
 #include <c10/util/Exception.h>
 #include <libkineto.h>
-#include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
 
 #include <memory>
 #include <set>
@@ -19,6 +18,7 @@
 #include "runtime/quantity.h"
 #include "runtime/settings.h"
 #include "runtime/trace.h"
+#include "slot_kineto.h"
 
 namespace openreg::backend {
 
@@ -26,9 +26,9 @@ namespace {
 
 using libkineto::ActivityType;
 
-const std::set<ActivityType> kActivities{
-    ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY, ActivityType::GPU_MEMSET,
-    ActivityType::GPU_USER_ANNOTATION, ActivityType::PRIVATEUSE1_RUNTIME};
+const std::set<ActivityType> kActivities{ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY,
+                                         ActivityType::GPU_MEMSET,
+                                         ActivityType::GPU_USER_ANNOTATION, kRuntimeActivity};
 
 /// One recording, from torch.profiler's start to its trace.
 class Session : public libkineto::IActivityProfilerSession {
@@ -122,8 +122,7 @@ class Profiler : public libkineto::IActivityProfiler {
 }  // namespace
 
 void register_profiler() {
-  torch::profiler::impl::PrivateUse1ProfilerRegistry::instance().registerFactory(
-      [] { return std::make_unique<Profiler>(); });
+  register_activity_profiler([] { return std::make_unique<Profiler>(); });
 }
 
 }  // namespace openreg::backend

@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 
+#include "slot_kineto.h"
+
 namespace openreg::backend {
 
 namespace {
@@ -151,8 +153,8 @@ TraceActivities::Activity& TraceActivities::add_annotation(const std::string& na
 void TraceActivities::add_on_thread(const TraceSlice& slice) {
   const bool waits = slice.what == What::kHostWait;
   auto& activity =
-      add(ActivityType::PRIVATEUSE1_RUNTIME,
-          waits ? std::string("openreg") + slice.name : name_of_submission(slice), slice);
+      add(kRuntimeActivity, waits ? std::string("openreg") + slice.name : name_of_submission(slice),
+          slice);
   activity.device = ::getpid();
   activity.resource = slice.thread;
   activity.threadId = slice.thread;

@@ -20,6 +20,8 @@ void init_graphs(nb::module_& m);
 void init_host_memory(nb::module_& m);
 void init_ipc(nb::module_& m);
 void init_launch_sites(nb::module_& m);
+/// What only this slot of PyTorch needs: in cpp/slot.
+void init_slot(nb::module_& m);
 void init_statistics(nb::module_& m);
 void init_streams(nb::module_& m);
 void init_waits(nb::module_& m);

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/device_type.h"
 #include "bindings/bindings.h"
 #include "ops/compiled/compiled_kernel.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

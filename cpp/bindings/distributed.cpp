@@ -38,7 +38,7 @@ ProcessGroupOccl::MakeGloo made_by(nb::object function) {
 /// options. Defined at first use, when their base classes exist.
 void define_classes() {
   static const Once once([] {
-    const auto scope = py::module_::import("torch_openreg._C");
+    const auto scope = py::module_::import(OPENREG_PACKAGE "._C");
     py::class_<GroupOptions, c10::intrusive_ptr<GroupOptions>, c10d::Backend::Options>(
         scope, "ProcessGroupOcclOptions")
         .def("__deepcopy__", [](const GroupOptions& options, const py::dict&) {

@@ -57,6 +57,10 @@ nb::object attribute(const char* module, const char* name) {
   return nb::steal(PyImport_GetModule(nb::str(module).ptr())).attr(name);
 }
 
+/// The package that this one is part of.
+const std::string kPackage =
+    std::string(OPENREG_PACKAGE).substr(0, std::string_view(OPENREG_PACKAGE).find('.'));
+
 }  // namespace
 
 LibraryCode::LibraryCode() {
@@ -68,7 +72,7 @@ LibraryCode::LibraryCode() {
   // PyTorch's deprecated functions are wrapped in one of typing_extensions.
   packages_.push_back(
       fs::path(file_name(attribute("typing_extensions", "__file__"))).replace_extension());
-  for (const nb::handle each : attribute("torch_openreg", "__path__")) {
+  for (const nb::handle each : attribute(kPackage.c_str(), "__path__")) {
     add(packages_, file_name(each));
   }
   add(standard_library_, fs::path(file_name(attribute("os", "__file__"))).parent_path());

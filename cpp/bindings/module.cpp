@@ -22,4 +22,5 @@ NB_MODULE(_C, m) {
   bindings::init_streams(m);
   bindings::init_distributed(m);
   bindings::init_compiled(m);
+  bindings::init_slot(m);
 }

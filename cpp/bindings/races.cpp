@@ -16,6 +16,7 @@
 #include "bindings/bindings.h"
 #include "ops/launch/memory_of_command.h"
 #include "runtime/launch_site.h"
+#include "slot.h"
 
 namespace openreg::bindings {
 
@@ -87,8 +88,9 @@ bool raise_soon(const char* text, backend::PinnedGuard::Reaction how) noexcept {
 }  // namespace
 
 void init_races(nb::module_& m) {
+  const auto name = std::string(backend::kModule) + ".UnsynchronizedAccessError";
   error_class = PyErr_NewExceptionWithDoc(
-      "torch.openreg.UnsynchronizedAccessError",
+      name.c_str(),
       "Two accesses to the same memory, of which one writes, have no order.\n\n"
       "Raised by the call that makes the second access, before it is submitted, if races are "
       "detected (`set_race_detection_mode`). The message names both accesses.",

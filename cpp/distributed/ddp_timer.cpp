@@ -5,10 +5,10 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
-#include "backend/device_type.h"
 #include "backend/exception.h"
 #include "backend/stream.h"
 #include "runtime/event.h"
+#include "slot.h"
 
 namespace openreg::distributed {
 

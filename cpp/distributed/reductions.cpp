@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "backend/device.h"
-#include "backend/library.h"
 #include "distributed/arguments.h"
 #include "distributed/host_view.h"
 #include "distributed/process_group.h"
 #include "distributed/reduction.h"
+#include "slot.h"
 
 namespace openreg::distributed {
 
@@ -74,7 +74,9 @@ std::tuple<std::vector<at::Tensor>, c10::intrusive_ptr<c10d::Work>> allreduce_sp
   return {std::move(list), std::move(work)};
 }
 
-OPENREG_LIBRARY_IMPL_FOR(Sparse, c10d, m) { m.impl("allreduce_", TORCH_FN(allreduce_sparse)); }
+OPENREG_LIBRARY_IMPL_FOR(Sparse, c10d, m) {
+  if constexpr (!backend::kHasSparseAllreduce) m.impl("allreduce_", TORCH_FN(allreduce_sparse));
+}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import logging
 import os
 import sys
@@ -10,8 +11,7 @@ from types import ModuleType
 
 import torch
 
-from . import _build, _settings
-from ._slot import NAME
+from . import _build, _settings, _slot
 
 _ACCELERATORS = ("cuda", "xpu", "mtia", "mps")
 _WAYS_OUT = "run `pip uninstall torch_openreg` or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
@@ -27,7 +27,7 @@ def autoload() -> bool:
     """
     _register_log()  # in any case: `import torch` raises for a name in TORCH_LOGS that it does not know
     choice = _settings.autoload_choice()
-    if choice == "off":
+    if choice == "off" or _is_cuda_emulated():
         return False
     if choice != "force" and (other := available_accelerator()):
         log.warning(
@@ -47,24 +47,16 @@ def load() -> None:
         ImportError: the library was built for another version of torch; the library is broken; or another package has
             registered PyTorch's only out-of-tree backend.
     """
-    name = f"{__package__}.openreg"
-    if name in sys.modules and sys.modules.get(f"torch.{NAME}") is sys.modules[name]:
+    if _slot.is_published(sys.modules.get(f"{__package__}.openreg")):
         return
     _check_torch_version()
-    _check_name()
+    _slot.check_free()
     _load_library()
-
-    from torch.utils import backend_registration
-
-    backend_registration.rename_privateuse1_backend(NAME)
+    _slot.take()
 
     from . import _leaks, _patches, openreg
 
-    torch._register_device_module(NAME, openreg)
-    # `import torch.openreg.memory` must return the existing submodule, not a second copy.
-    for module in [m for m in sys.modules if m.startswith(name + ".")]:
-        sys.modules[f"torch.{module.removeprefix(__package__ + '.')}"] = sys.modules[module]
-    backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+    _slot.publish(openreg)
     _patches.apply()
     _register_log()
     atexit.register(_leaks.forget_what_python_holds)  # runs before the device is shut down
@@ -77,6 +69,12 @@ def available_accelerator() -> str | None:
         if module is not None and _is_available(module):
             return name
     return None
+
+
+def _is_cuda_emulated() -> bool:
+    """Whether openreg-cuda, of which a process has either, is installed and asked for."""
+    asked_for = os.environ.get("OPENREG_CUDA", "0") not in ("", "0")
+    return asked_for and importlib.util.find_spec("openreg_cuda") is not None
 
 
 def _is_available(module: ModuleType) -> bool:
@@ -105,19 +103,6 @@ def _check_torch_version() -> None:
         )
 
 
-def _check_name() -> None:
-    taken = torch._C._get_privateuse1_backend_name()
-    module = getattr(torch, taken, None)
-    if taken in ("privateuseone", NAME) and module is None:
-        return
-    package = "an unnamed package" if module is None else module.__name__.partition(".")[0]
-    raise ImportError(
-        f"torch_openreg cannot be loaded together with {package}: PyTorch supports one out-of-tree backend, and "
-        f"{package} has registered it as {taken!r}; uninstall one of the two, or set TORCH_OPENREG_AUTOLOAD=off to "
-        "disable torch_openreg"
-    )
-
-
 def _load_library() -> None:
     try:
         from . import _C  # noqa: F401
@@ -130,4 +115,4 @@ def _load_library() -> None:
 
 def _register_log() -> None:
     """Registers the package's log for ``TORCH_LOGS=openreg`` and ``torch._logging.set_logs``."""
-    torch._logging._internal.register_log(NAME, __package__)
+    torch._logging._internal.register_log("openreg", __package__)

@@ -16,10 +16,11 @@ from torch.utils._pytree import tree_leaves
 
 from . import _multiprocessing, openreg
 from ._post_import import when_imported
-from ._slot import KEY, NAME
+from ._slot import KEY, NAME, UNNEEDED_PATCHES
 
 # Modules of PyTorch, and the function that is called with each of them after its import.
 _WHEN_IMPORTED = (
+    ("torch", "_patches:patch_dlpack_device"),
     ("torch.distributed.distributed_c10d", "_distributed:register"),
     ("torch.cuda._pin_memory_utils", "_distributed:pin_for_the_device"),
     ("torch.distributed.checkpoint._state_dict_stager", "_distributed:pin_while_staging"),
@@ -62,17 +63,17 @@ _WHEN_IMPORTED = (
 
 def apply() -> None:
     """Applies all patches. Called once, when the device is loaded."""
-    _patch_dlpack_device()
     _patch_byteswap()
     _accept_default_tensor_type()
     _patch_random_replay()
     _refuse_to_capture_optimizers()
     _multiprocessing.share_memory_between_processes()
     for module, patch in _WHEN_IMPORTED:
-        when_imported(module, patch)
+        if patch not in UNNEEDED_PATCHES:
+            when_imported(module, patch)
 
 
-def _patch_dlpack_device() -> None:
+def patch_dlpack_device(_: ModuleType) -> None:
     # PyTorch compares the device type with the literal "privateuse1", which no renamed backend has, so
     # torch.from_dlpack(tensor) raises. The C++ code does map the device, to kDLExtDev.
     original = torch.Tensor.__dlpack_device__
@@ -136,8 +137,8 @@ def _accept_default_tensor_type() -> None:
 
     @functools.wraps(original)
     def set_default_tensor_type(t: Any, /) -> None:
-        named = isinstance(t, str) and t.startswith("torch.openreg.")
-        kind = openreg.legacy.TYPES.get(t.removeprefix("torch.openreg.")) if named else t
+        named = isinstance(t, str) and t.startswith(f"torch.{NAME}.")
+        kind = openreg.legacy.TYPES.get(t.removeprefix(f"torch.{NAME}.")) if named else t
         if isinstance(kind, openreg.legacy.TensorType):
             torch.set_default_dtype(kind.dtype)
             torch.set_default_device(NAME)

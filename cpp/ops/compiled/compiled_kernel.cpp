@@ -11,7 +11,6 @@
 #include <mutex>
 #include <utility>
 
-#include "backend/device_type.h"
 #include "backend/race_detection.h"
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
@@ -22,6 +21,7 @@
 #include "runtime/address_space/address_space.h"
 #include "runtime/error.h"
 #include "runtime/processor.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addr.h>
 
-#include "backend/library.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

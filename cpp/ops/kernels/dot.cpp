@@ -7,10 +7,10 @@
 #include <ATen/ops/vdot.h>
 #include <ATen/ops/vdot_native.h>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/same_device.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

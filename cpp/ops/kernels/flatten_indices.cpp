@@ -7,6 +7,8 @@
 
 #include <vector>
 
+#include "slot.h"
+
 namespace at::native {
 
 // Declared in an ATen header that is not shipped with PyTorch.
@@ -33,6 +35,6 @@ at::Tensor flatten_indices(const at::Tensor& indices, at::IntArrayRef size) {
 
 namespace at::native {
 
-REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &openreg::ops::flatten_indices)
+OPENREG_REGISTER_DISPATCH(flatten_indices_stub, &openreg::ops::flatten_indices)
 
 }  // namespace at::native

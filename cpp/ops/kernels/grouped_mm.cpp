@@ -8,9 +8,9 @@
 
 #include <optional>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/tensors/checks.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

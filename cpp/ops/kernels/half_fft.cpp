@@ -10,7 +10,7 @@
 
 #include <string>
 
-#include "backend/library.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -3,11 +3,11 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/index_select_native.h>
 
-#include "backend/library.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/same_device.h"
 #include "ops/wire/typed_arguments.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

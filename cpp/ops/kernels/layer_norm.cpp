@@ -12,13 +12,13 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/library.h"
 #include "ops/kernels/halves.h"
 #include "ops/kernels/rows.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/launch/vector_clones.h"
 #include "ops/tensors/checks.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

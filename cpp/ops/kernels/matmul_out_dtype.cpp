@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

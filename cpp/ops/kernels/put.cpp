@@ -8,9 +8,9 @@
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/index_put.h>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/wire/same_device.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

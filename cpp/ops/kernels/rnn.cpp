@@ -12,10 +12,10 @@
 #include <optional>
 #include <tuple>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/tensors/checks.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

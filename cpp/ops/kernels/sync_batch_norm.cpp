@@ -17,10 +17,10 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/tensors/checks.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

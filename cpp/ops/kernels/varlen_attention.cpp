@@ -11,11 +11,11 @@
 #include <tuple>
 #include <utility>
 
-#include "backend/library.h"
 #include "ops/kernels/varlen_attention_kernels.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/tensors/checks.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

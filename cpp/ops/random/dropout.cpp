@@ -15,11 +15,11 @@
 #include <optional>
 #include <tuple>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/launch/vector_clones.h"
 #include "ops/random/random_kernels.h"
 #include "ops/tensors/checks.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

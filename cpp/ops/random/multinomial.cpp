@@ -17,11 +17,11 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/launch/vector_clones.h"
 #include "ops/random/random_kernels.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

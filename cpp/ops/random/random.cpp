@@ -25,11 +25,11 @@
 #include <utility>
 
 #include "backend/generator.h"
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/random/random_kernels.h"
 #include "ops/random/transformation.h"
 #include "ops/wire/same_device.h"
+#include "slot.h"
 
 namespace openreg::ops {
 
@@ -334,16 +334,16 @@ OPENREG_LIBRARY_IMPL(aten, m) {
 
 namespace at::native {
 
-REGISTER_PRIVATEUSE1_DISPATCH(uniform_stub, &openreg::ops::uniform)
-REGISTER_PRIVATEUSE1_DISPATCH(normal_stub, &openreg::ops::normal)
-REGISTER_PRIVATEUSE1_DISPATCH(log_normal_stub, &openreg::ops::log_normal)
-REGISTER_PRIVATEUSE1_DISPATCH(exponential_stub, &openreg::ops::exponential)
-REGISTER_PRIVATEUSE1_DISPATCH(cauchy_stub, &openreg::ops::cauchy)
-REGISTER_PRIVATEUSE1_DISPATCH(geometric_stub, &openreg::ops::geometric)
-REGISTER_PRIVATEUSE1_DISPATCH(random_stub, &openreg::ops::random)
-REGISTER_PRIVATEUSE1_DISPATCH(random_from_to_stub, &openreg::ops::random_from_to)
-REGISTER_PRIVATEUSE1_DISPATCH(random_full_64_bits_range_stub, &openreg::ops::random_full_range)
-REGISTER_PRIVATEUSE1_DISPATCH(bernoulli_scalar_stub, &openreg::ops::bernoulli_scalar)
-REGISTER_PRIVATEUSE1_DISPATCH(bernoulli_tensor_stub, &openreg::ops::bernoulli_tensor)
+OPENREG_REGISTER_DISPATCH(uniform_stub, &openreg::ops::uniform)
+OPENREG_REGISTER_DISPATCH(normal_stub, &openreg::ops::normal)
+OPENREG_REGISTER_DISPATCH(log_normal_stub, &openreg::ops::log_normal)
+OPENREG_REGISTER_DISPATCH(exponential_stub, &openreg::ops::exponential)
+OPENREG_REGISTER_DISPATCH(cauchy_stub, &openreg::ops::cauchy)
+OPENREG_REGISTER_DISPATCH(geometric_stub, &openreg::ops::geometric)
+OPENREG_REGISTER_DISPATCH(random_stub, &openreg::ops::random)
+OPENREG_REGISTER_DISPATCH(random_from_to_stub, &openreg::ops::random_from_to)
+OPENREG_REGISTER_DISPATCH(random_full_64_bits_range_stub, &openreg::ops::random_full_range)
+OPENREG_REGISTER_DISPATCH(bernoulli_scalar_stub, &openreg::ops::bernoulli_scalar)
+OPENREG_REGISTER_DISPATCH(bernoulli_tensor_stub, &openreg::ops::bernoulli_tensor)
 
 }  // namespace at::native

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/random/random_kernels.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -7,9 +7,9 @@
 #include <limits>
 #include <optional>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/random/random_kernels.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -10,12 +10,12 @@
 #include <limits>
 #include <optional>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/random/box_muller.h"
 #include "ops/random/random_kernels.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/same_device.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -12,11 +12,11 @@
 #include <numbers>
 #include <span>
 
-#include "backend/library.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/random/random_kernels.h"
 #include "ops/random/transformation.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

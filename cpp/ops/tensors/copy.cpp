@@ -9,10 +9,8 @@
 
 #include <cstring>
 
-#include "backend/device_type.h"
 #include "backend/exception.h"
 #include "backend/faults.h"
-#include "backend/library.h"
 #include "backend/stream.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
@@ -21,6 +19,7 @@
 #include "runtime/address_space/address_space.h"
 #include "runtime/event.h"
 #include "runtime/trace.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -7,7 +7,6 @@
 
 #include <cstring>
 
-#include "backend/device_type.h"
 #include "backend/race_detection.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/factories.h"
@@ -15,6 +14,7 @@
 #include "ops/tensors/tensor_parts.h"
 #include "ops/wire/reach.h"
 #include "runtime/address_space/address_space.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -12,11 +12,10 @@
 
 #include "backend/allocator.h"
 #include "backend/device.h"
-#include "backend/device_type.h"
 #include "backend/exception.h"
-#include "backend/library.h"
 #include "backend/stream.h"
 #include "backend/thread_current.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -5,12 +5,12 @@
 
 #include <cstdint>
 
-#include "backend/library.h"
 #include "ops/launch/launch.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/typed_arguments.h"
 #include "runtime/trace.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

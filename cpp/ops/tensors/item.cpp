@@ -7,13 +7,13 @@
 #include <cstring>
 
 #include "backend/faults.h"
-#include "backend/library.h"
 #include "backend/race_detection.h"
 #include "backend/stream.h"
 #include "ops/launch/launch.h"
 #include "ops/wire/reach.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/trace.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

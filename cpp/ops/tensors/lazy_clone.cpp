@@ -1,7 +1,7 @@
 #include <ATen/ops/_lazy_clone_native.h>
 
-#include "backend/library.h"
 #include "backend/shared_memory.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -2,7 +2,7 @@
 #include <c10/core/Stream.h>
 
 #include "backend/allocator.h"
-#include "backend/library.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -1,7 +1,6 @@
 #include "ops/tensors/storage.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/resize_native.h>
@@ -11,8 +10,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "backend/library.h"
+#include "backend/storage.h"
 #include "ops/tensors/factories.h"
+#include "slot.h"
 
 namespace openreg::ops {
 
@@ -49,8 +49,7 @@ std::size_t bytes_needed(at::IntArrayRef sizes, at::IntArrayRef strides, std::si
 }
 
 void grow_storage(const c10::Storage& storage, std::size_t nbytes) {
-  if (nbytes > storage.nbytes())
-    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(storage, nbytes);
+  if (nbytes > storage.nbytes()) backend::resize_storage(storage, nbytes);
 }
 
 c10::Storage empty_storage(c10::Device device) {

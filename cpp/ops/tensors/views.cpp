@@ -8,9 +8,8 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 
-#include "backend/device_type.h"
-#include "backend/library.h"
 #include "ops/tensors/storage.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

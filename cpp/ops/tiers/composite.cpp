@@ -6,10 +6,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
-#include "backend/device_type.h"
-#include "backend/library.h"
 #include "ops/tiers/dispatch.h"
 #include "ops/wire/ivalue_arguments.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -3,14 +3,13 @@
 #include <optional>
 
 #include "backend/device.h"
-#include "backend/device_type.h"
-#include "backend/library.h"
 #include "ops/tiers/boxed.h"
 #include "ops/tiers/host_tier.h"
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/same_device.h"
 #include "runtime/settings.h"
+#include "slot.h"
 
 namespace openreg::ops {
 
@@ -78,11 +77,13 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
   TORCH_CHECK_NOT_IMPLEMENTED(
       cpu_op.hasComputedKernelForDispatchKey(key), "openreg: ", op.operator_name(),
       " has no kernel for openreg, and no kernel for the CPU that could run instead; register one "
-      "for \"openreg\" (dispatch key PrivateUse1)");
+      "for \"openreg\" (dispatch key ",
+      backend::kDispatchKey, ")");
   TORCH_CHECK_NOT_IMPLEMENTED(
       settings().cpu_fallback || !is_foreign(cpu_op), "openreg: ", op.operator_name(),
       " has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids running the CPU's; "
-      "register one for \"openreg\" (dispatch key PrivateUse1), or move the tensors to the CPU");
+      "register one for \"openreg\" (dispatch key ",
+      backend::kDispatchKey, "), or move the tensors to the CPU");
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "backend/device_type.h"
 #include "backend/generator.h"
 #include "backend/result_placement.h"
 #include "backend/stream.h"
@@ -17,6 +16,7 @@
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "runtime/trace.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -9,9 +9,8 @@
 #include <string>
 #include <unordered_set>
 
-#include "backend/device_type.h"
-#include "backend/library.h"
 #include "ops/tiers/dispatch.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

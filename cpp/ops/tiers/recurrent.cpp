@@ -13,10 +13,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "backend/library.h"
 #include "ops/launch/half_precision.h"
 #include "ops/tiers/composite.h"
 #include "ops/tiers/dispatch.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

@@ -11,10 +11,10 @@
 #include <optional>
 #include <vector>
 
-#include "backend/device_type.h"
 #include "backend/stream.h"
 #include "ops/launch/call_plan.h"
 #include "ops/launch/launch.h"
+#include "slot.h"
 
 namespace openreg::ops {
 

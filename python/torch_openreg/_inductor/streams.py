@@ -18,13 +18,13 @@ class DeviceOperations(CpuDeviceOpOverrides):
         return "pass"
 
     def device_guard(self, device_idx: int) -> str:
-        return f"torch.openreg.device({device_idx})"
+        return f"torch.{NAME}.device({device_idx})"
 
     def current_stream(self) -> str:
-        return "torch.openreg.current_stream()"
+        return f"torch.{NAME}.current_stream()"
 
     def synchronize(self) -> str:
-        return "torch.openreg.synchronize()"
+        return f"torch.{NAME}.synchronize()"
 
 
 def switches_streams() -> bool:

@@ -68,9 +68,9 @@ class _OnTheDevice(PythonWrapperCodegen):
         if not self.imports.contains(line):
             self.imports.writeline(line)
         devices = sorted(waits.devices_of(scheduler))
-        lines = [f"{waits.default_stream(scheduler, each)} = torch.openreg.current_stream({each})" for each in devices]
+        lines = [f"{waits.default_stream(scheduler, each)} = torch.{NAME}.current_stream({each})" for each in devices]
         if len(devices) > 1:
-            lines.append(f"{DEFAULT_STREAM} = torch.openreg.current_stream()")
+            lines.append(f"{DEFAULT_STREAM} = torch.{NAME}.current_stream()")
         for stream, user in scheduler.stream_idx_to_user_obj_idx.items():
             name = get_stream_name(stream)
             lines.append(f"{name} = get_external_object_by_index({user})")
@@ -132,9 +132,9 @@ class OpenregWrapper(_OnTheDevice):
 
     def write_header(self) -> None:
         super().write_header()
-        self.imports.writeline("from torch_openreg._inductor.programs import compiled_kernel")
-        self.imports.writeline("from torch_openreg._inductor.programs import empty_strided as empty_strided_openreg")
-        self.imports.writeline("from torch_openreg._inductor.programs import stream_on")
+        self.imports.writeline(f"from {__package__}.programs import compiled_kernel")
+        self.imports.writeline(f"from {__package__}.programs import empty_strided as empty_strided_openreg")
+        self.imports.writeline(f"from {__package__}.programs import stream_on")
 
 
 class _Subgraph(_OnTheDevice, SubgraphPythonWrapperCodegen):

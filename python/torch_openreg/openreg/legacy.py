@@ -54,8 +54,8 @@ def _advise_against_types() -> None:
         return
     _has_advised = True
     warnings.warn(
-        "The torch.openreg.*DtypeTensor constructors are no longer recommended. It's best to use methods such as "
-        "torch.tensor(data, dtype=*, device='openreg') to create tensors.",
+        f"The torch.{NAME}.*DtypeTensor constructors are no longer recommended. It's best to use methods such as "
+        f"torch.tensor(data, dtype=*, device='{NAME}') to create tensors.",
         UserWarning,
         stacklevel=3,
     )
@@ -63,14 +63,14 @@ def _advise_against_types() -> None:
 
 def _tensor_type(prefix: str, dtype: torch.dtype) -> TensorType:
     attributes = {
-        "__module__": "torch.openreg",
+        "__module__": f"torch.{NAME}",
         "__qualname__": f"{prefix}Tensor",
         "__doc__": f"Creates tensors of {dtype} on the current device, or on `device`, from a size or data.",
         "dtype": dtype,
         "layout": torch.strided,
         "is_sparse": False,
     }
-    return TensorType(f"torch.openreg.{prefix}Tensor", (), attributes)
+    return TensorType(f"torch.{NAME}.{prefix}Tensor", (), attributes)
 
 
 class _Storage(_LegacyStorage):
@@ -97,7 +97,7 @@ def _refuse(name: str) -> NoReturn:
 
 def _storage_type(prefix: str, dtype: torch.dtype) -> type[_Storage]:
     doc = f"Typed storage of {dtype} on the device. PyTorch advises against typed storages."
-    attributes = {"__module__": "torch.openreg", "__doc__": doc, "_dtype": dtype, "dtype": dtype}
+    attributes = {"__module__": f"torch.{NAME}", "__doc__": doc, "_dtype": dtype, "dtype": dtype}
     return type(f"{prefix}Storage", (_Storage,), attributes)
 
 

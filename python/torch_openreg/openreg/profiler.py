@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch_openreg import _C
+from .. import _C
 
 __all__ = ["profile", "start", "stop"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch_openreg import _C
+from .. import _C
 
 __all__ = ["UnsynchronizedAccessError", "get_race_detection_mode", "set_race_detection_mode"]
 

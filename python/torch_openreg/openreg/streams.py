@@ -11,11 +11,13 @@ import torch
 from torch.accelerator._utils import _get_device_index
 
 from .. import _C
-from .._slot import DEVICE_TYPE, NAME
+from .._slot import KEY, NAME
 from .arguments import DeviceLike, c_integer, check_integer, check_type, device_index
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_DEVICE_TYPE: int = torch._C._autograd.DeviceType.__members__[KEY].value
 
 
 class _OfThisDevice(type):
@@ -171,7 +173,7 @@ def _identity_of(stream_ptr: int, device: DeviceLike, priority: int) -> dict[str
     handle = check_integer("the handle of a stream", stream_ptr, 0, 2**64 - 1)
     if priority != 0:
         raise RuntimeError(f"openreg: a stream with a handle has its own priority (got {priority}, expected 0)")
-    return {"stream_id": _C.stream_at(index, handle), "device_index": index, "device_type": DEVICE_TYPE}
+    return {"stream_id": _C.stream_at(index, handle), "device_index": index, "device_type": _DEVICE_TYPE}
 
 
 def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:
@@ -217,7 +219,7 @@ def _stream_device(device: DeviceLike) -> int:
 
 
 def _stream_with(stream_id: int, index: int) -> Stream:
-    found: Stream = torch.Stream.__new__(Stream, stream_id=stream_id, device_index=index, device_type=DEVICE_TYPE)
+    found: Stream = torch.Stream.__new__(Stream, stream_id=stream_id, device_index=index, device_type=_DEVICE_TYPE)
     return found
 
 
@@ -225,7 +227,7 @@ def default_stream(device: DeviceLike = None) -> Stream:
     """The stream that receives work on `device` (default: the current one) unless another stream is current."""
     if torch.compiler.is_compiling():
         index = _get_device_index(device, optional=True)
-        return Stream(stream_id=0, device_index=index, device_type=DEVICE_TYPE)
+        return Stream(stream_id=0, device_index=index, device_type=_DEVICE_TYPE)
     index = _stream_device(device)
     torch.accelerator.current_stream(index)  # initialises the device, which may raise
     return _stream_with(0, index)

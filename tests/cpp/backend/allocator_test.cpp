@@ -1,6 +1,5 @@
 #include "backend/allocator.h"
 
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Storage.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -14,10 +13,12 @@
 
 #include "backend/device.h"
 #include "backend/guard.h"
+#include "backend/hooks.h"
 #include "backend/storage.h"
 #include "backend/stream.h"
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
+#include "slot_hooks.h"
 #include "support.h"
 
 namespace openreg::backend {
@@ -259,22 +260,22 @@ TEST_F(AllocatorTest, CopiesBetweenDevicesKeepBothStreamsInOrder) {
 }
 
 TEST_F(AllocatorTest, AResizedStorageKeepsWhatFits) {
-  const auto& hooks = at::detail::getPrivateUse1Hooks();
+  const auto& hooks = accelerator_hooks();
   set_device(1);
   c10::Storage storage(c10::Storage::use_byte_size_t(), 5, allocator.allocate(5), &allocator,
                        /*resizable=*/true);
   set_device(0);
   write(storage.data_ptr(), "12345");
-  hooks.resizePrivateUse1Bytes(storage, 100);
+  hooks.resize_bytes(storage, 100);
   EXPECT_EQ(storage.nbytes(), 100U);
   EXPECT_EQ(storage.device(), c10::Device(kDeviceType, 1));
   EXPECT_EQ(read(storage.data(), 1, 5), "12345");
-  hooks.resizePrivateUse1Bytes(storage, 3);
+  hooks.resize_bytes(storage, 3);
   EXPECT_EQ(read(storage.data(), 1, 3), "123");
-  hooks.resizePrivateUse1Bytes(storage, 0);
+  hooks.resize_bytes(storage, 0);
   EXPECT_EQ(storage.nbytes(), 0U);
   EXPECT_EQ(storage.device(), c10::Device(kDeviceType, 1));
-  hooks.resizePrivateUse1Bytes(storage, 3);
+  hooks.resize_bytes(storage, 3);
   EXPECT_NE(storage.data(), nullptr);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "slot.h"
 
 namespace openreg::backend {
 namespace {
@@ -34,7 +35,7 @@ TEST(GeneratorTest, ANewGeneratorHasPyTorchsDefaultSeed) {
   EXPECT_EQ(generator.device(), c10::Device(kDeviceType, 1));
   EXPECT_EQ(generator.current_seed(), c10::default_rng_seed_val);
   EXPECT_EQ(generator.get_offset(), 0U);
-  EXPECT_TRUE(generator.key_set().has(c10::DispatchKey::PrivateUse1));
+  EXPECT_TRUE(generator.key_set().has(kDispatchKey));
 }
 
 TEST(GeneratorTest, TheDefaultGeneratorIsOnePerDevice) {

@@ -19,6 +19,7 @@
 #include "backend/stream.h"
 #include "runtime/capture.h"
 #include "runtime/event.h"
+#include "slot.h"
 #include "support.h"
 
 namespace openreg::backend {
@@ -54,7 +55,7 @@ class GuardTest : public ::testing::Test {
 
 TEST_F(GuardTest, PyTorchFindsTheGuardUnderItsKindOfDevice) {
   EXPECT_EQ(&guard, &device_guard());
-  EXPECT_EQ(guard.type(), c10::DeviceType::PrivateUse1);
+  EXPECT_EQ(guard.type(), kDeviceType);
   EXPECT_EQ(guard.deviceCount(), 2);
 }
 

@@ -1,7 +1,7 @@
 #include "backend/hooks.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/CachingHostAllocator.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -16,13 +16,14 @@
 #include "backend/guard.h"
 #include "backend/host_allocator.h"
 #include "runtime/process.h"
+#include "slot_hooks.h"
 
 namespace openreg::backend {
 namespace {
 
 class HooksTest : public ::testing::Test {
  protected:
-  const at::PrivateUse1HooksInterface& hooks = at::detail::getPrivateUse1Hooks();
+  const SlotHooks& hooks = accelerator_hooks();
   void TearDown() override { set_device(0); }
 };
 
@@ -32,8 +33,7 @@ void exit_with(bool condition) { ::_exit(condition ? 0 : 1); }
 #define EXPECT_IN_FRESH_PROCESS(...) EXPECT_EXIT(__VA_ARGS__, ::testing::ExitedWithCode(0), "")
 
 TEST_F(HooksTest, PyTorchFindsTheHooks) {
-  EXPECT_TRUE(at::isPrivateUse1HooksRegistered());
-  EXPECT_EQ(&hooks, &accelerator_hooks());
+  EXPECT_EQ(&at::globalContext().getAcceleratorHooksInterface(kDeviceType), &hooks);
 }
 
 TEST_F(HooksTest, TheDeviceIsBuiltAndAvailable) {

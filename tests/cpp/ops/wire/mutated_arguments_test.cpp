@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "../test_device.h"
-#include "backend/device_type.h"
 #include "ops/launch/op_kernel.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_writer.h"
@@ -20,6 +19,7 @@
 #include "ops/wire/typed_arguments.h"
 #include "runtime/command.h"
 #include "runtime/error.h"
+#include "slot.h"
 
 namespace openreg::ops {
 namespace {

@@ -3,7 +3,7 @@
 // them.
 #include <ATen/autocast_mode.h>
 
-#include "backend/library.h"
+#include "slot.h"
 
 // The macros below are written for this namespace.
 namespace at::autocast {

@@ -1,0 +1,129 @@
+// scaled_dot_product_attention. CUDA has operators for each of its implementations; those that are
+// fused get the CPU's flash attention.
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <array>
+#include <limits>
+#include <tuple>
+
+#include "slot.h"
+
+namespace openreg::ops {
+
+namespace {
+
+using Optional = std::optional<at::Tensor>;
+
+/// Whether the CPU's conditions for flash attention hold. A program may allow only the efficient
+/// implementation, or cuDNN's; then flash attention is allowed, which stands for them.
+bool is_fused(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+              const Optional& mask, double dropout, bool causal, std::optional<double> scale,
+              bool grouped) {
+  if (query.scalar_type() == at::kDouble || grouped) return false;
+  auto& context = at::globalContext();
+  if (context.userEnabledMemEfficientSDP() || context.userEnabledCuDNNSDP()) {
+    if (!context.userEnabledFlashSDP() && !context.userEnabledMathSDP()) return true;
+  }
+  return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout, causal, scale,
+                                           grouped) ==
+         static_cast<std::int64_t>(sdp::SDPBackend::flash_attention);
+}
+
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const Optional& mask, double dropout, bool causal, std::optional<double> scale,
+                     bool grouped) {
+  if (!is_fused(query, key, value, mask, dropout, causal, scale, grouped))
+    return std::get<0>(at::_scaled_dot_product_attention_math(
+        query, key, value, mask, dropout, causal, std::nullopt, scale, grouped));
+  auto added = mask;
+  if (mask && mask->defined() && mask->scalar_type() == at::kBool) {
+    added = at::zeros_like(*mask, query.options())
+                .masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
+                                                                     causal, added, scale));
+}
+
+at::Tensor no_random_state(const at::Tensor& query) {
+  return at::empty({0}, query.options().dtype(at::kLong));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
+           at::Tensor, at::Tensor>
+flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
+      bool causal, bool /*return_debug_mask*/, std::optional<double> scale) {
+  auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+      query, key, value, dropout, causal, std::nullopt, scale);
+  const auto none = no_random_state(query);
+  return {output,
+          logsumexp,
+          {},
+          {},
+          query.sym_size(2),
+          key.sym_size(2),
+          none,
+          none,
+          at::empty({0}, query.options())};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
+    const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& output, const at::Tensor& logsumexp, const at::Tensor&, const at::Tensor&,
+    c10::SymInt, c10::SymInt, double dropout, bool causal, const at::Tensor&, const at::Tensor&,
+    std::optional<double> scale) {
+  return at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad, query, key, value, output, logsumexp, dropout, causal, std::nullopt, scale);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const Optional& bias,
+    bool /*compute_log_sumexp*/, double dropout, bool causal, std::optional<double> scale) {
+  auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+      query, key, value, dropout, causal, bias, scale);
+  const auto none = no_random_state(query);
+  return {output, logsumexp, none, none};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
+    const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& bias, const at::Tensor& output, const at::Tensor& logsumexp,
+    const at::Tensor&, const at::Tensor&, double dropout, std::array<bool, 4> wanted, bool causal,
+    std::optional<double> scale) {
+  TORCH_CHECK(!wanted[3], "openreg: the efficient attention has no gradient of attn_bias");
+  auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad, query, key, value, output, logsumexp, dropout, causal,
+      bias.defined() ? Optional(bias) : std::nullopt, scale);
+  return {of_query, of_key, of_value, {}};
+}
+
+}  // namespace
+
+OPENREG_LIBRARY_IMPL(aten, m) {
+  m.impl("scaled_dot_product_attention", TORCH_FN(attention));
+  m.impl("_scaled_dot_product_flash_attention", TORCH_FN(flash));
+  m.impl("_scaled_dot_product_flash_attention_backward", TORCH_FN(flash_backward));
+  m.impl("_scaled_dot_product_efficient_attention", TORCH_FN(efficient));
+  m.impl("_scaled_dot_product_efficient_attention_backward", TORCH_FN(efficient_backward));
+}
+
+// ATen's own chooses by is_cuda() between operators that only a build with CUDA has.
+OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) {
+  m.impl("scaled_dot_product_attention", TORCH_FN(attention));
+}
+
+}  // namespace openreg::ops
+
+namespace at::native {
+
+OPENREG_REGISTER_DISPATCH(_fused_sdp_choice_stub, &_fused_sdp_choice_cpp)
+
+}  // namespace at::native

@@ -1,0 +1,67 @@
+// Operators in which ATen asks for CUDA (Tensor::is_cuda), and takes a branch that a build without
+// CUDA does not have, or that asks for kernels which only CUDA has. They get the CPU's kernels.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include "ops/tiers/dispatch.h"
+#include "slot.h"
+
+namespace openreg::ops {
+
+namespace {
+
+/// at::native::copy_ has a stub for CUDA, and calls _copy_from for all other devices.
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("aten::_copy_from", "")
+                             .typed<at::Tensor(const at::Tensor&, const at::Tensor&, bool)>();
+  op.call(source, self, non_blocking);
+  return self;
+}
+
+/// _softmax(self, dim, half_to_float). Autocast has CUDA read half precision and write float32 in
+/// one step, which the CPU's kernel refuses.
+void softmax(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  auto& half_to_float = torch::jit::peek(*stack, 2, 3);
+  if (half_to_float.toBool()) {
+    half_to_float = false;
+    auto& self = torch::jit::peek(*stack, 0, 3);
+    self = self.toTensor().to(at::kFloat);
+  }
+  fallback(op, stack);
+}
+
+/// _softmax_backward_data(grad_output, output, dim, input_dtype): the same in the other direction.
+void softmax_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  auto& input_dtype = torch::jit::peek(*stack, 3, 4);
+  const auto dtype = input_dtype.toScalarType();
+  const auto computed = torch::jit::peek(*stack, 0, 4).toTensor().scalar_type();
+  input_dtype = static_cast<std::int64_t>(computed);
+  fallback(op, stack);
+  if (computed != dtype) stack->back() = stack->back().toTensor().to(dtype);
+}
+
+template <class Lengths>
+bool use_no_library(const at::Tensor&, const at::Tensor&, Lengths, Lengths, std::int64_t) {
+  return false;
+}
+
+}  // namespace
+
+OPENREG_LIBRARY_IMPL(aten, m) {
+  m.impl("copy_", TORCH_FN(copy_));
+  // Depthwise kernels, and those of cuDNN.
+  m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  for (const auto* name : {"_softmax", "_log_softmax"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&softmax>());
+  for (const auto* name : {"_softmax_backward_data", "_log_softmax_backward_data"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&softmax_backward>());
+  m.impl("_use_cudnn_ctc_loss", TORCH_FN(use_no_library<at::IntArrayRef>));
+  m.impl("_use_cudnn_ctc_loss.Tensor", TORCH_FN(use_no_library<const at::Tensor&>));
+  m.impl("_use_miopen_ctc_loss", TORCH_FN(use_no_library<at::IntArrayRef>));
+  m.impl("_use_miopen_ctc_loss.Tensor", TORCH_FN(use_no_library<const at::Tensor&>));
+}
+
+}  // namespace openreg::ops

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "slot/torch_version.h"
+
+#include <c10/core/DeviceType.h>
+#include <c10/core/DispatchKey.h>
+#include <torch/library.h>
+
+#include <string>
+
+// The slot of PyTorch that the device takes. All that names it is in this folder.
+
+namespace openreg::backend {
+
+inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
+inline constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::PrivateUse1;
+inline constexpr c10::BackendComponent kBackendBit = c10::BackendComponent::PrivateUse1Bit;
+
+/// The device's module in Python, as messages name it.
+inline constexpr const char* kModule = "torch.openreg";
+
+/// How the message of an OutOfMemoryError begins. Programs look for the words.
+inline std::string out_of_memory(int device) {
+  return "openreg:" + std::to_string(device) + " is out of memory.";
+}
+
+/// Whether PyTorch has c10d::allreduce_ for sparse tensors of the device.
+inline constexpr bool kHasSparseAllreduce = false;
+
+/// Whether a device is an openreg device, or a tensor lies on one.
+template <class T>
+bool is_openreg(const T& device_or_tensor) {
+  return device_or_tensor.is_privateuseone();
+}
+
+}  // namespace openreg::backend
+
+/// TORCH_LIBRARY_IMPL for the kernels of strided tensors on the device,
+#define OPENREG_LIBRARY_IMPL(ns, m) TORCH_LIBRARY_IMPL(ns, PrivateUse1, m)
+/// and for those of another kind: Sparse, SparseCsr, NestedTensor, Quantized, Autocast,
+/// Autograd.
+#define OPENREG_LIBRARY_IMPL_FOR(kind, ns, m) TORCH_LIBRARY_IMPL(ns, kind##PrivateUse1, m)
+/// In namespace at::native: the device's kernel behind a stub of ATen's.
+#define OPENREG_REGISTER_DISPATCH(stub, kernel) REGISTER_PRIVATEUSE1_DISPATCH(stub, kernel)
+/// In namespace at: the class of the device's graphs, by the device's name in capitals.
+#define OPENREG_REGISTER_GRAPH_IMPL(type) REGISTER_GRAPH_IMPL(OPENREG, type)
