@@ -1,0 +1,32 @@
+"""openreg-cuda: PyTorch's CUDA device on a machine without a GPU, for programs that say ``cuda``.
+
+Nothing happens unless it is asked for: by ``OPENREG_CUDA=1`` in the environment, the command ``openreg-cuda``, or
+``pytest --openreg-cuda``. Then ``import torch`` has a CUDA device that computes on the CPU: torch_openreg, compiled for
+CUDA's place in a build of torch without CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+__all__: list[str] = []
+
+
+def _autoload() -> None:
+    """The entry point: ``import torch`` calls it at its end."""
+    if os.environ.get("OPENREG_CUDA", "0") in ("", "0"):
+        return
+    import torch
+
+    from . import _refusals, _request
+
+    _refusals.check()
+    if _request.device_count() == 0:
+        torch.cuda._lazy_init = _report_that_there_are_none
+        return
+    importlib.import_module(".device._loading", __package__).load()
+
+
+def _report_that_there_are_none() -> None:
+    raise RuntimeError("No CUDA GPUs are available (CUDA_VISIBLE_DEVICES hides those that openreg-cuda emulates)")

@@ -1,0 +1,273 @@
+"""Where PyTorch's Python code has a branch for CUDA that a build without CUDA cannot run. Each patch states its reason.
+
+Functions that `AT_ONCE` names get the device's module and its extension module; those that `WHEN_IMPORTED` names get
+the module of PyTorch that has been imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import functools
+import importlib
+import logging
+import sys
+from collections.abc import Callable
+from importlib.machinery import ExtensionFileLoader
+from multiprocessing.reduction import ForkingPickler
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+log = logging.getLogger("torch_openreg")
+
+# Each patch: a module of PyTorch, after whose import it is applied, the function of this module that applies it, and
+# what it replaces or reads there, which must exist.
+WHEN_IMPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("torch._inductor.utils", "generate_cpp", ("GPU_TYPES",)),
+    ("torch._inductor.config", "choose_cpp", ("cuda_backend",)),
+    ("torch._inductor.scheduler", "schedule_cpp", ("Scheduler.create_backend", "get_scheduling_for_device")),
+    (
+        "torch.distributed.distributed_c10d",
+        "serve_nccl",
+        ("BackendConfig.__init__", "_NCCL_AVAILABLE", "default_pg_nccl_timeout"),
+    ),
+    ("torch.multiprocessing.reductions", "share_tensors", ("reduce_tensor", "rebuild_tensor")),
+)
+# The same for `torch`, whose import is nearly over.
+AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("claim_to_be_built", ("_C._has_cuda", "version.cuda", "backends.cuda.is_built", "cuda._is_compiled")),
+    ("allocate_storages", ("UntypedStorage.__new__", "UntypedStorage.resize_")),
+    ("accept_types", ("Tensor.type",)),
+    ("add_attributes", ("Stream.native_handle",)),
+    ("add_runtime", ("cuda.cudart", "cuda._cudart")),
+    ("list_activities", ("_C._autograd._supported_activities", "profiler.ProfilerActivity.CUDA")),
+    ("hide_addresses", ("Tensor.__cuda_array_interface__", "Tensor.__dlpack__")),
+    ("replace_foreign_kernels", ("ops.load_library",)),
+)
+
+
+def apply(module: ModuleType) -> None:
+    """Applies all patches. Called once, when the device is loaded."""
+    package = str(module.__package__).rpartition(".")[0]
+    _C = importlib.import_module("._C", package)
+    when_imported = importlib.import_module("._post_import", package).when_imported
+    for name, _ in AT_ONCE:
+        globals()[name](module, _C)
+    for target, name, _ in WHEN_IMPORTED:
+        when_imported(target, globals()[name])
+
+
+def claim_to_be_built(module: ModuleType, _C: Any) -> None:
+    # Programs and PyTorch ask whether torch has CUDA, and which.
+    cuda: Any = torch.cuda
+    torch._C._has_cuda = True
+    torch.version.cuda = "13.0"
+    torch.backends.cuda.is_built = lambda: True
+    cuda._is_compiled = lambda: True
+    cuda._lazy_seed_tracker = None
+    cuda.is_bf16_supported = lambda including_emulation=True: True
+    cuda._parse_visible_devices = lambda: list(range(_C.device_count()))
+    cuda._device_count_nvml = _C.device_count
+    cuda._get_nvml_device_index = lambda device: cuda._utils._get_device_index(device, optional=True)
+
+
+def allocate_storages(module: ModuleType, _C: Any) -> None:
+    # Both are compiled out of libtorch_python.
+    new, resize = torch.UntypedStorage.__new__, torch.UntypedStorage.resize_
+
+    @functools.wraps(new)
+    def __new__(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        sized = not args or (len(args) == 1 and isinstance(args[0], int))
+        if device is None or torch.device(device).type != "cuda" or not sized:
+            return new(cls, *args, **({} if device is None else {"device": device}), **kwargs)
+        size = args[0] if args else kwargs.get("size", 0)
+        return torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
+
+    @functools.wraps(resize)
+    def resize_(self: Any, size: int) -> Any:
+        if self.device.type != "cuda":
+            return resize(self, size)
+        _C.resize_storage(self, size)
+        return self
+
+    torch.UntypedStorage.__new__ = __new__  # type: ignore[method-assign]
+    torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
+
+
+def accept_types(module: ModuleType, _C: Any) -> None:
+    # Tensor.type("torch.cuda.FloatTensor"): PyTorch knows these types only if it was built with CUDA.
+    original = torch.Tensor.type
+    types = {f"torch.cuda.{name}": kind for name, kind in module.legacy.TYPES.items() if name.endswith("Tensor")}
+
+    @functools.wraps(original)
+    def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+        kind = types.get(dtype, dtype) if isinstance(dtype, str) else dtype
+        if kind in types.values():
+            device = self.device if self.is_cuda else "cuda"
+            return self.to(device, kind.dtype, non_blocking=non_blocking)
+        return original(self) if dtype is None else original(self, dtype, non_blocking, **kwargs)
+
+    torch.Tensor.type = type_  # type: ignore[method-assign, assignment]
+
+
+def add_attributes(module: ModuleType, _C: Any) -> None:
+    # What only CUDA's streams have.
+    module.Stream.cuda_stream = property(lambda self: int(self.native_handle))
+
+
+def add_runtime(module: ModuleType, _C: Any) -> None:
+    # torch.cuda.cudart(): the few functions of CUDA's runtime that PyTorch binds.
+    class cudaError(int):
+        success = 0
+
+    def succeed(*args: Any) -> cudaError:
+        return cudaError(0)
+
+    runtime = SimpleNamespace(
+        cudaError=cudaError,
+        cudaGetErrorString=lambda error: "no error" if error == 0 else f"error {int(error)}",
+        cudaProfilerStart=succeed,
+        cudaProfilerStop=succeed,
+        cudaHostRegister=succeed,
+        cudaHostUnregister=succeed,
+        cudaStreamCreate=succeed,
+        cudaStreamDestroy=succeed,
+        cudaMemGetInfo=module.mem_get_info,
+    )
+    cuda: Any = torch.cuda
+    cuda._cudart = runtime
+    cuda.cudart = lambda: runtime
+
+
+def list_activities(module: ModuleType, _C: Any) -> None:
+    # torch.profiler asks Kineto, which was built without CUDA.
+    listed = {*torch.autograd._supported_activities(), torch.profiler.ProfilerActivity.CUDA}
+
+    def supported_activities() -> set[Any]:
+        return set(listed)
+
+    torch._C._autograd._supported_activities = supported_activities
+    for each in list(sys.modules.values()):
+        if getattr(each, "__name__", "").startswith("torch") and "_supported_activities" in vars(each):
+            each._supported_activities = supported_activities  # type: ignore[attr-defined]
+
+
+def hide_addresses(module: ModuleType, _C: Any) -> None:
+    # Other libraries would take addresses of the device for those of a GPU: CuPy, Numba, JAX.
+    original = torch.Tensor.__dlpack__
+
+    def __cuda_array_interface__(self: torch.Tensor) -> Any:
+        raise AttributeError(
+            "openreg: __cuda_array_interface__ is for the memory of a GPU, and this device is emulated on the CPU; use "
+            "Tensor.cpu()"
+        )
+
+    @functools.wraps(original)
+    def __dlpack__(self: torch.Tensor, **kwargs: Any) -> Any:
+        if self.is_cuda:
+            raise BufferError(
+                "openreg: DLPack hands tensors of CUDA to libraries that compute on a GPU, and this device is emulated "
+                "on the CPU; use Tensor.cpu()"
+            )
+        return original(self, **kwargs)
+
+    torch.Tensor.__cuda_array_interface__ = property(__cuda_array_interface__)  # type: ignore[assignment]
+    torch.Tensor.__dlpack__ = __dlpack__  # type: ignore[method-assign]
+
+
+def replace_foreign_kernels(module: ModuleType, _C: Any) -> None:
+    # A library that was compiled for CUDA registers kernels that need a GPU. They are replaced when it has been
+    # loaded, before Python can call them: by `import`, or by ctypes, which torch.ops.load_library uses.
+    _C.libraries_were_loaded()
+    _C.replace_foreign_kernels()
+
+    def replace_after(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def load(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if _C.libraries_were_loaded() and (names := _C.replace_foreign_kernels()):
+                log.info("kernels for CUDA are not used: %s", ", ".join(names))
+            return result
+
+        return load
+
+    ExtensionFileLoader.create_module = replace_after(ExtensionFileLoader.create_module)  # type: ignore[method-assign]
+    ctypes.CDLL.__init__ = replace_after(ctypes.CDLL.__init__)  # type: ignore[method-assign]
+
+
+def generate_cpp(utils: ModuleType) -> None:
+    # Inductor's kernels are C++. It must not take the device for a GPU, on which they would be Triton's.
+    if "cuda" in utils.GPU_TYPES:
+        utils.GPU_TYPES.remove("cuda")
+
+
+def choose_cpp(config: ModuleType) -> None:
+    # What ir.is_triton() asks for "cuda", whatever the scheduler of the device is.
+    config.cuda_backend = "cpp"  # type: ignore[attr-defined]
+
+
+def schedule_cpp(scheduler: ModuleType) -> None:
+    # Without Triton, Inductor refuses "cuda" by its capability, whatever the scheduler of the device is.
+    original = scheduler.Scheduler.create_backend
+
+    @functools.wraps(original)
+    def create_backend(self: Any, device: torch.device) -> Any:
+        if device.type != "cuda":
+            return original(self, device)
+        self.current_device = device
+        return scheduler.get_scheduling_for_device("cuda")(self)
+
+    scheduler.Scheduler.create_backend = create_backend
+
+
+class ProcessGroupNCCL:
+    """Stands for the class that a build without NCCL lacks."""
+
+    class Options:
+        def __init__(self, is_high_priority_stream: bool = False) -> None:
+            self.is_high_priority_stream = is_high_priority_stream
+            self._timeout = None
+            self.config = SimpleNamespace()
+
+
+def serve_nccl(c10d: ModuleType) -> None:
+    # occl serves "nccl", and "gloo" for tensors of the device: PyTorch's Gloo would get a null pointer from a registry
+    # that only a build with CUDA fills.
+    timeout = datetime.timedelta(minutes=10)
+    for each in (c10d, sys.modules["torch.distributed"], sys.modules["torch._C._distributed_c10d"]):
+        each.ProcessGroupNCCL = ProcessGroupNCCL  # type: ignore[attr-defined]
+        each._DEFAULT_PG_NCCL_TIMEOUT = timeout  # type: ignore[attr-defined]
+    c10d._NCCL_AVAILABLE = True  # type: ignore[attr-defined]
+    c10d.default_pg_nccl_timeout = timeout  # type: ignore[attr-defined]
+    original = c10d.BackendConfig.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, backend: Any) -> None:
+        original(self, backend)
+        self.device_backend_map = {
+            device: "occl" if name == "nccl" or (name == "gloo" and device == "cuda") else name
+            for device, name in self.device_backend_map.items()
+        }
+
+    c10d.BackendConfig.__init__ = __init__
+
+
+def share_tensors(reductions: ModuleType) -> None:
+    # Tensors of CUDA are sent by handles of CUDA. Those of the device are sent as those of any other: by their storage.
+    original: Callable[[torch.Tensor], Any] = reductions.reduce_tensor
+
+    @functools.wraps(original)
+    def reduce_tensor(tensor: torch.Tensor) -> Any:
+        if tensor.device.type != "cuda" or tensor.is_nested or tensor.layout != torch.strided:
+            return original(tensor)
+        if tensor.requires_grad and not tensor.is_leaf:
+            return original(tensor)  # which raises
+        metadata = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.requires_grad)
+        return reductions.rebuild_tensor, (type(tensor), tensor._typed_storage(), metadata)
+
+    reductions.reduce_tensor = reduce_tensor  # type: ignore[attr-defined]
+    kinds: list[Any] = [torch.Tensor, torch.nn.Parameter, *torch._tensor_classes]
+    for kind in kinds:
+        ForkingPickler.register(kind, reduce_tensor)

@@ -1,0 +1,60 @@
+"""What ``OPENREG_CUDA`` asks for: ``1``, the name of a profile, or the name and a number of devices, ``a100:2``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ._profiles import DEFAULT, PROFILES, Profile
+
+VARIABLE = "OPENREG_CUDA"
+_MOST_DEVICES = 16
+
+
+@dataclass(frozen=True)
+class Request:
+    profile: Profile
+    devices: int | None  # None: as many as TORCH_OPENREG_DEVICES says
+
+
+def parse(text: str) -> Request:
+    """Raises ValueError if `text` is malformed."""
+    name, colon, count = text.partition(":")
+    key = DEFAULT if name == "1" else name.lower()
+    if key not in PROFILES or (colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_DEVICES)):
+        raise ValueError(
+            f"openreg: {VARIABLE} is malformed (got {text!r}, expected 1, or one of {', '.join(PROFILES)}, optionally "
+            f"with a number of devices from 1 to {_MOST_DEVICES}, as in a100:2)"
+        )
+    return Request(PROFILES[key], int(count) if colon else None)
+
+
+def made() -> Request:
+    """The request of this process."""
+    return parse(os.environ.get(VARIABLE, "1") or "1")
+
+
+def device_count() -> int | None:
+    """How many devices the environment asks for, or None if it does not say.
+
+    ``CUDA_VISIBLE_DEVICES`` lists those of them that are shown: as in CUDA, the list ends at the first entry that is no
+    device, and an index that occurs twice hides all.
+    """
+    count = made().devices
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return count
+    if count is None:
+        text = os.environ.get("TORCH_OPENREG_DEVICES", "2")
+        if not text.isdecimal():
+            return None  # the device reports it
+        count = int(text)
+    seen: list[int] = []
+    for entry in visible.split(","):
+        entry = entry.strip()
+        if not entry.isdecimal() or int(entry) >= count:
+            break
+        if int(entry) in seen:
+            return 0
+        seen.append(int(entry))
+    return len(seen)

@@ -1,0 +1,42 @@
+"""The slot of PyTorch that the device takes: CUDA's."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from .. import _face, _refusals
+
+NAME = "cuda"
+"""The type of the device: ``torch.device(NAME)``."""
+
+KEY = "CUDA"
+"""The end of the names of its dispatch keys: ``AutogradCUDA``."""
+
+UNNEEDED_PATCHES = frozenset(
+    {
+        "_patches:patch_dlpack_device",  # PyTorch knows the type
+        "_attention:register_flex_autocast",  # PyTorch has the kernel
+        "_compile:register_device_context",  # Dynamo knows torch.cuda.device, which is the device's class
+    }
+)
+"""Those of `_patches` that this slot does without."""
+
+
+def check_free() -> None:
+    """Raises ImportError if this process may not have an emulated CUDA device."""
+    _refusals.check()
+    _face.tell_the_device()
+
+
+def is_published(module: ModuleType | None) -> bool:
+    """Whether torch.cuda has the functions of `module` already."""
+    return module is not None and _face.is_on(module)
+
+
+def take() -> None:
+    """PyTorch knows the name."""
+
+
+def publish(module: ModuleType) -> None:
+    """Gives torch.cuda the functions of `module`."""
+    _face.put_on(module)

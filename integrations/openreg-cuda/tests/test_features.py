@@ -1,0 +1,281 @@
+"""What programs for CUDA do, as they say it."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def test_the_device_is_there():
+    assert torch.cuda.is_available() and torch.backends.cuda.is_built()
+    assert torch.cuda.device_count() == 2
+    assert torch.accelerator.current_accelerator() == torch.device("cuda")
+    assert torch.tensor(1).cuda().is_cuda
+    assert str(torch.ones(1, device="cuda").device) == "cuda:0"
+    assert torch.version.cuda is not None
+    assert "CUDA" in torch.__config__.show()
+
+
+def test_properties_are_those_of_the_profile():
+    properties = torch.cuda.get_device_properties(0)
+    assert properties.name == torch.cuda.get_device_name() == torch.cuda.get_device_name("cuda:1")
+    assert (properties.major, properties.minor) == torch.cuda.get_device_capability()
+    assert properties.total_memory == torch.cuda.mem_get_info()[1]
+    assert properties.warp_size == 32
+    with pytest.raises(AssertionError):
+        torch.cuda.get_device_properties(7)
+
+
+def test_devices_do_not_mix():
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.ones(2, device="cuda") + torch.ones(2)
+    with pytest.raises(TypeError, match="convert cuda:0 device type tensor to numpy"):
+        torch.ones(2, device="cuda").numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_mixed_precision_trains(dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 4)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    scaler = torch.cuda.amp.GradScaler(enabled=dtype == torch.float16)
+    x, y = torch.randn(64, 16, device="cuda"), torch.randint(4, (64,), device="cuda")
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", dtype=dtype):
+            out = model(x)
+            loss = F.cross_entropy(out, y)
+        assert out.dtype == dtype and loss.dtype == torch.float32
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_step_is_that_of_the_cpu():
+    torch.manual_seed(0)
+    on_cpu = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 5))
+    on_cuda = copy.deepcopy(on_cpu).cuda()
+    x = torch.randn(4, 3, 8, 8)
+    for model, data in ((on_cpu, x), (on_cuda, x.cuda())):
+        F.softmax(model(data), dim=1).square().sum().backward()
+    for a, b in zip(on_cpu.parameters(), on_cuda.parameters(), strict=True):
+        assert_close(a.grad, b.grad.cpu())
+
+
+def test_streams_and_events_order_work():
+    side = torch.cuda.Stream()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    x = torch.ones(256, 256, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        assert torch.cuda.current_stream() == side and side.cuda_stream != 0
+        begin.record()
+        for _ in range(5):
+            x = x @ x / 256
+        end.record()
+    torch.cuda.current_stream().wait_event(end)
+    x.record_stream(torch.cuda.current_stream())
+    assert x.sum().item() == 256 * 256
+    assert begin.elapsed_time(end) > 0 and end.query()
+
+
+def test_launches_do_not_wait():
+    torch.cuda.synchronize()
+    torch.cuda._sleep(200_000_000)
+    assert not torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
+    assert torch.cuda.current_stream().query()
+
+
+def test_a_graph_is_replayed():
+    x = torch.zeros(8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 2 + 1
+    x.fill_(3)
+    graph.replay()
+    assert y.tolist() == [7] * 8
+
+
+def test_pinned_memory_is_copied_without_waiting():
+    data = TensorDataset(torch.arange(64.0).view(32, 2), torch.arange(32))
+    loader = DataLoader(data, batch_size=8, pin_memory=True, num_workers=1)
+    total = torch.zeros((), device="cuda")
+    for x, y in loader:
+        assert x.is_pinned() and y.is_pinned()
+        total += x.cuda(non_blocking=True).sum() + y.to("cuda", non_blocking=True).sum()
+    assert total.item() == sum(range(64)) + sum(range(32))
+
+
+def test_a_lack_of_memory_raises():
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate"):
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+
+
+def test_memory_is_counted():
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    x = torch.empty(1 << 20, device="cuda")
+    assert torch.cuda.memory_allocated() - before == 4 << 20
+    del x
+    assert torch.cuda.memory_allocated() == before
+    assert torch.cuda.max_memory_allocated() - before >= 4 << 20
+    assert "allocated" in torch.cuda.memory_summary().lower()
+    assert torch.cuda.memory_stats()["num_ooms"] >= 0
+
+
+def test_old_types_are_accepted():
+    x = torch.cuda.FloatTensor([1, 2, 3])
+    assert x.is_cuda and x.type() == "torch.cuda.FloatTensor"
+    assert isinstance(x, torch.cuda.FloatTensor)
+    assert torch.ones(2).type("torch.cuda.HalfTensor").dtype == torch.float16
+    assert torch.ones(2).type(torch.cuda.LongTensor).is_cuda
+    assert torch.nn.parallel.comm.broadcast(x, [0, 1])[1].device.index == 1
+
+
+def test_a_storage_is_resized():
+    x = torch.ones(4, device="cuda")
+    x.untyped_storage().resize_(0)
+    assert x.untyped_storage().nbytes() == 0
+    assert torch.UntypedStorage(16, device="cuda").nbytes() == 16
+
+
+def test_modules_are_replicated():
+    model = nn.DataParallel(nn.Linear(4, 3).cuda())
+    out = model(torch.randn(6, 4, device="cuda"))
+    assert out.shape == (6, 3)
+    out.sum().backward()
+    assert model.module.weight.grad.is_cuda
+
+
+def test_checkpoints_move_between_devices(tmp_path):
+    buffer = io.BytesIO()
+    torch.save({"x": torch.arange(3, device="cuda:1")}, buffer)
+    for where in ("cpu", "cuda:0"):
+        buffer.seek(0)
+        assert torch.load(buffer, map_location=where)["x"].device == torch.device(where)
+    buffer.seek(0)
+    assert torch.load(buffer)["x"].device == torch.device("cuda:1")
+
+
+def test_random_numbers_are_reproducible():
+    torch.cuda.manual_seed_all(3)
+    state = torch.cuda.get_rng_state()
+    x = torch.randn(5, device="cuda")
+    torch.cuda.set_rng_state(state)
+    assert torch.equal(x, torch.randn(5, device="cuda"))
+    with torch.random.fork_rng(devices=[0]):
+        torch.randn(5, device="cuda")
+    generator = torch.Generator("cuda").manual_seed(3)
+    assert torch.equal(x, torch.randn(5, device="cuda", generator=generator))
+
+
+@pytest.mark.parametrize("backend", list(SDPBackend.__members__.values())[1:5])
+def test_each_attention_computes_what_the_cpu_does(backend):
+    q, k, v = (torch.randn(2, 4, 16, 8, requires_grad=True) for _ in range(3))
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    expected.sum().backward()
+    on_cuda = [each.detach().cuda().requires_grad_() for each in (q, k, v)]
+    with sdpa_kernel(backend):
+        found = F.scaled_dot_product_attention(*on_cuda, is_causal=True)
+    found.sum().backward()
+    assert_close(found.cpu(), expected)
+    for a, b in zip(on_cuda, (q, k, v), strict=True):
+        assert_close(a.grad.cpu(), b.grad)
+
+
+def test_recurrent_networks_and_their_loss():
+    lstm = nn.LSTM(4, 8, num_layers=2, batch_first=True).cuda()
+    lstm.flatten_parameters()
+    out, _ = lstm(torch.randn(3, 10, 4, device="cuda"))
+    log_probs = out.log_softmax(-1).transpose(0, 1)
+    lengths = torch.full((3,), 10)
+    loss = F.ctc_loss(log_probs, torch.randint(1, 8, (3, 4), device="cuda"), lengths, torch.full((3,), 4))
+    loss.backward()
+    assert lstm.weight_ih_l0.grad.is_cuda
+
+
+def test_sparse_and_dense_algebra():
+    x = torch.randn(6, 6, device="cuda")
+    assert_close(torch.sparse.mm(x.to_sparse(), x), x @ x)
+    assert_close(torch.linalg.inv(x) @ x, torch.eye(6, device="cuda"), atol=1e-3, rtol=1e-3)
+    assert_close(torch.fft.ifft(torch.fft.fft(x)).real, x)
+    for library in ("cusolver", "magma", "default"):
+        torch.backends.cuda.preferred_linalg_library(library)
+        torch.linalg.eigh(x @ x.T)
+    assert torch.backends.cuda.cufft_plan_cache.max_size >= 0
+
+
+def test_settings_of_backends_are_there():
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.deterministic = True
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(False)
+    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("highest")
+
+
+def test_ranges_and_the_runtime():
+    with torch.cuda.nvtx.range("step"):
+        torch.cuda.nvtx.mark("here")
+    torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
+    assert torch.cuda.cudart().cudaMemGetInfo(0)[1] > 0
+
+
+def test_a_profile_has_the_kernels():
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
+        torch.cuda.synchronize()
+    assert any(event.device_time_total > 0 for event in profile.key_averages())
+    assert "CUDA" in profile.key_averages().table()
+
+
+def test_scripts_run():
+    @torch.jit.script
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).relu().sum()
+
+    assert f(torch.ones(3, device="cuda")).item() == 6
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
+def test_compiled_modules_train(mode):
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 2)).cuda()
+    x = torch.randn(4, 8, device="cuda")
+    expected = model(x)
+    compiled = torch.compile(model, mode=mode)
+    for _ in range(3):
+        found = compiled(x)
+        found.sum().backward()
+    assert_close(found, expected)
+
+
+def test_gradients_are_checkpointed():
+    x = torch.randn(4, 8, device="cuda", requires_grad=True)
+    torch.manual_seed(1)
+    torch.utils.checkpoint.checkpoint(lambda y: F.dropout(y, 0.5).square(), x, use_reentrant=False).sum().backward()
+    assert x.grad is not None
+
+
+def test_arrays_of_other_libraries_are_not_handed_out():
+    x = torch.ones(2, device="cuda")
+    assert not hasattr(x, "__cuda_array_interface__")
+    with pytest.raises(BufferError, match="emulated"):
+        torch.from_dlpack(x)
+    assert torch.from_dlpack(torch.ones(2)).tolist() == [1, 1]
