@@ -220,16 +220,6 @@ def test_sparse_and_dense_algebra():
     assert torch.backends.cuda.cufft_plan_cache.max_size >= 0
 
 
-def test_settings_of_backends_are_there():
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.deterministic = True
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.use_deterministic_algorithms(False)
-    torch.set_float32_matmul_precision("high")
-    torch.set_float32_matmul_precision("highest")
-
-
 def test_ranges_and_the_runtime():
     with torch.cuda.nvtx.range("step"):
         torch.cuda.nvtx.mark("here")

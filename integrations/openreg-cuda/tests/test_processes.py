@@ -99,6 +99,19 @@ with torch.cuda.stream(torch.cuda.Stream()):
 """
 
 
+SETTINGS = """
+import torch
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.backends.cudnn.benchmark = True
+torch.backends.cudnn.deterministic = True
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.use_deterministic_algorithms(False)
+torch.set_float32_matmul_precision("high")
+torch.set_float32_matmul_precision("highest")
+print("done")
+"""
+
+
 def run(tmp_path: Path, source: str, *launcher: str, **variables: str) -> str:
     program = tmp_path / "program.py"
     program.write_text(source)
@@ -122,6 +135,11 @@ def test_tensors_are_shared_between_processes(tmp_path: Path) -> None:
 
 def test_the_sanitizer_of_pytorch_finds_a_race(tmp_path: Path) -> None:
     assert "found" in run(tmp_path, SANITIZED, TORCH_CUDA_SANITIZER="1")
+
+
+def test_settings_of_backends_are_there(tmp_path: Path) -> None:
+    # In a process of its own: PyTorch refuses them where a program, such as its database of operators, has used others.
+    assert "done" in run(tmp_path, SETTINGS)
 
 
 def test_races_are_found(tmp_path: Path) -> None:
