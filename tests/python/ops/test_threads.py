@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
@@ -66,6 +67,7 @@ def test_an_engine_computes_with_one_thread_whatever_it_has_run(run_python):
     )
 
 
+@pytest.mark.no_executor("those that compute are then the executor's")
 def test_a_loader_that_pins_memory_takes_no_threads_from_the_program(run_python):
     """Its thread calls torch.set_num_threads(1), which later threads take over, autograd's among them."""
     run_python(
