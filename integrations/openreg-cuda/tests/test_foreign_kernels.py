@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 import torch
+from child_processes import run_python
 
 SOURCE = r"""
 #include <ATen/ATen.h>
@@ -87,7 +87,7 @@ except NotImplementedError as error:
 else:
     raise AssertionError("a kernel for CUDA was called")
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = run_python("-c", program)
     assert result.returncode == 0, result.stderr
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from child_processes import run_python
 
 TRAINING = """
 import os, torch, torch.distributed as dist
@@ -115,8 +114,7 @@ print("done")
 def run(tmp_path: Path, source: str, *launcher: str, **variables: str) -> str:
     program = tmp_path / "program.py"
     program.write_text(source)
-    command = [sys.executable, *launcher, str(program)]
-    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=240)
+    result = run_python(*launcher, program, **variables)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -147,15 +145,13 @@ def test_races_are_found(tmp_path: Path) -> None:
     source += "    y = x + 1\ntorch.cuda.synchronize()\n"
     program = tmp_path / "program.py"
     program.write_text(source)
-    environment = {**os.environ, "TORCH_OPENREG_DETECT_RACES": "1"}
-    result = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=environment)
+    result = run_python(program, TORCH_OPENREG_DETECT_RACES="1")
     assert result.returncode != 0 and "program.py" in result.stderr, result.stderr
 
 
 def test_nothing_happens_unless_it_is_asked_for() -> None:
     source = "import sys, torch; print(torch.cuda.is_available(), 'openreg_cuda.device' in sys.modules)"
-    environment = {name: value for name, value in os.environ.items() if name != "OPENREG_CUDA"}
-    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env=environment)
+    result = run_python("-c", source, OPENREG_CUDA=None)
     assert result.stdout.split() == ["False", "False"] and not result.stderr
 
 
@@ -171,15 +167,13 @@ def test_a_profile_is_chosen(request_: str, expected: tuple[str, ...]) -> None:
     source = (
         "import torch; c = torch.cuda; print(c.get_device_name(), c.get_device_capability(), c.device_count(), sep='|')"
     )
-    environment = {**os.environ, "OPENREG_CUDA": request_}
-    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env=environment)
+    result = run_python("-c", source, OPENREG_CUDA=request_)
     assert tuple(result.stdout.strip().split("|")) == expected, result.stderr
 
 
 @pytest.mark.parametrize("request_", ["a200", "a100:0", "a100:x", "2"])
 def test_a_malformed_request_is_reported(request_: str) -> None:
-    environment = {**os.environ, "OPENREG_CUDA": request_}
-    result = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, text=True, env=environment)
+    result = run_python("-c", "import torch", OPENREG_CUDA=request_)
     assert result.returncode != 0 and f"OPENREG_CUDA is malformed (got '{request_}'" in result.stderr
 
 
@@ -187,22 +181,18 @@ def test_a_malformed_request_is_reported(request_: str) -> None:
     ("visible", "count"), [("0", 1), ("1,0", 2), ("", 0), ("-1", 0), ("0,7,1", 1), ("0,0", 0), ("1", 1)]
 )
 def test_visible_devices_are_counted(visible: str, count: int) -> None:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
     source = "import torch; print(torch.cuda.device_count(), torch.cuda.is_available())"
-    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env=environment)
+    result = run_python("-c", source, CUDA_VISIBLE_DEVICES=visible)
     assert result.stdout.split() == [str(count), str(count > 0)], result.stderr
     if count == 0:
         for call in ("torch.ones(1, device='cuda')", "torch.cuda.current_device()", "torch.cuda.get_device_name()"):
-            command = [sys.executable, "-c", f"import torch; {call}"]
-            result = subprocess.run(command, capture_output=True, text=True, env=environment)
+            result = run_python("-c", f"import torch; {call}", CUDA_VISIBLE_DEVICES=visible)
             assert "RuntimeError: No CUDA GPUs are available" in result.stderr
 
 
 def test_the_command_runs_files_modules_and_commands(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import sys, torch; print(torch.cuda.is_available(), *sys.argv[1:])")
-    environment = {name: value for name, value in os.environ.items() if name != "OPENREG_CUDA"}
     for command in ([str(program)], ["-m", "program"], [sys.executable, str(program)]):
-        command = [sys.executable, "-m", "openreg_cuda", *command, "--device=cuda"]
-        result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+        result = run_python("-m", "openreg_cuda", *command, "--device=cuda", cwd=tmp_path, OPENREG_CUDA=None)
         assert result.stdout.split() == ["True", "--device=cuda"], result.stderr

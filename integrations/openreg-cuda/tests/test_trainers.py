@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from child_processes import run_python
 
 ACCELERATE = """
 import torch
@@ -75,7 +73,5 @@ def test_a_trainer_trains(library: str, program: str, option: str, tmp_path: Pat
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed; pip install .[trainers]")
     (tmp_path / "program.py").write_text(program.replace("OPTION", option))
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
-    command = [sys.executable, "program.py"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=240)
+    result = run_python("program.py", cwd=tmp_path, CUDA_VISIBLE_DEVICES="0")
     assert result.returncode == 0, result.stderr
