@@ -21,8 +21,8 @@ def _autoload() -> None:
 
     from . import _refusals, _request
 
-    _refusals.check()
     if _request.device_count() == 0:
+        _refusals.check()
         torch.cuda._lazy_init = _report_that_there_are_none
         return
     importlib.import_module(".device._loading", __package__).load()

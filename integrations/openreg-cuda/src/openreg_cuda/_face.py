@@ -66,13 +66,14 @@ def put_on(module: ModuleType) -> None:
             raise AttributeError(f"module 'torch.cuda' has no attribute {name!r}") from None
 
     cuda.__getattr__ = __getattr__  # type: ignore[method-assign]
-    _properties.answer_from_the_profile(module, _request.made().profile)
-    _torch_c.supply(module)
-    _patches.apply(module)
+    profile = _request.made().profile
+    _C = importlib.import_module(".device._C", __package__)
+    _properties.answer_from_the_profile(module, profile)
+    _torch_c.supply(module, _C)
+    _patches.apply(module, _C)
     _module = module
     print(
-        f"openreg-cuda: CUDA is emulated on the CPU ({_request.made().profile.name}): results and times are the CPU's",
-        file=sys.stderr,
+        f"openreg-cuda: CUDA is emulated on the CPU ({profile.name}): results and times are the CPU's", file=sys.stderr
     )
 
 

@@ -27,7 +27,7 @@ log = logging.getLogger("torch_openreg")
 WHEN_IMPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("torch._inductor.utils", "generate_cpp", ("GPU_TYPES",)),
     ("torch._inductor.config", "choose_cpp", ("cuda_backend",)),
-    ("torch._inductor.scheduler", "schedule_cpp", ("Scheduler.create_backend", "get_scheduling_for_device")),
+    ("torch._inductor.scheduler", "schedule_cpp", ("Scheduler.create_backend", "get_scheduling_for_device", "V")),
     (
         "torch.distributed.distributed_c10d",
         "serve_nccl",
@@ -48,11 +48,9 @@ AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def apply(module: ModuleType) -> None:
+def apply(module: ModuleType, _C: Any) -> None:
     """Applies all patches. Called once, when the device is loaded."""
-    package = str(module.__package__).rpartition(".")[0]
-    _C = importlib.import_module("._C", package)
-    when_imported = importlib.import_module("._post_import", package).when_imported
+    when_imported = importlib.import_module(".device._post_import", __package__).when_imported
     for name, _ in AT_ONCE:
         globals()[name](module, _C)
     for target, name, _ in WHEN_IMPORTED:
@@ -216,7 +214,7 @@ def schedule_cpp(scheduler: ModuleType) -> None:
     def create_backend(self: Any, device: torch.device) -> Any:
         if device.type != "cuda":
             return original(self, device)
-        self.current_device = device
+        scheduler.V.graph.add_device_info(device)
         return scheduler.get_scheduling_for_device("cuda")(self)
 
     scheduler.Scheduler.create_backend = create_backend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ def parse(text: str) -> Request:
     return Request(PROFILES[key], int(count) if colon else None)
 
 
+@functools.cache
 def made() -> Request:
     """The request of this process."""
     return parse(os.environ.get(VARIABLE, "1") or "1")

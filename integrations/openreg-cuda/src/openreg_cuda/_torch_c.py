@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -12,9 +11,8 @@ import torch
 _CUDA_VERSION = 13000  # of torch.version.cuda
 
 
-def supply(module: ModuleType) -> None:
+def supply(module: ModuleType, _C: Any) -> None:
     """Adds the names. Those that exist as classes that cannot be used are replaced."""
-    _C = importlib.import_module("._C", str(module.__package__).rpartition(".")[0])
     for name, value in _names(module, _C).items():
         if isinstance(getattr(torch._C, name, None), type) or not hasattr(torch._C, name):
             setattr(torch._C, name, value if isinstance(value, type) else _copy_of(value))
