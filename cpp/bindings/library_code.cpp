@@ -57,10 +57,6 @@ nb::object attribute(const char* module, const char* name) {
   return nb::steal(PyImport_GetModule(nb::str(module).ptr())).attr(name);
 }
 
-/// The package that this one is part of.
-const std::string kPackage =
-    std::string(OPENREG_PACKAGE).substr(0, std::string_view(OPENREG_PACKAGE).find('.'));
-
 }  // namespace
 
 LibraryCode::LibraryCode() {
@@ -72,7 +68,10 @@ LibraryCode::LibraryCode() {
   // PyTorch's deprecated functions are wrapped in one of typing_extensions.
   packages_.push_back(
       fs::path(file_name(attribute("typing_extensions", "__file__"))).replace_extension());
-  for (const nb::handle each : attribute(kPackage.c_str(), "__path__")) {
+  // That of this package, or of the one that contains it.
+  const std::string name = OPENREG_PACKAGE;
+  const std::string outermost = name.substr(0, name.find('.'));
+  for (const nb::handle each : attribute(outermost.c_str(), "__path__")) {
     add(packages_, file_name(each));
   }
   add(standard_library_, fs::path(file_name(attribute("os", "__file__"))).parent_path());

@@ -1,6 +1,9 @@
 // Operators that PyTorch routes to a backend's own kernel, or to a composite one, instead of the
 // fallback. They run the CPU's operator of the same meaning (dispatch.h).
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/relu_native.h>
@@ -238,3 +241,11 @@ OPENREG_LIBRARY_IMPL(aten, m) {
 }
 
 }  // namespace openreg::ops
+
+namespace at::native {
+
+// scaled_dot_product_attention lets the backend choose the implementation: the CPU's flash path,
+// forward and backward, under the same conditions as on the CPU.
+OPENREG_REGISTER_DISPATCH(_fused_sdp_choice_stub, &_fused_sdp_choice_cpp)
+
+}  // namespace at::native

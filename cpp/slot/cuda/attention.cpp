@@ -121,9 +121,3 @@ OPENREG_LIBRARY_IMPL_FOR(Autograd, aten, m) {
 }
 
 }  // namespace openreg::ops
-
-namespace at::native {
-
-OPENREG_REGISTER_DISPATCH(_fused_sdp_choice_stub, &_fused_sdp_choice_cpp)
-
-}  // namespace at::native

@@ -149,15 +149,14 @@ std::vector<std::string> replace_foreign_kernels() {
       const auto op = c10::Dispatcher::singleton().findOp(name);
       if (!op || !op->hasKernelForDispatchKey(key)) continue;
       auto kernel = op->getComputedKernelForDispatchKey(key);
-      const auto [known_kernel, is_new] = all.kernels.try_emplace({key, name}, kernel);
-      if (first || known_kernel->second.debug() == kernel.debug()) {
-        if (first || !is_new || is_of_python(kernel.debug())) continue;
-      } else if (is_of_python(kernel.debug())) {
-        known_kernel->second = std::move(kernel);
+      const auto [noted, is_new] = all.kernels.try_emplace({key, name}, kernel);
+      if (first || (!is_new && noted->second.debug() == kernel.debug())) continue;
+      if (is_of_python(kernel.debug())) {
+        noted->second = std::move(kernel);
         continue;
       }
-      replace(all, key, *op, is_new ? nullptr : &known_kernel->second);
-      known_kernel->second = op->getComputedKernelForDispatchKey(key);
+      replace(all, key, *op, is_new ? nullptr : &noted->second);
+      noted->second = op->getComputedKernelForDispatchKey(key);
       replaced.push_back(c10::toString(name));
     }
   }

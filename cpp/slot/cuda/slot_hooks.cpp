@@ -11,7 +11,6 @@ namespace openreg::backend {
 
 namespace {
 
-constexpr std::int64_t kLeastPlans = 0;
 constexpr std::int64_t kMostPlans = 4096;  // CUDA's default
 std::atomic<std::int64_t> most_plans{kMostPlans};
 
@@ -30,13 +29,14 @@ std::string SlotHooks::showConfig() const {
 std::int64_t SlotHooks::cuFFTGetPlanCacheMaxSize(c10::DeviceIndex) const { return most_plans; }
 
 void SlotHooks::cuFFTSetPlanCacheMaxSize(c10::DeviceIndex, std::int64_t size) const {
-  TORCH_CHECK(size >= kLeastPlans, "cuFFT plan cache size must be non-negative, but got ", size);
+  TORCH_CHECK(size >= 0, "cuFFT plan cache size must be non-negative, but got ", size);
   most_plans = size;
 }
 
-// PyTorch makes the object once, when it is first asked for hooks; `import torch` asks while it
-// initialises torch._C, before it loads any device. The object, which says that there is no CUDA,
-// is one virtual pointer: that of ours takes its place.
+// PyTorch creates its hooks once, when they are first requested. `import torch` requests them while
+// it initialises torch._C, before it loads any device, so they say that there is no CUDA. The
+// object consists of a pointer to its virtual functions, which is overwritten with that of our
+// hooks.
 static_assert(sizeof(SlotHooks) == sizeof(void*) &&
               sizeof(at::CUDAHooksInterface) == sizeof(void*));
 
