@@ -127,8 +127,18 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-// New tensors, also those of empty(), which the fallback makes on the CPU and then moves. The guard
-// switches to the device, and raises if there is no such device.
+// New tensors. The guard switches to the device, and raises if there is no such device. The
+// fallback would make those of empty() on the CPU and move them, so running out of memory would be
+// the CPU's error.
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout>, std::optional<at::Device> device,
+                 std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
+  TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+  const c10::DeviceGuard guard(device.value_or(kDevice));
+  return at::detail::empty_generic(size, c10::GetAllocator(kTiny), kKeys,
+                                   at::dtype_or_default(dtype), format);
+}
+
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                          std::optional<at::Device> device, std::optional<bool> pin_memory) {
@@ -161,8 +171,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 // Every operator that has no kernel here: PyTorch copies the arguments to the CPU and the results
-// back. It would pass a generator on unchanged, but the CPU's kernels refuse one of a device. Only
-// native_dropout has no argument for one, and draws from the CPU's default generator.
+// back. It would pass a generator on unchanged, but the CPU's kernels refuse one of a device.
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const auto kGenerator = c10::getTypePtr<std::optional<at::Generator>>();
   const auto& arguments = op.schema().arguments();
@@ -174,6 +183,44 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                 ->take_cpu_generator();
   }
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+}
+
+// Dropout has no argument for a generator, so by the fallback it would draw from the CPU's.
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& x, double p,
+                                                  std::optional<bool> train) {
+  if (!train.value_or(true)) return {x.clone(), at::ones_like(x, at::kBool)};
+  const auto kept = at::empty_like(x, at::kBool).bernoulli_(1 - p);
+  return {p == 1 ? x * kept : x * kept / (1 - p), kept};
+}
+
+// LSTM and GRU of out-of-tree devices call fused cells, which the CPU does not have. These consist
+// of other operators and are registered at autograd's key, so they have derivatives. The last
+// result is for a fused kernel that computes derivatives. Biases may be undefined.
+using Bias = const std::optional<at::Tensor>&;
+
+at::Tensor with_bias(const at::Tensor& gates, Bias bias) {
+  return bias && bias->defined() ? gates + *bias : gates;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input_gates,
+                                                         const at::Tensor& hidden_gates,
+                                                         const at::Tensor& cell, Bias input_bias,
+                                                         Bias hidden_bias) {
+  const auto gates = with_bias(input_gates, input_bias) + with_bias(hidden_gates, hidden_bias);
+  const auto parts = gates.chunk(4, 1);  // in, forget, cell, out
+  const auto next = parts[1].sigmoid() * cell + parts[0].sigmoid() * parts[2].tanh();
+  return {parts[3].sigmoid() * next.tanh(), next, at::Tensor()};
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
+                                            const at::Tensor& hidden_gates,
+                                            const at::Tensor& hidden, Bias input_bias,
+                                            Bias hidden_bias) {
+  const auto input = with_bias(input_gates, input_bias).chunk(3, 1);  // reset, update, new
+  const auto before = with_bias(hidden_gates, hidden_bias).chunk(3, 1);
+  const auto update = (input[1] + before[1]).sigmoid();
+  const auto fresh = (input[2] + (input[0] + before[0]).sigmoid() * before[2]).tanh();
+  return {fresh + update * (hidden - fresh), at::Tensor()};
 }
 
 // PyTorch gives convolutions of out-of-tree devices to two operators that exist for them only, so
@@ -207,8 +254,11 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  // The fallback depends on these four. PyTorch's resize_, like set_ below, takes a longer storage
-  // from the allocator and copies by memcpy, so a real device writes its own.
+  // The fallback depends on the last four of these. PyTorch's resize_, like set_ below, takes a
+  // longer storage from the allocator and copies by memcpy, so a real device writes its own: it
+  // must leave the strides of a tensor that has the size already, or in-place operators on views
+  // are wrong.
+  m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
@@ -231,9 +281,20 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   // and an optimizer that was made before still has them.
   m.impl("_has_compatible_shallow_copy_type",
          [](const at::Tensor&, const at::Tensor&) { return true; });
+  m.impl("native_dropout", TORCH_FN(native_dropout));
+  // The structured kernel, which PyTorch has for every device, allocates an output that the CPU's
+  // kernel for `out` resizes, with a warning, if the loss is reduced.
+  m.impl("mse_loss", CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));  // without autograd: inference_mode
+  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
   m.impl("convolution_overrideable", CppFunction::makeFromBoxedFunction<&convolution<false>>());
   m.impl("convolution_backward_overrideable",
          CppFunction::makeFromBoxedFunction<&convolution<true>>());
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
+  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
 }
 
 // copy_from handles these bits. PyTorch's kernel resolves a bit by a copy, which has it again.

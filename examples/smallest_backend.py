@@ -1,6 +1,6 @@
 """The smallest backend that trains: a device called "tiny", in C++ (smallest_backend.cpp) and in this file.
 
-    python examples/smallest_backend.py    # the first run builds it
+    python examples/smallest_backend.py    # the first run builds it, with g++ (or clang++) and ninja
 
 It is for engineers who bring up a backend: docs/device/index.md describes the parts. The device uses host memory and
 PyTorch's CPU kernels. It has nothing to do with openreg: PyTorch has one slot for out-of-tree backends, so the two
@@ -28,8 +28,10 @@ def load_backend(build_directory: str | None = None) -> None:
     """Builds and loads the library, then gives the device its name and its module: ``torch.tiny``.
 
     Args:
-        build_directory: where to build; None means PyTorch's cache.
+        build_directory: where to build, which is created if necessary; None means PyTorch's cache.
     """
+    if build_directory is not None:
+        Path(build_directory).mkdir(parents=True, exist_ok=True)
     cpp_extension.load(
         "smallest_backend",
         [str(Path(__file__).with_name("smallest_backend.cpp"))],
@@ -67,6 +69,15 @@ def error_of(index: int) -> str:
 def random_numbers() -> list[float]:
     """Three numbers from the device's default generator."""
     return torch.rand(3, device="tiny").tolist()
+
+
+def gradients_of_lstm(device: str) -> torch.Tensor:
+    """All derivatives of a small network, one after another, on the CPU."""
+    torch.manual_seed(0)
+    layers, x, target = nn.LSTM(4, 5, 2), torch.randn(3, 2, 4), torch.randn(3, 2, 5)
+    layers.to(device)
+    nn.functional.mse_loss(layers(x.to(device))[0], target.to(device)).backward()
+    return torch.cat([parameter.grad.flatten() for parameter in layers.parameters()]).cpu()
 
 
 def train(steps: int) -> list[float]:
@@ -116,6 +127,13 @@ def show() -> dict[str, Any]:
     generator = torch.Generator(device="tiny").manual_seed(0)
     report["Generator repeats"] = torch.rand(3, device="tiny", generator=generator).tolist() == first
     report["calls differ"] = first != second
+    ones = torch.ones(100, device="tiny")
+    torch.manual_seed(0)
+    dropped = nn.functional.dropout(ones)
+    torch.manual_seed(0)
+    torch.random.default_generator.seed()  # the CPU's, from which the device does not draw
+    report["dropout repeats"] = torch.equal(nn.functional.dropout(ones), dropped)
+    report["LSTM as the CPU"] = torch.allclose(gradients_of_lstm("tiny"), gradients_of_lstm("cpu"), atol=1e-6)
     losses = train(steps=30)
     report["losses"] = [losses[0], losses[-1]]
     return report
