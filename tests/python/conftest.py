@@ -11,22 +11,32 @@ from pathlib import Path
 import pytest
 import torch
 from children import child_environment, write_metadata
+from devices import DEVICE, OPENREG, needs_openreg, only_for_openreg
 from linking import CANNOT_LINK, REASON, skip_what_inductor_compiles
 
-DEVICE = "openreg"
+MODULE = torch.get_device_module(DEVICE)
+IS_OURS = hasattr(MODULE, "get_schedule")  # openreg, also under the name of CUDA
 
 
 def pytest_report_header() -> str | None:
     return f"skipped where C++ is compiled: {REASON}" if CANNOT_LINK else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what a setting of the process makes impossible.
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    leave_out = DEVICE != OPENREG and collection_path.match("test_*.py") and needs_openreg(collection_path)
+    return True if leave_out else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what only openreg has, if the device is another, and skips what a setting makes impossible.
 
     In an adversarial schedule engines hold back, and a host that asks whether work has completed runs it. In a random
     one, calls that launch run commands, too. While races are detected, a program that races on purpose fails, and
     errors name the line that launched a command. With executors some kernels run in another process.
     """
+    if DEVICE != OPENREG and (left_out := [item for item in items if only_for_openreg(item)]):
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
     schedule = os.environ.get("TORCH_OPENREG_SCHEDULE", "default")
     skipped = []
     if schedule != "default":
@@ -62,7 +72,8 @@ def _numbers_do_not_depend_on_earlier_tests() -> None:
 def _captures_take_a_stream_of_their_own() -> Iterator[None]:
     """Streams come from a pool, in turn: one that a test makes could be that of all captures before it."""
     yield
-    torch.openreg.graph._default_streams.clear()
+    if IS_OURS:
+        MODULE.graph._default_streams.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,11 +83,13 @@ def _skips_what_cannot_be_linked() -> None:
 
 
 def _modes() -> dict[str, object]:
-    openreg = torch.openreg
+    asked = {
+        "race detection": "get_race_detection_mode",
+        "schedule": "get_schedule",
+        "sync debug": "get_sync_debug_mode",
+    }
     return {
-        "race detection": openreg.get_race_detection_mode(),
-        "schedule": openreg.get_schedule(),
-        "sync debug": openreg.get_sync_debug_mode(),
+        **({name: getattr(MODULE, function)() for name, function in asked.items()} if IS_OURS else {}),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "default dtype": torch.get_default_dtype(),
         "default device": torch.get_default_device(),
@@ -91,9 +104,9 @@ def _device_state_is_restored() -> Iterator[None]:
     before = _modes()
     yield
     assert _modes() == before, "the test has changed a mode of the process"
-    if torch.openreg.is_initialized():
-        for index in reversed(range(torch.openreg.device_count())):
-            torch.openreg.set_stream(torch.openreg.default_stream(index))
+    if IS_OURS and MODULE.is_initialized():
+        for index in reversed(range(MODULE.device_count())):
+            MODULE.set_stream(MODULE.default_stream(index))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import (
@@ -20,7 +21,7 @@ both_ways = pytest.mark.parametrize("reentrant", [True, False])
 
 
 @both_ways
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_random_numbers_are_the_same_when_computed_again(reentrant, device):
     drawn = []
 
@@ -44,10 +45,10 @@ def test_the_states_need_not_be_preserved(reentrant):
     drawn = []
 
     def block(x: torch.Tensor) -> torch.Tensor:
-        drawn.append(torch.rand(100, device="openreg").cpu())
+        drawn.append(torch.rand(100, device=DEVICE).cpu())
         return x.exp()
 
-    x = torch.ones(1, device="openreg", requires_grad=True)
+    x = torch.ones(1, device=DEVICE, requires_grad=True)
     checkpoint(block, x, use_reentrant=reentrant, preserve_rng_state=False).sum().backward()
     assert not torch.equal(drawn[0], drawn[1])
 
@@ -61,8 +62,8 @@ def test_autocast_is_the_same_when_computed_again(reentrant):
         dtypes.append(y.dtype)
         return y.float().exp()
 
-    x = torch.ones(4, 4, device="openreg", requires_grad=True)
-    with torch.autocast("openreg", dtype=torch.bfloat16):
+    x = torch.ones(4, 4, device=DEVICE, requires_grad=True)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
         y = checkpoint(block, x, use_reentrant=reentrant)
     y.sum().backward()
     assert dtypes == [torch.bfloat16] * 2
@@ -70,11 +71,11 @@ def test_autocast_is_the_same_when_computed_again(reentrant):
 
 def test_it_saves_memory():
     def peak(run) -> int:
-        x = torch.ones(1 << 18, device="openreg", requires_grad=True)
-        torch.openreg.reset_peak_memory_stats()
-        before = torch.openreg.memory_allocated()
+        x = torch.ones(1 << 18, device=DEVICE, requires_grad=True)
+        torch.accelerator.reset_peak_memory_stats()
+        before = torch.accelerator.memory_allocated()
         run(lambda t: t.sin().cos().sin().cos().sin().cos(), x)
-        return (torch.openreg.memory_allocated() - before) // x.nbytes
+        return (torch.accelerator.memory_allocated() - before) // x.nbytes
 
     results = []
     kept = peak(lambda f, x: results.append(f(x)))
@@ -98,7 +99,7 @@ def test_what_the_policy_names_is_kept():
         return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
 
     def run(**options) -> tuple[int, torch.Tensor]:
-        x = torch.arange(16.0, device="openreg").view(4, 4).div(16).requires_grad_()
+        x = torch.arange(16.0, device=DEVICE).view(4, 4).div(16).requires_grad_()
         with CountProducts() as mode:
             checkpoint(lambda t: (torch.sigmoid(t @ t) @ t).sin(), x, use_reentrant=False, **options).sum().backward()
         return mode.count, x.grad
@@ -111,8 +112,8 @@ def test_what_the_policy_names_is_kept():
 
 def test_a_sequence_is_computed_in_parts():
     torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(6))).to("openreg")
-    x = torch.randn(3, 4, device="openreg", requires_grad=True)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(6))).to(DEVICE)
+    x = torch.randn(3, 4, device=DEVICE, requires_grad=True)
     (expected,) = torch.autograd.grad(model(x).sum(), x)
     checkpoint_sequential(model, 3, x, use_reentrant=False).sum().backward()
     assert torch.equal(x.grad, expected)
@@ -122,9 +123,9 @@ def test_another_shape_the_second_time_is_an_error():
     sizes = iter([3, 4])
 
     def block(x: torch.Tensor) -> torch.Tensor:
-        return (x * torch.ones(next(sizes), 1, device="openreg")).exp()
+        return (x * torch.ones(next(sizes), 1, device=DEVICE)).exp()
 
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     y = checkpoint(block, x, use_reentrant=False)
     with pytest.raises(torch.utils.checkpoint.CheckpointError, match="different metadata"):
         y.sum().backward()

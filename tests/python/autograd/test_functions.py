@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.autograd.function import once_differentiable
 from torch.testing import assert_close
 
@@ -73,7 +74,7 @@ class SortRows(torch.autograd.Function):
 
 @pytest.fixture
 def x():
-    return torch.randn(3, 4, generator=torch.Generator().manual_seed(2)).to("openreg")
+    return torch.randn(3, 4, generator=torch.Generator().manual_seed(2)).to(DEVICE)
 
 
 def test_backward_forward_and_batched_derivatives(x):
@@ -92,7 +93,7 @@ def test_it_passes_gradcheck(x):
 
 
 def test_an_input_is_changed_in_place():
-    a = torch.ones(2, device="openreg", requires_grad=True)
+    a = torch.ones(2, device=DEVICE, requires_grad=True)
     b = a.clone()
     version = b._version
     result = Scale.apply(b, 3.0)
@@ -106,7 +107,7 @@ def test_outputs_without_derivatives_and_a_rule_for_batches(x):
     x = x.requires_grad_()
     values, order = SortRows.apply(x)
     assert values.requires_grad and not order.requires_grad
-    weights = torch.arange(4.0, device="openreg")
+    weights = torch.arange(4.0, device=DEVICE)
     (got,) = torch.autograd.grad((values * weights).sum(), x)
     (expected,) = torch.autograd.grad((torch.sort(x, -1)[0] * weights).sum(), x)
     assert_close(got, expected)
@@ -127,12 +128,12 @@ def test_a_function_runs_on_the_stream_and_the_device_of_its_forward():
             seen.append((torch.accelerator.current_device_index(), torch.accelerator.current_stream()))
             return gradient * 2
 
-    stream = torch.Stream("openreg:1")
-    x = torch.ones(2, device="openreg:1", requires_grad=True)
-    stream.wait_stream(torch.accelerator.current_stream("openreg:1"))
+    stream = torch.Stream(f"{DEVICE}:1")
+    x = torch.ones(2, device=f"{DEVICE}:1", requires_grad=True)
+    stream.wait_stream(torch.accelerator.current_stream(f"{DEVICE}:1"))
     with stream:
         y = Noted.apply(x)
-    torch.accelerator.current_stream("openreg:1").wait_stream(stream)
+    torch.accelerator.current_stream(f"{DEVICE}:1").wait_stream(stream)
     y.sum().backward()
     assert seen == [(1, stream)]
     assert x.grad.tolist() == [2.0, 2.0]
@@ -148,7 +149,7 @@ def test_what_backward_raises_comes_out_as_it_was_raised():
         def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
             raise KeyError("mine")
 
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     with pytest.raises(KeyError, match="mine"):
         Failing.apply(x).sum().backward()
     assert (x * 2).sum().item() == 4

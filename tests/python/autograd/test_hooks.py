@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 
@@ -17,11 +18,11 @@ Log = list[tuple[str, Any]]
 def both(scenario: Callable[[str, Log], None]) -> Log:
     """What a scenario logs on the device, once it is known to be what it logs on the CPU."""
     logs: dict[str, Log] = {}
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         logs[device] = []
         scenario(device, logs[device])
-    assert logs["openreg"] == logs["cpu"]
-    return logs["openreg"]
+    assert logs[DEVICE] == logs["cpu"]
+    return logs[DEVICE]
 
 
 def seen(device: str, *tensors: torch.Tensor | None) -> list[list[float] | None]:
@@ -67,10 +68,10 @@ def test_hooks_of_modules_run_in_order():
 @pytest.mark.parametrize("mode", ["all", "any"])
 def test_a_hook_of_several_gradients_sees_all_devices(mode):
     calls: list[Any] = []
-    a = torch.ones(2, device="openreg:0", requires_grad=True)
-    b = torch.ones(2, device="openreg:1", requires_grad=True)
+    a = torch.ones(2, device=f"{DEVICE}:0", requires_grad=True)
+    b = torch.ones(2, device=f"{DEVICE}:1", requires_grad=True)
     torch.autograd.graph.register_multi_grad_hook([a, b], calls.append, mode=mode)
-    (a.sum() + b.sum().to("openreg:0")).backward()
+    (a.sum() + b.sum().to(f"{DEVICE}:0")).backward()
     gradients = calls[0] if mode == "all" else calls
     assert len(calls) == 1
     assert all(g.tolist() == [1.0, 1.0] for g in gradients)
@@ -101,31 +102,31 @@ def test_saved_tensors_pass_through_the_hooks():
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_saved_tensors_wait_on_the_cpu(pinned):
-    x = torch.randn(1000, device="openreg", requires_grad=True)
-    with torch.autograd.graph.save_on_cpu(pin_memory=pinned, device_type="openreg"):
+    x = torch.randn(1000, device=DEVICE, requires_grad=True)
+    with torch.autograd.graph.save_on_cpu(pin_memory=pinned, device_type=DEVICE):
         y = (x * x).exp()
-    assert y.grad_fn._saved_result.device.type == "openreg"  # unpacked for the reader
+    assert y.grad_fn._saved_result.device.type == DEVICE  # unpacked for the reader
     y.sum().backward()
     assert_close(x.grad, (2 * x * (x * x).exp()).detach())
 
 
 def test_memory_of_saved_tensors_on_the_cpu_is_not_the_devices():
     def held(context: Any) -> int:
-        x = torch.ones(1 << 20, device="openreg", requires_grad=True)
-        before = torch.openreg.memory_allocated()
+        x = torch.ones(1 << 20, device=DEVICE, requires_grad=True)
+        before = torch.accelerator.memory_allocated()
         with context:
             y = x.exp().exp().sum()
-        held_bytes = torch.openreg.memory_allocated() - before
+        held_bytes = torch.accelerator.memory_allocated() - before
         y.backward()
         assert x.grad.isfinite().all()
         return held_bytes
 
     assert held(contextlib.nullcontext()) >= 2 * 4 << 20
-    assert held(torch.autograd.graph.save_on_cpu(pin_memory=True, device_type="openreg")) < 1 << 20
+    assert held(torch.autograd.graph.save_on_cpu(pin_memory=True, device_type=DEVICE)) < 1 << 20
 
 
 def test_saved_tensors_may_be_changed_where_that_is_allowed():
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     with torch.autograd.graph.allow_mutation_on_saved_tensors():
         y = x.exp()
         y.mul_(2)
@@ -134,7 +135,7 @@ def test_saved_tensors_may_be_changed_where_that_is_allowed():
 
 
 def test_a_hook_that_raises_stops_the_backward_pass():
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
 
     def fail(gradient: torch.Tensor) -> None:
         raise ValueError("from the hook")

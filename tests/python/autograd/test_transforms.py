@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.autograd.forward_ad as fwAD
 import torch.nn.functional as F
+from devices import DEVICE
 from torch import nn
 from torch.func import (
     functional_call,
@@ -60,15 +61,15 @@ TRANSFORMS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_a_transform_gives_what_it_gives_on_the_cpu(name):
     expected = TRANSFORMS[name](function(W), X)
-    got = TRANSFORMS[name](function(W.to("openreg")), X.to("openreg"))
+    got = TRANSFORMS[name](function(W.to(DEVICE)), X.to(DEVICE))
     assert_close(tree_map(lambda t: t.cpu(), got), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_per_sample_are_those_of_single_samples():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3)).to("openreg")
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3)).to(DEVICE)
     parameters = {name: p.detach() for name, p in model.named_parameters()}
-    images, labels = torch.randn(5, 1, 8, 8, device="openreg"), torch.randint(3, (5,), device="openreg")
+    images, labels = torch.randn(5, 1, 8, 8, device=DEVICE), torch.randint(3, (5,), device=DEVICE)
 
     def loss(parameters: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
@@ -81,10 +82,10 @@ def test_gradients_per_sample_are_those_of_single_samples():
 
 def test_an_ensemble_runs_as_one():
     torch.manual_seed(0)
-    models = [nn.Linear(3, 2).to("openreg") for _ in range(3)]
+    models = [nn.Linear(3, 2).to(DEVICE) for _ in range(3)]
     parameters, buffers = stack_module_state(models)
     skeleton = copy.deepcopy(models[0]).to("meta")
-    x = torch.randn(4, 3, device="openreg")
+    x = torch.randn(4, 3, device=DEVICE)
     got = vmap(lambda p, b: functional_call(skeleton, (p, b), (x,)))(parameters, buffers)
     assert_close(got, torch.stack([model(x) for model in models]))
 
@@ -103,11 +104,11 @@ RANDOM: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_numbers_in_vmap_are_the_same_or_different_as_asked(name):
-    x = torch.zeros(3, 4, device="openreg")
+    x = torch.zeros(3, 4, device=DEVICE)
     with pytest.raises(RuntimeError, match="called random operation while in randomness error mode"):
         vmap(RANDOM[name])(x)
     same, different = (vmap(RANDOM[name], randomness=mode)(x) for mode in ("same", "different"))
-    assert same.device.type == different.device.type == "openreg"
+    assert same.device.type == different.device.type == DEVICE
     assert same[0].equal(same[1]) and same[0].equal(same[2])
     assert not different[0].equal(different[1])
     torch.manual_seed(9)
@@ -127,13 +128,13 @@ def test_dual_tensors_carry_tangents():
         assert fwAD.unpack_dual(y).tangent is None
         return result.cpu()
 
-    assert_close(tangent("openreg"), tangent("cpu"))
+    assert_close(tangent(DEVICE), tangent("cpu"))
 
 
 def test_tangents_follow_copies_between_devices():
     with fwAD.dual_level():
-        dual = fwAD.make_dual(X.to("openreg:0"), W[0].to("openreg:0"))
-        moved = fwAD.unpack_dual(dual.to("openreg:1").cpu() * 2)
+        dual = fwAD.make_dual(X.to(f"{DEVICE}:0"), W[0].to(f"{DEVICE}:0"))
+        moved = fwAD.unpack_dual(dual.to(f"{DEVICE}:1").cpu() * 2)
         assert_close(moved.tangent, 2 * W[0])
 
 
@@ -145,4 +146,4 @@ def test_a_missing_tangent_counts_as_zero(name):
         w = W.to(device)
         return jvp(lambda x: operator(x, w) + operator(w, x), (w,), (w,))[1].cpu()
 
-    assert_close(tangent("openreg"), tangent("cpu"))
+    assert_close(tangent(DEVICE), tangent("cpu"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from devices import DEVICE
 from torch import multiprocessing
 
 from torch_openreg import _C
@@ -98,7 +99,7 @@ def all_are(name: str, value: float) -> bool:
 
 def fill(name: str, value: float) -> None:
     kept[name].fill_(value)
-    torch.openreg.synchronize()
+    torch.accelerator.synchronize()
 
 
 def same_storage(first: str, second: str) -> bool:
@@ -106,7 +107,7 @@ def same_storage(first: str, second: str) -> bool:
 
 
 def make(name: str, value: float, count: int) -> None:
-    kept[name] = torch.full((count,), value, device="openreg")
+    kept[name] = torch.full((count,), value, device=DEVICE)
 
 
 def message(name: str) -> bytes:
@@ -114,7 +115,7 @@ def message(name: str) -> bytes:
 
 
 def figures() -> tuple[int, int, tuple[int, int]]:
-    return torch.openreg.memory_allocated(), torch.openreg.memory_reserved(), torch.openreg.mem_get_info()
+    return torch.accelerator.memory_allocated(), torch.accelerator.memory_reserved(), torch.openreg.mem_get_info()
 
 
 def add_late(name: str) -> None:
@@ -159,7 +160,7 @@ def take_race_reports() -> list[str]:
 
 
 def sum_on_another_stream(tensor: torch.Tensor) -> float:
-    with torch.openreg.stream(torch.openreg.Stream()):
+    with torch.openreg.stream(torch.Stream()):
         return tensor.sum().item()
 
 
@@ -169,16 +170,16 @@ def sum_of_kept_on_another_stream(name: str) -> float:
 
 def add_to_kept_and_wait(name: str) -> None:
     kept[name].add_(1)
-    torch.openreg.synchronize()
+    torch.accelerator.synchronize()
 
 
 def write_and_read_on_two_streams(name: str, in_order: bool) -> None:
-    side = torch.openreg.Stream()
+    side = torch.Stream()
     kept[name].add_(1)
     if in_order:
-        side.wait_stream(torch.openreg.current_stream())
+        side.wait_stream(torch.accelerator.current_stream())
     try:
-        with torch.openreg.stream(side):
+        with side:
             kept[name] + 1
     finally:
-        torch.openreg.synchronize()
+        torch.accelerator.synchronize()

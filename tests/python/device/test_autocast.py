@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.utils.checkpoint
+from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 
@@ -15,58 +16,58 @@ from torch.testing import assert_close
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_products_run_in_the_low_dtype(dtype):
     a, b = torch.randn(4, 4), torch.randn(4, 4)
-    with torch.autocast("openreg", dtype):
-        got = a.to("openreg") @ b.to("openreg")
+    with torch.autocast(DEVICE, dtype):
+        got = a.to(DEVICE) @ b.to(DEVICE)
     assert got.dtype == dtype
     assert_close(got.cpu(), a.to(dtype) @ b.to(dtype))
 
 
 def test_reductions_run_in_float32():
-    x = torch.randn(4, device="openreg", dtype=torch.float16)
-    with torch.autocast("openreg", torch.float16):
+    x = torch.randn(4, device=DEVICE, dtype=torch.float16)
+    with torch.autocast(DEVICE, torch.float16):
         assert torch.softmax(x, 0).dtype == torch.float32
         assert torch.norm(x).dtype == torch.float32
 
 
 def test_mixed_operands_are_promoted():
-    x = torch.randn(3, device="openreg")
-    with torch.autocast("openreg", torch.float16):
+    x = torch.randn(3, device=DEVICE)
+    with torch.autocast(DEVICE, torch.float16):
         assert torch.addcmul(x, x.half(), x.half()).dtype == torch.float32
 
 
 def test_the_default_dtype_is_half():
-    assert torch.get_autocast_dtype("openreg") == torch.float16
-    x = torch.randn(3, 3, device="openreg")
-    with torch.autocast("openreg"):
+    assert torch.get_autocast_dtype(DEVICE) == torch.float16
+    x = torch.randn(3, 3, device=DEVICE)
+    with torch.autocast(DEVICE):
         assert (x @ x).dtype == torch.float16
 
 
 def test_an_unsupported_dtype_warns_and_switches_autocast_off():
-    x = torch.randn(3, 3, device="openreg")
+    x = torch.randn(3, 3, device=DEVICE)
     with pytest.warns(UserWarning, match="In openreg autocast, but the target dtype is not supported"):
-        context = torch.autocast("openreg", torch.float32)
+        context = torch.autocast(DEVICE, torch.float32)
     with context:
         assert (x @ x).dtype == torch.float32
 
 
 def test_binary_cross_entropy_is_refused():
-    x = torch.rand(3, device="openreg")
-    with torch.autocast("openreg"), pytest.raises(RuntimeError, match="unsafe to autocast"):
+    x = torch.rand(3, device=DEVICE)
+    with torch.autocast(DEVICE), pytest.raises(RuntimeError, match="unsafe to autocast"):
         nn.functional.binary_cross_entropy(x, x)
 
 
 def test_a_training_step_with_a_grad_scaler():
     torch.manual_seed(0)
-    model = nn.Linear(8, 4).to("openreg")
+    model = nn.Linear(8, 4).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("openreg")
-    x, y = torch.randn(16, 8, device="openreg"), torch.randn(16, 4, device="openreg")
+    scaler = torch.amp.GradScaler(DEVICE)
+    x, y = torch.randn(16, 8, device=DEVICE), torch.randn(16, 4, device=DEVICE)
     losses = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(10):
             optimizer.zero_grad()
-            with torch.autocast("openreg", torch.float16):
+            with torch.autocast(DEVICE, torch.float16):
                 loss = nn.functional.mse_loss(model(x), y)
             scaler.scale(loss).backward()
             scaler.step(optimizer)
@@ -78,7 +79,7 @@ def test_a_training_step_with_a_grad_scaler():
 
 @pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
 def test_the_module_has_autocast_with_the_device_filled_in(dtype):
-    x = torch.randn(3, 3, device="openreg")
+    x = torch.randn(3, 3, device=DEVICE)
     with torch.openreg.amp.autocast(dtype=dtype):
         assert (x @ x).dtype == (dtype or torch.float16)
         with torch.openreg.amp.autocast(enabled=False):
@@ -92,7 +93,7 @@ def test_the_module_has_autocast_with_the_device_filled_in(dtype):
 
 
 def test_the_module_has_a_scaler_with_the_device_filled_in():
-    weight = torch.ones(3, device="openreg", requires_grad=True)
+    weight = torch.ones(3, device=DEVICE, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1.0)
     scaler = torch.openreg.amp.GradScaler(init_scale=4.0)
     scaler.scale(weight.sum()).backward()
@@ -116,17 +117,17 @@ def test_functions_of_autograd_have_autocast_in_forward_and_backward(cast_inputs
         @torch.openreg.amp.custom_fwd(cast_inputs=cast_inputs)
         def forward(ctx, a, b):
             ctx.save_for_backward(a, b)
-            seen.append((a.dtype, torch.is_autocast_enabled("openreg")))
+            seen.append((a.dtype, torch.is_autocast_enabled(DEVICE)))
             return a @ b
 
         @staticmethod
         @torch.openreg.amp.custom_bwd
         def backward(ctx, grad):
             a, b = ctx.saved_tensors
-            seen.append((grad.dtype, torch.is_autocast_enabled("openreg")))
+            seen.append((grad.dtype, torch.is_autocast_enabled(DEVICE)))
             return grad @ b.t(), a.t() @ grad
 
-    a, b = (torch.randn(3, 3, device="openreg", dtype=torch.float16, requires_grad=True) for _ in range(2))
+    a, b = (torch.randn(3, 3, device=DEVICE, dtype=torch.float16, requires_grad=True) for _ in range(2))
     with torch.openreg.amp.autocast():
         out = Product.apply(a, b)
     out.sum().backward()
@@ -137,42 +138,42 @@ def test_functions_of_autograd_have_autocast_in_forward_and_backward(cast_inputs
 
 
 def test_regions_nest_and_restore_what_was_outside():
-    x = torch.randn(3, 3, device="openreg")
-    with torch.autocast("openreg", torch.float16):
-        with torch.autocast("openreg", torch.bfloat16):
+    x = torch.randn(3, 3, device=DEVICE)
+    with torch.autocast(DEVICE, torch.float16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             assert (x @ x).dtype == torch.bfloat16
-            with torch.autocast("openreg", enabled=False):
+            with torch.autocast(DEVICE, enabled=False):
                 assert (x @ x).dtype == torch.float32
-                with torch.autocast("openreg", torch.float16):
+                with torch.autocast(DEVICE, torch.float16):
                     assert (x @ x).dtype == torch.float16
             assert (x @ x).dtype == torch.bfloat16
         assert (x @ x).dtype == torch.float16
-    assert (x @ x).dtype == torch.float32 and not torch.is_autocast_enabled("openreg")
+    assert (x @ x).dtype == torch.float32 and not torch.is_autocast_enabled(DEVICE)
 
 
 def test_regions_of_other_devices_change_nothing():
-    x, y = torch.randn(3, 3, device="openreg"), torch.randn(3, 3)
+    x, y = torch.randn(3, 3, device=DEVICE), torch.randn(3, 3)
     with torch.autocast("cpu", torch.bfloat16):
         assert (x @ x).dtype == torch.float32
-        with torch.autocast("openreg", torch.float16):
+        with torch.autocast(DEVICE, torch.float16):
             assert (x @ x).dtype == torch.float16 and (y @ y).dtype == torch.bfloat16
 
 
 def test_an_error_inside_leaves_the_region():
-    with pytest.raises(ZeroDivisionError), torch.autocast("openreg"):
+    with pytest.raises(ZeroDivisionError), torch.autocast(DEVICE):
         raise ZeroDivisionError
-    assert not torch.is_autocast_enabled("openreg")
+    assert not torch.is_autocast_enabled(DEVICE)
 
 
 def test_a_region_is_of_the_thread_that_entered_it():
-    x = torch.randn(3, 3, device="openreg")
-    with torch.autocast("openreg"), ThreadPoolExecutor(1) as pool:
+    x = torch.randn(3, 3, device=DEVICE)
+    with torch.autocast(DEVICE), ThreadPoolExecutor(1) as pool:
         assert pool.submit(lambda: (x @ x).dtype).result() == torch.float32
 
 
 def test_float64_and_integers_are_left_alone():
-    x, n = torch.randn(3, 3, device="openreg", dtype=torch.float64), torch.ones(3, 3, device="openreg", dtype=torch.int)
-    with torch.autocast("openreg"):
+    x, n = torch.randn(3, 3, device=DEVICE, dtype=torch.float64), torch.ones(3, 3, device=DEVICE, dtype=torch.int)
+    with torch.autocast(DEVICE):
         assert (x @ x).dtype == torch.float64 and (n @ n).dtype == torch.int
 
 
@@ -183,12 +184,12 @@ def casts_of(outputs):
 
 @pytest.mark.parametrize("cache", [True, False])
 def test_a_weight_is_cast_once_in_a_region_where_the_cache_is_on(cache):
-    x = torch.arange(9.0, device="openreg").view(3, 3).half()
-    w = torch.randn(3, 3, device="openreg", requires_grad=True)
-    with torch.autocast("openreg", cache_enabled=cache):
+    x = torch.arange(9.0, device=DEVICE).view(3, 3).half()
+    w = torch.randn(3, 3, device=DEVICE, requires_grad=True)
+    with torch.autocast(DEVICE, cache_enabled=cache):
         assert torch.is_autocast_cache_enabled() == cache
         outputs = [torch.mm(x, w) for _ in range(3)]
-        with torch.autocast("openreg", cache_enabled=cache):  # a region within shares what was cast
+        with torch.autocast(DEVICE, cache_enabled=cache):  # a region within shares what was cast
             outputs.append(torch.mm(x, w))
         assert len(casts_of(outputs)) == (1 if cache else 4)
     sum(output.float().sum() for output in outputs).backward()
@@ -196,11 +197,11 @@ def test_a_weight_is_cast_once_in_a_region_where_the_cache_is_on(cache):
 
 
 def test_the_cache_is_empty_after_a_region():
-    x, w = torch.eye(3, device="openreg"), torch.ones(3, 3, device="openreg", requires_grad=True)
+    x, w = torch.eye(3, device=DEVICE), torch.ones(3, 3, device=DEVICE, requires_grad=True)
     for value in (1, 2):
         with torch.no_grad():
             w.fill_(value)
-        with torch.autocast("openreg"):
+        with torch.autocast(DEVICE):
             assert torch.equal(torch.mm(x, w).float(), w)
 
 
@@ -215,11 +216,11 @@ def test_the_backward_pass_computes_in_the_dtypes_of_the_forward_pass(backward_i
 
         @staticmethod
         def backward(ctx, gradient):
-            seen.append((gradient.dtype, torch.is_autocast_enabled("openreg")))
+            seen.append((gradient.dtype, torch.is_autocast_enabled(DEVICE)))
             return gradient
 
-    x, w = (torch.randn(3, 3, device="openreg", requires_grad=True) for _ in range(2))
-    with torch.autocast("openreg"):
+    x, w = (torch.randn(3, 3, device=DEVICE, requires_grad=True) for _ in range(2))
+    with torch.autocast(DEVICE):
         loss = Spy.apply(x @ w).float().sum()
         if backward_inside:
             loss.backward()
@@ -227,7 +228,7 @@ def test_the_backward_pass_computes_in_the_dtypes_of_the_forward_pass(backward_i
         loss.backward()
     assert seen == [(torch.float16, backward_inside)]  # autograd's thread has the state of the one that called it
     assert x.grad.dtype == w.grad.dtype == torch.float32
-    assert_close(x.grad, torch.ones(3, 3, device="openreg") @ w.half().float().t(), rtol=2e-3, atol=2e-3)
+    assert_close(x.grad, torch.ones(3, 3, device=DEVICE) @ w.half().float().t(), rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
@@ -235,11 +236,11 @@ def test_checkpointed_parts_are_computed_again_under_the_same_autocast(use_reent
     seen = []
 
     def part(x):
-        seen.append(torch.get_autocast_dtype("openreg") if torch.is_autocast_enabled("openreg") else None)
+        seen.append(torch.get_autocast_dtype(DEVICE) if torch.is_autocast_enabled(DEVICE) else None)
         return x @ x
 
-    x = torch.randn(3, 3, device="openreg", requires_grad=True)
-    with torch.autocast("openreg", torch.bfloat16):
+    x = torch.randn(3, 3, device=DEVICE, requires_grad=True)
+    with torch.autocast(DEVICE, torch.bfloat16):
         out = torch.utils.checkpoint.checkpoint(part, x, use_reentrant=use_reentrant)
     out.float().sum().backward()
     assert seen == [torch.bfloat16] * 2
@@ -248,14 +249,14 @@ def test_checkpointed_parts_are_computed_again_under_the_same_autocast(use_reent
 @pytest.mark.parametrize("inside", [True, False])
 def test_compiled_functions_compute_in_the_low_dtype(inside):
     def product(x, w):
-        with torch.autocast("openreg", torch.bfloat16, enabled=inside):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=inside):
             return torch.mm(x, w), torch.softmax(x, 0)
 
-    x, w = (torch.randn(3, 3, device="openreg", requires_grad=True) for _ in range(2))
+    x, w = (torch.randn(3, 3, device=DEVICE, requires_grad=True) for _ in range(2))
     compiled = torch.compile(
         product if inside else lambda x, w: (torch.mm(x, w), torch.softmax(x, 0)), backend="aot_eager"
     )
-    with torch.autocast("openreg", torch.bfloat16, enabled=not inside):
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=not inside):
         got, softmax = compiled(x, w)
     assert got.dtype == torch.bfloat16 and softmax.dtype == torch.float32
     assert_close(got, x.bfloat16() @ w.bfloat16())
@@ -270,8 +271,8 @@ def test_custom_operators_take_casts_for_autocast():
         def double(x: torch.Tensor) -> torch.Tensor:
             return x * 2
 
-        torch.library.register_autocast("test_autocast::double", "openreg", torch.bfloat16)
-        x = torch.randn(3, device="openreg")
+        torch.library.register_autocast("test_autocast::double", DEVICE, torch.bfloat16)
+        x = torch.randn(3, device=DEVICE)
         assert double(x).dtype == torch.float32
-        with torch.autocast("openreg"):
+        with torch.autocast(DEVICE):
             assert double(x).dtype == torch.bfloat16

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing._internal.autocast_test_lists import AutocastTestLists, TestAutocast
 
 # Where PyTorch's own tests look for the operators of a list; None: they are methods only.
@@ -28,7 +29,7 @@ def in_dtype(value, dtype):
 def run_list(name, dtype):
     """Compares each operator of a list under autocast with the same operator on inputs that were cast by hand, bit by
     bit; returns their number."""
-    entries = getattr(AutocastTestLists(torch.device("openreg:0")), name)
+    entries = getattr(AutocastTestLists(torch.device(f"{DEVICE}:0")), name)
     module, run = MODULES[name.split("_")[0]], 0
     for operator, args, *rest in entries:
         if f"aten::{operator}" in CUDNN or operator == "einsum":  # the helper casts the letters of the equation too
@@ -38,7 +39,7 @@ def run_list(name, dtype):
             options["out_type"] = rest[0]
         run_as = dtype if "fp16" in name else torch.float32
         TestAutocast()._run_autocast_outofplace(
-            operator, in_dtype(args, dtype), run_as, "openreg", module=module, amp_dtype=dtype, **options
+            operator, in_dtype(args, dtype), run_as, DEVICE, module=module, amp_dtype=dtype, **options
         )
         run += 1
     return run
@@ -68,8 +69,8 @@ def test_operators_of_pytorchs_lists_compute_as_with_inputs_cast_by_hand(name, d
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_einsum_runs_in_the_low_dtype(dtype):
-    a, b = torch.randn(2, 3, 4, device="openreg"), torch.randn(2, 4, 5, device="openreg")
-    with torch.autocast("openreg", dtype):
+    a, b = torch.randn(2, 3, 4, device=DEVICE), torch.randn(2, 4, 5, device=DEVICE)
+    with torch.autocast(DEVICE, dtype):
         got = torch.einsum("bij,bjk->bik", a, b)
     assert got.dtype == dtype
     assert torch.equal(got, torch.einsum("bij,bjk->bik", a.to(dtype), b.to(dtype)))
@@ -93,13 +94,13 @@ def test_every_operator_that_cuda_registers_is_registered():
 
 
 def test_banned_operators_are_refused_under_autocast_and_run_without():
-    for operator, args, module in AutocastTestLists(torch.device("openreg:0")).banned:
+    for operator, args, module in AutocastTestLists(torch.device(f"{DEVICE}:0")).banned:
         function = getattr(module, operator)
         inputs = [arg.float() if isinstance(arg, torch.Tensor) else arg for arg in args]
         inputs[0] = inputs[0].sigmoid()
         inputs[1] = inputs[1].sigmoid()
-        with torch.autocast("openreg"):
+        with torch.autocast(DEVICE):
             with pytest.raises(RuntimeError, match="unsafe to autocast"):
                 function(*inputs)
-            with torch.autocast("openreg", enabled=False):
+            with torch.autocast(DEVICE, enabled=False):
                 assert function(*inputs).dtype == torch.float32

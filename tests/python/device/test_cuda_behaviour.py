@@ -319,7 +319,7 @@ ROWS: dict[str, list[Row]] = {
         Row("memory_cached('cpu')", raises(ValueError), MEMORY),
     ],
     "max_memory_cached": [
-        Row("max_memory_cached('openreg:1')", warns(FutureWarning, "torch.openreg.max_memory_reserved"), MEMORY),
+        Row("max_memory_cached('openreg:1')", warns(FutureWarning, "max_memory_reserved"), MEMORY),
         Row("max_memory_cached(0) == max_memory_reserved(0)", True, MEMORY),
         Row("max_memory_cached('cpu')", raises(ValueError), MEMORY),
     ],

@@ -8,12 +8,13 @@ from collections import namedtuple
 
 import pytest
 import torch
+from devices import DEVICE
 from torch import nn
 from torch.nn.parallel import comm, data_parallel, gather, parallel_apply, replicate, scatter
 from torch.testing import assert_close
 from waits import no_waits
 
-DEVICES = [torch.device("openreg", index) for index in range(2)]
+DEVICES = [torch.device(DEVICE, index) for index in range(2)]
 
 
 def network():
@@ -79,8 +80,8 @@ def test_each_replica_computes_on_its_own_device_and_stream():
 
     class Spy(nn.Module):
         def forward(self, x, *, scale):
-            stream = torch.openreg.current_stream()
-            seen.append((x.device, torch.openreg.current_device(), stream.device, len(x)))
+            stream = torch.accelerator.current_stream()
+            seen.append((x.device, torch.accelerator.current_device_index(), stream.device, len(x)))
             return x * scale
 
     out = nn.DataParallel(Spy())(batch(5), scale=torch.full((5, 1), 2.0, device=DEVICES[0]))
@@ -142,7 +143,7 @@ def test_scalars_become_a_vector():
 
 def test_autocast_around_it_reaches_the_replicas():
     parallel, x = nn.DataParallel(network()), batch()
-    with torch.autocast("openreg", torch.bfloat16):
+    with torch.autocast(DEVICE, torch.bfloat16):
         out = parallel(x)
         want = parallel.module(x)
     assert out.dtype == torch.bfloat16
@@ -211,11 +212,11 @@ def test_broadcast():
     for copied in (*copies, *out):
         assert_close(copied.cpu(), x.cpu())
     with pytest.raises(RuntimeError, match=r"an output has the wrong shape \(got \[3\], expected \[2, 6\]\)"):
-        comm.broadcast(x, out=[torch.empty(3, device="openreg")])
+        comm.broadcast(x, out=[torch.empty(3, device=DEVICE)])
 
 
 def test_broadcast_coalesced_gives_copies_of_their_own():
-    tensors = [torch.ones(2, device="openreg"), torch.zeros(3, device="openreg", dtype=torch.int)]
+    tensors = [torch.ones(2, device=DEVICE), torch.zeros(3, device=DEVICE, dtype=torch.int)]
     first, second, third = comm.broadcast_coalesced(tensors, [0, 1, 0])
     assert first[0] is tensors[0]
     tensors[0].zero_()
@@ -242,7 +243,7 @@ def test_scatter_and_gather():
 
 
 def test_scatter_on_given_streams():
-    streams = [torch.openreg.Stream(device) for device in DEVICES]
+    streams = [torch.Stream(device) for device in DEVICES]
     x = torch.randn(4, 3).pin_memory()
     parts = comm.scatter(x, DEVICES, streams=streams)
     for stream, part, want in zip(streams, parts, x.chunk(2), strict=True):
@@ -271,7 +272,7 @@ def test_reductions():
             "an output is on another device .got cpu, expected openreg",
         ),
         (
-            lambda x: comm.scatter(x, DEVICES, streams=[torch.openreg.Stream(1)] * 2),
+            lambda x: comm.scatter(x, DEVICES, streams=[torch.Stream(1)] * 2),
             "a stream is on another device than its part .got openreg:1, expected openreg:0",
         ),
         (lambda x: comm.broadcast(x, [0, -1]), "index of a device is negative"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -58,8 +59,8 @@ class Template(TestCase):
 
 class Generic(Template):
     def test_device(self, device: str) -> None:
-        self.assertEqual(device, "openreg:0")
-        self.assertEqual(torch.ones(2, device=device).device, torch.device("openreg:0"))
+        self.assertEqual(device, f"{DEVICE}:0")
+        self.assertEqual(torch.ones(2, device=device).device, torch.device(f"{DEVICE}:0"))
 
     @dtypes(torch.int32, torch.float64)
     def test_dtypes(self, device: str, dtype: torch.dtype) -> None:
@@ -77,7 +78,7 @@ class Generic(Template):
 
     @deviceCountAtLeast(2)
     def test_two_devices(self, devices: list[str]) -> None:
-        self.assertEqual(devices, ["openreg:0", "openreg:1"])
+        self.assertEqual(devices, [f"{DEVICE}:0", f"{DEVICE}:1"])
         self.assertEqual(torch.arange(3, device=devices[0]).to(devices[1]).cpu().tolist(), [0, 1, 2])
 
     @deviceCountAtLeast(3)
@@ -109,7 +110,7 @@ class Generic(Template):
     def test_not_skipped(self, device: str) -> None:
         pass
 
-    @expectedFailure("openreg")
+    @expectedFailure(DEVICE)
     def test_fails(self, device: str) -> None:
         torch.ones(2, device=device) + torch.ones(3, device=device)
 
@@ -153,7 +154,7 @@ class ForCUDA(Template):
     @dtypes(torch.float32)
     def test_devices(self, devices: list[str], dtype: torch.dtype) -> None:
         with torch.openreg.device(devices[1]):
-            self.assertEqual(torch.rand(3, device="openreg", dtype=dtype).device, torch.device(devices[1]))
+            self.assertEqual(torch.rand(3, device=DEVICE, dtype=dtype).device, torch.device(devices[1]))
 
 
 class Configured(Template):

@@ -6,32 +6,33 @@ import re
 
 import pytest
 import torch
+from devices import DEVICE
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda: torch.ones(1, device="openreg:7"),
-        lambda: torch.empty(1, device="openreg:2"),
-        lambda: torch.zeros(1).to("openreg:7"),
-        lambda: torch.openreg.set_device(7),
+        lambda: torch.ones(1, device=f"{DEVICE}:7"),
+        lambda: torch.empty(1, device=f"{DEVICE}:2"),
+        lambda: torch.zeros(1).to(f"{DEVICE}:7"),
+        lambda: torch.accelerator.set_device_index(7),
         lambda: torch.accelerator.set_device_index(2),
         lambda: torch.openreg.device(7).__enter__(),
         lambda: torch.accelerator.device_index(7).__enter__(),
-        lambda: torch.Stream("openreg:7"),
-        lambda: torch.openreg.Stream(7),
-        lambda: torch.openreg.synchronize(7),
-        lambda: torch.openreg.current_stream(7),
+        lambda: torch.Stream(f"{DEVICE}:7"),
+        lambda: torch.Stream(7),
+        lambda: torch.accelerator.synchronize(7),
+        lambda: torch.accelerator.current_stream(7),
         lambda: torch.openreg.get_rng_state(7),
         lambda: torch.openreg.mem_get_info(7),
-        lambda: torch.Generator("openreg:7"),
+        lambda: torch.Generator(f"{DEVICE}:7"),
     ],
 )  # fmt: skip
 def test_a_device_that_is_not_there(use):
     with pytest.raises(RuntimeError, match=r"(?i)device index is out of range|device index out of range"):
         use()
-    assert torch.openreg.current_device() == 0
-    assert torch.ones(2, device="openreg").sum().item() == 2
+    assert torch.accelerator.current_device_index() == 0
+    assert torch.ones(2, device=DEVICE).sum().item() == 2
 
 
 def test_a_device_of_another_kind():
@@ -44,10 +45,10 @@ def test_wrong_shapes_raise_at_the_call_with_cpu_s_sentence():
     a, b = torch.ones(2, 3), torch.ones(2, 3)
     with pytest.raises(RuntimeError) as on_cpu:
         a @ b
-    torch.openreg.set_device(1)
+    torch.accelerator.set_device_index(1)
     with pytest.raises(RuntimeError, match=re.escape(str(on_cpu.value))):
-        a.to("openreg:0") @ b.to("openreg:0")
-    assert torch.openreg.current_device() == 1
+        a.to(f"{DEVICE}:0") @ b.to(f"{DEVICE}:0")
+    assert torch.accelerator.current_device_index() == 1
     assert (a.openreg(0) @ b.openreg(0).t()).sum().item() == 12
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devices import DEVICE
 
 FIDELITY = Path(__file__).parents[2] / "fidelity"
 
@@ -35,7 +36,7 @@ ULPS = 32  # of random numbers that are computed by logarithms and sines
 
 def observe(tmp_path: Path) -> dict[str, Any]:
     run = subprocess.run(
-        [sys.executable, FIDELITY / "observe.py", "openreg"], cwd=tmp_path, capture_output=True, text=True, timeout=240
+        [sys.executable, FIDELITY / "observe.py", DEVICE], cwd=tmp_path, capture_output=True, text=True, timeout=240
     )
     assert run.returncode == 0, run.stderr
     observations: dict[str, Any] = json.loads(run.stdout)["observations"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from devices import DEVICE
 from torch import nn
 from waits import no_waits
 
 SCALERS = {
-    "torch.amp": lambda **options: torch.amp.GradScaler("openreg", **options),
+    "torch.amp": lambda **options: torch.amp.GradScaler(DEVICE, **options),
     "torch.openreg.amp": torch.openreg.amp.GradScaler,
 }
 
@@ -19,7 +20,7 @@ class Training:
     def __init__(self, scaler, optimizer=torch.optim.SGD, count=1, devices=1, **options):
         torch.manual_seed(0)
         self.scaler = scaler
-        self.models = [nn.Linear(8, 4).to(f"openreg:{i % devices}") for i in range(count)]
+        self.models = [nn.Linear(8, 4).to(f"{DEVICE}:{i % devices}") for i in range(count)]
         self.optimizers = [optimizer(model.parameters(), lr=0.1, **options) for model in self.models]
         self.x = torch.randn(16, 8)
 
@@ -27,7 +28,7 @@ class Training:
         for model, optimizer in zip(self.models, self.optimizers, strict=True):
             x = self.x.to(model.weight.device, non_blocking=True)
             optimizer.zero_grad()
-            with torch.autocast("openreg"):
+            with torch.autocast(DEVICE):
                 loss = model(x).square().mean() * factor
             self.scaler.scale(loss).backward()
 
@@ -148,7 +149,7 @@ def test_the_state_goes_to_another_scaler():
 
 def test_update_takes_a_new_scale_of_the_device_without_a_wait():
     training = Training(SCALERS["torch.amp"]())
-    new = torch.tensor(32.0).to("openreg")
+    new = torch.tensor(32.0).to(DEVICE)
     with no_waits():
         training.backward()
         training.scaler.update(new)
@@ -157,7 +158,7 @@ def test_update_takes_a_new_scale_of_the_device_without_a_wait():
 
 def test_outputs_in_containers_and_on_both_devices_are_scaled():
     scaler = SCALERS["torch.amp"](init_scale=4.0)
-    ones = [torch.ones(2, device=f"openreg:{index}") for index in range(2)]
+    ones = [torch.ones(2, device=f"{DEVICE}:{index}") for index in range(2)]
     with no_waits():
         first, (second,) = scaler.scale((ones[0], [ones[1]]))
     assert first.tolist() == second.tolist() == [4, 4]
@@ -165,7 +166,7 @@ def test_outputs_in_containers_and_on_both_devices_are_scaled():
 
 
 def test_float16_gradients_are_refused():
-    weight = torch.ones(2, device="openreg", dtype=torch.float16, requires_grad=True)
+    weight = torch.ones(2, device=DEVICE, dtype=torch.float16, requires_grad=True)
     optimizer, scaler = torch.optim.SGD([weight], lr=1.0), SCALERS["torch.amp"]()
     scaler.scale(weight.sum()).backward()
     with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):

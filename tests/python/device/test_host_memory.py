@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import waits
+from devices import DEVICE
 from torch.utils.data import DataLoader, TensorDataset
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -118,7 +119,7 @@ def test_times_are_microseconds_of_the_calls_that_took_them():
 
 
 def test_a_request_that_fails_raises_out_of_memory_and_loses_nothing():
-    torch.empty(0, device="openreg")
+    torch.empty(0, device=DEVICE)
     block = torch.empty(1000, dtype=torch.uint8, pin_memory=True).fill_(3)
     torch.accelerator.empty_host_cache()
     before = torch.openreg.host_memory_stats()
@@ -272,12 +273,12 @@ def test_pinned_is_any_tensor_and_storage_whose_memory_is():
     base = torch.empty(1000, pin_memory=True)
     for view in (base, base[3:], base[::2], base.view(10, 100).t(), base.view(torch.uint8), base[7], base.detach()):
         assert view.is_pinned()
-    assert base.untyped_storage().is_pinned("openreg") and base[3:].untyped_storage().is_pinned("openreg")
+    assert base.untyped_storage().is_pinned(DEVICE) and base[3:].untyped_storage().is_pinned(DEVICE)
     assert torch.from_numpy(base.numpy()[10:20]).is_pinned()  # its storage begins inside the block
-    for other in (torch.empty(1000), base.clone(), torch.empty(3, device="openreg"), torch.empty(3, device="meta")):
+    for other in (torch.empty(1000), base.clone(), torch.empty(3, device=DEVICE), torch.empty(3, device="meta")):
         assert not other.is_pinned()
     assert base.pin_memory() is base and base[3:].pin_memory().data_ptr() == base[3:].data_ptr()
-    assert torch.empty(3).untyped_storage().pin_memory("openreg").is_pinned("openreg")
+    assert torch.empty(3).untyped_storage().pin_memory(DEVICE).is_pinned(DEVICE)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +304,7 @@ def test_factories_and_pin_memory_make_pinned_tensors(make):
 def test_a_tensor_without_elements_is_not_pinned_as_with_cuda():
     for empty in (torch.empty(0, pin_memory=True), torch.empty(3, 0).pin_memory()):
         assert not empty.is_pinned()
-        assert empty.to("openreg", non_blocking=True).shape == empty.shape
+        assert empty.to(DEVICE, non_blocking=True).shape == empty.shape
 
 
 def test_pinning_keeps_values_shape_and_grad_mode():
@@ -316,9 +317,9 @@ def test_pinning_keeps_values_shape_and_grad_mode():
 @pytest.mark.parametrize(
     ("make", "error", "sentence"),
     [
-        (lambda: torch.ones(2, device="openreg").pin_memory(), RuntimeError, "only dense CPU tensors can be pinned"),
+        (lambda: torch.ones(2, device=DEVICE).pin_memory(), RuntimeError, "only dense CPU tensors can be pinned"),
         (
-            lambda: torch.eye(2, device="openreg").to_sparse().pin_memory(),
+            lambda: torch.eye(2, device=DEVICE).to_sparse().pin_memory(),
             RuntimeError,
             "only dense CPU tensors can be pinned",
         ),
@@ -327,7 +328,7 @@ def test_pinning_keeps_values_shape_and_grad_mode():
         (lambda: torch.empty(1 << 62, pin_memory=True), RuntimeError, "Storage size calculation overflowed"),
         (lambda: torch.empty(1 << 32, 1 << 32, pin_memory=True), RuntimeError, "overflowed"),
         (
-            lambda: torch.empty(2, device="openreg", pin_memory=True),
+            lambda: torch.empty(2, device=DEVICE, pin_memory=True),
             RuntimeError,
             "nly dense CPU tensors can be pinned",
         ),
@@ -344,13 +345,13 @@ def test_what_cannot_be_pinned_is_refused_and_changes_nothing(make, error, sente
 def test_a_sparse_tensor_of_the_cpu_has_its_parts_pinned():
     sparse = torch.eye(3).to_sparse().pin_memory()
     assert sparse.is_pinned() and sparse.indices().is_pinned() and sparse.values().is_pinned()
-    assert torch.equal(sparse.to("openreg", non_blocking=True).to_dense().cpu(), torch.eye(3))
+    assert torch.equal(sparse.to(DEVICE, non_blocking=True).to_dense().cpu(), torch.eye(3))
 
 
 @pytest.mark.parametrize("start", [None, "spawn"])
 def test_a_data_loader_with_workers_gives_pinned_batches_that_copy_without_blocking(start):
     """Two epochs with workers that persist; `None` starts them as DataLoader does by itself."""
-    torch.ones(2, device="openreg").sum().item()  # the parent of the workers has used the device
+    torch.ones(2, device=DEVICE).sum().item()  # the parent of the workers has used the device
     images, labels = torch.randn(40, 3, 8, 8), torch.arange(40)
     loader = DataLoader(
         TensorDataset(images, labels),
@@ -365,7 +366,7 @@ def test_a_data_loader_with_workers_gives_pinned_batches_that_copy_without_block
         for batch in loader:
             assert all(part.is_pinned() for part in batch)
             with waits.no_waits():
-                batches.append([part.to("openreg", non_blocking=True) for part in batch])
+                batches.append([part.to(DEVICE, non_blocking=True) for part in batch])
             del batch  # its memory is in the copies' hands
         assert torch.equal(torch.cat([batch[0] for batch in batches]).cpu(), images)
         assert torch.equal(torch.cat([batch[1] for batch in batches]).cpu(), labels)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from devices import DEVICE
 
 PROGRAM = Path(__file__).with_name("launch_sites.py")
 
@@ -174,6 +175,6 @@ def test_an_uncollected_error_names_its_line(child):
 
 @pytest.mark.no_race_detection("the message names the launching line")
 def test_without_the_setting_errors_say_how_to_get_the_line():
-    torch.ones(4, device="openreg")[torch.tensor([99], device="openreg")]
+    torch.ones(4, device=DEVICE)[torch.tensor([99], device=DEVICE)]
     with pytest.raises(torch.AcceleratorError, match="set TORCH_OPENREG_STACKS=1 to see the line of the call, or "):
-        torch.openreg.synchronize()
+        torch.accelerator.synchronize()

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.openreg import legacy
 from torch.openreg.legacy import TYPES
 
@@ -21,7 +22,7 @@ def test_they_are_those_of_cuda():
 @pytest.mark.parametrize("kind", TENSORS)
 def test_a_tensor_type_makes_tensors_and_recognizes_them(kind):
     made = kind([0, 1])
-    assert made.tolist() == [0, 1] and made.device == torch.device("openreg:0")
+    assert made.tolist() == [0, 1] and made.device == torch.device(f"{DEVICE}:0")
     assert isinstance(made, kind) and not isinstance(made.cpu(), kind)
     assert [each for each in TENSORS if isinstance(made, each)] == [kind]
     assert kind(2, 3).shape == (2, 3) and kind().shape == (0,)
@@ -40,7 +41,7 @@ def test_the_first_tensor_that_a_type_makes_gives_the_warning_of_cuda_s_types(mo
     monkeypatch.setattr(legacy, "_has_advised", False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ones = torch.ones(2, device="openreg")
+        ones = torch.ones(2, device=DEVICE)
         assert isinstance(ones, torch.openreg.FloatTensor) and ones.type(torch.openreg.HalfTensor).sum().item() == 2
     with pytest.warns(UserWarning, match=ADVICE) as given:
         torch.openreg.FloatTensor([0])
@@ -55,15 +56,15 @@ def test_the_first_tensor_that_a_type_makes_gives_the_warning_of_cuda_s_types(mo
 
 
 def test_it_makes_tensors_on_the_current_device():
-    with torch.openreg.device(1):
+    with torch.accelerator.device_index(1):
         assert torch.openreg.FloatTensor(2).device.index == 1
 
 
 def test_it_takes_a_device_a_storage_or_a_tensor_of_its_kind():
     make = torch.openreg.FloatTensor
-    assert make(2, device="openreg:1").device == make([1], device="openreg:1").device == torch.device("openreg:1")
-    assert make(torch.ones(2, device="openreg:1")).device == torch.device("openreg:1")
-    tensor = torch.ones(2, device="openreg")
+    assert make(2, device=f"{DEVICE}:1").device == make([1], device=f"{DEVICE}:1").device == torch.device(f"{DEVICE}:1")
+    assert make(torch.ones(2, device=f"{DEVICE}:1")).device == torch.device(f"{DEVICE}:1")
+    tensor = torch.ones(2, device=DEVICE)
     assert make(tensor).data_ptr() == make(tensor.untyped_storage()).data_ptr() == tensor.data_ptr()
     assert make(size=(2, 3)).shape == (2, 3) and make.layout is torch.strided and not make.is_sparse
 
@@ -72,7 +73,7 @@ def test_it_refuses_what_belongs_to_another_device():
     make = torch.openreg.FloatTensor
     with pytest.raises(RuntimeError, match="expects device type: openreg but device type: cpu was passed"):
         make(2, device="cpu")
-    for tensor in (torch.ones(2), torch.ones(2, dtype=torch.float64, device="openreg")):
+    for tensor in (torch.ones(2), torch.ones(2, dtype=torch.float64, device=DEVICE)):
         with pytest.raises(TypeError, match=r"expected TensorOptions\(dtype=float, device=openreg"):
             make(tensor)
     with pytest.raises(RuntimeError, match="the devices must match"):
@@ -86,7 +87,7 @@ def test_it_is_the_default_tensor_type():
         for given in (torch.openreg.HalfTensor, "torch.openreg.HalfTensor"):
             torch.set_default_tensor_type(given)
             assert torch.tensor([0.5]).type() == torch.empty(2).type() == "torch.openreg.HalfTensor"
-            assert torch.arange(2).device.type == torch.get_default_device().type == "openreg"
+            assert torch.arange(2).device.type == torch.get_default_device().type == DEVICE
             torch.set_default_tensor_type(default)
             assert torch.empty(2).type() == "torch.FloatTensor" and torch.get_default_device().type == "cpu"
         for wrong in (torch.openreg.LongTensor, torch.openreg.FloatStorage, "torch.openreg.FloatStorage"):
@@ -100,11 +101,11 @@ def test_it_is_the_default_tensor_type():
 
 
 def test_a_storage_has_its_type():
-    tensor = torch.tensor([1.0, 2.0], device="openreg")
+    tensor = torch.tensor([1.0, 2.0], device=DEVICE)
     assert tensor.storage_type() is torch.openreg.FloatStorage
     assert tensor.storage().type() == "torch.openreg.FloatStorage"
     made = torch.openreg.HalfStorage([1, 2, 3])
-    assert made.device.type == "openreg" and made.dtype == torch.float16 and made.tolist() == [1, 2, 3]
+    assert made.device.type == DEVICE and made.dtype == torch.float16 and made.tolist() == [1, 2, 3]
     assert isinstance(tensor.storage(), torch.openreg.FloatStorage)
     assert not isinstance(tensor.storage(), torch.openreg.HalfStorage)
 

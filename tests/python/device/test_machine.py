@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.openreg import machine
 
 
@@ -36,8 +37,8 @@ def test_utilization_is_a_percentage():
 
 def test_memory_in_use_is_counted():
     before = torch.openreg.device_memory_used(1)
-    kept = torch.empty(64 << 20, dtype=torch.uint8, device="openreg:1")
-    assert torch.openreg.device_memory_used("openreg:1") >= max(before, kept.nbytes)
+    kept = torch.empty(64 << 20, dtype=torch.uint8, device=f"{DEVICE}:1")
+    assert torch.openreg.device_memory_used(f"{DEVICE}:1") >= max(before, kept.nbytes)
 
 
 def test_temperature_is_the_hottest_sensor(files):
@@ -102,7 +103,7 @@ def test_memory_usage_is_refused():
 
 @pytest.mark.parametrize("name", ["utilization", "device_memory_used", "memory_usage", "temperature", "power_draw"])
 def test_devices_that_are_not_there_are_refused(name):
-    with pytest.raises(RuntimeError, match="openreg"):
+    with pytest.raises(RuntimeError, match=DEVICE):
         getattr(torch.openreg, name)(2)
     with pytest.raises(ValueError, match="cpu"):
         getattr(torch.openreg, name)("cpu")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from torch.testing import assert_close
 
 
@@ -19,12 +20,12 @@ def deterministic() -> Iterator[None]:
 
 
 EMPTY: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
-    "empty": lambda dtype: torch.empty(5, dtype=dtype, device="openreg"),
-    "empty_like": lambda dtype: torch.empty_like(torch.ones(5, dtype=dtype, device="openreg")),
-    "new_empty": lambda dtype: torch.ones(1, dtype=dtype, device="openreg").new_empty(5),
-    "empty_strided": lambda dtype: torch.empty_strided((5,), (2,), dtype=dtype, device="openreg"),
-    "empty_permuted": lambda dtype: torch.empty_permuted((5, 1), (1, 0), dtype=dtype, device="openreg"),
-    "resize_": lambda dtype: torch.ones(2, dtype=dtype, device="openreg").resize_(7)[2:],
+    "empty": lambda dtype: torch.empty(5, dtype=dtype, device=DEVICE),
+    "empty_like": lambda dtype: torch.empty_like(torch.ones(5, dtype=dtype, device=DEVICE)),
+    "new_empty": lambda dtype: torch.ones(1, dtype=dtype, device=DEVICE).new_empty(5),
+    "empty_strided": lambda dtype: torch.empty_strided((5,), (2,), dtype=dtype, device=DEVICE),
+    "empty_permuted": lambda dtype: torch.empty_permuted((5, 1), (1, 0), dtype=dtype, device=DEVICE),
+    "resize_": lambda dtype: torch.ones(2, dtype=dtype, device=DEVICE).resize_(7)[2:],
 }
 
 
@@ -47,12 +48,12 @@ def test_uninitialised_memory_is_filled(maker, dtype):
 
 @pytest.mark.usefixtures("deterministic")
 def test_filling_can_be_switched_off():
-    block = torch.full((1000,), 7.0, device="openreg")
+    block = torch.full((1000,), 7.0, device=DEVICE)
     address = block.data_ptr()
     del block
     torch.utils.deterministic.fill_uninitialized_memory = False
     try:
-        again = torch.empty(1000, device="openreg")
+        again = torch.empty(1000, device=DEVICE)
     finally:
         torch.utils.deterministic.fill_uninitialized_memory = True
     assert again.data_ptr() == address and again.unique().tolist() == [7.0]
@@ -72,7 +73,7 @@ NOT_DETERMINISTIC: dict[str, Callable[[str], Any]] = {
 @pytest.mark.parametrize("name", NOT_DETERMINISTIC)
 def test_what_has_no_deterministic_kernel_raises_at_the_call(name):
     messages = []
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         with pytest.raises(RuntimeError, match=f"{name} does not have a deterministic implementation") as error:
             NOT_DETERMINISTIC[name](device)
         messages.append(str(error.value))
@@ -84,7 +85,7 @@ def test_what_has_no_deterministic_kernel_warns_where_that_is_asked_for(name):
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         with pytest.warns(UserWarning, match=f"{name} does not have a deterministic implementation") as warned:
-            NOT_DETERMINISTIC[name]("openreg")
+            NOT_DETERMINISTIC[name](DEVICE)
             torch.accelerator.synchronize()
         assert len(warned) == 1
     finally:
@@ -93,11 +94,11 @@ def test_what_has_no_deterministic_kernel_warns_where_that_is_asked_for(name):
 
 @pytest.mark.usefixtures("deterministic")
 def test_results_are_the_same_each_time():
-    index = torch.randint(10, (5000,), device="openreg")
-    source = torch.randn(5000, device="openreg")
+    index = torch.randint(10, (5000,), device=DEVICE)
+    source = torch.randn(5000, device=DEVICE)
 
     def results() -> list[torch.Tensor]:
-        zeros = torch.zeros(10, device="openreg")
+        zeros = torch.zeros(10, device=DEVICE)
         return [
             zeros.index_add(0, index, source),
             zeros.scatter_add(0, index, source),
@@ -112,7 +113,7 @@ def test_results_are_the_same_each_time():
             assert torch.equal(got, expected)
 
 
-@pytest.fixture(params=["openreg", "openreg:1"])
+@pytest.fixture(params=[DEVICE, f"{DEVICE}:1"])
 def default_device(request) -> Iterator[str]:
     torch.set_default_device(request.param)
     yield request.param
@@ -132,18 +133,18 @@ def test_factories_use_the_default_device(default_device):
         torch.full((2,), 1j),
         torch.hann_window(4),
     ]
-    assert {tensor.device for tensor in made} == {torch.device("openreg", index)}
-    assert torch.get_default_device() == torch.device("openreg", index)
+    assert {tensor.device for tensor in made} == {torch.device(DEVICE, index)}
+    assert torch.get_default_device() == torch.device(DEVICE, index)
     assert torch.ones(2, device="cpu").is_cpu and torch.from_numpy(torch.ones(2, device="cpu").numpy()).is_cpu
 
 
 def test_contexts_go_before_the_default_device(default_device):
     with torch.device("cpu"):
         assert torch.ones(2).is_cpu
-        with torch.device("openreg:0"):
+        with torch.device(f"{DEVICE}:0"):
             assert torch.ones(2).device.index == 0
-    assert torch.ones(2).device.type == "openreg"
-    assert torch.get_default_device().type == "openreg"
+    assert torch.ones(2).device.type == DEVICE
+    assert torch.get_default_device().type == DEVICE
 
 
 def test_a_loader_shuffles_with_a_generator_of_the_default_device(default_device):
@@ -177,14 +178,14 @@ def test_results_have_the_default_dtype(default_dtype):
             torch.where(ints > 1, 1.0, ints),
         ]
 
-    for got, expected in zip(results("openreg"), results("cpu"), strict=True):
+    for got, expected in zip(results(DEVICE), results("cpu"), strict=True):
         assert got.dtype == expected.dtype
         assert_close(got.cpu(), expected)
-    assert torch.rand(2, device="openreg").dtype == default_dtype
+    assert torch.rand(2, device=DEVICE).dtype == default_dtype
 
 
 def test_a_change_of_the_default_dtype_does_not_reach_queued_work():
-    x = torch.arange(1, 100_000, device="openreg")
+    x = torch.arange(1, 100_000, device=DEVICE)
     expected = x.cpu() / 3
     got = x / 3
     torch.set_default_dtype(torch.float64)
@@ -196,7 +197,7 @@ def test_a_change_of_the_default_dtype_does_not_reach_queued_work():
 
 
 def test_denormal_numbers_are_flushed_while_the_mode_is_on():
-    tiny = torch.full((1000,), 1e-310, dtype=torch.float64, device="openreg")
+    tiny = torch.full((1000,), 1e-310, dtype=torch.float64, device=DEVICE)
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor has no such mode")
     try:

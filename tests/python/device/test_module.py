@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 import torch
+from devices import DEVICE
 
 REQUIRED = """
     is_available device_count current_device set_device is_initialized _initialized _lazy_init init _is_in_bad_fork
@@ -34,8 +35,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_there_are_two_devices():
-    assert torch.openreg.is_available() and torch.accelerator.is_available()
-    assert torch.openreg.device_count() == torch.accelerator.device_count() == 2
+    assert torch.accelerator.is_available() and torch.accelerator.is_available()
+    assert torch.accelerator.device_count() == torch.accelerator.device_count() == 2
 
 
 def test_initialization_is_visible():
@@ -47,39 +48,39 @@ def test_initialization_is_visible():
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_set_device_is_what_current_device_says(index):
-    for given in (index, f"openreg:{index}", torch.device("openreg", index)):
-        torch.openreg.set_device(1 - index)
-        torch.openreg.set_device(given)
-        assert torch.openreg.current_device() == torch.accelerator.current_device_index() == index
+    for given in (index, f"{DEVICE}:{index}", torch.device(DEVICE, index)):
+        torch.accelerator.set_device_index(1 - index)
+        torch.accelerator.set_device_index(given)
+        assert torch.accelerator.current_device_index() == torch.accelerator.current_device_index() == index
 
 
 def test_set_device_ignores_a_negative_index():
-    torch.openreg.set_device(1)
-    torch.openreg.set_device(-1)
-    assert torch.openreg.current_device() == 1
+    torch.accelerator.set_device_index(1)
+    torch.accelerator.set_device_index(-1)
+    assert torch.accelerator.current_device_index() == 1
 
 
-@pytest.mark.parametrize("given", [1, "openreg:1", torch.device("openreg:1")])
+@pytest.mark.parametrize("given", [1, f"{DEVICE}:1", torch.device(f"{DEVICE}:1")])
 def test_device_context_switches_and_restores(given):
     with torch.openreg.device(given):
-        assert torch.openreg.current_device() == 1
-        with torch.openreg.device(0):
-            assert torch.openreg.current_device() == 0
-        assert torch.openreg.current_device() == 1
-    assert torch.openreg.current_device() == 0
+        assert torch.accelerator.current_device_index() == 1
+        with torch.accelerator.device_index(0):
+            assert torch.accelerator.current_device_index() == 0
+        assert torch.accelerator.current_device_index() == 1
+    assert torch.accelerator.current_device_index() == 0
 
 
-@pytest.mark.parametrize("given", [None, -1, "openreg"])
+@pytest.mark.parametrize("given", [None, -1, DEVICE])
 def test_device_context_without_an_index_changes_nothing(given):
-    torch.openreg.set_device(1)
+    torch.accelerator.set_device_index(1)
     with torch.openreg.device(given):
-        assert torch.openreg.current_device() == 1
+        assert torch.accelerator.current_device_index() == 1
 
 
 def test_device_context_restores_after_an_exception():
     with pytest.raises(ZeroDivisionError), torch.openreg.device(1), torch.accelerator.device_index(0):
         _ = 1 / 0
-    assert torch.openreg.current_device() == 0
+    assert torch.accelerator.current_device_index() == 0
 
 
 def test_accelerator_device_index_context():
@@ -91,18 +92,18 @@ def test_accelerator_device_index_context():
 
 
 def test_device_of_follows_tensors_of_the_device_only():
-    with torch.openreg.device_of(torch.ones(1, device="openreg:1")):
-        assert torch.openreg.current_device() == 1
+    with torch.openreg.device_of(torch.ones(1, device=f"{DEVICE}:1")):
+        assert torch.accelerator.current_device_index() == 1
     with torch.openreg.device_of(torch.ones(1)):
-        assert torch.openreg.current_device() == 0
+        assert torch.accelerator.current_device_index() == 0
 
 
 def test_factories_use_the_current_device_and_do_not_move_it():
-    with torch.openreg.device(1):
-        x = torch.randn(3, 3, device="openreg")
-        y = torch.randn(3, 3, device="openreg:0")
+    with torch.accelerator.device_index(1):
+        x = torch.randn(3, 3, device=DEVICE)
+        y = torch.randn(3, 3, device=f"{DEVICE}:0")
         assert (x.device.index, y.device.index, (x @ x).device.index) == (1, 0, 1)
-        assert torch.openreg.current_device() == 1
+        assert torch.accelerator.current_device_index() == 1
 
 
 def test_each_thread_has_its_own_device():
@@ -114,7 +115,7 @@ def test_each_thread_has_its_own_device():
         for _ in range(50):
             torch.accelerator.set_device_index(index)
             barrier.wait()
-            x = torch.randn(4, 4, device="openreg")
+            x = torch.randn(4, 4, device=DEVICE)
             if x.device.index != index or (x @ x).sum().device.index != index:
                 wrong.append(index)
             barrier.wait()
@@ -129,7 +130,7 @@ def test_each_thread_has_its_own_device():
 
 def test_properties_name_and_capability():
     properties = torch.openreg.get_device_properties(1)
-    assert properties.name == torch.openreg.get_device_name("openreg:1") == "openreg"
+    assert properties.name == torch.openreg.get_device_name(f"{DEVICE}:1") == DEVICE
     assert properties.total_memory == torch.openreg.mem_get_info(1)[1]
     assert properties.multi_processor_count > 0
     assert "total_memory=" in repr(properties)
@@ -147,7 +148,7 @@ def test_properties_name_and_capability():
 
 
 def test_sleeping_takes_as_many_cycles_as_the_clock_rate_says():
-    begin, end = (torch.openreg.Event(enable_timing=True) for _ in range(2))
+    begin, end = (torch.Event(enable_timing=True) for _ in range(2))
     begin.record()
     torch.openreg._sleep(20_000_000)
     end.record()
@@ -156,7 +157,7 @@ def test_sleeping_takes_as_many_cycles_as_the_clock_rate_says():
     assert begin.elapsed_time(end) >= 20_000_000 / kilohertz
 
 
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_supported_dtypes_are_those_of_the_accelerator(device):
     supported = torch.accelerator.get_device_capability(device)["supported_dtypes"]
     assert {torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64} <= supported
@@ -166,11 +167,11 @@ def test_supported_dtypes_are_those_of_the_accelerator(device):
 def test_exchanging_the_device_returns_the_one_before(exchange):
     exchange = getattr(torch.openreg, exchange)
     assert exchange(1) == 0
-    assert torch.openreg.current_device() == 1
+    assert torch.accelerator.current_device_index() == 1
     assert exchange(-1) == -1
-    assert torch.openreg.current_device() == 1
+    assert torch.accelerator.current_device_index() == 1
     assert exchange(0) == 1
-    with pytest.raises(RuntimeError, match="openreg"):
+    with pytest.raises(RuntimeError, match=DEVICE):
         exchange(2)
 
 
@@ -229,7 +230,7 @@ def test_waiting_for_nothing_is_no_first_use(run_python):
 
 def test_launch_stats_count_launches():
     before = torch.openreg.launch_stats()
-    x = torch.ones(3, device="openreg") + 1
+    x = torch.ones(3, device=DEVICE) + 1
     assert x.tolist() == [2, 2, 2]
     after = torch.openreg.launch_stats()
     assert set(after) == {
@@ -255,7 +256,7 @@ def test_autocast_dtypes():
 
 
 def test_renaming_again_is_refused():
-    torch.utils.rename_privateuse1_backend("openreg")
+    torch.utils.rename_privateuse1_backend(DEVICE)
     with pytest.raises(RuntimeError, match="has already been set"):
         torch.utils.rename_privateuse1_backend("dev")
 
@@ -264,21 +265,21 @@ def test_registering_a_module_again_is_refused():
     with pytest.raises(RuntimeError, match="Expected one of cpu"):
         torch._register_device_module("dev", torch.openreg)
     with pytest.raises(RuntimeError, match="The runtime module of"):
-        torch._register_device_module("openreg", torch.openreg)
+        torch._register_device_module(DEVICE, torch.openreg)
 
 
 def test_generated_methods_exist_once():
     with pytest.raises(RuntimeError, match="The custom device module of"):
         torch.utils.generate_methods_for_privateuse1_backend()
     for owner in (torch.Tensor, torch.TypedStorage, torch.UntypedStorage, torch.nn.utils.rnn.PackedSequence):
-        assert hasattr(owner, "openreg") and hasattr(owner, "is_openreg")
-    assert hasattr(torch.nn.Module, "openreg")
+        assert hasattr(owner, DEVICE) and hasattr(owner, "is_openreg")
+    assert hasattr(torch.nn.Module, DEVICE)
 
 
-@pytest.mark.parametrize(("given", "index"), [(None, 0), (0, 0), (1, 1), (torch.device("openreg"), 0)])
+@pytest.mark.parametrize(("given", "index"), [(None, 0), (0, 0), (1, 1), (torch.device(DEVICE), 0)])
 def test_tensor_method_moves_the_tensor(given, index):
     x = torch.arange(3).openreg() if given is None else torch.arange(3).openreg(given)
-    assert x.is_openreg and x.device == torch.device("openreg", index)
+    assert x.is_openreg and x.device == torch.device(DEVICE, index)
     assert x.tolist() == [0, 1, 2]
 
 
@@ -293,7 +294,7 @@ def test_module_method_keeps_the_parameters():
     weight = model.weight
     values = weight.detach().clone()
     assert model.openreg(1).weight is weight
-    assert weight.device == torch.device("openreg:1")
+    assert weight.device == torch.device(f"{DEVICE}:1")
     assert torch.equal(weight.detach().cpu(), values)
 
 
@@ -310,7 +311,7 @@ def test_custom_module_functions_are_found():
     [(torch.float32, "Float"), (torch.float64, "Double"), (torch.int64, "Long"), (torch.bool, "Bool")],
 )
 def test_type_names(dtype, name):
-    assert torch.zeros(1, dtype=dtype, device="openreg").type() == f"torch.openreg.{name}Tensor"
+    assert torch.zeros(1, dtype=dtype, device=DEVICE).type() == f"torch.openreg.{name}Tensor"
 
 
 def test_profiler_activity_bears_the_name():
@@ -319,7 +320,7 @@ def test_profiler_activity_bears_the_name():
 
 
 def test_dlpack_keeps_device_and_values():
-    x = torch.arange(3, device="openreg:1")
+    x = torch.arange(3, device=f"{DEVICE}:1")
     assert x.__dlpack_device__() == (12, 1)
     y = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x))
     z = torch.from_dlpack(x)
@@ -337,4 +338,4 @@ def test_a_class_that_overrides_functions_of_tensors_is_asked_for_its_dlpack_dev
                 return (12, 7)
             return super().__torch_function__(function, types, args, kwargs or {})
 
-    assert torch.ones(2, device="openreg").as_subclass(Elsewhere).__dlpack_device__() == (12, 7)
+    assert torch.ones(2, device=DEVICE).as_subclass(Elsewhere).__dlpack_device__() == (12, 7)

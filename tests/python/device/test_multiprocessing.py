@@ -15,6 +15,7 @@ from pathlib import Path
 import peer as peer_module
 import pytest
 import torch
+from devices import DEVICE
 from peer import Peer
 from torch import multiprocessing
 
@@ -32,7 +33,7 @@ KINDS = {
     "sparse": lambda x: x.to_sparse(),
     "compressed": lambda x: x.to_sparse_csr(),
     "lazy clone": lambda x: torch._lazy_clone(x),
-    "last device": lambda x: x.to(f"openreg:{torch.openreg.device_count() - 1}"),
+    "last device": lambda x: x.to(f"{DEVICE}:{torch.openreg.device_count() - 1}"),
     "list": lambda x: [torch.ones(2), x],
 }
 
@@ -42,9 +43,9 @@ JAGGED = pytest.param("jagged", marks=pytest.mark.full)  # imports for seconds i
 
 def make(kind):
     if kind == "jagged":
-        x = torch.ones(2, 3, device="openreg")
+        x = torch.ones(2, 3, device=DEVICE)
         return torch.nested.nested_tensor([x, x], layout=torch.jagged)
-    return KINDS[kind](torch.arange(6.0, device="openreg").view(2, 3))
+    return KINDS[kind](torch.arange(6.0, device=DEVICE).view(2, 3))
 
 
 def memory_of(tensor):
@@ -53,7 +54,7 @@ def memory_of(tensor):
 
 @pytest.fixture(scope="module")
 def peer():
-    argument = torch.arange(3.0, device="openreg")
+    argument = torch.arange(3.0, device=DEVICE)
     process = Peer(argument)
     yield process
     assert process.end() == 0
@@ -64,21 +65,21 @@ def allocated(request):
     """What tensors hold when a test begins; the same when it ends."""
     gc.collect()  # of tests before: freed later, it would be missing at the end
     torch.openreg.ipc_collect()
-    before = torch.openreg.memory_allocated()
+    before = torch.accelerator.memory_allocated()
     yield before
     if "peer" in request.fixturenames:  # it may still have what it has just sent
         request.getfixturevalue("peer").call(peer_module.forget)
     torch.openreg.ipc_collect()
-    if torch.openreg.memory_allocated() != before:
+    if torch.accelerator.memory_allocated() != before:
         gc.collect()
         torch.openreg.ipc_collect()
-    assert torch.openreg.memory_allocated() == before
+    assert torch.accelerator.memory_allocated() == before
 
 
 def fresh(value):
     """A tensor of 4 MiB where none has been before that was shared."""
     with torch.openreg.use_mem_pool(torch.openreg.MemPool()):
-        return torch.full((MIB,), value, device="openreg")
+        return torch.full((MIB,), value, device=DEVICE)
 
 
 def open_files(peer):
@@ -125,17 +126,17 @@ def test_an_argument_of_a_process_shares_memory(peer):
     assert peer.call(peer_module.elements, "0") == [0, 1, 2]
     x = peer.call(peer_module.get, "0")
     x.add_(1)
-    torch.openreg.synchronize()
+    torch.accelerator.synchronize()
     assert peer.call(peer_module.elements, "0") == [1, 2, 3]
     x.sub_(1)
-    torch.openreg.synchronize()
+    torch.accelerator.synchronize()
 
 
 def test_what_one_side_writes_the_other_reads(peer, allocated):
-    x = torch.zeros(1000, device="openreg")
+    x = torch.zeros(1000, device=DEVICE)
     peer.call(peer_module.keep, "x", x[10:20])
     x[12:14] = 5
-    torch.openreg.synchronize()
+    torch.accelerator.synchronize()
     assert peer.call(peer_module.elements, "x") == [0, 0, 5, 5, 0, 0, 0, 0, 0, 0]
     peer.call(peer_module.fill, "x", 7)
     assert x[9:21].tolist() == [0] + 10 * [7] + [0]
@@ -143,25 +144,25 @@ def test_what_one_side_writes_the_other_reads(peer, allocated):
 
 
 def test_a_storage_that_is_sent_twice_arrives_as_one(peer, allocated):
-    x = torch.zeros(8, device="openreg")
+    x = torch.zeros(8, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     peer.call(peer_module.keep, "view", x[2:])
     peer.call(peer_module.keep, "storage", x.untyped_storage())
     assert peer.call(peer_module.same_storage, "x", "view")
-    peer.call(peer_module.keep, "other", torch.zeros(8, device="openreg"))
+    peer.call(peer_module.keep, "other", torch.zeros(8, device=DEVICE))
     assert not peer.call(peer_module.same_storage, "x", "other")
     peer.call(peer_module.forget, "x", "view", "storage", "other")
 
 
 def test_a_tensor_that_comes_back_is_the_storage_that_was_sent(peer, allocated):
-    x = torch.zeros(8, device="openreg")
+    x = torch.zeros(8, device=DEVICE)
     returned = peer.call(peer_module.echo, x[1:])
     assert returned.untyped_storage()._cdata == x.untyped_storage()._cdata
     assert returned.storage_offset() == 1
 
 
 def test_a_tensor_that_comes_back_after_it_was_deleted_has_its_memory(peer, allocated):
-    x = torch.full((8,), 3.0, device="openreg")
+    x = torch.full((8,), 3.0, device=DEVICE)
     address = memory_of(x)
     peer.call(peer_module.keep, "x", x)
     del x
@@ -169,11 +170,11 @@ def test_a_tensor_that_comes_back_after_it_was_deleted_has_its_memory(peer, allo
     assert memory_of(returned) == address and returned.tolist() == 8 * [3]
     peer.call(peer_module.forget, "x")
     torch.openreg.ipc_collect()
-    assert returned.tolist() == 8 * [3] and torch.openreg.memory_allocated() > allocated
+    assert returned.tolist() == 8 * [3] and torch.accelerator.memory_allocated() > allocated
 
 
 def test_parameters_of_a_module_are_shared(peer, allocated):
-    model = torch.nn.Linear(2, 1, device="openreg").share_memory()
+    model = torch.nn.Linear(2, 1, device=DEVICE).share_memory()
     peer.call(peer_module.keep, "weight", model.state_dict()["weight"])
     peer.call(peer_module.fill, "weight", 3)
     assert model.weight.tolist() == [[3, 3]]
@@ -181,9 +182,9 @@ def test_parameters_of_a_module_are_shared(peer, allocated):
 
 
 def test_what_was_queued_before_the_send_is_done_when_it_arrives(peer, allocated):
-    x = torch.zeros(1000, device="openreg")
-    side = torch.openreg.Stream()
-    side.wait_stream(torch.openreg.current_stream())
+    x = torch.zeros(1000, device=DEVICE)
+    side = torch.Stream()
+    side.wait_stream(torch.accelerator.current_stream())
     with side:
         torch.openreg._sleep(50_000_000)
         x.fill_(4)
@@ -194,8 +195,8 @@ def test_what_was_queued_before_the_send_is_done_when_it_arrives(peer, allocated
 
 def test_work_continues_while_another_thread_sends(allocated):
     with torch.openreg.use_mem_pool(torch.openreg.MemPool()):
-        tensors = [torch.zeros(1000 + i, device="openreg") for i in range(20)]
-        tensors += [torch.zeros(MIB, device="openreg") for _ in range(8)]
+        tensors = [torch.zeros(1000 + i, device=DEVICE) for i in range(20)]
+        tensors += [torch.zeros(MIB, device=DEVICE) for _ in range(8)]
     messages = []
     sender = threading.Thread(target=lambda: messages.extend(map(ForkingPickler.dumps, tensors)))
     sender.start()
@@ -205,13 +206,13 @@ def test_work_continues_while_another_thread_sends(allocated):
             x.add_(1)
         count += 1
     sender.join()
-    torch.openreg.synchronize()
+    torch.accelerator.synchronize()
     assert [memory_of(pickle.loads(message)) for message in messages] == [memory_of(x) for x in tensors]
     assert all(all_are(x, count) for x in tensors)
 
 
 def test_queues_and_pipes(allocated):
-    x = torch.arange(4.0, device="openreg")
+    x = torch.arange(4.0, device=DEVICE)
     queue, (receiver, sender) = multiprocessing.Queue(), multiprocessing.Pipe(duplex=False)
     queue.put(x)
     assert memory_of(queue.get(timeout=60)) == memory_of(x)
@@ -236,8 +237,8 @@ def test_pickle_and_save_write_the_elements(kind):
 
 
 def test_memory_of_the_device_is_shared():
-    x = torch.ones(2, device="openreg")
-    model = torch.nn.Linear(2, 2, device="openreg")
+    x = torch.ones(2, device=DEVICE)
+    model = torch.nn.Linear(2, 2, device=DEVICE)
     assert x.is_shared() and x.untyped_storage().is_shared()
     assert x.share_memory_() is x and model.share_memory() is model
     assert not torch.ones(2).is_shared() and torch.ones(2).share_memory_().is_shared()
@@ -247,75 +248,75 @@ def test_memory_of_the_device_is_shared():
 
 
 def test_memory_stays_until_the_last_process_releases_it(peer, allocated):
-    x = torch.full((MIB,), 2.0, device="openreg")
+    x = torch.full((MIB,), 2.0, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     address = memory_of(x)
     del x
     torch.openreg.ipc_collect()
-    assert torch.openreg.memory_allocated() == allocated + 4 * MIB
-    others = [torch.zeros(MIB, device="openreg") for _ in range(3)]
+    assert torch.accelerator.memory_allocated() == allocated + 4 * MIB
+    others = [torch.zeros(MIB, device=DEVICE) for _ in range(3)]
     assert address not in map(memory_of, others)
     assert peer.call(peer_module.all_are, "x", 2)
     peer.call(peer_module.forget, "x")
     torch.openreg.ipc_collect()
-    assert torch.openreg.memory_allocated() == allocated + 12 * MIB
+    assert torch.accelerator.memory_allocated() == allocated + 12 * MIB
     del others
 
 
 def test_a_message_under_way_keeps_memory(allocated):
-    message = ForkingPickler.dumps(torch.full((8,), 6.0, device="openreg"))
+    message = ForkingPickler.dumps(torch.full((8,), 6.0, device=DEVICE))
     torch.openreg.ipc_collect()
-    assert torch.openreg.memory_allocated() > allocated
+    assert torch.accelerator.memory_allocated() > allocated
     assert pickle.loads(message).tolist() == 8 * [6]
 
 
 def test_memory_that_others_have_released_is_freed_when_it_is_needed(peer, allocated):
-    torch.openreg.empty_cache()  # what earlier tests have left would serve too
-    x = torch.zeros(16 * MIB, device="openreg")
+    torch.accelerator.empty_cache()  # what earlier tests have left would serve too
+    x = torch.zeros(16 * MIB, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     del x
     peer.call(peer_module.forget, "x")
-    assert torch.openreg.memory_allocated() == allocated + 64 * MIB
-    reserved = torch.openreg.memory_reserved()
-    y = torch.zeros(16 * MIB, device="openreg")
-    assert torch.openreg.memory_reserved() == reserved
-    assert torch.openreg.memory_allocated() == allocated + 64 * MIB
+    assert torch.accelerator.memory_allocated() == allocated + 64 * MIB
+    reserved = torch.accelerator.memory_reserved()
+    y = torch.zeros(16 * MIB, device=DEVICE)
+    assert torch.accelerator.memory_reserved() == reserved
+    assert torch.accelerator.memory_allocated() == allocated + 64 * MIB
     del y
 
 
 def test_sending_frees_memory_that_others_have_released(peer, allocated):
-    y = torch.zeros(4, device="openreg")
-    x = torch.zeros(MIB, device="openreg")
+    y = torch.zeros(4, device=DEVICE)
+    x = torch.zeros(MIB, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     del x
     peer.call(peer_module.forget, "x")
-    assert torch.openreg.memory_allocated() > allocated + 4 * MIB
+    assert torch.accelerator.memory_allocated() > allocated + 4 * MIB
     peer.call(peer_module.echo, y)
-    assert torch.openreg.memory_allocated() < allocated + 4 * MIB
+    assert torch.accelerator.memory_allocated() < allocated + 4 * MIB
 
 
 def test_work_on_a_received_tensor_that_was_deleted_still_has_its_memory(peer, allocated):
-    x = torch.full((MIB,), 2.0, device="openreg")
+    x = torch.full((MIB,), 2.0, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     del x
     peer.call(peer_module.add_late, "x")
     torch.openreg.ipc_collect()
-    torch.zeros(MIB, device="openreg")
-    torch.openreg.synchronize()
+    torch.zeros(MIB, device=DEVICE)
+    torch.accelerator.synchronize()
     assert peer.call(peer_module.all_are, "sum", 3)
     peer.call(peer_module.forget, "sum")
 
 
 def test_received_memory_is_not_of_the_receivers_statistics_and_limit(peer, allocated):
     before = peer.call(peer_module.figures)
-    x = torch.zeros(16 * MIB, device="openreg")
+    x = torch.zeros(16 * MIB, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     assert peer.call(peer_module.figures) == before
     peer.call(peer_module.forget, "x")
 
 
 def test_a_received_tensor_cannot_be_resized(peer, allocated):
-    x = torch.zeros(8, device="openreg")
+    x = torch.zeros(8, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     with pytest.raises(RuntimeError, match="resize storage that is not resizable"):
         peer.call(peer_module.resize, "x", 100)
@@ -323,7 +324,7 @@ def test_a_received_tensor_cannot_be_resized(peer, allocated):
 
 
 def test_a_tensor_that_its_sender_resizes_is_two_from_then_on(peer, allocated):
-    x = torch.full((8,), 1.0, device="openreg")
+    x = torch.full((8,), 1.0, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     x.resize_(MIB).fill_(2)
     assert peer.call(peer_module.elements, "x") == 8 * [1]
@@ -333,47 +334,47 @@ def test_a_tensor_that_its_sender_resizes_is_two_from_then_on(peer, allocated):
 
 
 def test_shared_memory_goes_back_to_the_system_and_grows_as_any(peer, allocated):
-    torch.openreg.empty_cache()
+    torch.accelerator.empty_cache()
     pool = torch.openreg.MemPool()
     with torch.openreg.use_mem_pool(pool):
-        x = torch.full((MIB,), 1.0, device="openreg")
+        x = torch.full((MIB,), 1.0, device=DEVICE)
         peer.call(peer_module.echo, x)
-        y = torch.full((4 * MIB,), 2.0, device="openreg")
+        y = torch.full((4 * MIB,), 2.0, device=DEVICE)
     assert memory_of(y) == memory_of(x) + 4 * MIB
     peer.call(peer_module.keep, "y", y)
     assert peer.call(peer_module.all_are, "y", 2) and all_are(x, 1)
     peer.call(peer_module.forget, "y")
-    reserved = torch.openreg.memory_reserved()
+    reserved = torch.accelerator.memory_reserved()
     free, _ = torch.openreg.mem_get_info()
     del x, y, pool
     torch.openreg.ipc_collect()
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() == reserved - 20 * MIB
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.memory_reserved() == reserved - 20 * MIB
     assert torch.openreg.mem_get_info()[0] == free + 20 * MIB
 
 
 def test_a_thousand_sends_leave_nothing(peer, allocated):
-    x = torch.zeros(8, device="openreg")
+    x = torch.zeros(8, device=DEVICE)
     peer.call(peer_module.echo, x)
     before = open_files(peer)
     for i in range(1000):
-        assert peer.call(peer_module.echo, torch.full((8,), float(i), device="openreg")).sum().item() == 8 * i
+        assert peer.call(peer_module.echo, torch.full((8,), float(i), device=DEVICE)).sum().item() == 8 * i
     assert open_files(peer) == before
     assert peer.call(peer_module.figures)[0] == 0
 
 
 def test_a_killed_process_leaves_what_it_sent_and_releases_what_it_received(allocated):
-    x = torch.full((MIB,), 1.0, device="openreg")
+    x = torch.full((MIB,), 1.0, device=DEVICE)
     peer = Peer(x)
     del x
     peer.call(peer_module.make, "y", 5.0, MIB)
     y = peer.call(peer_module.get, "y")
     early, late = peer.call(peer_module.message, "y"), peer.call(peer_module.message, "y")
     torch.openreg.ipc_collect()
-    assert torch.openreg.memory_allocated() == allocated + 4 * MIB
+    assert torch.accelerator.memory_allocated() == allocated + 4 * MIB
     peer.kill()
     torch.openreg.ipc_collect()
-    assert torch.openreg.memory_allocated() == allocated
+    assert torch.accelerator.memory_allocated() == allocated
     assert all_are(y, 5) and (y + 1)[0].item() == 6
     assert memory_of(pickle.loads(early)) == memory_of(y)
     del y
@@ -386,7 +387,7 @@ def test_a_killed_process_leaves_what_it_sent_and_releases_what_it_received(allo
 
 
 def test_a_message_is_read_once(allocated):
-    x = torch.zeros(8, device="openreg")
+    x = torch.zeros(8, device=DEVICE)
     message = ForkingPickler.dumps(x)
     pickle.loads(message)
     with pytest.raises(RuntimeError, match="openreg: a message with a tensor was read a second time"):
@@ -394,14 +395,14 @@ def test_a_message_is_read_once(allocated):
 
 
 def test_memory_that_is_not_the_allocators_is_refused():
-    x = torch.from_dlpack(torch.zeros(8, device="openreg"))
+    x = torch.from_dlpack(torch.zeros(8, device=DEVICE))
     with pytest.raises(RuntimeError, match=r"not allocated by the device's allocator .*send tensor\.clone\(\)"):
         ForkingPickler.dumps(x)
 
 
 def test_a_result_that_requires_a_gradient_is_refused_as_on_every_device():
     with pytest.raises(RuntimeError, match="non-leaf tensor"):
-        ForkingPickler.dumps(torch.zeros(8, device="openreg", requires_grad=True) + 1)
+        ForkingPickler.dumps(torch.zeros(8, device=DEVICE, requires_grad=True) + 1)
 
 
 @pytest.mark.no_executor("the device's memory is in the file from the beginning")
@@ -430,7 +431,7 @@ def test_an_error_in_a_queue_is_raised_in_the_receiver_which_would_wait_forever(
 
 
 def test_a_forked_child_is_advised_to_spawn():
-    x = torch.ones(1, device="openreg")
+    x = torch.ones(1, device=DEVICE)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

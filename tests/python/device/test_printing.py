@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from devices import DEVICE
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
@@ -13,14 +14,14 @@ DTYPES = [
 ]  # fmt: skip
 
 
-def on_cpu(text: str, device: str = "openreg:0") -> str:
+def on_cpu(text: str, device: str = f"{DEVICE}:0") -> str:
     """`text` without the device, and with its white space made even: the device makes lines break elsewhere."""
     return "".join(text.replace(f"device='{device}'", "").replace(",", " ").replace("\n", " ").split())
 
 
 def test_the_two_examples():
-    assert repr(torch.tensor([1, 2, 3], device="openreg")) == "tensor([1, 2, 3], device='openreg:0')"
-    assert repr(torch.tensor(1, device="openreg")) == "tensor(1, device='openreg:0')"
+    assert repr(torch.tensor([1, 2, 3], device=DEVICE)) == "tensor([1, 2, 3], device='openreg:0')"
+    assert repr(torch.tensor(1, device=DEVICE)) == "tensor(1, device='openreg:0')"
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
@@ -28,7 +29,7 @@ def test_the_two_examples():
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0,), (0, 3)])
 def test_every_dtype(dtype, shape):
     x = torch.arange(1, 1 + torch.Size(shape).numel()).to(torch.float32).reshape(shape).to(dtype)
-    assert on_cpu(repr(x.to("openreg"))) == on_cpu(repr(x))
+    assert on_cpu(repr(x.to(DEVICE))) == on_cpu(repr(x))
 
 
 @pytest.mark.parametrize(
@@ -45,18 +46,18 @@ def test_every_dtype(dtype, shape):
     ids=["large", "wide range", "not finite", "requires grad", "detached", "conjugate", "transposed"],
 )
 def test_other_tensors(x):
-    y = x.detach().to("openreg").requires_grad_(x.requires_grad)
+    y = x.detach().to(DEVICE).requires_grad_(x.requires_grad)
     assert on_cpu(repr(y)) == on_cpu(repr(x))
     assert "device='openreg:0'" in repr(y)
 
 
 def test_a_result_shows_its_gradient_function():
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     assert repr(x * 2) == "tensor([2., 2.], device='openreg:0', grad_fn=<MulBackward0>)"
 
 
 def test_a_parameter_and_the_second_device():
-    p = torch.nn.Parameter(torch.ones(2, device="openreg:1"))
+    p = torch.nn.Parameter(torch.ones(2, device=f"{DEVICE}:1"))
     assert repr(p) == "Parameter containing:\ntensor([1., 1.], device='openreg:1', requires_grad=True)"
 
 

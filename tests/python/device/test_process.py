@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from children import child_environment
+from devices import DEVICE
 
 # Some seconds of work on the current stream.
 LONG_WORK = """
@@ -172,7 +173,7 @@ def test_exit_waits_for_the_autograd_thread_that_still_runs_python(run_python):
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("device", ["cpu", "openreg"])
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
 def test_a_forked_child_does_not_wait_for_the_autograd_threads_of_its_parent(run_python, device):
     """They exist after any backward, and PyTorch's engine would wait for them, as long as this variable says."""
     result = run_python(

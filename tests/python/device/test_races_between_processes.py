@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import peer as peer_module
 import pytest
 import torch
+from devices import DEVICE
 from peer import Peer
 from race_modes import race_detection
 
@@ -28,7 +29,7 @@ def x(peer: Peer) -> Iterator[torch.Tensor]:
     """A tensor that the other process has, too."""
     with race_detection("error"):
         _C.take_race_reports()  # those of earlier tests
-        tensor = torch.zeros(1000, device="openreg")
+        tensor = torch.zeros(1000, device=DEVICE)
         peer.call(peer_module.keep, "x", tensor)
         yield tensor
         assert _C.take_race_reports() == [] and peer.call(peer_module.take_race_reports) == []
@@ -52,15 +53,15 @@ def test_a_received_tensor_may_be_used_on_any_stream(peer, x):
 def test_sending_a_tensor_waits_and_so_orders_what_its_sender_does_later(peer, x):
     x.fill_(1)
     peer.call(peer_module.echo, x)
-    with torch.openreg.stream(torch.openreg.Stream()):
+    with torch.openreg.stream(torch.Stream()):
         x + 1
 
 
 def test_work_that_is_waited_for_before_each_message_is_silent(peer, x):
     for i in range(1, 4):
-        with torch.openreg.stream(torch.openreg.Stream()):
+        with torch.openreg.stream(torch.Stream()):
             x.add_(1)
-            torch.openreg.current_stream().synchronize()
+            torch.accelerator.current_stream().synchronize()
         assert peer.call(peer_module.sum_of_kept_on_another_stream, "x") == (2 * i - 1) * 1000
         peer.call(peer_module.add_to_kept_and_wait, "x")
 
@@ -69,7 +70,7 @@ def test_accesses_of_two_processes_are_not_compared(peer, x):
     """Neither knows what the other does."""
     x.fill_(1)
     assert peer.call(peer_module.sum_of_kept_on_another_stream, "x") in (0, 1000)
-    torch.openreg.synchronize()
+    torch.accelerator.synchronize()
 
 
 def test_streams_of_the_receiver_race_with_each_other(peer, x):
@@ -85,9 +86,9 @@ def test_streams_of_the_receiver_race_with_each_other(peer, x):
 def test_a_tensor_that_comes_back_is_the_memory_that_was_sent(peer, x):
     back = peer.call(peer_module.get, "x")
     x.fill_(2)
-    side = torch.openreg.Stream()
+    side = torch.Stream()
     report = races(side, back)
     assert "aten::fill_.Scalar wrote `self`" in report and "allocated on stream 0 of openreg:0" in report
-    side.wait_stream(torch.openreg.current_stream())
-    with torch.openreg.stream(side):
+    side.wait_stream(torch.accelerator.current_stream())
+    with side:
         assert (back + 1).sum().item() == 3000

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 
 ROUNDS = 150
 
@@ -30,8 +31,8 @@ def deterministic():
 
 
 def gradient_of_norm(shape: tuple[int, ...]) -> Callable[[], torch.Tensor]:
-    x = torch.randn(shape, device="openreg", dtype=torch.float64, requires_grad=True)
-    norm = torch.nn.LayerNorm(shape[-1], device="openreg", dtype=torch.float64)
+    x = torch.randn(shape, device=DEVICE, dtype=torch.float64, requires_grad=True)
+    norm = torch.nn.LayerNorm(shape[-1], device=DEVICE, dtype=torch.float64)
     y = norm(x)
     gradient = torch.randn_like(y)
     return lambda: torch.autograd.grad(y, norm.weight, gradient, retain_graph=True)[0]
@@ -45,7 +46,7 @@ def test_layer_norm_backward_is_the_same_in_every_run(shapes):
 
 def conv_weight(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     x = b[:, :32].reshape(4, 4, 40, 100)
-    weight = torch.ones(4, 4, 1, 1, device="openreg", requires_grad=True)
+    weight = torch.ones(4, 4, 1, 1, device=DEVICE, requires_grad=True)
     return torch.autograd.grad(F.conv2d(x, weight), weight, x)[0]
 
 
@@ -62,8 +63,8 @@ SHARED_SUMS = {
 
 @pytest.mark.parametrize("name", SHARED_SUMS)
 def test_deterministic_algorithms_are_the_same_in_every_run(name, deterministic):
-    a = torch.randn(48, 2000, device="openreg")
-    b = torch.randn(2000, 48, device="openreg")
+    a = torch.randn(48, 2000, device=DEVICE)
+    b = torch.randn(2000, 48, device=DEVICE)
     assert one_result(lambda: SHARED_SUMS[name](a, b))
 
 
@@ -73,4 +74,4 @@ def test_deterministic_algorithms_compute_as_one_thread_of_the_cpu_does(determin
     torch.set_num_threads(1)
     expected = a @ b
     torch.set_num_threads(before)
-    assert torch.equal((a.to("openreg") @ b.to("openreg")).cpu(), expected)
+    assert torch.equal((a.to(DEVICE) @ b.to(DEVICE)).cpu(), expected)

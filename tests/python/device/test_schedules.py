@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from devices import DEVICE
 
 openreg = torch.openreg
 ADVERSARIAL = ["latest", "random:1", "random:2", "random:3"]
@@ -30,15 +31,15 @@ def test_the_schedule_is_what_was_set():
 def test_a_change_waits_for_the_devices():
     for schedule in (*ADVERSARIAL, "default"):
         host = torch.zeros(1000).pin_memory()
-        host.copy_(torch.ones(1000, device="openreg"), non_blocking=True)
+        host.copy_(torch.ones(1000, device=DEVICE), non_blocking=True)
         openreg.set_schedule(schedule)
         assert host.sum() == 1000
 
 
 def consumer_without_an_order() -> torch.Tensor:
-    x = torch.zeros(1000, device="openreg")
+    x = torch.zeros(1000, device=DEVICE)
     torch.accelerator.synchronize()
-    side = torch.Stream("openreg")
+    side = torch.Stream(DEVICE)
     x.add_(1)
     with side:
         return (x * 2).cpu()
@@ -46,25 +47,25 @@ def consumer_without_an_order() -> torch.Tensor:
 
 def reads_pinned_memory_too_early() -> torch.Tensor:
     host = torch.zeros(1000).pin_memory()
-    host.copy_(torch.ones(1000, device="openreg"), non_blocking=True)
+    host.copy_(torch.ones(1000, device=DEVICE), non_blocking=True)
     return host.clone()
 
 
 def overwrites_pinned_memory_too_early() -> torch.Tensor:
     host = torch.ones(1000).pin_memory()
-    x = host.to("openreg", non_blocking=True)
+    x = host.to(DEVICE, non_blocking=True)
     host.zero_()
     return x.cpu()
 
 
 def frees_what_another_stream_reads() -> torch.Tensor:
-    side = torch.Stream("openreg")
-    x = torch.ones(1000, device="openreg")
+    side = torch.Stream(DEVICE)
+    x = torch.ones(1000, device=DEVICE)
     side.wait_stream(torch.accelerator.current_stream())
     with side:
         y = x + 0
     del x  # without record_stream
-    torch.zeros(1000, device="openreg")
+    torch.zeros(1000, device=DEVICE)
     torch.accelerator.current_stream().synchronize()
     with side:
         return y.cpu()
@@ -91,8 +92,8 @@ def test_latest_shows_what_is_not_ordered_in_every_run(program: Callable[[], tor
 
 
 def uses_without_a_wait() -> torch.Tensor:
-    x = torch.zeros(1000, device="openreg")
-    side = torch.openreg.Stream()
+    x = torch.zeros(1000, device=DEVICE)
+    side = torch.Stream()
     openreg.synchronize()
     x.fill_(3)
     with openreg.stream(side):
@@ -102,7 +103,7 @@ def uses_without_a_wait() -> torch.Tensor:
 
 
 def waits_for_too_little() -> torch.Tensor:
-    x = torch.zeros(1000, device="openreg")
+    x = torch.zeros(1000, device=DEVICE)
     main, side = openreg.current_stream(), openreg.Stream()
     side.wait_stream(main)
     x.fill_(3)
@@ -113,7 +114,7 @@ def waits_for_too_little() -> torch.Tensor:
 
 
 def uses_a_result_without_its_wait() -> torch.Tensor:
-    gradient = torch.ones(1000, device="openreg")
+    gradient = torch.ones(1000, device=DEVICE)
     main, communication = openreg.current_stream(), openreg.Stream()
     communication.wait_stream(main)
     with openreg.stream(communication):
@@ -127,7 +128,7 @@ def uses_memory_again_too_early() -> torch.Tensor:
     main, side = openreg.current_stream(), openreg.Stream()
     totals = []
     for value in (3.0, 4.0):
-        x = torch.full((1000,), value, device="openreg")
+        x = torch.full((1000,), value, device=DEVICE)
         side.wait_stream(main)
         with openreg.stream(side):
             totals.append(x.sum())
@@ -148,7 +149,7 @@ def test_latest_shows_it_also_if_the_host_waits_for_the_device(program: Callable
 
 
 def graph_that_lacks_an_edge(consumer_is_on_the_side: bool) -> Callable[[], torch.Tensor]:
-    x = torch.zeros(1000, device="openreg")
+    x = torch.zeros(1000, device=DEVICE)
     side = openreg.Stream()
     graph = openreg.CUDAGraph()
     with openreg.graph(graph):
@@ -195,7 +196,7 @@ def test_latest_shows_that_the_host_does_not_wait_before_elapsed_time():
     for _ in range(20):
         start, end = openreg.Event(enable_timing=True), openreg.Event(enable_timing=True)
         start.record()
-        torch.ones(1000, device="openreg")
+        torch.ones(1000, device=DEVICE)
         end.record()
         with pytest.raises(RuntimeError, match="completed before calculating elapsed time"):
             start.elapsed_time(end)
@@ -217,11 +218,11 @@ def test_a_seed_shows_it_always_or_never():
 def training_step() -> list[torch.Tensor]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Dropout(), torch.nn.ReLU(), torch.nn.Linear(30, 5))
-    model.to("openreg")
+    model.to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
     losses = []
     for _ in range(3):
-        loss = model(torch.randn(8, 20, device="openreg")).square().mean()
+        loss = model(torch.randn(8, 20, device=DEVICE)).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -230,8 +231,8 @@ def training_step() -> list[torch.Tensor]:
 
 
 def two_streams_with_events() -> list[torch.Tensor]:
-    side = torch.Stream("openreg")
-    x = torch.arange(1000.0, device="openreg")
+    side = torch.Stream(DEVICE)
+    x = torch.arange(1000.0, device=DEVICE)
     for _ in range(5):
         side.wait_stream(torch.accelerator.current_stream())
         with side:
@@ -246,7 +247,7 @@ def two_streams_with_events() -> list[torch.Tensor]:
 def pinned_copies_and_an_event() -> list[torch.Tensor]:
     host = torch.arange(1000.0).pin_memory()
     back = torch.empty(1000).pin_memory()
-    back.copy_(host.to("openreg", non_blocking=True) + 1, non_blocking=True)
+    back.copy_(host.to(DEVICE, non_blocking=True) + 1, non_blocking=True)
     event = torch.accelerator.current_stream().record_event()
     while not event.query():
         pass
@@ -254,8 +255,8 @@ def pinned_copies_and_an_event() -> list[torch.Tensor]:
 
 
 def graph_replays() -> list[torch.Tensor]:
-    x = torch.zeros(100, device="openreg")
-    side = torch.Stream("openreg")
+    x = torch.zeros(100, device=DEVICE)
+    side = torch.Stream(DEVICE)
     graph = openreg.CUDAGraph()
     with openreg.graph(graph):
         side.wait_stream(torch.accelerator.current_stream())
@@ -269,20 +270,20 @@ def graph_replays() -> list[torch.Tensor]:
 
 
 def two_devices() -> list[torch.Tensor]:
-    x = torch.arange(1000.0, device="openreg:0")
+    x = torch.arange(1000.0, device=f"{DEVICE}:0")
     for _ in range(5):
-        x = (x.to("openreg:1", non_blocking=True) + 1).to("openreg:0", non_blocking=True) * 2
+        x = (x.to(f"{DEVICE}:1", non_blocking=True) + 1).to(f"{DEVICE}:0", non_blocking=True) * 2
     return [x]
 
 
 def large_copies() -> list[torch.Tensor]:
     host = torch.arange(2.0**21).pin_memory()
-    return [host.to("openreg", non_blocking=True) + 1]
+    return [host.to(DEVICE, non_blocking=True) + 1]
 
 
 def random_numbers() -> list[torch.Tensor]:
-    generator = torch.Generator("openreg").manual_seed(3)
-    return [torch.rand(100, device="openreg", generator=generator) for _ in range(5)]
+    generator = torch.Generator(DEVICE).manual_seed(3)
+    return [torch.rand(100, device=DEVICE, generator=generator) for _ in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ def test_a_correct_program_computes_the_same_bits(program: Callable[[], list[tor
 def test_a_thread_that_sleeps_does_not_keep_another_from_its_results():
     for schedule in ADVERSARIAL:
         openreg.set_schedule(schedule)
-        event = torch.ones(10, device="openreg").sum() + 1
+        event = torch.ones(10, device=DEVICE).sum() + 1
         seen = []
         ready = threading.Event()
 

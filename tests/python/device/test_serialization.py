@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from devices import DEVICE
 
 
 def save_and_load(value, **options):
@@ -21,62 +22,62 @@ def save_and_load(value, **options):
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_tensor_comes_back_to_its_device(index):
-    x = torch.arange(6.0, device=f"openreg:{index}").view(2, 3)
+    x = torch.arange(6.0, device=f"{DEVICE}:{index}").view(2, 3)
     y = save_and_load(x)
     assert y.device == x.device
     assert torch.equal(y, x)
     assert y.data_ptr() != x.data_ptr()
 
 
-@pytest.mark.parametrize("target", ["cpu", "openreg:1", torch.device("openreg:0"), {"openreg:0": "openreg:1"}])
+@pytest.mark.parametrize("target", ["cpu", f"{DEVICE}:1", torch.device(f"{DEVICE}:0"), {f"{DEVICE}:0": f"{DEVICE}:1"}])
 def test_map_location_decides_where_it_goes(target):
-    x = torch.arange(6, device="openreg:0")
+    x = torch.arange(6, device=f"{DEVICE}:0")
     y = save_and_load(x, map_location=target)
-    expected = torch.device(target["openreg:0"] if isinstance(target, dict) else target)
+    expected = torch.device(target[f"{DEVICE}:0"] if isinstance(target, dict) else target)
     assert y.device == expected
     assert y.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_cpu_file_loads_onto_the_device():
-    y = save_and_load(torch.arange(3), map_location="openreg:1")
-    assert y.device == torch.device("openreg:1")
+    y = save_and_load(torch.arange(3), map_location=f"{DEVICE}:1")
+    assert y.device == torch.device(f"{DEVICE}:1")
     assert y.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("options", [{"_use_new_zipfile_serialization": False}, {}])
 def test_both_file_formats(options):
     file = io.BytesIO()
-    torch.save({"a": torch.ones(2, device="openreg"), "b": 3}, file, **options)
+    torch.save({"a": torch.ones(2, device=DEVICE), "b": 3}, file, **options)
     file.seek(0)
     value = torch.load(file, weights_only=True)
-    assert value["a"].device == torch.device("openreg:0")
+    assert value["a"].device == torch.device(f"{DEVICE}:0")
     assert value["a"].tolist() == [1, 1]
 
 
 def test_a_file_is_mapped_into_memory(tmp_path):
-    torch.save(torch.arange(100, device="openreg"), tmp_path / "x.pt")
-    y = torch.load(tmp_path / "x.pt", map_location="openreg:1", mmap=True)
+    torch.save(torch.arange(100, device=DEVICE), tmp_path / "x.pt")
+    y = torch.load(tmp_path / "x.pt", map_location=f"{DEVICE}:1", mmap=True)
     assert y.device.index == 1
     assert y.sum().item() == 4950
 
 
 def test_a_file_of_a_device_that_is_not_there_is_refused():
     file = io.BytesIO()
-    torch.save(torch.ones(1, device="openreg:0"), file)
+    torch.save(torch.ones(1, device=f"{DEVICE}:0"), file)
     data = file.getvalue().replace(b"openreg:0", b"openreg:7")
-    with pytest.raises(RuntimeError, match="openreg"):
+    with pytest.raises(RuntimeError, match=DEVICE):
         torch.load(io.BytesIO(data))
 
 
 def test_views_keep_sharing_their_storage():
-    x = torch.zeros(4, device="openreg")
+    x = torch.zeros(4, device=DEVICE)
     a, b = save_and_load((x, x[1:3]))
     b.fill_(5)
     assert a.tolist() == [0, 5, 5, 0]
 
 
 def test_pickle_and_deepcopy():
-    x = torch.arange(3, device="openreg:1")
+    x = torch.arange(3, device=f"{DEVICE}:1")
     for y in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
         assert y.device == x.device
         assert torch.equal(y, x)
@@ -84,7 +85,7 @@ def test_pickle_and_deepcopy():
 
 
 def test_a_leaf_and_its_gradient_are_copied():
-    x = torch.ones(2, device="openreg", requires_grad=True)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
     (x * 3).sum().backward()
     y = copy.deepcopy(x)
     assert y.is_leaf and y.requires_grad
@@ -94,28 +95,28 @@ def test_a_leaf_and_its_gradient_are_copied():
 
 def test_a_checkpoint_moves_between_the_devices():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).to("openreg")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).to(DEVICE)
     other = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))
     other.load_state_dict(save_and_load(model.state_dict(), map_location="cpu"))
     x = torch.randn(3, 4)
-    torch.testing.assert_close(other(x), model(x.to("openreg")).cpu())
+    torch.testing.assert_close(other(x), model(x.to(DEVICE)).cpu())
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_location_tags(index):
     from torch.serialization import default_restore_location, location_tag
 
-    assert location_tag(torch.UntypedStorage(4, device=f"openreg:{index}")) == f"openreg:{index}"
-    restored = default_restore_location(torch.UntypedStorage(4), f"openreg:{index}")
+    assert location_tag(torch.UntypedStorage(4, device=f"{DEVICE}:{index}")) == f"{DEVICE}:{index}"
+    restored = default_restore_location(torch.UntypedStorage(4), f"{DEVICE}:{index}")
     assert restored.is_openreg and restored.device.index == index
 
 
 def test_storage_methods():
-    storage = torch.arange(4, dtype=torch.uint8, device="openreg").untyped_storage()
-    assert storage.device == torch.device("openreg:0")
+    storage = torch.arange(4, dtype=torch.uint8, device=DEVICE).untyped_storage()
+    assert storage.device == torch.device(f"{DEVICE}:0")
     assert (storage[2], storage.tolist(), storage.nbytes()) == (2, [0, 1, 2, 3], 4)
     assert storage.cpu().tolist() == [0, 1, 2, 3]
-    assert storage.openreg(1).device == torch.device("openreg:1")
+    assert storage.openreg(1).device == torch.device(f"{DEVICE}:1")
     storage.fill_(7)
     storage.resize_(8)
     assert storage.tolist()[:4] == [7, 7, 7, 7]
@@ -123,7 +124,7 @@ def test_storage_methods():
 
 
 def test_byteswap_of_device_memory_is_refused():
-    storage = torch.arange(4, device="openreg").untyped_storage()
+    storage = torch.arange(4, device=DEVICE).untyped_storage()
     with pytest.raises(RuntimeError, match=r"openreg: byteswap needs a storage in host memory \(got openreg:0"):
         storage.byteswap(torch.int64)
     host = torch.tensor([1], dtype=torch.int16)
@@ -133,17 +134,17 @@ def test_byteswap_of_device_memory_is_refused():
 
 def test_legacy_numpy_files_name_the_device():
     rebuild = torch._utils._rebuild_device_tensor_from_numpy
-    x = rebuild(np.arange(3), torch.int64, "openreg:1", False)
-    assert x.device == torch.device("openreg:1")
+    x = rebuild(np.arange(3), torch.int64, f"{DEVICE}:1", False)
+    assert x.device == torch.device(f"{DEVICE}:1")
     assert x.tolist() == [0, 1, 2]
 
 
 def test_tensor_metadata_is_empty_by_default():
-    assert torch._utils.get_tensor_metadata(torch.ones(1, device="openreg")) == {}
+    assert torch._utils.get_tensor_metadata(torch.ones(1, device=DEVICE)) == {}
 
 
 def test_tensor_metadata_is_kept_with_the_tensor_and_in_checkpoints():
-    x = torch.ones(3, device="openreg")
+    x = torch.ones(3, device=DEVICE)
     torch._utils.set_tensor_metadata(x, {"folded": True})
     assert torch._utils.get_tensor_metadata(x) == {"folded": True}
     assert torch._utils.get_tensor_metadata(x.detach()) == {"folded": True}
@@ -151,7 +152,7 @@ def test_tensor_metadata_is_kept_with_the_tensor_and_in_checkpoints():
 
     file = io.BytesIO()
     torch.save(x, file)
-    for target, metadata in (("openreg:1", {"folded": True}), ("cpu", {})):
+    for target, metadata in ((f"{DEVICE}:1", {"folded": True}), ("cpu", {})):
         file.seek(0)
         loaded = torch.load(file, map_location=target)
         assert loaded.device == torch.device(target)
@@ -159,7 +160,7 @@ def test_tensor_metadata_is_kept_with_the_tensor_and_in_checkpoints():
         assert torch._utils.get_tensor_metadata(loaded) == metadata
 
 
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_safetensors(tmp_path, device):
     dtypes = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.bool, torch.complex64)
     tensors = {str(dtype): torch.arange(6, device=device).to(dtype) for dtype in dtypes}
@@ -178,7 +179,7 @@ def test_safetensors_of_a_model_with_shared_weights(tmp_path):
     model, loaded = (torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(2))) for _ in range(2))
     for each in (model, loaded):
         each[1].weight = each[0].weight
-        each.to("openreg")
+        each.to(DEVICE)
     safetensors.torch.save_model(model, tmp_path / "model.safetensors")
     assert safetensors.torch.load_model(loaded, tmp_path / "model.safetensors") == (set(), [])
     for name, tensor in model.state_dict().items():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from devices import DEVICE
 
 
 @pytest.fixture(autouse=True)
@@ -20,9 +21,9 @@ WAITING = [
     lambda x: x.cpu(),
     lambda x: torch.nonzero(x),
     lambda x: x[x > 0],
-    lambda x: torch.ones(1 << 16).to("openreg"),  # from pageable memory
-    lambda x: torch.ones(4).to("openreg"),
-    lambda x: torch.tensor([1, 2], device="openreg"),
+    lambda x: torch.ones(1 << 16).to(DEVICE),  # from pageable memory
+    lambda x: torch.ones(4).to(DEVICE),
+    lambda x: torch.tensor([1, 2], device=DEVICE),
 ]
 
 
@@ -39,7 +40,7 @@ def test_modes_are_those_of_cuda():
 
 @pytest.mark.parametrize("wait", WAITING)
 def test_error_refuses_the_wait(wait):
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
     torch.openreg.set_sync_debug_mode("error")
     with pytest.raises(RuntimeError, match="called a synchronizing openreg operation"):
         wait(x)
@@ -49,7 +50,7 @@ def test_error_refuses_the_wait(wait):
 
 @pytest.mark.parametrize("wait", WAITING)
 def test_warn_names_the_line(wait):
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
     torch.openreg.set_sync_debug_mode("warn")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -60,7 +61,7 @@ def test_warn_names_the_line(wait):
 
 def test_launches_and_explicit_synchronisation_are_allowed():
     torch.openreg.set_sync_debug_mode("error")
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
     y = (x + 1).masked_fill_(x > 0, 3.0).abs()
     torch.accelerator.synchronize()
     torch.accelerator.current_stream().synchronize()

@@ -26,6 +26,7 @@ from multiprocessing.reduction import ForkingPickler
 import peer as peer_module
 import pytest
 import torch
+from devices import DEVICE
 from peer import Peer
 from torch import multiprocessing
 from torch.multiprocessing.queue import ConnectionWrapper
@@ -63,11 +64,11 @@ class FullDisk(io.RawIOBase):
 def nothing_is_kept():
     gc.collect()
     torch.openreg.ipc_collect()
-    before = torch.openreg.memory_allocated()
+    before = torch.accelerator.memory_allocated()
     yield
     gc.collect()
     torch.openreg.ipc_collect()
-    assert torch.openreg.memory_allocated() == before
+    assert torch.accelerator.memory_allocated() == before
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def peer():
 
 
 def tensors():
-    return [torch.ones(MIB, device="openreg"), torch.ones(3, device="openreg:1").t()]
+    return [torch.ones(MIB, device=DEVICE), torch.ones(3, device=f"{DEVICE}:1").t()]
 
 
 def pickle_it(value):
@@ -118,7 +119,7 @@ def test_a_message_of_which_a_part_cannot_be_pickled(send, make, error):
 
 def test_a_queue_whose_thread_cannot_pickle_a_message(capfd):
     queue = multiprocessing.get_context("spawn").Queue()
-    kept = torch.full((3,), 7.0, device="openreg")
+    kept = torch.full((3,), 7.0, device=DEVICE)
     for _ in range(3):
         queue.put((kept, *tensors(), Unpicklable()))
     queue.put(kept)
@@ -207,7 +208,7 @@ def test_a_write_that_a_signal_interrupts_when_it_is_complete(monkeypatch, error
     reader, writer = multiprocessing.Pipe(duplex=False)
     try:
         with writer, pytest.raises(error):
-            writer.send(torch.full((2,), 5.0, device="openreg"))
+            writer.send(torch.full((2,), 5.0, device=DEVICE))
     finally:
         signal.signal(signal.SIGUSR1, before)
     with reader:
@@ -218,19 +219,19 @@ def test_a_message_whose_receiver_is_killed_is_there_for_the_next():
     queue = multiprocessing.get_context("spawn").SimpleQueue()
     receiver = Peer(queue)
     receiver.call(peer_module.keep, "it runs", 1)
-    x = torch.full((MIB,), 3.0, device="openreg")
+    x = torch.full((MIB,), 3.0, device=DEVICE)
     queue.put(x)
     del x
     receiver.kill()
     torch.openreg.ipc_collect()
-    torch.full((MIB,), 4.0, device="openreg")  # not in the same memory
+    torch.full((MIB,), 4.0, device=DEVICE)  # not in the same memory
     assert bool((queue.get() == 3).all())
 
 
 def test_a_pickle_is_kept_for_whoever_has_a_copy():
-    pickled = bytes(ForkingPickler.dumps(torch.full((MIB,), 3.0, device="openreg")))
+    pickled = bytes(ForkingPickler.dumps(torch.full((MIB,), 3.0, device=DEVICE)))
     torch.openreg.ipc_collect()
-    torch.full((MIB,), 4.0, device="openreg")
+    torch.full((MIB,), 4.0, device=DEVICE)
     assert bool((pickle.loads(pickled) == 3).all())
 
 
@@ -277,7 +278,7 @@ def test_what_is_never_read_is_kept_until_the_sender_ends(tmp_path):
 
 
 def test_the_failure_of_another_write_takes_nothing_back():
-    message = ForkingPickler.dumps([torch.full((2,), 5.0, device="openreg")])
+    message = ForkingPickler.dumps([torch.full((2,), 5.0, device=DEVICE)])
     reader, writer = multiprocessing.Pipe(duplex=False)
     with writer:
         reader.close()
@@ -288,7 +289,7 @@ def test_the_failure_of_another_write_takes_nothing_back():
 
 
 def test_received_memory_that_could_not_be_passed_on(peer):
-    x = torch.full((MIB,), 3.0, device="openreg")
+    x = torch.full((MIB,), 3.0, device=DEVICE)
     peer.call(peer_module.keep, "x", x)
     assert peer.call(peer_module.fail_to_send, "x", 3) == "cannot be pickled"
     peer.call(peer_module.forget, "x")
@@ -299,7 +300,7 @@ def send_at_random(seed, peers):
     """Messages that are sent, and others that fail, by a thread of its own."""
     chance = random.Random(seed)
     for _ in range(40):
-        value = torch.full((chance.choice([1, 1000, MIB]),), float(seed), device="openreg")
+        value = torch.full((chance.choice([1, 1000, MIB]),), float(seed), device=DEVICE)
         way = chance.randrange(5)
         if way == 0:
             with contextlib.suppress(TypeError):

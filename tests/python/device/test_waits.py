@@ -7,11 +7,12 @@ import threading
 
 import pytest
 import torch
+from devices import DEVICE
 
 
 def launch_long_work() -> torch.Tensor:
     """A result that takes some tenths of a second, on the current stream."""
-    x = torch.rand(1000, 1000, device="openreg")
+    x = torch.rand(1000, 1000, device=DEVICE)
     y = x
     for _ in range(5):
         y = (y @ x) / 500

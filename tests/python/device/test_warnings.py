@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+from devices import DEVICE
 
 # Each is run three times in a process of its own for each device, since many warnings are given once in a process; and
 # then again with torch.set_warn_always, where they are given each time.
@@ -85,7 +86,7 @@ def warned(tmp_path_factory):
         assert "Warning" not in result.stderr
         return json.loads(result.stdout)
 
-    return run("cpu"), run("openreg")
+    return run("cpu"), run(DEVICE)
 
 
 @pytest.mark.parametrize("always", [False, True], ids=["by default", "always"])
@@ -99,9 +100,9 @@ def test_a_warning_is_given_as_on_the_cpu(warned, name, always):
 def caught_while_waiting(wait) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        torch.ones(1, device="openreg").std()
+        torch.ones(1, device=DEVICE).std()
         wait()
-        torch.ones(1, device="openreg").cpu()
+        torch.ones(1, device=DEVICE).cpu()
     return [str(w.message).partition(":")[0] for w in caught]
 
 
@@ -121,7 +122,7 @@ def test_a_warning_comes_whatever_the_host_waits_for(wait, capfd):
 
 
 def test_a_warning_that_is_an_error_is_raised():
-    x = torch.ones(1, device="openreg")
+    x = torch.ones(1, device=DEVICE)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="degrees of freedom"):
@@ -139,5 +140,5 @@ def test_a_python_kernel_warns_at_the_call():
 
         library.impl("warn", warn, "PrivateUse1")
         with pytest.warns(FutureWarning, match="from the kernel") as caught:
-            torch.ops.openreg_warnings.warn(torch.ones(1, device="openreg"))
+            torch.ops.openreg_warnings.warn(torch.ones(1, device=DEVICE))
         assert len(caught) == 1

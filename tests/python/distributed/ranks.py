@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 
 
 def run_ranks(
@@ -70,7 +71,7 @@ def run_on_devices(size: int, folder: Path, *functions: Callable[[int], Any]) ->
 
 def collectives_begun() -> int:
     """By the default group on the current device."""
-    device = torch.device("openreg", torch.accelerator.current_device_index())
+    device = torch.device(DEVICE, torch.accelerator.current_device_index())
     return dist.group.WORLD._get_backend(device)._get_sequence_number_for_group()
 
 

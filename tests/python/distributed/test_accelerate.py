@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.utils.data import DataLoader, TensorDataset
 from trainers import (
     BATCH,
@@ -96,7 +97,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def of_one(tmp_path_factory):
-    return run_trainers(1, tmp_path_factory.mktemp("one"), alone, ACCELERATE_TORCH_DEVICE="openreg")[0]["alone"]
+    return run_trainers(1, tmp_path_factory.mktemp("one"), alone, ACCELERATE_TORCH_DEVICE=DEVICE)[0]["alone"]
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +107,10 @@ def of_two(tmp_path_factory):
 
 @pytest.mark.parametrize("way, wrapped, tolerance", [(way, *expected) for way, expected in WAYS.items()])
 def test_two_processes_train_as_one(of_one, of_two, way, wrapped, tolerance):
-    assert of_one["device"] == "openreg"
+    assert of_one["device"] == DEVICE
     assert sum(of_one["losses"][6:]) < 0.95 * sum(of_one["losses"][:6])
     for result in (each[way.__name__] for each in of_two):
-        assert (result["class"], result["device"]) == (wrapped, "openreg")
+        assert (result["class"], result["device"]) == (wrapped, DEVICE)
         assert result["losses"] == pytest.approx(of_one["losses"], rel=tolerance)
 
 

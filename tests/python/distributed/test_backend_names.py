@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def sums(group: Any = None) -> list[float]:
     """On the CPU and on the device."""
-    tensors = [torch.ones(2), torch.ones(2, device="openreg")]
+    tensors = [torch.ones(2), torch.ones(2, device=DEVICE)]
     for tensor in tensors:
         dist.all_reduce(tensor, group=group)
     return [tensor[0].item() for tensor in tensors]
@@ -26,7 +27,7 @@ def use_gloo(rank: int) -> Any:
     for group in (dist.new_group([0, 1]), dist.new_group([0, 1], backend="gloo"), dist.new_group([0, 1], backend=None)):
         names.append(dist.get_backend(group))
         results.append(sums(group))
-    for device in ("openreg", "cpu"):
+    for device in (DEVICE, "cpu"):
         mesh = init_device_mesh(device, (2,), mesh_dim_names=("data",))
         results.append(sums(mesh.get_group("data")))
     if names[0] == "gloo":
@@ -40,11 +41,11 @@ def use_gloo(rank: int) -> Any:
 def train(rank: int) -> list[float]:
     torch.manual_seed(0)
     model = DistributedDataParallel(
-        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SyncBatchNorm(4), torch.nn.Linear(4, 1)).to("openreg")
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SyncBatchNorm(4), torch.nn.Linear(4, 1)).to(DEVICE)
     )
     if dist.get_backend() == "gloo" and dist.get_debug_level() != dist.DebugLevel.DETAIL:
         assert model._get_ddp_logging_data()["backend_name"] == "gloo"
-    x = torch.arange(16.0).view(4, 4)[2 * rank : 2 * rank + 2].to("openreg")
+    x = torch.arange(16.0).view(4, 4)[2 * rank : 2 * rank + 2].to(DEVICE)
     model(x).square().sum().backward()
     return [each.grad.sum().item() for each in model.parameters()]
 
@@ -88,7 +89,7 @@ def test_a_group_by_gloo_has_one_gloo():
         group = dist.group.WORLD
         assert dist.get_backend_config() == "cpu:gloo,openreg:occl"
         assert group._get_backend(torch.device("cpu")).name() == "gloo"
-        assert group._get_backend(torch.device("openreg")).name() == "occl"
+        assert group._get_backend(torch.device(DEVICE)).name() == "occl"
         assert group.name() == "gloo"
     finally:
         dist.destroy_process_group()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from network import INTERFACE, SWITCH, Network, address, enter
 from ranks import run_ranks
 from torch import nn
@@ -50,7 +51,7 @@ def in_namespace(rank: int, function: Any, namespaces: list[str], *args: Any) ->
 
 
 def train_ddp(rank: int) -> list[float]:
-    net = DistributedDataParallel(model().to("openreg"), bucket_cap_mb=0.002)
+    net = DistributedDataParallel(model().to(DEVICE), bucket_cap_mb=0.002)
     return train(net, adam(net), rank_part)
 
 
@@ -63,7 +64,7 @@ def test_ddp_trains_over_a_link_that_is_slow_and_loses_packets(tmp_path):
 
 
 def cut_link(rank: int) -> Any:
-    tensor = torch.ones(1000, device="openreg")
+    tensor = torch.ones(1000, device=DEVICE)
     for _ in range(3):
         dist.all_reduce(tensor)
     torch.accelerator.synchronize()
@@ -97,7 +98,7 @@ def time_collectives(rank: int) -> dict[tuple[str, int], float]:
     }
     times = {}
     for number in (12, 300_000):
-        tensor = torch.ones(number, device="openreg")
+        tensor = torch.ones(number, device=DEVICE)
         for name, call in calls.items():
             call(tensor)  # the ranks connect
             dist.barrier(device_ids=[0])
@@ -133,15 +134,15 @@ def sent_early(rank: int) -> list[float]:
     torch.set_num_threads(1)
     layers, width = 12, 128
     linears = (nn.Linear(width, width, bias=False) for _ in range(layers))
-    net = nn.Sequential(*linears).to("openreg")
+    net = nn.Sequential(*linears).to(DEVICE)
     size = width * width * 4 / 2**20
     ddp = DistributedDataParallel(net, bucket_cap_mb=size)  # a bucket for each layer
-    batch = torch.randn(20000, width, device="openreg")
+    batch = torch.randn(20000, width, device=DEVICE)
     reduced: list[torch.Event] = []
     computed: list[torch.Event] = []
 
     def now(events: list[torch.Event]) -> None:
-        events.append(torch.openreg.current_stream().record_event(torch.openreg.Event(enable_timing=True)))
+        events.append(torch.accelerator.current_stream().record_event(torch.Event(enable_timing=True)))
 
     def reduce(_, bucket):  # DDP would compare annotations, which are strings in this file
         def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:

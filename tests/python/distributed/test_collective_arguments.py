@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_ranks
 from torch.distributed import ReduceOp
 
-DEVICE = "openreg"
 INTEGERS = [torch.uint8, torch.int8, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 FLOATS8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
@@ -244,7 +244,7 @@ def negative_view(rank: int, size: int) -> Result:
 
 def other_device(rank: int, size: int) -> Result:
     """Any device of the process, whichever is current."""
-    last = torch.device(DEVICE, torch.openreg.device_count() - 1)
+    last = torch.device(DEVICE, torch.accelerator.device_count() - 1)
     tensor = torch.full((2,), float(rank), device=last)
     dist.all_reduce(tensor)
     assert tensor.device == last
@@ -521,7 +521,7 @@ def accepted() -> dict[str, Case]:
 
 
 def refused(rank: int, size: int) -> dict[str, tuple[type[Exception], Callable[[], Any] | None]]:
-    last = torch.device(DEVICE, torch.openreg.device_count() - 1)
+    last = torch.device(DEVICE, torch.accelerator.device_count() - 1)
     expanded = zeros(1).expand(3)
     at_root = lambda call: call if rank == 0 else None  # noqa: E731
     ones = lambda: [full(2, 1) for _ in range(size)]  # noqa: E731

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_ranks
 from torch.distributed import ReduceOp
 
@@ -143,7 +144,7 @@ def compare(rank: int) -> list[str]:
                 if as_bytes:
                     make = lambda seed: numbers(seed, (*shape, dtype.itemsize), torch.uint8)  # noqa: B023, E731
                 expected = function(rank, make, lambda x: x)
-                got = function(rank, make, lambda x: lay((x.view(dtype) if as_bytes else x).to("openreg")))  # noqa: B023
+                got = function(rank, make, lambda x: lay((x.view(dtype) if as_bytes else x).to(DEVICE)))  # noqa: B023
                 for a, b in zip(got, expected, strict=True):
                     a = a.cpu()
                     b = b.view(dtype) if as_bytes and b.numel() else b.to(dtype) if as_bytes else b

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from devices import DEVICE
 from ranks import run_ranks
 from torch import nn
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
@@ -30,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 WIDTH, BATCH = 16, 8
 BEFORE, AFTER = range(3), range(3, 6)  # the steps before a checkpoint and after it
-DEVICE = torch.device("openreg", 0)
+FIRST = torch.device(DEVICE, 0)
 FULL = {"full_state_dict": True}
 
 Wrap = Callable[[nn.Sequential], nn.Module]
@@ -39,7 +40,7 @@ Wrap = Callable[[nn.Sequential], nn.Module]
 class Training:
     """A model and its optimizer, which differ by `seed` until a checkpoint is loaded."""
 
-    def __init__(self, seed: int, wrap: Wrap, device: torch.device = DEVICE) -> None:
+    def __init__(self, seed: int, wrap: Wrap, device: torch.device = FIRST) -> None:
         torch.manual_seed(seed)
         layers = nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, WIDTH), nn.LayerNorm(WIDTH)
         self.model = wrap(nn.Sequential(*layers).to(device))
@@ -93,7 +94,7 @@ def sharded_on_the_host(model: nn.Sequential) -> nn.Module:
 
 
 def sharded_flat(model: nn.Sequential) -> nn.Module:
-    return FullyShardedDataParallel(model, device_id=DEVICE, use_orig_params=True)
+    return FullyShardedDataParallel(model, device_id=FIRST, use_orig_params=True)
 
 
 def resumed(
@@ -247,12 +248,10 @@ def hugging_face(folder: Path) -> Any:
 def other_placements(folder: Path) -> Any:
     """A tensor that is split by its rows, read as it is split otherwise, whole, and on the host."""
     size = dist.get_world_size()
-    line = init_device_mesh("openreg", (size,))
+    line = init_device_mesh(DEVICE, (size,))
     places = [(line, [Shard(1)]), (line, [Replicate()])]
     if size == 4:
-        places += [
-            (init_device_mesh("openreg", (2, 2)), each) for each in ([Shard(1), Shard(0)], [Replicate(), Shard(0)])
-        ]
+        places += [(init_device_mesh(DEVICE, (2, 2)), each) for each in ([Shard(1), Shard(0)], [Replicate(), Shard(0)])]
     whole = torch.arange(7.0 * size, device=DEVICE).view(7, size)
     dcp.save({"x": distribute_tensor(whole, line, [Shard(0)])}, checkpoint_id=folder)
     found = []

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_in_turn, run_ranks
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-
-DEVICE = "openreg"
 
 
 def ones(*shape: int) -> torch.Tensor:

@@ -10,9 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
+from devices import DEVICE
 from torch.distributed import _symmetric_memory as symmetric
-
-DEVICE = "openreg"
 
 
 def tensor_of(rank: int, *shape: int) -> torch.Tensor:
@@ -178,7 +177,7 @@ def test_results_are_waited_for_by_what_uses_them(of):
 def test_symmetric_memory_is_refused_by_the_name_of_the_device(of):
     for messages in of(refusals):
         for message in messages.values():
-            assert "openreg" in message
+            assert DEVICE in message
 
 
 def test_queries_report_that_there_is_no_symmetric_memory(of):

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_in_turn, run_ranks
 from torch.openreg import faults
-
-DEVICE = "openreg"
 
 
 def ones() -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
@@ -55,7 +56,7 @@ def train(checkpoint: str, strategy: Callable[[], Any], shard: bool = False, **h
     from lightning.pytorch import Trainer
 
     how = {
-        "accelerator": "openreg",
+        "accelerator": DEVICE,
         "devices": ranks(),
         "logger": False,
         "enable_checkpointing": False,
@@ -136,10 +137,10 @@ def of_two(tmp_path_factory):
 @pytest.mark.parametrize("way, wrapped, net, tolerance", [(way, *expected) for way, expected in WAYS.items()])
 def test_two_processes_train_as_one(of_one, of_two, way, wrapped, net, tolerance):
     expected = of_one["alone"]
-    assert expected["seen"] == {("openreg", "Regression", "Sequential")}
+    assert expected["seen"] == {(DEVICE, "Regression", "Sequential")}
     assert sum(expected["losses"][-6:]) < 0.75 * sum(expected["losses"][:6])
     for result in (each[way.__name__] for each in of_two):
-        assert result["seen"] == {("openreg", wrapped, net)}
+        assert result["seen"] == {(DEVICE, wrapped, net)}
         assert result["losses"] == pytest.approx(expected["losses"], rel=tolerance)
         assert result["validated"] == pytest.approx(expected["validated"], rel=tolerance)
 

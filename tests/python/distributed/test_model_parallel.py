@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_in_turn, run_ranks
 from torch import nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
@@ -30,7 +31,6 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional as F
 from transformer import BLOCKS, loss_of, train, transformer, whole_step
 
-DEVICE = "openreg"
 PLACEMENTS = {"whole": Replicate(), "rows": Shard(0), "columns": Shard(1), "addends": Partial()}
 
 
@@ -81,7 +81,7 @@ def random_numbers(rank: int) -> dict[str, Any]:
     sharded = distributed_randn(8, 6, device_mesh=mesh(), placements=[Shard(0)])
     whole = distributed_randn(8, 6, device_mesh=mesh(), placements=[Replicate()])
     dropped = F.dropout(placed(torch.ones(64, 8), Shard(0)), 0.5)
-    offset = torch.openreg.default_generators[torch.openreg.current_device()].get_offset()
+    offset = torch.openreg.default_generators[torch.accelerator.current_device_index()].get_offset()
     seed_dtensor(7, mesh())
     again = distributed_randn(8, 6, device_mesh=mesh(), placements=[Shard(0)])
     tensors = {"sharded": sharded, "whole": whole, "dropped": dropped, "again": again}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_in_turn, run_ranks
 from torch import nn
 from torch.distributed.pipelining import (
@@ -25,7 +26,6 @@ from torch.distributed.pipelining import (
 from torch.distributed.pipelining.schedules import ScheduleDualPipeV
 
 STEPS, BATCH, PARTS, WIDTH, LAYERS = 4, 16, 8, 12, 8
-DEVICE = "openreg"
 ONE_STAGE = {each.__name__: each for each in (ScheduleGPipe, Schedule1F1B)}
 V_SHAPED = ScheduleZBVZeroBubble, ScheduleDualPipeV
 LOOPED = ScheduleLoopedBFS, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble

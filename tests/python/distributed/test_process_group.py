@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_in_turn, run_ranks
 from torch.distributed import ReduceOp
 from torch.nn.parallel import DistributedDataParallel
@@ -38,7 +39,7 @@ def of(tmp_path_factory):
 
 
 def default_backends(rank: int) -> Any:
-    cpu, device = torch.ones(2), torch.ones(2, device="openreg")
+    cpu, device = torch.ones(2), torch.ones(2, device=DEVICE)
     dist.all_reduce(cpu)
     dist.all_reduce(device)
     return cpu.tolist(), device.tolist(), str(dist.get_backend_config())
@@ -63,7 +64,7 @@ def test_a_group_for_both_devices_has_a_default_backend_however_it_was_named(of)
 
 
 def device_sum(rank: int) -> float:
-    tensor = torch.full((3,), rank + 1.0, device="openreg")
+    tensor = torch.full((3,), rank + 1.0, device=DEVICE)
     dist.all_reduce(tensor)
     return tensor[0].item()
 
@@ -91,10 +92,10 @@ def test_a_program_on_cpu_tensors_has_no_more_threads_than_without_the_device(tm
 
 
 def arrive_late(rank: int) -> Any:
-    warm = torch.zeros(1, device="openreg")
+    warm = torch.zeros(1, device=DEVICE)
     dist.all_reduce(warm)
     torch.accelerator.synchronize()
-    tensor = torch.ones(4, device="openreg")
+    tensor = torch.ones(4, device=DEVICE)
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
         store.wait(["rank 0 has launched"])
@@ -114,19 +115,19 @@ def test_the_host_does_not_wait_for_a_rank_that_is_late(of):
 
 
 def collectives_after_work(rank: int) -> Any:
-    stream = torch.Stream("openreg")
-    x = torch.full((300, 300), 1 / 300, device="openreg")
+    stream = torch.Stream(DEVICE)
+    x = torch.full((300, 300), 1 / 300, device=DEVICE)
     wrong = 0
     for i in range(50):
-        y = torch.full((300, 300), float(i + rank), device="openreg")
+        y = torch.full((300, 300), float(i + rank), device=DEVICE)
         for _ in range(3):
             y = y @ x
         dist.all_reduce(y)
         total = y[0, 0].clone()
         del y  # its memory is free for others while the collective may use it
-        torch.full((300, 300), -1.0, device="openreg")
+        torch.full((300, 300), -1.0, device=DEVICE)
         with stream:
-            z = torch.full((10,), float(rank), device="openreg")
+            z = torch.full((10,), float(rank), device=DEVICE)
             work = dist.broadcast(z, 1, async_op=True)
         assert work is not None
         work.wait()
@@ -140,7 +141,7 @@ def test_a_collective_comes_after_the_work_before_it_and_before_the_work_after_i
 
 
 def callbacks(rank: int) -> Any:
-    tensor = torch.ones(3, device="openreg")
+    tensor = torch.ones(3, device=DEVICE)
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
     future = work.get_future().then(lambda done: done.value()[0] * 10)
@@ -153,7 +154,7 @@ def test_futures_and_their_callbacks_come_after_the_collective(of):
 
 def arithmetic(rank: int) -> Any:
     def reduced(dtype: torch.dtype, op: Any) -> Any:
-        tensor = torch.tensor([1, 2, 7], device="openreg").to(dtype)
+        tensor = torch.tensor([1, 2, 7], device=DEVICE).to(dtype)
         dist.all_reduce(tensor, op)
         return tensor.float().tolist()
 
@@ -176,15 +177,15 @@ def sparse(rank: int) -> Any:
     """Sums of sparse tensors on the device and by Gloo, whether another operation is refused, and a gradient by DDP."""
     sums = []
     for dtype in (torch.float32, torch.int16):
-        for device in ("openreg", "cpu"):
+        for device in (DEVICE, "cpu"):
             values = torch.arange(1, 4, dtype=torch.int32 if device == "cpu" else dtype) * (rank + 1)
             tensor = torch.sparse_coo_tensor([[0, 2, 3 + rank]], values, (8,), device=device)
             dist.all_reduce(tensor)
             sums.append((tensor.dtype, tensor.to_dense().tolist()))
     with pytest.raises(ValueError, match=r"occl::all_reduce_sparse takes ReduceOp\.SUM"):
-        dist.all_reduce(tensor.to("openreg"), dist.ReduceOp.MAX)
-    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(4, 2, sparse=True).to("openreg"))
-    net(torch.tensor([rank, 3], device="openreg")).sum().backward()
+        dist.all_reduce(tensor.to(DEVICE), dist.ReduceOp.MAX)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(4, 2, sparse=True).to(DEVICE))
+    net(torch.tensor([rank, 3], device=DEVICE)).sum().backward()
     return sums, net.module.weight.grad.to_dense().tolist()
 
 
@@ -200,14 +201,14 @@ def test_sums_of_sparse_tensors(of):
 
 def uneven(rank: int) -> Any:
     size = dist.get_world_size()
-    gathered = [torch.zeros(i + 1, device="openreg") for i in range(size)]
-    dist.all_gather(gathered, torch.full((rank + 1,), float(rank), device="openreg"))
-    scattered = torch.zeros(rank + 1, device="openreg")
-    dist.reduce_scatter(scattered, [torch.full((i + 1,), float(i), device="openreg") for i in range(size)])
-    exchanged = torch.zeros(sum(i + 1 for i in range(size)), device="openreg")
+    gathered = [torch.zeros(i + 1, device=DEVICE) for i in range(size)]
+    dist.all_gather(gathered, torch.full((rank + 1,), float(rank), device=DEVICE))
+    scattered = torch.zeros(rank + 1, device=DEVICE)
+    dist.reduce_scatter(scattered, [torch.full((i + 1,), float(i), device=DEVICE) for i in range(size)])
+    exchanged = torch.zeros(sum(i + 1 for i in range(size)), device=DEVICE)
     dist.all_to_all_single(
         exchanged,
-        torch.full((size * (rank + 1),), float(rank), device="openreg"),
+        torch.full((size * (rank + 1),), float(rank), device=DEVICE),
         [i + 1 for i in range(size)],
         [rank + 1] * size,
     )
@@ -223,15 +224,15 @@ def test_uneven_sizes(tmp_path):
 
 def together(rank: int) -> Any:
     other = 1 - rank
-    sent = [torch.full((100_000,), float(rank + i), device="openreg") for i in range(3)]
-    received = [torch.zeros(100_000, device="openreg") for _ in range(3)]
+    sent = [torch.full((100_000,), float(rank + i), device=DEVICE) for i in range(3)]
+    received = [torch.zeros(100_000, device=DEVICE) for _ in range(3)]
     works = dist.batch_isend_irecv(
         [dist.P2POp(dist.isend, tensor, other) for tensor in sent]
         + [dist.P2POp(dist.irecv, tensor, other) for tensor in received]
     )
     for work in works:
         work.wait()
-    tensors = [torch.ones(2, device="openreg"), torch.full((3,), 2.0, device="openreg")]
+    tensors = [torch.ones(2, device=DEVICE), torch.full((3,), 2.0, device=DEVICE)]
     with dist._coalescing_manager():
         for tensor in tensors:
             dist.all_reduce(tensor)
@@ -245,7 +246,7 @@ def test_calls_that_are_made_together(of):
 
 
 def first_call_between_two_of_three(rank: int) -> Any:
-    tensor = torch.full((2,), float(rank), device="openreg")
+    tensor = torch.full((2,), float(rank), device=DEVICE)
     if rank == 0:
         dist.send(tensor, 1)
     if rank == 1:
@@ -260,7 +261,7 @@ def test_two_ranks_can_begin_without_the_third(tmp_path):
 
 
 def from_any_rank(rank: int) -> Any:
-    tensor = torch.full((2,), float(rank), device="openreg")
+    tensor = torch.full((2,), float(rank), device=DEVICE)
     dist.barrier()  # all ranks have to be there
     if rank:
         dist.send(tensor, 0)
@@ -275,12 +276,12 @@ def test_receive_from_any_rank(tmp_path):
 
 def groups(rank: int) -> Any:
     halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-    tensor = torch.full((1,), float(rank), device="openreg")
+    tensor = torch.full((1,), float(rank), device=DEVICE)
     dist.all_reduce(tensor, group=halves[rank // 2])
     objects = [None] * 4
     dist.all_gather_object(objects, {"rank": rank})
-    mesh = dist.init_device_mesh("openreg", (2, 2), mesh_dim_names=("a", "b"))
-    column = torch.full((1,), float(rank), device="openreg")
+    mesh = dist.init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("a", "b"))
+    column = torch.full((1,), float(rank), device=DEVICE)
     dist.all_reduce(column, group=mesh["a"].get_group())
     dist.monitored_barrier(dist.new_group(backend="gloo"))
     dist.barrier()
@@ -295,7 +296,7 @@ def test_groups_meshes_objects_and_barriers(tmp_path):
 
 def without_gloo(rank: int) -> Any:
     """What a group serves that has no backend for the CPU."""
-    device = torch.device("openreg")
+    device = torch.device(DEVICE)
     group = dist.distributed_c10d._get_default_group()
     dist.barrier()
     dist.barrier(device_ids=[1])
@@ -341,11 +342,11 @@ def test_a_group_of_the_device_alone(tmp_path):
 
 def split(rank: int, store: str, backend: str | None) -> Any:
     dist.init_process_group(
-        backend, init_method=f"file://{store}", rank=rank, world_size=3, device_id=torch.device("openreg:0")
+        backend, init_method=f"file://{store}", rank=rank, world_size=3, device_id=torch.device(f"{DEVICE}:0")
     )
     part = dist.split_group(split_ranks=[[0, 1], [2]])
     sums = []
-    for device in ("openreg", "cpu", "openreg") if "gloo" in (backend or "") else ("openreg",):
+    for device in (DEVICE, "cpu", DEVICE) if "gloo" in (backend or "") else (DEVICE,):
         tensor = torch.full((1,), float(rank), device=device)
         dist.all_reduce(tensor, group=part)
         sums.append(tensor.item())
@@ -359,7 +360,7 @@ def test_split_group(backend, tmp_path):
 
 
 def reduce_in_inference_mode(rank: int) -> Any:
-    device = "openreg"
+    device = DEVICE
     with torch.inference_mode():
         part = torch.zeros(2, device=device)
         dist.reduce_scatter_tensor(part, torch.arange(4.0, device=device))
@@ -384,12 +385,12 @@ def reduce_uint64(rank: int) -> Any:
     large = torch.tensor([2**63 + rank, 3], dtype=torch.uint64)
     results: dict[str, Any] = {}
     for op in (ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR):
-        tensor = large.to("openreg")
+        tensor = large.to(DEVICE)
         dist.all_reduce(tensor, op)
         results[str(op)] = tensor.tolist()
     for op in (ReduceOp.AVG, ReduceOp.MIN, ReduceOp.MAX):
         with pytest.raises(TypeError, match="uint64"):
-            dist.all_reduce(large.to("openreg"), op)
+            dist.all_reduce(large.to(DEVICE), op)
     dist.barrier()
     return results
 
@@ -406,7 +407,7 @@ def test_reductions_of_uint64(tmp_path):
 
 
 def lose_a_rank(rank: int) -> Any:
-    tensor = torch.ones(4, device="openreg")
+    tensor = torch.ones(4, device=DEVICE)
     dist.all_reduce(tensor)
     torch.accelerator.synchronize()
     if rank == 1:
@@ -430,7 +431,7 @@ def wait_alone(rank: int) -> Any:
     if rank == 1:
         store.wait(["rank 0 is done"], timedelta(seconds=60))
         return None
-    tensor = torch.ones(4, device="openreg")
+    tensor = torch.ones(4, device=DEVICE)
     begin = time.monotonic()
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
@@ -448,11 +449,11 @@ def test_timeouts(tmp_path):
 
 
 def detail(rank: int) -> Any:
-    for device in ("openreg", "cpu"):
+    for device in (DEVICE, "cpu"):
         net = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
         net(torch.ones(1, 2, device=device)).sum().backward()
     with pytest.raises(RuntimeError, match="shape") as error:
-        dist.all_reduce(torch.ones(2 + rank, device="openreg"))
+        dist.all_reduce(torch.ones(2 + rank, device=DEVICE))
     return str(error.value)
 
 
@@ -462,7 +463,7 @@ def test_debug_detail_trains_and_names_what_does_not_fit(tmp_path):
 
 
 def leave_work_in_flight(rank: int) -> Any:
-    tensor = torch.ones(4, device="openreg")
+    tensor = torch.ones(4, device=DEVICE)
     if rank == 0:
         dist.all_reduce(tensor, async_op=True)
         dist.distributed_c10d._get_default_group().abort()
@@ -537,8 +538,8 @@ def test_wrong_tensors_are_refused_at_the_call(of):
 
 
 def refused(rank: int) -> list[str]:
-    ones = lambda *shape, **how: torch.ones(*shape, device="openreg", **how)  # noqa: E731
-    group = dist.distributed_c10d._get_default_group()._get_backend(torch.device("openreg"))
+    ones = lambda *shape, **how: torch.ones(*shape, device=DEVICE, **how)  # noqa: E731
+    group = dist.distributed_c10d._get_default_group()._get_backend(torch.device(DEVICE))
     errors = []
     for call in (
         lambda: dist.all_gather_into_tensor(ones(5), ones(2)),
@@ -552,7 +553,7 @@ def refused(rank: int) -> list[str]:
 
 
 def many_groups(rank: int) -> Any:
-    tensor = torch.ones(1, device="openreg")
+    tensor = torch.ones(1, device=DEVICE)
     before = threads()
     for _ in range(100):
         group = dist.new_group([0, 1])

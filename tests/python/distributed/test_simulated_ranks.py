@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from children import child_environment
+from devices import DEVICE
 from ranks import run_in_turn, run_ranks
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -20,7 +21,6 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "many_ranks.py"
-DEVICE = "openreg"
 
 
 @pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.full)])
@@ -69,7 +69,7 @@ def by_threads(_: int) -> dict[str, str]:
             self.assertEqual(share.item(), 4 * self.rank)
 
         def test_each_rank_on_a_stream_of_its_own(self) -> None:
-            with torch.openreg.stream(torch.openreg.Stream()):
+            with torch.openreg.stream(torch.Stream()):
                 busy = torch.ones(400, 400, device=DEVICE)
                 for _ in range(20):
                     busy = busy @ busy / 400

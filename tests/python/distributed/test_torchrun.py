@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from children import child_environment
+from devices import DEVICE
 from torch.distributed.run import determine_local_world_size
 from torch.nn import functional
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -82,7 +83,7 @@ def test_ranks_learn_the_digits_as_one_process_does(train_digits, tmp_path, rank
     log = tmp_path / "losses"
     report = report_of(ranks, EXAMPLES / "train_ddp_digits.py", "--epochs", 2, "--loss-log", log)
     assert set(report) == {"accuracy", "seconds", "ranks", "device"}
-    assert (report["ranks"], report["device"]) == (ranks, "openreg")
+    assert (report["ranks"], report["device"]) == (ranks, DEVICE)
     assert report["accuracy"] >= 0.95
     losses = [float(line) for line in log.read_text().splitlines()]
     # Later, rounding decides which of the activations that are nearly zero a ReLU lets through.
@@ -102,7 +103,7 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.full
 def test_a_model_in_parts_learns_what_it_does_in_one_piece(undisturbed):
     assert set(undisturbed) == {"loss", "resumed_from", "seconds", "ranks", "device"}
-    assert (undisturbed["ranks"], undisturbed["device"], undisturbed["resumed_from"]) == (4, "openreg", 0)
+    assert (undisturbed["ranks"], undisturbed["device"], undisturbed["resumed_from"]) == (4, DEVICE, 0)
     assert undisturbed["loss"] < 3
     alone = report_of(1, EXAMPLES / "train_fsdp.py", "--steps", 60)
     assert undisturbed["loss"] == pytest.approx(alone["loss"], rel=1e-3)
@@ -247,6 +248,6 @@ def test_a_device_id_beyond_the_devices_is_refused_with_their_number():
 
 
 def test_as_many_ranks_as_devices():
-    assert [determine_local_world_size(each) for each in ("auto", "openreg")] == [torch.accelerator.device_count()] * 2
+    assert [determine_local_world_size(each) for each in ("auto", DEVICE)] == [torch.accelerator.device_count()] * 2
     with pytest.raises(ValueError, match="Cuda is not available"):
         determine_local_world_size("gpu")

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from ranks import run_in_turn, run_ranks
 
 BLOCKING = {"TORCH_OPENREG_LAUNCH_BLOCKING": "1"}
 
 
 def full(value: float, size: int = 10) -> torch.Tensor:
-    return torch.full((size,), float(value), device="openreg")
+    return torch.full((size,), float(value), device=DEVICE)
 
 
 def wait(works: list[Any]) -> None:
@@ -78,8 +79,8 @@ def between_devices_in_a_batch(rank: int) -> list[Any]:
     """Of which each is read at once on its own device."""
     received = []
     for size in (10, 1 << 22):
-        sent = [torch.full((size,), 10.0 * rank + index, device=f"openreg:{index}") for index in (0, 1)]
-        got = [torch.zeros(size, device=f"openreg:{index}") for index in (1, 0)]
+        sent = [torch.full((size,), 10.0 * rank + index, device=f"{DEVICE}:{index}") for index in (0, 1)]
+        got = [torch.zeros(size, device=f"{DEVICE}:{index}") for index in (1, 0)]
         operations = [dist.P2POp(dist.isend, each, 1 - rank, tag=tag) for tag, each in enumerate(sent)]
         operations += [dist.P2POp(dist.irecv, each, 1 - rank, tag=tag) for tag, each in enumerate(got)]
         works = dist.batch_isend_irecv(operations)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from trainers import BATCH, documented, documented_names, forget_accelerator, needs, ranks, run_program, run_trainers
 
 pytestmark = needs("transformers")
@@ -86,7 +87,7 @@ def generation(rank: int) -> tuple[list[Any], list[Any]]:
 
     language_model().save_pretrained("tiny")
     said = []
-    for device in ("openreg", "cpu"):
+    for device in (DEVICE, "cpu"):
         net = LlamaForCausalLM.from_pretrained("tiny", device_map=device)
         tokens = torch.arange(8, device=device)[None]
         said.append(net.generate(tokens, max_new_tokens=8, do_sample=False).tolist())
@@ -102,7 +103,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def of_one(tmp_path_factory):
-    setting = {"ACCELERATE_TORCH_DEVICE": "openreg"}
+    setting = {"ACCELERATE_TORCH_DEVICE": DEVICE}
     return run_trainers(1, tmp_path_factory.mktemp("one"), alone, generation, **setting)[0]
 
 
@@ -117,10 +118,10 @@ def of_two_in_bfloat16(tmp_path_factory):
 
 
 def compare(results: list[dict[str, Any]], way: Any, expected: dict[str, Any], tolerance: float) -> None:
-    assert expected["device"] == "openreg"
+    assert expected["device"] == DEVICE
     assert expected["losses"][-1] < expected["losses"][0] * 0.7
     for result in (each[way.__name__] for each in results):
-        assert (result["class"], result["device"]) == (WAYS[way], "openreg")
+        assert (result["class"], result["device"]) == (WAYS[way], DEVICE)
         assert result["losses"] == pytest.approx(expected["losses"], rel=tolerance)
         assert result["evaluated"] == pytest.approx(expected["evaluated"], rel=tolerance)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from devices import DEVICE
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-DEVICE = "openreg"
 STEPS, BATCH, WIDTH = 6, 8, 16
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from devices import DEVICE
 
 
 def tensor_pairs(got: Any, expected: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -15,7 +16,7 @@ def tensor_pairs(got: Any, expected: Any) -> Iterator[tuple[torch.Tensor, torch.
         for a, b in zip(got, expected, strict=True):
             yield from tensor_pairs(a, b)
     elif isinstance(expected, torch.Tensor):
-        assert got.device.type == "openreg" and got.dtype == expected.dtype
+        assert got.device.type == DEVICE and got.dtype == expected.dtype
         yield got, expected
     else:
         assert got == expected

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from results import tensor_pairs
 
 PARTS = [torch.linspace(-1, 1, 12).reshape(4, 3), torch.linspace(0, 2, 6).reshape(2, 3)]
@@ -28,7 +29,7 @@ def assert_same(got: Any, expected: Any) -> None:
             torch.testing.assert_close(g.cpu(), e)
 
 
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_copies_and_printing(device: str) -> None:
     expected = nested("cpu")
     there = expected.to(device)
@@ -37,13 +38,13 @@ def test_copies_and_printing(device: str) -> None:
     back = there.cpu()
     assert back.device.type == "cpu"
     assert all(torch.equal(a, b) for a, b in zip(back.unbind(), PARTS, strict=True))
-    assert_same(there.to("openreg:0").to("openreg:1"), expected)
+    assert_same(there.to(f"{DEVICE}:0").to(f"{DEVICE}:1"), expected)
     assert_same(there.double(), expected.double())
     assert repr(there).replace(f", device='{device}'", "").split() == repr(expected).split()
 
 
 def test_copies_to_and_from_tensors_that_are_there() -> None:
-    device, host = nested("openreg"), nested("cpu") + 1
+    device, host = nested(DEVICE), nested("cpu") + 1
     assert device.copy_(host) is device
     assert_same(device, host)
     host.copy_(device + 1)
@@ -52,10 +53,10 @@ def test_copies_to_and_from_tensors_that_are_there() -> None:
 
 def test_save_and_load() -> None:
     buffer = io.BytesIO()
-    torch.save(nested("openreg:1"), buffer)
+    torch.save(nested(f"{DEVICE}:1"), buffer)
     buffer.seek(0)
     loaded = torch.load(buffer, weights_only=False)
-    assert loaded.device == torch.device("openreg:1")
+    assert loaded.device == torch.device(f"{DEVICE}:1")
     assert_same(loaded, nested("cpu"))
 
 
@@ -118,7 +119,7 @@ OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_on_nested_tensors_equal_the_cpu(name: str) -> None:
     expected = OPERATORS[name](nested("cpu"))
-    assert_same(OPERATORS[name](nested("openreg")), expected)
+    assert_same(OPERATORS[name](nested(DEVICE)), expected)
 
 
 DIFFERENTIABLE = [
@@ -140,13 +141,13 @@ def test_gradients_through_nested_tensors_equal_the_cpu(name: str) -> None:
 
     expected = gradient("cpu")
     assert expected.numel() > 0
-    got = gradient("openreg")
-    assert got.device.type == "openreg"
+    got = gradient(DEVICE)
+    assert got.device.type == DEVICE
     torch.testing.assert_close(got.cpu(), expected)
 
 
 def test_views_of_a_nested_tensor_share_its_memory() -> None:
-    n = nested("openreg")
+    n = nested(DEVICE)
     n[1].fill_(5.0)
     n.transpose(1, 2)[0].zero_()
     assert n.unbind()[1].eq(5).all() and n.unbind()[0].eq(0).all()
@@ -155,10 +156,10 @@ def test_views_of_a_nested_tensor_share_its_memory() -> None:
 def test_random_numbers_come_from_the_devices_generator() -> None:
     torch.manual_seed(3)
     state = torch.openreg.get_rng_state()
-    first = nested("openreg").normal_()
+    first = nested(DEVICE).normal_()
     assert not torch.equal(torch.openreg.get_rng_state(), state)
     torch.manual_seed(3)
-    assert_same(nested("openreg").normal_(), first.cpu())
+    assert_same(nested(DEVICE).normal_(), first.cpu())
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_random_numbers_come_from_the_devices_generator() -> None:
 def test_errors_are_clear_and_leave_the_tensor_alone(
     call: Callable[[torch.Tensor], Any], error: type[Exception], sentence: str
 ) -> None:
-    n = nested("openreg")
+    n = nested(DEVICE)
     with pytest.raises(error, match=sentence):
         call(n)
     assert_same(n, nested("cpu"))
@@ -187,4 +188,4 @@ def test_rows_of_a_padded_tensor_are_as_many_as_offsets_say(total: int | None) -
         return torch.ops.aten._padded_dense_to_jagged_forward(padded, [offsets], total)
 
     padded, offsets = torch.arange(24.0).view(2, 3, 4), torch.tensor([0, 1, 4])
-    assert_same(rows(padded.to("openreg"), offsets.to("openreg")), rows(padded, offsets))
+    assert_same(rows(padded.to(DEVICE), offsets.to(DEVICE)), rows(padded, offsets))

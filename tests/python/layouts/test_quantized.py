@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from results import tensor_pairs
 
 X = torch.linspace(-1, 2, 2 * 3 * 4 * 4).reshape(2, 3, 4, 4)
@@ -64,11 +65,11 @@ KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_quantizing_on_the_device_equals_quantizing_on_the_cpu(kind: str) -> None:
-    assert_same(KINDS[kind](X.to("openreg")), KINDS[kind](X))
+    assert_same(KINDS[kind](X.to(DEVICE)), KINDS[kind](X))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_copies_keep_integers_and_scales(kind: str, device: str) -> None:
     expected = KINDS[kind](X)
     there = expected.to(device)
@@ -76,7 +77,7 @@ def test_copies_keep_integers_and_scales(kind: str, device: str) -> None:
     assert_same(there, expected)
     back = there.cpu()
     assert torch.equal(back.dequantize(), expected.dequantize()) and back.qscheme() == expected.qscheme()
-    assert_same(there.to("openreg:0").to("openreg:1"), expected)
+    assert_same(there.to(f"{DEVICE}:0").to(f"{DEVICE}:1"), expected)
     if kind != "quint4x2":  # the CPU does not clone these
         assert_same(there.clone(), expected)
         assert_same(copy.deepcopy(there), expected)
@@ -85,14 +86,14 @@ def test_copies_keep_integers_and_scales(kind: str, device: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_printing_shows_the_device_and_the_scheme(kind: str) -> None:
     x = KINDS[kind](X)
-    text = repr(x.to("openreg"))
+    text = repr(x.to(DEVICE))
     assert "device='openreg:0'" in text
     assert text.replace(", device='openreg:0'", "").split() == repr(x).split()
 
 
 def test_a_part_of_a_packed_tensor_is_not_copied():
     source, destination = (
-        torch._empty_affine_quantized([8], scale=1.0, zero_point=0, dtype=torch.quint4x2, device="openreg")
+        torch._empty_affine_quantized([8], scale=1.0, zero_point=0, dtype=torch.quint4x2, device=DEVICE)
         for _ in range(2)
     )
     destination.copy_(source)
@@ -104,10 +105,10 @@ def test_a_part_of_a_packed_tensor_is_not_copied():
 def test_save_and_load(kind: str) -> None:
     expected = KINDS[kind](X)
     buffer = io.BytesIO()
-    torch.save(expected.to("openreg:1"), buffer)
+    torch.save(expected.to(f"{DEVICE}:1"), buffer)
     buffer.seek(0)
     loaded = torch.load(buffer)
-    assert loaded.device == torch.device("openreg:1")
+    assert loaded.device == torch.device(f"{DEVICE}:1")
     assert_same(loaded, expected)
     buffer.seek(0)
     assert torch.equal(torch.load(buffer, map_location="cpu").int_repr(), expected.int_repr())
@@ -204,7 +205,7 @@ OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_on_quantized_tensors_equal_the_cpu(name: str) -> None:
     expected = OPERATORS[name](per_tensor(X))
-    assert_same(OPERATORS[name](per_tensor(X).to("openreg")), expected)
+    assert_same(OPERATORS[name](per_tensor(X).to(DEVICE)), expected)
 
 
 def test_operators_take_tensors_quantized_by_channels() -> None:
@@ -215,11 +216,11 @@ def test_operators_take_tensors_quantized_by_channels() -> None:
         in_place(lambda q: q.copy_(torch.linspace(0, 1, q.numel(), device=q.device).view(q.shape))),
         in_place(lambda q: q.copy_(per_channel(torch.ones_like(X), torch.qint8).to(q.device))),
     ):
-        assert_same(run(per_channel(X).to("openreg")), run(per_channel(X)))
+        assert_same(run(per_channel(X).to(DEVICE)), run(per_channel(X)))
 
 
 def test_views_of_a_quantized_tensor_share_its_memory() -> None:
-    q = per_tensor(X).to("openreg")
+    q = per_tensor(X).to(DEVICE)
     q[1].fill_(1.0)
     assert q[1].dequantize().eq(1.0).all()
     assert torch.equal(q[0].int_repr().cpu(), per_tensor(X)[0].int_repr())
@@ -235,7 +236,7 @@ def test_fake_quantization_trains_as_on_the_cpu() -> None:
         learned.square().sum().backward()
         return [t.grad.cpu() for t in (x, scale, zero) if t.grad is not None]
 
-    got, expected = gradients("openreg"), gradients("cpu")
+    got, expected = gradients(DEVICE), gradients("cpu")
     assert len(got) == 3
     torch.testing.assert_close(got, expected)
 
@@ -244,23 +245,23 @@ def test_fake_quantization_trains_as_on_the_cpu() -> None:
     ("call", "error", "sentence"),
     [
         (lambda q: q.cos(), NotImplementedError, "aten::cos.out"),
-        (lambda q: q.copy_(per_channel(X).to("openreg")), RuntimeError, "Quantized Copy only works with same qscheme"),
+        (lambda q: q.copy_(per_channel(X).to(DEVICE)), RuntimeError, "Quantized Copy only works with same qscheme"),
         (
-            lambda q: torch.zeros(X.shape, device="openreg").copy_(q),
+            lambda q: torch.zeros(X.shape, device=DEVICE).copy_(q),
             RuntimeError,
             "non-quantized Tensor is not allowed",
         ),
-        (lambda q: q.copy_(per_tensor(X, torch.qint8).to("openreg")), RuntimeError, "self.scalar_type"),
+        (lambda q: q.copy_(per_tensor(X, torch.qint8).to(DEVICE)), RuntimeError, "self.scalar_type"),
         (lambda q: q.q_per_channel_axis(), RuntimeError, "Expected quantizer->qscheme"),
         (lambda q: torch.ops.quantized.add(q, per_tensor(X), 0.1, 0), RuntimeError, "same device"),
-        (lambda q: q.numpy(), TypeError, "openreg"),
+        (lambda q: q.numpy(), TypeError, DEVICE),
     ],
     ids=["no-kernel", "other-scheme", "to-float", "other-dtype", "no-channels", "two-devices", "numpy"],
 )
 def test_errors_are_those_of_the_cpu(
     call: Callable[[torch.Tensor], Any], error: type[Exception], sentence: str
 ) -> None:
-    q = per_tensor(X).to("openreg")
+    q = per_tensor(X).to(DEVICE)
     with pytest.raises(error, match=sentence):
         call(q)
     assert_same(q, per_tensor(X))

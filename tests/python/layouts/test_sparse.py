@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from slices import one_in
 
 pytest.importorskip("expecttest", reason="torch's own test utilities need expecttest")
@@ -47,7 +48,7 @@ def parts(t: torch.Tensor) -> list[torch.Tensor]:
 
 
 def assert_same(got: torch.Tensor, expected: torch.Tensor) -> None:
-    assert got.device.type == "openreg"
+    assert got.device.type == DEVICE
     assert got.layout == expected.layout and got.dtype == expected.dtype and got.shape == expected.shape
     if expected.layout is torch.strided:
         assert got.stride() == expected.stride()
@@ -62,7 +63,7 @@ def assert_same(got: torch.Tensor, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_conversions_equal_the_cpu(layout: str) -> None:
-    there = DENSE.to("openreg")
+    there = DENSE.to(DEVICE)
     assert_same(sparse(layout, there), sparse(layout))
     assert_same(sparse(layout, there).to_dense(), DENSE)
     for other in LAYOUTS:
@@ -72,13 +73,13 @@ def test_conversions_equal_the_cpu(layout: str) -> None:
             converted = expected.to_sparse(layout=LAYOUTS[other], blocksize=block)
         except RuntimeError as error:  # the CPU knows no way
             with pytest.raises(type(error)):
-                expected.to("openreg").to_sparse(layout=LAYOUTS[other], blocksize=block)
+                expected.to(DEVICE).to_sparse(layout=LAYOUTS[other], blocksize=block)
             continue
-        assert_same(expected.to("openreg").to_sparse(layout=LAYOUTS[other], blocksize=block), converted)
+        assert_same(expected.to(DEVICE).to_sparse(layout=LAYOUTS[other], blocksize=block), converted)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_copies_and_printing(layout: str, device: str) -> None:
     expected = sparse(layout)
     there = expected.to(device)
@@ -86,11 +87,11 @@ def test_copies_and_printing(layout: str, device: str) -> None:
     assert_same(there, expected)
     back = there.cpu()
     assert back.device.type == "cpu" and torch.equal(back.to_dense(), DENSE)
-    assert_same(there.to("openreg:0").to("openreg:1"), expected)
+    assert_same(there.to(f"{DEVICE}:0").to(f"{DEVICE}:1"), expected)
     assert_same(there.to(torch.float64), expected.to(torch.float64))
     assert_same(there.clone(), expected)
     assert_same(copy.deepcopy(there), expected)
-    assert_same(there.cpu().to("openreg", non_blocking=True), expected)
+    assert_same(there.cpu().to(DEVICE, non_blocking=True), expected)
     assert (
         repr(there).replace(f"device='{device}'", "").replace(",", "").split()
         == repr(expected).replace(",", "").split()
@@ -99,9 +100,9 @@ def test_copies_and_printing(layout: str, device: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_copies_into_a_tensor_that_is_there(layout: str) -> None:
-    host, device = sparse(layout), torch.zeros_like(sparse(layout)).to("openreg")
+    host, device = sparse(layout), torch.zeros_like(sparse(layout)).to(DEVICE)
     if layout != "coo":  # these keep their pattern
-        device = sparse(layout, DENSE * 3).to("openreg")
+        device = sparse(layout, DENSE * 3).to(DEVICE)
     assert device.copy_(host) is device
     assert_same(device, host)
     host = sparse(layout, DENSE * 5)
@@ -112,14 +113,14 @@ def test_copies_into_a_tensor_that_is_there(layout: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_save_and_load(layout: str) -> None:
     buffer = io.BytesIO()
-    torch.save(sparse(layout).to("openreg:1"), buffer)
+    torch.save(sparse(layout).to(f"{DEVICE}:1"), buffer)
     buffer.seek(0)
     loaded = torch.load(buffer)
-    assert loaded.device == torch.device("openreg:1")
+    assert loaded.device == torch.device(f"{DEVICE}:1")
     assert_same(loaded, sparse(layout))
 
 
-@pytest.mark.parametrize("device", ["openreg:0", "openreg:1"])
+@pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_constructors_put_the_parts_on_the_device(device: str) -> None:
     indices, values = torch.tensor([[0, 2, 2], [1, 0, 0]]), torch.tensor([1.0, 2, 3])
     got = torch.sparse_coo_tensor(indices, values, (3, 2), device=device)
@@ -137,7 +138,7 @@ def test_constructors_put_the_parts_on_the_device(device: str) -> None:
 )
 def test_constructors_check_indices(indices: list[list[int]], sentence: str) -> None:
     with pytest.raises(RuntimeError, match=sentence):
-        torch.sparse_coo_tensor(torch.tensor(indices), torch.ones(2), (3, 2), device="openreg", check_invariants=True)
+        torch.sparse_coo_tensor(torch.tensor(indices), torch.ones(2), (3, 2), device=DEVICE, check_invariants=True)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_constructors_check_whether_a_tensor_is_coalesced(indices: list[list[int
         except RuntimeError as error:
             return str(error)
 
-    expected, got = make("cpu"), make("openreg")
+    expected, got = make("cpu"), make(DEVICE)
     if isinstance(expected, str) or isinstance(got, str):
         assert got == expected
     else:
@@ -184,7 +185,7 @@ IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_changes_in_place_equal_the_cpu(name: str) -> None:
-    expected, got = sparse("coo"), sparse("coo").to("openreg")
+    expected, got = sparse("coo"), sparse("coo").to(DEVICE)
     for each in (expected, got):
         IN_PLACE[name](each)
     assert_same(got, expected)
@@ -211,8 +212,8 @@ def on_device(value: Any) -> Any:
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return leaf.detach().to("openreg").requires_grad_(leaf.requires_grad)
-        return "openreg" if leaf in ("cpu", torch.device("cpu")) else leaf
+            return leaf.detach().to(DEVICE).requires_grad_(leaf.requires_grad)
+        return DEVICE if leaf in ("cpu", torch.device("cpu")) else leaf
 
     return tree_map(move, value)
 
@@ -251,7 +252,7 @@ def test_operators_equal_the_cpu_with_gradients(op: Any, layout: torch.layout) -
             assert isinstance(got, list) and len(got) == len(expected)
             for a, b in zip(got, expected, strict=True):
                 if op.name == "randn_like":
-                    assert a.shape == b.shape and a.layout == b.layout and a.device.type == "openreg"
+                    assert a.shape == b.shape and a.layout == b.layout and a.device.type == DEVICE
                 else:
                     assert_same(a, b)
             judged += 1
@@ -275,7 +276,7 @@ def test_sparse_gradients_train_an_embedding_as_on_the_cpu() -> None:
         return [w.detach().cpu() for w in weights]
 
     for kind in (torch.optim.SGD, torch.optim.SparseAdam, torch.optim.Adagrad):
-        torch.testing.assert_close(trained("openreg", kind), trained("cpu", kind))
+        torch.testing.assert_close(trained(DEVICE, kind), trained("cpu", kind))
 
 
 def test_gradients_of_products_equal_the_cpu() -> None:
@@ -286,7 +287,7 @@ def test_gradients_of_products_equal_the_cpu() -> None:
         return [t.grad.to_dense().cpu() for t in (s, d) if t.grad is not None]
 
     for layout in ("coo", "csr"):
-        got, expected = gradients("openreg", layout), gradients("cpu", layout)
+        got, expected = gradients(DEVICE, layout), gradients("cpu", layout)
         assert len(got) == 2
         torch.testing.assert_close(got, expected)
 
@@ -299,14 +300,14 @@ def test_gradients_of_reducing_products_equal_the_cpu(reduce: str) -> None:
         torch.sparse.mm(s, d, reduce).square().sum().backward()
         return [t.grad.to_dense().cpu() for t in (s, d) if t.grad is not None]
 
-    got, expected = gradients("openreg"), gradients("cpu")
+    got, expected = gradients(DEVICE), gradients("cpu")
     assert len(got) == 2
     torch.testing.assert_close(got, expected)
 
 
 def test_gradcheck_of_sparse_operators() -> None:
-    s = sparse("coo", DENSE.double()).to("openreg").requires_grad_()
-    d = torch.rand(4, 3, dtype=torch.float64, device="openreg", requires_grad=True)
+    s = sparse("coo", DENSE.double()).to(DEVICE).requires_grad_()
+    d = torch.rand(4, 3, dtype=torch.float64, device=DEVICE, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s, d: torch.sparse.mm(s, d), (s, d), masked=True)
     assert torch.autograd.gradcheck(lambda s: torch.sparse.sum(s * 2, 0).to_dense(), (s,), masked=True)
 
@@ -316,7 +317,7 @@ def test_gradcheck_of_sparse_operators() -> None:
     [
         (lambda s: s + sparse("coo"), RuntimeError, "device"),
         (lambda s: s @ torch.ones(4, 2), RuntimeError, "device"),
-        (lambda s: s @ torch.ones(3, 2, device="openreg"), RuntimeError, "size"),
+        (lambda s: s @ torch.ones(3, 2, device=DEVICE), RuntimeError, "size"),
         (lambda s: s.cos(), NotImplementedError, "aten::cos"),
         (lambda s: s.pin_memory(), RuntimeError, "only dense CPU tensors can be pinned"),
         (lambda s: torch.sparse_coo_tensor(s._indices(), s._values(), (4, 4)).values(), RuntimeError, "coalesced"),
@@ -327,7 +328,7 @@ def test_gradcheck_of_sparse_operators() -> None:
 def test_errors_are_clear_and_leave_the_tensor_alone(
     call: Callable[[torch.Tensor], Any], error: type[Exception], sentence: str
 ) -> None:
-    s = sparse("coo").to("openreg")
+    s = sparse("coo").to(DEVICE)
     with pytest.raises(error, match=sentence):
         call(s)
     assert_same(s, sparse("coo"))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -38,7 +39,7 @@ def answer(function: Callable[..., Any], arguments: Any, device: str) -> Any:
 
 
 def assert_same_tensor(got: torch.Tensor, expected: torch.Tensor) -> None:
-    assert got.device.type == "openreg"
+    assert got.device.type == DEVICE
     assert (got.dtype, got.shape, got.stride()) == (expected.dtype, expected.shape, expected.stride())
     got = got.cpu()
     if got.dtype.is_complex:
@@ -53,7 +54,7 @@ def assert_same_tensor(got: torch.Tensor, expected: torch.Tensor) -> None:
 def assert_as_cpu(function: Callable[..., Any], *arguments: Any) -> bool:
     """Whether the CPU returned a result. Raises AssertionError where the device answers otherwise."""
     expected = answer(function, arguments, "cpu")
-    got = answer(function, arguments, "openreg")
+    got = answer(function, arguments, DEVICE)
     if isinstance(expected, Exception):
         assert isinstance(got, Exception), f"no error; the CPU raises {expected!r}"
         assert type(got) is type(expected), f"{got!r}; the CPU raises {expected!r}"

@@ -7,12 +7,13 @@ import warnings
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
 
 
 @pytest.mark.alone("it measures how long calls take")
 def test_a_chain_of_products_returns_at_once():
-    x = torch.randn(1500, 1500).to("openreg")
+    x = torch.randn(1500, 1500).to(DEVICE)
     (x @ x).sum().item()
     best = 1.0
     for _ in range(3):
@@ -55,7 +56,7 @@ def modes():
         "fake tensors": FakeTensorMode,
         "inference": torch.inference_mode,
         "no grad": torch.no_grad,
-        "autocast": lambda: torch.autocast("openreg", torch.float16),
+        "autocast": lambda: torch.autocast(DEVICE, torch.float16),
         "cpu autocast": lambda: torch.autocast("cpu", torch.bfloat16),
         "profiler": torch.profiler.profile,
         "caught warnings": warnings.catch_warnings,
@@ -66,7 +67,7 @@ def modes():
 @pytest.mark.parametrize("name", modes())
 def test_a_host_that_works_while_it_waits_computes_what_an_engine_would(name):
     a = torch.randn(300, 300, requires_grad=True)
-    x = a.detach().to("openreg").requires_grad_()
+    x = a.detach().to(DEVICE).requires_grad_()
     # Launched outside of the mode, run by the host that synchronises inside of it.
     y = x
     for _ in range(40):
@@ -81,7 +82,7 @@ def test_a_host_that_works_while_it_waits_computes_what_an_engine_would(name):
 
 
 def test_synchronising_inside_vmap():
-    x = torch.randn(100, 100).to("openreg")
+    x = torch.randn(100, 100).to(DEVICE)
     results = [x @ x for _ in range(20)]
 
     def f(row):
@@ -94,13 +95,13 @@ def test_synchronising_inside_vmap():
 
 
 def test_freed_memory_is_reused_in_the_order_of_the_stream():
-    x = torch.randn(200, 200).to("openreg")
+    x = torch.randn(200, 200).to(DEVICE)
     expected = x.cpu()
     for _ in range(100):
         temporary = x + 1  # freed while the product that reads it is queued
         y = temporary @ x
         del temporary
-        torch.full((200, 200), float("nan"), device="openreg")  # takes its memory
+        torch.full((200, 200), float("nan"), device=DEVICE)  # takes its memory
         assert_close(y.cpu(), (expected + 1) @ expected, rtol=1e-3, atol=1e-3)
 
 
@@ -110,7 +111,7 @@ def test_host_paths_that_hold_the_gil_do_not_deadlock(call):
     library.define("slow(Tensor x) -> Tensor")
     library.impl("slow", lambda x: x + 1, "CPU")
     try:
-        x = torch.zeros(8, dtype=torch.uint8, device="openreg")
+        x = torch.zeros(8, dtype=torch.uint8, device=DEVICE)
         y = getattr(torch.ops, f"openreg_test_gil_{call}").slow(x)
         z = y + 1
         storage = z.untyped_storage()
@@ -136,7 +137,7 @@ def test_threads_on_one_stream():
 
     def work():
         try:
-            x = base.to("openreg")
+            x = base.to(DEVICE)
             for _ in range(50):
                 got = x @ x + x.sort().values
                 assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-4)

@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from as_cpu import ones
+from devices import DEVICE
 from torch.utils._pytree import tree_map
 
 CPU = torch.device("cpu")  # as an argument, it stands for the device of the call
@@ -510,7 +511,7 @@ def sentence(text: BaseException | str) -> str:
 
 def assert_raises_as_the_cpu(case: Case) -> None:
     expected = error_on_cpu(case)
-    arguments = arguments_on("openreg", case)
+    arguments = arguments_on(DEVICE, case)
     torch.accelerator.synchronize()
     with pytest.raises(type(expected)) as raised:
         case[0](*arguments)
@@ -521,7 +522,7 @@ def assert_raises_as_the_cpu(case: Case) -> None:
 
 def assert_the_device_works() -> None:
     torch.accelerator.synchronize()  # raises what is pending
-    assert (torch.ones(2, device="openreg") + 1).tolist() == [2.0, 2.0]
+    assert (torch.ones(2, device=DEVICE) + 1).tolist() == [2.0, 2.0]
 
 
 @pytest.fixture
@@ -543,8 +544,8 @@ def test_what_needs_no_elements_raises_at_the_call(case):
 def test_what_a_kernel_finds_is_an_error_of_the_stream(case, refuse_to_wait):
     expected = error_on_cpu(case)
     for _ in range(2):
-        arguments = arguments_on("openreg", case)
-        after = torch.zeros(2, device="openreg")
+        arguments = arguments_on(DEVICE, case)
+        after = torch.zeros(2, device=DEVICE)
         torch.accelerator.synchronize()
         refuse_to_wait()
         case[0](*arguments)
@@ -569,34 +570,34 @@ def test_what_a_kernel_finds_is_an_error_of_the_stream(case, refuse_to_wait):
 @pytest.mark.parametrize("case", WAITS.values(), ids=WAITS)
 def test_what_reads_elements_at_the_call_waits_and_raises(case, refuse_to_wait):
     assert_raises_as_the_cpu(case)
-    arguments = arguments_on("openreg", case)
+    arguments = arguments_on(DEVICE, case)
     refuse_to_wait()
     with pytest.raises(RuntimeError, match="called a synchronizing openreg operation"):
         case[0](*arguments)
 
 
-@pytest.mark.parametrize("other", ["cpu", "openreg:1"])
+@pytest.mark.parametrize("other", ["cpu", f"{DEVICE}:1"])
 @pytest.mark.parametrize("case", ON_ONE_DEVICE.values(), ids=ON_ONE_DEVICE)
 def test_a_tensor_of_another_device_is_refused_at_the_call(case, other):
     function, *arguments = case
-    function(*arguments_on("openreg:0", case))
+    function(*arguments_on(f"{DEVICE}:0", case))
     for odd in range(len(arguments)):
-        mixed = [tensor.clone().to(other if i == odd else "openreg:0") for i, tensor in enumerate(arguments)]
+        mixed = [tensor.clone().to(other if i == odd else f"{DEVICE}:0") for i, tensor in enumerate(arguments)]
         with pytest.raises(RuntimeError) as raised:
             function(*mixed)
         assert type(raised.value) is RuntimeError
-        assert "openreg:0" in str(raised.value) and other in str(raised.value)
+        assert f"{DEVICE}:0" in str(raised.value) and other in str(raised.value)
     assert_the_device_works()
 
 
 @pytest.mark.parametrize("draw", RANDOM.values(), ids=RANDOM)
 def test_a_generator_of_another_device_is_refused_at_the_call(draw):
     with pytest.raises(RuntimeError) as expected:
-        draw("cpu", torch.Generator("openreg"))
+        draw("cpu", torch.Generator(DEVICE))
     with pytest.raises(RuntimeError) as raised:
-        draw("openreg", torch.Generator("cpu"))
-    swapped = {"cpu": "openreg", "openreg": "cpu"}
+        draw(DEVICE, torch.Generator("cpu"))
+    swapped = {"cpu": DEVICE, DEVICE: "cpu"}
     assert str(raised.value) == re.sub(r"cpu|openreg", lambda name: swapped[name[0]], str(expected.value))
     with pytest.raises(RuntimeError, match="belongs to another device \\(got openreg:1, expected openreg:0\\)"):
-        draw("openreg:0", torch.Generator("openreg:1"))
+        draw(f"{DEVICE}:0", torch.Generator(f"{DEVICE}:1"))
     assert_the_device_works()

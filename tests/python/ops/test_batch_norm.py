@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 from waits import assert_close_to, waits_allowed
@@ -56,7 +57,7 @@ def per_channel(vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("dtype", "wide"), TYPES)
 def test_statistics_are_those_of_each_channel_and_wide(layout, dtype, wide, no_waits):
     x = LAYOUTS[layout]().to(dtype)
-    device_x = x.to("openreg", non_blocking=True)
+    device_x = x.to(DEVICE, non_blocking=True)
     mean, invstd = torch.batch_norm_stats(device_x, EPS)
     assert mean.dtype == invstd.dtype == wide
     assert mean.shape == invstd.shape == (CHANNELS,)
@@ -66,19 +67,19 @@ def test_statistics_are_those_of_each_channel_and_wide(layout, dtype, wide, no_w
 
 def test_statistics_of_large_means_keep_their_digits():
     x = torch.randn(64, CHANNELS, 50) + 1000
-    _, invstd = torch.batch_norm_stats(x.to("openreg"), EPS)
+    _, invstd = torch.batch_norm_stats(x.to(DEVICE), EPS)
     assert_close(invstd.cpu().double(), statistics(x)[1], rtol=1e-3, atol=0)
 
 
 def test_statistics_of_nothing_are_nan():
-    mean, invstd = torch.batch_norm_stats(torch.empty(0, 3, 2, device="openreg"), EPS)
+    mean, invstd = torch.batch_norm_stats(torch.empty(0, 3, 2, device=DEVICE), EPS)
     assert mean.isnan().all()
     assert invstd.isnan().all()
-    mean, invstd = torch.batch_norm_stats(torch.empty(2, 0, 2, device="openreg"), EPS)
+    mean, invstd = torch.batch_norm_stats(torch.empty(2, 0, 2, device=DEVICE), EPS)
     assert mean.shape == invstd.shape == (0,)
     for shape in ((0, 3, 2), (2, 0, 2)):
-        x = torch.empty(shape, device="openreg")
-        channels = [torch.ones(shape[1], device="openreg")] * 4
+        x = torch.empty(shape, device=DEVICE)
+        channels = [torch.ones(shape[1], device=DEVICE)] * 4
         assert torch.batch_norm_elemt(x, *channels, EPS).shape == shape
         sums = torch.batch_norm_backward_reduce(x, x, *channels[:3], True, True, True)
         assert all(torch.equal(each.cpu(), torch.zeros(shape[1])) for each in sums)
@@ -93,7 +94,7 @@ def test_elements_are_normalized_in_the_layout_of_the_input(layout, dtype, wide,
     expected = (x.double() - per_channel(mean, x)) * per_channel(invstd, x)
     if affine:
         expected = expected * per_channel(weight, x) + per_channel(bias, x)
-    device_x, *vectors = (t.to("openreg", non_blocking=True) for t in (x, weight, bias, mean, invstd))
+    device_x, *vectors = (t.to(DEVICE, non_blocking=True) for t in (x, weight, bias, mean, invstd))
     if not affine:
         vectors[:2] = None, None
     out = torch.batch_norm_elemt(device_x, *vectors, EPS)
@@ -101,7 +102,7 @@ def test_elements_are_normalized_in_the_layout_of_the_input(layout, dtype, wide,
     assert out.stride() == torch.empty_like(x, memory_format=torch._prims_common.suggest_memory_format(x)).stride()
     compare(out, expected, dtype)
 
-    given = torch.empty(0, dtype=dtype, device="openreg")
+    given = torch.empty(0, dtype=dtype, device=DEVICE)
     assert torch.batch_norm_elemt(device_x, *vectors, EPS, out=given) is given
     with waits_allowed():
         assert torch.equal(given, out)
@@ -113,11 +114,11 @@ def test_statistics_of_unequal_parts_make_those_of_the_whole(dtype, wide, tracke
     x = torch.randn(9, CHANNELS, 4).to(dtype)
     parts = x.split([2, 6, 1])
     running = [torch.randn(CHANNELS, dtype=wide), torch.rand(CHANNELS, dtype=wide)]
-    device_running = [r.to("openreg", non_blocking=True) for r in running] if tracked else [None, None]
-    found = [torch.batch_norm_stats(part.to("openreg", non_blocking=True), EPS) for part in parts]
+    device_running = [r.to(DEVICE, non_blocking=True) for r in running] if tracked else [None, None]
+    found = [torch.batch_norm_stats(part.to(DEVICE, non_blocking=True), EPS) for part in parts]
     means, invstds = (torch.stack(each) for each in zip(*found, strict=True))
     counts = torch.tensor([part.shape[0] * part.shape[2] for part in parts], dtype=wide)
-    device_x, device_counts = (t.to("openreg", non_blocking=True) for t in (x, counts))
+    device_x, device_counts = (t.to(DEVICE, non_blocking=True) for t in (x, counts))
     mean, invstd = torch.batch_norm_gather_stats_with_counts(
         device_x, means, invstds, *device_running, MOMENTUM, EPS, device_counts
     )
@@ -133,10 +134,10 @@ def test_statistics_of_unequal_parts_make_those_of_the_whole(dtype, wide, tracke
 def test_statistics_of_equal_parts_need_one_count(no_waits):
     x = torch.randn(8, CHANNELS, 4)
     running = [torch.zeros(CHANNELS), torch.ones(CHANNELS)]
-    device_running = [r.to("openreg", non_blocking=True) for r in running]
-    found = [torch.batch_norm_stats(part.to("openreg", non_blocking=True), EPS) for part in x.split(2)]
+    device_running = [r.to(DEVICE, non_blocking=True) for r in running]
+    found = [torch.batch_norm_stats(part.to(DEVICE, non_blocking=True), EPS) for part in x.split(2)]
     means, invstds = (torch.stack(each) for each in zip(*found, strict=True))
-    device_x = x.to("openreg", non_blocking=True)
+    device_x = x.to(DEVICE, non_blocking=True)
     got = torch.batch_norm_gather_stats(device_x, means, invstds, *device_running, MOMENTUM, EPS, 2 * 4)
     for g, e in zip(got, statistics(x), strict=True):
         compare(g, e, torch.float32)
@@ -158,14 +159,14 @@ def test_gradients_are_those_of_batch_norm(layout, dtype, wide, affine, no_waits
         grad.double()
     )
 
-    device_x, device_grad = (t.to("openreg", non_blocking=True) for t in (x, grad))
-    device_weight = weight.to("openreg", non_blocking=True) if affine else None
+    device_x, device_grad = (t.to(DEVICE, non_blocking=True) for t in (x, grad))
+    device_weight = weight.to(DEVICE, non_blocking=True) if affine else None
     mean, invstd = torch.batch_norm_stats(device_x, EPS)
     sum_dy, sum_dy_xmu, grad_weight, grad_bias = torch.batch_norm_backward_reduce(
         device_grad, device_x, mean, invstd, device_weight, True, affine, affine
     )
     assert sum_dy.dtype == sum_dy_xmu.dtype == wide
-    count = torch.tensor([x.numel() // CHANNELS], dtype=torch.int32).to("openreg", non_blocking=True)
+    count = torch.tensor([x.numel() // CHANNELS], dtype=torch.int32).to(DEVICE, non_blocking=True)
     grad_input = torch.batch_norm_backward_elemt(
         device_grad, device_x, mean, invstd, device_weight, sum_dy, sum_dy_xmu, count
     )
@@ -184,19 +185,19 @@ def per_channel_sum(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)])
 def test_unused_gradients_are_not_computed(wanted):
-    x, grad = torch.randn(2, 4, 3, 2, device="openreg").unbind()
+    x, grad = torch.randn(2, 4, 3, 2, device=DEVICE).unbind()
     mean, invstd = torch.batch_norm_stats(x, EPS)
-    results = torch.batch_norm_backward_reduce(grad, x, mean, invstd, torch.ones(3, device="openreg"), *wanted)
+    results = torch.batch_norm_backward_reduce(grad, x, mean, invstd, torch.ones(3, device=DEVICE), *wanted)
     input_g, weight_g, bias_g = wanted
     assert [r is not None for r in results] == [input_g, input_g, weight_g, bias_g]
 
 
 def vectors(n: int = CHANNELS, **options) -> torch.Tensor:
-    return torch.ones(n, device="openreg", **options)
+    return torch.ones(n, device=DEVICE, **options)
 
 
 def image(**options) -> torch.Tensor:
-    return torch.ones(2, CHANNELS, 3, device="openreg", **options)
+    return torch.ones(2, CHANNELS, 3, device=DEVICE, **options)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,7 @@ def train(module: nn.Module, x: torch.Tensor, grad: torch.Tensor) -> list[torch.
 def test_sync_batch_norm_of_two_processes_equals_batch_norm_of_all(monkeypatch):
     threaded = pytest.importorskip("torch.testing._internal.distributed.multi_threaded_pg")
 
-    if torch.openreg.device_count() < 2:
+    if torch.accelerator.device_count() < 2:
         pytest.skip("two processes with a device each")
     x, grad = torch.randn(2, 6, CHANNELS, 4).unbind()
     whole = nn.BatchNorm1d(CHANNELS)
@@ -292,7 +293,7 @@ def test_sync_batch_norm_of_two_processes_equals_batch_norm_of_all(monkeypatch):
     def process(rank: int) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
         dist.init_process_group("threaded", rank=rank, world_size=len(parts), store=store)
         try:
-            device = f"openreg:{rank}"
+            device = f"{DEVICE}:{rank}"
             mine = [t.split(parts)[rank].to(device) for t in (x, grad)]
             replica = copy.deepcopy(module).to(device)
             return [t.cpu() for t in train(replica, *mine)], {k: v.cpu() for k, v in replica.state_dict().items()}

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from torch.testing import assert_close
 
 
@@ -65,7 +66,7 @@ def test_results_equal_the_cpu_without_waiting(name):
     work = FAMILIES[name]
     expected = work("cpu")
     for _ in range(2):  # the first call learns the shapes, the second one knows them
-        got, stats = launches(lambda: work("openreg"))
+        got, stats = launches(lambda: work(DEVICE))
         assert stats["synchronous"] == 0 and stats["host_waits"] == 0, stats
         for g, e in zip(torch.utils._pytree.tree_leaves(got), torch.utils._pytree.tree_leaves(expected), strict=True):
             if e is not None:
@@ -74,9 +75,9 @@ def test_results_equal_the_cpu_without_waiting(name):
 
 
 def test_changed_arguments_are_changed():
-    mean, var = torch.zeros(3, device="openreg"), torch.ones(3, device="openreg")
+    mean, var = torch.zeros(3, device=DEVICE), torch.ones(3, device=DEVICE)
     x = torch.arange(12.0).view(2, 3, 2)
-    torch.nn.functional.batch_norm(x.to("openreg"), mean, var, training=True)
+    torch.nn.functional.batch_norm(x.to(DEVICE), mean, var, training=True)
     expected_mean, expected_var = torch.zeros(3), torch.ones(3)
     torch.nn.functional.batch_norm(x, expected_mean, expected_var, training=True)
     assert_close(mean.cpu(), expected_mean)
@@ -85,9 +86,9 @@ def test_changed_arguments_are_changed():
 
 def test_the_trial_leaves_the_arguments_alone():
     """It runs on zeros of its own, also where a kernel changes what its schema does not name."""
-    mean = torch.full((5,), 2.0, device="openreg")
+    mean = torch.full((5,), 2.0, device=DEVICE)
     torch.native_batch_norm(
-        torch.ones(7, 5, device="openreg"), None, None, mean, torch.ones(5, device="openreg"), True, 0.5, 1e-5
+        torch.ones(7, 5, device=DEVICE), None, None, mean, torch.ones(5, device=DEVICE), True, 0.5, 1e-5
     )
     assert_close(mean.cpu(), torch.full((5,), 1.5))
 
@@ -96,7 +97,7 @@ def test_the_trial_leaves_the_arguments_alone():
 def test_out_is_sized_at_the_call_with_pytorchs_warning(shape):
     a = torch.tensor([[1.0, -2.0], [3.0, 4.0], [5.0, 6.0]])
     results = []
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         out = torch.empty(shape, device=device)
         indices = torch.empty(shape, dtype=torch.long, device=device)
         with warnings.catch_warnings(record=True) as caught:
@@ -109,7 +110,7 @@ def test_out_is_sized_at_the_call_with_pytorchs_warning(shape):
 
 def test_out_may_be_an_input_or_overlap_it():
     a = torch.arange(6.0) - 3
-    x = a.to("openreg")
+    x = a.to(DEVICE)
     torch.abs(x, out=x)
     assert_close(x.cpu(), a.abs())
     with pytest.raises(RuntimeError, match="unsupported operation"):
@@ -117,15 +118,15 @@ def test_out_may_be_an_input_or_overlap_it():
 
 
 def test_wrong_shapes_raise_at_the_call_after_right_ones():
-    mask = torch.zeros(4, dtype=torch.bool, device="openreg")
-    torch.zeros(4, device="openreg").masked_fill_(mask, 1.0)
+    mask = torch.zeros(4, dtype=torch.bool, device=DEVICE)
+    torch.zeros(4, device=DEVICE).masked_fill_(mask, 1.0)
     with pytest.raises(RuntimeError):
-        torch.zeros(5, device="openreg").masked_fill_(mask, 1.0)
+        torch.zeros(5, device=DEVICE).masked_fill_(mask, 1.0)
     torch.accelerator.synchronize()
 
 
 def test_results_whose_shape_depends_on_elements_are_left_to_tier_3():
-    x = torch.tensor([0, 3, 0, 5], device="openreg")
+    x = torch.tensor([0, 3, 0, 5], device=DEVICE)
     for work in (torch.nonzero, torch.unique, lambda x: torch.masked_select(x, x > 0)):
         got, stats = launches(lambda work=work: work(x))
         assert stats["synchronous"] == 1
@@ -133,20 +134,20 @@ def test_results_whose_shape_depends_on_elements_are_left_to_tier_3():
 
 
 def test_values_of_numbers_are_not_remembered():
-    x = torch.zeros(4, device="openreg")
-    mask = torch.ones(4, dtype=torch.bool, device="openreg")
+    x = torch.zeros(4, device=DEVICE)
+    mask = torch.ones(4, dtype=torch.bool, device=DEVICE)
     for value in (1.0, 2.5, -3.0):
         assert x.masked_fill_(mask, value).tolist() == [value] * 4
-    pairs = torch.zeros(4, dtype=torch.complex64, device="openreg")
+    pairs = torch.zeros(4, dtype=torch.complex64, device=DEVICE)
     for value in (1 + 2j, 1 - 2j, -1 + 2j):
         assert pairs.masked_fill_(mask, value).tolist() == [value] * 4
     for start, end in ((0.0, 1.0), (0.0, 4.0), (-4.0, 0.0)):
         assert torch.histogram(x, bins=1, range=(start, end)).bin_edges.tolist() == [start, end]
-    assert [torch.arange(n, device="openreg").numel() for n in (3, 5, 4)] == [3, 5, 4]
+    assert [torch.arange(n, device=DEVICE).numel() for n in (3, 5, 4)] == [3, 5, 4]
 
 
 def test_a_result_that_is_an_argument_stays_it():
-    x = torch.zeros(4, device="openreg")
+    x = torch.zeros(4, device=DEVICE)
     assert x.masked_fill_(x > 1, 2.0) is x
-    out = torch.empty(2, device="openreg")
-    assert torch.abs(torch.ones(2, device="openreg"), out=out) is out
+    out = torch.empty(2, device=DEVICE)
+    assert torch.abs(torch.ones(2, device=DEVICE), out=out) is out

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from devices import DEVICE
 from test_models import (
     DECODER_MASKS,
     ENCODER_MASKS,
@@ -37,8 +38,8 @@ def _nothing_is_compiled_yet():
 def assert_compiled_equals_the_cpu(module, *arguments, **keywords):
     on_cpu = torch.compile(copy.deepcopy(module))
     expected = forward_and_backward(on_cpu, *copy.deepcopy((arguments, keywords)))
-    compiled = torch.compile(copy.deepcopy(module).to("openreg"))
-    assert_equal_to_the_cpus(forward_and_backward(compiled, *to("openreg", (arguments, keywords))), expected)
+    compiled = torch.compile(copy.deepcopy(module).to(DEVICE))
+    assert_equal_to_the_cpus(forward_and_backward(compiled, *to(DEVICE, (arguments, keywords))), expected)
 
 
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
@@ -50,8 +51,8 @@ def test_unet(up, normalisation):
 def test_gpt_trains():
     model, tokens = GPT(), torch.randint(31, (3, 12))
     expected = trained_step(torch.compile(copy.deepcopy(model)), tokens)
-    compiled = torch.compile(model.to("openreg"))
-    assert_close(to("cpu", trained_step(compiled, tokens.to("openreg"))), expected, rtol=1e-4, atol=1e-5)
+    compiled = torch.compile(model.to(DEVICE))
+    assert_close(to("cpu", trained_step(compiled, tokens.to(DEVICE))), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("masks", ENCODER_MASKS)

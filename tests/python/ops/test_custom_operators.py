@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from devices import DEVICE
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -25,7 +26,7 @@ def operator(library: torch.library.Library, name: str) -> torch._ops.OpOverload
 
 @pytest.fixture
 def x() -> Tensor:
-    return torch.arange(6.0, device="openreg").view(2, 3)
+    return torch.arange(6.0, device=DEVICE).view(2, 3)
 
 
 def test_a_kernel_for_the_backends_key_runs_for_its_tensors_only(library, x):
@@ -40,9 +41,9 @@ def test_a_kernel_for_the_backends_key_runs_for_its_tensors_only(library, x):
 def test_a_kernel_can_be_given_by_the_name_of_the_device(x):
     name = f"openreg_{uuid.uuid4().hex}::triple"
 
-    @torch.library.custom_op(name, mutates_args=(), device_types="openreg")
+    @torch.library.custom_op(name, mutates_args=(), device_types=DEVICE)
     def triple(t: Tensor) -> Tensor:
-        assert t.device.type == "openreg"
+        assert t.device.type == DEVICE
         return t * 3
 
     @triple.register_kernel("cpu")
@@ -126,7 +127,7 @@ def test_a_kernel_for_the_cpu_draws_from_the_devices_generator(library, x):
     assert not torch.equal(first, second)
     torch.openreg.manual_seed(3)
     assert torch.equal(noise(x), first)
-    generator = torch.Generator("openreg").manual_seed(3)
+    generator = torch.Generator(DEVICE).manual_seed(3)
     assert torch.equal(noise(x, generator=generator), first) and torch.equal(noise(x, generator=generator), second)
     assert torch.equal(noise(x), second)  # the generator of the device went on for itself
     assert torch.equal(torch.get_rng_state(), of_cpu)
@@ -142,7 +143,7 @@ def test_a_kernel_for_the_cpu_may_be_asked_for_a_device(library, x):
 
     library.impl("doubled", doubled, "CPU")
     op = operator(library, "doubled")
-    for device in ("openreg:0", "cpu"):
+    for device in (f"{DEVICE}:0", "cpu"):
         y = op(x, torch.device(device))
         assert y.device == torch.device(device) and y.tolist() == [[0, 2, 4], [6, 8, 10]]
     with pytest.raises(NotImplementedError, match=r"cannot make a tensor on another kind of device \(got meta\)"):
@@ -264,7 +265,7 @@ def test_autocast_casts_the_arguments_of_an_operator(x):
     def same(t: Tensor) -> Tensor:
         return t.clone()
 
-    same.register_autocast("openreg", torch.float16)
-    with torch.autocast("openreg", dtype=torch.float16):
+    same.register_autocast(DEVICE, torch.float16)
+    with torch.autocast(DEVICE, dtype=torch.float16):
         assert same(x).dtype == torch.float16
     assert same(x).dtype == torch.float32

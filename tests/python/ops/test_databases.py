@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from slices import one_in
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map
@@ -71,16 +72,16 @@ def test_modules_equal_the_cpu(info, training):
             module = info.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs)
             module.train(training)
             module(*moved(arguments[0], "cpu"), **moved(arguments[1], "cpu"))  # a lazy one gets its parameters
-            device_module = copy.deepcopy(module).to("openreg")
+            device_module = copy.deepcopy(module).to(DEVICE)
             torch.manual_seed(1)
             expected = outputs_and_gradients(module, moved(arguments, "cpu"))
         except Exception:
             continue  # whatever the CPU cannot do is not ours to judge
         torch.manual_seed(1)
-        got = outputs_and_gradients(device_module, moved(arguments, "openreg"))
+        got = outputs_and_gradients(device_module, moved(arguments, DEVICE))
         random = any(word in info.name for word in RANDOM) or (training and "Transformer" in info.name)
         for g, e in zip(got, expected, strict=True):
-            assert g.device.type == "openreg" and g.shape == e.shape and g.dtype == e.dtype
+            assert g.device.type == DEVICE and g.shape == e.shape and g.dtype == e.dtype
             if not random and e.layout == torch.strided:
                 assert_close(g.cpu(), e, rtol=1e-4, atol=1e-4, equal_nan=True)
         compared += 1
@@ -120,6 +121,6 @@ def test_optimizers_equal_the_cpu_in_every_implementation(info):
             if any(isinstance(value, torch.Tensor) for value in sample.kwargs.values()):
                 continue  # learning rates that are tensors belong to the device of the sample
             options = {name: value for name, value in sample.kwargs.items() if name not in flags}
-            got, expected = (trained(info, flags, options, device) for device in ("openreg", "cpu"))
+            got, expected = (trained(info, flags, options, device) for device in (DEVICE, "cpu"))
             for g, e in zip(got, expected, strict=True):
                 assert_close(g, e, rtol=1e-4, atol=1e-5)

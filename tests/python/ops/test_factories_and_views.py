@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
 
 
@@ -35,39 +36,39 @@ def deterministic():
     ],
 )
 def test_factories_equal_the_cpus(make):
-    got, expected = make("openreg"), make("cpu")
-    assert got.device == torch.device("openreg:0")
+    got, expected = make(DEVICE), make("cpu")
+    assert got.device == torch.device(f"{DEVICE}:0")
     assert got.dtype == expected.dtype and got.stride() == expected.stride()
     assert torch.equal(got.cpu(), expected)
 
 
 def test_randperm_is_a_permutation():
-    assert torch.randperm(100, device="openreg").sort().values.cpu().tolist() == list(range(100))
+    assert torch.randperm(100, device=DEVICE).sort().values.cpu().tolist() == list(range(100))
 
 
 def test_layouts_that_no_device_has_are_refused():
     with pytest.raises(NotImplementedError):
-        torch.empty(2, 2, layout=torch._mkldnn, device="openreg")
+        torch.empty(2, 2, layout=torch._mkldnn, device=DEVICE)
 
 
 def test_empty_memory_is_filled_in_deterministic_mode(deterministic):
-    assert torch.isnan(torch.empty(100, device="openreg")).all().item()
-    assert torch.isnan(torch.empty_strided((2, 3), (1, 2), device="openreg")).all().item()
-    assert (torch.empty(4, dtype=torch.int32, device="openreg") == torch.iinfo(torch.int32).max).all().item()
-    x = torch.ones(2, device="openreg").resize_(10)
+    assert torch.isnan(torch.empty(100, device=DEVICE)).all().item()
+    assert torch.isnan(torch.empty_strided((2, 3), (1, 2), device=DEVICE)).all().item()
+    assert (torch.empty(4, dtype=torch.int32, device=DEVICE) == torch.iinfo(torch.int32).max).all().item()
+    x = torch.ones(2, device=DEVICE).resize_(10)
     assert x[:2].cpu().tolist() == [1.0, 1.0]
     assert torch.isnan(x[2:]).all().item()
 
 
 def test_operators_that_are_not_deterministic_are_refused_at_the_call(deterministic):
-    x = torch.zeros(4, device="openreg")
+    x = torch.zeros(4, device=DEVICE)
     with pytest.raises(RuntimeError, match="put_ does not have a deterministic implementation"):
-        x.put_(torch.tensor([0], device="openreg"), torch.ones(1, device="openreg"))
+        x.put_(torch.tensor([0], device=DEVICE), torch.ones(1, device=DEVICE))
 
 
 def test_determinism_is_asked_at_the_call_not_when_a_command_runs():
-    x = torch.zeros(4, device="openreg")
-    x.put_(torch.tensor([0], device="openreg"), torch.ones(1, device="openreg"))
+    x = torch.zeros(4, device=DEVICE)
+    x.put_(torch.tensor([0], device=DEVICE), torch.ones(1, device=DEVICE))
     torch.use_deterministic_algorithms(True)
     try:
         torch.accelerator.synchronize()
@@ -77,7 +78,7 @@ def test_determinism_is_asked_at_the_call_not_when_a_command_runs():
 
 
 def test_views_share_memory():
-    x = torch.arange(12.0).to("openreg")
+    x = torch.arange(12.0).to(DEVICE)
     views = [
         x.view(3, 4),
         x[2:5],
@@ -96,7 +97,7 @@ def test_views_share_memory():
 
 def test_complex_views():
     a = torch.randn(3, 2)
-    x = a.to("openreg")
+    x = a.to(DEVICE)
     z = torch.view_as_complex(x)
     assert_close(z.cpu(), torch.view_as_complex(a))
     z.mul_(2)
@@ -105,7 +106,7 @@ def test_complex_views():
 
 
 def test_resize_keeps_the_contents():
-    x = torch.arange(4.0).to("openreg")
+    x = torch.arange(4.0).to(DEVICE)
     x.resize_(2)
     assert x.cpu().tolist() == [0.0, 1.0]
     x.resize_(4)
@@ -117,7 +118,7 @@ def test_resize_keeps_the_contents():
 
 def test_resize_is_in_the_order_of_the_stream():
     for _ in range(50):
-        x = torch.ones(1000, device="openreg")
+        x = torch.ones(1000, device=DEVICE)
         for _ in range(10):
             x.add_(1.0)
         x.resize_(100_000)
@@ -125,7 +126,7 @@ def test_resize_is_in_the_order_of_the_stream():
 
 
 def test_set_takes_another_storage():
-    x, y = torch.zeros(2, device="openreg"), torch.arange(6.0).to("openreg")
+    x, y = torch.zeros(2, device=DEVICE), torch.arange(6.0).to(DEVICE)
     x.set_(y)
     assert x.data_ptr() == y.data_ptr() and x.shape == (6,)
     x.set_(y.untyped_storage(), 2, (2, 2), (2, 1))
@@ -137,28 +138,28 @@ def test_set_takes_another_storage():
 
 
 def test_addresses_are_the_devices():
-    x = torch.ones(4, device="openreg:1")
+    x = torch.ones(4, device=f"{DEVICE}:1")
     assert x.data_ptr() != 0
     assert not x.is_pinned()
     assert x.get_device() == 1
 
 
 def test_fill_takes_scalars_and_tensors():
-    x = torch.empty(3, device="openreg")
+    x = torch.empty(3, device=DEVICE)
     assert x.fill_(2.5).cpu().tolist() == [2.5] * 3
     assert x.fill_(torch.tensor(1.5)).cpu().tolist() == [1.5] * 3
-    assert x.fill_(torch.tensor(0.5, device="openreg")).cpu().tolist() == [0.5] * 3
+    assert x.fill_(torch.tensor(0.5, device=DEVICE)).cpu().tolist() == [0.5] * 3
     assert x.zero_().cpu().tolist() == [0.0] * 3
 
 
 def test_fill_takes_tensors_of_other_devices():
-    other = torch.tensor(2.5, device="openreg:1")
-    assert torch.empty(3, device="openreg:0").fill_(other).cpu().tolist() == [2.5] * 3
+    other = torch.tensor(2.5, device=f"{DEVICE}:1")
+    assert torch.empty(3, device=f"{DEVICE}:0").fill_(other).cpu().tolist() == [2.5] * 3
     assert torch.empty(3).fill_(other).tolist() == [2.5] * 3
 
 
 def test_expanded_tensors_can_be_filled():
-    x = torch.zeros(1, device="openreg")
+    x = torch.zeros(1, device=DEVICE)
     x.expand(4).fill_(3.0)
     assert x.item() == 3.0
     x.expand(4).zero_()
@@ -167,7 +168,7 @@ def test_expanded_tensors_can_be_filled():
 
 @pytest.mark.parametrize("geometry", [(), (0, (1000,), (1,))])
 def test_set_to_a_storage_of_another_device_is_refused(geometry):
-    x, storage = torch.zeros(2, device="openreg"), torch.zeros(2).untyped_storage()
+    x, storage = torch.zeros(2, device=DEVICE), torch.zeros(2).untyped_storage()
     with pytest.raises(RuntimeError, match="Attempted to set the storage of a tensor on device"):
         x.set_(storage, *geometry)
     assert storage.nbytes() == 8

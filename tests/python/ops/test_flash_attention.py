@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.nn.attention.varlen import AuxRequest, varlen_attn, varlen_attn_out
 from waits import assert_close_to, waits_allowed
 
@@ -58,7 +59,7 @@ def tokens(dtype=torch.float32, heads_of_keys=HEADS):
 
 
 def to_device(*tensors):
-    return [t.to("openreg", non_blocking=True) for t in tensors]
+    return [t.to(DEVICE, non_blocking=True) for t in tensors]
 
 
 OPTIONS = {
@@ -130,7 +131,7 @@ def test_gradients_are_those_of_the_formula(name, heads_of_keys, no_waits):
         enable_gqa=heads_of_keys != HEADS,
         **options,
     )
-    got.backward(weights.float().to("openreg", non_blocking=True))
+    got.backward(weights.float().to(DEVICE, non_blocking=True))
     for leaf, reference in zip(device_leaves, leaves, strict=True):
         compare(leaf.grad, reference.grad)
 
@@ -144,7 +145,7 @@ def test_only_used_keys_count(no_waits):
         *to_device(query, key, value, ends(QUERIES), ends(KEYS)),
         max(QUERIES),
         max(KEYS),
-        seqused_k=torch.tensor(used, dtype=torch.int32).to("openreg", non_blocking=True),
+        seqused_k=torch.tensor(used, dtype=torch.int32).to(DEVICE, non_blocking=True),
     )
     compare(got, expected)
 
@@ -164,8 +165,8 @@ def test_keys_may_lie_in_pages(no_waits):
         None,
         max(QUERIES),
         max(KEYS),
-        seqused_k=torch.tensor(KEYS, dtype=torch.int32).to("openreg", non_blocking=True),
-        block_table=table.to("openreg", non_blocking=True),
+        seqused_k=torch.tensor(KEYS, dtype=torch.int32).to(DEVICE, non_blocking=True),
+        block_table=table.to(DEVICE, non_blocking=True),
     )
     compare(got, expected)
 
@@ -184,7 +185,7 @@ def test_batches_need_no_lengths(causal, no_waits):
     out, lse, state, unused, debug = torch.ops.aten._flash_attention_forward(
         *device_leaves, None, None, 5, 7, 0.0, causal, False
     )
-    out.backward(weights.float().to("openreg", non_blocking=True))
+    out.backward(weights.float().to(DEVICE, non_blocking=True))
     assert (state.dtype, state.shape, unused.shape, debug.numel()) == (torch.uint64, (2,), (), 0)
     compare(out, expected)
     compare(lse, sums)
@@ -224,16 +225,16 @@ def test_wrong_arguments_raise_at_the_call(change, error, message):
         "return_debug_mask": False,
         **change,
     }
-    on_device = {k: v.to("openreg") if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+    on_device = {k: v.to(DEVICE) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
     with pytest.raises(error, match=message):
         torch.ops.aten._flash_attention_forward(**on_device)
 
 
 @pytest.mark.parametrize("wrong", ["grad_out", "out", "logsumexp"])
 def test_gradients_of_wrong_shapes_raise_at_the_call(wrong):
-    x = torch.ones(5, 2, 8, device="openreg")
-    lse = torch.ones(2, 5, device="openreg")
-    bounds = torch.tensor([0, 5], dtype=torch.int32).to("openreg")
+    x = torch.ones(5, 2, 8, device=DEVICE)
+    lse = torch.ones(2, 5, device=DEVICE)
+    bounds = torch.tensor([0, 5], dtype=torch.int32).to(DEVICE)
     tensors = {"grad_out": x, "out": x, "logsumexp": lse}
     tensors[wrong] = tensors[wrong][:1]
     with pytest.raises(RuntimeError, match="expected grad_out and out like the query"):
@@ -256,8 +257,8 @@ def test_gradients_of_wrong_shapes_raise_at_the_call(wrong):
 
 
 def test_ends_beyond_the_tokens_are_an_error_of_the_stream():
-    query = torch.ones(5, 2, 8, device="openreg")
-    bounds = torch.tensor([0, 6], dtype=torch.int32).to("openreg")
+    query = torch.ones(5, 2, 8, device=DEVICE)
+    bounds = torch.tensor([0, 6], dtype=torch.int32).to(DEVICE)
     torch.ops.aten._flash_attention_forward(query, query, query, bounds, bounds, 6, 6, 0.0, False, False)
     with pytest.raises(torch.AcceleratorError, match="_flash_attention_forward failed"):
         torch.accelerator.synchronize()

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.nn.attention.flex_attention import AuxRequest, and_masks, create_block_mask, create_mask, flex_attention
 from torch.testing import assert_close
 from waits import no_waits
@@ -60,8 +61,8 @@ def leaves(tensors, device="cpu", dtype=torch.float32):
     [(None, None, HEADS), (distance, None, HEADS), (None, causal, 2), (distance, and_masks(causal, window), 1)],
 )
 def test_results_and_gradients(score_mod, mask_mod, kv_heads):
-    ours, theirs = leaves(inputs(kv_heads), "openreg"), leaves(inputs(kv_heads))
-    mask = mask_mod and create_block_mask(mask_mod, None, None, LENGTH, LENGTH, device="openreg", BLOCK_SIZE=16)
+    ours, theirs = leaves(inputs(kv_heads), DEVICE), leaves(inputs(kv_heads))
+    mask = mask_mod and create_block_mask(mask_mod, None, None, LENGTH, LENGTH, device=DEVICE, BLOCK_SIZE=16)
     got = flex_attention(*ours, score_mod=score_mod, block_mask=mask, enable_gqa=kv_heads != HEADS)
     want = expected(*theirs, score_mod, mask_mod)
     assert got.device == ours[0].device
@@ -73,7 +74,7 @@ def test_results_and_gradients(score_mod, mask_mod, kv_heads):
 
 
 def test_the_logarithm_of_the_sums_and_the_largest_scores():
-    ours, theirs = leaves(inputs(), "openreg"), leaves(inputs())
+    ours, theirs = leaves(inputs(), DEVICE), leaves(inputs())
     want = scores(*theirs[:2], distance, None)
     out, aux = flex_attention(*ours, score_mod=distance, return_aux=AuxRequest(lse=True, max_scores=True))
     assert_close(aux.lse.cpu(), want.logsumexp(-1))
@@ -87,7 +88,7 @@ def test_the_logarithm_of_the_sums_and_the_largest_scores():
 @pytest.mark.filterwarnings("ignore:return_lse is deprecated")
 def test_the_old_way_to_ask_for_the_logarithm_of_the_sums():
     query, key, value = inputs()
-    _, got = flex_attention(*(each.to("openreg") for each in (query, key, value)), return_lse=True)
+    _, got = flex_attention(*(each.to(DEVICE) for each in (query, key, value)), return_lse=True)
     assert_close(got.cpu(), scores(query, key, None, None).logsumexp(-1))
 
 
@@ -95,7 +96,7 @@ def test_the_old_way_to_ask_for_the_logarithm_of_the_sums():
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 5e-3), (torch.bfloat16, 3e-2), (torch.float64, 1e-7)])
 def test_other_dtypes(dtype, tolerance):
     ours, theirs = (
-        leaves(inputs(), "openreg", dtype),
+        leaves(inputs(), DEVICE, dtype),
         leaves([each.to(dtype).double() for each in inputs()], dtype=torch.float64),
     )
     got, want = flex_attention(*ours, score_mod=distance), expected(*theirs, distance)
@@ -108,8 +109,8 @@ def test_other_dtypes(dtype, tolerance):
 
 
 def test_autocast_casts_as_cudas():
-    ours = leaves(inputs(), "openreg")
-    with torch.autocast("openreg", torch.bfloat16):
+    ours = leaves(inputs(), DEVICE)
+    with torch.autocast(DEVICE, torch.bfloat16):
         got = flex_attention(*ours, score_mod=distance)
     assert got.dtype == torch.bfloat16
     assert torch.equal(got, flex_attention(*(each.bfloat16() for each in ours), score_mod=distance))
@@ -123,21 +124,21 @@ def test_what_a_modification_captures_gets_its_gradient():
     def with_bias(bias):
         return lambda score, b, h, q, kv: score + bias[h, q - kv + LENGTH]
 
-    (ours,), (theirs,) = leaves([bias], "openreg"), leaves([bias])
-    flex_attention(*(each.to("openreg") for each in inputs()), score_mod=with_bias(ours)).sin().sum().backward()
+    (ours,), (theirs,) = leaves([bias], DEVICE), leaves([bias])
+    flex_attention(*(each.to(DEVICE) for each in inputs()), score_mod=with_bias(ours)).sin().sum().backward()
     expected(*inputs(), with_bias(theirs)).sin().sum().backward()
     assert_close(ours.grad.cpu(), theirs.grad)
 
 
 def test_documents_in_one_sequence():
-    document = (torch.arange(LENGTH) // 15).to("openreg")
+    document = (torch.arange(LENGTH) // 15).to(DEVICE)
 
     def same_document(b, h, q, kv):
         return document[q] == document[kv]
 
     query, key, value = inputs()
-    mask = create_block_mask(same_document, None, None, LENGTH, LENGTH, device="openreg", BLOCK_SIZE=8)
-    got = flex_attention(*(each.to("openreg") for each in (query, key, value)), block_mask=mask)
+    mask = create_block_mask(same_document, None, None, LENGTH, LENGTH, device=DEVICE, BLOCK_SIZE=8)
+    got = flex_attention(*(each.to(DEVICE) for each in (query, key, value)), block_mask=mask)
     on_cpu = document.cpu()
     assert_close(got.cpu(), expected(query, key, value, None, lambda b, h, q, kv: on_cpu[q] == on_cpu[kv]))
 
@@ -145,15 +146,15 @@ def test_documents_in_one_sequence():
 def test_masks_are_those_of_the_cpu():
     ours = create_block_mask(window, 2, HEADS, LENGTH, LENGTH, BLOCK_SIZE=16)
     theirs = create_block_mask(window, 2, HEADS, LENGTH, LENGTH, BLOCK_SIZE=16, device="cpu")
-    assert ours.kv_indices.device.type == "openreg"  # the accelerator, where no device is named
+    assert ours.kv_indices.device.type == DEVICE  # the accelerator, where no device is named
     assert torch.equal(ours.to_dense().cpu(), theirs.to_dense())
-    assert torch.equal(theirs.to("openreg").kv_num_blocks, ours.kv_num_blocks)
-    dense = create_mask(window, 1, 1, LENGTH, LENGTH, device="openreg")
+    assert torch.equal(theirs.to(DEVICE).kv_num_blocks, ours.kv_num_blocks)
+    dense = create_mask(window, 1, 1, LENGTH, LENGTH, device=DEVICE)
     assert torch.equal(dense.cpu(), create_mask(window, 1, 1, LENGTH, LENGTH, device="cpu"))
 
 
 def test_only_numbers_of_pytorchs_wait():
-    ours = leaves(inputs(), "openreg")
+    ours = leaves(inputs(), DEVICE)
     with no_waits():
         mask = create_block_mask(causal, None, None, LENGTH, LENGTH, BLOCK_SIZE=16)
     torch.openreg.reset_launch_stats()
@@ -163,15 +164,15 @@ def test_only_numbers_of_pytorchs_wait():
 
 
 def test_the_second_device():
-    ours = [each.to("openreg:1") for each in inputs()]
+    ours = [each.to(f"{DEVICE}:1") for each in inputs()]
     got = flex_attention(*ours, score_mod=distance)
-    assert got.device == torch.device("openreg:1")
+    assert got.device == torch.device(f"{DEVICE}:1")
     assert_close(got.cpu(), expected(*inputs(), distance))
 
 
 @pytest.mark.full
 def test_compiled_by_a_backend_that_runs_pytorchs_own_operators():
-    ours = leaves(inputs(), "openreg")
+    ours = leaves(inputs(), DEVICE)
     compiled = torch.compile(
         lambda *args: flex_attention(*args, score_mod=distance), backend="aot_eager", fullgraph=True
     )
@@ -184,6 +185,6 @@ def test_compiled_by_a_backend_that_runs_pytorchs_own_operators():
 def test_other_devices_are_checked_as_before():
     with pytest.raises(NotImplementedError, match="does not support backward on CPU"):
         flex_attention(*leaves(inputs()))
-    query, key, value = (each.to("openreg") for each in inputs())
+    query, key, value = (each.to(DEVICE) for each in inputs())
     with pytest.raises(ValueError, match="device"):
         flex_attention(query, key.cpu(), value)

@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from torch.testing import assert_close
 
 GROUPS = 3
@@ -33,7 +34,7 @@ def factors(name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
 def to_device(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    return [t if t is None else t.to("openreg", non_blocking=True) for t in tensors]
+    return [t if t is None else t.to(DEVICE, non_blocking=True) for t in tensors]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -109,7 +110,7 @@ def test_products_of_float8_are_scaled_by_rows(name, no_waits):
     assert torch.equal(by_recipe, got)
 
 
-ones = functools.partial(torch.ones, device="openreg")
+ones = functools.partial(torch.ones, device=DEVICE)
 
 
 def float8(*shape: int) -> torch.Tensor:
@@ -123,8 +124,8 @@ ENDS = torch.tensor([8, 16, 24], dtype=torch.int32)
     ("call", "error", "message"),
     [
         (lambda: F.grouped_mm(ones(M, K), ones(GROUPS, K, N)), RuntimeError, "Have to provide offsets"),
-        (lambda: F.grouped_mm(ones(M, K), ones(2, K, N), offs=ENDS.to("openreg")), RuntimeError, "batch sizes"),
-        (lambda: F.grouped_mm(ones(M, K), ones(GROUPS, K, N), offs=ENDS.long().to("openreg")), RuntimeError, "int32"),
+        (lambda: F.grouped_mm(ones(M, K), ones(2, K, N), offs=ENDS.to(DEVICE)), RuntimeError, "batch sizes"),
+        (lambda: F.grouped_mm(ones(M, K), ones(GROUPS, K, N), offs=ENDS.long().to(DEVICE)), RuntimeError, "int32"),
         (lambda: F.grouped_mm(ones(M, K), ones(GROUPS, K, N), offs=ENDS), RuntimeError, "same device"),
         (lambda: F.grouped_mm(ones(2, M, K).long(), ones(2, K, N).long()), RuntimeError, "Expected mat_a to be"),
         (lambda: F.grouped_mm(ones(2, M, K), ones(2, K, N).half()), RuntimeError, "to have the same dtype"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
 
 pytestmark = [
@@ -34,7 +35,7 @@ def widened(x: torch.Tensor) -> torch.Tensor:
 
 
 def compare(got: torch.Tensor, exact: torch.Tensor) -> None:
-    assert got.device.type == "openreg" and got.dtype == HALF[exact.dtype]
+    assert got.device.type == DEVICE and got.dtype == HALF[exact.dtype]
     assert got.shape == exact.shape and got.stride() == exact.stride()
     assert_close(widened(got), widened(rounded(exact)), rtol=2e-3, atol=2e-3)
 
@@ -44,12 +45,12 @@ def compare(got: torch.Tensor, exact: torch.Tensor) -> None:
 def test_transforms_and_their_gradients(name: str, norm: str | None) -> None:
     transform = getattr(torch.fft, name)
     x = take(name, 4, 6)
-    here, there = x.requires_grad_(), rounded(x).to("openreg").detach().requires_grad_()
+    here, there = x.requires_grad_(), rounded(x).to(DEVICE).detach().requires_grad_()
     exact, got = transform(here, norm=norm), transform(there, norm=norm)
     compare(got, exact)
     seed = torch.randint(-8, 9, exact.shape).to(exact.dtype) / 8
     exact.backward(seed)
-    got.backward(rounded(seed).to("openreg"))
+    got.backward(rounded(seed).to(DEVICE))
     assert here.grad is not None and there.grad is not None
     compare(there.grad, here.grad)
     with torch.inference_mode():
@@ -62,31 +63,31 @@ def test_outputs(name: str) -> None:
     x = take(name, 4, 6)
     exact = torch.empty(0, dtype=transform(x).dtype)
     transform(x, out=exact)
-    out = torch.empty(0, dtype=HALF[exact.dtype], device="openreg")
-    assert transform(rounded(x).to("openreg"), out=out) is out
+    out = torch.empty(0, dtype=HALF[exact.dtype], device=DEVICE)
+    assert transform(rounded(x).to(DEVICE), out=out) is out
     compare(out, exact)
 
 
 def test_real_numbers_become_complex() -> None:
     x = torch.randint(-8, 9, (3, 5)) / 8
-    compare(torch.fft.fft(x.half().to("openreg")), torch.fft.fft(x))
+    compare(torch.fft.fft(x.half().to(DEVICE)), torch.fft.fft(x))
 
 
 def test_short_time_transforms() -> None:
     x, window = torch.randint(-8, 9, (2, 64)) / 8, torch.hann_window(16)
     exact = torch.stft(x, 16, window=window, return_complex=True)
-    compare(torch.stft(x.half().to("openreg"), 16, window=window.half().to("openreg"), return_complex=True), exact)
+    compare(torch.stft(x.half().to(DEVICE), 16, window=window.half().to(DEVICE), return_complex=True), exact)
     # As with other operators, the wider dtype decides.
-    got = torch.stft(x.half().to("openreg"), 16, window=window.to("openreg"), return_complex=True)
+    got = torch.stft(x.half().to(DEVICE), 16, window=window.to(DEVICE), return_complex=True)
     assert_close(got.cpu(), exact)
-    back = torch.istft(rounded(exact).to("openreg"), 16, window=window.half().to("openreg"))
+    back = torch.istft(rounded(exact).to(DEVICE), 16, window=window.half().to(DEVICE))
     assert back.dtype == torch.half
     assert_close(back.float().cpu(), x, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("bad", [lambda x: torch.fft.fft(x, dim=3), lambda x: torch.fft.fft(x, n=0)])
 def test_errors_are_those_of_floats(bad: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
     with pytest.raises((IndexError, RuntimeError)) as expected:
         bad(x)
     with pytest.raises(expected.type) as got:
@@ -96,4 +97,4 @@ def test_errors_are_those_of_floats(bad: Callable[[torch.Tensor], torch.Tensor])
 
 def test_other_narrow_numbers_are_refused_as_by_the_cpu() -> None:
     with pytest.raises(RuntimeError, match="Unsupported dtype BFloat16"):
-        torch.fft.fft(torch.ones(4, dtype=torch.bfloat16, device="openreg"))
+        torch.fft.fft(torch.ones(4, dtype=torch.bfloat16, device=DEVICE))

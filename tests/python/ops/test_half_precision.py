@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 
 Operands = list[torch.Tensor]
 
@@ -106,7 +107,7 @@ def test_it_is_at_least_as_accurate_as_on_the_cpu(name, half):
     given = make()
     exact = results(call, given, "cpu", half, torch.float64)
     on_cpu = results(call, given, "cpu", half, half)
-    got = results(call, given, "openreg", half, half)
+    got = results(call, given, DEVICE, half, half)
     for ours, theirs, value in zip(got, on_cpu, exact, strict=True):
         assert ours.dtype == half and ours.shape == value.shape
         rounded = (value.to(half).double() - value).square().sum()  # the least possible error
@@ -119,8 +120,8 @@ def test_it_is_at_least_as_accurate_as_on_the_cpu(name, half):
 def test_it_is_rounded_once(name, half):
     call, make = ALL[name]
     given = [tensor.to(half) for tensor in make()]
-    in_float = call(*(tensor.to("openreg", torch.float32) for tensor in given)).to(half)
-    got = call(*(tensor.to("openreg") for tensor in given))
+    in_float = call(*(tensor.to(DEVICE, torch.float32) for tensor in given)).to(half)
+    got = call(*(tensor.to(DEVICE) for tensor in given))
     if name in CALLS and COMPUTES_FLOAT16:  # by PyTorch's kernel, which may round more often
         torch.testing.assert_close(got.cpu(), call(*given))
     elif "linear" in name or "with" in name or "repeated" in name:  # other sums in between
@@ -132,8 +133,8 @@ def test_it_is_rounded_once(name, half):
 @pytest.mark.parametrize("name", SCALAR)
 def test_replays_are_rounded_once_too(name):
     call, make = SCALAR[name]
-    given = [tensor.to("openreg", torch.bfloat16) for tensor in make()]
-    with torch.openreg.stream(torch.openreg.Stream()):
+    given = [tensor.to(DEVICE, torch.bfloat16) for tensor in make()]
+    with torch.openreg.stream(torch.Stream()):
         expected = call(*given)
     torch.accelerator.synchronize()
     graph = torch.openreg.CUDAGraph()
@@ -146,8 +147,8 @@ def test_replays_are_rounded_once_too(name):
 
 
 def test_float16_has_the_strides_of_float32():
-    x = torch.randn(2, 6, 14, 15, device="openreg").to(memory_format=torch.channels_last)
-    weight = torch.randn(8, 6, 3, 3, device="openreg")
+    x = torch.randn(2, 6, 14, 15, device=DEVICE).to(memory_format=torch.channels_last)
+    weight = torch.randn(8, 6, 3, 3, device=DEVICE)
     for work in (
         lambda x, w: F.conv2d(x, w),
         lambda x, w: F.conv2d(x.contiguous(), w),
@@ -197,4 +198,4 @@ def test_autocast_trains_in_float16():
             found.append(loss.item())
         return found
 
-    torch.testing.assert_close(losses("openreg"), losses("cpu"), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(losses(DEVICE), losses("cpu"), rtol=1e-2, atol=1e-2)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from as_cpu import assert_as_cpu, assert_same_tensor
+from devices import DEVICE
 
 X = torch.linspace(-2, 3, 2 * 4 * 6 * 6).reshape(2, 4, 6, 6)
 
@@ -35,7 +36,7 @@ def test_batch_norm_trains_on_inputs_of_any_strides(view: Callable[[torch.Tensor
         result.square().sum().backward()
         return [result.detach(), module.running_mean, module.running_var, x.grad]  # type: ignore[list-item]
 
-    for got, expected in zip(run(view(X.to("openreg"))), run(view(X)), strict=True):
+    for got, expected in zip(run(view(X.to(DEVICE))), run(view(X)), strict=True):
         assert_same_tensor(got, expected)
 
 
@@ -56,7 +57,7 @@ def test_results_keep_the_memory_format_as_on_the_cpu(
     operator: Callable[[torch.Tensor], torch.Tensor], memory_format: torch.memory_format
 ) -> None:
     x = X.contiguous(memory_format=memory_format)
-    assert_same_tensor(operator(x.to("openreg")), operator(x))
+    assert_same_tensor(operator(x.to(DEVICE)), operator(x))
 
 
 OVERLAPPING: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
@@ -78,7 +79,7 @@ def test_outputs_that_overlap_are_refused_at_the_call(name: str) -> None:
     with pytest.raises(RuntimeError) as on_cpu:
         x, _, overlapping = outputs("cpu")
         OVERLAPPING[name](x, overlapping)
-    x, regular, overlapping = outputs("openreg")
+    x, regular, overlapping = outputs(DEVICE)
     OVERLAPPING[name](x, regular)  # from now on the arguments' dtypes are known
     with pytest.raises(RuntimeError) as error:
         OVERLAPPING[name](x, overlapping)
@@ -87,7 +88,7 @@ def test_outputs_that_overlap_are_refused_at_the_call(name: str) -> None:
 
 
 def test_an_overlap_is_refused_at_the_call_after_a_call_of_the_same_shapes_without_one() -> None:
-    x = torch.arange(16.0, device="openreg")
+    x = torch.arange(16.0, device=DEVICE)
     x[:4].add_(x[4:8])
     with pytest.raises(RuntimeError, match="refer to a single memory location"):
         x[:4].add_(x[2:6])
@@ -96,7 +97,7 @@ def test_an_overlap_is_refused_at_the_call_after_a_call_of_the_same_shapes_witho
 
 
 def test_rows_of_one_tensor_are_planned_once_wherever_they_are() -> None:
-    x = torch.ones(20, 8, device="openreg")
+    x = torch.ones(20, 8, device=DEVICE)
     x[1].add_(x[0])
     torch.openreg.reset_launch_stats()
     for row in range(1, 20):
@@ -107,7 +108,7 @@ def test_rows_of_one_tensor_are_planned_once_wherever_they_are() -> None:
 
 
 def test_an_alias_of_the_same_elements_is_no_reason_to_wait() -> None:
-    x = torch.ones(8, device="openreg")
+    x = torch.ones(8, device=DEVICE)
     for _ in range(2):
         torch.openreg.reset_launch_stats()
         x.add_(x.detach())
@@ -117,7 +118,7 @@ def test_an_alias_of_the_same_elements_is_no_reason_to_wait() -> None:
 
 
 def test_views_that_do_not_overlap_are_launched_without_a_wait() -> None:
-    x = torch.rand(6, 8, device="openreg")
+    x = torch.rand(6, 8, device=DEVICE)
     expected = x.cpu()
     x[0].add_(x[1])
     torch.accelerator.synchronize()
@@ -133,21 +134,21 @@ def test_views_that_do_not_overlap_are_launched_without_a_wait() -> None:
 
 
 def test_dtypes_that_only_large_tensors_refuse_are_refused_at_the_call() -> None:
-    x = torch.ones(100, device="openreg").to(torch.float8_e4m3fn)
+    x = torch.ones(100, device=DEVICE).to(torch.float8_e4m3fn)
     with pytest.raises(NotImplementedError, match=r"not implemented for 'Float8_e4m3fn'"):
         x.sum()
     torch.accelerator.synchronize()
 
 
 def test_sizes_that_only_the_kernel_checks_are_refused_at_the_call() -> None:
-    a, b = torch.ones(2, 3, device="openreg"), torch.ones(3, 4, device="openreg")
-    torch.addmm(torch.ones(4, device="openreg"), a, b)  # from now on the arguments' dtypes are known
+    a, b = torch.ones(2, 3, device=DEVICE), torch.ones(3, 4, device=DEVICE)
+    torch.addmm(torch.ones(4, device=DEVICE), a, b)  # from now on the arguments' dtypes are known
     with pytest.raises(RuntimeError, match=r"The expanded size of the tensor \(4\) must match the existing size \(5\)"):
-        torch.addmm(torch.ones(5, device="openreg"), a, b)
+        torch.addmm(torch.ones(5, device=DEVICE), a, b)
     torch.accelerator.synchronize()
     torch.openreg.reset_launch_stats()
     for rows in range(2, 20):  # no trial for each
-        torch.addmm(torch.ones(4, device="openreg"), torch.ones(rows + 3, 3, device="openreg"), b)
+        torch.addmm(torch.ones(4, device=DEVICE), torch.ones(rows + 3, 3, device=DEVICE), b)
     assert torch.openreg.launch_stats()["host_waits"] == 0
 
 
@@ -175,11 +176,11 @@ def test_warnings_of_kernels_are_emitted_once_by_the_first_call_as_on_the_cpu(na
 
     torch.set_warn_always(True)
     try:
-        expected, got = warnings_on("cpu"), warnings_on("openreg")
+        expected, got = warnings_on("cpu"), warnings_on(DEVICE)
         with warnings.catch_warnings(record=True) as late:
             warnings.simplefilter("always")
             torch.accelerator.synchronize()
-            torch.zeros(1, device="openreg").item()
+            torch.zeros(1, device=DEVICE).item()
     finally:
         torch.set_warn_always(False)
     assert len(expected) == 1
@@ -189,10 +190,10 @@ def test_warnings_of_kernels_are_emitted_once_by_the_first_call_as_on_the_cpu(na
 
 def test_products_of_vectors_answer_zero_tensors_and_conjugation_without_a_wait() -> None:
     x = torch.arange(1.0, 4)
-    zero = torch._efficientzerotensor((3,), device="openreg")
-    assert torch.dot(x.to("openreg"), zero)._is_zerotensor()
+    zero = torch._efficientzerotensor((3,), device=DEVICE)
+    assert torch.dot(x.to(DEVICE), zero)._is_zerotensor()
     z = torch.tensor([1 + 2j, 3 - 1j, 2j])
-    there = z.to("openreg")
+    there = z.to(DEVICE)
     for operator in (torch.dot, torch.vdot):
         for left, right in ((False, False), (False, True), (True, False), (True, True)):
             a, b = (t.conj() if conj else t for t, conj in ((z, left), (z * 2, right)))
@@ -211,8 +212,8 @@ def test_products_of_vectors_answer_zero_tensors_and_conjugation_without_a_wait(
 def test_put_(accumulate: bool, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
     index, source = torch.tensor([[0, -1], [5, 7]]), torch.tensor([[1.0, 2], [3, 4]])
     expected = view(torch.zeros(3, 4)).put_(index, source, accumulate)
-    got = view(torch.zeros(3, 4, device="openreg"))
-    index, source = index.to("openreg"), source.to("openreg")
+    got = view(torch.zeros(3, 4, device=DEVICE))
+    index, source = index.to(DEVICE), source.to(DEVICE)
     got.put_(index, source, accumulate)
     torch.openreg.reset_launch_stats()
     got.zero_().put_(index, source, accumulate)
@@ -221,21 +222,21 @@ def test_put_(accumulate: bool, view: Callable[[torch.Tensor], torch.Tensor]) ->
 
 
 def test_put_finds_indices_out_of_range_on_the_stream_and_the_rest_at_the_call() -> None:
-    x, one = torch.zeros(4, device="openreg"), torch.ones(1, device="openreg")
-    x.put_(torch.tensor([4], device="openreg"), one)
+    x, one = torch.zeros(4, device=DEVICE), torch.ones(1, device=DEVICE)
+    x.put_(torch.tensor([4], device=DEVICE), one)
     with pytest.raises(torch.AcceleratorError, match="tried to access index 4 on a tensor of 4 elements"):
         torch.accelerator.synchronize()
     for index, source, sentence in (
-        (torch.tensor([1.0], device="openreg"), one, "Expected a long tensor"),
-        (torch.tensor([1, 2], device="openreg"), one, "same number of elements"),
-        (torch.tensor([1], device="openreg"), one.double(), "same dtype"),
+        (torch.tensor([1.0], device=DEVICE), one, "Expected a long tensor"),
+        (torch.tensor([1, 2], device=DEVICE), one, "same number of elements"),
+        (torch.tensor([1], device=DEVICE), one.double(), "same dtype"),
     ):
         with pytest.raises((RuntimeError, IndexError), match=sentence):
             x.put_(index, source)
     torch.use_deterministic_algorithms(True)
     try:
         with pytest.raises(RuntimeError, match="put_ does not have a deterministic implementation"):
-            x.put_(torch.tensor([1], device="openreg"), one)
+            x.put_(torch.tensor([1], device=DEVICE), one)
     finally:
         torch.use_deterministic_algorithms(False)
     torch.accelerator.synchronize()
@@ -264,8 +265,8 @@ def test_put_that_accumulates_is_deterministic() -> None:
     index = torch.tensor([1, -1, 1, 0]).repeat(20_000)
     source = torch.linspace(0, 1, index.numel())
     assert assert_as_cpu(lambda x, i, s: x.put_(i, s, accumulate=True), torch.zeros(2, 3), index, source)
-    there = index.to("openreg"), source.to("openreg")
-    first, *others = (torch.zeros(6, device="openreg").put_(*there, accumulate=True).cpu() for _ in range(5))
+    there = index.to(DEVICE), source.to(DEVICE)
+    first, *others = (torch.zeros(6, device=DEVICE).put_(*there, accumulate=True).cpu() for _ in range(5))
     assert all(torch.equal(first, other) for other in others)
 
     def gradient(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
@@ -329,7 +330,7 @@ def test_addr_broadcasts_no_shape_in_place(shape: tuple[int, ...]) -> None:
 
 
 def test_solves_do_not_wait_since_pivots_are_tried_as_ones() -> None:
-    a, b = torch.eye(3).to("openreg") * 2, torch.ones(3, 1, device="openreg")
+    a, b = torch.eye(3).to(DEVICE) * 2, torch.ones(3, 1, device=DEVICE)
     lu, pivots, _ = torch.linalg.lu_factor_ex(a)
     torch.openreg.reset_launch_stats()
     result = torch.linalg.lu_solve(lu, pivots, b)
@@ -364,7 +365,7 @@ def test_a_shape_may_lie_on_the_device() -> None:
     assert not assert_as_cpu(reshape, torch.arange(6.0), torch.tensor([4, 3]))
     assert not assert_as_cpu(reshape, torch.arange(6.0), torch.tensor([[2, 3]]))
     with torch.inference_mode():
-        x, shape = torch.arange(6, device="openreg"), torch.tensor([3, 2], device="openreg")
+        x, shape = torch.arange(6, device=DEVICE), torch.tensor([3, 2], device=DEVICE)
         assert torch._reshape_from_tensor(x, shape).shape == (3, 2)
 
 
@@ -376,5 +377,5 @@ def test_products_with_weights_of_8_bits_for_rows_of_any_length(rows: int, lengt
     x = (torch.arange(rows * length).view(rows, length) % 5 - 2).to(dtype)
     weight = (torch.arange(31 * length).view(31, length) % 7 - 3).to(torch.int8)
     scales = torch.full((31,), 0.5, dtype=dtype)
-    product = torch._weight_int8pack_mm(x.to("openreg"), weight.to("openreg"), scales.to("openreg")).cpu()
+    product = torch._weight_int8pack_mm(x.to(DEVICE), weight.to(DEVICE), scales.to(DEVICE)).cpu()
     torch.testing.assert_close(product, (x.float() @ weight.float().t() * 0.5).to(dtype))

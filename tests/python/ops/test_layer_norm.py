@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from devices import DEVICE
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -17,7 +18,7 @@ def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
 def test_errors_do_not_grow_with_rows(size, offset):
     x = torch.rand(2, size) + offset
     exact = statistics(x.double())
-    for got, by_cpu, expected in zip(statistics(x.to("openreg")), statistics(x), exact, strict=True):
+    for got, by_cpu, expected in zip(statistics(x.to(DEVICE)), statistics(x), exact, strict=True):
         error, allowed = ((each.cpu() - expected).abs().max().item() for each in (got, by_cpu))
         assert error <= 2 * allowed + 1e-6 * expected.abs().max().item()
 
@@ -25,7 +26,7 @@ def test_errors_do_not_grow_with_rows(size, offset):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_means_are_finite_where_sums_are_not(dtype):
     x = torch.linspace(0.5, 0.9, 5000, dtype=torch.float64).mul(torch.finfo(dtype).max).to(dtype).expand(2, -1)
-    torch.testing.assert_close(statistics(x.to("openreg"))[1].cpu(), statistics(x)[1])
+    torch.testing.assert_close(statistics(x.to(DEVICE))[1].cpu(), statistics(x)[1])
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_means_are_finite_where_sums_are_not(dtype):
     [(torch.float32, 0.1), (torch.float32, 1e10), (torch.float32, -3e30), (torch.float64, -3e200)],
 )
 def test_rows_of_one_number_are_zero(dtype, value):
-    out, _, _ = statistics(torch.full((2, 1000), value, dtype=dtype, device="openreg"))
+    out, _, _ = statistics(torch.full((2, 1000), value, dtype=dtype, device=DEVICE))
     assert (out.abs() < 1e-3).all().item()
 
 
@@ -42,7 +43,7 @@ def test_rows_of_one_number_are_zero(dtype, value):
 def test_what_is_not_finite_stays_so(value):
     x = torch.ones(2, 5)
     x[0, 3] = value
-    _, mean, rstd = statistics(x.to("openreg"))
+    _, mean, rstd = statistics(x.to(DEVICE))
     assert not mean[0].isfinite().item() and rstd[0].isnan().item()
     assert mean[1].item() == 1 and rstd[1].isfinite().item()
 
@@ -65,7 +66,7 @@ def test_results_and_their_dtypes_are_the_cpus(dtype, of_parameters, weighted, b
     x = torch.randn(7, 40).to(dtype)
     parameters = [torch.randn(40).to(of_parameters) if given else None for given in (weighted, biased)]
     expected = torch.native_layer_norm(x, (40,), *parameters, 1e-5)
-    on_device = [None if each is None else each.to("openreg") for each in parameters]
-    got = torch.native_layer_norm(x.to("openreg"), (40,), *on_device, 1e-5)
+    on_device = [None if each is None else each.to(DEVICE) for each in parameters]
+    got = torch.native_layer_norm(x.to(DEVICE), (40,), *on_device, 1e-5)
     for g, e in zip(got, expected, strict=True):
         torch.testing.assert_close(g.cpu(), e)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from devices import DEVICE
 
 
 @pytest.mark.parametrize(
@@ -13,12 +14,12 @@ import torch
         lambda x: x.fill_(2.0),
         lambda x: x.masked_fill_(x > 0, 2.0),
         lambda x: x.copy_(torch.full((4,), 2.0)),
-        lambda x: x.copy_(torch.full((4,), 2.0, device="openreg:1")),
+        lambda x: x.copy_(torch.full((4,), 2.0, device=f"{DEVICE}:1")),
         lambda x: torch.mul(x, 2.0, out=x),
     ],
 )
 def test_a_lazy_clone_does_not_share_what_is_written(write):
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
     clone = torch._lazy_clone(x)
     write(clone)
     assert clone.cpu().tolist() == [2.0] * 4
@@ -31,9 +32,9 @@ def test_a_lazy_clone_does_not_share_what_is_written(write):
 
 @pytest.mark.parametrize("operator", [torch.native_batch_norm, torch.batch_norm_update_stats])
 def test_running_statistics_are_written_though_no_schema_declares_it(operator):
-    mean, variance = torch.zeros(3, device="openreg"), torch.ones(3, device="openreg")
+    mean, variance = torch.zeros(3, device=DEVICE), torch.ones(3, device=DEVICE)
     clones = [torch._lazy_clone(mean), torch._lazy_clone(variance)]
-    x = torch.arange(24.0, device="openreg").view(2, 3, 4)
+    x = torch.arange(24.0, device=DEVICE).view(2, 3, 4)
     if operator is torch.native_batch_norm:
         operator(x, None, None, *clones, True, 0.1, 1e-5)
     else:
@@ -46,13 +47,13 @@ class Clones:
     """A tensor of ones and a lazy clone of it, ready for two streams of which one has work to do first."""
 
     def __init__(self) -> None:
-        self.quick, self.busy = torch.Stream("openreg"), torch.Stream("openreg")
+        self.quick, self.busy = torch.Stream(DEVICE), torch.Stream(DEVICE)
         with self.quick:
-            self.original = torch.ones(1 << 16, device="openreg")
+            self.original = torch.ones(1 << 16, device=DEVICE)
             self.clone = torch._lazy_clone(self.original)
         self.busy.wait_stream(self.quick)
         with self.busy:
-            x = torch.rand(1200, 1200, device="openreg")
+            x = torch.rand(1200, 1200, device=DEVICE)
             for _ in range(4):
                 x = (x @ x) / 600
 
@@ -86,7 +87,7 @@ def test_shared_memory_is_not_reused_before_it_has_been_copied():
         t.clone.add_(5)
     del t.original
     with t.quick:
-        torch.zeros(1 << 16, device="openreg")
+        torch.zeros(1 << 16, device=DEVICE)
     torch.accelerator.synchronize()
     assert t.clone.eq(6).all()
 
@@ -98,7 +99,7 @@ def test_a_lazy_clone_can_be_recorded_on_a_stream():
     t.clone.record_stream(t.busy)
     del t.clone, t.original
     with t.quick:
-        torch.zeros(1 << 16, device="openreg")
+        torch.zeros(1 << 16, device=DEVICE)
     torch.accelerator.synchronize()
     assert read.eq(2).all()
 
@@ -114,16 +115,16 @@ def test_asking_for_the_address_of_a_lazy_clone_is_a_write():
 
 
 def test_a_lazy_clone_gets_its_memory_on_its_own_device():
-    x = torch.ones(4, device="openreg:1")
+    x = torch.ones(4, device=f"{DEVICE}:1")
     clone = torch._lazy_clone(x).add_(1)
-    assert clone.untyped_storage().device == torch.device("openreg:1")
+    assert clone.untyped_storage().device == torch.device(f"{DEVICE}:1")
     assert clone.cpu().tolist() == [2.0] * 4
     assert x.cpu().tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize("elements", [2, 8])
 def test_a_lazy_clone_that_is_resized_shares_nothing_any_more(elements):
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
     clone = torch._lazy_clone(x)
     clone.untyped_storage().resize_(4 * elements)
     clone = clone.as_strided((elements,), (1,)).fill_(3)
@@ -137,14 +138,14 @@ def test_a_lazy_clone_that_is_resized_shares_nothing_any_more(elements):
 )
 def test_what_reads_on_the_calling_thread_leaves_a_lazy_clone_as_it_is(read):
     x = torch.arange(6.0).view(2, 3)
-    clone = torch._lazy_clone(x.to("openreg"))
+    clone = torch._lazy_clone(x.to(DEVICE))
     result = read(clone)
     assert torch._C._is_cow_tensor(clone)
     assert torch.equal(result.cpu().to_dense(), read(x).to_dense())
 
 
 def test_a_write_that_gets_no_memory_leaves_both_as_they_were():
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
     clone = torch._lazy_clone(x)
     with torch.openreg.faults.inject("oom", at="allocation:1"), pytest.raises(torch.OutOfMemoryError):
         clone.add_(1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
 from waits import no_waits
 
@@ -18,7 +19,7 @@ def _seed() -> None:
 
 
 def on_device(tensors: Tensors) -> Tensors:
-    return [tensor.to("openreg") for tensor in tensors]
+    return [tensor.to(DEVICE) for tensor in tensors]
 
 
 def launches(work: Callable[[], object]) -> dict[str, int]:
@@ -63,22 +64,22 @@ def test_cat_equals_the_cpu(name):
     given = make()
     moved = on_device(given)
     if name in ("slices of one tensor", "the same one"):
-        moved = list(torch.stack(given).to("openreg").unbind()) if "slices" in name else [moved[0]] * len(given)
+        moved = list(torch.stack(given).to(DEVICE).unbind()) if "slices" in name else [moved[0]] * len(given)
     if name == "conjugated":
-        moved = [t.conj().to("openreg").conj() for t in given]
+        moved = [t.conj().to(DEVICE).conj() for t in given]
     expected = torch.cat(given, dim)
     for _ in range(2):  # the second call knows its plan
         with no_waits():
             got = torch.cat(moved, dim)
         assert got.stride() == expected.stride() and got.dtype == expected.dtype
         assert torch.equal(got.cpu(), expected)
-    out = torch.empty(expected.shape, dtype=expected.dtype, device="openreg")
+    out = torch.empty(expected.shape, dtype=expected.dtype, device=DEVICE)
     assert torch.cat(moved, dim, out=out) is out
     assert torch.equal(out.cpu(), expected)
 
 
 def test_cat_refuses_an_output_that_is_an_input():
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         base = torch.ones(6, device=device)
         with pytest.raises(RuntimeError, match="memory location"):
             torch.cat([base[:3], base[3:]], out=base)
@@ -163,16 +164,16 @@ def test_numbers_that_change_take_no_new_plan():
 
 def test_a_list_may_be_on_several_devices_and_the_cpu():
     given = numbered(*[(3,)] * 3)
-    moved = [t.clone().to(device) for t, device in zip(given, ("openreg:0", "openreg:1", "cpu"), strict=True)]
+    moved = [t.clone().to(device) for t, device in zip(given, (f"{DEVICE}:0", f"{DEVICE}:1", "cpu"), strict=True)]
     torch._foreach_mul_(moved, 2.0)
     assert_close([t.cpu() for t in moved], [t * 2 for t in given])
-    number = [given[0].to("openreg"), torch.tensor(3.0)]
+    number = [given[0].to(DEVICE), torch.tensor(3.0)]
     torch._foreach_mul_(number, 2.0)
     assert_close([t.cpu() for t in number], [given[0] * 2, torch.tensor(6.0)])
 
 
 def test_an_optimizer_launches_few_commands():
-    parameters = [torch.nn.Parameter(torch.ones(8, device="openreg")) for _ in range(50)]
+    parameters = [torch.nn.Parameter(torch.ones(8, device=DEVICE)) for _ in range(50)]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
     for fused, most in (

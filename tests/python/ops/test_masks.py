@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from devices import DEVICE
 
 Tensor = torch.Tensor
 # x: [4, 5, 6]; rows, planes and all: masks of its first, first two and all dimensions
@@ -41,22 +42,22 @@ def tensors(device: str, seed: int = 0) -> list[Tensor]:
 def test_results_and_gradients_are_those_of_the_cpu(name):
     for seed in range(3):
         results = {}
-        for device in ("cpu", "openreg"):
+        for device in ("cpu", DEVICE):
             x, *masks = tensors(device, seed)
             x.requires_grad_()
             result = CASES[name](x, *masks)
             gradient = torch.autograd.grad(result.float().cos().sum(), x) if result.is_floating_point() else ()
             results[device] = [result.detach(), *gradient]
-        for got, expected in zip(results["openreg"], results["cpu"], strict=True):
+        for got, expected in zip(results[DEVICE], results["cpu"], strict=True):
             assert got.stride() == expected.stride()
             torch.testing.assert_close(got.cpu(), expected)
 
 
 @pytest.mark.parametrize("name", ["rows", "planes", "elements", "a later dimension", "a mask and a slice"])
 def test_a_mask_waits_once_and_is_probed_once(name):
-    given = tensors("openreg")
+    given = tensors(DEVICE)
     for seed in range(3):  # other numbers of elements
-        CASES[name](*tensors("openreg", seed))
+        CASES[name](*tensors(DEVICE, seed))
     torch.openreg.reset_launch_stats()
     CASES[name](*given)
     stats = torch.openreg.launch_stats()
@@ -75,7 +76,7 @@ def test_a_mask_waits_once_and_is_probed_once(name):
 )
 def test_masks_that_do_not_fit_are_refused_as_on_the_cpu(index):
     errors = []
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         x, rows, *_ = tensors(device)
         with pytest.raises(IndexError) as caught:
             index(x, rows)

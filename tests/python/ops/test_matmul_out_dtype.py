@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from devices import DEVICE
 from waits import assert_close_to
 
 pytestmark = pytest.mark.usefixtures("seeded")
@@ -28,10 +29,10 @@ def test_products_have_the_digits_of_float32(name, dtype, no_waits):
     operands = [torch.randn(shape).to(dtype) for shape in SHAPES[name]]
     scalars = {"alpha": 0.5, "beta": 3} if "add" in name else {}
     expected = exact(name, *operands, **scalars)
-    operands = [t.to("openreg", non_blocking=True) for t in operands]
+    operands = [t.to(DEVICE, non_blocking=True) for t in operands]
     product = getattr(torch, name)(*operands, out_dtype=torch.float32, **scalars)
     assert product.dtype == torch.float32
-    out = torch.empty(0, device="openreg")
+    out = torch.empty(0, device=DEVICE)
     assert getattr(torch, name)(*operands, out_dtype=torch.float32, out=out, **scalars) is out
     assert_close_to(product, expected)
     assert_close_to(out, expected)
@@ -40,7 +41,7 @@ def test_products_have_the_digits_of_float32(name, dtype, no_waits):
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_the_dtype_of_the_factors_gives_the_plain_product(name, dtype):
-    operands = [torch.randn(shape, device="openreg").to(dtype) for shape in SHAPES[name]]
+    operands = [torch.randn(shape, device=DEVICE).to(dtype) for shape in SHAPES[name]]
     assert torch.equal(getattr(torch, name)(*operands, out_dtype=dtype), getattr(torch, name)(*operands))
 
 
@@ -48,15 +49,15 @@ def test_what_is_added_may_be_of_float32_and_broadcast():
     a, b = (torch.randn(4, 4).half() for _ in range(2))
     row = torch.randn(4)
     expected = exact("addmm", row, a, b)
-    assert_close_to(torch.addmm(row.to("openreg"), a.to("openreg"), b.to("openreg"), out_dtype=torch.float32), expected)
-    batch = torch.baddbmm(row.to("openreg"), a.to("openreg")[None], b.to("openreg")[None], out_dtype=torch.float32)
+    assert_close_to(torch.addmm(row.to(DEVICE), a.to(DEVICE), b.to(DEVICE), out_dtype=torch.float32), expected)
+    batch = torch.baddbmm(row.to(DEVICE), a.to(DEVICE)[None], b.to(DEVICE)[None], out_dtype=torch.float32)
     assert_close_to(batch, expected[None])
 
 
 def test_factors_and_outputs_may_be_strided():
     a, b = torch.randn(6, 4).half()[::2].t(), torch.randn(5, 3).half().t()
-    out = torch.full((8, 5), 7.0, device="openreg")
-    torch.mm(a.to("openreg"), b.to("openreg"), out_dtype=torch.float32, out=out[::2])
+    out = torch.full((8, 5), 7.0, device=DEVICE)
+    torch.mm(a.to(DEVICE), b.to(DEVICE), out_dtype=torch.float32, out=out[::2])
     assert_close_to(out[::2], exact("mm", a, b))
     assert_close_to(out[1::2], torch.full((4, 5), 7.0))
 
@@ -64,20 +65,20 @@ def test_factors_and_outputs_may_be_strided():
 def test_out_of_added_values_may_be_what_is_added():
     a, b = (torch.randn(4, 4).half() for _ in range(2))
     c = torch.randn(4, 4)
-    device_c = c.to("openreg")
-    torch.addmm(device_c, a.to("openreg"), b.to("openreg"), out_dtype=torch.float32, out=device_c)
+    device_c = c.to(DEVICE)
+    torch.addmm(device_c, a.to(DEVICE), b.to(DEVICE), out_dtype=torch.float32, out=device_c)
     assert_close_to(device_c, exact("addmm", c, a, b))
 
 
 @pytest.mark.parametrize("shapes", [((0, 3), (3, 2)), ((2, 3), (3, 0)), ((2, 0), (0, 3))])
 def test_empty_products(shapes):
     operands = [torch.randn(shape).half() for shape in shapes]
-    product = torch.mm(*(t.to("openreg") for t in operands), out_dtype=torch.float32)
+    product = torch.mm(*(t.to(DEVICE) for t in operands), out_dtype=torch.float32)
     assert_close_to(product, exact("mm", *operands))
 
 
 def half(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, dtype=torch.half, device="openreg")
+    return torch.ones(shape, dtype=torch.half, device=DEVICE)
 
 
 @pytest.mark.parametrize(

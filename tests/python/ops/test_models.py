@@ -13,6 +13,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -49,8 +50,8 @@ def assert_equals_the_cpu(module, *arguments, may_wait=False, **keywords):
     """`module` computes and differentiates on the device as on the CPU, without waits. Arguments are on the CPU."""
     expected = forward_and_backward(copy.deepcopy(module), *copy.deepcopy((arguments, keywords)))
     assert expected[0].isfinite().all()
-    on_device = copy.deepcopy(module).to("openreg")
-    inputs = to("openreg", (arguments, keywords))
+    on_device = copy.deepcopy(module).to(DEVICE)
+    inputs = to(DEVICE, (arguments, keywords))
     with nullcontext() if may_wait else no_waits():
         got = forward_and_backward(on_device, *inputs)
     assert_equal_to_the_cpus(got, expected)
@@ -163,8 +164,8 @@ def test_gpt_trains():
     torch.manual_seed(0)
     model, tokens = GPT(), torch.randint(31, (3, 12))
     expected = trained_step(copy.deepcopy(model), tokens)
-    model.to("openreg")
-    tokens = tokens.to("openreg")
+    model.to(DEVICE)
+    tokens = tokens.to(DEVICE)
     assert model.head.weight is model.tokens.weight
     with no_waits():
         got = trained_step(model, tokens)
@@ -188,8 +189,8 @@ def test_gpt_generates_the_cpus_tokens_with_a_cache_and_without():
     model, prompt = GPT().eval(), torch.randint(31, (3, 4))
     expected = generate(model, prompt, 16, use_cache=False)
     assert len(expected.unique()) > 3  # a model that says one thing only would prove little
-    model.to("openreg")
-    prompt = prompt.to("openreg")
+    model.to(DEVICE)
+    prompt = prompt.to(DEVICE)
     with no_waits():  # the tokens stay on the device until the end
         got = [generate(model, prompt, 16, use_cache) for use_cache in (True, False)]
     for tokens in got:
@@ -229,8 +230,8 @@ def test_embedding_bag_with_weights_for_each_index():
 # CTC makes the host wait: it is the host that reads the lengths, and sizes of intermediate results depend on them.
 INPUT_LENGTHS, TARGET_LENGTHS = torch.tensor([12, 10, 2]), torch.tensor([4, 2, 3])
 LENGTHS = {
-    "on the device": lambda lengths: lengths.to("openreg"),
-    "on the device, int32": lambda lengths: lengths.int().to("openreg"),
+    "on the device": lambda lengths: lengths.to(DEVICE),
+    "on the device, int32": lambda lengths: lengths.int().to(DEVICE),
     "on the CPU": lambda lengths: lengths,
     "as integers": lambda lengths: tuple(lengths.tolist()),
 }
@@ -255,19 +256,19 @@ def test_ctc_loss(reduction, targets, lengths):
         labels = torch.cat([row[:length] for row, length in zip(labels, TARGET_LENGTHS, strict=True)])
     expected = run("cpu", LENGTHS["on the CPU"])
     assert expected[0].isfinite().all() and expected[1][:, 0].count_nonzero()
-    assert_equal_to_the_cpus(run("openreg", LENGTHS[lengths]), expected)
+    assert_equal_to_the_cpus(run(DEVICE, LENGTHS[lengths]), expected)
 
 
 def test_ctc_loss_is_infinite_where_a_target_does_not_fit():
-    scores, labels = torch.zeros(2, 1, 4, device="openreg"), torch.tensor([[1, 1, 2]], device="openreg")
+    scores, labels = torch.zeros(2, 1, 4, device=DEVICE), torch.tensor([[1, 1, 2]], device=DEVICE)
     loss = F.ctc_loss(scores.log_softmax(-1), labels, (2,), (3,), reduction="none")
     assert loss.tolist() == [float("inf")]
 
 
 def test_ctc_loss_refuses_wrong_lengths_at_the_call():
-    scores, labels = torch.zeros(2, 1, 4, device="openreg"), torch.ones(1, 3, dtype=torch.int64, device="openreg")
+    scores, labels = torch.zeros(2, 1, 4, device=DEVICE), torch.ones(1, 3, dtype=torch.int64, device=DEVICE)
     with pytest.raises(RuntimeError, match="Expected input_lengths to have value at most 2, but got value 3"):
-        F.ctc_loss(scores, labels, torch.tensor([3], device="openreg"), torch.tensor([1], device="openreg"))
+        F.ctc_loss(scores, labels, torch.tensor([3], device=DEVICE), torch.tensor([1], device=DEVICE))
 
 
 # Masks. True and -inf mean: not attended to. No row may be masked as a whole: its result would be NaN.
@@ -336,8 +337,8 @@ def test_transformer_encoder_evaluates_by_its_fused_operator(masks):
     torch.manual_seed(0)
     module, x, keywords = encoder(enable_nested_tensor=False).eval(), torch.randn(2, 5, 16), ENCODER_MASKS[masks]
     expected = module(x, **keywords)
-    module.to("openreg")
-    x, keywords = to("openreg", (x, keywords))
+    module.to(DEVICE)
+    x, keywords = to(DEVICE, (x, keywords))
     with no_waits():
         got = module(x, **keywords)
     assert_equal_to_the_cpus([got], [expected])
@@ -348,7 +349,7 @@ def test_transformer_encoder_leaves_padding_out_by_nested_tensors():
     torch.manual_seed(0)
     module, x = encoder(enable_nested_tensor=True).eval(), torch.randn(2, 5, 16)
     expected = module(x, src_key_padding_mask=PADDING)
-    got = module.to("openreg")(x.to("openreg"), src_key_padding_mask=PADDING.to("openreg"))
+    got = module.to(DEVICE)(x.to(DEVICE), src_key_padding_mask=PADDING.to(DEVICE))
     assert_equal_to_the_cpus([got], [expected])
 
 
@@ -413,6 +414,6 @@ def test_packed_sequences_in_both_directions(kind, batch_first, lengths, may_wai
 
 
 def test_packing_wants_lengths_on_the_cpu():
-    x, lengths = torch.randn(4, 3, 5, device="openreg"), torch.tensor([4, 3, 1], device="openreg")
+    x, lengths = torch.randn(4, 3, 5, device=DEVICE), torch.tensor([4, 3, 1], device=DEVICE)
     with pytest.raises(RuntimeError, match="'lengths' argument should be a 1D CPU int64 tensor"):
         nn.utils.rnn.pack_padded_sequence(x, lengths)

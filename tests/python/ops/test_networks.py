@@ -10,6 +10,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 from waits import no_waits
@@ -78,8 +79,8 @@ def test_equals_the_cpu_without_waiting(name):
     module = make()
     inputs = [torch.randn(shape) for shape in shapes]
     expected = forward_and_backward(copy.deepcopy(module), run, inputs)
-    device_module = module.to("openreg")
-    device_inputs = [x.to("openreg") for x in inputs]
+    device_module = module.to(DEVICE)
+    device_inputs = [x.to(DEVICE) for x in inputs]
     torch.openreg.reset_launch_stats()
     got = forward_and_backward(device_module, run, device_inputs)
     stats = torch.openreg.launch_stats()
@@ -105,7 +106,7 @@ def test_equals_the_cpu_without_waiting(name):
 )
 def test_cells_of_wrong_shapes_say_what_they_expect(cell):
     with pytest.raises(RuntimeError, match="_cell: expected"):
-        cell("openreg")
+        cell(DEVICE)
 
 
 # Networks, with a batch of inputs and what they are trained with.
@@ -157,10 +158,10 @@ class LastOutput(nn.Module):
 def test_a_training_step_never_makes_the_host_wait(name, implementation):
     make, shape, optimizer_class, options = STEPS[name]
     torch.manual_seed(0)
-    model = make().to("openreg")
+    model = make().to(DEVICE)
     optimizer = optimizer_class(model.parameters(), lr=0.05, **options, **implementation)
-    x = torch.randn(shape, device="openreg")
-    target = torch.randint(0, 4, (shape[0],), device="openreg")
+    x = torch.randn(shape, device=DEVICE)
+    target = torch.randint(0, 4, (shape[0],), device=DEVICE)
     losses = []
     torch.openreg.reset_launch_stats()
     with no_waits():
@@ -206,6 +207,6 @@ def test_channels_last_goes_where_it_goes_on_the_cpu(layer, channels_last):
         y.square().mean().backward()  # the terms of a sum's gradients are large, and cancel
         return [y.detach(), x.grad, *(p.grad for p in module.parameters())]
 
-    for got, expected in zip(run("openreg"), run("cpu"), strict=True):
+    for got, expected in zip(run(DEVICE), run("cpu"), strict=True):
         assert_close(got.cpu(), expected, rtol=1e-4, atol=2e-6)
         assert significant_strides(got) == significant_strides(expected)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 
-TWO = ("openreg:0", "openreg:1")
-MIXED = [TWO, TWO[::-1], ("openreg:0", "cpu"), ("cpu", "openreg:0")]
+TWO = (f"{DEVICE}:0", f"{DEVICE}:1")
+MIXED = [TWO, TWO[::-1], (f"{DEVICE}:0", "cpu"), ("cpu", f"{DEVICE}:0")]
 
 
 def named(message: str, first: str, second: str) -> bool:
@@ -36,7 +37,7 @@ def test_mixed_devices_are_refused_at_the_call(op, first, second):
         op(a, b)
     message = str(raised.value)
     assert first in message and second in message, message
-    assert torch.ones(2, device="openreg:0").sum().item() == 2.0
+    assert torch.ones(2, device=f"{DEVICE}:0").sum().item() == 2.0
 
 
 @pytest.mark.parametrize(
@@ -50,20 +51,20 @@ def test_mixed_devices_are_refused_at_the_call(op, first, second):
 )
 def test_a_cpu_tensor_that_would_be_written_is_refused_without_dimensions_too(op):
     with pytest.raises(RuntimeError, match=r"openreg:0.*cpu|cpu.*openreg:0"):
-        op(torch.ones((), device="openreg"))
+        op(torch.ones((), device=DEVICE))
 
 
 def test_an_index_on_the_cpu_is_refused_without_dimensions_too():
-    x = torch.ones(3, device="openreg")
+    x = torch.ones(3, device=DEVICE)
     with pytest.raises(RuntimeError, match=r"same device.*openreg:0.*cpu"):
         torch.index_select(x, 0, torch.tensor(1))
 
 
 def test_the_error_is_raised_where_the_host_reads():
-    torch.ones(3, device="openreg")[torch.tensor([7], device="openreg")]
+    torch.ones(3, device=DEVICE)[torch.tensor([7], device=DEVICE)]
     with pytest.raises(torch.AcceleratorError, match="aten::index"):
-        torch.ones(1, device="openreg").item()
-    assert torch.ones(1, device="openreg").item() == 1.0
+        torch.ones(1, device=DEVICE).item()
+    assert torch.ones(1, device=DEVICE).item() == 1.0
 
 
 def test_launch_blocking_raises_at_the_call(run_python):
@@ -93,22 +94,22 @@ assert (x + 1).sum().item() == 6
 @pytest.mark.parametrize(
     "op",
     [
-        lambda x: torch.gather(torch.tensor(1.0), 0, torch.zeros(1, dtype=torch.long, device="openreg")),
+        lambda x: torch.gather(torch.tensor(1.0), 0, torch.zeros(1, dtype=torch.long, device=DEVICE)),
         lambda x: torch.index_put_(x, [torch.tensor([0])], torch.ones(1)),  # indices may be on the CPU, values not
         lambda x: torch.linalg.lu_factor_ex(x, out=(torch.empty(0), torch.empty(0, dtype=torch.int), torch.empty(0))),
     ],
 )
 def test_cpu_tensors_are_taken_only_where_they_may_be(op):
     with pytest.raises(RuntimeError) as raised:
-        op(torch.ones(3, 3, device="openreg"))
-    assert "openreg:0" in str(raised.value) and "cpu" in str(raised.value), raised.value
+        op(torch.ones(3, 3, device=DEVICE))
+    assert f"{DEVICE}:0" in str(raised.value) and "cpu" in str(raised.value), raised.value
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.empty(2, device="openreg", pin_memory=True),
-        lambda: torch.tril_indices(2, 2, device="openreg", pin_memory=True),
+        lambda: torch.empty(2, device=DEVICE, pin_memory=True),
+        lambda: torch.tril_indices(2, 2, device=DEVICE, pin_memory=True),
     ],
 )
 def test_pinning_a_device_tensor_is_refused(make):
@@ -118,4 +119,4 @@ def test_pinning_a_device_tensor_is_refused(make):
 
 def test_numpy_of_a_device_tensor_names_the_way_out():
     with pytest.raises(TypeError, match=r"Use Tensor.cpu\(\)"):
-        torch.ones(2, device="openreg").numpy()
+        torch.ones(2, device=DEVICE).numpy()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 
 Make = Callable[..., Any]
 
@@ -28,13 +29,13 @@ CALLS: dict[str, tuple[Make, tuple[Any, ...]]] = {
 
 
 def transposed(like: torch.Tensor) -> torch.Tensor:
-    memory = torch.full((like.numel() + 8,), FILLER, dtype=like.dtype, device="openreg")
+    memory = torch.full((like.numel() + 8,), FILLER, dtype=like.dtype, device=DEVICE)
     strides = torch.empty(like.shape[::-1], device="meta").permute(*range(like.dim())[::-1]).stride()
     return memory.as_strided(like.shape, strides, 4)
 
 
 def gaps(like: torch.Tensor) -> torch.Tensor:
-    return torch.full((*like.shape, 2), FILLER, dtype=like.dtype, device="openreg")[..., 1]
+    return torch.full((*like.shape, 2), FILLER, dtype=like.dtype, device=DEVICE)[..., 1]
 
 
 def memory_around(output: torch.Tensor) -> torch.Tensor:
@@ -53,7 +54,7 @@ def as_list(value: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize("name", CALLS)
 def test_output(name, layout):
     call, arguments = CALLS[name]
-    there = [each.to("openreg") if isinstance(each, torch.Tensor) else each for each in arguments]
+    there = [each.to(DEVICE) if isinstance(each, torch.Tensor) else each for each in arguments]
     expected = as_list(call(*arguments))
     for _ in range(2):
         outputs = [layout(each) for each in expected]
@@ -65,7 +66,7 @@ def test_output(name, layout):
 
 
 def test_output_in_a_graph():
-    x = X.to("openreg")
+    x = X.to(DEVICE)
     outputs = [transposed(X), gaps(X)]
     graph = torch.openreg.CUDAGraph()
     with torch.openreg.graph(graph):
@@ -80,9 +81,9 @@ def test_output_in_a_graph():
 
 def test_output_of_another_dtype_is_refused():
     with pytest.raises(RuntimeError, match="dtype"):
-        torch.tril(X.to("openreg"), out=transposed(X).to(torch.float64).transpose(0, 1))
+        torch.tril(X.to(DEVICE), out=transposed(X).to(torch.float64).transpose(0, 1))
     with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
-        torch.narrow_copy(X.to("openreg"), 2, 1, 2, out=torch.ones(4, 4, device="openreg").t().double())
+        torch.narrow_copy(X.to(DEVICE), 2, 1, 2, out=torch.ones(4, 4, device=DEVICE).t().double())
 
 
 def in_place_functions() -> list[str]:
@@ -103,30 +104,30 @@ def test_a_function_in_place_does_not_change_sizes(name, layout):
         with pytest.raises(RuntimeError) as expected:
             getattr(like, name)(other)
         with pytest.raises(RuntimeError) as error:
-            getattr(x, name)(other.to("openreg"))
+            getattr(x, name)(other.to(DEVICE))
         assert str(error.value) == str(expected.value) or "broadcast shape" not in str(expected.value)
         assert x.shape == (5, 1) and (x.cpu() == torch.tensor(FILLER).to(dtype)).all()
 
 
 def test_gradient_of_distances_among_no_rows():
-    x = torch.empty(0, 5, device="openreg", requires_grad=True)
+    x = torch.empty(0, 5, device=DEVICE, requires_grad=True)
     distances = F.pdist(x)
     distances.backward(torch.ones_like(distances))
     assert x.grad is not None and x.grad.shape == (0, 5)
 
 
 def test_a_tensor_that_keeps_its_size_keeps_its_memory():
-    x = torch.ones(1, device="openreg").expand(10)
+    x = torch.ones(1, device=DEVICE).expand(10)
     x.resize_(10)
     assert x.stride() == (0,) and x.untyped_storage().nbytes() == 4
-    torch.ones(10, device="openreg", out=x)
+    torch.ones(10, device=DEVICE, out=x)
     assert x.untyped_storage().nbytes() == 4
 
 
 def test_rows_of_a_matrix_without_rows_are_refused_at_each_call():
-    index = torch.tensor([0], device="openreg")
+    index = torch.tensor([0], device=DEVICE)
     for rows in (5, 0, 0):
-        table = torch.ones(rows, 5, device="openreg")
+        table = torch.ones(rows, 5, device=DEVICE)
         if rows:
             F.embedding(index, table)
             continue
@@ -162,7 +163,7 @@ def test_in_place_on_other_strides_neither_waits_nor_ends_a_capture(name, layout
     call = IN_PLACE[name]
     others = ROW, SQUARE > 0.5
     expected = call(SQUARE.clone(), *others)
-    there = [each.to("openreg") for each in others]
+    there = [each.to(DEVICE) for each in others]
     x, y = layout(SQUARE), layout(SQUARE)
     x.copy_(SQUARE)
     torch.openreg.set_sync_debug_mode("error")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -60,7 +61,7 @@ def moved(sample: object, device: str) -> object:
 
 def paths(entry, sample, grad: bool) -> list[Counter[str]]:
     found = []
-    for device in ("cpu", "openreg"):
+    for device in ("cpu", DEVICE):
         first, args, kwargs = moved((sample.input, sample.args, sample.kwargs), device)
         torch.manual_seed(0)
         with torch.set_grad_enabled(grad):

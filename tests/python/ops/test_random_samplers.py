@@ -8,11 +8,12 @@ import pytest
 import torch
 import torch.func._random as keyed
 import torch.nn.functional as F
+from devices import DEVICE
 from philox import GRID_THREADS, kolmogorov_smirnov, philox, reference_bits
 
 
 def seeded(seed: int) -> torch.Generator:
-    return torch.Generator("openreg").manual_seed(seed)
+    return torch.Generator(DEVICE).manual_seed(seed)
 
 
 def unit(bits: torch.Tensor) -> torch.Tensor:
@@ -46,9 +47,9 @@ def keys_of(numbers: torch.Tensor, n: int, seed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 300, 5000, 50_000])
 def test_randperm_is_a_permutation(n):
-    x = torch.randperm(n, device="openreg", generator=seeded(3))
+    x = torch.randperm(n, device=DEVICE, generator=seeded(3))
     assert x.dtype == torch.int64 and torch.equal(x.sort().values.cpu(), torch.arange(n))
-    assert torch.equal(x, torch.randperm(n, device="openreg", generator=seeded(3)))
+    assert torch.equal(x, torch.randperm(n, device=DEVICE, generator=seeded(3)))
 
 
 # With equal keys, below 32 bits, of 32 and above; in one part and in several; with more than one round of the grid.
@@ -66,7 +67,7 @@ def test_randperm_sorts_by_cudas_keys_and_shuffles_equal_ones(n, seed, equal, dt
         if philox(seed, offset, torch.tensor([place]))[0, 0] % 2 == 0:
             expected[[place, place + 1]] = expected[[place + 1, place]]
     generator = seeded(seed)
-    numbers = torch.randperm(n, dtype=dtype, device="openreg", generator=generator)
+    numbers = torch.randperm(n, dtype=dtype, device=DEVICE, generator=generator)
     assert torch.equal(numbers.cpu(), expected.to(dtype))
     assert generator.get_offset() == offset + 4 * math.ceil(n / 4)
 
@@ -74,7 +75,7 @@ def test_randperm_sorts_by_cudas_keys_and_shuffles_equal_ones(n, seed, equal, dt
 def test_randperm_of_numbers_that_share_no_word_of_64_bits_with_their_keys():
     n = 22_000_000
     assert bits_of_keys(n) - 12 + 25 > 64
-    numbers = torch.randperm(n, device="openreg", generator=seeded(5)).cpu()
+    numbers = torch.randperm(n, device=DEVICE, generator=seeded(5)).cpu()
     assert torch.zeros(n, dtype=torch.bool).index_fill_(0, numbers, True).all()
     for place in (0, n // 2, n - 10_000):
         assert (keys_of(numbers[place : place + 10_000], n, 5).diff() > 0).all()
@@ -82,14 +83,14 @@ def test_randperm_of_numbers_that_share_no_word_of_64_bits_with_their_keys():
 
 def test_randperm_has_every_permutation():
     torch.manual_seed(1)
-    rows = torch.stack([torch.randperm(3, device="openreg") for _ in range(1200)]).cpu()
+    rows = torch.stack([torch.randperm(3, device=DEVICE) for _ in range(1200)]).cpu()
     counts = rows.unique(dim=0, return_counts=True)[1]
     assert counts.numel() == 6 and ((counts - 200).abs() < 5 * math.sqrt(200)).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float32, torch.half, torch.bfloat16])
 def test_randperm_of_other_dtypes_and_strides(dtype):
-    out = torch.zeros(40, dtype=dtype, device="openreg")[::2]
+    out = torch.zeros(40, dtype=dtype, device=DEVICE)[::2]
     torch.randperm(20, out=out)
     assert torch.equal(out.sort().values.cpu(), torch.arange(20, dtype=dtype))
 
@@ -101,7 +102,7 @@ def test_randperm_of_other_dtypes_and_strides(dtype):
 @pytest.mark.parametrize("replacement", [False, True])
 def test_multinomial_has_its_probabilities(dtype, replacement):
     torch.manual_seed(2)
-    weights = torch.tensor([1.0, 0.0, 4.0, 5.0], dtype=dtype, device="openreg")
+    weights = torch.tensor([1.0, 0.0, 4.0, 5.0], dtype=dtype, device=DEVICE)
     n = 20_000
     if replacement:
         drawn = torch.multinomial(weights, n, replacement=True)
@@ -113,14 +114,14 @@ def test_multinomial_has_its_probabilities(dtype, replacement):
 
 
 def test_multinomial_without_replacement_takes_each_category_once():
-    rows = torch.rand(50, 9, device="openreg") + 0.1
+    rows = torch.rand(50, 9, device=DEVICE) + 0.1
     drawn = torch.multinomial(rows, 9)
     assert drawn.shape == (50, 9)
     assert torch.equal(drawn.sort(1).values.cpu(), torch.arange(9).expand(50, 9))
 
 
 def test_multinomial_with_replacement_takes_cudas_numbers():
-    weights = torch.tensor([[1.0, 2.0, 1.0], [3.0, 0.0, 1.0]], device="openreg")
+    weights = torch.tensor([[1.0, 2.0, 1.0], [3.0, 0.0, 1.0]], device=DEVICE)
     generator = seeded(9)
     drawn = torch.multinomial(weights, 130, replacement=True, generator=generator).cpu()
     for row in range(2):  # blocks of 128 threads: 256 for the 130 samples of a row
@@ -138,7 +139,7 @@ def test_multinomial_with_replacement_takes_cudas_numbers():
 def test_multinomial_with_replacement_by_blocks_of_samples_and_rows(rows, categories, samples, dtype):
     weights = torch.randint(0, 5, (rows, categories), generator=torch.Generator().manual_seed(1))
     weights[:, categories // 2] += (1 << 15) - weights.sum(1)  # sums and quotients are exact
-    drawn = torch.multinomial(weights.to("openreg", dtype), samples, replacement=True, generator=seeded(9)).cpu()
+    drawn = torch.multinomial(weights.to(DEVICE, dtype), samples, replacement=True, generator=seeded(9)).cpu()
     threads = 128 * math.ceil(samples / 128)
     for row in {0, rows // 2, rows - 1}:
         first = threads * (row % 65535)
@@ -147,11 +148,11 @@ def test_multinomial_with_replacement_by_blocks_of_samples_and_rows(rows, catego
 
 
 def test_multinomial_into_a_given_tensor():
-    out = torch.empty(0, dtype=torch.long, device="openreg")
-    result = torch.multinomial(torch.ones(5, device="openreg"), 3, out=out)
+    out = torch.empty(0, dtype=torch.long, device=DEVICE)
+    result = torch.multinomial(torch.ones(5, device=DEVICE), 3, out=out)
     assert result is out and out.shape == (3,)
-    weights = torch.rand(2, 50, device="openreg")
-    gaps = torch.zeros(3000, 2, dtype=torch.long, device="openreg").t()
+    weights = torch.rand(2, 50, device=DEVICE)
+    gaps = torch.zeros(3000, 2, dtype=torch.long, device=DEVICE).t()
     torch.multinomial(weights, 3000, replacement=True, generator=seeded(1), out=gaps)
     assert torch.equal(gaps, torch.multinomial(weights, 3000, replacement=True, generator=seeded(1)))
 
@@ -161,7 +162,7 @@ def test_multinomial_into_a_given_tensor():
 def test_what_is_no_distribution_is_an_error_of_the_stream(weights, samples, replacement):
     with pytest.raises(RuntimeError) as expected:
         torch.multinomial(torch.tensor(weights), samples, replacement)
-    torch.multinomial(torch.tensor(weights, device="openreg"), samples, replacement)
+    torch.multinomial(torch.tensor(weights, device=DEVICE), samples, replacement)
     with pytest.raises(torch.AcceleratorError) as raised:
         torch.accelerator.synchronize()
     assert str(expected.value) in str(raised.value)
@@ -174,7 +175,7 @@ def test_what_is_no_distribution_is_an_error_of_the_stream(weights, samples, rep
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 7.5])
 def test_gamma_passes_kolmogorov_and_smirnov(dtype, alpha):
     torch.manual_seed(4)
-    x = torch._standard_gamma(torch.full((20_000,), alpha, dtype=dtype, device="openreg"))
+    x = torch._standard_gamma(torch.full((20_000,), alpha, dtype=dtype, device=DEVICE))
     x = x.cpu().double().sort().values
     assert kolmogorov_smirnov(x, torch.special.gammainc(torch.tensor(alpha, dtype=torch.float64), x)) < 1.95
 
@@ -183,7 +184,7 @@ def test_gamma_passes_kolmogorov_and_smirnov(dtype, alpha):
 def test_poisson_has_its_moments_and_its_distribution(rate):
     torch.manual_seed(5)
     n = 20_000
-    x = torch.poisson(torch.full((n,), rate, device="openreg")).cpu().double()
+    x = torch.poisson(torch.full((n,), rate, device=DEVICE)).cpu().double()
     assert (x == x.floor()).all() and x.min() >= 0
     assert abs(x.mean().item() - rate) <= 4 * math.sqrt(rate / n)
     assert abs(x.var().item() - rate) <= 4 * math.sqrt((2 * rate * rate + rate) / n)
@@ -199,7 +200,7 @@ def test_poisson_has_its_moments_and_its_distribution(rate):
 def test_binomial_has_its_moments(count, p):
     torch.manual_seed(6)
     n = 20_000
-    x = torch.binomial(torch.full((n,), count, device="openreg"), torch.full((n,), p, device="openreg")).cpu().double()
+    x = torch.binomial(torch.full((n,), count, device=DEVICE), torch.full((n,), p, device=DEVICE)).cpu().double()
     variance = count * p * (1 - p)
     assert x.min() >= 0 and x.max() <= count
     assert abs(x.mean().item() - count * p) <= 4 * math.sqrt(variance / n)
@@ -207,21 +208,21 @@ def test_binomial_has_its_moments(count, p):
 
 
 def test_binomial_broadcasts():
-    x = torch.binomial(torch.tensor([[3.0], [0.0]], device="openreg"), torch.ones(4, device="openreg"))
+    x = torch.binomial(torch.tensor([[3.0], [0.0]], device=DEVICE), torch.ones(4, device=DEVICE))
     assert torch.equal(x.cpu(), torch.tensor([[3.0], [0.0]]).expand(2, 4))
 
 
 def test_dirichlet_sums_to_one_and_has_its_mean():
     torch.manual_seed(7)
     alphas = torch.tensor([1.0, 2.0, 5.0])
-    x = torch._sample_dirichlet(alphas.to("openreg").expand(20_000, 3)).cpu()
+    x = torch._sample_dirichlet(alphas.to(DEVICE).expand(20_000, 3)).cpu()
     torch.testing.assert_close(x.sum(-1), torch.ones(20_000))
     torch.testing.assert_close(x.mean(0), alphas / 8, atol=0.01, rtol=0)
 
 
 def test_distributions_of_torch_draw_on_the_device():
     torch.manual_seed(8)
-    one = torch.tensor(2.0, device="openreg", requires_grad=True)
+    one = torch.tensor(2.0, device=DEVICE, requires_grad=True)
     for distribution in (
         torch.distributions.Gamma(one, one),
         torch.distributions.Beta(one, one),
@@ -229,13 +230,13 @@ def test_distributions_of_torch_draw_on_the_device():
         torch.distributions.StudentT(one),
     ):
         sample = distribution.rsample((5,))
-        assert sample.device.type == "openreg"
+        assert sample.device.type == DEVICE
         (gradient,) = torch.autograd.grad(sample.sum(), one)
         assert gradient.isfinite().item()
 
 
 def test_an_element_depends_on_its_place_only():
-    short, long = (torch.poisson(torch.full((n,), 20.0, device="openreg"), generator=seeded(1)) for n in (100, 3000))
+    short, long = (torch.poisson(torch.full((n,), 20.0, device=DEVICE), generator=seeded(1)) for n in (100, 3000))
     assert torch.equal(short, long[:100])
 
 
@@ -248,7 +249,7 @@ def test_dropout_is_that_of_cudas_fused_kernel(shape):
     generator = torch.openreg.default_generators[torch.accelerator.current_device_index()]
     torch.manual_seed(11)
     x = torch.arange(1, math.prod(shape) + 1, dtype=torch.float32).view(shape)
-    y, mask = torch.native_dropout(x.to("openreg"), p, True)
+    y, mask = torch.native_dropout(x.to(DEVICE), p, True)
 
     elements = x.numel()
     vector = next(size for size in (4, 2, 1) if elements % size == 0)
@@ -267,7 +268,7 @@ def test_dropout_is_that_of_cudas_fused_kernel(shape):
 @pytest.mark.parametrize("p", [0.0, 0.25, 1.0])
 def test_dropout_scales_what_it_keeps(dtype, p):
     torch.manual_seed(12)
-    x = torch.ones(8000, dtype=dtype, device="openreg", requires_grad=True)
+    x = torch.ones(8000, dtype=dtype, device=DEVICE, requires_grad=True)
     y = torch.dropout(x, p, True)
     y.sum().backward()
     values = y.detach().cpu()
@@ -279,14 +280,14 @@ def test_dropout_scales_what_it_keeps(dtype, p):
 
 
 def test_dropout_of_complex_numbers():
-    y = torch.dropout(torch.full((1000,), 1 + 2j, device="openreg"), 0.5, True).cpu()
+    y = torch.dropout(torch.full((1000,), 1 + 2j, device=DEVICE), 0.5, True).cpu()
     assert set(y.tolist()) == {0j, 2 + 4j}
 
 
 def test_dropout_counts_what_is_not_contiguous_by_its_indices():
     torch.manual_seed(1)
-    flat, _ = torch.native_dropout(torch.ones(35, device="openreg"), 0.5, True)  # an odd number: no vectors
-    for x in (torch.ones(7, 5, device="openreg").t(), torch.ones(5, 14, device="openreg")[:, ::2]):
+    flat, _ = torch.native_dropout(torch.ones(35, device=DEVICE), 0.5, True)  # an odd number: no vectors
+    for x in (torch.ones(7, 5, device=DEVICE).t(), torch.ones(5, 14, device=DEVICE)[:, ::2]):
         torch.manual_seed(1)
         y, mask = torch.native_dropout(x, 0.5, True)
         assert torch.equal(y.reshape(-1), flat) and torch.equal(mask.reshape(-1), flat != 0)
@@ -294,7 +295,7 @@ def test_dropout_counts_what_is_not_contiguous_by_its_indices():
 
 def test_dropout_counts_vectors_in_the_order_of_memory():
     masks = []
-    for x in (torch.ones(512, device="openreg"), torch.ones(32, 16, device="openreg").t()):
+    for x in (torch.ones(512, device=DEVICE), torch.ones(32, 16, device=DEVICE).t()):
         torch.manual_seed(1)
         masks.append(torch.native_dropout(x, 0.5, True)[1])
     assert torch.equal(masks[1].t().reshape(-1), masks[0])
@@ -302,7 +303,7 @@ def test_dropout_counts_vectors_in_the_order_of_memory():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.half])
 def test_fused_dropout_is_dropout_by_the_probability_to_keep(dtype):
-    x = torch.randn(4, 250, dtype=dtype, device="openreg")
+    x = torch.randn(4, 250, dtype=dtype, device=DEVICE)
     torch.manual_seed(3)
     expected, expected_mask = torch.native_dropout(x, 0.25, True)
     torch.manual_seed(3)
@@ -310,7 +311,7 @@ def test_fused_dropout_is_dropout_by_the_probability_to_keep(dtype):
     assert mask.dtype == torch.uint8
     assert torch.equal(y, expected)
     assert torch.equal(mask, expected_mask)
-    seeded = [torch._fused_dropout(x, 0.75, generator=torch.Generator("openreg").manual_seed(3))[1] for _ in range(2)]
+    seeded = [torch._fused_dropout(x, 0.75, generator=torch.Generator(DEVICE).manual_seed(3))[1] for _ in range(2)]
     assert torch.equal(seeded[0], mask)
     assert torch.equal(seeded[1], mask)
     empty, no_mask = torch._fused_dropout(x[:0], 0.75)
@@ -319,8 +320,8 @@ def test_fused_dropout_is_dropout_by_the_probability_to_keep(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.half])
 def test_fused_dropout_has_the_gradient_of_what_it_keeps(dtype):
-    x = torch.randn(1000, dtype=dtype, device="openreg", requires_grad=True)
-    grad = torch.randn(1000, dtype=dtype, device="openreg")
+    x = torch.randn(1000, dtype=dtype, device=DEVICE, requires_grad=True)
+    grad = torch.randn(1000, dtype=dtype, device=DEVICE)
     y, mask = torch._fused_dropout(x, 0.7)
     y.backward(grad)
     torch.testing.assert_close(x.grad.cpu(), (grad.cpu().float() * mask.cpu() / 0.7).to(dtype))
@@ -329,7 +330,7 @@ def test_fused_dropout_has_the_gradient_of_what_it_keeps(dtype):
 def test_masked_scale_rounds_once():
     x = torch.tensor([1.0, 3.0, 5.0], dtype=torch.half)
     mask = torch.tensor([1, 0, 1], dtype=torch.uint8)
-    scaled = torch._masked_scale(x.to("openreg"), mask.to("openreg"), 1.0003)
+    scaled = torch._masked_scale(x.to(DEVICE), mask.to(DEVICE), 1.0003)
     assert torch.equal(scaled.cpu(), (x.double() * mask * 1.0003).half())
 
 
@@ -343,11 +344,11 @@ def test_masked_scale_rounds_once():
 )
 def test_wrong_arguments_of_fused_dropout_raise_at_the_call(call, error, message):
     with pytest.raises(error, match=message):
-        call(torch.ones(3, device="openreg"))
+        call(torch.ones(3, device=DEVICE))
 
 
 def test_dropout_of_nested_tensors_draws_on_the_device():
-    nested = torch.nested.nested_tensor([torch.ones(50, device="openreg"), torch.ones(30, device="openreg")])
+    nested = torch.nested.nested_tensor([torch.ones(50, device=DEVICE), torch.ones(30, device=DEVICE)])
     torch.manual_seed(2)
     state = torch.get_rng_state()
     first = F.dropout(nested, 0.5, True).to_padded_tensor(0.0)
@@ -357,7 +358,7 @@ def test_dropout_of_nested_tensors_draws_on_the_device():
 
 
 def test_dropout_keeps_the_memory_format_and_takes_what_has_gaps():
-    x = torch.rand(2, 4, 3, 3, device="openreg")
+    x = torch.rand(2, 4, 3, 3, device=DEVICE)
     last = x.to(memory_format=torch.channels_last)
     assert F.dropout(last).is_contiguous(memory_format=torch.channels_last)
     y = F.dropout(x[:, ::2], 0.5).cpu()
@@ -368,17 +369,17 @@ def test_dropout_keeps_the_memory_format_and_takes_what_has_gaps():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rrelu_draws_slopes_for_what_is_negative(dtype):
     x = torch.linspace(-2, 2, 4001, dtype=dtype)
-    y = F.rrelu(x.to("openreg"), 0.1, 0.4, training=True).cpu()
+    y = F.rrelu(x.to(DEVICE), 0.1, 0.4, training=True).cpu()
     assert torch.equal(y[x > 0], x[x > 0])
     slopes = (y / x)[x < 0]
     assert slopes.min() > 0.0999 and slopes.max() < 0.4001
     assert abs(slopes.mean().item() - 0.25) < 0.01
-    torch.testing.assert_close(F.rrelu(x.to("openreg"), 0.1, 0.4).cpu(), F.leaky_relu(x, 0.25))
+    torch.testing.assert_close(F.rrelu(x.to(DEVICE), 0.1, 0.4).cpu(), F.leaky_relu(x, 0.25))
 
 
 def test_rrelu_may_write_over_its_input_and_leaves_what_is_not_a_number():
-    x = torch.tensor([-1.0, 2.0, math.nan], device="openreg")
-    noise = torch.zeros(3, device="openreg")
+    x = torch.tensor([-1.0, 2.0, math.nan], device=DEVICE)
+    noise = torch.zeros(3, device=DEVICE)
     y = torch.ops.aten.rrelu_with_noise(x, noise, 0.25, 0.25, True)
     torch.testing.assert_close(noise.cpu(), torch.tensor([0.25, 1.0, 1.0]))
     torch.ops.aten.rrelu_with_noise_(x, noise, 0.25, 0.25, True)
@@ -386,7 +387,7 @@ def test_rrelu_may_write_over_its_input_and_leaves_what_is_not_a_number():
 
 
 def test_rrelu_takes_cudas_numbers_and_its_gradient_the_noise():
-    x = torch.full((700,), -1.0, device="openreg", requires_grad=True)
+    x = torch.full((700,), -1.0, device=DEVICE, requires_grad=True)
     torch.manual_seed(13)
     y = F.rrelu(x, 0.0, 1.0, training=True)
     bits, _ = reference_bits(13, 0, 700)
@@ -394,7 +395,7 @@ def test_rrelu_takes_cudas_numbers_and_its_gradient_the_noise():
     y.sum().backward()
     torch.testing.assert_close(x.grad.cpu(), unit(bits))
     torch.manual_seed(13)
-    z = torch.full((700,), -1.0, device="openreg")
+    z = torch.full((700,), -1.0, device=DEVICE)
     assert torch.equal(F.rrelu_(z, 0.0, 1.0, training=True), y.detach())
 
 
@@ -404,18 +405,18 @@ def test_rrelu_takes_cudas_numbers_and_its_gradient_the_noise():
 def test_normal_of_tensors_broadcasts_and_scales():
     torch.manual_seed(14)
     n = 20_000
-    mean = torch.tensor([[0.0], [5.0]], device="openreg")
-    x = torch.normal(mean, torch.full((n,), 2.0, device="openreg")).cpu()
+    mean = torch.tensor([[0.0], [5.0]], device=DEVICE)
+    x = torch.normal(mean, torch.full((n,), 2.0, device=DEVICE)).cpu()
     torch.testing.assert_close(x.mean(1), torch.tensor([0.0, 5.0]), atol=0.06, rtol=0)
     torch.testing.assert_close(x.std(1), torch.tensor([2.0, 2.0]), atol=0.05, rtol=0)
-    assert abs(torch.normal(1.0, torch.full((n,), 3.0, device="openreg")).std().item() - 3) < 0.1
-    assert abs(torch.normal(torch.full((n,), 4.0, device="openreg"), 0.5).mean().item() - 4) < 0.02
-    out = torch.empty(0, device="openreg")
-    assert torch.normal(mean, torch.ones(3, device="openreg"), out=out).shape == (2, 3) == out.shape
+    assert abs(torch.normal(1.0, torch.full((n,), 3.0, device=DEVICE)).std().item() - 3) < 0.1
+    assert abs(torch.normal(torch.full((n,), 4.0, device=DEVICE), 0.5).mean().item() - 4) < 0.02
+    out = torch.empty(0, device=DEVICE)
+    assert torch.normal(mean, torch.ones(3, device=DEVICE), out=out).shape == (2, 3) == out.shape
 
 
 def test_a_negative_deviation_in_a_tensor_is_an_error_of_the_stream():
-    torch.normal(torch.zeros(2, device="openreg"), torch.tensor([1.0, -1.0], device="openreg"))
+    torch.normal(torch.zeros(2, device=DEVICE), torch.tensor([1.0, -1.0], device=DEVICE))
     with pytest.raises(torch.AcceleratorError, match=r"normal expects all elements of std >= 0\.0"):
         torch.accelerator.synchronize()
 
@@ -424,7 +425,7 @@ def test_a_negative_deviation_in_a_tensor_is_an_error_of_the_stream():
 
 
 def test_keys_split_and_fold_as_philox_says():
-    key = torch.tensor([[42, 0], [7, 1 << 40]], dtype=torch.uint64, device="openreg")
+    key = torch.tensor([[42, 0], [7, 1 << 40]], dtype=torch.uint64, device=DEVICE)
     children = keyed.split(key, 3).cpu().view(torch.int64)
     assert children.shape == (3, 2, 2)
     for i in range(3):
@@ -436,14 +437,14 @@ def test_keys_split_and_fold_as_philox_says():
 
 
 def test_folding_in_the_largest_number():
-    key = keyed.key(1, device="openreg")
+    key = keyed.key(1, device=DEVICE)
     n = [int(v) for v in philox(1, 4 * (2**63 - 1), torch.arange(1))[0]]
     expected = torch.tensor([n[0] | n[1] << 32, n[2] | n[3] << 32], dtype=torch.uint64)
     assert torch.equal(keyed.fold_in(key, 2**63 - 1).cpu(), expected)
 
 
 def test_uniform_from_a_key_is_a_function_of_it():
-    key = keyed.key(99, device="openreg")
+    key = keyed.key(99, device=DEVICE)
     x = keyed.uniform(key, (10_001,), low=-1.0, high=3.0).cpu()
     calls = torch.arange(2501)
     numbers = torch.cat([philox(99, 4 * int(c), torch.arange(1)) for c in calls[:100]]).flatten()
@@ -454,7 +455,7 @@ def test_uniform_from_a_key_is_a_function_of_it():
 
 
 def test_uniform_doubles_from_a_key_take_two_numbers_each():
-    x = keyed.uniform(keyed.key(99, device="openreg"), (200,), low=-1.0, high=3.0, dtype=torch.float64).cpu()
+    x = keyed.uniform(keyed.key(99, device=DEVICE), (200,), low=-1.0, high=3.0, dtype=torch.float64).cpu()
     numbers = torch.cat([philox(99, 4 * call, torch.arange(1)) for call in range(100)]).view(200, 2)
     unit53 = ((numbers[:, 0] << 32 | numbers[:, 1]) & (2**53 - 1)).double() / 2**53
     assert torch.equal(x, unit53 * 4 - 1)
@@ -462,7 +463,7 @@ def test_uniform_doubles_from_a_key_take_two_numbers_each():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.half, torch.bfloat16])
 def test_normal_from_a_key_passes_kolmogorov_and_smirnov(dtype):
-    x = keyed.normal(keyed.key(1, device="openreg"), (20_000,), mean=1.0, std=2.0, dtype=dtype).cpu().double()
+    x = keyed.normal(keyed.key(1, device=DEVICE), (20_000,), mean=1.0, std=2.0, dtype=dtype).cpu().double()
     assert abs(x.mean().item() - 1) < 0.06 and abs(x.std().item() - 2) < 0.05
     if dtype in (torch.float32, torch.float64):
         x = x.sort().values
@@ -470,12 +471,12 @@ def test_normal_from_a_key_passes_kolmogorov_and_smirnov(dtype):
 
 
 def test_each_key_of_a_batch_fills_its_part():
-    keys = keyed.split(keyed.key(3, device="openreg"), 4)
-    whole = torch.empty(4, 10, 5, device="openreg")
+    keys = keyed.split(keyed.key(3, device=DEVICE), 4)
+    whole = torch.empty(4, 10, 5, device=DEVICE)
     keyed.normal_(keys.view(4, 1, 1, 2), whole)
     for key, part in zip(keys, whole, strict=True):
         assert torch.equal(keyed.normal(key, (10, 5)), part)
-    strided = torch.empty(10, 4, device="openreg").t()
+    strided = torch.empty(10, 4, device=DEVICE).t()
     keyed.uniform_(keys.view(4, 1, 2), strided)
     assert torch.equal(strided[2], keyed.uniform(keys[2], (10,)))
 
@@ -483,12 +484,12 @@ def test_each_key_of_a_batch_fills_its_part():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda k: keyed.uniform_(k, torch.empty(3, dtype=torch.int, device="openreg")), "must be a floating point"),
-        (lambda k: keyed.uniform_(k[:1], torch.empty(3, device="openreg")), r"must have shape \(2,\)"),
-        (lambda k: keyed.uniform_(k.view(torch.int64), torch.empty(3, device="openreg")), "must have dtype uint64"),
-        (lambda k: keyed.normal_(k, torch.empty(3, device="openreg:1")), "same device"),
-        (lambda k: keyed.normal_(k.view(1, 2).expand(2, 2), torch.empty(3, device="openreg")), "not broadcastable"),
-        (lambda k: keyed.normal_(k.view(1, 1, 2), torch.empty(3, device="openreg")), "must have ndim"),
+        (lambda k: keyed.uniform_(k, torch.empty(3, dtype=torch.int, device=DEVICE)), "must be a floating point"),
+        (lambda k: keyed.uniform_(k[:1], torch.empty(3, device=DEVICE)), r"must have shape \(2,\)"),
+        (lambda k: keyed.uniform_(k.view(torch.int64), torch.empty(3, device=DEVICE)), "must have dtype uint64"),
+        (lambda k: keyed.normal_(k, torch.empty(3, device=f"{DEVICE}:1")), "same device"),
+        (lambda k: keyed.normal_(k.view(1, 2).expand(2, 2), torch.empty(3, device=DEVICE)), "not broadcastable"),
+        (lambda k: keyed.normal_(k.view(1, 1, 2), torch.empty(3, device=DEVICE)), "must have ndim"),
         (lambda k: keyed.split(k, 0), "must be positive"),
         (lambda k: keyed.split(k[:1]), "must have shape"),
         (lambda k: keyed.fold_in(k.view(torch.int64), 1), "must have dtype uint64"),
@@ -496,7 +497,7 @@ def test_each_key_of_a_batch_fills_its_part():
 )
 def test_wrong_keys_are_refused_at_the_call(call, message):
     with pytest.raises(RuntimeError, match=message):
-        call(keyed.key(1, device="openreg"))
+        call(keyed.key(1, device=DEVICE))
 
 
 # --- all of them
@@ -537,10 +538,10 @@ def test_every_random_operator_is_ours_or_made_of_ours():
 
 
 def test_no_draw_waits():
-    p = torch.full((6, 6), 0.5, device="openreg")
-    key = keyed.key(1, device="openreg")
+    p = torch.full((6, 6), 0.5, device=DEVICE)
+    key = keyed.key(1, device=DEVICE)
     torch.openreg.reset_launch_stats()
-    torch.randperm(10, device="openreg")
+    torch.randperm(10, device=DEVICE)
     torch.multinomial(p, 2)
     torch.multinomial(p, 9, replacement=True)
     torch.poisson(p)
@@ -599,20 +600,20 @@ def test_wrong_arguments_raise_at_the_call_as_on_the_cpu(op):
     with pytest.raises(Exception) as expected:
         op("cpu")
     with pytest.raises(type(expected.value)) as raised:
-        op("openreg")
+        op(DEVICE)
     assert str(raised.value) == str(expected.value)
 
 
 @pytest.mark.parametrize(
     "op",
     [
-        lambda g: torch.randperm(4, device="openreg", generator=g),
-        lambda g: torch.multinomial(torch.ones(2, device="openreg"), 1, generator=g),
-        lambda g: torch.poisson(torch.ones(2, device="openreg"), generator=g),
-        lambda g: torch.normal(torch.ones(2, device="openreg"), 1.0, generator=g),
+        lambda g: torch.randperm(4, device=DEVICE, generator=g),
+        lambda g: torch.multinomial(torch.ones(2, device=DEVICE), 1, generator=g),
+        lambda g: torch.poisson(torch.ones(2, device=DEVICE), generator=g),
+        lambda g: torch.normal(torch.ones(2, device=DEVICE), 1.0, generator=g),
     ],
 )
-@pytest.mark.parametrize("other", ["cpu", "openreg:1"])
+@pytest.mark.parametrize("other", ["cpu", f"{DEVICE}:1"])
 def test_a_generator_of_another_device_is_refused_at_the_call(op, other):
     with pytest.raises(RuntimeError, match="generator"):
         op(torch.Generator(other))
@@ -634,4 +635,4 @@ def test_a_generator_of_another_device_is_refused_at_the_call(op, other):
 )
 def test_cpu_tensors_do_not_take_the_devices_generator(op):
     with pytest.raises(RuntimeError, match=r"Expected a 'cpu' (generator device|device type for generator) but found"):
-        op(torch.Generator("openreg"))
+        op(torch.Generator(DEVICE))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from torch import nn
 from waits import no_waits
 
@@ -30,7 +31,7 @@ def _seed() -> None:
 def network(kind: str, **options: Any) -> tuple[nn.Module, nn.Module]:
     """The same on the CPU and on the device."""
     on_cpu = KINDS[kind](FEATURES, HIDDEN, **options)
-    return on_cpu, copy.deepcopy(on_cpu).to("openreg")
+    return on_cpu, copy.deepcopy(on_cpu).to(DEVICE)
 
 
 def sequence(batch_first: bool = False, **_: Any) -> torch.Tensor:
@@ -58,7 +59,7 @@ def launches(work: Callable[[], object]) -> dict[str, int]:
 def test_results_and_gradients_are_those_of_the_cpu(kind, options):
     on_cpu, on_device = network(kind, **OPTIONS[options])
     x = sequence(**OPTIONS[options])
-    leaves = [x.clone().requires_grad_(), x.to("openreg").requires_grad_()]
+    leaves = [x.clone().requires_grad_(), x.to(DEVICE).requires_grad_()]
     for model, leaf in zip((on_cpu, on_device), leaves, strict=True):
         sum((each * each.cos()).sum() for each in flat(model(leaf))).backward()
     assert_close(on_device(leaves[1]), on_cpu(leaves[0]))
@@ -74,14 +75,14 @@ def test_results_and_gradients_are_those_of_the_cpu(kind, options):
 def test_without_gradients_a_network_is_one_command(kind, options, mode):
     on_cpu, on_device = network(kind, **OPTIONS[options])
     x = sequence(**OPTIONS[options])
-    device_x = x.to("openreg")
+    device_x = x.to(DEVICE)
     states = 2 if kind == "LSTM" else 1
     with mode():
         given = torch.randn(
             states, sum(1 for name, _ in on_cpu.named_parameters() if "weight_hh" in name), BATCH, HIDDEN
         )
         hx = tuple(given) if states == 2 else given[0]
-        device_hx = tuple(given.to("openreg")) if states == 2 else given[0].to("openreg")
+        device_hx = tuple(given.to(DEVICE)) if states == 2 else given[0].to(DEVICE)
         assert_close(on_device(device_x, device_hx), on_cpu(x, hx))
         stats = launches(lambda: on_device(device_x, device_hx))
     assert stats["boxed"] == 1 and stats["typed"] == 0 and stats["host_waits"] == 0
@@ -90,7 +91,7 @@ def test_without_gradients_a_network_is_one_command(kind, options, mode):
 @pytest.mark.parametrize("directions", [1, 2])
 def test_an_lstm_trains_with_a_command_for_each_layer_and_direction(directions):
     _, model = network("LSTM", num_layers=3, bidirectional=directions == 2)
-    x = sequence().to("openreg")
+    x = sequence().to(DEVICE)
     with no_waits():
         stats = launches(lambda: model(x))
     assert stats["boxed"] == 3 * directions and stats["host_waits"] == 0
@@ -106,14 +107,14 @@ def test_second_derivatives_are_those_of_the_cpu(kind):
         (first,) = torch.autograd.grad(model(leaf)[0].sin().sum(), leaf, create_graph=True)
         return torch.autograd.grad(first.square().sum(), [leaf, *model.parameters()], allow_unused=True)
 
-    expected, got = second(on_cpu, x.clone()), second(on_device, x.to("openreg"))
+    expected, got = second(on_cpu, x.clone()), second(on_device, x.to(DEVICE))
     assert [g is None for g in got] == [e is None for e in expected]
     assert_close(got, expected)
 
 
 def test_dropout_draws_new_numbers_in_training_only():
     _, model = network("LSTM", num_layers=2, dropout=0.5)
-    x = sequence().to("openreg")
+    x = sequence().to(DEVICE)
     for grad in (True, False):
         with torch.set_grad_enabled(grad):
             model.train()
@@ -132,7 +133,7 @@ def test_other_dtypes(kind, dtype):
     tolerance = 1e-5 if dtype == torch.float64 else 5e-2
     for grad in (True, False):
         with torch.set_grad_enabled(grad):
-            got = on_device(x.to("openreg", dtype))
+            got = on_device(x.to(DEVICE, dtype))
         for g, e in zip(flat(got), flat(expected), strict=True):
             torch.testing.assert_close(g.detach().cpu().float(), e.detach(), rtol=tolerance, atol=tolerance)
 
@@ -140,12 +141,12 @@ def test_other_dtypes(kind, dtype):
 def test_projections_packed_and_unbatched_sequences_are_those_of_the_cpu():
     on_cpu, on_device = network("LSTM", proj_size=2)
     x = sequence()
-    assert_close(on_device(x.to("openreg")), on_cpu(x))
+    assert_close(on_device(x.to(DEVICE)), on_cpu(x))
     for kind in KINDS:
         on_cpu, on_device = network(kind)
-        assert_close(on_device(x[:, 0].to("openreg")), on_cpu(x[:, 0]))
+        assert_close(on_device(x[:, 0].to(DEVICE)), on_cpu(x[:, 0]))
         packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([7, 5, 2]))
-        assert_close(on_device(packed.to("openreg"))[0].data, on_cpu(packed)[0].data)
+        assert_close(on_device(packed.to(DEVICE))[0].data, on_cpu(packed)[0].data)
 
 
 # oneDNN's kernels read as many elements as the sizes of a correct network have.
@@ -167,7 +168,7 @@ def test_wrong_sizes_are_refused(change, grad):
     on_cpu, _ = network("LSTM")
     tensors = [sequence(), *torch.randn(2, 1, BATCH, HIDDEN), *(p.detach() for p in on_cpu.parameters())]
     WRONG[change](tensors)
-    x, hx, cx, *weights = (t.to("openreg").requires_grad_(grad) for t in tensors)
+    x, hx, cx, *weights = (t.to(DEVICE).requires_grad_(grad) for t in tensors)
     with torch.set_grad_enabled(grad), pytest.raises(RuntimeError):
         torch.lstm(x, (hx, cx), weights, True, 1, 0.0, True, False, False)
     torch.accelerator.synchronize()
@@ -175,8 +176,8 @@ def test_wrong_sizes_are_refused(change, grad):
 
 def test_autocast_decides_the_dtype():
     _, model = network("LSTM")
-    x = sequence().to("openreg")
-    with torch.no_grad(), torch.autocast("openreg", dtype=torch.bfloat16):
+    x = sequence().to(DEVICE)
+    with torch.no_grad(), torch.autocast(DEVICE, dtype=torch.bfloat16):
         assert model(x)[0].dtype == torch.bfloat16
 
 
@@ -187,7 +188,7 @@ def test_forward_derivatives_are_those_of_the_cpu():
     def derivative(model: nn.Module, x: torch.Tensor, tangent: torch.Tensor) -> Any:
         return torch.func.jvp(lambda x: model(x)[0], (x,), (tangent,))
 
-    assert_close(derivative(on_device, x.to("openreg"), tangent.to("openreg")), derivative(on_cpu, x, tangent))
+    assert_close(derivative(on_device, x.to(DEVICE), tangent.to(DEVICE)), derivative(on_cpu, x, tangent))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -204,14 +205,14 @@ def test_transforms_of_torch_func_see_each_operator(kind):
     def functionalized(model: nn.Module, x: torch.Tensor) -> Any:
         return torch.func.functionalize(lambda x: model(x)[0])(x)
 
-    assert_close(gradient(on_device, x.to("openreg"), weight.to("openreg")), gradient(on_cpu, x, weight))
-    assert_close(functionalized(on_device, x.to("openreg")), functionalized(on_cpu, x))
+    assert_close(gradient(on_device, x.to(DEVICE), weight.to(DEVICE)), gradient(on_cpu, x, weight))
+    assert_close(functionalized(on_device, x.to(DEVICE)), functionalized(on_cpu, x))
 
 
 def test_a_network_is_captured():
     on_cpu, on_device = network("LSTM", num_layers=2)
     x = sequence()
-    static = x.to("openreg")
+    static = x.to(DEVICE)
     with torch.no_grad():
         on_device(static)
         torch.accelerator.synchronize()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 
 Selection = Callable[..., Any]
 
@@ -24,7 +25,7 @@ MEMORY = [*range(100, 124), *range(-100, 0), *range(1000, 1024)]
 
 
 def repeated(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    memory = torch.tensor(MEMORY, dtype=dtype, device="openreg")
+    memory = torch.tensor(MEMORY, dtype=dtype, device=DEVICE)
     return {
         "rows": memory[:24].expand(4, 24),
         "columns": memory[:24, None].expand(24, 4),
@@ -54,7 +55,7 @@ def test_selection_with_outputs(name):
     select = SELECTIONS[name]
     for x in repeated().values():
         outs = select(x.cpu().contiguous(), 0)
-        there = tuple(torch.zeros_like(out, device="openreg") for out in outs)
+        there = tuple(torch.zeros_like(out, device=DEVICE) for out in outs)
         select(x, 0, out=there)
         assert equal(there, outs)
 
@@ -67,14 +68,14 @@ def test_all_elements(name):
 
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_gradient(name):
-    base = torch.tensor([3.0, 1.0, 2.0], device="openreg", requires_grad=True)
+    base = torch.tensor([3.0, 1.0, 2.0], device=DEVICE, requires_grad=True)
     SELECTIONS[name](base.expand(4, 3), 0)[0].sum().backward()
     assert base.grad is not None and base.grad.tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_in_a_graph(name):
-    base = torch.zeros(24, device="openreg")
+    base = torch.zeros(24, device=DEVICE)
     graph = torch.openreg.CUDAGraph()
     with torch.openreg.graph(graph):
         values, indices = SELECTIONS[name](base.expand(4, 24), 0)
@@ -91,7 +92,7 @@ def test_compiled():
         rows = (x + 1).expand(4, 24)
         return torch.median(rows, 0)[0], torch.nanmedian(rows, 0)[0]
 
-    x = torch.arange(24.0, device="openreg")
+    x = torch.arange(24.0, device=DEVICE)
     assert all(torch.equal(median, x + 1) for median in medians(x))
 
 
@@ -100,8 +101,6 @@ def test_attention_of_a_query_of_windows():
     query = torch.randn(16).as_strided((2, 2, 3, 8), (1, 2, 1, 1))
     key, value = torch.randn(2, 2, 2, 6, 8).unbind()
     expected = torch.nn.functional.scaled_dot_product_attention(query.contiguous(), key, value)
-    there = (
-        torch.empty(16, device="openreg").copy_(query.as_strided((16,), (1,))).as_strided(query.shape, query.stride())
-    )
-    got = torch.nn.functional.scaled_dot_product_attention(there, key.to("openreg"), value.to("openreg"))
+    there = torch.empty(16, device=DEVICE).copy_(query.as_strided((16,), (1,))).as_strided(query.shape, query.stride())
+    got = torch.nn.functional.scaled_dot_product_attention(there, key.to(DEVICE), value.to(DEVICE))
     torch.testing.assert_close(got.cpu(), expected)

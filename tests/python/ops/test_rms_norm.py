@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from torch.testing import assert_close
 from waits import assert_close_to
 
@@ -42,7 +43,7 @@ def test_rms_norm_and_its_gradients_equal_the_cpus(name, weighted, eps, no_waits
     x = make()
     weight = torch.randn(shape) if weighted else None
     expected = run(x, shape, weight, eps)
-    device_x, device_weight = (t if t is None else t.to("openreg", non_blocking=True) for t in (x, weight))
+    device_x, device_weight = (t if t is None else t.to(DEVICE, non_blocking=True) for t in (x, weight))
     got = run(device_x, shape, device_weight, eps)
     for g, e in zip(got, expected, strict=True):
         compare(g, e)
@@ -52,19 +53,19 @@ def test_rms_norm_and_its_gradients_equal_the_cpus(name, weighted, eps, no_waits
 def test_sums_are_wide_where_elements_are_narrow(dtype):
     x, weight = torch.randn(4, 4096).to(dtype), torch.randn(4096).to(dtype)
     expected = run(x, (4096,), weight, None)
-    for g, e in zip(run(x.to("openreg"), (4096,), weight.to("openreg"), None), expected, strict=True):
+    for g, e in zip(run(x.to(DEVICE), (4096,), weight.to(DEVICE), None), expected, strict=True):
         compare(g, e)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_eps_has_the_default_of_the_type_that_is_computed_with(dtype):
     x = torch.full((2, 4), 1e-7).to(dtype)
-    assert_close(F.rms_norm(x.to("openreg"), (4,)).cpu(), F.rms_norm(x, (4,)))
+    assert_close(F.rms_norm(x.to(DEVICE), (4,)).cpu(), F.rms_norm(x, (4,)))
 
 
 def test_forward_and_backward_are_one_command_each():
-    x = torch.randn(4, 8, device="openreg", requires_grad=True)
-    grad = torch.randn(4, 8, device="openreg")
+    x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
+    grad = torch.randn(4, 8, device=DEVICE)
     torch.openreg.reset_launch_stats()
     y = F.rms_norm(x, (8,))
     assert torch.openreg.launch_stats()["typed"] == 1
@@ -73,8 +74,8 @@ def test_forward_and_backward_are_one_command_each():
 
 
 def test_the_gradient_can_be_differentiated():
-    x = torch.randn(2, 5, dtype=torch.float64, device="openreg", requires_grad=True)
-    weight = torch.randn(5, dtype=torch.float64, device="openreg", requires_grad=True)
+    x = torch.randn(2, 5, dtype=torch.float64, device=DEVICE, requires_grad=True)
+    weight = torch.randn(5, dtype=torch.float64, device=DEVICE, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x, w: F.rms_norm(x, (5,), w, 0.1), (x, weight))
     assert torch.autograd.gradcheck(
         lambda x, w: F.rms_norm(x, (5,), w, 0.1), (x, weight), check_forward_ad=True, check_batched_grad=True
@@ -83,7 +84,7 @@ def test_the_gradient_can_be_differentiated():
 
 def test_the_statistics_have_one_number_for_each_row():
     x = torch.randn(2, 3, 4).half()
-    out, rstd = torch.ops.aten._fused_rms_norm(x.to("openreg"), [3, 4], None, 0.5)
+    out, rstd = torch.ops.aten._fused_rms_norm(x.to(DEVICE), [3, 4], None, 0.5)
     assert out.dtype == torch.half
     assert_close(rstd.cpu(), (x.float().square().mean((1, 2), keepdim=True) + 0.5).rsqrt())
 
@@ -103,14 +104,14 @@ def test_the_statistics_have_one_number_for_each_row():
 )
 def test_wrong_arguments_raise_at_the_call(call, error, message):
     with pytest.raises(error, match=message):
-        call(torch.ones(2, 4, device="openreg"))
+        call(torch.ones(2, 4, device=DEVICE))
 
 
 def test_a_weight_of_another_dtype_takes_the_composite_form():
     x, weight = torch.randn(2, 4).half(), torch.randn(4)
     with pytest.warns(UserWarning, match="Mismatch dtype"):
         expected = F.rms_norm(x, (4,), weight)
-        got = F.rms_norm(x.to("openreg"), (4,), weight.to("openreg"))
+        got = F.rms_norm(x.to(DEVICE), (4,), weight.to(DEVICE))
     assert_close(got.cpu(), expected)
 
 
@@ -123,7 +124,7 @@ def test_the_fused_operator_takes_a_weight_of_another_dtype(dtypes):
         out.backward(torch.ones_like(out).cumsum(0))
         return out, rstd, x.grad, weight.grad
 
-    for got, expected in zip(results("openreg"), results("cpu"), strict=True):
+    for got, expected in zip(results(DEVICE), results("cpu"), strict=True):
         assert got.dtype == expected.dtype and got.shape == expected.shape
         assert_close(got.cpu(), expected, check_dtype=False)
 
@@ -132,5 +133,5 @@ def test_long_rows_are_summed_as_accurately_as_short_ones():
     x = torch.rand(2, 3_000_001) + 0.5
     x[0, 2_000_000:] *= 3
     expected = F.rms_norm(x.double(), x.shape[1:], eps=1e-6)
-    error = (F.rms_norm(x.to("openreg"), x.shape[1:], eps=1e-6).cpu() - expected).abs().max()
+    error = (F.rms_norm(x.to(DEVICE), x.shape[1:], eps=1e-6).cpu() - expected).abs().max()
     assert error < 1e-6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
 from waits import no_waits
 
@@ -68,7 +69,7 @@ def test_gradients_equal_those_of_the_formula(name, used, biased, order):
     formula, fused, gates = CELLS[name]
     arguments = arguments_of(gates, biased)
     expected = differentiate(formula, arguments, order, used)
-    device_arguments = [a.to("openreg") for a in arguments]
+    device_arguments = [a.to(DEVICE) for a in arguments]
     with no_waits():
         got = differentiate(fused, device_arguments, order, used)
     for g, e in zip(got, expected, strict=True):
@@ -83,8 +84,8 @@ def test_backward_of_one_result_takes_the_other_for_zero(used, biased):
     weights = [torch.randn(BATCH, HIDDEN, dtype=torch.float64) if i in used else None for i in (0, 1)]
     expected = torch.autograd.grad(outputs, leaves, [weights[i] for i in used])
 
-    device = [leaf.detach().to("openreg") for leaf in leaves]
-    gradients = [None if w is None else w.to("openreg") for w in weights]
+    device = [leaf.detach().to(DEVICE) for leaf in leaves]
+    gradients = [None if w is None else w.to(DEVICE) for w in weights]
     with torch.no_grad():
         _, cy, workspace = torch.ops.aten._thnn_fused_lstm_cell(*device)
         got = torch.ops.aten._thnn_fused_lstm_cell_backward(*gradients, device[2], cy, workspace, biased)
@@ -101,8 +102,8 @@ def test_backward_without_a_graph_equals_autograd(name, biased):
     weights = [torch.randn_like(o) for o in outputs]
     expected = torch.autograd.grad(outputs, leaves, weights)
 
-    device = [leaf.detach().to("openreg") for leaf in leaves]
-    device_weights = [w.to("openreg") for w in weights]
+    device = [leaf.detach().to(DEVICE) for leaf in leaves]
+    device_weights = [w.to(DEVICE) for w in weights]
     with torch.no_grad():
         if name == "LSTM":
             _, cy, workspace = torch.ops.aten._thnn_fused_lstm_cell(*device)

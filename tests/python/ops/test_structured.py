@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from devices import DEVICE
 from modules import load
 from torch.testing import assert_close
 from waits import no_waits
@@ -43,39 +44,39 @@ def registered(name: str) -> bool:
 
 def test_functional_form_equals_cpu():
     a, b = torch.randn(3, 1, 4), torch.randn(5, 1)
-    result = torch.add(a.to("openreg"), b.to("openreg"), alpha=2)
-    assert result.device == torch.device("openreg:0")
+    result = torch.add(a.to(DEVICE), b.to(DEVICE), alpha=2)
+    assert result.device == torch.device(f"{DEVICE}:0")
     assert_close(result.cpu(), torch.add(a, b, alpha=2))
 
 
 def test_inplace_form_writes_into_the_first_argument():
     a, b = torch.randn(4), torch.randn(4)
-    x = a.to("openreg")
+    x = a.to(DEVICE)
     pointer = x.data_ptr()
-    assert x.mul_(b.to("openreg")) is x
+    assert x.mul_(b.to(DEVICE)) is x
     assert x.data_ptr() == pointer
     assert_close(x.cpu(), a * b)
 
 
 def test_out_form_resizes_an_empty_output():
     a, b = torch.randn(2, 3), torch.randn(3)
-    out = torch.empty(0, device="openreg")
-    result = torch.add(a.to("openreg"), b.to("openreg"), out=out)
+    out = torch.empty(0, device=DEVICE)
+    result = torch.add(a.to(DEVICE), b.to(DEVICE), out=out)
     assert result is out
     assert_close(out.cpu(), a + b)
 
 
 def test_out_form_warns_where_it_resizes_what_has_elements():
-    x = torch.ones(3, device="openreg")
+    x = torch.ones(3, device=DEVICE)
     with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
-        torch.add(x, x, out=torch.empty(5, device="openreg"))
+        torch.add(x, x, out=torch.empty(5, device=DEVICE))
 
 
 def test_no_warning_of_resized_outputs_comes_out_of_a_kernel():
     a, b = torch.randn(4, 3), torch.randn(4, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        on_device = a.to("openreg"), b.to("openreg")
+        on_device = a.to(DEVICE), b.to(DEVICE)
         with no_waits():
             got = torch.nn.functional.mse_loss(*on_device)
         torch.accelerator.synchronize()
@@ -84,14 +85,14 @@ def test_no_warning_of_resized_outputs_comes_out_of_a_kernel():
 
 def test_out_form_writes_a_strided_output():
     a = torch.randn(3, 4)
-    buffer = torch.zeros(4, 3, device="openreg")
-    torch.neg(a.to("openreg"), out=buffer.t())
+    buffer = torch.zeros(4, 3, device=DEVICE)
+    torch.neg(a.to(DEVICE), out=buffer.t())
     assert_close(buffer.cpu(), (-a).t())
 
 
 def test_several_outputs():
     a = torch.randn(4, 5)
-    values, indices = torch.max(a.to("openreg"), dim=1)
+    values, indices = torch.max(a.to(DEVICE), dim=1)
     expected = torch.max(a, dim=1)
     assert_close(values.cpu(), expected.values)
     assert_close(indices.cpu(), expected.indices)
@@ -99,18 +100,18 @@ def test_several_outputs():
 
 def test_several_out_arguments_empty():
     a = torch.randn(4, 5)
-    values, indices = torch.empty(0, device="openreg"), torch.empty(0, dtype=torch.long, device="openreg")
-    torch.max(a.to("openreg"), dim=1, out=(values, indices))
+    values, indices = torch.empty(0, device=DEVICE), torch.empty(0, dtype=torch.long, device=DEVICE)
+    torch.max(a.to(DEVICE), dim=1, out=(values, indices))
     assert_close(values.cpu(), a.max(1).values)
     assert_close(indices.cpu(), a.max(1).indices)
 
 
 def test_composites_pass_unsized_outputs():
     a = torch.randn(4, 5)
-    assert_close(torch.logsumexp(a.to("openreg"), 1).cpu(), torch.logsumexp(a, 1))
+    assert_close(torch.logsumexp(a.to(DEVICE), 1).cpu(), torch.logsumexp(a, 1))
     target = torch.sign(torch.randn(4, 5))
     assert_close(
-        torch.nn.functional.soft_margin_loss(a.to("openreg"), target.to("openreg")).cpu(),
+        torch.nn.functional.soft_margin_loss(a.to(DEVICE), target.to(DEVICE)).cpu(),
         torch.nn.functional.soft_margin_loss(a, target),
     )
 
@@ -120,14 +121,14 @@ def test_python_scalars_stay_wrapped_numbers(dtype):
     """A Python scalar with a 0-dim tensor does not widen the dtype, nor changes the rounding."""
     a = torch.tensor(1.2345, dtype=dtype)
     for op in (torch.add, torch.mul, torch.div, torch.sub):
-        result = op(a.to("openreg"), 3.3)
+        result = op(a.to(DEVICE), 3.3)
         assert result.dtype == dtype
         assert result.item() == op(a, 3.3).item()
 
 
 def test_zero_dimensional_cpu_operand_is_read_at_the_launch():
     scalar = torch.tensor(2.0)
-    x = torch.ones(4, device="openreg")
+    x = torch.ones(4, device=DEVICE)
     result = x * scalar
     scalar.fill_(100.0)
     assert_close(result.cpu(), torch.full((4,), 2.0))
@@ -135,7 +136,7 @@ def test_zero_dimensional_cpu_operand_is_read_at_the_launch():
 
 
 def test_default_dtype_is_read_at_the_launch():
-    a, b = torch.tensor([1], device="openreg"), torch.tensor([3], device="openreg")
+    a, b = torch.tensor([1], device=DEVICE), torch.tensor([3], device=DEVICE)
     torch.set_default_dtype(torch.float64)
     try:
         result = a / b
@@ -151,8 +152,8 @@ def test_default_dtype_is_read_at_the_launch():
 )
 def test_python_numbers_take_the_default_dtype_of_the_launch(op):
     a = torch.tensor([1, 3, 7])
-    x = a.to("openreg")
-    busy = torch.randn(1000, 1000).to("openreg")
+    x = a.to(DEVICE)
+    busy = torch.randn(1000, 1000).to(DEVICE)
     torch.set_default_dtype(torch.float64)
     try:
         for _ in range(4):
@@ -166,7 +167,7 @@ def test_python_numbers_take_the_default_dtype_of_the_launch(op):
 
 def test_channels_last_survives():
     a = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    x = a.to("openreg")
+    x = a.to(DEVICE)
     assert x.is_contiguous(memory_format=torch.channels_last)
     assert (x + x).is_contiguous(memory_format=torch.channels_last)
     assert_close((x + x).cpu(), a + a)
@@ -174,7 +175,7 @@ def test_channels_last_survives():
 
 def test_aliases_keep_their_meaning():
     a = torch.arange(6.0)
-    x = a.to("openreg")
+    x = a.to(DEVICE)
     x[1:].copy_(x[1:] * 2)
     torch.mul(x, x, out=x)
     a[1:] *= 2
@@ -184,13 +185,13 @@ def test_aliases_keep_their_meaning():
 
 def test_tensor_lists():
     parts = [torch.randn(2, 3), torch.randn(1, 3)]
-    assert_close(torch.cat([p.to("openreg") for p in parts]).cpu(), torch.cat(parts))
+    assert_close(torch.cat([p.to(DEVICE) for p in parts]).cpu(), torch.cat(parts))
 
 
 def test_indices_on_the_cpu():
     a = torch.randn(5, 3)
     index = torch.tensor([4, 0, 2])
-    x = a.to("openreg")
+    x = a.to(DEVICE)
     assert_close(x[index].cpu(), a[index])
     assert_close(x[:, torch.tensor([2, 0])].cpu(), a[:, [2, 0]])
     x[index] = 0.0
@@ -200,23 +201,23 @@ def test_indices_on_the_cpu():
 
 def test_mask_index():
     a = torch.randn(6)
-    x = a.to("openreg")
+    x = a.to(DEVICE)
     assert_close(x[x > 0].cpu(), a[a > 0])
 
 
 def test_conjugate_operands():
     a, b = torch.randn(3, dtype=torch.complex64), torch.randn(3, dtype=torch.complex64)
-    assert_close((a.to("openreg").conj() * b.to("openreg")).cpu(), a.conj() * b)
+    assert_close((a.to(DEVICE).conj() * b.to(DEVICE)).cpu(), a.conj() * b)
 
 
 def test_flush_denormal_is_taken_from_the_launching_thread():
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor has no flush-denormal mode")
     try:
-        x = torch.tensor([1e-39], device="openreg") * 0.5
+        x = torch.tensor([1e-39], device=DEVICE) * 0.5
     finally:
         torch.set_flush_denormal(False)
-    kept = torch.tensor([1e-39], device="openreg") * 0.5
+    kept = torch.tensor([1e-39], device=DEVICE) * 0.5
     assert x.item() == 0.0
     assert kept.item() != 0.0
     assert (torch.tensor([1e-39]) * 0.5).item() != 0.0  # and this thread's own mode is as it was

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 import torch
+from devices import DEVICE
 
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16]
 SHAPES = [
@@ -45,13 +46,13 @@ def check(x: torch.Tensor, on_device: torch.Tensor) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_over_any_dimensions(shape, dtype):
     x = numbers(shape, dtype)
-    check(x, x.to("openreg"))
+    check(x, x.to(DEVICE))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_of_views(dtype):
     x = numbers((6, 5, 4), dtype)
-    on_device = x.to("openreg")
+    on_device = x.to(DEVICE)
     for view in (
         lambda x: x.mT,
         lambda x: x[1:, :, 1:],
@@ -66,7 +67,7 @@ def test_of_views(dtype):
 def test_of_numbers_whose_sum_does_not_fit_into_32_bits(dtype, count):
     limits = torch.iinfo(dtype)
     x = torch.full((count // 8, 8), limits.min or limits.max, dtype=dtype)
-    on_device = x.to("openreg")
+    on_device = x.to(DEVICE)
     for dims in ((0, 1), (0,)):
         assert torch.equal(on_device.sum(dims).cpu(), x.sum(dims))
     assert x.sum().abs() > torch.iinfo(torch.int32).max
@@ -74,24 +75,24 @@ def test_of_numbers_whose_sum_does_not_fit_into_32_bits(dtype, count):
 
 def test_bytes_that_are_not_one_are_true():
     x = torch.tensor([[2, 3, 0, 1], [255, 0, 128, 0]] * 8, dtype=torch.uint8)
-    on_device = x.to("openreg").view(torch.bool)
+    on_device = x.to(DEVICE).view(torch.bool)
     check(x.view(torch.bool), on_device)
     check(x.view(torch.bool).t().contiguous(), on_device.t().contiguous())
 
 
 def test_into_an_output():
     x = numbers((300, 40), torch.int8)
-    on_device = x.to("openreg")
+    on_device = x.to(DEVICE)
     for out in (torch.empty(40, dtype=torch.int64), torch.empty(40, 2, dtype=torch.int64)[:, 0], torch.empty(40)):
-        columns = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device="openreg")
+        columns = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=DEVICE)
         assert torch.equal(torch.sum(on_device, 0, out=columns).cpu(), torch.sum(x, 0, out=out))
     assert torch.equal(on_device.sum(1, dtype=torch.int32).cpu(), x.sum(1, dtype=torch.int32))
 
 
 def test_in_a_graph():
-    x = torch.zeros(300, 40, dtype=torch.int8, device="openreg")
+    x = torch.zeros(300, 40, dtype=torch.int8, device=DEVICE)
     torch.accelerator.synchronize()
-    with torch.openreg.stream(torch.openreg.Stream()):
+    with torch.openreg.stream(torch.Stream()):
         x.sum(0)
     torch.accelerator.synchronize()
     graph = torch.openreg.CUDAGraph()

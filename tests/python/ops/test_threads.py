@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICE
 from torch.testing import assert_close
 
 THREADS = 8
@@ -39,7 +40,7 @@ def use(thread: int, round_: int, streams: list[torch.Stream], start: threading.
 
 
 def test_eight_threads_on_four_streams_of_two_devices_two_hundred_times():
-    streams = [torch.Stream(device=f"openreg:{d}") for d in range(2) for _ in range(STREAMS_PER_DEVICE)]
+    streams = [torch.Stream(device=f"{DEVICE}:{d}") for d in range(2) for _ in range(STREAMS_PER_DEVICE)]
     with ThreadPoolExecutor(THREADS) as pool:
         for round_ in range(200):
             start = threading.Barrier(THREADS)

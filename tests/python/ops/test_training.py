@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 
@@ -38,7 +39,7 @@ def losses(device: str, optimizer_class, **options) -> list[float]:
 )
 def test_losses_equal_the_cpus(optimizer_class, options):
     expected = losses("cpu", optimizer_class, **options)
-    got = losses("openreg", optimizer_class, **options)
+    got = losses(DEVICE, optimizer_class, **options)
     assert got == pytest.approx(expected, abs=1e-4)
     assert got[-1] < got[0]
 
@@ -47,9 +48,9 @@ def test_module_to_keeps_the_parameters():
     model = nn.Linear(3, 2)
     weight = model.weight
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.to("openreg")
+    model.to(DEVICE)
     assert model.weight is weight
-    assert weight.device == torch.device("openreg:0")
+    assert weight.device == torch.device(f"{DEVICE}:0")
     assert optimizer.param_groups[0]["params"][0] is weight
     model.to("cpu")
     assert model.weight is weight and weight.is_cpu
@@ -57,25 +58,25 @@ def test_module_to_keeps_the_parameters():
 
 def test_data_of_a_parameter_can_be_replaced():
     p = nn.Parameter(torch.ones(3))
-    p.data = torch.full((3,), 2.0, device="openreg")
-    assert p.device == torch.device("openreg:0")
+    p.data = torch.full((3,), 2.0, device=DEVICE)
+    assert p.device == torch.device(f"{DEVICE}:0")
     assert p.detach().cpu().tolist() == [2.0] * 3
 
 
 def test_backward_on_two_devices():
     x = torch.randn(4, 4, requires_grad=True)
-    a = x.detach().to("openreg:0").requires_grad_()
-    loss = ((a @ a).to("openreg:1") * 3).sum()
+    a = x.detach().to(f"{DEVICE}:0").requires_grad_()
+    loss = ((a @ a).to(f"{DEVICE}:1") * 3).sum()
     loss.backward()
     ((x @ x) * 3).sum().backward()
-    assert a.grad.device == torch.device("openreg:0")
+    assert a.grad.device == torch.device(f"{DEVICE}:0")
     assert_close(a.grad.cpu(), x.grad)
 
 
 def test_backward_on_a_side_stream():
     x = torch.randn(50, 50)
-    a = x.to("openreg").requires_grad_()
-    stream = torch.Stream("openreg")
+    a = x.to(DEVICE).requires_grad_()
+    stream = torch.Stream(DEVICE)
     stream.wait_stream(torch.accelerator.current_stream())
     with stream:
         loss = (a @ a).square().sum()
@@ -103,7 +104,7 @@ def test_a_grad_scaler_unscales_and_skips_what_overflows(options):
             scaler.update()
         return model.weight.detach().cpu(), scaler.get_scale()
 
-    weights, scale = weights_and_scale("openreg")
+    weights, scale = weights_and_scale(DEVICE)
     expected, expected_scale = weights_and_scale("cpu")
     assert scale == expected_scale == 8.0
     torch.testing.assert_close(weights, expected)

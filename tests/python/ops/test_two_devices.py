@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.full]  # half a minute
 
-ELSEWHERE = ("openreg:1", "cpu")
+ELSEWHERE = (f"{DEVICE}:1", "cpu")
 # Operators that take each tensor by itself, or that copy one to the device of the other, in PyTorch's code for all.
 INPUTS = {
     *("atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "expand_as", "reshape_as", "view_as", "to"),
@@ -39,7 +40,7 @@ def first_call(op: OpInfo, tensors: int) -> Iterator[tuple[list[Any], Any, Any]]
     if not dtypes:
         return
     dtype = torch.float32 if torch.float32 in dtypes else min(dtypes, key=str)
-    for sample in op.sample_inputs("openreg:0", dtype):
+    for sample in op.sample_inputs(f"{DEVICE}:0", dtype):
         leaves, structure = tree_flatten(((sample.input, *sample.args), sample.kwargs))
         if len(tensors_of(leaves)) < tensors:
             continue

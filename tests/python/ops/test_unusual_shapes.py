@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from as_cpu import assert_as_cpu, ones
+from devices import DEVICE
 
 
 def ints(*shape: int) -> torch.Tensor:
@@ -212,9 +213,9 @@ def test_unusual_shapes_are_answered_as_on_the_cpu(case):
 def test_tensor_split_reads_its_indices_on_the_cpu(split):
     assert assert_as_cpu(lambda x: x.tensor_split(split), counted(5, 2))
     assert assert_as_cpu(lambda x: x.tensor_split(split, dim=1), counted(2, 5))
-    x = counted(5, 2).to("openreg")
+    x = counted(5, 2).to(DEVICE)
     with pytest.raises(RuntimeError, match="tensor_split expected tensor_indices_or_sections to be on cpu"):
-        x.tensor_split(split.to("openreg"))
+        x.tensor_split(split.to(DEVICE))
 
 
 def test_as_strided_of_a_view_sees_the_memory_of_its_base():

@@ -1,0 +1,59 @@
+"""The device that tests use.
+
+`TEST_DEVICE=cuda pytest --openreg-cuda tests/python` runs on another device what does not depend on torch_openreg: the
+tests whose code, with the functions and constants of their file that it uses, has no name with "openreg".
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+OPENREG = "openreg"
+DEVICE = os.environ.get("TEST_DEVICE", OPENREG)
+_OF_OPENREG_ONLY = {"run_python", "install"}  # fixtures for child processes, whose programs name it
+
+
+def needs_openreg(file: Path) -> bool:
+    """Whether a file of tests cannot be imported without torch_openreg."""
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.body = [ast.Pass()]
+    return re.search(r"torch[._]openreg", ast.unparse(tree)) is not None
+
+
+def only_for_openreg(item: pytest.Item) -> bool:
+    """Whether a test depends on torch_openreg."""
+    function = getattr(item, "originalname", item.name)
+    return function in _names_of_openreg(item.path)
+
+
+@functools.cache
+def _names_of_openreg(file: Path) -> frozenset[str]:
+    """The functions, classes and constants of a file that depend on torch_openreg."""
+    found = set(_OF_OPENREG_ONLY)
+    uses: dict[str, set[str]] = {}
+    for node in ast.parse(file.read_text()).body:
+        names = _defined_by(node)
+        for name in names:
+            uses[name] = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            uses[name] |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}  # fixtures
+        if names and OPENREG in ast.unparse(node).lower():
+            found |= names
+    while more := {name for name, used in uses.items() if name not in found and used & found}:
+        found |= more
+    return frozenset(found)
+
+
+def _defined_by(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {each.asname or each.name for each in node.names}
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
