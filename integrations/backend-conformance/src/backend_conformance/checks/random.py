@@ -30,8 +30,8 @@ def manual_seed_repeats_the_numbers(device: Device) -> None:
 def device_leaves_the_generator_of_the_cpu_alone(device: Device) -> None:
     """Random operators of the device do not advance the CPU's generator.
 
-    A fallback to the CPU's kernels draws from the CPU's generator: then numbers of the host depend on what the device does,
-    and the device ignores its own seed.
+    A fallback to the CPU's kernels draws from the CPU's generator: then numbers of the host depend on what the device
+    does, and the device ignores its own seed.
     """
     torch.manual_seed(0)
     expected = torch.rand(3)
