@@ -1,4 +1,4 @@
-"""The command line: run (the default), list, explain."""
+"""python -m backend_conformance [run | list | explain | compare | matrix | pages | new] ..."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Catalogue:
 
 
 def matches(pattern: str, identifier: str) -> bool:
-    """Whether a pattern is a check's id, its id without the case, or its group; `*` and `?` stand for any characters."""
+    """Whether a pattern is a check's id, its id without the case, or its group; `*` and `?` are wildcards."""
     expression = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
     base = identifier.partition("[")[0]
     names: Iterable[str] = (identifier, base, base.partition(".")[0])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def set_up(setup: str) -> None:
-    """Loads a backend: `package` is imported, `file.py:function` is called. Without either, `import torch` has to do."""
+    """Loads a backend: imports a package, or calls `file.py:function`. If empty, `import torch` has to do."""
     if not setup:
         return
     path, colon, function = setup.rpartition(":")
@@ -90,15 +90,15 @@ class Device:
     def enough_work(self, stream: torch.Stream | None = None) -> bool:
         """Submits work to a stream (the current one if None) that takes longer than its submission.
 
-        Returns whether the work was seen unfinished after the call, so that what is submitted next has something to wait
-        for. If not, the device completes work before calls return, or the stream's query does not tell the truth.
+        Returns whether the work was seen unfinished after the call, so that what is submitted next has something
+        to wait for. If not, the device completes work before calls return, or the stream's query lies.
         """
         from . import work
 
         return work.submit(self, stream)
 
     def cpu_equal(self, actual: torch.Tensor, expected: Any, **tolerance: Any) -> None:
-        """Compares a tensor of the device with values on the CPU; NaNs are equal. Keywords are those of assert_close."""
+        """Compares a tensor of the device with values; NaNs are equal. Keywords are those of assert_close."""
         import torch
 
         if actual.device.type != self.name:

@@ -17,7 +17,7 @@ def names(folder: Path) -> list[str]:
 
 
 def load(folder: Path, name: str) -> list[registry.Check]:
-    """Imports a group, as a module of the package `checks`, wherever its folder is: a file `random.py` hides no other."""
+    """Imports a group as a module of the package `checks`, wherever its folder is: `random.py` hides no other."""
     package = importlib.import_module(_PACKAGE)
     package.__path__ = [str(folder)]
     importlib.import_module(f"{_PACKAGE}.{name}")

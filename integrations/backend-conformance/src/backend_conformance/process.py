@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.05
 
 
 class Process:
-    """A worker. Its reports go to a file, not to a pipe, which children of a check could keep open or fill with garbage."""
+    """A worker. It reports to a file, not to a pipe: children of a check could keep that open, or write to it."""
 
     def __init__(self, job: dict[str, Any], autoload: bool = True) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="conformance-")

@@ -57,17 +57,18 @@ class Summary:
     device: str
     torch: str
     results: list[Result]
+    highest: Level = Level.COMPLETE  # of the checks that ran
     selected: bool = False  # only some checks ran, so that no level can be stated
 
     @property
     def level(self) -> str:
         """The highest level of which, and below which, nothing fails; "none", or "" if only some checks ran."""
-        return "" if self.selected else level_reached(self.results)
+        return "" if self.selected else level_reached(self.results, self.highest)
 
-    def failures(self, level: Level = Level.COMPLETE) -> list[Result]:
-        """What fails up to a level: wrong results first, then in the order of the checks."""
+    def failures(self) -> list[Result]:
+        """What fails: wrong results first, then in the order of the levels."""
         order = list(Verdict)
-        failed = [each for each in self.results if each.verdict.fails and each.level <= level]
+        failed = [each for each in self.results if each.verdict.fails]
         return sorted(failed, key=lambda each: (order.index(each.verdict), each.level))
 
     def to_json(self) -> dict[str, Any]:
@@ -75,20 +76,22 @@ class Summary:
             "device": self.device,
             "level": self.level,
             "torch": self.torch,
+            "highest": self.highest.label,
             "checks": [each.to_json() for each in self.results],
         }
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Summary:
         results = [Result.from_json(each) for each in fields["checks"]]
-        return cls(fields["device"], fields["torch"], results, selected=fields["level"] == "")
+        highest = Level.parse(fields["highest"])
+        return cls(fields["device"], fields["torch"], results, highest, selected=fields["level"] == "")
 
 
-def level_reached(results: Iterable[Result]) -> str:
+def level_reached(results: Iterable[Result], highest: Level = Level.COMPLETE) -> str:
     failed = {each.level for each in results if each.verdict.fails}
     reached = "none"
     for level in Level:
-        if level in failed:
+        if level in failed or level > highest:
             break
         reached = level.label
     return reached

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from . import groups
 from .catalogue import Description
@@ -36,8 +38,8 @@ class Runner:
     patience: float = 1.0  # a factor for all limits of time
     report: Callable[[Result], None] = lambda result: None
     torch: str = ""  # its version; known when a worker has started
+    stopped: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _stopped: bool = False
 
     def run(self, checks: Iterable[Description]) -> None:
         """Runs a process for each group, and one for each check that is to be alone."""
@@ -48,12 +50,16 @@ class Runner:
                 for task in tasks:
                     task.result()
             except BaseException:
-                self._stopped = True
+                self.stop()
                 raise
+
+    def stop(self) -> None:
+        """Ends the workers. Checks that have no result get none. Any thread may call it."""
+        self.stopped = True
 
     def _run_job(self, checks: list[Description]) -> None:
         left = deque(checks)
-        while left and not self._stopped:
+        while left and not self.stopped:
             self._run_process(left)
 
     def _run_process(self, left: deque[Description]) -> None:
@@ -74,36 +80,35 @@ class Runner:
         finally:
             worker.close()
 
-    def _give(self, result: Result) -> None:
+    def give(self, result: Result) -> None:
         with self._lock:
             self.report(result)
 
 
 class _Watch:
-    """Follows a worker through its checks."""
+    """Follows a worker through its checks. A result is kept until the next check begins: if the process ends before
+    that, its end belongs to the result."""
 
     def __init__(self, runner: Runner, worker: Process, left: deque[Description]) -> None:
         self.runner, self.worker, self.left = runner, worker, left
         self.started = False
-        self.done = False
         self.failure = ""  # of the setup
         self.running: Description | None = None
-        self.last: Description | None = None
+        self.kept: Result | None = None
+        self.done = False
         self.printed = 0  # what the worker had printed when the check began
         self.since = time.monotonic()
 
     def until_it_ends(self) -> None:
-        hung = False
-        while True:
+        hung = ended = False
+        while not ended:
             ended = self.worker.wait()
             for line in self.worker.lines():
                 self._take(line)
-            if ended:
-                break
-            if self.runner._stopped or time.monotonic() - self.since > self._limit():
-                hung = not self.runner._stopped
+            if not ended and (self.runner.stopped or time.monotonic() - self.since > self._limit()):
+                hung = True
                 self.worker.kill()
-        if not self.runner._stopped:
+        if not self.runner.stopped:
             self._conclude(hung)
 
     def _limit(self) -> float:
@@ -113,66 +118,59 @@ class _Watch:
             seconds = _SECONDS_TO_EXIT if self.started else _SECONDS_TO_START
         return seconds * self.runner.patience
 
-    def _take(self, line: dict[str, object]) -> None:
-        now = time.monotonic()
+    def _take(self, line: dict[str, Any]) -> None:
         if "torch" in line:
             self.started = True
             self.runner.torch = str(line["torch"])
         elif "failed" in line:
             self.failure = str(line["failed"])
         elif "begins" in line and self.left and line["begins"] == self.left[0].id:
-            self.running, self.printed = self.left[0], self.worker.output_size()
+            self._give_kept()
+            self.running, self.printed = self.left.popleft(), int(line["printed"])
         elif "ends" in line and self.running is not None and line["ends"] == self.running.id:
-            self._end(Verdict(line["verdict"]), str(line["message"]), float(str(line["seconds"])))
+            self._end(Verdict(line["verdict"]), str(line["message"]), float(line["seconds"]))
         elif "done" in line:
             self.done = True
         else:
             return
-        self.since = now
+        self.since = time.monotonic()
 
     def _end(self, verdict: Verdict, message: str, seconds: float) -> None:
-        check = self.left.popleft()
+        assert self.running is not None
         output = self.worker.output(self.printed) if verdict.fails else ""
-        self.running, self.last = None, check
-        self.runner._give(Result.of(check, verdict, message, seconds, output))
+        self.kept = Result.of(self.running, verdict, message, seconds, output)
+        self.running = None
+
+    def _give_kept(self) -> None:
+        if self.kept is not None:
+            self.runner.give(self.kept)
+            self.kept = None
 
     def _conclude(self, hung: bool) -> None:
         """What the end of the process means for the check that ran, for the last one, or for all."""
         how = self.worker.ending()
+        verdict = Verdict.HANG if hung else Verdict.CRASH
         if self.running is not None:
-            seconds = time.monotonic() - self.since
-            if hung:
-                self._end(Verdict.HANG, f"still busy after {self._limit():g} seconds", seconds)
-            else:
-                self._end(Verdict.CRASH, f"{how} during the check", seconds)
-        elif not self.started:
-            self._refuse(how if not hung else "the process did not start in time")
-        elif self.last is None or (self.left and self.done):
-            self._refuse(f"{how} before its first check")
-        elif hung or self.worker.status != 0 or not self.done:
-            message = "the process did not end" if hung else f"{how} after its last check"
-            self._exit(Verdict.HANG if hung else Verdict.CRASH, message)
+            message = f"still busy after {self._limit():g} seconds" if hung else f"{how} during the check"
+            self._end(verdict, message, time.monotonic() - self.since)
+        elif self.kept is not None and (hung or self.worker.status != 0 or not self.done):
+            how = "the process did not end after it" if hung else f"{how} after it"
+            message = f"{self.kept.message}; {how}" if self.kept.message else f"passed, but {how}"
+            verdict = self.kept.verdict if self.kept.verdict.fails else verdict
+            output = self.worker.output(self.printed)
+            self.kept = dataclasses.replace(self.kept, verdict=verdict, message=message, output=output)
+        elif self.kept is None:
+            self._refuse("the process did not start in time" if hung else how)
+        self._give_kept()
 
     def _refuse(self, how: str) -> None:
-        message = self.failure.strip() or f"{how}; {self.worker.output()}"
+        """No check has begun."""
+        message = self.failure.strip() or f"{how} before its first check; {self.worker.output()}"
         if not self.runner.torch:
             raise CannotStart(message)
         while self.left:
             check = self.left.popleft()
-            self.runner._give(Result.of(check, Verdict.ERROR, f"the backend does not load again: {message}"))
-
-    def _exit(self, verdict: Verdict, message: str) -> None:
-        """The process failed between checks or at its end, after checks that passed."""
-        assert self.last is not None
-        exit_of_group = Description(
-            id=f"{self.last.group}.exit",
-            group=self.last.group,
-            level=self.last.level,
-            hook="the end of a process that has used the device",
-            page=f"{self.last.group}.md",
-        )
-        message = f"{message}, {self.last.id}"
-        self.runner._give(Result.of(exit_of_group, verdict, message, 0.0, self.worker.output(self.printed)))
+            self.runner.give(Result.of(check, Verdict.ERROR, f"the backend does not load again: {message}"))
 
 
 def _jobs(checks: Iterable[Description]) -> list[list[Description]]:

@@ -74,7 +74,7 @@ _ABSENT = re.compile(
     r"|\bnot have (a|an|any) (\w+ )?(kernel|implementation)"
     r"|\bis unsupported\b|\bunsupported (device|dtype|operation|backend)|\bunimplemented\b"
     r"|\b(does not|doesn't|do not|don't|cannot|can't) (yet )?support\b"
-    r"|\bno (kernel|implementation|backend type|interface|allocator|hooks?)\b[\w ]*\b(for|found|associated|registered)\b"
+    r"|\b[Nn]o (kernel|implementation|backend type|interface|allocator|hooks?)\b( \w+){0,2} (for|associated|registered)\b"
     r"|[Pp]lease register|[Yy]ou should register|[Nn]eeds? to be (registered|implemented)"
     r"|\bis not a DeviceAllocator|\b_share_fd_: only available|\bUnknown device type\b|\bnyi\b"
     r"|miss(es|ing)? some necessary func"

@@ -1,4 +1,4 @@
-"""A process that runs checks. It appends a line to a file before and after each, so that its parent knows where it died."""
+"""A process that runs checks, and appends a line to a file before and after each: its parent knows where it died."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_MESSAGE = 2000
 
 
 class Report:
-    """Lines for the parent. The file is opened for each: a check may close descriptors, or fork a child that keeps them."""
+    """Lines for the parent. The file is opened for each, because a check may close all descriptors."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -83,7 +83,7 @@ def run(folder: Path, job: dict[str, Any], report: Report) -> None:
         return
     report.write(torch=torch.__version__)
     for identifier in job["ids"]:
-        report.write(begins=identifier)
+        report.write(begins=identifier, printed=_printed())
         begin = time.perf_counter()
         verdict, message = _outcome(folder, identifier, device)
         report.write(ends=identifier, verdict=verdict.value, message=message, seconds=time.perf_counter() - begin)
@@ -122,6 +122,13 @@ def _message(error: BaseException, folder: Path) -> str:
     if len(text) > _LONGEST_MESSAGE:
         text = text[:_LONGEST_MESSAGE] + " ..."
     return f"{text} ({Path(frame.filename).name}:{frame.lineno})"
+
+
+def _printed() -> int:
+    """The size of the file that standard error is, by which the parent tells the output of checks apart."""
+    with contextlib.suppress(OSError):
+        return os.fstat(2).st_size
+    return 0
 
 
 def _settle() -> None:

@@ -19,7 +19,6 @@ def main(arguments: Sequence[str]) -> int:
         print("no check has such an id")
         return 2
     for each in chosen.values():
-        print(
-            f"{each.base}  (level: {each.level.label})\n\n{each.doc}\n\nimplement: {each.hook}\nread:      {each.page}\n"
-        )
+        print(f"{each.base}  (level: {each.level.label})\n\n{each.doc}\n")
+        print(f"implement: {each.hook}\nread:      {each.page}\n")
     return 0

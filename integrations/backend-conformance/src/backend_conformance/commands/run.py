@@ -4,68 +4,74 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import catalogue, groups
+from .. import groups
+from ..declarations import BadDeclarations
 from ..levels import Level
-from ..reports import json, terminal
-from ..result import Result, Summary
-from ..runner import CannotStart, Runner
+from ..reports import badge, html, json, terminal
+from ..result import Result
+from ..runner import CannotStart
+from ..session import NothingToRun, Session
 
-USAGE_ERROR = 2
+NOTHING_RAN = 2  # as an exit status; 1 is a failed check
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m backend_conformance",
-        description="Checks what PyTorch expects of a backend. Other commands: list, explain.",
+        description="Checks what PyTorch expects of a backend. The exit status is 0 if no check fails.",
+        epilog="Other commands: list, explain, compare, matrix, pages, new; each has --help.",
     )
     made.add_argument("checks", nargs="*", metavar="CHECK", help="ids, groups, or patterns with * and ?; all if none")
     made.add_argument("--device", required=True, help="the name of the device type")
     made.add_argument(
-        "--setup", default="", help="a package to import, or file.py:function to call, to load the backend"
+        "--setup", default="", help="what loads the backend: a package to import, or file.py:function to call"
     )
     made.add_argument("--level", type=Level.parse, default=Level.COMPLETE, help="the highest level to run")
+    made.add_argument("--declarations", type=Path, metavar="FILE", help="what the backend does not support (TOML)")
     made.add_argument("-n", "--workers", type=int, default=1, help="processes at a time")
     made.add_argument("--patience", type=float, default=1.0, help="a factor for the limits of time")
     made.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    made.add_argument("--html", type=Path, metavar="FILE", help="write a page with the results there")
+    made.add_argument("--badge", type=Path, metavar="FILE", help="write an SVG with the level there")
     made.add_argument("--folder", type=Path, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks")
     return made
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    listed = catalogue.load(options.folder)
-    for group, message in listed.broken.items():
-        print(f"the group {group} cannot be imported: {message}", file=sys.stderr)
-    chosen = listed.select(options.checks, options.level)
-    if not chosen or listed.broken:
-        print("no check has such an id" if not chosen else "nothing ran", file=sys.stderr)
-        return USAGE_ERROR
-    results: list[Result] = []
-
-    def report(result: Result) -> None:
-        results.append(result)
-        print(f"{result.seconds:6.1f} s  {result.verdict.value:14}  {result.id}", file=sys.stderr, flush=True)
-
-    runner = Runner(options.device, options.setup, options.folder, options.workers, options.patience, report=report)
+    begin = time.monotonic()
     try:
-        runner.run(chosen)
+        session = Session(
+            options.device,
+            options.setup,
+            options.checks,
+            options.level,
+            options.declarations,
+            options.workers,
+            options.patience,
+            options.folder.resolve(),
+        )
+        summary = session.run(_progress)
+    except (NothingToRun, BadDeclarations) as error:
+        print(error, file=sys.stderr)
+        return NOTHING_RAN
     except CannotStart as error:
-        print(f"the backend cannot be loaded: {error}", file=sys.stderr)
-        return USAGE_ERROR
-    order = {each.id: number for number, each in enumerate(chosen)}
-    results.sort(key=lambda each: order.get(each.id, len(order)))
-    summary = Summary(options.device, runner.torch, results, selected=bool(options.checks))
+        print(f"the backend cannot be loaded:\n{error}", file=sys.stderr)
+        return NOTHING_RAN
     if options.json:
         json.write(summary, options.json)
-    print(terminal.text(summary, _command(options), options.level))
-    return 1 if summary.failures(options.level) else 0
+    if options.html:
+        options.html.write_text(html.page([summary]), encoding="utf-8")
+    if options.badge:
+        options.badge.write_text(badge.svg(summary), encoding="utf-8")
+    print(terminal.text(summary, session.command()))
+    print(f"{len(summary.results)} checks in {time.monotonic() - begin:.0f} seconds")
+    return 1 if summary.failures() else 0
 
 
-def _command(options: argparse.Namespace) -> list[str]:
-    command = ["python", "-m", "backend_conformance", "--device", options.device]
-    if options.setup:
-        command += ["--setup", options.setup]
-    return command
+def _progress(result: Result) -> None:
+    print(f"{result.seconds:6.1f} s  {result.verdict.value:14}  {result.id}", file=sys.stderr, flush=True)

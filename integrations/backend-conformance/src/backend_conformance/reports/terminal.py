@@ -1,4 +1,4 @@
-"""Results as text: counts for each level, then each failure with what to do about it."""
+"""Results as text: each failure with what to do about it, then counts for each level."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from ..result import Result, Summary
 from ..verdicts import Verdict
 
 _OUTPUT_LINES = 12
+_WITH_OUTPUT = (Verdict.CRASH, Verdict.HANG, Verdict.ERROR)
 
 
-def text(summary: Summary, command: Sequence[str] = (), level: Level = Level.COMPLETE) -> str:
+def text(summary: Summary, command: Sequence[str] = ()) -> str:
     """The report. `command` runs the kit as this run did, without a selection of checks."""
     lines = [""]
-    for failure in summary.failures(level):
-        lines += _failure(failure, command)
-    lines += _counts(summary, level)
+    for each in summary.failures():
+        lines += failure(each, command)
+    lines += counts(summary)
     if summary.selected:
         lines.append("Only some checks ran, so no level is stated.")
     else:
@@ -27,33 +28,28 @@ def text(summary: Summary, command: Sequence[str] = (), level: Level = Level.COM
     return "\n".join(lines)
 
 
-def _failure(failure: Result, command: Sequence[str]) -> list[str]:
-    lines = [f"{failure.verdict.value.upper()}  {failure.id}"]
-    lines += textwrap.indent(failure.message, "    ").splitlines()
-    if failure.verdict in (Verdict.CRASH, Verdict.HANG, Verdict.ERROR) and failure.output:
-        printed = failure.output.splitlines()
+def failure(result: Result, command: Sequence[str] = ()) -> list[str]:
+    """What a check found, what to implement, where to read about it, and how to run it alone."""
+    lines = [f"{result.verdict.value.upper()}  {result.id}"]
+    lines += textwrap.indent(result.message, "    ").splitlines()
+    if result.verdict in _WITH_OUTPUT and result.output:
+        printed = result.output.splitlines()
         if len(printed) > _OUTPUT_LINES:
             printed = ["...", *printed[-_OUTPUT_LINES:]]
         lines += [f"    | {line}" for line in printed]
-    lines += [f"    implement: {failure.hook}", f"    read:      {failure.page}"]
+    lines += [f"    implement: {result.hook}", f"    read:      {result.page}"]
     if command:
-        lines.append(f"    run alone: {shlex.join([*command, failure.id])}")
+        lines.append(f"    run alone: {shlex.join([*command, result.id])}")
     return [*lines, ""]
 
 
-def _counts(summary: Summary, level: Level) -> list[str]:
+def counts(summary: Summary) -> list[str]:
+    """How many checks of each level pass, and what came of the others."""
     lines = []
-    for each in Level:
-        if each > level:
-            break
-        counts = Counter(result.verdict for result in summary.results if result.level == each)
-        if not counts:
-            continue
-        total = sum(counts.values())
-        others = "".join(
-            f", {counts[verdict]} {verdict.value}"
-            for verdict in Verdict
-            if verdict in counts and verdict is not Verdict.PASS
-        )
-        lines.append(f"{each.label:13} {counts[Verdict.PASS]} of {total} pass{others}")
+    for level in Level:
+        found = Counter(each.verdict for each in summary.results if each.level == level)
+        if found:
+            others = [each for each in Verdict if each in found and each is not Verdict.PASS]
+            listed = "".join(f", {found[each]} {each.value}" for each in others)
+            lines.append(f"{level.label:13} {found[Verdict.PASS]} of {sum(found.values())} pass{listed}")
     return lines
