@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import kit_runs
+
 from backend_conformance.result import Result, Summary
 
 collect_ignore = ["kit_checks"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from backend_conformance.result import Result, Summary
@@ -80,6 +82,14 @@ def test_a_clean_refusal_is_missing(error: Exception) -> None:
 )
 def test_any_other_exception_is_an_error(error: Exception) -> None:
     assert verdict_of(error) is Verdict.ERROR
+
+
+def test_an_absent_name_of_the_device_module_is_missing() -> None:
+    module = SimpleNamespace()
+    with pytest.raises(AttributeError) as raised:
+        _ = module.current_device
+    assert verdict_of(raised.value) is Verdict.ERROR
+    assert verdict_of(raised.value, module) is Verdict.MISSING
 
 
 def test_an_assertion_of_the_check_is_wrong_whatever_it_says() -> None:

@@ -74,7 +74,7 @@ _ABSENT = re.compile(
     r"|\bnot have (a|an|any) (\w+ )?(kernel|implementation)"
     r"|\bis unsupported\b|\bunsupported (device|dtype|operation|backend)|\bunimplemented\b"
     r"|\b(does not|doesn't|do not|don't|cannot|can't) (yet )?support\b"
-    r"|\b[Nn]o (kernel|implementation|backend type|interface|allocator|hooks?)\b( \w+){0,2} (for|associated|registered)\b"
+    r"|\b[Nn]o (kernel|implementation|backend type|interface|allocator|hooks?)( \w+){0,2} (for|associated|registered)\b"
     r"|[Pp]lease register|[Yy]ou should register|[Nn]eeds? to be (registered|implemented)"
     r"|\bis not a DeviceAllocator|\b_share_fd_: only available|\bUnknown device type\b|\bnyi\b"
     r"|miss(es|ing)? some necessary func"
@@ -83,8 +83,8 @@ _ABSENT = re.compile(
 _ABSENT_MODULE = re.compile(r"[Nn]o module named 'torch\.\w+'|module 'torch(_\w+)?\.\w+(\.\w+)*' has no attribute")
 
 
-def verdict_of(error: BaseException) -> Verdict:
-    """The verdict on a check that ended with this exception."""
+def verdict_of(error: BaseException, module: object = None) -> Verdict:
+    """The verdict on a check that ended with this exception. `module` is the device's module."""
     if isinstance(error, Outcome):
         return error.verdict
     if isinstance(error, NotImplementedError):
@@ -93,6 +93,8 @@ def verdict_of(error: BaseException) -> Verdict:
     if isinstance(error, AssertionError):
         # PyTorch also asserts that a backend has registered something: such an assertion is its, not the check's.
         return Verdict.MISSING if _raised_by_torch(error) and _ABSENT.search(text) else Verdict.WRONG
+    if isinstance(error, AttributeError) and module is not None and error.obj is module:
+        return Verdict.MISSING
     if isinstance(error, AttributeError | ImportError) and _ABSENT_MODULE.search(text):
         return Verdict.MISSING
     if (

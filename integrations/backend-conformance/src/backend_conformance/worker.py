@@ -101,7 +101,7 @@ def _outcome(folder: Path, identifier: str, device: Device) -> tuple[Verdict, st
             function(device)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         message = _message(error, folder)
-        verdict = verdict_of(error)
+        verdict = verdict_of(error, _module(device))
         traceback.clear_frames(error.__traceback__)  # tensors of a failed check hold no memory in the next
         _settle()
         return verdict, message
@@ -122,6 +122,13 @@ def _message(error: BaseException, folder: Path) -> str:
     if len(text) > _LONGEST_MESSAGE:
         text = text[:_LONGEST_MESSAGE] + " ..."
     return f"{text} ({Path(frame.filename).name}:{frame.lineno})"
+
+
+def _module(device: Device) -> object:
+    """The device's module; it can be any object, which names itself as it likes in an error."""
+    import torch
+
+    return getattr(torch, device.name, None)
 
 
 def _printed() -> int:
