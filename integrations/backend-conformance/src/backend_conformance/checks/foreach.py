@@ -81,10 +81,10 @@ def foreach_follows_the_cpu(device: Device, case: str) -> None:
     assert (result is None) == (expected is None)
     for number, (got, wanted) in enumerate(zip(result or [], expected or [], strict=True)):
         assert got.shape == wanted.shape, f"tensor {number}: {got.shape}, on the CPU {wanted.shape}"
-        device.cpu_equal(got, wanted)
+        device.cpu_equal(got, wanted, rtol=1e-5, atol=1e-6)
     for got_list, wanted_list in zip(arguments, expected_arguments, strict=True):
         for got, wanted in zip(got_list, wanted_list, strict=True):
-            device.cpu_equal(got, wanted)
+            device.cpu_equal(got, wanted, rtol=1e-5, atol=1e-6)
 
 
 @check(level=Level.TRAINS, hook="aten::_foreach_*")
@@ -111,7 +111,7 @@ def lists_of_several_dtypes_are_accepted(device: Device) -> None:
 
     for got, wanted in zip(result(device.this), result("cpu"), strict=True):
         assert got.dtype == wanted.dtype
-        device.cpu_equal(got, wanted)
+        device.cpu_equal(got, wanted, rtol=1e-5, atol=1e-6)
 
 
 @check(level=Level.TRAINS, hook="aten::_foreach_*", needs=("several_devices",))
@@ -149,4 +149,4 @@ def gradients_are_clipped(device: Device) -> None:
 
     for foreach in (False, True):
         for got, wanted in zip(clipped(device.this, foreach), clipped("cpu", foreach), strict=True):
-            device.cpu_equal(got, wanted)
+            device.cpu_equal(got, wanted, rtol=1e-5, atol=1e-6)
