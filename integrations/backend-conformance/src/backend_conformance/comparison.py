@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from backend_conformance import Device, missing, not_applicable, wrong
+from backend_conformance.verdicts import Verdict, verdict_of
 
 Function = Callable[..., Any]
 
@@ -48,8 +49,8 @@ def exact(tensor: torch.Tensor) -> torch.Tensor:
 class Comparison:
     """Collects what differs between the device and the CPU; `conclude` states the verdict.
 
-    Wrong results come first, then refusals. A device need not have all the dtypes of the CPU's kernel: only those that are
-    `required` may not be refused, and a dtype of which it cannot hold tensors is left out.
+    Wrong results come first, then refusals. A device need not have all the dtypes of the CPU's kernel: only those
+    that are `required` may not be refused, and a dtype of which it cannot hold tensors is left out.
     """
 
     def __init__(self, device: Device, required: Sequence[torch.dtype] = REQUIRED) -> None:
@@ -73,7 +74,13 @@ class Comparison:
         return True
 
     def call(
-        self, what: str, function: Function, inputs: Sequence[torch.Tensor], *, gradients: bool = False, **tolerance: float
+        self,
+        what: str,
+        function: Function,
+        inputs: Sequence[torch.Tensor],
+        *,
+        gradients: bool = False,
+        **tolerance: float,
     ) -> None:
         """Calls a function with inputs on the CPU, and with the same inputs on the device; compares everything.
 
@@ -93,13 +100,13 @@ class Comparison:
             try:
                 got = self._outcome(function, [on(each, self._device.this) for each in inputs], gradients)
                 self._compare(what, got, native, wanted, tolerance)
-            except NotImplementedError as error:
-                if not all(each.dtype in self._required for each in inputs):
-                    self._judged -= 1
-                    return
-                self._refused.append(f"{what}: {str(error).splitlines()[0][:160]}")
             except Exception as error:
-                self._errors.append((what, error))
+                if verdict_of(error) is not Verdict.MISSING:
+                    self._errors.append((what, error))
+                elif all(each.dtype in self._required for each in inputs):
+                    self._refused.append(f"{what}: {str(error).splitlines()[0][:160]}")
+                else:
+                    self._judged -= 1
 
     @staticmethod
     def _outcome(function: Function, inputs: Sequence[torch.Tensor], gradients: bool) -> list[torch.Tensor]:
@@ -151,8 +158,7 @@ class Comparison:
             wrong(f"{len(self._wrong)} of {self._judged} comparisons: " + "; ".join(self._wrong[:3]))
         if self._errors:
             what, error = self._errors[0]
-            note = f"({what}, and {len(self._errors) - 1} more calls)" if len(self._errors) > 1 else f"({what})"
-            raise type(error)(f"{error} {note}") from error
+            raise RuntimeError(f"{what} ({len(self._errors)} calls): {type(error).__name__}: {error}") from error
         if self._refused:
             missing(f"{len(self._refused)} of {self._judged} calls: " + "; ".join(self._refused[:3]))
         if not self._judged:
