@@ -275,7 +275,7 @@ def modes_without_gradients_work(device: Device) -> None:
     expect_error(lambda: x.add_(1), RuntimeError, "leaf")
 
 
-@check(level=Level.TRAINS, hook="wait for autograd's threads at exit")
+@check(level=Level.TRAINS, hook="wait for autograd's threads at exit", timeout=120.0)
 def process_ends_after_backward(device: Device) -> None:
     """A program that ends right after `backward` ends with status 0.
 
