@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .verdicts import missing, not_applicable, wrong
+from .verdicts import missing, not_applicable, refuses, wrong
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +41,19 @@ class Device:
         """Runs a program in a new process with the backend loaded, `torch` imported, and this object as `device`."""
         program = f"from backend_conformance import Device\ndevice = {self!r}\ndevice.load()\nimport torch\n{source}"
         return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout)
+
+    def output(self, source: str, timeout: float = 60.0) -> str:
+        """What such a program prints. If it fails, so does the check: missing after a refusal, else wrong."""
+        ended = self.run(source, timeout)
+        if ended.returncode == 0:
+            return ended.stdout
+        lines = ended.stderr.strip().splitlines()
+        reason = lines[-1] if lines else "it printed no error"
+        if ended.returncode < 0:
+            wrong(f"a process died by signal {-ended.returncode}: {reason}")
+        if refuses(reason):
+            missing(reason)
+        wrong(f"a process failed: {reason}")
 
     @property
     def module(self) -> Any:

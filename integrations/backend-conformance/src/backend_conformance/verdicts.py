@@ -106,6 +106,14 @@ def verdict_of(error: BaseException, module: object = None) -> Verdict:
     return Verdict.ERROR
 
 
+def refuses(line: str) -> bool:
+    """Whether the last line of a traceback, such as "RuntimeError: ...", says that something is not there."""
+    kind, _, text = line.partition(": ")
+    if kind.endswith("OutOfMemoryError") or kind.endswith("AssertionError"):
+        return False
+    return kind == "NotImplementedError" or " has no attribute " in text or bool(_ABSENT.search(text))
+
+
 def _ran_out_of_memory(error: BaseException) -> bool:
     return type(error).__name__ == "OutOfMemoryError"
 

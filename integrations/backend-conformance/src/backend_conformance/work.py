@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from .device import Device
 
-_SECONDS = (0.1, 0.3, 1.0)  # of work, in successive attempts
-_MOST_PRODUCTS = 20_000  # in one attempt
+_SECONDS = (0.15, 0.4, 1.0)  # of work, in successive attempts
+_FEWEST_PRODUCTS, _MOST_PRODUCTS = 16, 20_000  # in one attempt
 
 _sizes: dict[torch.device, tuple[int, float]] = {}  # of a matrix, and the seconds that its product takes
 _synchronous: set[torch.device] = set()  # devices that never were behind the host: one short attempt is enough
@@ -27,7 +27,7 @@ def submit(device: Device, stream: torch.Stream | None) -> bool:
         factor = torch.full((size, size), 1.0 / size, device=target.device)
         for wanted in _SECONDS[:1] if target.device in _synchronous else _SECONDS:
             product = factor
-            for _ in range(min(_MOST_PRODUCTS, max(4, int(wanted / seconds)))):
+            for _ in range(min(_MOST_PRODUCTS, max(_FEWEST_PRODUCTS, int(wanted / seconds)))):
                 product = factor @ product
             if not target.query():
                 _synchronous.discard(target.device)
@@ -49,10 +49,9 @@ def _seconds_of_a_product(where: torch.device, size: int) -> float:
     import torch
 
     factor = torch.full((size, size), 1.0 / size, device=where)
-    (factor @ factor)[0, 0].item()  # what the first call loads or compiles does not count
-    begin = time.perf_counter()
-    product = factor
-    for _ in range(4):
-        product = factor @ product
-    product[0, 0].item()
-    return (time.perf_counter() - begin) / 4
+    seconds = []
+    for _ in range(6):  # the first may load or compile something; the shortest is not disturbed by other programs
+        begin = time.perf_counter()
+        (factor @ factor)[0, 0].item()
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)

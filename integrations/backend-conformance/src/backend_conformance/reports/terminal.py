@@ -18,8 +18,10 @@ _WITH_OUTPUT = (Verdict.CRASH, Verdict.HANG, Verdict.ERROR)
 def text(summary: Summary, command: Sequence[str] = ()) -> str:
     """The report. `command` runs the kit as this run did, without a selection of checks."""
     lines = [""]
-    for each in summary.failures():
-        lines += failure(each, command)
+    for first, others in _families(summary.failures()):
+        lines += failure(first, command)
+        if others:
+            lines[-1:] = [f"    and the same in {len(others)} more: {_cases(others)}", ""]
     lines += counts(summary)
     if summary.selected:
         lines.append("Only some checks ran, so no level is stated.")
@@ -41,6 +43,18 @@ def failure(result: Result, command: Sequence[str] = ()) -> list[str]:
     if command:
         lines.append(f"    run alone: {shlex.join([*command, result.id])}")
     return [*lines, ""]
+
+
+def _families(failures: Sequence[Result]) -> list[tuple[Result, list[Result]]]:
+    """Cases of one check that fail in the same way, together."""
+    families: dict[tuple[str, Verdict, str], list[Result]] = {}
+    for each in failures:
+        families.setdefault((each.id.partition("[")[0], each.verdict, each.message), []).append(each)
+    return [(first, others) for first, *others in families.values()]
+
+
+def _cases(results: Sequence[Result]) -> str:
+    return ", ".join(each.id.partition("[")[2].rstrip("]") for each in results)
 
 
 def counts(summary: Summary) -> list[str]:
