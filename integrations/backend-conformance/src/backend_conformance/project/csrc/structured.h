@@ -46,18 +46,25 @@ inline at::Tensor kept(const at::Tensor& input) {
 }
 inline at::Tensor kept(at::Tensor& output) { return to_write(output); }
 template <class Value>
-requires std::is_arithmetic_v<Value> || std::is_same_v<Value, at::Scalar> Value
-kept(const Value& value) {
+Value kept(const Value& value) {
+  static_assert(std::is_arithmetic_v<Value> || std::is_same_v<Value, at::Scalar>,
+                "a command outlives the call, so it must own what it keeps");
   return value;
 }
 
-inline void check_device(const at::Tensor& input, const at::Tensor& out) {
+// Elementwise operators convert, products do not.
+template <class Meta>
+void check_input(const at::Tensor& input, const at::Tensor& out) {
   TORCH_CHECK(input.device() == out.device() || (input.is_cpu() && input.dim() == 0),
               "Expected all tensors to be on the same device, but found at least two devices, ",
               input.device(), " and ", out.device());
+  if constexpr (!std::is_base_of_v<at::TensorIteratorBase, Meta>) {
+    TORCH_CHECK(input.dtype() == out.dtype(), "expected tensors of the same dtype, but got ",
+                input.dtype(), " and ", out.dtype());
+  }
 }
-template <class Value>
-void check_device(const Value&, const at::Tensor&) {}
+template <class Meta, class Value>
+void check_input(const Value&, const at::Tensor&) {}
 
 /// A kernel for Operator, such as at::_ops::mm_out, whose checks are Meta, such as
 /// at::meta::structured_mm. The command is the CPU's kernel; a real device launches one of its own.
@@ -75,7 +82,7 @@ struct Structured<Operator, Meta, at::Tensor&(Arguments...)> {
   template <class All, std::size_t... kInputs>
   static at::Tensor& launch_on(const All& all, std::index_sequence<kInputs...>) {
     at::Tensor& out = std::get<sizeof...(kInputs)>(all);
-    (check_device(std::get<kInputs>(all), out), ...);
+    (check_input<Meta>(std::get<kInputs>(all), out), ...);
     const c10::DeviceGuard guard(out.device());
     Result<Meta>(out).meta(std::get<kInputs>(all)...);
     launch(out,

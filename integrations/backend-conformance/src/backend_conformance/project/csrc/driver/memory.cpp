@@ -45,6 +45,14 @@ std::uintptr_t offset_of(const void* address) {
   return static_cast<std::uintptr_t>(static_cast<const std::byte*>(address) - ranges().addresses);
 }
 
+// Gives the system the pages that lie in the range as a whole; the others have bytes of neighbours.
+void return_pages(std::uintptr_t offset, std::size_t length) {
+  constexpr std::uintptr_t kPage = 4096;
+  const auto begin = (offset + kPage - 1) / kPage * kPage;
+  const auto end = (offset + length) / kPage * kPage;
+  if (begin < end) madvise(ranges().bytes + begin, end - begin, MADV_DONTNEED);
+}
+
 }  // namespace
 
 void* allocate(int device, std::size_t bytes) {
@@ -68,7 +76,7 @@ void free(void* memory) {
   const auto used = all.used.find(offset_of(memory));
   auto [offset, length] = *used;
   all.used.erase(used);
-  madvise(all.bytes + offset, length, MADV_DONTNEED);  // the system gets its pages back
+  return_pages(offset, length);
   auto& free = all.free[offset / kBytesPerDevice];
   auto next = free.lower_bound(offset);
   if (next != free.end() && offset + length == next->first) {
