@@ -48,10 +48,9 @@ class Project:
 
     def build(self) -> None:
         new.write(NAME, self.source)
-        tools = {"cwd": self.folder}
         flags = ["-DCMAKE_BUILD_TYPE=", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DPython_EXECUTABLE={sys.executable}"]
-        run("cmake", "-S", self.source, "-B", self.build_folder, "-G", "Ninja", *flags, **tools)
-        run("cmake", "--build", self.build_folder, "--parallel", "2", **tools)
+        run("cmake", "-S", self.source, "-B", self.build_folder, "-G", "Ninja", *flags)
+        run("cmake", "--build", self.build_folder, "--parallel", "2")
 
     @property
     def source(self) -> Path:

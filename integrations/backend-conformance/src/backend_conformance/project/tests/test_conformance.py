@@ -1,4 +1,4 @@
-"""Runs the checks of backend-conformance. A failure names the check, the function to implement, and how to run it alone."""
+"""Runs the kit. A failure names the check, the function to implement, and how to run the check alone."""
 
 import subprocess
 import sys

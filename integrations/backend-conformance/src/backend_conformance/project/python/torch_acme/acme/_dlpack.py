@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
+from typing import Any
 
 import torch
 from torch.utils.dlpack import DLDeviceType
@@ -13,7 +14,7 @@ def install() -> None:
     original = torch.Tensor.__dlpack_device__
 
     @wraps(original)
-    def __dlpack_device__(self: torch.Tensor) -> tuple[DLDeviceType, int]:
+    def __dlpack_device__(self: torch.Tensor) -> tuple[Any, int]:
         if self.device.type == "acme":
             return DLDeviceType.kDLExtDev, self.device.index
         return original(self)

@@ -55,12 +55,12 @@ def index_of(device: Any) -> int:
         if device.type != "acme":
             raise ValueError(f"acme: this is not an acme device (got {device})")
         if device.index is not None:
-            return device.index
+            return int(device.index)
     return current_device()
 
 
 def get_device_name(device: Any = None) -> str:
-    return get_device_properties(device).name
+    return str(get_device_properties(device).name)
 
 
 def get_device_properties(device: Any = None) -> SimpleNamespace:

@@ -11,7 +11,8 @@ from .device import device_count, index_of
 
 
 def _generator(device: Any = None) -> torch.Generator:
-    return torch.ops.torch_acme.default_generator(index_of(device))
+    generator: torch.Generator = torch.ops.torch_acme.default_generator(index_of(device))
+    return generator
 
 
 def manual_seed(seed: int) -> None:
