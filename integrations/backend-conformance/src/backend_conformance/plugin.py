@@ -20,7 +20,7 @@ _PROPERTY = "backend_conformance"  # of a test's report: what the check's result
 
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """Adds options only if the kit is asked for: other projects have an option --device, too."""
-    if not any(each.startswith("backend_conformance") for each in args):
+    if not _asked_for(args):
         return
     group = parser.getgroup("conformance", "conformance of a PyTorch backend")
     add = group.addoption
@@ -37,11 +37,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Without --device there is nothing to test: other runs may come across the file of the tests."""
     if collection_path != Path(__file__).with_name("test_conformance.py"):
         return None
-    if config.getoption("conformance_device", None):
-        return None
-    if any(each.startswith("backend_conformance") for each in config.invocation_params.args if isinstance(each, str)):
-        raise pytest.UsageError("the checks need --device NAME")
-    return True
+    return None if config.getoption("conformance_device", None) else True
 
 
 def session_of(config: pytest.Config) -> Session | None:
@@ -125,6 +121,12 @@ def _ids(args: Sequence[str]) -> bool:
     return any("::" in each for each in args)
 
 
+def _asked_for(args: Sequence[object]) -> bool:
+    return any(str(each).startswith("backend_conformance") for each in args)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if _asked_for(config.invocation_params.args) and not config.getoption("conformance_device", None):
+        raise pytest.UsageError("the checks need --device NAME")
     if config.getoption("conformance_device", None) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Results(config), "backend_conformance_results")

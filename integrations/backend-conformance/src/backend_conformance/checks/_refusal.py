@@ -8,7 +8,7 @@ from backend_conformance import wrong
 
 
 def refused(action: Callable[[], object], what: str, *kinds: type[Exception]) -> Exception:
-    """Returns the error of a call that has to raise one; wrong if it returns. Any other error passes through; the default is RuntimeError."""
+    """Returns the error of a call that has to raise one of these kinds (RuntimeError if none); wrong if it returns."""
     expected = kinds or (RuntimeError,)
     try:
         action()

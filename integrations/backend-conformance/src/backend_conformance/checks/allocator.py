@@ -67,7 +67,7 @@ def memory_is_aligned(device: Device) -> None:
 
 @check(level=Level.COMPLETE, hook="DeviceAllocator::getDeviceStats")
 def allocated_memory_is_counted(device: Device) -> None:
-    """`torch.accelerator.memory_allocated()` grows by the size of a tensor, not of a view, and falls when it is freed."""
+    """`torch.accelerator.memory_allocated()` grows by the size of a tensor, not of a view, and falls after its end."""
     _require_statistics()
     gc.collect()
     before = torch.accelerator.memory_allocated()

@@ -122,6 +122,8 @@ def dtypes_of_autocast_are_listed(device: Device) -> None:
 
     It is the one function of the module that `torch.autocast` checks by name.
     """
+    if device.key != "PrivateUse1":
+        not_applicable("PyTorch itself knows the dtypes of this device")
     listed = list(device.module.get_amp_supported_dtype())
     assert listed and all(isinstance(each, torch.dtype) for each in listed), f"get_amp_supported_dtype() is {listed}"
     x = torch.ones(2, 2, device=device.this)
@@ -291,6 +293,8 @@ def scaler_takes_gradients_of_several_devices(device: Device) -> None:
 
 def _dtype(device: Device) -> torch.dtype:
     """A dtype of lower precision that the device supports."""
+    if device.key != "PrivateUse1":
+        return torch.bfloat16
     listed = list(device.module.get_amp_supported_dtype())
     for dtype in (torch.bfloat16, torch.float16):
         if dtype in listed:

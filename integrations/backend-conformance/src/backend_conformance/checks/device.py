@@ -38,10 +38,7 @@ _FACTORIES = {
 
 @check(level=Level.BOOTS, hook="aten::empty.memory_format, aten::_copy_from")
 def tensors_go_there_and_back(device: Device) -> None:
-    """A tensor that goes to the device and back has its values, dtype and shape.
-
-    The first thing that anybody tries.
-    """
+    """A tensor that goes to the device and back has its values, dtype and shape."""
     host = torch.arange(24, dtype=torch.float32).view(2, 3, 4)
     there = host.to(device.name)
     assert there.device == device.this and there.shape == host.shape and there.dtype == host.dtype

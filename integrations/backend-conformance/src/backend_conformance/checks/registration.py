@@ -114,12 +114,13 @@ def modules_have_the_method(device: Device) -> None:
     The counterpart of `Module.cuda()`.
     """
     _require(nn.Module, device.name)
-    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    expected = module[0].weight.detach().clone()
+    linear = nn.Linear(2, 3)
+    module = nn.Sequential(linear, nn.BatchNorm1d(3))
+    expected = linear.weight.detach().clone()
     move: Any = getattr(module, device.name)
     assert move() is module
     assert {each.device for each in module.state_dict().values()} == {device.this}
-    device.cpu_equal(module[0].weight, expected)
+    device.cpu_equal(linear.weight, expected)
 
 
 @check(level=Level.COMPLETE, hook="torch.utils.generate_methods_for_privateuse1_backend")

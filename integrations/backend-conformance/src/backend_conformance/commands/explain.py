@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from .. import catalogue, groups
+from .options import folder
 
 
 def main(arguments: Sequence[str]) -> int:
     made = argparse.ArgumentParser(prog="python -m backend_conformance explain", description=__doc__)
     made.add_argument("checks", nargs="+", metavar="CHECK", help="ids, groups, or patterns with * and ?")
-    made.add_argument("--folder", type=Path, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks")
+    made.add_argument(
+        "--folder", type=folder, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks"
+    )
     options = made.parse_args(arguments)
     chosen = {each.base: each for each in catalogue.load(options.folder).select(options.checks)}
     if not chosen:

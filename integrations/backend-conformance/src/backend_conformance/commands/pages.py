@@ -8,14 +8,17 @@ from pathlib import Path
 
 from .. import catalogue, groups
 from ..catalogue import Catalogue, Description
+from .options import folder
 
 
 def main(arguments: Sequence[str]) -> int:
     made = argparse.ArgumentParser(prog="python -m backend_conformance pages", description=__doc__)
     made.add_argument("directory", type=Path)
-    made.add_argument("--folder", type=Path, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks")
+    made.add_argument(
+        "--folder", type=folder, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks"
+    )
     options = made.parse_args(arguments)
-    listed = catalogue.load(options.folder.resolve())
+    listed = catalogue.load(options.folder)
     options.directory.mkdir(parents=True, exist_ok=True)
     for name, content in pages(listed).items():
         (options.directory / name).write_text(content, encoding="utf-8")

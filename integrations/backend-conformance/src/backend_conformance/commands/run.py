@@ -15,6 +15,7 @@ from ..reports import badge, html, json, terminal
 from ..result import Result
 from ..runner import CannotStart
 from ..session import NothingToRun, Session
+from .options import folder, level
 
 NOTHING_RAN = 2  # as an exit status; 1 is a failed check
 
@@ -30,14 +31,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--setup", default="", help="what loads the backend: a package to import, or file.py:function to call"
     )
-    made.add_argument("--level", type=Level.parse, default=Level.COMPLETE, help="the highest level to run")
+    made.add_argument("--level", type=level, default=Level.COMPLETE, help="the highest level to run")
     made.add_argument("--declarations", type=Path, metavar="FILE", help="what the backend does not support (TOML)")
     made.add_argument("-n", "--workers", type=int, default=1, help="processes at a time")
     made.add_argument("--patience", type=float, default=1.0, help="a factor for the limits of time")
     made.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     made.add_argument("--html", type=Path, metavar="FILE", help="write a page with the results there")
     made.add_argument("--badge", type=Path, metavar="FILE", help="write an SVG with the level there")
-    made.add_argument("--folder", type=Path, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks")
+    made.add_argument(
+        "--folder", type=folder, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks"
+    )
     return made
 
 
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
             options.declarations,
             options.workers,
             options.patience,
-            options.folder.resolve(),
+            options.folder,
         )
         summary = session.run(_progress)
     except (NothingToRun, BadDeclarations) as error:
