@@ -7,6 +7,7 @@ import xml.etree.ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
 
+import kit_runs
 import pytest
 
 from backend_conformance.levels import Level
@@ -143,3 +144,15 @@ def test_the_badge_shows_the_level(verdicts: dict[str, Verdict]) -> None:
     root = xml.etree.ElementTree.fromstring(badge.svg(made))
     texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts == ["PyTorch conformance", made.level]
+
+
+def test_commands_compare_and_join_files_of_results(tmp_path: Path) -> None:
+    good, bad, page = tmp_path / "good.json", tmp_path / "bad.json", tmp_path / "page.html"
+    json.write(summary("good"), good)
+    json.write(summary("bad", train=Verdict.WRONG), bad)
+    regressed = kit_runs.command("--compare", str(good), str(bad))
+    assert regressed.returncode == 1 and "group.train: pass -> wrong" in regressed.stdout
+    assert kit_runs.command("compare", str(bad), str(good)).returncode == 0
+    assert kit_runs.command("compare", str(bad), str(page)).returncode == 2
+    assert kit_runs.command("matrix", str(good), str(bad), "--html", str(page)).returncode == 0
+    assert "<title>Conformance of good, bad</title>" in page.read_text()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import kit_runs
@@ -83,10 +85,7 @@ def test_children_of_a_worker_do_not_outlive_it(tmp_path: Path) -> None:
     )
     _, results = kit_runs.run(folder=tmp_path)
     child = int(results["leaves.child"].message.partition("child ")[2].split()[0])
-    limit = time.monotonic() + 20
-    while _runs(child) and time.monotonic() < limit:
-        time.sleep(0.05)
-    assert not _runs(child)
+    assert _becomes_true(lambda: not _runs(child))
 
 
 def _runs(child: int) -> bool:
@@ -133,3 +132,33 @@ def test_the_parent_does_not_import_torch(tmp_path: Path) -> None:
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
     assert {path.name for path in tmp_path.iterdir()} == {"a.json", "a.html", "a.svg"}
+
+
+def test_an_interrupted_run_ends_its_processes(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text(
+        '"""Sleeps."""\n'
+        "import os, pathlib, time\n"
+        "from backend_conformance import Device, Level, check\n\n\n"
+        '@check(level=Level.BOOTS, hook="", timeout=300.0)\n'
+        "def long(device: Device) -> None:\n"
+        '    """Sleeps for a long time, and says who."""\n'
+        f"    pathlib.Path({str(tmp_path / 'unfinished')!r}).write_text(str(os.getpid()))\n"
+        f"    pathlib.Path({str(tmp_path / 'unfinished')!r}).rename({str(tmp_path / 'process')!r})\n"
+        "    time.sleep(300)\n"
+    )
+    command = [sys.executable, "-m", "backend_conformance", "--device", "cpu", "--folder", str(tmp_path)]
+    parent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert _becomes_true(lambda: (tmp_path / "process").exists())
+    parent.send_signal(signal.SIGINT)
+    _, printed = parent.communicate(timeout=60)
+    assert parent.returncode == 130 and printed.startswith("interrupted"), printed
+    assert _becomes_true(lambda: not _runs(int((tmp_path / "process").read_text())))
+
+
+def _becomes_true(condition: Callable[[], bool], seconds: float = 90.0) -> bool:
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.05)
+    return True

@@ -17,7 +17,7 @@ from ..runner import CannotStart
 from ..session import NothingToRun, Session
 from .options import folder, level
 
-NOTHING_RAN = 2  # as an exit status; 1 is a failed check
+NOTHING_RAN, INTERRUPTED = 2, 130  # as exit statuses; 1 is a failed check
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,6 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     except CannotStart as error:
         print(f"the backend cannot be loaded:\n{error}", file=sys.stderr)
         return NOTHING_RAN
+    except KeyboardInterrupt:
+        print("interrupted: the processes of the checks have been ended", file=sys.stderr)
+        return INTERRUPTED
     if options.json:
         json.write(summary, options.json)
     if options.html:
