@@ -1,3 +1,3 @@
-"""pytest's options for this folder: tests are in `tests`. Those in `src` belong to the kit and to the projects it writes."""
+"""pytest's options for this folder: tests are in `tests`; those in `src` are the kit's and its projects'."""
 
 collect_ignore = ["src"]

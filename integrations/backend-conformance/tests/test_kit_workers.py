@@ -106,6 +106,20 @@ def test_a_setup_that_dies_ends_the_run(tmp_path: Path) -> None:
         kit_runs.run("behaved", setup=f"{tmp_path / 'setup.py'}:load")
 
 
+def test_a_backend_that_loads_only_once_is_an_error_of_what_is_left(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text(
+        "import pathlib\n\n\ndef load():\n"
+        f"    with pathlib.Path({str(tmp_path / 'log')!r}).open('a+') as log:\n"
+        "        log.write('x')\n        log.seek(0)\n        assert log.read() == 'x', 'loaded before'\n"
+    )
+    _, results = kit_runs.run("endings", setup=f"{tmp_path / 'setup.py'}:load")
+    assert results["endings.passes_first"].verdict is Verdict.PASS
+    left = results["endings.dies_alone"]
+    assert left.verdict is Verdict.ERROR
+    assert left.message.startswith("the backend does not load again: ") and "loaded before" in left.message
+    assert (tmp_path / "log").read_text() == "xxx"  # it was tried twice again
+
+
 def test_a_setup_is_called_in_each_process(tmp_path: Path) -> None:
     log = tmp_path / "log"
     (tmp_path / "setup.py").write_text(f"import os\n\n\ndef load():\n    open({str(log)!r}, 'a').write('called ')\n")

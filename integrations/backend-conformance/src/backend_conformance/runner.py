@@ -21,6 +21,7 @@ from .verdicts import Verdict
 
 _SECONDS_TO_START = 300.0  # the first import of torch on a cold disk, and the setup
 _SECONDS_TO_EXIT = 60.0
+_LONGEST_GAP = 1.0  # between two looks: if this process did not run for longer, no other did, and that does not count
 
 
 class CannotStart(Exception):
@@ -59,11 +60,22 @@ class Runner:
 
     def _run_job(self, checks: list[Description]) -> None:
         left = deque(checks)
+        refusals = 0
         while left and not self.stopped:
-            self._run_process(left)
+            message = self._run_process(left)
+            if not message:
+                continue
+            refusals += 1  # a busy machine may be too slow once
+            if refusals == 2:
+                for check in left:
+                    self.give(Result.of(check, Verdict.ERROR, f"the backend does not load again: {message}"))
+                return
 
-    def _run_process(self, left: deque[Description]) -> None:
-        """Runs checks in one process until it ends, and takes those that have a result from `left`."""
+    def _run_process(self, left: deque[Description]) -> str:
+        """Runs checks in one process until it ends, and takes those that have a result from `left`.
+
+        Returns why the process ran none, or "".
+        """
         threads = max(1, min(4, (os.cpu_count() or 1) // max(1, self.workers)))
         worker = Process(
             {
@@ -76,7 +88,7 @@ class Runner:
             }
         )
         try:
-            _Watch(self, worker, left).until_it_ends()
+            return _Watch(self, worker, left).until_it_ends()
         finally:
             worker.close()
 
@@ -97,19 +109,28 @@ class _Watch:
         self.kept: Result | None = None
         self.done = False
         self.printed = 0  # what the worker had printed when the check began
-        self.since = time.monotonic()
+        self.waited = 0.0
 
-    def until_it_ends(self) -> None:
+    def until_it_ends(self) -> str:
+        """Returns why no check has begun, or "". Raises CannotStart if none ever has."""
         hung = ended = False
+        before = time.monotonic()
         while not ended:
             ended = self.worker.wait()
+            now = time.monotonic()
+            self.waited += min(now - before, _LONGEST_GAP)
+            before = now
             for line in self.worker.lines():
                 self._take(line)
-            if not ended and (self.runner.stopped or time.monotonic() - self.since > self._limit()):
+            if not ended and (self.runner.stopped or self.waited > self._limit()):
                 hung = True
                 self.worker.kill()
-        if not self.runner.stopped:
-            self._conclude(hung)
+        if self.runner.stopped:
+            return ""
+        if self.running is None and self.kept is None:
+            return self._refusal("the process did not start in time" if hung else self.worker.ending())
+        self._conclude(hung)
+        return ""
 
     def _limit(self) -> float:
         if self.running is not None:
@@ -133,7 +154,7 @@ class _Watch:
             self.done = True
         else:
             return
-        self.since = time.monotonic()
+        self.waited = 0.0
 
     def _end(self, verdict: Verdict, message: str, seconds: float) -> None:
         assert self.running is not None
@@ -147,30 +168,25 @@ class _Watch:
             self.kept = None
 
     def _conclude(self, hung: bool) -> None:
-        """What the end of the process means for the check that ran, for the last one, or for all."""
+        """What the end of the process means for the check that ran, or for the last one."""
         how = self.worker.ending()
         verdict = Verdict.HANG if hung else Verdict.CRASH
         if self.running is not None:
             message = f"still busy after {self._limit():g} seconds" if hung else f"{how} during the check"
-            self._end(verdict, message, time.monotonic() - self.since)
+            self._end(verdict, message, self.waited)
         elif self.kept is not None and (hung or self.worker.status != 0 or not self.done):
             how = "the process did not end after it" if hung else f"{how} after it"
             message = f"{self.kept.message}; {how}" if self.kept.message else f"passed, but {how}"
             verdict = self.kept.verdict if self.kept.verdict.fails else verdict
             output = self.worker.output(self.printed)
             self.kept = dataclasses.replace(self.kept, verdict=verdict, message=message, output=output)
-        elif self.kept is None:
-            self._refuse("the process did not start in time" if hung else how)
         self._give_kept()
 
-    def _refuse(self, how: str) -> None:
-        """No check has begun."""
+    def _refusal(self, how: str) -> str:
         message = self.failure.strip() or f"{how} before its first check; {self.worker.output()}"
         if not self.runner.torch:
             raise CannotStart(message)
-        while self.left:
-            check = self.left.popleft()
-            self.runner.give(Result.of(check, Verdict.ERROR, f"the backend does not load again: {message}"))
+        return message
 
 
 def _jobs(checks: Iterable[Description]) -> list[list[Description]]:

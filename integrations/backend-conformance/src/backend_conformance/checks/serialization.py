@@ -1,6 +1,6 @@
 """Serialization: `torch.save` and `torch.load`.
 
-A storage is written through `storage.cpu()`, with a location such as "<name>:0". `torch.load` recognises the
+A storage is written through `storage.cpu()`, with a location such as `<name>:0`. `torch.load` recognises the
 location, asks the module whether the device is there (`is_available`, `device_count`), and moves the storage inside
 `torch.<name>.device(...)`, which gets a `torch.device`.
 """
@@ -158,7 +158,7 @@ def absent_devices_are_refused(device: Device) -> None:
 
 @check(level=Level.COMPLETE, hook="the location of storages: torch.serialization.location_tag")
 def location_is_the_name_and_the_index(device: Device) -> None:
-    """`torch.serialization.location_tag` of a storage is "<name>:0"."""
+    """`torch.serialization.location_tag` of a storage is `<name>:0`."""
     for where in (device.this, device.at(device.count - 1)):
         found = torch.serialization.location_tag(torch.ones(1, device=where).untyped_storage())
         assert found == str(where), f"the location of a storage on {where} is {found!r}"

@@ -46,7 +46,7 @@ def _page(introduction: str, group: str, families: dict[str, list[Description]])
             facts.append(f"Cases: {len(checks)}.")
         if check.needs:
             facts.append(f"Needs: {', '.join(check.needs)}.")
-        parts.append(f'<a id="{name}"></a>\n\n## {name}\n\n{" ".join(facts)}\n\n{check.doc}\n')
+        parts.append(f"## {name}\n\n{' '.join(facts)}\n\n{check.doc}\n")
     return "\n".join(part for part in parts if part)
 
 
