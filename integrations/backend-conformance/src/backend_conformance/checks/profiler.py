@@ -62,7 +62,8 @@ def operators_are_recorded_on_the_host(device: Device) -> None:
         with record_function("the program"):
             program(device)
     counts = {each.key: each.count for each in result.key_averages()}
-    assert counts.get("aten::mm", 0) == 5 and counts.get("aten::add_", 0) == 5, f"the counts are {counts}"
+    # Where only the form with `out` has a kernel, PyTorch's own one calls it, and it has the same name in profiles.
+    assert counts.get("aten::mm") in (5, 10) and counts.get("aten::add_") == 5, f"the counts are {counts}"
     assert counts.get("the program") == 1
     assert "aten::mm" in result.key_averages(group_by_input_shape=True).table(row_limit=30)
 
