@@ -68,16 +68,16 @@ def freed_memory_waits_for_its_stream(device: Device) -> None:
     result.copy_(torch.zeros(SIZE, device=device.this))
     torch.accelerator.synchronize()
     trials = Trials(device, owner, wanted=4)
-    x = full_on(owner, 1)  # before the work that keeps the stream busy, so that only the read comes after it
+    held = [full_on(owner, 1)]  # written before the work that keeps the stream busy: only the read comes after it
     for number in trials:
         with owner:
-            result.copy_(x)
+            result.copy_(held[0])
         trials.ahead()
-        del x
+        held.clear()
         overwrite_free_memory(device)
         torch.accelerator.synchronize()
         assert value(result) == number, "another stream got the memory while its owner still read it"
-        x = full_on(owner, number + 1)
+        held.append(full_on(owner, number + 1))
 
 
 @check(level=Level.ASYNCHRONOUS, hook="the allocator orders blocks by stream", needs=("streams",))
