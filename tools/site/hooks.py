@@ -20,6 +20,7 @@ PROJECT = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
+    "integrations/backend-conformance/README.md",
     "integrations/lightning-openreg/README.md",
     "integrations/pytest-openreg/README.md",
 ]

@@ -1,0 +1,1 @@
+"""The checks, a group in each file. Only workers import them."""

@@ -1,0 +1,348 @@
+"""Devices: which exist, which is current, and where tensors go.
+
+Each thread has a current device. A factory with a device type alone uses it; a factory with an index uses that device
+and leaves the current one as it is. PyTorch asks the guard (`c10::impl::DeviceGuardImplInterface`) for all this; the
+device's module has the same functions for Python.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import torch
+
+from backend_conformance import Device, Level, check
+
+from ._refusal import refused
+
+_FACTORIES = {
+    "empty": lambda where: torch.empty(3, device=where),
+    "empty without elements": lambda where: torch.empty(0, device=where),
+    "empty_strided": lambda where: torch.empty_strided((2, 2), (1, 2), device=where),
+    "empty_like": lambda where: torch.empty_like(torch.ones(3), device=where),
+    "zeros": lambda where: torch.zeros(3, device=where),
+    "full": lambda where: torch.full((3,), 7, device=where),
+    "arange": lambda where: torch.arange(3, device=where),
+    "tensor": lambda where: torch.tensor([1.0], device=where),
+    "rand": lambda where: torch.rand(3, device=where),
+    "randperm": lambda where: torch.randperm(3, device=where),
+    "eye": lambda where: torch.eye(3, device=where),
+    "linspace": lambda where: torch.linspace(0, 1, 3, device=where),
+    "new_empty": lambda where: torch.ones(2, device=where).new_empty(3),
+    "zeros_like": lambda where: torch.zeros_like(torch.ones(3, device=where)),
+    "clone": lambda where: torch.ones(3, device=where).clone(),
+    "to": lambda where: torch.ones(3).to(where),
+}
+
+
+@check(level=Level.BOOTS, hook="aten::empty.memory_format, aten::_copy_from")
+def tensors_go_there_and_back(device: Device) -> None:
+    """A tensor that goes to the device and back has its values, dtype and shape."""
+    host = torch.arange(24, dtype=torch.float32).view(2, 3, 4)
+    there = host.to(device.name)
+    assert there.device == device.this and there.shape == host.shape and there.dtype == host.dtype
+    host.zero_()  # the copy has memory of its own
+    device.cpu_equal(there, torch.arange(24, dtype=torch.float32).view(2, 3, 4))
+    device.cpu_equal(torch.full((3,), 2.5, device=device.name), [2.5] * 3)
+
+
+@check(level=Level.BOOTS, hook="DeviceGuardImplInterface::getDevice")
+def first_device_is_current_at_first(device: Device) -> None:
+    """The current device of a new thread is device 0, and a device type without an index means the current device.
+
+    Tensors have an index in all cases: PyTorch compares devices with it.
+    """
+    seen: list[object] = []
+
+    def look() -> None:
+        seen.append(torch.accelerator.current_device_index())
+        seen.append(torch.ones(2, device=device.name).device)
+
+    _in_thread(look)
+    assert seen == [0, device.this], f"a new thread has the current device {seen[0]}, and its tensors are on {seen[1]}"
+
+
+@check(level=Level.BOOTS, hook="DeviceGuardImplInterface::setDevice: refuse an index without a device")
+def index_without_a_device_is_refused(device: Device) -> None:
+    """A factory with the index of a device that does not exist raises, and the current device stays.
+
+    Without the check the tensor silently goes to another device, or the process dies.
+    """
+    absent = torch.device(device.name, device.count)
+    before = torch.accelerator.current_device_index()
+    for name in ("empty", "tensor", "to"):
+        error = refused(partial(_FACTORIES[name], absent), f"{name} on {absent}", RuntimeError, ValueError, IndexError)
+        assert not isinstance(error, torch.OutOfMemoryError), f"{name} on {absent} raises OutOfMemoryError"
+    assert torch.accelerator.current_device_index() == before
+    device.cpu_equal(torch.ones(2, device=device.name), [1.0, 1.0])
+
+
+@check(level=Level.BOOTS, hook="DeviceGuardImplInterface::setDevice: refuse an index without a device")
+def absent_device_cannot_become_current(device: Device) -> None:
+    """`torch.accelerator.set_device_index` refuses an index without a device, and the current device stays."""
+    before = torch.accelerator.current_device_index()
+    refused(
+        lambda: torch.accelerator.set_device_index(device.count),
+        f"the current device is {device.count}, of {device.count}",
+        RuntimeError,
+        ValueError,
+        IndexError,
+    )
+    assert torch.accelerator.current_device_index() == before
+    device.cpu_equal(torch.ones(2, device=device.name), [1.0, 1.0])
+
+
+@check(
+    level=Level.BOOTS,
+    hook="allocate on the tensor's device, also for zero bytes",
+    needs=("several_devices",),
+    cases=tuple(_FACTORIES),
+)
+def factories_use_the_index_that_they_are_given(device: Device, case: str) -> None:
+    """A factory with an index makes its tensor there, and leaves the current device as it is.
+
+    An allocator uses the current device, so a factory has to switch to the tensor's first. A tensor's device is that
+    of its data pointer: the null pointer of a tensor without elements needs the right device, too.
+    """
+    other = device.other
+    made = _FACTORIES[case](other)
+    assert made.device == other, f"the tensor is on {made.device}, not on {other}"
+    assert made.untyped_storage().device == other, "the storage has another device than the tensor"
+    assert torch.accelerator.current_device_index() == 0, "the factory changes the current device"
+    assert _FACTORIES[case](device.this).device == device.this
+
+
+@check(level=Level.BOOTS, hook="DeviceGuardImplInterface::setDevice", needs=("several_devices",))
+def current_device_decides_where_tensors_go(device: Device) -> None:
+    """After `torch.accelerator.set_device_index(1)` tensors without an index are on device 1."""
+    other = device.other
+    torch.accelerator.set_device_index(1)
+    try:
+        assert torch.accelerator.current_device_index() == 1
+        made = torch.ones(3, device=device.name)
+        assert made.device == other, f"the tensor is on {made.device}"
+        assert (made + torch.arange(3.0, device=device.name)).device == other
+        assert torch.ones(1, device=device.this).device == device.this
+    finally:
+        torch.accelerator.set_device_index(0)
+    assert torch.ones(3, device=device.name).device == device.this
+
+
+@check(
+    level=Level.BOOTS, hook="DeviceGuardImplInterface: the current device is thread_local", needs=("several_devices",)
+)
+def current_device_belongs_to_the_thread(device: Device) -> None:
+    """A thread that changes its current device does not change that of others.
+
+    Autograd runs a thread for each device, and data loaders and servers have theirs. With one current device for the
+    process, tensors of one thread appear on the device of another.
+    """
+    other = device.other
+    changed, looked = threading.Event(), threading.Event()
+    seen: list[torch.device] = []
+
+    def change() -> None:
+        torch.accelerator.set_device_index(1)
+        changed.set()
+        looked.wait(20)
+        seen.append(torch.ones(1, device=device.name).device)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    assert changed.wait(20)
+    here = torch.ones(1, device=device.name).device
+    looked.set()
+    thread.join()
+    assert here == device.this, f"another thread's change moved the tensors of this one to {here}"
+    assert seen == [other], f"this thread moved the tensors of the other one to {seen}"
+
+
+@check(
+    level=Level.TRAINS, hook="DeviceGuardImplInterface: the current device is thread_local", needs=("several_devices",)
+)
+def threads_on_several_devices_do_not_mix(device: Device) -> None:
+    """Four threads that switch between devices find each result on their own device, with the right values."""
+    count = min(device.count, 4)
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            index = (number + turn) % count
+            torch.accelerator.set_device_index(index)
+            value = torch.full((16, 16), float(number + 1), device=device.name)
+            product = value @ torch.eye(16, device=device.name)
+            if product.device.index != index or product.cpu().ne(number + 1).any():
+                failures.append(f"thread {number}: {product.device} instead of {index}, {product[0, 0].item()}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not failures, failures[0]
+
+
+@check(level=Level.BOOTS, hook="_copy_from between devices", needs=("several_devices",))
+def copies_between_devices_have_the_values(device: Device) -> None:
+    """A copy to another device has the values, also of a view with strides, and the current device stays."""
+    other = device.other
+    view = torch.arange(12.0, device=device.this).view(3, 4).t()[1:]
+    expected = torch.arange(12.0).view(3, 4).t()[1:]
+    moved = view.to(other)
+    assert moved.device == other and torch.accelerator.current_device_index() == 0
+    device.cpu_equal(moved, expected)
+    device.cpu_equal(torch.zeros(3, 3, device=device.this).copy_(moved), expected)
+
+
+@check(level=Level.TRAINS, hook="device guards around kernels", needs=("several_devices",))
+def operators_run_on_the_device_of_their_arguments(device: Device) -> None:
+    """Results are on the device of the arguments, whatever device is current, which stays current.
+
+    The dispatcher sets no guard for kernels of a backend outside of PyTorch unless they ask for it: an operator that
+    allocates its result must switch to the device of its arguments.
+    """
+    other = device.other
+    x = torch.arange(6.0, device=other).view(2, 3)
+    for name, result in {
+        "add": x + 1,
+        "matmul": x @ x.t(),
+        "sum": x.sum(),
+        "cat": torch.cat([x, x]),
+        "sort": x.sort(descending=True).values,
+        "nonzero": x.nonzero(),
+        "index": x[torch.tensor([0], device=other)],
+        "softmax": torch.softmax(x, 1),
+        "contiguous": x.t().contiguous(),
+    }.items():
+        assert result.device == other, f"the result of {name} is on {result.device}"
+        assert torch.accelerator.current_device_index() == 0, f"{name} changes the current device"
+    device.cpu_equal(x @ x.t(), [[5.0, 14.0], [14.0, 50.0]])
+
+
+@check(level=Level.TRAINS, hook="current_device and set_device of the module")
+def module_and_accelerator_agree_on_the_current_device(device: Device) -> None:
+    """`current_device()` and `set_device()` of the module are about the same device as those of `torch.accelerator`.
+
+    Fake tensors, device meshes and PyTorch's own tests call the module's; `torch.accelerator` calls the guard.
+    """
+    module = device.module
+    last = device.count - 1
+    try:
+        module.set_device(last)
+        assert torch.accelerator.current_device_index() == last
+        assert module.current_device() == last
+        torch.accelerator.set_device_index(0)
+        assert module.current_device() == 0
+        assert type(module.current_device()) is int
+    finally:
+        torch.accelerator.set_device_index(0)
+
+
+@check(level=Level.TRAINS, hook="device of the module: a context manager")
+def module_has_a_context_for_devices(device: Device) -> None:
+    """`torch.<name>.device(...)` takes an index or a `torch.device`, switches to it, and restores the device before.
+
+    `torch.load` and pickle enter it with a `torch.device`, checkpointing with an index.
+    `torch.accelerator.device_index` takes an index only, so an alias of that is not enough.
+    """
+    last = device.count - 1
+    for where in (last, device.at(last)):
+        with device.module.device(where):
+            assert torch.accelerator.current_device_index() == last, f"device({where!r}) does not switch"
+        assert torch.accelerator.current_device_index() == 0, f"device({where!r}) does not restore"
+    try:
+        with device.module.device(last):
+            raise KeyError
+    except KeyError:
+        pass
+    assert torch.accelerator.current_device_index() == 0, "the device is not restored after an exception"
+
+
+@check(level=Level.TRAINS, hook="factories under torch.device as a context")
+def device_can_be_the_default(device: Device) -> None:
+    """`with torch.device("<name>")` and `torch.set_default_device` make it the device of factories."""
+    with torch.device(device.name):
+        inside = torch.ones(2), torch.arange(3), torch.nn.Linear(2, 2).weight
+    assert {each.device for each in inside} == {device.this}
+    torch.set_default_device(device.name)
+    try:
+        assert torch.zeros(2).device == device.this
+    finally:
+        torch.set_default_device(None)
+    assert torch.zeros(2).device.type == "cpu"
+
+
+@check(level=Level.ASYNCHRONOUS, hook="DeviceGuardImplInterface::synchronizeDevice")
+def synchronizing_a_device_keeps_the_current_one(device: Device) -> None:
+    """`torch.accelerator.synchronize` takes any device, and waits without changing the current one."""
+    last = device.at(device.count - 1)
+    torch.ones(3, device=last).add_(1)
+    torch.accelerator.synchronize()
+    torch.accelerator.synchronize(last)
+    torch.accelerator.synchronize(last.index)
+    assert torch.accelerator.current_device_index() == 0
+
+
+@check(level=Level.COMPLETE, hook="synchronize, get_device_properties and get_device_name of the module")
+def module_describes_the_device(device: Device) -> None:
+    """The module has `synchronize`, `get_device_properties` and `get_device_name`.
+
+    Profilers call `synchronize`; `get_device_properties` is asked by Inductor and by `torch._utils`. Programs print the
+    name.
+    """
+    device.module.synchronize()
+    name = device.module.get_device_name(0)
+    assert isinstance(name, str) and name
+    properties = device.module.get_device_properties(0)
+    assert properties is not None
+    assert getattr(properties, "name", name) == name, "the properties have another name than get_device_name"
+
+
+@check(level=Level.COMPLETE, hook="DeviceGuardImplInterface::getDeviceCapability")
+def listed_dtypes_work(device: Device) -> None:
+    """Tensors of all dtypes in `torch.accelerator.get_device_capability()` can be made, and go to the host and back.
+
+    The structure of the answer has all bits set at first: a backend has to clear those of dtypes that it does not have.
+    """
+    listed = torch.accelerator.get_device_capability(device.this)["supported_dtypes"]
+    assert torch.float32 in listed and torch.int64 in listed
+    failed = []
+    for dtype in listed:
+        try:
+            host = torch.zeros(4, dtype=dtype).clone()
+        except RuntimeError:
+            continue  # PyTorch has no copies of such tensors on the host either
+        try:
+            torch.empty(4, dtype=dtype, device=device.this).copy_(host).cpu()
+        except (RuntimeError, TypeError) as error:
+            failed.append(f"{dtype} ({str(error).splitlines()[0][:100]})")
+    assert not failed, f"listed, but not supported: {', '.join(sorted(failed))}"
+
+
+@check(level=Level.TRAINS, hook="_is_in_bad_fork, is_initialized, _lazy_init of the module")
+def module_knows_that_the_device_is_in_use(device: Device) -> None:
+    """After the first tensor `is_initialized()` is true, and `_is_in_bad_fork()` false.
+
+    Fake tensors and device meshes ask `is_initialized` without looking whether it exists; `torch.manual_seed` asks
+    `_is_in_bad_fork`.
+    """
+    torch.ones(1, device=device.this)
+    assert device.module.is_initialized() is True
+    assert not device.module._is_in_bad_fork()
+
+
+def _in_thread(work: object) -> None:
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()  # type: ignore[operator]
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]

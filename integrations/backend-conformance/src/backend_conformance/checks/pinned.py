@@ -1,0 +1,197 @@
+"""Pinned memory: memory of the host that the device reads and writes while the host goes on.
+
+The hook `getPinnedMemoryAllocator` returns the allocator, `at::setHostAllocator` registers it for
+`torch.accelerator.empty_host_cache`, and `isPinnedPtr` recognises its memory. A copy with `non_blocking=True` between
+pinned memory and the device runs in the order of the current stream. The allocator must not hand out the memory again
+before the copy has completed: copies call its `record_event`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+
+from backend_conformance import Device, Level, check, missing, vacuous
+
+from ._refusal import refused
+
+_ALLOCATOR = "PrivateUse1HooksInterface::getPinnedMemoryAllocator"
+_POINTER = "PrivateUse1HooksInterface::isPinnedPtr"
+
+
+@check(level=Level.TRAINS, hook=_ALLOCATOR)
+def pinned_copy_has_the_values(device: Device) -> None:
+    """`Tensor.pin_memory()` returns a tensor of the host with the values, and goes to the device and back.
+
+    `DataLoader(pin_memory=True)` calls it in a thread of its own.
+    """
+    host = torch.arange(12.0).view(3, 4).t()
+    pinned = host.pin_memory()
+    assert pinned.device.type == "cpu" and pinned.is_pinned() and not host.is_pinned()
+    torch.testing.assert_close(pinned, host)
+    device.cpu_equal(pinned.to(device.this), host)
+    assert pinned.pin_memory().data_ptr() == pinned.data_ptr(), "pinned memory is copied to be pinned"
+    found: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: found.append(torch.arange(5.0).pin_memory()))
+    thread.start()
+    thread.join()
+    assert found and found[0].is_pinned() and found[0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@check(level=Level.TRAINS, hook=_POINTER)
+def views_of_pinned_memory_are_pinned(device: Device) -> None:
+    """A slice of a pinned tensor is pinned.
+
+    PyTorch passes a pointer into the middle of the block. If only its start is recognised, a copy of the slice counts
+    as one from pageable memory, and waits.
+    """
+    pinned = torch.zeros(1000).pin_memory()
+    for view in (pinned[1:], pinned[999:], pinned.view(10, 100)[7], pinned[::3], pinned.detach()):
+        assert view.is_pinned(), f"a view at the offset {view.storage_offset()} is not pinned"
+    assert pinned.untyped_storage().is_pinned()
+
+
+@check(level=Level.TRAINS, hook=_POINTER)
+def other_memory_is_not_pinned(device: Device) -> None:
+    """Ordinary memory of the host and memory of the device are not pinned; a tensor of the device cannot be."""
+    pinned = torch.zeros(1 << 16, dtype=torch.uint8).pin_memory()
+    assert pinned.is_pinned()
+    for size in (1, 1 << 16, 1 << 24):
+        assert not torch.zeros(size, dtype=torch.uint8).is_pinned(), f"{size} ordinary bytes are pinned"
+    there = torch.ones(3, device=device.this)
+    assert not there.is_pinned()
+    refused(there.pin_memory, "pin_memory() of a tensor of the device")
+
+
+@check(level=Level.TRAINS, hook=_ALLOCATOR)
+def factories_can_pin(device: Device) -> None:
+    """`pin_memory=True` of factories, and `pin_memory()` of storages, give pinned memory."""
+    for made in (
+        torch.empty(3, pin_memory=True),
+        torch.zeros(3, 4, pin_memory=True),
+        torch.full((3,), 2.0, pin_memory=True),
+        torch.rand(3, pin_memory=True),
+        torch.tensor([1, 2], pin_memory=True),
+        torch.empty_strided((2, 2), (1, 2), pin_memory=True),
+    ):
+        assert made.is_pinned()
+    storage = torch.arange(4, dtype=torch.uint8).untyped_storage().pin_memory()
+    assert storage.is_pinned() and storage.tolist() == [0, 1, 2, 3]
+
+
+@check(level=Level.TRAINS, hook="aten::_copy_from with non_blocking from pageable memory")
+def pageable_memory_can_be_overwritten_after_the_call(device: Device) -> None:
+    """A copy with `non_blocking=True` from ordinary memory has read it when the call returns.
+
+    Such memory can be overwritten, or freed, at once; CUDA stages it. A copy that reads it later takes what is there
+    then.
+    """
+    ahead = _ahead(device)
+    for size in (16, 1 << 16, 1 << 22):
+        for turn in range(4):
+            host = torch.full((size,), float(turn))
+            there = host.to(device.this, non_blocking=True)
+            host.fill_(-1.0)
+            del host
+            values = there.cpu()
+            assert values.eq(turn).all(), f"turn {turn} of {size} elements: {values.unique().tolist()[:4]}, {ahead=}"
+
+
+@check(level=Level.TRAINS, hook="aten::_copy_from with non_blocking to the host")
+def non_blocking_copy_to_the_host_arrives(device: Device) -> None:
+    """`to("cpu", non_blocking=True)` has the values after the device was synchronized, in pinned memory.
+
+    PyTorch itself asks for pinned memory then, so that a device without it cannot make this copy.
+    """
+    there = torch.arange(1000.0, device=device.this)
+    host = (there * 2).to("cpu", non_blocking=True)
+    torch.accelerator.synchronize()
+    torch.testing.assert_close(host, torch.arange(1000.0) * 2)
+    assert host.is_pinned() or device.key != "PrivateUse1", "the copy is not in pinned memory"
+    target = torch.zeros(1000).pin_memory()
+    target.copy_(there + 1, non_blocking=True)
+    torch.accelerator.synchronize()
+    torch.testing.assert_close(target, torch.arange(1000.0) + 1)
+
+
+@check(level=Level.ASYNCHRONOUS, hook="aten::_copy_from with non_blocking and pinned memory", needs=("streams",))
+def copy_from_pinned_memory_does_not_wait(device: Device) -> None:
+    """A copy with `non_blocking=True` of pinned memory returns before the work in front of it is done.
+
+    The reason for pinned memory: the next batch is copied while the device computes.
+    """
+    pinned = torch.full((1 << 16,), 3.0).pin_memory()
+    target = torch.zeros(1 << 16).pin_memory()
+    there = torch.full((1 << 16,), 5.0, device=device.this)
+    for name, copy in {
+        "to": lambda: pinned.to(device.this, non_blocking=True),
+        "from": lambda: target.copy_(there, non_blocking=True),
+    }.items():
+        if not any(_returns_ahead(device, copy) for _ in range(3)):
+            missing(f"a copy {name} the device waits for the work before it, with pinned memory and non_blocking=True")
+    device.cpu_equal(pinned.to(device.this, non_blocking=True), pinned)
+    device.synchronize()
+    torch.testing.assert_close(target, torch.full((1 << 16,), 5.0))
+
+
+@check(level=Level.ASYNCHRONOUS, hook="HostAllocator::record_event", needs=("streams",))
+def pinned_memory_is_not_reused_before_it_was_read(device: Device) -> None:
+    """Pinned memory that is freed while a copy from it is under way keeps its bytes until the copy has completed.
+
+    The copy calls `record_event` of the host's allocator. An allocator that hands the block out at once gives the
+    copy what the next owner writes.
+    """
+    size = 1 << 16
+    for turn in range(6):
+        pinned = torch.full((size,), float(turn)).pin_memory()
+        if not device.enough_work():
+            vacuous("the host was never seen to run ahead of the device")
+        there = pinned.to(device.this, non_blocking=True)
+        del pinned
+        others = [torch.full((size,), -5.0, pin_memory=True) for _ in range(2)]
+        ahead = not torch.accelerator.current_stream().query()
+        values = there.cpu()
+        assert values.eq(turn).all(), f"the copy has {values.unique().tolist()[:4]} in place of {turn}"
+        del others
+        if ahead:
+            return
+    vacuous("the copies had completed before the memory was used again")
+
+
+@check(level=Level.COMPLETE, hook="at::setHostAllocator", timeout=90.0)
+def cache_of_the_host_can_be_emptied(device: Device) -> None:
+    """`torch.accelerator.empty_host_cache()` returns pinned memory that is not in use.
+
+    It calls the allocator that `at::setHostAllocator` has registered. Without one PyTorch dereferences a null
+    pointer, so this runs in a process of its own.
+    """
+    program = (
+        "kept = torch.arange(4.0).pin_memory()\n"
+        "torch.empty(1 << 20).pin_memory()\n"
+        "torch.accelerator.empty_host_cache()\n"
+        "print(kept.tolist(), kept.is_pinned())"
+    )
+    ended = device.run("torch.ones(4).pin_memory()\ntorch.accelerator.empty_host_cache()")
+    if ended.returncode < 0:
+        missing(f"the process dies by signal {-ended.returncode}: at::setHostAllocator was not called for the device")
+    assert device.output(program).strip() == "[0.0, 1.0, 2.0, 3.0] True"
+
+
+def _returns_ahead(device: Device, action: object) -> bool:
+    """Whether a call returns while the work before it is unfinished."""
+    if not device.enough_work():
+        vacuous("the host was never seen to run ahead of the device")
+    stream = torch.accelerator.current_stream()
+    action()  # type: ignore[operator]
+    ahead = not stream.query()
+    stream.synchronize()
+    return ahead
+
+
+def _ahead(device: Device) -> bool:
+    """Gives the device work if it can be behind the host."""
+    try:
+        return device.enough_work()
+    except (NotImplementedError, RuntimeError):
+        return False

@@ -1,0 +1,69 @@
+"""Evidence for checks of order: a result shows an order only if the host was ahead of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from backend_conformance import Device, vacuous
+
+
+class Trials:
+    """Repeats an experiment on a stream that is busy; each iteration is a trial, and its value a new number.
+
+    A trial calls `ahead()` at the moment when the order matters: the trial counts if the stream has unfinished work
+    then. If no trial counts, the device completed all work before each call returned, so a stub would pass as well:
+    vacuous.
+    """
+
+    def __init__(self, device: Device, stream: torch.Stream, wanted: int = 3, limit: int = 8) -> None:
+        self._device, self._stream, self._wanted, self._limit = device, stream, wanted, limit
+        self.shown = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(1, self._limit + 1):
+            for _ in range(2 ** min(number - 1 - self.shown, 4)):  # more after each trial that did not count
+                self._device.enough_work(self._stream)
+            yield number
+            if self.shown >= self._wanted:
+                return
+        if not self.shown:
+            vacuous("the stream had no unfinished work at the moment in question, in any of the trials")
+
+    def ahead(self, stream: torch.Stream | None = None) -> None:
+        """States that the order matters now."""
+        if not (stream or self._stream).query():
+            self.shown += 1
+
+
+_SIZE = 1 << 14
+
+
+def buffers(device: Device, count: int, where: torch.device | None = None) -> list[torch.Tensor]:
+    """Tensors of zeros for several streams; the kernels that the checks use on them have run once."""
+    tensors = [torch.zeros(_SIZE, device=where or device.this) for _ in range(count)]
+    for tensor in tensors:  # the first use of a kernel may wait
+        tensor.fill_(0).add_(0)
+    tensors[0].copy_(tensors[-1])
+    torch.accelerator.synchronize(tensors[0].device)
+    return tensors
+
+
+def expect_error(call: Any, kind: type[BaseException] | tuple[type[BaseException], ...], words: str = "") -> str:
+    """The message of the error that `call` raises; it must have this type and contain one of the words ("a|b")."""
+    try:
+        call()
+    except kind as error:
+        message = str(error)
+        lower = message.lower()
+        assert not words or any(word in lower for word in words.split("|")), f"the message lacks {words!r}: {message}"
+        return message
+    raise AssertionError("nothing was raised")
+
+
+def value(tensor: torch.Tensor) -> float:
+    """The single value that all elements have; NaN if they differ."""
+    host = tensor.detach().cpu().double().reshape(-1)
+    return float(host[0]) if bool((host == host[0]).all()) else float("nan")

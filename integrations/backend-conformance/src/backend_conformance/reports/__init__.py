@@ -1,0 +1,1 @@
+"""What a run is turned into: text, JSON, a page, a badge, a comparison."""

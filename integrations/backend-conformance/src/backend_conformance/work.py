@@ -1,0 +1,57 @@
+"""Work that takes a device longer than the host needs to submit it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from .device import Device
+
+_SECONDS = (0.15, 0.4, 1.0)  # of work, in successive attempts
+_FEWEST_PRODUCTS, _MOST_PRODUCTS = 16, 20_000  # in one attempt
+
+_sizes: dict[torch.device, tuple[int, float]] = {}  # of a matrix, and the seconds that its product takes
+_synchronous: set[torch.device] = set()  # devices that never were behind the host: one short attempt is enough
+
+
+def submit(device: Device, stream: torch.Stream | None) -> bool:
+    """See Device.enough_work."""
+    import torch
+
+    target = torch.accelerator.current_stream() if stream is None else stream
+    with target:
+        size, seconds = _calibrated(target.device, device)
+        factor = torch.full((size, size), 1.0 / size, device=target.device)
+        for wanted in _SECONDS[:1] if target.device in _synchronous else _SECONDS:
+            product = factor
+            for _ in range(min(_MOST_PRODUCTS, max(_FEWEST_PRODUCTS, int(wanted / seconds)))):
+                product = factor @ product
+            if not target.query():
+                _synchronous.discard(target.device)
+                return True
+    _synchronous.add(target.device)
+    return False
+
+
+def _calibrated(where: torch.device, device: Device) -> tuple[int, float]:
+    if where not in _sizes:
+        size = 256
+        while (seconds := _seconds_of_a_product(where, size)) < 5e-4 and size < 4096:
+            size *= 2
+        _sizes[where] = size, seconds
+    return _sizes[where]
+
+
+def _seconds_of_a_product(where: torch.device, size: int) -> float:
+    import torch
+
+    factor = torch.full((size, size), 1.0 / size, device=where)
+    seconds = []
+    for _ in range(6):  # the first may load or compile something; the shortest is not disturbed by other programs
+        begin = time.perf_counter()
+        (factor @ factor)[0, 0].item()
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
