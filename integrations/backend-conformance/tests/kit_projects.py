@@ -75,7 +75,7 @@ class Project:
         assert text.count(old) == 1, f"{file} has {text.count(old)} times:\n{old}"
         folder = self.folder / name
         folder.mkdir()
-        changed, made = folder / file, folder / "changed.o"
+        changed, made = folder / Path(file).name, folder / "changed.o"
         changed.write_text(text.replace(old, new_text), encoding="utf-8")
         objects, compiler = [], []
         for each in json.loads((self.build_folder / "compile_commands.json").read_text()):

@@ -102,6 +102,20 @@ SABOTAGES = [
         "",
         ("stream_memory.reading_values_waits",),
     ),
+    Sabotage(
+        "all_work_took_one_millisecond",
+        "guard.cpp",
+        "    return driver::Event::elapsed(as_event(start), as_event(end));",
+        "    return 1.0;",
+        ("event_times.elapsed_time_is_the_time_of_the_work",),
+    ),
+    Sabotage(
+        "forked_children_use_the_device",
+        "driver/stream.cpp",
+        "[] { bad_fork = true; }",
+        "[] {}",
+        ("processes.child_forked_after_the_first_use_does_not_hang",),
+    ),
     # --- memory ---
     Sabotage(
         "record_stream_does_nothing",
@@ -121,8 +135,10 @@ SABOTAGES = [
         "streams_share_free_memory",
         "allocator.cpp",
         "auto& free = free_[&stream];",
-        "auto* owner = &stream;\n    for (auto& [other, blocks] : free_)\n"
-        "      if (other->device() == stream.device() && !blocks.empty()) owner = other;\n"
+        "auto* owner = &stream;\n    for (auto& [other, blocks] : free_) {\n"
+        "      const auto found = blocks.lower_bound(bytes);\n"
+        "      const bool fits = found != blocks.end() && found->first <= 2 * bytes;\n"
+        "      if (fits && other->device() == stream.device()) owner = other;\n    }\n"
         "    auto& free = free_[owner];",
         ("stream_memory.freed_memory_waits_for_its_stream",),
     ),
@@ -130,9 +146,8 @@ SABOTAGES = [
         "pinned_memory_is_reused_early",
         "copy.cpp",
         "         pinned_allocator().record_event(const_cast<void*>(host.const_data_ptr()),\n"
-        "                                         host.storage().data_ptr().get_context(),\n"
-        "                                         to_torch(stream));",
-        "         &stream != nullptr;",
+        "                                         host.storage().data_ptr().get_context(), to_torch(stream));",
+        "         stream.id() >= 0;",
         ("copies.pinned_memory_waits_for_its_copies",),
     ),
     Sabotage(
@@ -156,7 +171,71 @@ SABOTAGES = [
         "DeviceStats& stats_of(const Block&) { return stats_[0]; }",
         ("accelerator.memory_of_each_device_is_counted_apart",),
     ),
+    Sabotage(
+        "profiles_have_no_allocations",
+        "allocator.cpp",
+        "    c10::reportMemoryUsageToProfiler(memory, bytes, allocated, reserved, device);\n",
+        "    (void)memory, (void)bytes, (void)allocated, (void)reserved;\n",
+        ("profiler.allocations_are_recorded",),
+    ),
+    Sabotage(
+        "out_of_memory_is_any_error",
+        "allocator.cpp",
+        "TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr,",
+        "TORCH_CHECK(block != nullptr,",
+        ("out_of_memory.too_large_a_tensor_is_an_error_of_its_own",),
+    ),
+    Sabotage(
+        "peaks_are_never_reset",
+        "allocator.cpp",
+        "stat.reset_peak();",
+        "(void)stat;",
+        ("allocator.peak_of_allocated_memory_is_kept",),
+    ),
+    # --- hooks ---
+    Sabotage(
+        "hooks_know_another_current_device",
+        "hooks.cpp",
+        "getCurrentDevice() const override { return current_device(); }",
+        "getCurrentDevice() const override { return 0; }",
+        ("hooks.hooks_and_guard_have_one_current_device",),
+    ),
+    Sabotage(
+        "hooks_count_other_devices",
+        "hooks.cpp",
+        "c10::DeviceIndex deviceCount() const override { return driver::kDevices; }",
+        "c10::DeviceIndex deviceCount() const override { return 7; }",
+        ("hooks.hooks_count_the_devices",),
+    ),
+    Sabotage(
+        "hooks_resize_storages_on_paper",
+        "hooks.cpp",
+        "    resize_storage(storage, bytes);",
+        "    storage.unsafeGetStorageImpl()->set_nbytes(bytes);",
+        ("hooks.storages_can_be_resized",),
+    ),
+    Sabotage(
+        "only_whole_blocks_are_pinned",
+        "pinned.cpp",
+        "return address < it->first + it->second;",
+        "return address == it->first;",
+        ("pinned.views_of_pinned_memory_are_pinned",),
+    ),
+    Sabotage(
+        "all_memory_is_pinned",
+        "hooks.cpp",
+        "return is_pinned(data);",
+        "return data != nullptr;",
+        ("pinned.other_memory_is_not_pinned",),
+    ),
     # --- devices ---
+    Sabotage(
+        "exchange_returns_the_new_device",
+        "guard.cpp",
+        "    const auto previous = getDevice();\n    setDevice(device);",
+        "    setDevice(device);\n    const auto previous = getDevice();",
+        ("guard.exchange_returns_the_device_before",),
+    ),
     Sabotage(
         "guard_does_not_restore",
         "guard.cpp",
@@ -168,8 +247,8 @@ SABOTAGES = [
         "empty_forgets_the_device_index",
         "factories.cpp",
         "  const c10::DeviceGuard guard(device.value_or(c10::Device(kAcme)));\n"
-        "  return finished(at::detail::empty_generic(",
-        "  return finished(at::detail::empty_generic(",
+        "  return finished(\n      at::detail::empty_generic(",
+        "  return finished(\n      at::detail::empty_generic(",
         ("accelerator.current_device_is_set", "accelerator.counts_agree"),
     ),
     Sabotage(
@@ -191,7 +270,7 @@ SABOTAGES = [
         "fallback.cpp",
         "TORCH_CHECK(tensor.device() == *device,",
         "TORCH_CHECK(true,",
-        ("errors.tensors_of_two_devices_are_refused", "errors.tensors_of_the_cpu_are_refused"),
+        ("errors.tensors_of_two_devices_are_refused",),
     ),
     # --- tensors ---
     Sabotage(
@@ -199,7 +278,7 @@ SABOTAGES = [
         "launch.cpp",
         "tensor.strides(), at::TensorOptions",
         "at::TensorOptions",
-        ("copies.layout_goes_and_comes[transposed]",),
+        ("copies.layout_goes_and_comes[sliced]", "copies.layout_is_copied_on_the_device[sliced]"),
     ),
     Sabotage(
         "resize_loses_strides",
@@ -226,7 +305,7 @@ SABOTAGES = [
         "set_moves_nothing",
         "resize.cpp",
         "  return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);",
-        "  return self.resize_(size);",
+        "  self.resize_(size);\n  return self;",
         ("storages.set_gives_a_tensor_another_storage",),
     ),
     Sabotage(
@@ -236,7 +315,21 @@ SABOTAGES = [
         "  at::Tensor mean = running_mean->clone();\n  at::Tensor variance = running_var->clone();\n",
         ("modules.module_follows_the_cpu[BatchNorm2d]",),
     ),
+    Sabotage(
+        "autocast_does_nothing",
+        "autocast.cpp",
+        "  AT_FORALL_LOWER_PRECISION_FP(ACME_LOWER_PRECISION)\n",
+        "",
+        ("autocast.products_are_computed_in_lower_precision[mm]",),
+    ),
     # --- random numbers ---
+    Sabotage(
+        "generator_restores_no_offset",
+        "generator.cpp",
+        "    std::memcpy(state_.get(), bytes.data(), sizeof(State));",
+        "    std::memcpy(state_.get(), bytes.data(), sizeof(std::uint64_t));",
+        ("random.state_repeats_the_numbers",),
+    ),
     Sabotage(
         "generator_ignores_its_offset",
         "generator.cpp",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 
 #include <utility>
 
@@ -19,9 +20,13 @@ at::Tensor for_command(const at::Tensor& tensor, bool written);
 inline at::Tensor to_read(const at::Tensor& tensor) { return for_command(tensor, false); }
 inline at::Tensor to_write(const at::Tensor& tensor) { return for_command(tensor, true); }
 
+/// The operators that a command calls do not appear in profiles: they stand for kernels.
 template <class Command>
-void launch(const at::Tensor& on, Command&& command) {
-  current_stream(on.device().index()).submit(std::forward<Command>(command));
+void launch(const at::Tensor& on, Command command) {
+  current_stream(on.device().index()).submit([command = std::move(command)]() mutable {
+    const at::DisableRecordFunctionGuard guard;
+    command();
+  });
 }
 
 }  // namespace torch_acme

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ._build import TORCH_MINOR
+from ._build import TORCH_MINOR  # type: ignore[import-not-found, unused-ignore]  # written by the build
 
 
 @cache
