@@ -11,6 +11,8 @@ from sabotage.sabotages import SABOTAGES, Sabotage
 from backend_conformance.result import Result
 from backend_conformance.verdicts import Verdict
 
+WITHOUT_PROFILER = "profiler.kernels_are_recorded"  # the project has none, and PyTorch profiles its device all the same
+
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
 
@@ -24,7 +26,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> kit_projects.Project:
 @pytest.fixture(scope="session")
 def intact(project: kit_projects.Project) -> dict[str, Result]:
     ids = {check for each in SABOTAGES for check in each.found_by}
-    return kit_projects.check(project.package(), *sorted(ids))
+    return kit_projects.check(project.package(), *sorted(ids), WITHOUT_PROFILER)
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda each: each.name)
@@ -37,3 +39,7 @@ def test_a_fault_is_found_by_the_check_that_names_it(
     found = kit_projects.check(packages, *sabotage.found_by)
     for check in sabotage.found_by:
         assert found[check].verdict in (Verdict.WRONG, Verdict.CRASH, Verdict.HANG), found[check]
+
+
+def test_a_profile_without_events_of_the_device_is_found(intact: dict[str, Result]) -> None:
+    assert intact[WITHOUT_PROFILER].verdict is Verdict.MISSING, intact[WITHOUT_PROFILER]

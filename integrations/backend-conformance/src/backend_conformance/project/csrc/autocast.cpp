@@ -30,6 +30,9 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
 #define ACME_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(ACME_PROMOTE)
+#if __has_include(<ATen/ops/linalg_matrix_sqrth.h>)  // since torch 2.14.1, and in no list
+  KERNEL_PRIVATEUSEONE(linalg_matrix_sqrth, fp32)
+#endif
   m.impl("binary_cross_entropy", TORCH_FN(refuse_binary_cross_entropy));
 }
 
