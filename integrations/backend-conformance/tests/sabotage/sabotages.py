@@ -172,13 +172,6 @@ SABOTAGES = [
         ("accelerator.memory_of_each_device_is_counted_apart",),
     ),
     Sabotage(
-        "profiles_have_no_allocations",
-        "allocator.cpp",
-        "    c10::reportMemoryUsageToProfiler(memory, bytes, allocated, reserved, device);\n",
-        "    (void)memory, (void)bytes, (void)allocated, (void)reserved;\n",
-        ("profiler.allocations_are_recorded",),
-    ),
-    Sabotage(
         "out_of_memory_is_any_error",
         "allocator.cpp",
         "TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr,",
@@ -201,25 +194,12 @@ SABOTAGES = [
         ("hooks.hooks_and_guard_have_one_current_device",),
     ),
     Sabotage(
-        "hooks_count_other_devices",
-        "hooks.cpp",
-        "c10::DeviceIndex deviceCount() const override { return driver::kDevices; }",
-        "c10::DeviceIndex deviceCount() const override { return 7; }",
-        ("hooks.hooks_count_the_devices",),
-    ),
-    Sabotage(
-        "hooks_resize_storages_on_paper",
-        "hooks.cpp",
-        "    resize_storage(storage, bytes);",
-        "    storage.unsafeGetStorageImpl()->set_nbytes(bytes);",
-        ("hooks.storages_can_be_resized",),
-    ),
-    Sabotage(
-        "only_whole_blocks_are_pinned",
-        "pinned.cpp",
-        "return address < it->first + it->second;",
-        "return address == it->first;",
-        ("pinned.views_of_pinned_memory_are_pinned",),
+        "storages_are_copied_at_once",
+        "allocator.cpp",
+        "    current_stream(static_cast<c10::DeviceIndex>(driver::device_of(to))).submit([=] {\n"
+        "      std::memcpy(driver::bytes_of(to), driver::bytes_of(from), bytes);\n    });\n",
+        "    std::memcpy(driver::bytes_of(to), driver::bytes_of(from), bytes);\n",
+        ("hooks.storages_are_resized_in_the_order_of_the_stream",),
     ),
     Sabotage(
         "all_memory_is_pinned",

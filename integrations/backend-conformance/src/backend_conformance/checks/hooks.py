@@ -51,6 +51,7 @@ def hooks_and_guard_have_one_current_device(device: Device) -> None:
     try:
         torch._C._accelerator_hooks_set_current_device(last)
         assert torch.accelerator.current_device_index() == last
+        assert torch._C._accelerator_hooks_get_current_device() == last
         torch.accelerator.set_device_index(0)
         assert torch._C._accelerator_hooks_get_current_device() == 0
         assert torch._C._accelerator_hooks_exchange_device(last) == 0

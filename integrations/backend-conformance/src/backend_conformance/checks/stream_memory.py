@@ -24,6 +24,14 @@ def overwrite_free_memory(device: Device) -> list[torch.Tensor]:
     return [torch.full((SIZE,), -7.0, device=device.this) for _ in range(ROUNDS)]
 
 
+def full_on(stream: torch.Stream, number: int) -> torch.Tensor:
+    """A tensor of the stream's memory; its elements are written when this returns."""
+    with stream:
+        made = torch.full((SIZE,), float(number), device=stream.device)
+    stream.synchronize()
+    return made
+
+
 @check(level=Level.ASYNCHRONOUS, hook="aten::record_stream", needs=("streams",))
 def record_stream_keeps_the_memory(device: Device) -> None:
     """A block that another stream uses is not given out again before that stream's work is complete.
@@ -60,15 +68,16 @@ def freed_memory_waits_for_its_stream(device: Device) -> None:
     result.copy_(torch.zeros(SIZE, device=device.this))
     torch.accelerator.synchronize()
     trials = Trials(device, owner, wanted=4)
+    x = full_on(owner, 1)  # before the work that keeps the stream busy, so that only the read comes after it
     for number in trials:
         with owner:
-            x = torch.full((SIZE,), float(number), device=device.this)
             result.copy_(x)
-            trials.ahead()
-            del x
+        trials.ahead()
+        del x
         overwrite_free_memory(device)
         torch.accelerator.synchronize()
         assert value(result) == number, "another stream got the memory while its owner still read it"
+        x = full_on(owner, number + 1)
 
 
 @check(level=Level.ASYNCHRONOUS, hook="the allocator orders blocks by stream", needs=("streams",))

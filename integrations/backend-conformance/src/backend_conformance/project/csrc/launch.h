@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
+#include <c10/util/ParallelGuard.h>
 
 #include <utility>
 
@@ -20,11 +21,13 @@ at::Tensor for_command(const at::Tensor& tensor, bool written);
 inline at::Tensor to_read(const at::Tensor& tensor) { return for_command(tensor, false); }
 inline at::Tensor to_write(const at::Tensor& tensor) { return for_command(tensor, true); }
 
-/// The operators that a command calls do not appear in profiles: they stand for kernels.
+/// The operators that a command calls stand for kernels: they do not appear in profiles, and use the
+/// thread of the stream only.
 template <class Command>
 void launch(const at::Tensor& on, Command command) {
   current_stream(on.device().index()).submit([command = std::move(command)]() mutable {
-    const at::DisableRecordFunctionGuard guard;
+    const at::DisableRecordFunctionGuard unrecorded;
+    const c10::ParallelGuard serial(true);
     command();
   });
 }
