@@ -1,3 +1,3 @@
-"""pytest's options for this folder: tests are in `tests`; those in `src` are the kit's and its projects'."""
+"""Tests are in `tests`. The files named so in `src` belong to the kit, and to the projects that it writes."""
 
 collect_ignore = ["src"]
