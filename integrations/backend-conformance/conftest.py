@@ -1,3 +1,7 @@
-"""Tests are in `tests`. The files named so in `src` belong to the kit, and to the projects that it writes."""
+"""pytest's options for this folder: tests are in `tests`. Those in `src` belong to the kit and to the projects it writes."""
+
+import importlib.util
 
 collect_ignore = ["src"]
+if importlib.util.find_spec("backend_conformance") is None:  # not installed
+    collect_ignore.append("tests")
