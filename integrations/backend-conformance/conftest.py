@@ -1,4 +1,4 @@
-"""pytest's options for this folder: tests are in `tests`. Those in `src` belong to the kit and to the projects it writes."""
+"""Options of pytest: tests are in `tests`. Those in `src` belong to the kit and to the projects it writes."""
 
 import importlib.util
 
