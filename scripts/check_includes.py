@@ -31,7 +31,9 @@ LAYERS: list[set[str]] = [
 _RANKS = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 _WITHOUT_TORCH = {"runtime/address_space", "runtime/executor", "runtime", "memory"}
 # Tools that every folder may include: they know nothing of devices and streams.
-_TOOLS = {f"runtime/{name}.h" for name in ("error", "mutex", "quantity", "round_up", "settings", "thread")}
+_TOOLS = {
+    f"runtime/{name}.h" for name in ("device_name", "error", "mutex", "quantity", "round_up", "settings", "thread")
+}
 _WITH_PYTHON = {"bindings", "slot/cuda", "slot/privateuse1"}
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

@@ -21,6 +21,7 @@
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/device_health.h"
+#include "runtime/device_name.h"
 #include "runtime/fault_table.h"
 #include "runtime/once.h"
 #include "runtime/process.h"

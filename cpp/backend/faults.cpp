@@ -11,6 +11,7 @@
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/device_health.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/process.h"
 #include "runtime/trace.h"
@@ -179,8 +180,8 @@ void HostCopy::begin_counted(openreg::Stream& stream, const char* name) {
   }
   sleep_here(of_copy.delay);
   if (of_copy.error.empty()) return;
-  throw InjectedError("openreg: " + of_copy.error + ": " + name +
-                      " of openreg:" + std::to_string(stream.device()));
+  throw InjectedError("openreg: " + of_copy.error + ": " + name + " of " +
+                      device_name(stream.device()));
 }
 
 void HostCopy::corrupt(void* memory, std::size_t bytes) noexcept {

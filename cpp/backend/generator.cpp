@@ -21,6 +21,7 @@
 #include "backend/thread_current.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/device_health.h"
+#include "runtime/device_name.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 #include "slot.h"
@@ -249,7 +250,7 @@ PhiloxGenerator& philox_of(const at::Generator& generator) {
   TORCH_CHECK(generator.defined() && generator.device().type() == kDeviceType,
               "openreg: the generator belongs to another kind of device (got ",
               generator.defined() ? generator.device().str() : "none",
-              ", expected an openreg device)");
+              ", expected a device of type ", kDeviceName, ")");
   return static_cast<PhiloxGenerator&>(*generator.unsafeGetGeneratorImpl());
 }
 
@@ -305,7 +306,7 @@ PhiloxState reserve_philox(const std::optional<at::Generator>& generator, c10::D
       at::get_generator_or_default<PhiloxGenerator>(generator, default_generator(device));
   TORCH_CHECK(philox->device().index() == resolve_device(device),
               "openreg: the generator belongs to another device (got ", philox->device(),
-              ", expected openreg:", static_cast<int>(resolve_device(device)), ")");
+              ", expected ", device_name(resolve_device(device)), ")");
   const std::lock_guard lock(philox->mutex_);
   return philox->reserve(increment);
 }

@@ -20,6 +20,7 @@
 #include "memory/race_detector.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/device_health.h"
+#include "runtime/device_name.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
 #include "slot.h"
@@ -139,9 +140,8 @@ void CapturableGraph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode 
     auto& stream = current_stream();
     TORCH_CHECK(
         stream.id() != 0,
-        "openreg: graphs must be captured on a non-default stream (got the default stream of "
-        "openreg:",
-        stream.device(), "); use ", kModule,
+        "openreg: graphs must be captured on a non-default stream (got the default stream of ",
+        device_name(stream.device()), "); use ", kModule,
         ".graph(), or make another stream current. It may be replayed on the "
         "default stream");
     register_generator_state(default_generator(static_cast<c10::DeviceIndex>(stream.device())));
@@ -170,7 +170,7 @@ void CapturableGraph::capture_end() {
     TORCH_CHECK(&current_stream(static_cast<c10::DeviceIndex>(stream_->device())) == stream_,
                 "openreg: capture must end on the same stream it began on (got another current "
                 "stream, expected stream ",
-                stream_->id(), " of openreg:", stream_->device(), ")");
+                stream_->id(), " of ", device_name(stream_->device()), ")");
     if (capture_of(*stream_) != capture_) {  // the stream may take part in a later one
       forget();
       throw CaptureError("openreg: the capture was abandoned; nothing has been captured");

@@ -12,6 +12,7 @@
 #include "backend/stream.h"
 #include "memory/debugger.h"
 #include "runtime/capture.h"
+#include "runtime/device_name.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
 
@@ -145,7 +146,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
               const c10::EventFlag flag) const override {
     TORCH_CHECK(device == -1 || device == stream.device_index(),
                 "openreg: an event was recorded on two devices (got ", stream.device(),
-                ", expected openreg:", static_cast<int>(device), ", where it was recorded first)");
+                ", expected ", device_name(device), ", where it was recorded first)");
     auto& source = to_runtime(stream);
     translate_errors([&] {
       if (*event == nullptr) *event = new openreg::Event(flag == c10::EventFlag::BACKEND_DEFAULT);
@@ -195,7 +196,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   static void check_type(c10::Device device) {
     TORCH_CHECK(device.type() == kDeviceType,
                 "openreg: the guard was given another kind of device (got ", device,
-                ", expected an openreg device)");
+                ", expected a device of type ", kDeviceName, ")");
   }
 };
 

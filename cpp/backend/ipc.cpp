@@ -15,6 +15,7 @@
 #include "memory/device_heap.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/device_health.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/fault_table.h"
 #include "runtime/mutex.h"
@@ -138,7 +139,7 @@ c10::Storage receive_storage(const IpcHandle& handle, const c10::Storage* known)
     faults::start();
   });
   const int devices = AddressSpace::get().devices();
-  TORCH_CHECK(handle.device < devices, "openreg: a tensor of openreg:", handle.device,
+  TORCH_CHECK(handle.device < devices, "openreg: a tensor of ", device_name(handle.device),
               " was received, but this process has devices 0 to ", devices - 1,
               " only; give it as many as the sender (TORCH_OPENREG_DEVICES)");
   translate_errors([&] {

@@ -12,6 +12,7 @@
 #include "memory/debugger.h"
 #include "memory/race_detector.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/happens_before.h"
 #include "runtime/mutex.h"
@@ -37,8 +38,8 @@ struct Mapping {
         address(static_cast<std::byte*>(
             AddressSpace::get().map_foreign(device, file, this->offset, bytes))) {
     if (address == nullptr) {
-      throw Error("openreg: there is no room for memory of another process on openreg:" +
-                  std::to_string(device) + " (got " + format_size(bytes) +
+      throw Error("openreg: there is no room for memory of another process on " +
+                  device_name(device) + " (got " + format_size(bytes) +
                   "); free tensors that were received, or raise `ulimit -v` or the "
                   "system's vm.max_map_count");
     }

@@ -8,6 +8,7 @@
 
 #include "runtime/address_space/signal_text.h"
 #include "runtime/callbacks.h"
+#include "runtime/device_name.h"
 #include "runtime/process.h"
 #include "slot.h"
 

@@ -14,6 +14,7 @@
 
 #include "backend/trace_activities.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_name.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
 #include "runtime/settings.h"
@@ -85,7 +86,7 @@ class Session : public libkineto::IActivityProfilerSession {
     if (!is_initialized()) return json;
     for (int device = 0; device < device_count(); ++device) {
       json += std::string(device == 0 ? "" : ",") + R"({"id": )" + std::to_string(device) +
-              R"(, "name": "openreg", "totalGlobalMem": )" +
+              R"(, "name": ")" + kDeviceName + R"(", "totalGlobalMem": )" +
               std::to_string(AddressSpace::get().capacity()) + "}";
     }
     return json;

@@ -8,6 +8,7 @@
 
 #include "backend/exception.h"
 #include "backend/thread_current.h"
+#include "runtime/device_name.h"
 #include "runtime/process.h"
 
 namespace openreg::backend {
@@ -63,7 +64,7 @@ openreg::Stream& exchange_current_stream(openreg::Stream& stream) {
 openreg::Stream& to_runtime(const c10::Stream& stream) {
   TORCH_CHECK(stream.device_type() == kDeviceType,
               "openreg: the stream belongs to another kind of device (got ", stream.device(),
-              ", expected an openreg stream)");
+              ", expected a stream of type ", kDeviceName, ")");
   // Most calls name the current stream: autograd gets it, and sets it again, at each node.
   auto& current = current_stream(stream.device_index());
   if (current.id() == stream.id()) return current;

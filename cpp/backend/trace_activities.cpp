@@ -9,6 +9,8 @@
 
 #include "slot_kineto.h"
 
+#include "runtime/device_name.h"
+
 namespace openreg::backend {
 
 namespace {
@@ -73,26 +75,27 @@ std::string name_of_command(const TraceSlice& slice) {
   return slice.name;
 }
 
+// Without the name of the device, which comes first.
 const char* name_of_submission(const TraceSlice& slice) {
   switch (slice.submits) {
     case What::kEventRecord:
-      return "openregEventRecord";
+      return "EventRecord";
     case What::kEventWait:
-      return "openregStreamWaitEvent";
+      return "StreamWaitEvent";
     case What::kGraph:
-      return "openregGraphLaunch";
+      return "GraphLaunch";
     default:
       break;
   }
   switch (slice.summary.kind) {
     case CommandSummary::Kind::kCopy:
-      return "openregMemcpyAsync";
+      return "MemcpyAsync";
     case CommandSummary::Kind::kFill:
-      return "openregMemsetAsync";
+      return "MemsetAsync";
     case CommandSummary::Kind::kKernel:
       break;
   }
-  return "openregLaunchKernel";
+  return "LaunchKernel";
 }
 
 // One end of the arrow from a submission to what it queued.
@@ -153,8 +156,8 @@ TraceActivities::Activity& TraceActivities::add_annotation(const std::string& na
 void TraceActivities::add_on_thread(const TraceSlice& slice) {
   const bool waits = slice.what == What::kHostWait;
   auto& activity =
-      add(kRuntimeActivity, waits ? std::string("openreg") + slice.name : name_of_submission(slice),
-          slice);
+      add(kRuntimeActivity,
+          kDeviceName + (waits ? std::string(slice.name) : name_of_submission(slice)), slice);
   activity.device = ::getpid();
   activity.resource = slice.thread;
   activity.threadId = slice.thread;
@@ -237,7 +240,7 @@ void TraceActivities::log(libkineto::ActivityLogger& logger) const {
 }
 
 libkineto::DeviceInfo device_info(int device) {
-  const auto name = "openreg:" + std::to_string(device);
+  const auto name = device_name(device);
   return {
       .id = device, .sortIndex = device + libkineto::kExceedMaxPid, .name = name, .label = name};
 }

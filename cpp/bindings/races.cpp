@@ -15,6 +15,7 @@
 #include "backend/race_detection.h"
 #include "bindings/bindings.h"
 #include "ops/launch/memory_of_command.h"
+#include "runtime/device_name.h"
 #include "runtime/launch_site.h"
 #include "slot.h"
 
@@ -88,7 +89,7 @@ bool raise_soon(const char* text, backend::PinnedGuard::Reaction how) noexcept {
 }  // namespace
 
 void init_races(nb::module_& m) {
-  const auto name = std::string(backend::kModule) + ".UnsynchronizedAccessError";
+  const auto name = std::string(kModule) + ".UnsynchronizedAccessError";
   error_class = PyErr_NewExceptionWithDoc(
       name.c_str(),
       "Two accesses to the same memory, of which one writes, have no order.\n\n"

@@ -9,6 +9,7 @@
 #include "backend/exception.h"
 #include "backend/stream.h"
 #include "bindings/bindings.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/process.h"
 #include "runtime/stream_pool.h"
@@ -53,7 +54,7 @@ std::int64_t stream_at(int device, std::uintptr_t address) {
       if (reinterpret_cast<std::uintptr_t>(static_cast<const Stream*>(stream)) != address) continue;
       return pool.find(stream->id()).id();  // throws if it has been destroyed
     }
-    throw Error("openreg:" + std::to_string(device) + " has no stream with this handle (got " +
+    throw Error(device_name(device) + " has no stream with this handle (got " +
                 std::to_string(address) +
                 ", expected the handle of a stream that has not been destroyed)");
   });

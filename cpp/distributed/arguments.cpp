@@ -8,6 +8,7 @@
 
 #include "backend/device.h"
 #include "ops/wire/reach.h"
+#include "runtime/device_name.h"
 
 namespace openreg::distributed {
 
@@ -17,7 +18,7 @@ c10::Device device_of(const Collective& what, std::initializer_list<at::TensorLi
     for (const auto& tensor : list) {
       TORCH_CHECK_VALUE(
           tensor.layout() == at::kStrided && tensor.device().type() == backend::kDeviceType,
-          "openreg: ", what.kernel.name(), " takes dense openreg tensors (got one on ",
+          "openreg: ", what.kernel.name(), " takes dense ", kDeviceName, " tensors (got one on ",
           tensor.device(), " with layout ", tensor.layout(), ")");
       TORCH_CHECK_VALUE(!device || *device == tensor.device(), "openreg: ", what.kernel.name(),
                         " takes tensors of one device (got ", device.value_or(tensor.device()),

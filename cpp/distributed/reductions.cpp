@@ -10,6 +10,7 @@
 #include "distributed/host_view.h"
 #include "distributed/process_group.h"
 #include "distributed/reduction.h"
+#include "runtime/device_name.h"
 #include "slot.h"
 
 namespace openreg::distributed {
@@ -114,8 +115,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allreduce_sparse(
   const auto& tensor = only(what, tensors);
   TORCH_CHECK_VALUE(
       tensor.layout() == at::kSparse && tensor.device().type() == backend::kDeviceType,
-      "openreg: ", what.kernel.name(), " takes an openreg tensor in COO layout (got one on ",
-      tensor.device(), " with layout ", tensor.layout(), ")");
+      "openreg: ", what.kernel.name(), " takes a tensor of ", kDeviceName,
+      " in COO layout (got one on ", tensor.device(), " with layout ", tensor.layout(), ")");
   TORCH_CHECK_VALUE(opts.reduceOp == c10d::ReduceOp::SUM, "openreg: ", what.kernel.name(),
                     " takes ReduceOp.SUM, as Gloo has no other reduction of sparse tensors");
   const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/once.h"
 #include "runtime/process.h"
@@ -94,9 +95,9 @@ void Debugger::start_if_asked() {
 }
 
 std::string Debugger::Record::describe() const {
-  std::string text = format_count(bytes, "byte") +
-                     " on openreg:" + std::to_string(stream->device()) + ", stream " +
-                     std::to_string(stream->id()) + ", allocated at\n" + indented(allocated_at);
+  std::string text = format_count(bytes, "byte") + " on " + device_name(stream->device()) +
+                     ", stream " + std::to_string(stream->id()) + ", allocated at\n" +
+                     indented(allocated_at);
   if (!freed_at.empty()) text += "\n  and freed at\n" + indented(freed_at);
   return text;
 }

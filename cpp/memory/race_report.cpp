@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "memory/race_detector.h"
+#include "runtime/device_name.h"
 #include "runtime/quantity.h"
 #include "runtime/stream.h"
 
@@ -13,7 +14,7 @@ namespace openreg::memory {
 namespace {
 
 std::string name_of(const Stream& stream) {
-  return "stream " + std::to_string(stream.id()) + " of openreg:" + std::to_string(stream.device());
+  return "stream " + std::to_string(stream.id()) + " of " + device_name(stream.device());
 }
 
 std::string line_of(LaunchSite site) {

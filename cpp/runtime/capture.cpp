@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/device_health.h"
+#include "runtime/device_name.h"
 #include "runtime/fence.h"
 #include "runtime/mutex.h"
 #include "runtime/process.h"
@@ -90,8 +91,7 @@ Capture Captures::take(ById::iterator found) {
 }
 
 std::string name_of(const StreamImpl& stream) {
-  return "stream " + std::to_string(stream.number) +
-         " of openreg:" + std::to_string(stream.device_index);
+  return "stream " + std::to_string(stream.number) + " of " + device_name(stream.device_index);
 }
 
 [[noreturn]] void spoil(Capture& capture, const std::string& sentence) {

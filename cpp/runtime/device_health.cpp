@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/device_name.h"
 #include "runtime/executor.h"
 #include "runtime/fault_table.h"
 #include "runtime/mutex.h"
@@ -34,8 +35,8 @@ class Reasons {
   }
 
   [[noreturn]] void raise(int device) {
-    const auto name = "openreg:" + std::to_string(device);
-    const auto way_out = "torch.openreg.reset_device(" + std::to_string(device) + ")";
+    const auto name = device_name(device);
+    const auto way_out = std::string(kModule) + ".reset_device(" + std::to_string(device) + ")";
     const LockGuard lock(mutex_);
     const auto& [reason, failure] = reasons_[static_cast<std::size_t>(device)];
     if (failure) failure->set_collected();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/callbacks.h"
+#include "runtime/device_name.h"
 
 namespace openreg {
 
@@ -31,8 +32,8 @@ std::string message(const char* kernel, LaunchSite site, int device, std::int64_
   const std::string end = cause.ends_with('.') ? " " : ". ";
   const std::string advice =
       site != 0 ? "" : "TORCH_OPENREG_STACKS=1 to see the line of the call, or ";
-  return "openreg: " + std::string(kernel) + " failed on openreg:" + std::to_string(device) +
-         ", stream " + std::to_string(stream) + launched_by(site) + ": " + cause + end +
+  return "openreg: " + std::string(kernel) + " failed on " + device_name(device) + ", stream " +
+         std::to_string(stream) + launched_by(site) + ": " + cause + end +
          "Later work of that stream was skipped; set " + advice +
          "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call";
 }

@@ -10,6 +10,7 @@
 #include "runtime/adversary.h"
 #include "runtime/capture.h"
 #include "runtime/device_health.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/failure.h"
 #include "runtime/fence.h"
@@ -214,8 +215,8 @@ double Event::elapsed_ms(const Event& start, const Event& end) {
   const FenceRef second = completed(end);
   const int devices[] = {first->source()->device_index, second->source()->device_index};
   if (devices[0] != devices[1]) {
-    throw Error("openreg: the time between two events is unknown (got events of openreg:" +
-                std::to_string(devices[0]) + " and openreg:" + std::to_string(devices[1]) +
+    throw Error("openreg: the time between two events is unknown (got events of " +
+                device_name(devices[0]) + " and " + device_name(devices[1]) +
                 ", expected two of one device); each device has its own clock");
   }
   return std::chrono::duration<double, std::milli>(second->time() - first->time()).count();

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 
 namespace openreg {
@@ -39,9 +40,8 @@ void Failure::print_if_uncollected() noexcept {
 std::string Failure::describe() const {
   // PyTorch's errors continue with a backtrace.
   const std::string text = describe_cause(cause_);
-  return "openreg: " + std::string(source_) + " failed on openreg:" + std::to_string(device_) +
-         ", stream " + std::to_string(stream_) + launched_by(site_) + ": " +
-         text.substr(0, text.find('\n'));
+  return "openreg: " + std::string(source_) + " failed on " + device_name(device_) + ", stream " +
+         std::to_string(stream_) + launched_by(site_) + ": " + text.substr(0, text.find('\n'));
 }
 
 void FailureSlot::put(FailurePtr failure) noexcept {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/event.h"
 #include "runtime/mix.h"
@@ -44,7 +45,7 @@ bool names_operator(std::string_view op, std::string_view name) {
 std::string describe_event(const FaultEvent& event, const FaultSpec& spec, std::uint64_t number) {
   std::string place = std::string(name_of(spec.point)) + " " + std::to_string(number);
   if (event.name[0] != '\0') place += " (" + std::string(event.name) + ")";
-  if (event.device >= 0) place += " on openreg:" + std::to_string(event.device);
+  if (event.device >= 0) place += " on " + device_name(event.device);
   return place;
 }
 

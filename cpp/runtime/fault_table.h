@@ -41,7 +41,7 @@ class ArmedFault {
   struct Counts {
     std::uint64_t counted = 0;
     std::uint64_t fired = 0;
-    std::vector<std::string> where{};  ///< the first 16 times: "allocation 3 on openreg:0"
+    std::vector<std::string> where{};  ///< the first 16 times: "allocation 3 on <device>"
   };
   Counts counts() const OPENREG_EXCLUDES(mutex_);
 

@@ -3,6 +3,8 @@
 #include <ostream>
 #include <string>
 
+#include "runtime/device_name.h"
+
 namespace openreg {
 
 namespace {
@@ -23,9 +25,8 @@ void write_dot(const Graph& graph, std::ostream& out) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto& node = graph.nodes[i];
     const auto& lane = graph.lanes[node.lane];
-    std::string label = std::to_string(i) + ": " + node.kernel->name() +
-                        "\nopenreg:" + std::to_string(lane.device) + ", lane " +
-                        std::to_string(node.lane);
+    std::string label = std::to_string(i) + ": " + node.kernel->name() + "\n" +
+                        device_name(lane.device) + ", lane " + std::to_string(node.lane);
     if (const auto site = describe(node.site); !site.empty()) label += "\n" + site;
     std::string escaped;  // a line break is two characters in DOT
     for (const char c : dot_string(label)) c == '\n' ? escaped += "\\n" : escaped += c;

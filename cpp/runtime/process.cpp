@@ -17,6 +17,7 @@
 #include "runtime/adversary.h"
 #include "runtime/callbacks.h"
 #include "runtime/command.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/executor.h"
 #include "runtime/fault_table.h"
@@ -53,9 +54,9 @@ const int kForkHandler = pthread_atfork(nullptr, nullptr, &after_fork_in_child);
 
 [[noreturn]] void throw_forked() {
   // The message of torch.cuda, which users know and search for.
-  throw Error(
-      "openreg: Cannot re-initialize openreg in forked subprocess. To use openreg with "
-      "multiprocessing, you must use the 'spawn' start method");
+  const std::string device = kDeviceInProse;
+  throw Error("openreg: Cannot re-initialize " + device + " in forked subprocess. To use " +
+              device + " with multiprocessing, you must use the 'spawn' start method");
 }
 
 // Time for work that a program submits last and does not wait for, so that its failures are

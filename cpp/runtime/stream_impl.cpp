@@ -8,6 +8,7 @@
 #include "runtime/brief_run.h"
 #include "runtime/callbacks.h"
 #include "runtime/device_health.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
@@ -118,8 +119,8 @@ void StreamImpl::make_room_if_full() {
 
 bool StreamImpl::has_room() {
   if (queue.closed()) {
-    throw Error("openreg: stream " + std::to_string(number) + " of openreg:" +
-                std::to_string(device_index) + " has been destroyed; it accepts no more work");
+    throw Error("openreg: stream " + std::to_string(number) + " of " + device_name(device_index) +
+                " has been destroyed; it accepts no more work");
   }
   return !queue.full() || in_command();
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/settings.h"
 
@@ -103,8 +104,8 @@ StreamImpl& StreamPool::find(std::int64_t id) {
     if (stream->queue.closed()) stream = nullptr;
   }
   if (!stream) {
-    throw Error("openreg:" + std::to_string(device_) + " has no such stream (got " +
-                std::to_string(id) + ", expected the id of a stream that has not been destroyed)");
+    throw Error(device_name(device_) + " has no such stream (got " + std::to_string(id) +
+                ", expected the id of a stream that has not been destroyed)");
   }
   return *stream;
 }

@@ -19,6 +19,7 @@
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/processor.h"
 #include "slot.h"
@@ -126,7 +127,7 @@ void CompiledCall::add_word(std::int64_t word) { words_[kHeader + added_++] = wo
 std::int64_t CompiledCall::add_value(const at::TensorBase& cpu_tensor) {
   TORCH_CHECK(reads(next()) && cpu_tensor.dim() == 0, "openreg: ", kernel_.name(),
               " takes tensors of a device (got one of ", cpu_tensor.device(), " with ",
-              cpu_tensor.dim(), " dimensions, expected openreg, or a number to read)");
+              cpu_tensor.dim(), " dimensions, expected ", kDeviceName, ", or a number to read)");
   const auto at = words_.size();
   words_.resize(at + (cpu_tensor.itemsize() + kWord - 1) / kWord);
   std::memcpy(&words_[at], cpu_tensor.const_data_ptr(), cpu_tensor.itemsize());

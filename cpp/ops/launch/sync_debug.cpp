@@ -5,12 +5,12 @@
 #include <atomic>
 
 #include "backend/launch_counters.h"
+#include "runtime/device_name.h"
 
 namespace openreg::ops {
 
 namespace {
 
-constexpr const char* kSentence = "called a synchronizing openreg operation";
 std::atomic<SyncDebugMode> g_mode{SyncDebugMode::kDefault};
 
 }  // namespace
@@ -27,10 +27,10 @@ void announce_host_wait() {
     case SyncDebugMode::kDefault:
       return;
     case SyncDebugMode::kWarn:
-      TORCH_WARN(kSentence);
+      TORCH_WARN("called a synchronizing ", kDeviceInProse, " operation");
       return;
     case SyncDebugMode::kError:
-      TORCH_CHECK(false, kSentence);
+      TORCH_CHECK(false, "called a synchronizing ", kDeviceInProse, " operation");
   }
 }
 

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/device_name.h"
+
 namespace openreg::ops {
 
 namespace {
@@ -98,10 +100,9 @@ at::Tensor rebuild(const at::Tensor& like, c10::Storage storage, const TensorPar
                    c10::BackendComponent backend) {
   if (like.is_sparse()) return rebuild_coo(like, parts, backend);
   if (at::sparse_csr::is_sparse_compressed(like)) return rebuild_compressed(like, parts, backend);
-  TORCH_CHECK_NOT_IMPLEMENTED(like.layout() == at::kStrided,
-                              "openreg: this operator makes a tensor of a layout that openreg does "
-                              "not have (got ",
-                              like.layout(), "); call it on the CPU");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      like.layout() == at::kStrided, "openreg: this operator makes a tensor of a layout that ",
+      kDeviceName, " does not have (got ", like.layout(), "); call it on the CPU");
   if (like.is_nested()) return rebuild_nested(like, std::move(storage), backend);
   return rebuild_strided(like, std::move(storage), parts, backend);
 }

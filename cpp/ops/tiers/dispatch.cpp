@@ -8,6 +8,7 @@
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/same_device.h"
+#include "runtime/device_name.h"
 #include "runtime/settings.h"
 #include "slot.h"
 
@@ -76,14 +77,14 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
                        c10::DispatchKey key) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       cpu_op.hasComputedKernelForDispatchKey(key), "openreg: ", op.operator_name(),
-      " has no kernel for openreg, and no kernel for the CPU that could run instead; register one "
-      "for \"openreg\" (dispatch key ",
-      backend::kDispatchKey, ")");
+      " has no kernel for ", kDeviceName,
+      ", and no kernel for the CPU that could run instead; register one for \"", kDeviceName,
+      "\" (dispatch key ", backend::kDispatchKey, ")");
   TORCH_CHECK_NOT_IMPLEMENTED(
       settings().cpu_fallback || !is_foreign(cpu_op), "openreg: ", op.operator_name(),
-      " has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids running the CPU's; "
-      "register one for \"openreg\" (dispatch key ",
-      backend::kDispatchKey, "), or move the tensors to the CPU");
+      " has no kernel for ", kDeviceName,
+      ", and TORCH_OPENREG_CPU_FALLBACK=0 forbids running the CPU's; register one for \"",
+      kDeviceName, "\" (dispatch key ", backend::kDispatchKey, "), or move the tensors to the CPU");
 }
 
 }  // namespace

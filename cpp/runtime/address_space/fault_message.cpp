@@ -12,6 +12,7 @@
 #include "runtime/address_space/signal_handler.h"
 #include "runtime/address_space/signal_text.h"
 #include "runtime/address_space/single_step.h"
+#include "runtime/device_name.h"
 
 namespace openreg {
 
@@ -26,7 +27,9 @@ std::atomic<RetryWrite> g_retry_write{nullptr};
 
 void print_message(int device, const void* address) noexcept {
   SignalText line;
-  line.text("openreg: the host touched device memory of openreg:")
+  line.text("openreg: the host touched device memory of ")
+      .text(kDeviceName)
+      .text(":")
       .number(static_cast<std::uintptr_t>(device));
   line.text(" (address 0x").number(reinterpret_cast<std::uintptr_t>(address), 16);
   line.text("); copy it with .cpu()").write_to_stderr();

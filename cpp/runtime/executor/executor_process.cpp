@@ -18,6 +18,7 @@
 
 #include "runtime/address_space/anonymous_file.h"
 #include "runtime/address_space/ipc_file.h"
+#include "runtime/device_name.h"
 #include "runtime/error.h"
 #include "runtime/executor/guardian.h"
 #include "runtime/round_up.h"
@@ -34,8 +35,8 @@ constexpr std::chrono::milliseconds kRetry{1};
 constexpr std::chrono::seconds kLongestStart{120};
 
 [[noreturn]] void throw_refused(int device, int reason) {
-  throw Error("openreg: the system refuses the executor of openreg:" + std::to_string(device) +
-              " (got \"" + std::generic_category().message(reason) +
+  throw Error("openreg: the system refuses the executor of " + device_name(device) + " (got \"" +
+              std::generic_category().message(reason) +
               "\"); raise `ulimit -u` and `ulimit -n`, or unset TORCH_OPENREG_EXECUTOR");
 }
 
@@ -163,7 +164,7 @@ void ExecutorProcess::spawn(const Program& program) {
 void ExecutorProcess::greet() {
   GuardianReport report{};
   if (!receive_packet(guardian_.get(), report)) {
-    throw Error("openreg: the executor of openreg:" + std::to_string(device_) +
+    throw Error("openreg: the executor of " + device_name(device_) +
                 " has not started; run the program from a terminal to see why");
   }
   number_ = report.number;
@@ -183,8 +184,7 @@ void ExecutorProcess::wait_until_ready() {
   const bool reported = receive_packet(guardian_.get(), report);
   const End end = describe_end(reported ? std::optional(report.number) : std::nullopt);
   reap_guardian();
-  throw Error("openreg: the executor of openreg:" + std::to_string(device_) +
-              " could not start: " + end.what);
+  throw Error("openreg: the executor of " + device_name(device_) + " could not start: " + end.what);
 }
 
 void ExecutorProcess::watch(const OnEnd& on_end) {

@@ -16,9 +16,6 @@ inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::CUDA;
 inline constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::CUDA;
 inline constexpr c10::BackendComponent kBackendBit = c10::BackendComponent::CUDABit;
 
-/// The device's module in Python, as messages name it.
-inline constexpr const char* kModule = "torch.cuda";
-
 /// How the message of an OutOfMemoryError begins. Programs look for the words.
 inline std::string out_of_memory(int /*device*/) { return "CUDA out of memory."; }
 

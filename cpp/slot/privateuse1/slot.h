@@ -8,6 +8,8 @@
 
 #include <string>
 
+#include "runtime/device_name.h"
+
 // The slot of PyTorch that the device takes. All that names it is in this folder.
 
 namespace openreg::backend {
@@ -16,13 +18,8 @@ inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 inline constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::PrivateUse1;
 inline constexpr c10::BackendComponent kBackendBit = c10::BackendComponent::PrivateUse1Bit;
 
-/// The device's module in Python, as messages name it.
-inline constexpr const char* kModule = "torch.openreg";
-
 /// How the message of an OutOfMemoryError begins. Programs look for the words.
-inline std::string out_of_memory(int device) {
-  return "openreg:" + std::to_string(device) + " is out of memory.";
-}
+inline std::string out_of_memory(int device) { return device_name(device) + " is out of memory."; }
 
 /// Whether PyTorch has c10d::allreduce_ for sparse tensors of the device.
 inline constexpr bool kHasSparseAllreduce = false;

@@ -14,6 +14,7 @@ from torch.utils._filelock import FileLock
 
 from .. import _C
 from .._build_files import is_whole
+from ..openreg import current_stream
 from .sources import ENTRY
 
 Launcher = Callable[..., None]
@@ -73,7 +74,7 @@ def compiled_kernel(compiler: AsyncCompile, name: str, types: list[str], source:
 
 def stream_on(stream: torch.Stream, device: int) -> torch.Stream:
     """The stream that is current on a device while `stream` is: itself, if it is of that device, else the call's."""
-    return stream if stream.device_index == device else torch.openreg.current_stream(device)  # type: ignore[attr-defined]
+    return stream if stream.device_index == device else current_stream(device)
 
 
 def address_of(function: Any) -> int:

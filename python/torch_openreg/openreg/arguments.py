@@ -87,7 +87,7 @@ def _range() -> str:
 def _no_device(device: object) -> ValueError:
     return ValueError(
         f"openreg: this is not a device (got {device!r}, expected an index from {_range()}, a string such as "
-        "'openreg:0', or a torch.device)"
+        f"'{NAME}:0', or a torch.device)"
     )
 
 

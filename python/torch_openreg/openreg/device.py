@@ -17,7 +17,7 @@ from .arguments import CurrentDevice, DeviceLike, check_type, device_index
 
 log = logging.getLogger("torch_openreg")
 
-_at_first_use: list[Callable[[], object]] = [lambda: log.info("openreg is in use: %d devices", _C.device_count())]
+_at_first_use: list[Callable[[], object]] = [lambda: log.info("%s is in use: %d devices", NAME, _C.device_count())]
 _calling = threading.RLock()  # other threads wait until the functions are done, which may use the device
 if _settings.is_malformed():
     _C.require_lazy_init(True)

@@ -210,9 +210,9 @@ class graph:
         check_input_liveness: bool = False,
         annotation_config: dict[str, Any] | None = None,
     ) -> None:
-        check_type("the graph", cuda_graph, CUDAGraph, "a torch.openreg.CUDAGraph")
+        check_type("the graph", cuda_graph, CUDAGraph, "a CUDAGraph")
         if enable_annotations or annotation_config is not None:
-            raise RuntimeError("openreg: annotations of a graph's kernels require CUDA's tools; use record_function")
+            raise RuntimeError("openreg: annotations of a graph's kernels require NVIDIA's tools; use record_function")
         if stream is None:
             device = torch.accelerator.current_device_index()
             if device not in self._default_streams:

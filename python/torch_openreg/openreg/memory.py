@@ -168,7 +168,7 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
     """Deprecated: same as `reset_peak_memory_stats`, which resets all peaks, but emits a FutureWarning."""
     warnings.warn(
-        "torch.openreg.reset_max_memory_allocated resets all peaks; call reset_peak_memory_stats",
+        "reset_max_memory_allocated resets all peaks; call reset_peak_memory_stats",
         FutureWarning,
         stacklevel=2,
     )
@@ -178,7 +178,7 @@ def reset_max_memory_allocated(device: DeviceLike = None) -> None:
 def reset_max_memory_cached(device: DeviceLike = None) -> None:
     """Deprecated: same as `reset_peak_memory_stats`, which resets all peaks, but emits a FutureWarning."""
     warnings.warn(
-        "torch.openreg.reset_max_memory_cached resets all peaks; call reset_peak_memory_stats",
+        "reset_max_memory_cached resets all peaks; call reset_peak_memory_stats",
         FutureWarning,
         stacklevel=2,
     )
@@ -209,16 +209,13 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
     return _bytes(torch.accelerator.max_memory_reserved, device)
 
 
-@deprecated("`torch.openreg.memory_cached` has been renamed to `torch.openreg.memory_reserved`", category=FutureWarning)
+@deprecated("`memory_cached` has been renamed to `memory_reserved`", category=FutureWarning)
 def memory_cached(device: DeviceLike = None) -> int:
     """Deprecated: the old name of `memory_reserved`."""
     return memory_reserved(device)
 
 
-@deprecated(
-    "`torch.openreg.max_memory_cached` has been renamed to `torch.openreg.max_memory_reserved`",
-    category=FutureWarning,
-)
+@deprecated("`max_memory_cached` has been renamed to `max_memory_reserved`", category=FutureWarning)
 def max_memory_cached(device: DeviceLike = None) -> int:
     """Deprecated: the old name of `max_memory_reserved`."""
     return max_memory_reserved(device)
@@ -240,12 +237,12 @@ def list_gpu_processes(device: DeviceLike = None) -> str:
     index = device_index(device)
     free, total = torch.accelerator.get_memory_info(index)
     if total == free:
-        return f"openreg:{index}\nno processes are running"
-    return f"openreg:{index}\nprocess {os.getpid():>10d} uses {(total - free) / 2**20:>12.3f} MB of device memory"
+        return f"{NAME}:{index}\nno processes are running"
+    return f"{NAME}:{index}\nprocess {os.getpid():>10d} uses {(total - free) / 2**20:>12.3f} MB of device memory"
 
 
 @deprecated(
-    "torch.openreg.memory._set_allocator_settings is deprecated; use torch._C._accelerator_setAllocatorSettings",
+    "_set_allocator_settings is deprecated; use torch._C._accelerator_setAllocatorSettings",
     category=FutureWarning,
 )
 def _set_allocator_settings(env: str) -> None:
@@ -325,7 +322,7 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
     if isinstance(stream, torch.Stream):
         if stream.device.type != NAME or stream.device_index != index:
             raise ValueError(
-                f"openreg: the stream belongs to another device (got {stream.device}, expected openreg:{index})"
+                f"openreg: the stream belongs to another device (got {stream.device}, expected {NAME}:{index})"
             )
         stream_id: int | None = stream.stream_id
     elif stream is None:

@@ -77,7 +77,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
         pool: the pool to allocate from.
         device: the device whose allocations are affected, with an index; default the current device.
     """
-    check_type("the pool", pool, MemPool, "a torch.openreg.MemPool")
+    check_type("the pool", pool, MemPool, "a MemPool")
     index = index_or_current(device)
     use = _C.begin_pool_use(index, pool.id)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from .. import _C
+from .._slot import NAME
 
 _COLUMNS = ("current", "peak", "allocated", "freed")
 _POOLS = {"all": "", "large_pool": "  in large blocks", "small_pool": "  in small blocks"}
@@ -14,7 +15,7 @@ def memory_summary_of(device: int, stats: Mapping[str, int], abbreviated: bool) 
     """Formats `stats`, the result of `memory_stats`; missing values are 0."""
     width = 24 + len(_COLUMNS) * 14
     lines = [
-        f"Memory of openreg:{device}",
+        f"Memory of {NAME}:{device}",
         f"out of memory: {stats.get('num_ooms', 0)}, retries after releasing the cache: "
         f"{stats.get('num_alloc_retries', 0)}",
         "=" * width,

@@ -314,7 +314,7 @@ ROWS: dict[str, list[Row]] = {
         ),
     ],
     "memory_cached": [
-        Row("memory_cached()", warns(FutureWarning, "renamed to `torch.openreg.memory_reserved`"), MEMORY),
+        Row("memory_cached()", warns(FutureWarning, "renamed to `memory_reserved`"), MEMORY),
         Row("memory_cached() == memory_reserved()", True, MEMORY),
         Row("memory_cached('cpu')", raises(ValueError), MEMORY),
     ],

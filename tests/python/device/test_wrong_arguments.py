@@ -351,7 +351,7 @@ ROWS: dict[str, list[Row]] = {
         (lambda v: openreg.MemPool(None, v), [[], object(), "x"], TypeError, "use_on_oom has the wrong type"),
         (lambda v: openreg.MemPool(None, False, v), [[], object(), "x"], TypeError, "no_split has the wrong type"),
     ],
-    "use_mem_pool": [(entered(openreg.use_mem_pool), [None, 1, (0, 1)], TypeError, "expected a torch.openreg.MemPool")],
+    "use_mem_pool": [(entered(openreg.use_mem_pool), [None, 1, (0, 1)], TypeError, "expected a MemPool")],
     "memory_snapshot": [
         (openreg.memory_snapshot, [1.5, "x", [], (1,), (1, 2, 3), ("a", 1), (-1, 0)], TypeError, "not the id of a pool")
     ],

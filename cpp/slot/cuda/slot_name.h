@@ -1,0 +1,16 @@
+#pragma once
+
+// How messages name the device. Without torch, for runtime/device_name.h.
+
+namespace openreg {
+
+/// The type of the device, as in torch.device("cuda").
+inline constexpr const char* kDeviceName = "cuda";
+
+/// The device in prose. Programs look for the words of CUDA's messages.
+inline constexpr const char* kDeviceInProse = "CUDA";
+
+/// The device's module in Python.
+inline constexpr const char* kModule = "torch.cuda";
+
+}  // namespace openreg
