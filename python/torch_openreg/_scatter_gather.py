@@ -38,8 +38,12 @@ def register(comm: ModuleType) -> None:
         original = getattr(torch._C, function.__name__, None)
         setattr(torch._C, function.__name__, _where_cuda_is_not(original, function))
     nccl_is_available = comm.nccl.is_available
-    # Otherwise a build without NCCL warns whenever gradients are added.
-    comm.nccl.is_available = lambda tensors: not _any_here(tensors) and nccl_is_available(tensors)
+
+    def is_available(tensors: Any) -> bool:
+        # A build without NCCL warns whenever gradients are added.
+        return (hasattr(torch._C, "_nccl_all_reduce") or not _any_here(tensors)) and nccl_is_available(tensors)
+
+    comm.nccl.is_available = is_available
 
 
 def register_threads(module: ModuleType) -> None:

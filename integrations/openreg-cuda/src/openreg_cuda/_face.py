@@ -50,10 +50,13 @@ def put_on(module: ModuleType) -> None:
     """Gives torch.cuda the functions of `module`, and PyTorch what it lacks without CUDA."""
     global _module
     cuda = torch.cuda
+    originals = vars(cuda).copy()
     _fill(cuda, module, [name for name in (*module.__all__, *_PRIVATE) if name not in _KEPT])
     for name in _PACKAGES:
         ours = getattr(module, name)
         theirs = importlib.import_module(f"torch.cuda.{name}")
+        # What it has imported from torch.cuda.
+        _fill(theirs, cuda, [each for each, value in vars(theirs).items() if originals.get(each, theirs) is value])
         _fill(theirs, ours, [each for each in vars(ours) if _is_of(ours, each)])
     # Attributes that change with the device's state are the module's.
     for name in ("_initialized", "default_generators"):

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from . import _absent
+
 log = logging.getLogger("torch_openreg")
 
 # Each patch: a module of PyTorch, after whose import it is applied, the function of this module that applies it, and
@@ -45,6 +47,7 @@ AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("list_activities", ("_C._autograd._supported_activities", "profiler.ProfilerActivity.CUDA")),
     ("hide_addresses", ("Tensor.__cuda_array_interface__", "Tensor.__dlpack__")),
     ("replace_foreign_kernels", ("ops.load_library",)),
+    ("compile_nothing", ("cuda._compile_kernel",)),
 )
 
 
@@ -135,7 +138,7 @@ def add_runtime(module: ModuleType, _C: Any) -> None:
         cudaMemGetInfo=module.mem_get_info,
     )
     cuda: Any = torch.cuda
-    cuda._cudart = runtime
+    cuda._cudart = torch._C._cudart = runtime
     cuda.cudart = lambda: runtime
 
 
@@ -193,6 +196,12 @@ def replace_foreign_kernels(module: ModuleType, _C: Any) -> None:
 
     ExtensionFileLoader.create_module = replace_after(ExtensionFileLoader.create_module)  # type: ignore[method-assign]
     ctypes.CDLL.__init__ = replace_after(ctypes.CDLL.__init__)  # type: ignore[method-assign]
+
+
+def compile_nothing(module: ModuleType, _C: Any) -> None:
+    # torch.cuda._compile_kernel would look for NVIDIA's compiler.
+    cuda: Any = torch.cuda
+    cuda._compile_kernel = _absent.refusal("torch.cuda._compile_kernel", _absent.SOURCES)
 
 
 def generate_cpp(utils: ModuleType) -> None:

@@ -1,21 +1,24 @@
-"""The names of ``torch._C`` that a build of torch without CUDA lacks, as far as they have a meaning for the device."""
+"""The names of ``torch._C`` that a build of torch without CUDA lacks. Those without a meaning here raise (`_absent`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+
+from . import _absent, _collectives, _tuning
 
 _CUDA_VERSION = 13000  # of torch.version.cuda
 
 
 def supply(module: ModuleType, _C: Any) -> None:
     """Adds the names. Those that exist as classes that cannot be used are replaced."""
-    for name, value in _names(module, _C).items():
+    names = {**_absent.refusals(), **_tuning.settings(), **_collectives.functions(), **_names(module, _C)}
+    for name, value in names.items():
         if isinstance(getattr(torch._C, name, None), type) or not hasattr(torch._C, name):
-            setattr(torch._C, name, value if isinstance(value, type) else _copy_of(value))
+            setattr(torch._C, name, _copy_of(value) if callable(value) and not isinstance(value, type) else value)
 
 
 def _copy_of(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +47,6 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_getCurrentBlasHandle": module.current_blas_handle,
         "_cuda_getCurrentSolverHandle": module.current_solver_handle,
         "_cuda_clearCublasWorkspaces": lambda: None,
-        "_cuda_tunableop_is_enabled": lambda: False,
         "_cuda_get_sync_debug_mode": _C.get_sync_debug_mode,
         "_cuda_set_sync_debug_mode": _C.set_sync_debug_mode,
         "_cuda_sleep": module._sleep,
@@ -74,7 +76,85 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_cudaCachingAllocator_raw_delete": module.caching_allocator_delete,
         "_cuda_getAllocatorBackend": module.get_allocator_backend,
         "_cuda_ipc_collect": module.ipc_collect,
-        # Collectives
-        "_nccl_version": lambda: (2 << 32) | (27 << 16),
-        "_nccl_version_suffix": lambda: b"",
+        "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+        "_cuda_cudaCachingAllocator_enable": _enable_cache,
+        "_cuda_getMemoryFraction": module.get_per_process_memory_fraction,
+        "_cuda_setMemoryFraction": module.set_per_process_memory_fraction,
+        "_cuda_getMemoryMetadata": _C.get_memory_metadata,
+        "_cuda_setMemoryMetadata": _C.set_memory_metadata,
+        "_cuda_allocationTraceback": _C.allocation_traceback,
+        "_cuda_record_memory_history": _record_history(module),
+        "_cuda_hostMemoryStats": module.host_memory_stats_as_nested_dict,
+        "_cuda_resetPeakHostMemoryStats": module.reset_peak_host_memory_stats,
+        "_cuda_resetAccumulatedHostMemoryStats": module.reset_accumulated_host_memory_stats,
+        "_host_emptyCache": lambda: torch.accelerator.empty_host_cache(),
+        "_tensors_data_ptrs_at_indices_equal": _have_addresses,
+        **_uses_of_pools(_C),
+        # Modules
+        "_nvtx": _ranges(module),
     }
+
+
+def _enable_cache(enabled: bool) -> None:
+    if not enabled:
+        raise NotImplementedError("openreg: the caching of memory cannot be switched off (got False)")
+
+
+def _record_history(module: ModuleType) -> Callable[..., None]:
+    names = (
+        "enabled",
+        "context",
+        "stacks",
+        "max_entries",
+        "clear_history",
+        "compile_context",
+        "global_record_annotations",
+        "skip_actions",
+    )
+
+    def record(*args: Any, **kwargs: Any) -> None:
+        module.memory._record_memory_history(**dict(zip(names, args, strict=False)), **kwargs)
+
+    return record
+
+
+def _have_addresses(tensors: list[torch.Tensor | int], addresses: list[int | None], indices: list[int]) -> bool:
+    def address_of(value: torch.Tensor | int) -> int:
+        return value.data_ptr() if isinstance(value, torch.Tensor) else value
+
+    return all(addresses[i] is None or address_of(tensors[i]) == addresses[i] for i in indices)
+
+
+def _uses_of_pools(_C: Any) -> dict[str, Callable[[int, tuple[int, int]], None]]:
+    # As PyTorch calls them: each begin is followed by an end, and by a release, on the same thread.
+    uses: dict[tuple[int, tuple[int, int]], list[int]] = {}
+
+    def begin(device: int, pool: tuple[int, int]) -> None:
+        uses.setdefault((device, pool), []).append(_C.begin_pool_use(device, pool))
+
+    def end(device: int, pool: tuple[int, int]) -> None:
+        begun = uses.get((device, pool))
+        if not begun:
+            raise RuntimeError(f"openreg: the pool is not in use (got {pool} on cuda:{device})")
+        _C.end_pool_use(device, begun.pop())
+
+    def release(device: int, pool: tuple[int, int]) -> None:
+        # The end has released it.
+        pass
+
+    return {
+        "_cuda_beginAllocateCurrentThreadToPool": begin,
+        "_cuda_endAllocateToPool": end,
+        "_cuda_releasePool": release,
+    }
+
+
+def _ranges(module: ModuleType) -> SimpleNamespace:
+    nvtx = module.nvtx
+    return SimpleNamespace(
+        rangePushA=nvtx.range_push,
+        rangePop=nvtx.range_pop,
+        rangeStartA=nvtx.range_start,
+        rangeEnd=nvtx.range_end,
+        markA=nvtx.mark,
+    )
