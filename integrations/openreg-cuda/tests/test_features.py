@@ -198,6 +198,7 @@ def test_each_attention_computes_what_the_cpu_does(backend):
         assert_close(a.grad.cpu(), b.grad)
 
 
+@pytest.mark.filterwarnings("error:.*cuDNN")
 def test_recurrent_networks_and_their_loss():
     lstm = nn.LSTM(4, 8, num_layers=2, batch_first=True).cuda()
     lstm.flatten_parameters()

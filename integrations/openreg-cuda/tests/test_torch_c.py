@@ -1,4 +1,4 @@
-"""Each name of torch._C that PyTorch's Python code can reach in a build with CUDA works here, or says what is missing."""
+"""Each name of torch._C that PyTorch's Python code can reach with CUDA works here, or says what is missing."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("hide_addresses", ("Tensor.__cuda_array_interface__", "Tensor.__dlpack__")),
     ("replace_foreign_kernels", ("ops.load_library",)),
     ("compile_nothing", ("cuda._compile_kernel",)),
+    ("be_without_cudnn", ("backends.cudnn.is_acceptable",)),
 )
 
 
@@ -138,7 +139,8 @@ def add_runtime(module: ModuleType, _C: Any) -> None:
         cudaMemGetInfo=module.mem_get_info,
     )
     cuda: Any = torch.cuda
-    cuda._cudart = torch._C._cudart = runtime
+    cuda._cudart = runtime
+    torch._C._cudart = runtime  # type: ignore[attr-defined]
     cuda.cudart = lambda: runtime
 
 
@@ -202,6 +204,13 @@ def compile_nothing(module: ModuleType, _C: Any) -> None:
     # torch.cuda._compile_kernel would look for NVIDIA's compiler.
     cuda: Any = torch.cuda
     cuda._compile_kernel = _absent.refusal("torch.cuda._compile_kernel", _absent.SOURCES)
+
+
+def be_without_cudnn(module: ModuleType, _C: Any) -> None:
+    # Recurrent networks ask at each call, and are warned of a build without cuDNN.
+    cudnn: Any = torch.backends.cudnn
+    original = cudnn.is_acceptable
+    cudnn.is_acceptable = lambda tensor: not tensor.is_cuda and original(tensor)
 
 
 def generate_cpp(utils: ModuleType) -> None:

@@ -109,4 +109,5 @@ def answer_from_the_profile(module: ModuleType, profile: Profile) -> None:
         function.__doc__ = getattr(module, function.__name__).__doc__
         setattr(cuda, function.__name__, function)
     cuda._get_device_properties = get_device_properties
-    cuda._CudaDeviceProperties = torch._C._CudaDeviceProperties = DeviceProperties  # type: ignore[attr-defined]
+    _C: Any = torch._C
+    cuda._CudaDeviceProperties = _C._CudaDeviceProperties = DeviceProperties

@@ -1,4 +1,4 @@
-"""The names of ``torch._C`` that a build of torch without CUDA lacks. Those without a meaning here raise (`_absent`)."""
+"""The names of ``torch._C`` that a build of torch without CUDA lacks. Those without a meaning raise (`_absent`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of NVIDIA's libraries: they can be set and read back, and change nothing, since the CPU's kernels compute."""
+"""Settings of NVIDIA's libraries: they can be set and read back, and change nothing: the CPU's kernels compute."""
 
 from __future__ import annotations
 
