@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from directing import say_that_there_is_a_gpu, stand_in_for_missing_names
-
+from directing import accept_own_sentences, say_that_there_is_a_gpu, stand_in_for_missing_names
 
 
 def read_names(variable: str) -> Any:
@@ -29,6 +28,8 @@ GPU = os.environ.get("UPSTREAM_GPU")
 SHARE = float(os.environ.get("UPSTREAM_SHARE", 1))
 UNTIL = float(os.environ.get("UPSTREAM_UNTIL", "inf"))
 
+if os.environ.get("UPSTREAM_SENTENCES") == "own":
+    accept_own_sentences()
 if GPU:
     say_that_there_is_a_gpu(GPU)
 stand_in_for_missing_names(Path.cwd().glob("*.py") if GPU else [FILE])

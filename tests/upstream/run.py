@@ -154,7 +154,9 @@ def sort_failures(
     if not failures:
         return
     on_the_cpu = [target.on_cpu(failure.name) for failure in failures]
-    on_cpu_too = run_file(cpu_file, seconds, CPU, on_the_cpu, **direction(CPU, directed))
+    if target is CUDA:  # whose tests are not all for other devices
+        on_the_cpu = [name for name in on_the_cpu if name not in {failure.name for failure in failures}]
+    on_cpu_too = run_file(cpu_file, seconds, CPU, on_the_cpu, **direction(CPU, directed)) if on_the_cpu else []
     cpu = {result.name for result in on_cpu_too if fails(result) or result.outcome == "xfailed"}
     raised = [failure.name for failure in failures if failure.outcome == "failed"]
     variables = {"TORCH_OPENREG_LAUNCH_BLOCKING": "1", **direction(target, directed)}

@@ -33,5 +33,6 @@ class Target:
 
 
 OPENREG = Target("openreg", "PRIVATEUSE1|OPENREG", {}, _GENERIC, EXPECTED)
-CUDA = Target("cuda", "CUDA", {"OPENREG_CUDA": "1"}, _OF_CUDA, EXPECTED_ON_CUDA)
+# Files for CUDA only expect CUDA's sentences: of an error, the type is compared.
+CUDA = Target("cuda", "CUDA", {"OPENREG_CUDA": "1", "UPSTREAM_SENTENCES": "own"}, _OF_CUDA, EXPECTED_ON_CUDA)
 CPU = Target("cpu", "CPU", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, [], {})
