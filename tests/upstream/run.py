@@ -11,8 +11,8 @@ PYTORCH is a checkout of PyTorch with the tag of the installed torch; its folder
 Each file has a process of its own, which is replaced where a test kills it or takes too long. Each failure is run again
 as the CPU's variant of the test, and with TORCH_OPENREG_LAUNCH_BLOCKING=1. What may fail, and why, is in `expected.py`.
 
-`--device cuda` runs the tests on openreg-cuda, which has to be installed. The files are those that are for CUDA only, unless
-some are named. What may fail there is in `expected_cuda.py`.
+`--device cuda` runs the tests on openreg-cuda, which has to be installed. The files are those that are for CUDA only,
+unless some are named. What may fail there is in `expected_cuda.py`.
 
 Tests of compiled code are for `--gpu`: they ask `torch.testing._internal.inductor_utils` for the name of the
 GPU, and get this device, or the CPU as their variant for it:
@@ -40,7 +40,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from directing import write_for
-
 from targets import CPU, CUDA, OPENREG, Target
 
 HERE = Path(__file__).resolve().parent
@@ -68,9 +67,7 @@ class Result:
     kind: str = ""  # of a failure
 
 
-def run_file(
-    file: Path, seconds: int, target: Target, only: list[str] | None = None, **variables: str
-) -> list[Result]:
+def run_file(file: Path, seconds: int, target: Target, only: list[str] | None = None, **variables: str) -> list[Result]:
     """The results of a file's tests; of all, or of some of them."""
     if plain_name(file.name) not in APART:
         return run_together(file, seconds, target, only, **variables)
@@ -87,8 +84,8 @@ def plain_name(file: str) -> str:
 def collect(file: Path, seconds: int, target: Target, **variables: str) -> list[str]:
     """The names of a file's tests."""
     with tempfile.TemporaryDirectory() as folder:
-        report, status = Path(folder) / "report", 0
-        status = run_process(file, seconds, target, report, "--collect-only", **variables)
+        report = Path(folder) / "report"
+        status, _ = run_process(file, seconds, target, report, "--collect-only", **variables)
         lines = report.read_text().splitlines() if report.exists() else []
         tests = [json.loads(line).get("collects", []) for line in lines]
     return tests[0] if tests and status == 0 else ["(the file)"]
@@ -106,19 +103,33 @@ def run_together(
             report.write_text("")
             skip.write_text(json.dumps(list(results)))
             chosen_tests = {"UPSTREAM_SKIP": str(skip), "UPSTREAM_ONLY": str(chosen)}
-            status = run_process(file, seconds, target, report, **chosen_tests, **variables)
+            status, output = run_process(file, seconds, target, report, **chosen_tests, **variables)
             unfinished = read_report(report, file.name, results)
             if unfinished is None:
                 if not results and status not in (0, 5):  # 5: no tests
-                    results["(the file)"] = Result(file.name, "(the file)", "crashed", f"exit status {status}")
+                    text = f"exit status {status}\n{output[-4000:]}"
+                    results["(the file)"] = Result(file.name, "(the file)", "crashed", text)
                 return list(results.values())
             results[unfinished] = Result(file.name, unfinished, "crashed", f"exit status {status}")
 
 
-def run_process(file: Path, seconds: int, target: Target, report: Path, *options: str, **variables: str) -> int:
-    """The exit status; negative for a signal."""
+def run_process(
+    file: Path, seconds: int, target: Target, report: Path, *options: str, **variables: str
+) -> tuple[int, str]:
+    """The exit status, negative for a signal, and what pytest says."""
     paths = [str(HERE), str(file.parent), os.environ.get("PYTHONPATH", "")]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "reporting", "-p", "no:cacheprovider", "--noconftest", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "reporting",
+        "-p",
+        "no:cacheprovider",
+        "--noconftest",
+        *options,
+    ]
     command += [f"--timeout={seconds}", "--timeout-method=thread", "-c", os.devnull, "--rootdir", str(file.parent)]
     environment = {
         **os.environ,
@@ -129,7 +140,8 @@ def run_process(file: Path, seconds: int, target: Target, report: Path, *options
         **variables,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
     }
-    return subprocess.run([*command, file], env=environment, cwd=file.parent, capture_output=True).returncode
+    result = subprocess.run([*command, file], env=environment, cwd=file.parent, capture_output=True, text=True)
+    return result.returncode, result.stdout
 
 
 def read_report(report: Path, file: str, results: dict[str, Result]) -> str | None:
@@ -154,8 +166,8 @@ def sort_failures(
     if not failures:
         return
     on_the_cpu = [target.on_cpu(failure.name) for failure in failures]
-    if target is CUDA:  # whose tests are not all for other devices
-        on_the_cpu = [name for name in on_the_cpu if name not in {failure.name for failure in failures}]
+    if plain_name(file.name) in CUDA.files:  # which have nothing for the CPU
+        on_the_cpu = []
     on_cpu_too = run_file(cpu_file, seconds, CPU, on_the_cpu, **direction(CPU, directed)) if on_the_cpu else []
     cpu = {result.name for result in on_cpu_too if fails(result) or result.outcome == "xfailed"}
     raised = [failure.name for failure in failures if failure.outcome == "failed"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from expected import EXPECTED
 from expected_cuda import EXPECTED_ON_CUDA
+
+from expected import EXPECTED
 
 _GENERIC = """test_torch test_nn test_autograd test_ops test_view_ops test_indexing test_scatter_gather_ops
 test_tensor_creation_ops test_sparse test_linalg test_dlpack test_foreach test_optim test_modules test_dataloader

@@ -108,9 +108,7 @@ def _contexts(module: ModuleType, _C: Any) -> tuple[Callable[[Any], None], Calla
         were_set.add(module.current_device())
 
     def has_context(index: int) -> bool:
-        return index in were_set or (
-            _C.is_initialized() and module.memory_stats(index)["allocation.all.allocated"] > 0
-        )
+        return index in were_set or (_C.is_initialized() and module.memory_stats(index)["allocation.all.allocated"] > 0)
 
     cuda.set_device = set_device
     return set_device, has_context
