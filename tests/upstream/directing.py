@@ -61,7 +61,7 @@ def accept_own_sentences() -> None:
     """Before a file of tests is imported: an error of the expected type may have this project's sentence."""
     from torch.testing._internal.common_utils import TestCase
 
-    original = TestCase.assertRaisesRegex
+    original: Any = TestCase.assertRaisesRegex
 
     @functools.wraps(original)
     def assertRaisesRegex(self: Any, kind: Any, expected: Any, *arguments: Any, **named: Any) -> Any:
@@ -72,7 +72,7 @@ def accept_own_sentences() -> None:
             pass
         return original(self, kind, expected, *arguments, **named)
 
-    TestCase.assertRaisesRegex = assertRaisesRegex
+    TestCase.assertRaisesRegex = assertRaisesRegex  # type: ignore[method-assign, assignment]
 
 
 def stand_in_for_missing_names(files: Iterable[Path]) -> None:

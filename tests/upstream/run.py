@@ -262,7 +262,7 @@ def main() -> int:
             variables = {"UPSTREAM_SHARE": str(options.share), **direction(target, directed)}
             if options.minutes is not None:
                 variables["UPSTREAM_UNTIL"] = str(time.time() + 60 * options.minutes)
-            of_file = run_file(file, options.seconds, target, **variables)
+            of_file = run_file(file, options.seconds, target, None, **variables)
             sort_failures(file, options.seconds, target, of_file, cpu_file, directed)
             results += of_file
             print(table(of_file).splitlines()[-1], flush=True)
