@@ -134,6 +134,7 @@ def _scatter_out(
     if not out:
         raise RuntimeError("openreg: no tensor to scatter to; pass at least one output")
     _check_here(out, "an output")
+    _check_parts(out, dim, tensor)
     chunks = tensor.split_with_sizes([each.size(dim) for each in out], dim)
     copied = []
     for each, chunk, stream in zip(out, chunks, streams or [None] * len(out), strict=True):
@@ -145,12 +146,15 @@ def _scatter_out(
 
 def _gather(tensors: Sequence[torch.Tensor], dim: int, destination: int | None = None) -> torch.Tensor:
     _check_gathered(tensors)
+    for tensor in tensors[1:]:
+        _check_part(tensor, dim, tensors[0])
     index = torch.accelerator.current_device_index() if destination is None else destination
     return torch.cat([_moved(tensor, index) for tensor in tensors], dim)
 
 
 def _gather_out(tensors: Sequence[torch.Tensor], out: torch.Tensor, dim: int = 0) -> torch.Tensor:
     _check_gathered(tensors)
+    _check_parts(tensors, dim, out)
     for part, tensor in zip(out.split_with_sizes([each.size(dim) for each in tensors], dim), tensors, strict=True):
         _copied(part, tensor)
     return out
@@ -175,6 +179,24 @@ def _check_here(tensors: Sequence[torch.Tensor], what: str) -> None:
     for tensor in tensors:
         if tensor.device.type != NAME:
             raise RuntimeError(f"openreg: {what} is on another device (got {tensor.device}, expected {NAME})")
+
+
+def _check_parts(parts: Sequence[torch.Tensor], dim: int, whole: torch.Tensor) -> None:
+    """Raises RuntimeError unless `parts`, laid along `dim`, have the shape of `whole`."""
+    for part in parts:
+        _check_part(part, dim, whole)
+    sizes = [part.size(dim) for part in parts]
+    if sum(sizes) != whole.size(dim):
+        raise RuntimeError(f"openreg: the parts have the wrong size (got {sizes}, expected a sum of {whole.size(dim)})")
+
+
+def _check_part(part: torch.Tensor, dim: int, like: torch.Tensor) -> None:
+    """Raises RuntimeError unless `part` has the shape of `like`, but for the size along `dim`."""
+    expected = [*like.shape]
+    if part.dim() == like.dim():
+        expected[dim] = part.size(dim)
+    if [*part.shape] != expected:
+        raise RuntimeError(f"openreg: a part has the wrong shape (got {[*part.shape]}, expected {expected})")
 
 
 def _check_gathered(tensors: Sequence[torch.Tensor]) -> None:

@@ -12,18 +12,27 @@ from typing import Any
 
 import pytest
 import torch
-from directing import say_that_there_is_a_gpu, stand_in_for_missing_names
+from directing import accept_own_sentences, say_that_there_is_a_gpu, stand_in_for_missing_names
+
+
+def read_names(variable: str) -> Any:
+    """The tests that a file lists, or None."""
+    return json.loads(Path(os.environ[variable]).read_text()) if variable in os.environ else None
+
 
 REPORT = Path(os.environ["UPSTREAM_REPORT"])
-SKIP = set(json.loads(Path(os.environ["UPSTREAM_SKIP"]).read_text()))
-ONLY = json.loads(Path(os.environ["UPSTREAM_ONLY"]).read_text())
+SKIP = set(read_names("UPSTREAM_SKIP") or [])
+ONLY = read_names("UPSTREAM_ONLY")
+FILE = Path(os.environ["UPSTREAM_FILE"])
 GPU = os.environ.get("UPSTREAM_GPU")
 SHARE = float(os.environ.get("UPSTREAM_SHARE", 1))
 UNTIL = float(os.environ.get("UPSTREAM_UNTIL", "inf"))
 
+if os.environ.get("UPSTREAM_SENTENCES") == "own":
+    accept_own_sentences()
 if GPU:
     say_that_there_is_a_gpu(GPU)
-    stand_in_for_missing_names(Path.cwd())
+stand_in_for_missing_names(Path.cwd().glob("*.py") if GPU else [FILE])
 
 
 def write(**what: Any) -> None:
@@ -44,6 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item, name in zip(items, names, strict=True)
         if name not in SKIP and (number_of(name) < SHARE if wanted is None else name in wanted)
     ]
+    write(collects=[name_of(item.nodeid) for item in items])
     if SHARE < 1 or UNTIL < float("inf"):  # so that what time allows is a part of the same sample
         items.sort(key=lambda item: number_of(name_of(item.nodeid)))
 

@@ -1,6 +1,6 @@
 """Runs the device-generic tests of PyTorch's own suite on openreg, and sorts what fails.
 
-    python tests/upstream/run.py PYTORCH/test [FILE ...] [--gpu | --vendor npu] [--share 0.3]
+    python tests/upstream/run.py PYTORCH/test [FILE ...] [--device cuda] [--gpu] [--vendor npu] [--share 0.3]
                                  [--minutes 30] [--seconds 120] [--json FILE] [--markdown FILE]
 
 PYTORCH is a checkout of PyTorch with the tag of the installed torch; its folder `test` is enough:
@@ -10,6 +10,9 @@ PYTORCH is a checkout of PyTorch with the tag of the installed torch; its folder
 
 Each file has a process of its own, which is replaced where a test kills it or takes too long. Each failure is run again
 as the CPU's variant of the test, and with TORCH_OPENREG_LAUNCH_BLOCKING=1. What may fail, and why, is in `expected.py`.
+
+`--device cuda` runs the tests on openreg-cuda, which has to be installed. The files are those that are for CUDA only,
+unless some are named. What may fail there is in `expected_cuda.py`.
 
 Tests of compiled code are for `--gpu`: they ask `torch.testing._internal.inductor_utils` for the name of the
 GPU, and get this device, or the CPU as their variant for it:
@@ -37,13 +40,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from directing import write_for
-
-from expected import EXPECTED
+from targets import CPU, CUDA, OPENREG, Target
 
 HERE = Path(__file__).resolve().parent
-FILES = """test_torch test_nn test_autograd test_ops test_view_ops test_indexing test_scatter_gather_ops
-test_tensor_creation_ops test_sparse test_linalg test_dlpack test_foreach test_optim test_modules test_dataloader
-test_serialization test_nestedtensor test_transformers test_accelerator""".split()
+# Their tests look at what the first use of the device does in a process: each has its own.
+APART = {"test_cuda_trace", "test_cuda_primary_ctx", "test_cuda_nvml_based_avail"}
 NAMES_CUDA = re.compile(r"not compiled with CUDA|NVIDIA driver|Invalid device string|torch\.cuda|device(_type)?='?cuda")
 NAMES_CODE = re.compile(r"[Tt]riton|Expected to find|FileCheck")
 COUNTS_KERNELS = re.compile(r"^>\s.*assertEqual\((?:\n.*)?generated_kernel_count", re.MULTILINE)
@@ -66,17 +67,34 @@ class Result:
     kind: str = ""  # of a failure
 
 
-def on_cpu(name: str) -> str:
-    """The same test for the CPU: TestTorchDeviceTypePRIVATEUSE1::test_add_openreg_float32, or without a device."""
-    class_name, function = name.split("::", 1)
-    generic = re.sub("(PRIVATEUSE1|OPENREG)$", "CPU", class_name)
-    return f"{generic}::{re.sub('_openreg(?=_|$)', '_cpu', function)}"
-
-
-def run_file(
-    file: Path, seconds: int, device: str = "openreg", only: list[str] | None = None, **variables: str
-) -> list[Result]:
+def run_file(file: Path, seconds: int, target: Target, only: list[str] | None = None, **variables: str) -> list[Result]:
     """The results of a file's tests; of all, or of some of them."""
+    if plain_name(file.name) not in APART:
+        return run_together(file, seconds, target, only, **variables)
+    tests = collect(file, seconds, target, **variables) if only is None else only
+    results = [run_together(file, seconds, target, [test], **variables) for test in tests]
+    return [result for of_test in results for result in of_test]
+
+
+def plain_name(file: str) -> str:
+    """The name of a file, also of a vendor's copy: test_nn_xpu.py is test_nn."""
+    return re.sub("(_xpu)?[.]py$", "", file)
+
+
+def collect(file: Path, seconds: int, target: Target, **variables: str) -> list[str]:
+    """The names of a file's tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report"
+        status, _ = run_process(file, seconds, target, report, "--collect-only", **variables)
+        lines = report.read_text().splitlines() if report.exists() else []
+        tests = [json.loads(line).get("collects", []) for line in lines]
+    return tests[0] if tests and status == 0 else ["(the file)"]
+
+
+def run_together(
+    file: Path, seconds: int, target: Target, only: list[str] | None = None, **variables: str
+) -> list[Result]:
+    """The same in one process, and in a new one after a test that ends it."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory() as folder:
         report, skip, chosen = (Path(folder) / name for name in ("report", "skip", "only"))
@@ -84,30 +102,46 @@ def run_file(
         while True:
             report.write_text("")
             skip.write_text(json.dumps(list(results)))
-            status = run_process(
-                file,
-                seconds,
-                PYTORCH_TESTING_DEVICE_ONLY_FOR=device,
-                UPSTREAM_REPORT=str(report),
-                UPSTREAM_SKIP=str(skip),
-                UPSTREAM_ONLY=str(chosen),
-                **variables,
-            )
+            chosen_tests = {"UPSTREAM_SKIP": str(skip), "UPSTREAM_ONLY": str(chosen)}
+            status, output = run_process(file, seconds, target, report, **chosen_tests, **variables)
             unfinished = read_report(report, file.name, results)
             if unfinished is None:
                 if not results and status not in (0, 5):  # 5: no tests
-                    results["(the file)"] = Result(file.name, "(the file)", "crashed", f"exit status {status}")
+                    text = f"exit status {status}\n{output[-4000:]}"
+                    results["(the file)"] = Result(file.name, "(the file)", "crashed", text)
                 return list(results.values())
             results[unfinished] = Result(file.name, unfinished, "crashed", f"exit status {status}")
 
 
-def run_process(file: Path, seconds: int, **variables: str) -> int:
-    """The exit status; negative for a signal."""
+def run_process(
+    file: Path, seconds: int, target: Target, report: Path, *options: str, **variables: str
+) -> tuple[int, str]:
+    """The exit status, negative for a signal, and what pytest says."""
     paths = [str(HERE), str(file.parent), os.environ.get("PYTHONPATH", "")]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "reporting", "-p", "no:cacheprovider", "--noconftest"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "reporting",
+        "-p",
+        "no:cacheprovider",
+        "--noconftest",
+        *options,
+    ]
     command += [f"--timeout={seconds}", "--timeout-method=thread", "-c", os.devnull, "--rootdir", str(file.parent)]
-    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-    return subprocess.run([*command, file], env=environment, cwd=file.parent, capture_output=True).returncode
+    environment = {
+        **os.environ,
+        "PYTORCH_TESTING_DEVICE_ONLY_FOR": target.name,
+        "UPSTREAM_FILE": str(file),
+        "UPSTREAM_REPORT": str(report),
+        **target.variables,
+        **variables,
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+    }
+    result = subprocess.run([*command, file], env=environment, cwd=file.parent, capture_output=True, text=True)
+    return result.returncode, result.stdout
 
 
 def read_report(report: Path, file: str, results: dict[str, Result]) -> str | None:
@@ -115,8 +149,8 @@ def read_report(report: Path, file: str, results: dict[str, Result]) -> str | No
     begun = None
     for line in report.read_text().splitlines():
         entry = json.loads(line)
-        if "begins" in entry:
-            begun = entry["begins"]
+        begun = entry.get("begins", begun)
+        if "outcome" not in entry:
             continue
         known = results.get(entry["name"])
         if known is None or entry["outcome"] == "failed":
@@ -124,24 +158,27 @@ def read_report(report: Path, file: str, results: dict[str, Result]) -> str | No
     return begun if begun not in results else None
 
 
-def sort_failures(file: Path, seconds: int, results: list[Result], cpu_file: Path, directed: bool) -> None:
+def sort_failures(
+    file: Path, seconds: int, target: Target, results: list[Result], cpu_file: Path, directed: bool
+) -> None:
     """Why each fails: which of its two other runs fails as well, and what it says."""
     failures = [result for result in results if fails(result) and "::" in result.name]
     if not failures:
         return
-    on_the_cpu = [on_cpu(failure.name) for failure in failures]
-    cpu_variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **direction("cpu", directed)}
-    on_cpu_too = run_file(cpu_file, seconds, "cpu", on_the_cpu, **cpu_variables)
+    on_the_cpu = [target.on_cpu(failure.name) for failure in failures]
+    if plain_name(file.name) in CUDA.files:  # which have nothing for the CPU
+        on_the_cpu = []
+    on_cpu_too = run_file(cpu_file, seconds, CPU, on_the_cpu, **direction(CPU, directed)) if on_the_cpu else []
     cpu = {result.name for result in on_cpu_too if fails(result) or result.outcome == "xfailed"}
     raised = [failure.name for failure in failures if failure.outcome == "failed"]
-    variables = {"TORCH_OPENREG_LAUNCH_BLOCKING": "1", **direction("openreg", directed)}
-    blocking = passed(run_file(file, seconds, only=raised, **variables))
+    variables = {"TORCH_OPENREG_LAUNCH_BLOCKING": "1", **direction(target, directed)}
+    blocking = passed(run_file(file, seconds, target, raised, **variables))
     for failure in failures:
-        if on_cpu(failure.name) in cpu:  # not where the CPU skips it, or has no such test
+        if target.on_cpu(failure.name) in cpu:  # not where the CPU skips it, or has no such test
             failure.kind = "fails on the CPU too"
         elif failure.outcome == "crashed":
             failure.kind = "ours"
-        elif NAMES_CUDA.search(failure.text):
+        elif target is not CUDA and NAMES_CUDA.search(failure.text):
             failure.kind = "names a device"
         elif directed and NAMES_CODE.search(failure.text):
             failure.kind = "names Triton's code"
@@ -153,9 +190,9 @@ def sort_failures(file: Path, seconds: int, results: list[Result], cpu_file: Pat
             failure.kind = "ours"
 
 
-def direction(device: str, directed: bool) -> dict[str, str]:
+def direction(target: Target, directed: bool) -> dict[str, str]:
     """For the plugin, which tells a directed file of tests that this device is the GPU."""
-    return {"UPSTREAM_GPU": device} if directed else {}
+    return {"UPSTREAM_GPU": target.name} if directed else {}
 
 
 def fails(result: Result) -> bool:
@@ -166,19 +203,20 @@ def passed(results: list[Result]) -> set[str]:
     return {result.name for result in results if result.outcome == "passed"}
 
 
-def unexpected(results: list[Result]) -> list[str]:
+def unexpected(target: Target, results: list[Result]) -> list[str]:
     """Failures that are ours or asynchronous and not listed, and what is listed in vain."""
     found: list[str] = []
     used: set[tuple[str, str]] = set()
     for result in results:
-        reasons = [test for test in EXPECTED.get(result.file, {}) if re.search(test, result.name)]
+        file = f"{plain_name(result.file)}.py"
+        reasons = [test for test in target.expected.get(file, {}) if re.search(test, result.name)]
         failed = result.kind in ("ours", "asynchronous") or (result.outcome == "crashed" and not result.kind)
         if failed and not reasons:
             found.append(f"{result.file}::{result.name}: {result.kind or result.outcome}: {last_line(result.text)}")
         elif failed:
-            used.update((result.file, test) for test in reasons)
-    files = {result.file for result in results}
-    listed = {(file, test) for file in files for test in EXPECTED.get(file, {})}
+            used.update((file, test) for test in reasons)
+    files = {f"{plain_name(result.file)}.py" for result in results}
+    listed = {(file, test) for file in files for test in target.expected.get(file, {})}
     return found + [f"{file}: {test} is listed and does not fail" for file, test in sorted(listed - used)]
 
 
@@ -201,7 +239,8 @@ def table(results: list[Result]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="PyTorch's folder of tests")
-    parser.add_argument("files", nargs="*", default=FILES, help="without .py; those below by default")
+    parser.add_argument("files", nargs="*", help="without .py; by default those that `targets.py` lists")
+    parser.add_argument("--device", choices=("openreg", "cuda"), default="openreg", help="cuda: that of openreg-cuda")
     parser.add_argument("--gpu", action="store_true", help="the files ask PyTorch's helpers for the name of the GPU")
     parser.add_argument("--vendor", help="the device that the files name instead")
     parser.add_argument("--share", type=float, default=1.0, help="of the tests of each file, chosen by their names")
@@ -211,26 +250,27 @@ def main() -> int:
     parser.add_argument("--markdown", type=Path, help="write the table there")
     options = parser.parse_args()
     results: list[Result] = []
+    target = CUDA if options.device == "cuda" else OPENREG
     directed = options.gpu or bool(options.vendor)
     with tempfile.TemporaryDirectory() as copies:
-        for name in options.files:
+        for name in options.files or target.files:
             file = cpu_file = (options.folder / f"{name}.py").resolve()
             if options.vendor:
                 file, cpu_file = (
-                    write_for(device, file, options.vendor, Path(copies)) for device in ("openreg", "cpu")
+                    write_for(device, file, options.vendor, Path(copies)) for device in (target.name, CPU.name)
                 )
-            variables = {"UPSTREAM_SHARE": str(options.share), **direction("openreg", directed)}
+            variables = {"UPSTREAM_SHARE": str(options.share), **direction(target, directed)}
             if options.minutes is not None:
                 variables["UPSTREAM_UNTIL"] = str(time.time() + 60 * options.minutes)
-            of_file = run_file(file, options.seconds, **variables)
-            sort_failures(file, options.seconds, of_file, cpu_file, directed)
+            of_file = run_file(file, options.seconds, target, None, **variables)
+            sort_failures(file, options.seconds, target, of_file, cpu_file, directed)
             results += of_file
             print(table(of_file).splitlines()[-1], flush=True)
     if options.json:
         options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
     if options.markdown:
         options.markdown.write_text(table(results) + "\n")
-    found = unexpected(results)
+    found = unexpected(target, results)
     print(*found, sep="\n")
     return int(bool(found))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 
 import pytest
@@ -270,3 +271,17 @@ def test_arrays_of_other_libraries_are_not_handed_out():
     with pytest.raises(BufferError, match="emulated"):
         torch.from_dlpack(x)
     assert torch.from_dlpack(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_scatter_and_gather_refuse_parts_of_other_shapes() -> None:
+    comm = importlib.import_module("torch.cuda.comm")
+    whole = torch.arange(8.0, device="cuda").view(4, 2)
+    for out in ([torch.empty(1, 4, 2)], [torch.empty(3, 2)], [torch.empty(2, 2), torch.empty(2, 3)]):
+        with pytest.raises(RuntimeError, match=r"openreg: .*wrong (shape|size)"):
+            comm.scatter(whole, out=[each.cuda() for each in out])
+    with pytest.raises(RuntimeError, match="openreg: a part has the wrong shape"):
+        comm.gather([whole, whole.unsqueeze(0)])
+    with pytest.raises(RuntimeError, match="openreg: the parts have the wrong size"):
+        comm.gather([whole, whole], out=torch.empty(7, 2, device="cuda"))
+    parts = comm.scatter(whole, out=[torch.empty(3, 2, device="cuda"), torch.empty(1, 2, device="cuda")])
+    assert torch.equal(comm.gather(parts, out=torch.empty_like(whole)), whole)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from child_processes import run_python
 
 TRAINING = """
@@ -188,6 +189,38 @@ def test_visible_devices_are_counted(visible: str, count: int) -> None:
         for call in ("torch.ones(1, device='cuda')", "torch.cuda.current_device()", "torch.cuda.get_device_name()"):
             result = run_python("-c", f"import torch; {call}", CUDA_VISIBLE_DEVICES=visible)
             assert "RuntimeError: No CUDA GPUs are available" in result.stderr
+
+
+def test_children_have_the_visible_devices() -> None:
+    child = "import torch; print(torch.cuda.device_count())"
+    source = f"import subprocess, sys; {child}; subprocess.run([sys.executable, '-c', {child!r}], check=True)"
+    result = run_python("-c", source, CUDA_VISIBLE_DEVICES="1,0", OPENREG_CUDA="a100:3")
+    assert sorted(result.stdout.split()) == ["2", "2"], result.stderr
+    result = run_python("-c", source, CUDA_VISIBLE_DEVICES="1", TORCH_OPENREG_DEVICES="2")
+    assert sorted(result.stdout.split()) == ["1", "1"], result.stderr
+
+
+CONTEXTS = """
+import torch
+def contexts(): return [torch._C._cuda_hasPrimaryContext(index) for index in range(3)]
+print(contexts())
+tensor = torch.ones(1, device="cuda:1")
+repr(tensor), torch.ones(1).pin_memory().is_pinned()
+print(contexts())
+torch.cuda.set_device(2)
+print(contexts())
+"""
+
+
+def test_a_device_has_a_context_once_it_was_set_or_had_memory() -> None:
+    result = run_python("-c", CONTEXTS, OPENREG_CUDA="1:3")
+    assert result.stdout.splitlines() == ["[False, False, False]", "[False, True, False]", "[False, True, True]"]
+
+
+def test_errors_of_the_runtime_have_their_names() -> None:
+    torch.cuda.check_error(0)
+    with pytest.raises(torch.cuda.CudaError, match="out of memory"):
+        torch.cuda.check_error(2)
 
 
 def test_the_command_runs_files_modules_and_commands(tmp_path: Path) -> None:

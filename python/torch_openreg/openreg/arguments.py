@@ -50,7 +50,7 @@ def device_index(
         device = torch.device(device)
     if isinstance(device, torch.device):
         if device.type != NAME:
-            raise ValueError(f"openreg: the device is of another kind (got {device}, expected openreg)")
+            raise ValueError(f"openreg: the device is of another kind (got {device}, expected {NAME})")
         index = device.index
     elif isinstance(device, int):
         index = int(device)  # PyTorch's functions refuse a bool

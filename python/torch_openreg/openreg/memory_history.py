@@ -196,5 +196,5 @@ def _annotate_tensor(tensor: torch.Tensor, metadata: str) -> None:
     check_type("the tensor", tensor, torch.Tensor, "a torch.Tensor")
     check_type("the metadata", metadata, str, "a str")
     if tensor.device.type != NAME:
-        raise ValueError(f"openreg: the tensor is on another device (got {tensor.device}, expected openreg)")
+        raise ValueError(f"openreg: the tensor is on another device (got {tensor.device}, expected {NAME})")
     _C.annotate_memory(tensor.untyped_storage().data_ptr(), metadata)

@@ -249,7 +249,7 @@ def _check_device_of(stream: torch.Stream | None) -> None:
     if torch.compiler.is_compiling():  # Dynamo cannot read the device
         return
     if stream is not None and stream.device.type != NAME:
-        raise ValueError(f"openreg: the stream is of another kind of device (got {stream.device}, expected openreg)")
+        raise ValueError(f"openreg: the stream is of another kind of device (got {stream.device}, expected {NAME})")
 
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:

@@ -35,9 +35,11 @@ _module: ModuleType | None = None
 
 def tell_the_device() -> None:
     """Sets what the device reads from the environment: how many devices there are, and how much memory they have."""
-    count = _request.device_count()
+    count, of = _request.device_count(), _request.all_devices()
     if count is not None:
         os.environ["TORCH_OPENREG_DEVICES"] = str(count)
+    if of is not None and of != count:
+        _request.tell_children(of)
     _properties.limit_memory(_request.made().profile)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import _absent
+from . import _absent, _request
 
 log = logging.getLogger("torch_openreg")
 
@@ -70,8 +70,7 @@ def claim_to_be_built(module: ModuleType, _C: Any) -> None:
     cuda._is_compiled = lambda: True
     cuda._lazy_seed_tracker = None
     cuda.is_bf16_supported = lambda including_emulation=True: True
-    cuda._parse_visible_devices = lambda: list(range(_C.device_count()))
-    cuda._device_count_nvml = _C.device_count
+    cuda._raw_device_count_nvml = lambda: _request.all_devices() or _C.device_count()
     cuda._get_nvml_device_index = lambda device: cuda._utils._get_device_index(device, optional=True)
 
 
@@ -119,6 +118,20 @@ def add_attributes(module: ModuleType, _C: Any) -> None:
     module.Stream.cuda_stream = property(lambda self: int(self.native_handle))
 
 
+_ERRORS = {
+    0: "no error",
+    1: "invalid argument",
+    2: "out of memory",
+    3: "initialization error",
+    100: "no CUDA-capable device is detected",
+    101: "invalid device ordinal",
+    600: "device not ready",
+    700: "an illegal memory access was encountered",
+    719: "unspecified launch failure",
+    900: "operation not permitted when stream is capturing",
+}
+
+
 def add_runtime(module: ModuleType, _C: Any) -> None:
     # torch.cuda.cudart(): the few functions of CUDA's runtime that PyTorch binds.
     class cudaError(int):
@@ -129,7 +142,7 @@ def add_runtime(module: ModuleType, _C: Any) -> None:
 
     runtime = SimpleNamespace(
         cudaError=cudaError,
-        cudaGetErrorString=lambda error: "no error" if error == 0 else f"error {int(error)}",
+        cudaGetErrorString=lambda error: _ERRORS.get(int(error), "unrecognized error code"),
         cudaProfilerStart=succeed,
         cudaProfilerStop=succeed,
         cudaHostRegister=succeed,

@@ -36,21 +36,30 @@ def made() -> Request:
     return parse(os.environ.get(VARIABLE, "1") or "1")
 
 
+def all_devices() -> int | None:
+    """How many devices the environment asks for, those that are hidden included, or None if it does not say."""
+    if made().devices is not None or "CUDA_VISIBLE_DEVICES" not in os.environ:
+        return made().devices
+    text = os.environ.get("TORCH_OPENREG_DEVICES", "2")
+    return int(text) if text.isdecimal() else None  # the device reports it
+
+
+def tell_children(count: int) -> None:
+    """Makes the processes that this one starts ask for so many devices, some of which may be hidden."""
+    name = os.environ.get(VARIABLE, "1").partition(":")[0] or "1"
+    os.environ[VARIABLE] = f"{name}:{count}"
+
+
 def device_count() -> int | None:
-    """How many devices the environment asks for, or None if it does not say.
+    """How many of these devices are shown, or None if the environment does not say.
 
     ``CUDA_VISIBLE_DEVICES`` lists those of them that are shown: as in CUDA, the list ends at the first entry that is no
     device, and an index that occurs twice hides all.
     """
-    count = made().devices
+    count = all_devices()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
+    if visible is None or count is None:
         return count
-    if count is None:
-        text = os.environ.get("TORCH_OPENREG_DEVICES", "2")
-        if not text.isdecimal():
-            return None  # the device reports it
-        count = int(text)
     seen: list[int] = []
     for entry in visible.split(","):
         entry = entry.strip()

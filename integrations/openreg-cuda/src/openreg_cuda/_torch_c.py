@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -30,18 +31,19 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
     def ids(stream: torch.Stream) -> tuple[int, int, int]:
         return stream.stream_id, stream.device_index, 1
 
+    set_device, has_context = _contexts(module, _C)
     return {
         # Devices
         "_cuda_init": module._lazy_init,
         "_cuda_getDeviceCount": _C.device_count,
         "_cuda_getDevice": module.current_device,
-        "_cuda_setDevice": module.set_device,
+        "_cuda_setDevice": set_device,
         "_cuda_exchangeDevice": module._exchange_device,
         "_cuda_maybeExchangeDevice": module._maybe_exchange_device,
         "_cuda_isInBadFork": _C.in_bad_fork,
         "_cuda_synchronize": module.synchronize,
         "_cuda_canDeviceAccessPeer": module.can_device_access_peer,
-        "_cuda_hasPrimaryContext": lambda index: _C.is_initialized(),
+        "_cuda_hasPrimaryContext": has_context,
         "_cuda_getCompiledVersion": lambda: _CUDA_VERSION,
         "_cuda_getArchFlags": lambda: "",
         "_cuda_getCurrentBlasHandle": module.current_blas_handle,
@@ -93,6 +95,23 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         # Modules
         "_nvtx": _ranges(module),
     }
+
+
+def _contexts(module: ModuleType, _C: Any) -> tuple[Callable[[Any], None], Callable[[int], bool]]:
+    """set_device, and whether a device has a context: as in CUDA, if it was set or has had memory."""
+    cuda: Any = torch.cuda
+    were_set: set[int] = set()
+
+    @functools.wraps(module.set_device)
+    def set_device(device: Any) -> None:
+        module.set_device(device)
+        were_set.add(module.current_device())
+
+    def has_context(index: int) -> bool:
+        return index in were_set or (_C.is_initialized() and module.memory_stats(index)["allocation.all.allocated"] > 0)
+
+    cuda.set_device = set_device
+    return set_device, has_context
 
 
 def _enable_cache(enabled: bool) -> None:
