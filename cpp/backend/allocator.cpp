@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <sstream>
 
 #include "backend/allocator_settings.h"
 #include "backend/device.h"
@@ -28,6 +27,7 @@
 #include "runtime/quantity.h"
 #include "runtime/stream.h"
 #include "slot.h"
+#include "slot_trace.h"
 
 namespace openreg::backend {
 
@@ -90,23 +90,23 @@ c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, int device,
                                       const memory::DeviceHeap::Allocation& failed,
                                       const std::string& injected) {
-  const auto size = [](auto n) { return format_size(static_cast<std::uint64_t>(n)); };
   const auto& usage = failed.usage;
   const std::size_t capacity = AddressSpace::get().capacity();
   c10::reportOutOfMemoryToProfiler(usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(device));
-  const bool limited = failed.limit < capacity;
-  std::ostringstream limit;
-  if (limited) limit << ", of which this process may use " << size(failed.limit);
-  // Libraries that try again with a smaller batch look for " out of memory.", as in CUDA's message.
-  TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(device), " Tried to allocate ",
-                   size(bytes), "; the device has ", size(capacity), limit.str(), ": ",
-                   size(usage.allocated), " are in use by tensors, ",
-                   size(usage.reserved - usage.allocated),
-                   " are cached in pieces that do not fit, ", size(failed.free),
-                   " are free. Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
-                   limited ? " or the fraction set by set_per_process_memory_fraction" : "",
-                   "; see ", kModule, ".memory_summary()", injected.empty() ? "" : "; ", injected);
+  const MemoryShortage shortage{
+      .device = device,
+      .wanted = bytes,
+      .capacity = capacity,
+      .limit = failed.limit,
+      .allocated = static_cast<std::size_t>(usage.allocated),
+      .cached = static_cast<std::size_t>(usage.reserved - usage.allocated),
+      .free = static_cast<std::size_t>(failed.free)};
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, out_of_memory(shortage),
+      " Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
+      failed.limit < capacity ? " or the fraction set by set_per_process_memory_fraction" : "",
+      "; see ", kModule, ".memory_summary()", injected.empty() ? "" : "; ", injected);
 }
 
 // What happens to this allocation: empty if nothing does. Throws DeviceError if the device is lost.
@@ -148,6 +148,9 @@ void free_block(void* address) {
   const int device = space == nullptr ? 0 : std::max(space->device_of(address), 0);
   auto& heap = memory::device_heap(device);
   auto* const debugger = memory::Debugger::get();
+  trace_call([&](const auto& to) {
+    to.trace_gpu_memory_deallocation(kDeviceType, reinterpret_cast<std::uintptr_t>(address));
+  });
   if (auto* const detector = memory::RaceDetector::get()) detector->freed(address);
   const auto usage = debugger == nullptr
                          ? heap.free(address, context_of_free())
@@ -302,6 +305,9 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
   if (result.address == nullptr) throw_out_of_memory(bytes, stream.device(), result, injected);
   if (auto* const detector = memory::RaceDetector::get())
     detector->allocated(result.address, bytes, stream);
+  trace_call([&](const auto& to) {
+    to.trace_gpu_memory_allocation(kDeviceType, reinterpret_cast<std::uintptr_t>(result.address));
+  });
   const auto& usage = result.usage;
   c10::reportMemoryUsageToProfiler(result.address, usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(stream.device()));

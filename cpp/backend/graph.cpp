@@ -138,12 +138,11 @@ void CapturableGraph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode 
               "create a new instance, or call reset() first");
   translate_errors([&] {
     auto& stream = current_stream();
-    TORCH_CHECK(
-        stream.id() != 0,
-        "openreg: graphs must be captured on a non-default stream (got the default stream of ",
-        device_name(stream.device()), "); use ", kModule,
-        ".graph(), or make another stream current. It may be replayed on the "
-        "default stream");
+    TORCH_CHECK(stream.id() != 0, "openreg: ", kGraphsInProse,
+                " must be captured on a non-default stream (got the default stream of ",
+                device_name(stream.device()), "); use ", kModule,
+                ".graph(), or make another stream current. It may be replayed on the "
+                "default stream");
     register_generator_state(default_generator(static_cast<c10::DeviceIndex>(stream.device())));
     if (pool == c10::MempoolId_t{0, 0}) pool = memory::new_pool_id(/*of_graph=*/true);
     auto use = std::make_unique<PoolUse>(pool);

@@ -3,6 +3,7 @@
 #include <c10/core/DeviceCapability.h>
 #include <c10/util/Exception.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "backend/allocator.h"
@@ -15,6 +16,7 @@
 #include "runtime/device_name.h"
 #include "runtime/event.h"
 #include "runtime/settings.h"
+#include "slot_trace.h"
 
 namespace openreg::backend {
 
@@ -81,6 +83,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   // Raises the oldest failure on the device; the next call raises the next one.
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     const auto device = resolve_device(index);
+    trace_call([](const auto& to) { to.trace_gpu_device_synchronization(kDeviceType); });
     wait(device, [&] { synchronize_device(device); });
   }
 
@@ -99,8 +102,11 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool is_high_priority) const override {
-    return to_torch(
-        stream_from_pool(device.index(), is_high_priority ? Priority::kHigh : Priority::kNormal));
+    auto& stream =
+        stream_from_pool(device.index(), is_high_priority ? Priority::kHigh : Priority::kNormal);
+    trace_call(
+        [&](const auto& to) { to.trace_gpu_stream_creation(kDeviceType, number_of(stream)); });
+    return to_torch(stream);
   }
 
   // torch.Stream(priority=...). A c10::Stream is copied freely and never returned, so it must come
@@ -129,6 +135,9 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   void synchronizeStream(const c10::Stream& stream) const override {
     auto& waited_for = to_runtime(stream);
+    trace_call([&](const auto& to) {
+      to.trace_gpu_stream_synchronization(kDeviceType, number_of(waited_for));
+    });
     wait(waited_for.device(), [&] { waited_for.synchronize(); });
   }
 
@@ -148,9 +157,14 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
                 "openreg: an event was recorded on two devices (got ", stream.device(),
                 ", expected ", device_name(device), ", where it was recorded first)");
     auto& source = to_runtime(stream);
+    const bool is_new = *event == nullptr;
     translate_errors([&] {
-      if (*event == nullptr) *event = new openreg::Event(flag == c10::EventFlag::BACKEND_DEFAULT);
+      if (is_new) *event = new openreg::Event(flag == c10::EventFlag::BACKEND_DEFAULT);
       as_event(*event)->record(source);
+    });
+    trace_call([&](const auto& to) {
+      if (is_new) to.trace_gpu_event_creation(kDeviceType, number_of(*event));
+      to.trace_gpu_event_record(kDeviceType, number_of(*event), number_of(source));
     });
   }
 
@@ -159,6 +173,9 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     if (event == nullptr) return;
     auto& waiting = to_runtime(stream);
     translate_errors([&] { as_event(event)->wait(waiting); });
+    trace_call([&](const auto& to) {
+      to.trace_gpu_event_wait(kDeviceType, number_of(event), number_of(waiting));
+    });
   }
 
   bool queryEvent(void* event) const override {
@@ -167,6 +184,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
+    trace_call(
+        [&](const auto& to) { to.trace_gpu_event_synchronization(kDeviceType, number_of(event)); });
     wait(as_event(event)->device(), [&] { as_event(event)->synchronize(); });
   }
 
@@ -180,6 +199,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    if (event == nullptr) return;
+    trace_call([&](const auto& to) { to.trace_gpu_event_deletion(kDeviceType, number_of(event)); });
     delete as_event(event);
   }
 
@@ -193,6 +214,14 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
+  // The handles that PyTorch's Python classes show. As in CUDA, that of the default stream is 0.
+  [[maybe_unused]] static std::uintptr_t number_of(const void* event) {
+    return reinterpret_cast<std::uintptr_t>(event);
+  }
+  [[maybe_unused]] static std::uintptr_t number_of(const openreg::Stream& stream) {
+    return stream.id() == 0 ? 0 : reinterpret_cast<std::uintptr_t>(&stream);
+  }
+
   static void check_type(c10::Device device) {
     TORCH_CHECK(device.type() == kDeviceType,
                 "openreg: the guard was given another kind of device (got ", device,

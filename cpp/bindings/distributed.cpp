@@ -41,6 +41,10 @@ void define_classes() {
     const auto scope = py::module_::import(OPENREG_PACKAGE "._C");
     py::class_<GroupOptions, c10::intrusive_ptr<GroupOptions>, c10d::Backend::Options>(
         scope, "ProcessGroupOcclOptions")
+        .def(py::init([](std::chrono::milliseconds timeout) {
+               return c10::make_intrusive<GroupOptions>("occl", timeout);
+             }),
+             py::arg("timeout"))
         .def("__deepcopy__", [](const GroupOptions& options, const py::dict&) {
           return c10::make_intrusive<GroupOptions>(options);
         });
@@ -66,9 +70,17 @@ nb::object make_process_group(nb::handle given, nb::handle make_gloo) {
   return nb::steal(py::cast(group).release().ptr());
 }
 
+nb::object process_group_class() {
+  define_classes();
+  return nb::module_::import_(OPENREG_PACKAGE "._C").attr("ProcessGroupOccl");
+}
+
 }  // namespace
 
 void init_distributed(nb::module_& m) {
+  m.def(
+      "process_group_class", &process_group_class,
+      "The class of what make_process_group() returns. torch.distributed must have been imported.");
   m.def("make_process_group", &make_process_group, nb::arg("options"), nb::arg("make_gloo"),
         "Returns a torch.distributed Backend \"occl\" for c10d's DistributedBackendOptions. "
         "make_gloo(store, rank, size, timeout) makes the Gloo backend that it uses, at first use.");

@@ -8,6 +8,7 @@
 namespace openreg::ops {
 
 inline constexpr std::array kHalfDtypes{c10::kHalf, c10::kBFloat16};
+inline constexpr std::array kComplexHalfDtypes{c10::kComplexHalf};
 
 // Note [Half precision]
 // For products, convolutions and attention of float16, and of bfloat16 on older processors,
@@ -16,6 +17,7 @@ inline constexpr std::array kHalfDtypes{c10::kHalf, c10::kBFloat16};
 // their tensors are converted, the kernel of float32 runs, and its results are rounded once. That
 // is at least as accurate as the CPU's kernel, and as CUDA's, which accumulate in float32. So are
 // those with Quirk::kScalarInHalf, on every processor. benchmarks/dtypes.py finds such operators.
+// In the same way a slot computes dtypes that the CPU has no kernels for (slot_dtypes.h).
 
 /// What decides whether there are fast kernels for a dtype of half precision.
 struct HalfInstructions {

@@ -17,7 +17,7 @@ struct BodyTraits {
   /// Computes on the command's memory, without making tensors. False: not with these arguments.
   using Direct = bool (*)(const CommandView& command);
 
-  /// The dtypes that are computed in float32; static. See Note [Half precision].
+  /// The dtypes that are computed in wider ones; static. See Note [Half precision].
   std::span<const c10::ScalarType> widened{};
   /// Called in place of the body, which runs if it returns false. Null: the body always runs.
   Direct direct = nullptr;
@@ -39,7 +39,9 @@ class OpKernel : public Kernel {
 
  protected:
   /// Whether tensors of some dtypes are replaced by wider ones for the body.
-  bool widens() const { return !body_traits_.widened.empty(); }
+  bool widens(const ArgumentReader& arguments) const {
+    return arguments.holds_any(body_traits_.widened);
+  }
 
  private:
   friend class PreparedOp;

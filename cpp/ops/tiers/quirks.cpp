@@ -7,6 +7,7 @@
 
 #include "ops/launch/half_precision.h"
 #include "ops/wire/ivalue_arguments.h"
+#include "slot_dtypes.h"
 
 namespace openreg::ops {
 
@@ -110,6 +111,11 @@ bool has_quirk(const char* op, Quirk quirk) {
 }
 
 std::span<const c10::ScalarType> widened_dtypes(const char* op) {
+  const auto is_one_of = [op](std::span<const std::string_view> patterns) {
+    return std::ranges::any_of(patterns, [op](auto pattern) { return names(pattern, op); });
+  };
+  if (is_one_of(kHalfOnDeviceOnly)) return kHalfDtypes;
+  if (is_one_of(kComplexHalfOnDeviceOnly)) return kComplexHalfDtypes;
   if (has_quirk(op, Quirk::kScalarInHalf)) return kHalfDtypes;
   if (has_quirk(op, Quirk::kSlowInHalf)) return HalfInstructions::here().missing();
   return {};

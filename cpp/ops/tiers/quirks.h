@@ -47,7 +47,8 @@ enum class Quirk : std::uint8_t {
 /// Whether an operator, by its name with overload ("aten::add.Tensor"), has a quirk.
 bool has_quirk(const char* op, Quirk quirk);
 
-/// The dtypes that the operator computes in float32 on this processor.
+/// The dtypes that the operator computes in wider ones on this processor. See Note [Half
+/// precision].
 std::span<const c10::ScalarType> widened_dtypes(const char* op);
 
 /// Which outputs the kernel may be given; for others it computes apart. See Note [Outputs of any

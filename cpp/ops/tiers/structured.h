@@ -349,8 +349,9 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::PreparedIteratio
   using Held = std::tuple<typename ArgumentOf<A>::Held...>;
 
   void keep() {
-    if (op_.widens()) return;  // the iterator would be over the tensors themselves
     arguments_ = std::make_unique<ArgumentReader>(command_);
+    // Otherwise the iterator would be over the tensors themselves.
+    if (op_.widens(*arguments_)) return arguments_.reset();
     held_ = std::make_unique<Held>(Held{ArgumentOf<A>::read(*arguments_)...});  // braces: in order
     for (auto& output : outputs_) output = arguments_->tensor();
     RepeatedWarningFilter warnings;  // the call has reported them

@@ -48,18 +48,18 @@ c10::SmallVector<at::Tensor, 6> make_tensors(const CommandView& command) {
   return made;
 }
 
-/// A copy in float32. It has the tensor's strides if that is dense, and else those of a new tensor;
-/// where the tensor repeats elements (a stride of 0), so does the copy.
-at::Tensor in_float(const at::Tensor& tensor) {
+/// A copy in float32 or complex64. It has the tensor's strides if that is dense, and else those of
+/// a new tensor; where the tensor repeats elements (a stride of 0), so does the copy.
+at::Tensor in_single(const at::Tensor& tensor) {
   c10::SmallVector<std::int64_t, 5> distinct(tensor.sizes().begin(), tensor.sizes().end());
   for (std::size_t i = 0; i < distinct.size(); ++i) {
     if (tensor.strides()[i] == 0 && distinct[i] > 1) distinct[i] = 1;
   }
   if (at::IntArrayRef(distinct) != tensor.sizes()) {
     const auto once = tensor.as_strided(distinct, tensor.strides(), tensor.storage_offset());
-    return in_float(once).expand(tensor.sizes());
+    return in_single(once).expand(tensor.sizes());
   }
-  const auto options = tensor.options().dtype(at::kFloat);
+  const auto options = tensor.options().dtype(tensor.is_complex() ? at::kComplexFloat : at::kFloat);
   auto copy = tensor.is_non_overlapping_and_dense()
                   ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
                   : at::empty(tensor.sizes(), options);
@@ -134,6 +134,12 @@ void ArgumentReader::throw_at_end() {
   TORCH_CHECK(false, "openreg: a command has fewer arguments than its kernel reads");
 }
 
+bool ArgumentReader::holds_any(std::span<const c10::ScalarType> dtypes) const noexcept {
+  return std::ranges::any_of(tensors_, [dtypes](const at::Tensor& tensor) {
+    return std::ranges::find(dtypes, tensor.scalar_type()) != dtypes.end();
+  });
+}
+
 void ArgumentReader::widen(std::span<const c10::ScalarType> dtypes) {
   for (std::size_t i = 0; i < narrow_.size(); ++i) {  // of a run whose kernel has thrown
     if (narrow_[i].defined()) tensors_[i] = std::move(narrow_[i]);
@@ -144,7 +150,7 @@ void ArgumentReader::widen(std::span<const c10::ScalarType> dtypes) {
     if (std::ranges::find(dtypes, tensor.scalar_type()) == dtypes.end()) continue;
     narrow_.resize(tensors_.size());
     narrow_[i] = tensor;
-    tensor = in_float(tensor);
+    tensor = in_single(tensor);
   }
 }
 

@@ -20,6 +20,15 @@ void init_slot(nb::module_& m) {
             [&] { backend::resize_storage(THPStorage_Unpack(storage.ptr()), bytes); });
       },
       nb::arg("storage"), nb::arg("bytes"), "UntypedStorage.resize_(), in stream order.");
+  m.def(
+      "add_attribute",
+      [](nb::handle type, const char* name, nb::handle value) {
+        auto* const object = reinterpret_cast<PyTypeObject*>(type.ptr());
+        if (PyDict_SetItemString(object->tp_dict, name, value.ptr()) != 0) throw nb::python_error();
+        PyType_Modified(object);
+      },
+      nb::arg("type"), nb::arg("name"), nb::arg("value"),
+      "Sets an attribute of one of PyTorch's classes in C, which Python code cannot.");
   m.def("libraries_were_loaded", &backend::libraries_were_loaded,
         "Whether libraries that use PyTorch have been loaded since the last call.");
   m.def("replace_foreign_kernels", &backend::replace_foreign_kernels,

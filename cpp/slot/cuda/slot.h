@@ -1,5 +1,6 @@
 #pragma once
 
+#include "slot/memory_shortage.h"
 #include "slot/torch_version.h"
 
 #include <c10/core/DeviceType.h>
@@ -16,8 +17,9 @@ inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::CUDA;
 inline constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::CUDA;
 inline constexpr c10::BackendComponent kBackendBit = c10::BackendComponent::CUDABit;
 
-/// How the message of an OutOfMemoryError begins. Programs look for the words.
-inline std::string out_of_memory(int /*device*/) { return "CUDA out of memory."; }
+/// How the message of an OutOfMemoryError begins. Programs look for the words of CUDA's, and read
+/// its numbers.
+std::string out_of_memory(const MemoryShortage& shortage);
 
 /// Whether PyTorch has c10d::allreduce_ for sparse tensors of the device.
 inline constexpr bool kHasSparseAllreduce = true;

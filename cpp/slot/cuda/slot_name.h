@@ -10,6 +10,9 @@ inline constexpr const char* kDeviceName = "cuda";
 /// The device in prose. Programs look for the words of CUDA's messages.
 inline constexpr const char* kDeviceInProse = "CUDA";
 
+/// Its graphs.
+inline constexpr const char* kGraphsInProse = "CUDA graphs";
+
 /// The device's module in Python.
 inline constexpr const char* kModule = "torch.cuda";
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "slot/memory_shortage.h"
 #include "slot/torch_version.h"
 
 #include <c10/core/DeviceType.h>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "runtime/device_name.h"
+#include "runtime/quantity.h"
 
 // The slot of PyTorch that the device takes. All that names it is in this folder.
 
@@ -18,8 +20,18 @@ inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 inline constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::PrivateUse1;
 inline constexpr c10::BackendComponent kBackendBit = c10::BackendComponent::PrivateUse1Bit;
 
-/// How the message of an OutOfMemoryError begins. Programs look for the words.
-inline std::string out_of_memory(int device) { return device_name(device) + " is out of memory."; }
+/// How the message of an OutOfMemoryError begins. Libraries that try again with a smaller batch
+/// look for " out of memory.", as in CUDA's message.
+inline std::string out_of_memory(const MemoryShortage& shortage) {
+  std::string text = device_name(shortage.device) + " is out of memory. Tried to allocate " +
+                     format_size(shortage.wanted) + "; the device has " +
+                     format_size(shortage.capacity);
+  if (shortage.limit < shortage.capacity)
+    text += ", of which this process may use " + format_size(shortage.limit);
+  return text + ": " + format_size(shortage.allocated) + " are in use by tensors, " +
+         format_size(shortage.cached) + " are cached in pieces that do not fit, " +
+         format_size(shortage.free) + " are free.";
+}
 
 /// Whether PyTorch has c10d::allreduce_ for sparse tensors of the device.
 inline constexpr bool kHasSparseAllreduce = false;

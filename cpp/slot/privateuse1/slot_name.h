@@ -10,6 +10,9 @@ inline constexpr const char* kDeviceName = "openreg";
 /// The device in prose.
 inline constexpr const char* kDeviceInProse = "openreg";
 
+/// Its graphs.
+inline constexpr const char* kGraphsInProse = "graphs";
+
 /// The device's module in Python.
 inline constexpr const char* kModule = "torch.openreg";
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import importlib
 import io
+import re
 
 import pytest
 import torch
@@ -124,6 +126,48 @@ def test_a_lack_of_memory_raises():
         torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
     with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate"):
         torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+
+
+def test_the_numbers_of_a_lack_of_memory_are_those_of_cuda():
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.empty(800_000_000 << 30, dtype=torch.uint8, device="cuda")
+    assert "Tried to allocate 800000000.00 GiB. GPU 0 has a total capacity of " in str(caught.value)
+    assert re.search(r"capacity of [\d.]+ GiB of which [\d.]+ (GiB|MiB|KiB|bytes) is free", str(caught.value))
+
+
+def test_a_lack_of_memory_is_observed():
+    seen = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *numbers: seen.append(numbers))
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda:1")
+    ((device, size, allocated, free),) = seen
+    assert device == 1 and size == 1 << 50 and allocated == torch.cuda.memory_allocated(1) and free > 0
+
+
+def test_streams_and_events_have_handles():
+    default, side = torch.cuda.default_stream(), torch.cuda.Stream()
+    assert default.cuda_stream == 0 and side.cuda_stream != 0
+    assert side._as_parameter_.value == side.cuda_stream and default._as_parameter_.value is None
+    assert torch.cuda.ExternalStream(side.cuda_stream) == side and torch.cuda.ExternalStream(0) == default
+    assert torch._C._cuda_getCurrentRawStream(0) == torch.cuda.current_stream().cuda_stream
+    assert repr(default) == "<torch.cuda.Stream device=cuda:0 cuda_stream=0x0>"
+    event = torch.cuda.Event()
+    assert event.cuda_event == 0
+    event.record()
+    assert event.cuda_event != 0 and event._as_parameter_.value == event.cuda_event
+
+
+def test_the_runtime_creates_streams():
+    handle = ctypes.c_size_t()
+    assert torch.cuda.cudart().cudaStreamCreate(ctypes.addressof(handle)) == 0
+    stream = torch.cuda.ExternalStream(handle.value)
+    assert stream != torch.cuda.default_stream()
+    with torch.cuda.stream(stream):
+        x = torch.ones(2, device="cuda") * 2
+    stream.synchronize()
+    assert x.tolist() == [2, 2]
+    assert torch.cuda.cudart().cudaStreamDestroy(handle.value) == 0
+    assert torch.cuda.cudart().cudaStreamDestroy(handle.value) != 0
 
 
 def test_memory_is_counted():

@@ -69,7 +69,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     def wait_event(self, event: torch.Event) -> None:
         """Makes later work wait for the event's newest record, without waiting on the host."""
         check_type("the event", event, torch.Event, "a torch.Event")  # PyTorch accepts any object
-        super().wait_event(event)
+        event.wait(self)
 
     def wait_stream(self, stream: torch.Stream) -> None:
         """Makes later work wait for the work queued on `stream`, without waiting on the host."""

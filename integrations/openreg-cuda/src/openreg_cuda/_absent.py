@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 _TREES = "Inductor's trees of graphs, which need the allocator of CUDA, are not supported; use torch.cuda.CUDAGraph"
 _ALLOCATORS = "another allocator cannot replace the device's"
+NVLINK = "memory that GPUs share by NCCL or NVSHMEM is not emulated"
 SOURCES = "programs in CUDA C++ or PTX cannot be compiled or run on the CPU"
 
 REFUSED = {

@@ -75,6 +75,7 @@ def put_on(module: ModuleType) -> None:
     _C = importlib.import_module(".device._C", __package__)
     _properties.answer_from_the_profile(module, profile)
     _torch_c.supply(module, _C)
+    _patches.originals.update(originals)
     _patches.apply(module, _C)
     _module = module
     print(

@@ -7,7 +7,6 @@ the module of PyTorch that has been imported.
 from __future__ import annotations
 
 import ctypes
-import datetime
 import functools
 import importlib
 import logging
@@ -20,7 +19,7 @@ from typing import Any
 
 import torch
 
-from . import _absent, _request
+from . import _absent, _interprocess, _process_group, _request
 
 log = logging.getLogger("torch_openreg")
 
@@ -42,14 +41,20 @@ AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("claim_to_be_built", ("_C._has_cuda", "version.cuda", "backends.cuda.is_built", "cuda._is_compiled")),
     ("allocate_storages", ("UntypedStorage.__new__", "UntypedStorage.resize_")),
     ("accept_types", ("Tensor.type",)),
-    ("add_attributes", ("Stream.native_handle",)),
+    ("add_attributes", ("Stream.native_handle", "Event.event_id")),
     ("add_runtime", ("cuda.cudart", "cuda._cudart")),
     ("list_activities", ("_C._autograd._supported_activities", "profiler.ProfilerActivity.CUDA")),
     ("hide_addresses", ("Tensor.__cuda_array_interface__", "Tensor.__dlpack__")),
     ("replace_foreign_kernels", ("ops.load_library",)),
     ("compile_nothing", ("cuda._compile_kernel",)),
+    ("script_originals", ("jit._script._recursive_compile_class", "cuda.stream", "cuda.StreamContext", "cuda.device")),
+    ("send_events", ("Event.ipc_handle", "Event.from_ipc_handle")),
     ("be_without_cudnn", ("backends.cudnn.is_acceptable",)),
 )
+
+
+# What torch.cuda had in place of the device's functions.
+originals: dict[str, Any] = {}
 
 
 def apply(module: ModuleType, _C: Any) -> None:
@@ -114,8 +119,15 @@ def accept_types(module: ModuleType, _C: Any) -> None:
 
 
 def add_attributes(module: ModuleType, _C: Any) -> None:
-    # What only CUDA's streams have.
-    module.Stream.cuda_stream = property(lambda self: int(self.native_handle))
+    # What only CUDA's streams and events have. The handle of the default stream is 0, of an event not recorded too.
+    def handle_of(stream: Any) -> int:
+        return int(stream.native_handle) if stream.stream_id else 0
+
+    module.Stream.cuda_stream = property(handle_of)
+    module.Stream._as_parameter_ = property(lambda self: ctypes.c_void_p(handle_of(self)))
+    module.Stream.__repr__ = lambda self: f"<torch.cuda.Stream device={self.device} cuda_stream={handle_of(self):#x}>"
+    _C.add_attribute(torch.Event, "cuda_event", property(lambda self: int(self.event_id)))
+    _C.add_attribute(torch.Event, "_as_parameter_", property(lambda self: ctypes.c_void_p(int(self.event_id))))
 
 
 _ERRORS = {
@@ -137,8 +149,20 @@ def add_runtime(module: ModuleType, _C: Any) -> None:
     class cudaError(int):
         success = 0
 
+    streams: dict[int, Any] = {}  # by handle
+
     def succeed(*args: Any) -> cudaError:
         return cudaError(0)
+
+    def create_stream(address: int) -> cudaError:
+        stream = module.Stream()
+        streams[stream.cuda_stream] = stream
+        ctypes.c_size_t.from_address(address).value = stream.cuda_stream
+        return cudaError(0)
+
+    def destroy_stream(handle: int) -> cudaError:
+        invalid = 400
+        return cudaError(0 if streams.pop(handle, None) is not None else invalid)
 
     runtime = SimpleNamespace(
         cudaError=cudaError,
@@ -147,8 +171,8 @@ def add_runtime(module: ModuleType, _C: Any) -> None:
         cudaProfilerStop=succeed,
         cudaHostRegister=succeed,
         cudaHostUnregister=succeed,
-        cudaStreamCreate=succeed,
-        cudaStreamDestroy=succeed,
+        cudaStreamCreate=create_stream,
+        cudaStreamDestroy=destroy_stream,
         cudaMemGetInfo=module.mem_get_info,
     )
     cuda: Any = torch.cuda
@@ -219,6 +243,28 @@ def compile_nothing(module: ModuleType, _C: Any) -> None:
     cuda._compile_kernel = _absent.refusal("torch.cuda._compile_kernel", _absent.SOURCES)
 
 
+def script_originals(module: ModuleType, _C: Any) -> None:
+    # TorchScript compiles the source of context managers. The device's are not written for it, PyTorch's are.
+    script: Any = importlib.import_module("torch.jit._script")
+    internal: Any = importlib.import_module("torch._jit_internal")
+    compile_class = script._recursive_compile_class
+    classes = {getattr(module, name): originals[name] for name in ("StreamContext", "device")}
+
+    def _recursive_compile_class(obj: Any, loc: Any) -> Any:
+        if obj not in classes:
+            return compile_class(obj, loc)
+        resolve = internal.createResolutionCallbackForClassMethods(classes[obj])
+        return script._compile_and_register_class(classes[obj], resolve, internal._qualified_name(obj))
+
+    script._recursive_compile_class = _recursive_compile_class
+    module.stream.__prepare_scriptable__ = lambda: originals["stream"]
+
+
+def send_events(module: ModuleType, _C: Any) -> None:
+    # PyTorch sends events to other processes only if they are those of a build with CUDA.
+    _interprocess.provide(module, _C)
+
+
 def be_without_cudnn(module: ModuleType, _C: Any) -> None:
     # Recurrent networks ask at each call, and are warned of a build without cuDNN.
     cudnn: Any = torch.backends.cudnn
@@ -251,25 +297,23 @@ def schedule_cpp(scheduler: ModuleType) -> None:
     scheduler.Scheduler.create_backend = create_backend
 
 
-class ProcessGroupNCCL:
-    """Stands for the class that a build without NCCL lacks."""
-
-    class Options:
-        def __init__(self, is_high_priority_stream: bool = False) -> None:
-            self.is_high_priority_stream = is_high_priority_stream
-            self._timeout = None
-            self.config = SimpleNamespace()
-
-
 def serve_nccl(c10d: ModuleType) -> None:
     # occl serves "nccl", and "gloo" for tensors of the device: PyTorch's Gloo would get a null pointer from a registry
     # that only a build with CUDA fills.
-    timeout = datetime.timedelta(minutes=10)
+    _C = importlib.import_module(".device._C", __package__)
+    names = {
+        "ProcessGroupNCCL": _process_group.make_class(c10d, _C),
+        "_DEFAULT_PG_NCCL_TIMEOUT": _process_group.TIMEOUT,
+        "_hash_tensors": _process_group.hash_tensors,
+        "_register_external_nccl_comm": _absent.refusal("_register_external_nccl_comm", _absent.NVLINK),
+        "_unregister_external_nccl_comm": _absent.refusal("_unregister_external_nccl_comm", _absent.NVLINK),
+        "_nvshmemx_cumodule_init": _absent.refusal("_nvshmemx_cumodule_init", _absent.NVLINK),
+    }
     for each in (c10d, sys.modules["torch.distributed"], sys.modules["torch._C._distributed_c10d"]):
-        each.ProcessGroupNCCL = ProcessGroupNCCL  # type: ignore[attr-defined]
-        each._DEFAULT_PG_NCCL_TIMEOUT = timeout  # type: ignore[attr-defined]
+        for name, value in names.items():
+            setattr(each, name, value)
     c10d._NCCL_AVAILABLE = True  # type: ignore[attr-defined]
-    c10d.default_pg_nccl_timeout = timeout  # type: ignore[attr-defined]
+    c10d.default_pg_nccl_timeout = _process_group.TIMEOUT  # type: ignore[attr-defined]
     original = c10d.BackendConfig.__init__
 
     @functools.wraps(original)

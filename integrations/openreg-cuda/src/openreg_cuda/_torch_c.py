@@ -53,7 +53,7 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_set_sync_debug_mode": _C.set_sync_debug_mode,
         "_cuda_sleep": module._sleep,
         # Streams, events, graphs
-        "_cuda_getCurrentRawStream": lambda index: int(module.current_stream(index).native_handle),
+        "_cuda_getCurrentRawStream": lambda index: module.current_stream(index).cuda_stream,
         "_cuda_getCurrentStream": lambda index: ids(module.current_stream(index)),
         "_cuda_getDefaultStream": lambda index: ids(module.default_stream(index)),
         "_cuda_getStreamFromExternal": lambda pointer, index: ids(module.get_stream_from_external(pointer, index)),
@@ -86,6 +86,7 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_setMemoryMetadata": _C.set_memory_metadata,
         "_cuda_allocationTraceback": _C.allocation_traceback,
         "_cuda_record_memory_history": _record_history(module),
+        "_cuda_attach_out_of_memory_observer": _observe(module),
         "_cuda_hostMemoryStats": module.host_memory_stats_as_nested_dict,
         "_cuda_resetPeakHostMemoryStats": module.reset_peak_host_memory_stats,
         "_cuda_resetAccumulatedHostMemoryStats": module.reset_accumulated_host_memory_stats,
@@ -135,6 +136,18 @@ def _record_history(module: ModuleType) -> Callable[..., None]:
         module.memory._record_memory_history(**dict(zip(names, args, strict=False)), **kwargs)
 
     return record
+
+
+def _observe(module: ModuleType) -> Callable[[Callable[[int, int, int, int], object]], None]:
+    def attach(observer: Callable[[int, int, int, int], object]) -> None:
+        def hook(device: int, size: int) -> bool:
+            free, _ = module.mem_get_info(device)
+            observer(device, size, module.memory_allocated(device), free)
+            return False
+
+        module.memory.register_out_of_memory_hook(hook)
+
+    return attach
 
 
 def _have_addresses(tensors: list[torch.Tensor | int], addresses: list[int | None], indices: list[int]) -> bool:

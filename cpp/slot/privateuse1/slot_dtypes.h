@@ -1,0 +1,14 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace openreg::ops {
+
+/// Operators that the device has for dtypes of half precision, and the CPU has not: they are
+/// computed in float32. None: the device has the CPU's dtypes.
+inline constexpr std::array<std::string_view, 0> kHalfOnDeviceOnly{};
+/// The same for complex numbers of half precision, in complex64.
+inline constexpr std::array<std::string_view, 0> kComplexHalfOnDeviceOnly{};
+
+}  // namespace openreg::ops
