@@ -193,19 +193,32 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& x, double p,
   return {p == 1 ? x * kept : x * kept / (1 - p), kept};
 }
 
+// Weights, biases and statistics that may be missing.
+using MaybeTensor = const std::optional<at::Tensor>&;
+
+// This operator changes its running statistics, but its schema does not say so: the fallback would
+// change copies. Two others compute the same, and say so.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> native_batch_norm(
+    const at::Tensor& x, MaybeTensor weight, MaybeTensor bias, MaybeTensor running_mean,
+    MaybeTensor running_var, bool train, double momentum, double eps) {
+  if (!running_mean || !running_mean->defined())
+    return at::_native_batch_norm_legit(x, weight, bias, train, momentum, eps);
+  at::Tensor mean = *running_mean, var = *running_var;
+  return at::_native_batch_norm_legit(x, weight, bias, mean, var, train, momentum, eps);
+}
+
 // LSTM and GRU of out-of-tree devices call fused cells, which the CPU does not have. These consist
 // of other operators and are registered at autograd's key, so they have derivatives. The last
-// result is for a fused kernel that computes derivatives. Biases may be undefined.
-using Bias = const std::optional<at::Tensor>&;
-
-at::Tensor with_bias(const at::Tensor& gates, Bias bias) {
+// result is for a fused kernel that computes derivatives.
+at::Tensor with_bias(const at::Tensor& gates, MaybeTensor bias) {
   return bias && bias->defined() ? gates + *bias : gates;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input_gates,
                                                          const at::Tensor& hidden_gates,
-                                                         const at::Tensor& cell, Bias input_bias,
-                                                         Bias hidden_bias) {
+                                                         const at::Tensor& cell,
+                                                         MaybeTensor input_bias,
+                                                         MaybeTensor hidden_bias) {
   const auto gates = with_bias(input_gates, input_bias) + with_bias(hidden_gates, hidden_bias);
   const auto parts = gates.chunk(4, 1);  // in, forget, cell, out
   const auto next = parts[1].sigmoid() * cell + parts[0].sigmoid() * parts[2].tanh();
@@ -214,8 +227,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input
 
 std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
                                             const at::Tensor& hidden_gates,
-                                            const at::Tensor& hidden, Bias input_bias,
-                                            Bias hidden_bias) {
+                                            const at::Tensor& hidden, MaybeTensor input_bias,
+                                            MaybeTensor hidden_bias) {
   const auto input = with_bias(input_gates, input_bias).chunk(3, 1);  // reset, update, new
   const auto before = with_bias(hidden_gates, hidden_bias).chunk(3, 1);
   const auto update = (input[1] + before[1]).sigmoid();
@@ -282,9 +295,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type",
          [](const at::Tensor&, const at::Tensor&) { return true; });
   m.impl("native_dropout", TORCH_FN(native_dropout));
+  m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
   // The structured kernel, which PyTorch has for every device, allocates an output that the CPU's
   // kernel for `out` resizes, with a warning, if the loss is reduced.
   m.impl("mse_loss", CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  m.impl("smooth_l1_loss", CppFunction::makeFromBoxedFunction<&run_on_cpu>());
   m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));  // without autograd: inference_mode
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
   m.impl("convolution_overrideable", CppFunction::makeFromBoxedFunction<&convolution<false>>());

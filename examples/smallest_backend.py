@@ -133,6 +133,9 @@ def show() -> dict[str, Any]:
     torch.manual_seed(0)
     torch.random.default_generator.seed()  # the CPU's, from which the device does not draw
     report["dropout repeats"] = torch.equal(nn.functional.dropout(ones), dropped)
+    norm = nn.BatchNorm1d(1, momentum=1.0).to("tiny")
+    norm(torch.tensor([[1.0], [5.0]], device="tiny"))
+    report["running mean"] = norm.running_mean.item()
     report["LSTM as the CPU"] = torch.allclose(gradients_of_lstm("tiny"), gradients_of_lstm("cpu"), atol=1e-6)
     losses = train(steps=30)
     report["losses"] = [losses[0], losses[-1]]

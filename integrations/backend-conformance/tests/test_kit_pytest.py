@@ -67,12 +67,14 @@ def test_each_check_is_a_test(tmp_path: Path) -> None:
     assert len(results["checks"]) == 11 and results["torch"].startswith("2.")
 
 
+@pytest.mark.full
 def test_workers_of_xdist_share_the_groups(tmp_path: Path) -> None:
     pytest.importorskip("xdist", reason="needs pytest-xdist")
     assert verdicts_of(tmp_path, "-n", "2") == EXPECTED
     assert len(json.loads((tmp_path / "results.json").read_text())["checks"]) == 11
 
 
+@pytest.mark.full
 def test_a_backend_that_cannot_be_loaded_fails_all_tests(tmp_path: Path) -> None:
     ended = run(
         tmp_path, "--device", "cpu", "--folder", str(kit_runs.CHECKS), "--level", "boots", "--setup", "no_such_backend"

@@ -67,6 +67,7 @@ def test_a_death_at_the_end_of_the_process_belongs_to_the_last_check() -> None:
     assert results["endings.dies_alone"].message == "passed, but the process exited with status 5 after it"
 
 
+@pytest.mark.full
 def test_several_workers_give_the_results_of_one() -> None:
     one, two = (kit_runs.run("behaved", "endings", workers=workers)[0] for workers in (1, 3))
     assert [(each.id, each.verdict) for each in one.results] == [(each.id, each.verdict) for each in two.results]

@@ -142,6 +142,7 @@ def test_the_smallest_backend_builds_and_trains(tmp_path):
         "Generator repeats": True,
         "calls differ": True,
         "dropout repeats": True,
+        "running mean": 3,
         "LSTM as the CPU": True,
     }
 

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 def set_up(setup: str) -> None:
-    """Loads a backend: imports a package, or calls `file.py:function`. If empty, `import torch` has to do."""
+    """Loads a backend: imports a package, or calls `file.py:function`. If empty, `import torch` has to do.
+
+    torch comes first: an installed backend is loaded by its import, and cannot be imported by it a second time.
+    """
+    importlib.import_module("torch")
     if not setup:
         return
     path, colon, function = setup.rpartition(":")

@@ -64,6 +64,7 @@ def device_context_restores(device: Device) -> None:
 
     It calls exchangeDevice and, at the end, uncheckedSetDevice.
     """
+    assert device.other.index == 1
     with torch.accelerator.device_index(1):
         assert torch.accelerator.current_device_index() == 1
         with torch.accelerator.device_index(0):
@@ -86,6 +87,7 @@ def current_device_belongs_to_the_thread(device: Device) -> None:
 
     A value for the whole process lets threads, such as autograd's, change each other's device.
     """
+    assert device.other.index == 1
     seen: list[int] = []
 
     def look() -> None:

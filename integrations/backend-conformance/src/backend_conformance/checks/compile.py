@@ -13,15 +13,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from backend_conformance import Device, Level, check
+from backend_conformance import Device, Level, check, missing
 from backend_conformance.evidence import value
 
 INDUCTOR = "DeviceInterface; register_backend_for_device; register_device_op_overrides"
 
 
-def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def compiled(device: Device, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     torch._dynamo.reset()
+    if options.get("backend", "inductor") == "inductor":
+        require_inductor(device)
     return torch.compile(function, **options)
+
+
+def require_inductor(device: Device) -> None:
+    """Without a registration Inductor raises errors of many kinds, none of which says so."""
+    from torch._inductor.codegen import common
+
+    common.init_backend_registration()
+    if common.get_scheduling_for_device(device.name) is None:
+        missing(f"Inductor has no scheduling class for {device.name}: register_backend_for_device")
 
 
 def compare(device: Device, function: Callable[..., torch.Tensor], *inputs: torch.Tensor, **options: Any) -> None:
@@ -35,7 +46,7 @@ def compare(device: Device, function: Callable[..., torch.Tensor], *inputs: torc
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        got = outcome(compiled(function, **options), device.this)
+        got = outcome(compiled(device, function, **options), device.this)
     for mine, wanted in zip(got, outcome(function, "cpu"), strict=True):
         device.cpu_equal(mine, wanted, rtol=5e-3, atol=5e-3)
 
@@ -74,7 +85,7 @@ def dynamo_traces_without_breaks(device: Device) -> None:
         y = torch.zeros_like(x) + torch.ones(3, device=x.device)
         return (y * x).to(device.name).relu() if x.device.type == device.name else x
 
-    call = compiled(function, backend=counter, fullgraph=True)
+    call = compiled(device, function, backend=counter, fullgraph=True)
     for number in (1.0, 2.0, 3.0):
         assert value(call(torch.full((3,), number, device=device.this))) == number
     assert counter.frame_count == 1, f"{counter.frame_count} graphs for one function"
@@ -148,7 +159,7 @@ def inductor_trains_a_model(device: Device) -> None:
             nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.0), nn.Linear(64, 3)
         ).to(where)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        call = compiled(model) if compile_it else model
+        call = compiled(device, model) if compile_it else model
         x, y = torch.randn(8, 1, 6, 6).to(where), torch.arange(8, device=where) % 3
         losses = []
         for _ in range(4):
@@ -176,7 +187,7 @@ def dynamic_shapes_are_compiled_once(device: Device) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return (x * 2).sum(1) + x.shape[0]
 
-    call = compiled(function, dynamic=True, fullgraph=True)
+    call = compiled(device, function, dynamic=True, fullgraph=True)
     for rows, columns in ((3, 4), (5, 7), (9, 2)):
         x = torch.ones(rows, columns)
         device.cpu_equal(call(x.to(device.this)), function(x))
@@ -190,7 +201,7 @@ def compiled_code_runs_on_the_device_of_its_inputs(device: Device) -> None:
 
     The stock wrapper allocates on a device without an index, which is the current one.
     """
-    call = compiled(lambda x: (x + 1) * x.sum() + torch.ones(3, device=x.device), fullgraph=True)
+    call = compiled(device, lambda x: (x + 1) * x.sum() + torch.ones(3, device=x.device), fullgraph=True)
     for where in (device.other, device.this):
         result = call(torch.full((3,), 2.0, device=where))
         assert result.device == where, f"the result is on {result.device}, not on {where}"
@@ -204,7 +215,7 @@ def compiled_random_operators_follow_the_seed(device: Device) -> None:
 
     Inductor saves a seed for the backward pass.
     """
-    call = compiled(lambda x: nn.functional.dropout(x, 0.5) * 2)
+    call = compiled(device, lambda x: nn.functional.dropout(x, 0.5) * 2)
     x = torch.ones(2000, device=device.this, requires_grad=True)
     results = []
     for _ in range(2):
