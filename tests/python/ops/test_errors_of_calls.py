@@ -56,7 +56,7 @@ for name, case in CASES.items():
         while late_error() is not None:
             pass
 """,
-        path=[HERE],
+        path=[HERE, HERE.parent],
     )
     assert result.stdout == ""
 
@@ -92,7 +92,7 @@ for bad in ("mm", "renorm", "add"):
 astray = errors_gone_astray(["mm", "argmax", "renorm", "add"], ["item", "synchronize"] * 2, {CALLS}, {streams_apart})
 print(*astray[:5], sep="\\n", end="")
 """,
-        path=[HERE],
+        path=[HERE, HERE.parent],
         TORCH_OPENREG_LAUNCH_BLOCKING="1",
     )
     assert result.stdout == ""
