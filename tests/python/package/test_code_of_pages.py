@@ -17,7 +17,7 @@ from documents import ROOT, Block, Page, pages, pattern_of
 PAGES = pages()
 RUN_HERE = [page for page in PAGES if page.programs and not page.run_by]
 RUN_BY_OTHERS = [page for page in PAGES if page.run_by]
-LANGUAGES = {"", "console", "cpp", "diff", "python", "sh", "text", "yaml"}
+LANGUAGES = {"", "console", "cpp", "diff", "python", "sh", "text", "toml", "yaml"}
 
 
 def path_of(page: Page) -> str:
@@ -75,6 +75,14 @@ def test_commands_are_those_of_a_shell(block):
     subprocess.run(["bash", "-n"], input=block.code, text=True, check=True)
     for script in re.findall(r"(?<![\w/])((?:scripts|examples|benchmarks)/[\w.]+)", block.code):
         assert (ROOT / script).is_file(), script
+
+
+@pytest.mark.parametrize(
+    "block", [block for page in PAGES for block in page.blocks if block.language == "toml"], ids=place_of
+)
+def test_toml_is_read(block):
+    tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
+    assert isinstance(tomllib.loads(block.code), dict)
 
 
 @pytest.mark.parametrize(
