@@ -279,8 +279,8 @@ def test_reductions():
         (lambda x: comm.broadcast(x, out=[x.cpu()]), "an output is on another device .got cpu, expected openreg"),
         (lambda x: comm.gather([], 0), "no tensor to gather"),
         (lambda x: comm.gather([x.cpu()], 0), "a tensor to gather is on another device"),
-        (lambda x: comm.gather([x, x[:, 1:]], 0), "Sizes of tensors must match"),
-        (lambda x: comm.gather([x], 0, out=torch.empty(3, 3)), "split_sizes"),
+        (lambda x: comm.gather([x, x[:, 1:]], 0), r"a part has the wrong shape \(got \[4, 5\], expected \[4, 6\]\)"),
+        (lambda x: comm.gather([x], 0, out=torch.empty(3, 3)), "wrong s(ize|hape)"),
     ],
 )
 def test_what_cannot_be_is_refused(call, message):
