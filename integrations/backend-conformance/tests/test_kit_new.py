@@ -82,3 +82,9 @@ def test_a_new_backend_is_installed_and_trains(tmp_path: Path) -> None:
     assert kit_projects.run(python, "-c", code, cwd=tmp_path, env=environment).strip() == "my_npu [2.0, 2.0]"
     report = kit_projects.run(python, "-m", "pytest", "-q", "-s", project, cwd=tmp_path, env=environment)
     assert "2 passed" in report, report
+
+
+def test_a_name_is_checked_without_a_trace_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    new.check_name("acme")
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in os.environ

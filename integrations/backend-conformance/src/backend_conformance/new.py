@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 TEMPLATE = Path(__file__).parent / "project"
 _NAME = "acme"  # in the template
 _DOT = "dot_"  # instead of a leading dot in names of files: packages leave such files out
+_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _SKIPPED = {"__pycache__", ".ruff_cache", ".mypy_cache"}
 
 
@@ -23,9 +26,7 @@ def check_name(name: str) -> None:
     """Raises BadName, with the reason."""
     if not re.fullmatch(r"[a-z][a-z_]*", name):  # torch.device accepts nothing else, not even digits
         raise BadName(f"the name of a device has lower-case letters and underscores only (got {name!r})")
-    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # its backends would take names
-    import torch
-
+    torch = _torch_alone()
     try:
         torch.device(name)
     except RuntimeError:
@@ -36,6 +37,19 @@ def check_name(name: str) -> None:
     for owner, where in owners.items():
         if hasattr(where, name):
             raise BadName(f"{owner}.{name} exists, and a backend adds this name")
+
+
+def _torch_alone() -> Any:
+    """torch, imported without the backends of the environment, which would take names."""
+    before = os.environ.get(_AUTOLOAD)
+    os.environ[_AUTOLOAD] = "0"
+    try:
+        return importlib.import_module("torch")
+    finally:
+        if before is None:
+            del os.environ[_AUTOLOAD]
+        else:
+            os.environ[_AUTOLOAD] = before
 
 
 def write(name: str, folder: Path) -> list[Path]:
