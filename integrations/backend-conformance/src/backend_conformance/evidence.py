@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from backend_conformance import Device, vacuous
+from backend_conformance import Device, vacuous, wrong
 
 
 class Trials:
@@ -51,16 +51,23 @@ def buffers(device: Device, count: int, where: torch.device | None = None) -> li
     return tensors
 
 
-def expect_error(call: Any, kind: type[BaseException] | tuple[type[BaseException], ...], words: str = "") -> str:
-    """The message of the error that `call` raises; it must have this type and contain one of the words ("a|b")."""
+def refused(action: Callable[[], object], what: str, *kinds: type[Exception]) -> Exception:
+    """Returns the error of a call that has to raise one of these kinds (RuntimeError if none); wrong if it returns."""
+    expected = kinds or (RuntimeError,)
     try:
-        call()
-    except kind as error:
-        message = str(error)
-        lower = message.lower()
-        assert not words or any(word in lower for word in words.split("|")), f"the message lacks {words!r}: {message}"
-        return message
-    raise AssertionError("nothing was raised")
+        action()
+    except expected as error:
+        return error
+    wrong(f"no error: {what}")
+
+
+def expect_error(call: Any, kind: type[Exception] | tuple[type[Exception], ...], words: str = "") -> str:
+    """The message of the error that `call` raises; it must have this type and contain one of the words ("a|b")."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    message = str(refused(call, f"expected {' or '.join(each.__name__ for each in kinds)}", *kinds))
+    lower = message.lower()
+    assert not words or any(word in lower for word in words.split("|")), f"the message lacks {words!r}: {message}"
+    return message
 
 
 def value(tensor: torch.Tensor) -> float:

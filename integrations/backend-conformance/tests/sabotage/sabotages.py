@@ -221,7 +221,7 @@ SABOTAGES = [
         "guard.cpp",
         "    set_device_unchecked(device.index());",
         "    (void)device;",
-        ("accelerator.device_context_restores", "accelerator.operators_leave_the_current_device_alone"),
+        ("guard.device_context_restores", "accelerator.operators_leave_the_current_device_alone"),
     ),
     Sabotage(
         "empty_forgets_the_device_index",

@@ -11,7 +11,7 @@ import threading
 
 import torch
 
-from backend_conformance import Device, Level, check, not_applicable
+from backend_conformance import Device, Level, check
 from backend_conformance.evidence import expect_error
 
 
@@ -56,29 +56,6 @@ def current_device_is_set(device: Device) -> None:
                 assert device.module.current_device() == 1, "the module reports another current device"
     finally:
         torch.accelerator.set_device_index(0)
-
-
-@check(level=Level.BOOTS, hook="exchangeDevice, uncheckedSetDevice", needs=("several_devices",))
-def device_context_restores(device: Device) -> None:
-    """`torch.accelerator.device_index` switches, nests, accepts None, and restores, also after an exception.
-
-    It calls exchangeDevice and, at the end, uncheckedSetDevice.
-    """
-    assert device.other.index == 1
-    with torch.accelerator.device_index(1):
-        assert torch.accelerator.current_device_index() == 1
-        with torch.accelerator.device_index(0):
-            assert torch.ones(1, device=device.name).device == device.this
-        assert torch.accelerator.current_device_index() == 1
-        with torch.accelerator.device_index(None):
-            assert torch.accelerator.current_device_index() == 1
-    assert torch.accelerator.current_device_index() == 0
-    try:
-        with torch.accelerator.device_index(1):
-            raise KeyError
-    except KeyError:
-        pass
-    assert torch.accelerator.current_device_index() == 0, "the device was not restored after an exception"
 
 
 @check(level=Level.BOOTS, hook="DeviceGuardImplInterface::getDevice", needs=("several_devices",))
@@ -176,21 +153,6 @@ def memory_of_each_device_is_counted_apart(device: Device) -> None:
     assert after[1] - before[1] >= x.untyped_storage().nbytes()
     del x
     assert torch.accelerator.memory_allocated(1) == before[1]
-
-
-@check(level=Level.COMPLETE, hook="at::HostAllocator::empty_cache", alone=True, needs=("pinned_memory",))
-def host_cache_is_emptied(device: Device) -> None:
-    """`empty_host_cache` frees unused pinned memory, and keeps what is in use.
-
-    PyTorch does not check whether there is a host allocator: without one this call ends the process.
-    """
-    if not hasattr(torch.accelerator, "empty_host_cache"):
-        not_applicable("this version of torch does not have it")
-    x = torch.arange(8.0).pin_memory()
-    torch.empty(1 << 20).pin_memory()
-    torch.accelerator.empty_host_cache()
-    assert x.is_pinned() and x.tolist() == list(range(8))
-    device.cpu_equal(x.to(device.this), torch.arange(8.0))
 
 
 @check(level=Level.BOOTS, hook="DeviceGuardImplInterface::setDevice")

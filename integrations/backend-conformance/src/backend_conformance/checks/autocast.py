@@ -17,8 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from backend_conformance import Device, Level, check, missing, not_applicable
-
-from ._refusal import refused
+from backend_conformance.evidence import refused
 
 _Operator = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

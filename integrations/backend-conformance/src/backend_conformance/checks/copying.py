@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from backend_conformance import Device, Level, check
-
-from ._refusal import refused
+from backend_conformance.evidence import refused
 
 
 @check(level=Level.TRAINS, hook="UntypedStorage.clone, aten::set_.source_Storage_storage_offset")

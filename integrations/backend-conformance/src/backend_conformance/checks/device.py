@@ -13,8 +13,7 @@ from functools import partial
 import torch
 
 from backend_conformance import Device, Level, check
-
-from ._refusal import refused
+from backend_conformance.evidence import refused
 
 _FACTORIES = {
     "empty": lambda where: torch.empty(3, device=where),

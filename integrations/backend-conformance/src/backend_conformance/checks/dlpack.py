@@ -13,8 +13,7 @@ import torch
 from torch.utils import dlpack
 
 from backend_conformance import Device, Level, check
-
-from ._refusal import refused
+from backend_conformance.evidence import refused
 
 _HOOK = "Tensor.__dlpack_device__, which compares with the literal privateuse1"
 

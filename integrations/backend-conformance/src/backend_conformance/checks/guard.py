@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from backend_conformance import Device, Level, check, vacuous
-
-from ._refusal import refused
+from backend_conformance.evidence import refused
 
 
 @check(
@@ -31,9 +30,12 @@ def device_context_restores(device: Device) -> None:
         assert now() == 1
         with torch.accelerator.device_index(0):
             assert now() == 0
+            assert torch.ones(1, device=device.name).device == device.this
             with torch.accelerator.device_index(None):
                 assert now() == 0
         assert now() == 1, "the inner context does not restore"
+        with torch.accelerator.device_index(None):
+            assert now() == 1
         assert torch.ones(1, device=device.name).device == other
     assert now() == 0, "the context does not restore"
     try:

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from backend_conformance import Device, Level, check, wrong
-
-from ._refusal import refused
+from backend_conformance.evidence import refused
 
 _TOO_MUCH = 1 << 46  # bytes: 64 TiB
 

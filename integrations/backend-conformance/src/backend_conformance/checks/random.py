@@ -15,8 +15,7 @@ import torch
 import torch.utils.checkpoint
 
 from backend_conformance import Device, Level, check, missing
-
-from ._refusal import refused
+from backend_conformance.evidence import refused
 
 # Operators with a generator as an argument.
 _DRAWS: dict[str, Callable[[torch.device, torch.Generator | None], torch.Tensor]] = {

@@ -20,8 +20,7 @@ import torch
 from torch import nn
 
 from backend_conformance import Device, Level, check, vacuous, wrong
-
-from ._refusal import refused
+from backend_conformance.evidence import refused
 
 _DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool", "complex64", "float64")
 
