@@ -7,18 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch  # noqa: F401  (loads the device, which the package cannot do while it is being imported)
+from test_patches import TARGETS
 from torch_sources import UNBUILT_VERSIONS, Modules, unpacked
-
-from openreg_cuda import _patches
 
 PROJECT = Path(__file__).parents[3]
 SLOT = PROJECT / "cpp/slot/cuda"
 
-TARGETS = [
-    *(("torch", target) for _, targets in _patches.AT_ONCE for target in targets),
-    *((module, target) for module, _, targets in _patches.WHEN_IMPORTED for target in targets),
-]
 UNDECLARED = {("torch", "Stream.native_handle")}  # not in PyTorch's stub files
 
 # The virtual functions of PyTorch's hooks that the slot does not override, and why what they do by default is right.

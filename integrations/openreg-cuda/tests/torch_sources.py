@@ -52,7 +52,10 @@ class Modules:
         first, _, rest = path.partition(".")
         if self._file(f"{module}.{first}") is not None and self.has(f"{module}.{first}", rest, above):
             return True
-        return any(self._leads_to(module, node, first, rest, above) for node in self._bindings(module))
+        if any(self._leads_to(module, node, first, rest, above) for node in self._bindings(module)):
+            return True
+        # Some names of torch are those of its extension module, which a loop copies.
+        return module == "torch" and self.has("torch._C", path, above)
 
     def _leads_to(self, module: str, node: ast.stmt, name: str, rest: str, above: frozenset[tuple[str, str]]) -> bool:
         """Whether this statement gives the module the name, and what it names has `rest`."""

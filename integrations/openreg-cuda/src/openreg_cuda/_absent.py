@@ -51,11 +51,11 @@ def refusals() -> dict[str, Callable[..., NoReturn]]:
     return {name: refusal(f"torch._C.{name}", reason) for name, reason in REFUSED.items()}
 
 
-def refusal(name: str, reason: str) -> Callable[..., NoReturn]:
-    """A function that raises an error: `name` needs a GPU, for this reason."""
+def refusal(name: str, reason: str, needs: str = "a GPU") -> Callable[..., NoReturn]:
+    """A function that raises an error: `name` needs that, for this reason."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"openreg: {name} needs a GPU: {reason}")
+        raise NotImplementedError(f"openreg: {name} needs {needs}: {reason}")
 
     refuse.__name__ = name.rpartition(".")[2]
     return refuse

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from . import _collectives
+from . import _absent, _collectives
 
 TIMEOUT = datetime.timedelta(minutes=10)
 _CONFIG = {
@@ -120,10 +120,7 @@ def _add_methods(group: Any) -> None:
 
 
 def _refusal(name: str, reason: str) -> Callable[..., NoReturn]:
-    def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"openreg: ProcessGroupNCCL.{name} needs NCCL: {reason}")
-
-    return refuse
+    return _absent.refusal(f"ProcessGroupNCCL.{name}", reason, needs="NCCL")
 
 
 def hash_tensors(tensors: list[torch.Tensor]) -> int:
