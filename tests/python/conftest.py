@@ -34,8 +34,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     one, calls that launch run commands, too. While races are detected, a program that races on purpose fails, and
     errors name the line that launched a command. With executors some kernels run in another process.
     """
-    if DEVICE != OPENREG and (left_out := [item for item in items if only_for_openreg(item)]):
-        items[:] = [item for item in items if item not in set(left_out)]
+    if DEVICE != OPENREG:
+        left_out = [item for item in items if only_for_openreg(item)]
+        items[:] = [item for item in items if not only_for_openreg(item)]
         config.hook.pytest_deselected(items=left_out)
     schedule = os.environ.get("TORCH_OPENREG_SCHEDULE", "default")
     skipped = []

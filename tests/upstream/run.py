@@ -118,19 +118,9 @@ def run_process(
 ) -> tuple[int, str]:
     """The exit status, negative for a signal, and what pytest says."""
     paths = [str(HERE), str(file.parent), os.environ.get("PYTHONPATH", "")]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "reporting",
-        "-p",
-        "no:cacheprovider",
-        "--noconftest",
-        *options,
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "reporting", "-p", "no:cacheprovider", "--noconftest"]
     command += [f"--timeout={seconds}", "--timeout-method=thread", "-c", os.devnull, "--rootdir", str(file.parent)]
+    command += options
     environment = {
         **os.environ,
         "PYTORCH_TESTING_DEVICE_ONLY_FOR": target.name,
