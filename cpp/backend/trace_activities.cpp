@@ -7,9 +7,8 @@
 #include <set>
 #include <string>
 
-#include "slot_kineto.h"
-
 #include "runtime/device_name.h"
+#include "slot_kineto.h"
 
 namespace openreg::backend {
 

@@ -2,7 +2,7 @@
 
 namespace openreg::backend {
 
-/// What PyTorch's tracing of GPUs is told of the device: nothing, in this slot.
+/// PyTorch's tracing of GPUs does not cover this slot, so no call is reported.
 template <class Tell>
 void trace_call(Tell&&) {}
 
