@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_a_death_at_the_end_of_the_process_belongs_to_the_last_check() -> None:
 def test_several_workers_give_the_results_of_one() -> None:
     one, two = (kit_runs.run("behaved", "endings", workers=workers)[0] for workers in (1, 3))
     assert [(each.id, each.verdict) for each in one.results] == [(each.id, each.verdict) for each in two.results]
+
+
+def test_several_processes_share_a_large_group(tmp_path: Path) -> None:
+    (tmp_path / "large.py").write_text(
+        "import os\nfrom backend_conformance import Device, Level, check, wrong\n\n\n"
+        "@check(level=Level.BOOTS, hook='nothing', cases=[str(each) for each in range(230)])\n"
+        "def ends(device: Device, case: str) -> None:\n    'Says where it ran.'\n    wrong(f'process {os.getpid()}')\n"
+    )
+    _, results = kit_runs.run(folder=tmp_path, workers=2)
+    assert len(results) == 230
+    processes = Counter(each.message for each in results.values())
+    assert sorted(processes.values()) == [30, 100, 100]
 
 
 def test_children_of_a_worker_do_not_outlive_it(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from .verdicts import Verdict
 
 _SECONDS_TO_START = 300.0  # the first import of torch on a cold disk, and the setup
 _SECONDS_TO_EXIT = 60.0
+_LARGEST_JOB = 100  # checks in a process; several processes share a larger group
 _LONGEST_GAP = 1.0  # between two looks: if this process did not run for longer, no other did, and that does not count
 
 
@@ -43,7 +44,7 @@ class Runner:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, checks: Iterable[Description]) -> None:
-        """Runs a process for each group, and one for each check that is to be alone."""
+        """Runs a process for each group (several for a large one), and one for each check that is to be alone."""
         jobs = _jobs(checks)
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             tasks = [pool.submit(self._run_job, job) for job in jobs]
@@ -193,4 +194,5 @@ def _jobs(checks: Iterable[Description]) -> list[list[Description]]:
     jobs: dict[str, list[Description]] = {}
     for each in checks:
         jobs.setdefault(each.id if each.alone else each.group, []).append(each)
-    return list(jobs.values())
+    size = _LARGEST_JOB
+    return [job[start : start + size] for job in jobs.values() for start in range(0, len(job), size)]

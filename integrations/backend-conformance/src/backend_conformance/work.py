@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from .device import Device
 
 _SECONDS = (0.15, 0.4, 1.0)  # of work, in successive attempts
+_SECONDS_LEFT = 0.01  # of work that has to be unfinished, for what the check does next
 _FEWEST_PRODUCTS, _MOST_PRODUCTS = 16, 20_000  # in one attempt
+_LARGEST_SIZE = 4096
 
 _sizes: dict[torch.device, tuple[int, float]] = {}  # of a matrix, and the seconds that its product takes
 _synchronous: set[torch.device] = set()  # devices that never were behind the host: one short attempt is enough
@@ -24,14 +26,24 @@ def submit(device: Device, stream: torch.Stream | None) -> bool:
     target = torch.accelerator.current_stream() if stream is None else stream
     with target:
         size, seconds = _calibrated(target.device, device)
-        factor = torch.full((size, size), 1.0 / size, device=target.device)
-        for wanted in _SECONDS[:1] if target.device in _synchronous else _SECONDS:
-            product = factor
-            for _ in range(min(_MOST_PRODUCTS, max(_FEWEST_PRODUCTS, int(wanted / seconds)))):
+        attempts = list(_SECONDS[:1] if target.device in _synchronous else _SECONDS)
+        while attempts:
+            begin = time.perf_counter()
+            product = factor = torch.full((size, size), 1.0 / size, device=target.device)
+            for _ in range(min(_MOST_PRODUCTS, max(_FEWEST_PRODUCTS, int(attempts[0] / seconds)))):
                 product = factor @ product
+            spent = time.perf_counter() - begin
             if not target.query():
-                _synchronous.discard(target.device)
-                return True
+                time.sleep(_SECONDS_LEFT)
+                if not target.query():
+                    _synchronous.discard(target.device)
+                    return True
+            if spent < attempts[0] / 4 and size < _LARGEST_SIZE:
+                # A product takes less time than was measured: the device was busy with other programs then.
+                size *= 2
+                _sizes[target.device] = size, seconds
+            else:
+                del attempts[0]
     _synchronous.add(target.device)
     return False
 
@@ -39,7 +51,7 @@ def submit(device: Device, stream: torch.Stream | None) -> bool:
 def _calibrated(where: torch.device, device: Device) -> tuple[int, float]:
     if where not in _sizes:
         size = 256
-        while (seconds := _seconds_of_a_product(where, size)) < 5e-4 and size < 4096:
+        while (seconds := _seconds_of_a_product(where, size)) < 5e-4 and size < _LARGEST_SIZE:
             size *= 2
         _sizes[where] = size, seconds
     return _sizes[where]

@@ -78,6 +78,7 @@ def run(folder: Path, job: dict[str, Any], report: Report) -> None:
         import torch
 
         torch.set_num_threads(job["threads"])
+        torch.backends.cudnn.allow_tf32 = False  # the default rounds the inputs of convolutions to 10 bits
     except Exception:
         report.write(failed=traceback.format_exc())
         return

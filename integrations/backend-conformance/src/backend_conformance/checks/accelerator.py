@@ -146,8 +146,9 @@ def memory_of_each_device_is_counted_apart(device: Device) -> None:
 
     The allocator keeps statistics for each device; the current device must not matter.
     """
+    second = device.other
     before = [torch.accelerator.memory_allocated(index) for index in range(2)]
-    x = torch.ones(1 << 20, dtype=torch.uint8, device=device.other)
+    x = torch.ones(1 << 20, dtype=torch.uint8, device=second)
     after = [torch.accelerator.memory_allocated(index) for index in range(2)]
     assert after[0] == before[0], "a tensor of device 1 is counted for device 0"
     assert after[1] - before[1] >= x.untyped_storage().nbytes()

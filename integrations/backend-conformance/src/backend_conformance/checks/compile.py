@@ -251,7 +251,8 @@ def device_interface_is_registered(device: Device) -> None:
         assert previous == 0 and interface.current_device() == 1 and interface.maybe_exchange_device(-1) == 1
         interface.set_device(0)
     stream = interface.current_stream()
-    assert isinstance(stream, torch.Stream) and stream == torch.accelerator.current_stream()
+    assert isinstance(stream, torch.Stream)
+    assert stream.stream_id == torch.accelerator.current_stream().stream_id
     assert isinstance(interface.get_raw_stream(0), int)
     interface.Worker.set_device(0)
     assert interface.Worker.current_device() == 0

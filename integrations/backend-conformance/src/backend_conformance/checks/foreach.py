@@ -89,7 +89,7 @@ def foreach_follows_the_cpu(device: Device, case: str) -> None:
 
 @check(level=Level.TRAINS, hook="aten::_foreach_*")
 def lists_of_several_dtypes_are_accepted(device: Device) -> None:
-    """Lists with tensors of different dtypes, and with a tensor that occurs twice, give the CPU's results.
+    """Lists with tensors of different dtypes give the CPU's results.
 
     The fast path of a backend must leave such lists to the slow one.
     """
@@ -105,9 +105,7 @@ def lists_of_several_dtypes_are_accepted(device: Device) -> None:
             torch.full((3,), 2, device=where),
             torch.full((2,), 2.0, device=where),
         ]
-        twice = torch.arange(3.0, device=where)
-        torch._foreach_add_([twice, twice], 1.0)
-        return [*torch._foreach_mul(a, b), *torch._foreach_add(a[:2], 1), twice]
+        return [*torch._foreach_mul(a, b), *torch._foreach_add(a[:2], 1)]
 
     for got, wanted in zip(result(device.this), result("cpu"), strict=True):
         assert got.dtype == wanted.dtype

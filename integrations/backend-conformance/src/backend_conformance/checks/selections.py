@@ -62,7 +62,7 @@ SELECTIONS: dict[str, Function] = {
     "embedding": lambda x: functional.embedding(index(x, 4, 0, 4), x),
     "one_hot": lambda x: functional.one_hot(index(x, 0, 3, 1), 5),
     "bincount": lambda x: torch.bincount(x.flatten().abs().long() if not x.is_complex() else index(x, 1)),
-    "histc": lambda x: torch.histc(x, 5, -4, 4),
+    "histc": lambda x: torch.histc(x if x.dtype == torch.float64 else x.float(), 5, -4, 4),  # CUDA refuses halves
     "isin": lambda x: torch.isin(x, x[1]),
     "unfold": lambda x: x.unfold(1, 3, 2).contiguous(),
     "combinations": lambda x: torch.combinations(x[0]),

@@ -309,7 +309,9 @@ def module_has_streams(device: Device) -> None:
     stream = device.module.Stream(priority=-1)
     assert isinstance(stream, torch.Stream), "the module's Stream is no torch.Stream"
     assert stream.device.type == device.name
-    before = torch.accelerator.current_stream()
+    before = device.module.current_stream()
+    assert before.stream_id == torch.accelerator.current_stream().stream_id
     with device.module.stream(stream):
         assert device.module.current_stream() == stream
+        assert torch.accelerator.current_stream().stream_id == stream.stream_id
     assert device.module.current_stream() == before
