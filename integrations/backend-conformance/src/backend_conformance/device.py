@@ -43,7 +43,11 @@ class Device:
 
     def run(self, source: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Runs a program in a new process with the backend loaded, `torch` imported, and this object as `device`."""
-        program = f"from backend_conformance import Device\ndevice = {self!r}\ndevice.load()\nimport torch\n{source}"
+        program = (
+            "import gc\ngc.disable()  # while modules are imported\n"
+            f"from backend_conformance import Device\ndevice = {self!r}\ndevice.load()\n"
+            f"import torch\ngc.enable()\n{source}"
+        )
         return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout)
 
     def output(self, source: str, timeout: float = 60.0) -> str:

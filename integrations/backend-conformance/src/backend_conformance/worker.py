@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import linecache
 import os
@@ -34,6 +35,7 @@ class Report:
 
 
 def main() -> None:
+    gc.disable()  # the imports make no garbage, and take a third less time
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     _no_core_file()
     report = Report(Path(job["report"]))
@@ -82,6 +84,8 @@ def run(folder: Path, job: dict[str, Any], report: Report) -> None:
     except Exception:
         report.write(failed=traceback.format_exc())
         return
+    gc.freeze()
+    gc.enable()
     report.write(torch=torch.__version__)
     for identifier in job["ids"]:
         report.write(begins=identifier, printed=_printed())

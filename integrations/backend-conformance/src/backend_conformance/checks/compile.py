@@ -28,6 +28,7 @@ def compiled(device: Device, function: Callable[..., Any], **options: Any) -> Ca
 
 def require_inductor(device: Device) -> None:
     """Without a registration Inductor raises errors of many kinds, none of which says so."""
+    import torch._inductor.compile_fx  # noqa: F401 - backends may register when it is imported
     from torch._inductor.codegen import common
 
     common.init_backend_registration()
