@@ -92,7 +92,7 @@ class Project:
         return self.package(library)
 
 
-def check(packages: Path, *ids: str) -> dict[str, Result]:
+def check(packages: Path, *ids: str, setup: str = f"torch_{NAME}") -> dict[str, Result]:
     """The results of checks, by id, on the backend in this folder."""
     report = packages / "results.json"
     env = {
@@ -100,7 +100,7 @@ def check(packages: Path, *ids: str) -> dict[str, Result]:
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # only what `--setup` names
         "PYTHONPATH": os.pathsep.join([str(packages), str(KIT)]),
     }
-    kit = [sys.executable, "-m", "backend_conformance", "--device", NAME, "--setup", f"torch_{NAME}"]
+    kit = [sys.executable, "-m", "backend_conformance", "--device", NAME, "--setup", setup]
     done = subprocess.run([*kit, "--json", report, *ids], env=env, capture_output=True, text=True, timeout=600)
     assert report.exists(), done.stderr
     return {each.id: each for each in results.read(report).results}
@@ -118,11 +118,14 @@ def _packages() -> dict[str, Path]:
     for folder in map(Path, sys.path):
         if folder.name == "site-packages":
             for path in folder.iterdir():
-                if path.suffix != ".pth" and path.name != "__pycache__" and not _declares_a_backend(path):
+                if path.suffix != ".pth" and path.name != "__pycache__" and not _stays_away(path):
                     found.setdefault(path.name, path)
     return found
 
 
-def _declares_a_backend(path: Path) -> bool:
-    entry_points = path / "entry_points.txt"
-    return entry_points.is_file() and "[torch.backends]" in entry_points.read_text()
+def _stays_away(path: Path) -> bool:
+    """Whether it describes a backend, or a package whose files are elsewhere, to which a .pth file would lead."""
+    entry_points, origin = path / "entry_points.txt", path / "direct_url.json"
+    return (entry_points.is_file() and "[torch.backends]" in entry_points.read_text()) or (
+        origin.is_file() and json.loads(origin.read_text()).get("dir_info", {}).get("editable", False)
+    )

@@ -41,5 +41,14 @@ def test_a_fault_is_found_by_the_check_that_names_it(
         assert found[check].verdict in (Verdict.WRONG, Verdict.CRASH, Verdict.HANG), found[check]
 
 
+def test_a_process_group_that_returns_early_is_found(project: kit_projects.Project) -> None:
+    check = "distributed.collectives_are_ordered_with_streams"
+    groups = Path(__file__).parent / "sabotage/process_group.py"
+    intact = kit_projects.check(project.package(), check, setup=f"{groups}:waits")[check]
+    assert intact.verdict is Verdict.PASS, intact
+    found = kit_projects.check(project.package(), check, setup=f"{groups}:returns_early")[check]
+    assert found.verdict is Verdict.WRONG, found
+
+
 def test_a_profile_without_events_of_the_device_is_found(intact: dict[str, Result]) -> None:
     assert intact[WITHOUT_PROFILER].verdict is Verdict.MISSING, intact[WITHOUT_PROFILER]

@@ -229,7 +229,7 @@ SABOTAGES = [
         "  const c10::DeviceGuard guard(device.value_or(c10::Device(kAcme)));\n"
         "  return finished(\n      at::detail::empty_generic(",
         "  return finished(\n      at::detail::empty_generic(",
-        ("accelerator.current_device_is_set", "accelerator.counts_agree"),
+        ("device.factories_use_the_index_that_they_are_given[empty]", "device.current_device_decides_where_tensors_go"),
     ),
     Sabotage(
         "absent_devices_are_the_first",
