@@ -16,6 +16,7 @@ import pytest
 
 OPENREG = "openreg"
 DEVICE = os.environ.get("TEST_DEVICE", OPENREG)
+_TESTS = Path(__file__).parent
 _OF_OPENREG_ONLY = {"run_python", "install"}  # fixtures for child processes, whose programs name it
 
 
@@ -36,11 +37,17 @@ def only_for_openreg(item: pytest.Item) -> bool:
 
 @functools.cache
 def _names_of_openreg(file: Path) -> frozenset[str]:
-    """The functions, classes and constants of a file that depend on torch_openreg."""
+    """The functions, classes and constants of a file, its own or imported, that depend on torch_openreg."""
     found = set(_OF_OPENREG_ONLY)
+    for folder in {file.parent, _TESTS} if file.name.startswith("test_") else ():
+        if (folder / "conftest.py").exists():
+            found |= _names_of_openreg(folder / "conftest.py")  # fixtures
     uses: dict[str, set[str]] = {}
     for node in ast.parse(file.read_text()).body:
         names = _defined_by(node)
+        if isinstance(node, ast.ImportFrom) and (helper := _helper(file, node.module)):
+            of_openreg = _names_of_openreg(helper)
+            found |= {each.asname or each.name for each in node.names if each.name in of_openreg}
         for name in names:
             uses[name] = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
             uses[name] |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}  # fixtures
@@ -49,6 +56,12 @@ def _names_of_openreg(file: Path) -> frozenset[str]:
     while more := {name for name, used in uses.items() if name not in found and used & found}:
         found |= more
     return frozenset(found)
+
+
+def _helper(file: Path, module: str | None) -> Path | None:
+    """The file of a module that tests share."""
+    candidates = [folder / f"{module}.py" for folder in (file.parent, _TESTS)]
+    return next((each for each in candidates if each.exists() and each != Path(__file__)), None)
 
 
 def _defined_by(node: ast.stmt) -> set[str]:

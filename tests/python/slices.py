@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from devices import DEVICE
 
 
 def one_in(share: int, name: str, *values: Any) -> Any:
@@ -19,7 +20,7 @@ def passes_where_the_cpu_does(check: Callable[[Any, str], int], op: Any, if_noth
     """Whether `check(op, device)` passes on the device. It returns how much it has checked: if nothing, then this is
     the reason for which the test is skipped."""
     try:
-        checked = check(op, "openreg")
+        checked = check(op, DEVICE)
     except Exception as error:
         try:
             check(op, "cpu")

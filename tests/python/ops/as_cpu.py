@@ -24,8 +24,9 @@ def moved(value: Any, device: str) -> Any:
 
 def sentence(error: Exception) -> str:
     """What was said, with one spelling of the types of tensors, which name their device."""
-    text = re.sub(r"torch\.(?:openreg\.)?(\w+)Tensor|(?:CPU|openreg)(\w+)Type", r"\1\2 tensor", str(error))
-    return re.sub(r"openreg(:0)?|cpu", "DEVICE", text).rstrip(".")
+    of_the_device = rf"(?:CPU|{DEVICE}|{DEVICE.upper()})(\w+)Type"
+    text = re.sub(rf"torch\.(?:{DEVICE}\.)?(\w+)Tensor|{of_the_device}", r"\1\2 tensor", str(error))
+    return re.sub(rf"{DEVICE}(:0)?|cpu", "DEVICE", text).rstrip(".")
 
 
 def answer(function: Callable[..., Any], arguments: Any, device: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from as_cpu import assert_same_tensor, moved, sentence
+from devices import DEVICE
 
 
 class Case(NamedTuple):
@@ -140,10 +141,10 @@ def assert_answers_as_the_cpu(case: Case, arguments: Any) -> None:
     """The same values, or the same error, raised at the call; and no error later."""
     expected = at_call(case, arguments, "cpu")
     torch.accelerator.synchronize()
-    got = at_call(case, arguments, "openreg")
+    got = at_call(case, arguments, DEVICE)
     late = late_error()
     if isinstance(expected, Exception):
-        assert isinstance(got, Exception), f"the CPU raises {expected!r}; openreg raises nothing, and later {late!r}"
+        assert isinstance(got, Exception), f"the CPU raises {expected!r}; {DEVICE} raises nothing, and later {late!r}"
         assert type(got) is type(expected), f"{got!r}; the CPU raises {expected!r}"
         assert sentence(got) == sentence(expected)
     else:
