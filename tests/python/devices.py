@@ -26,7 +26,7 @@ def needs_openreg(file: Path) -> bool:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.body = [ast.Pass()]
-    return re.search(r"torch[._]openreg", ast.unparse(tree)) is not None
+    return re.search("torch[._]openreg|PrivateUse1", ast.unparse(tree)) is not None
 
 
 def only_for_openreg(item: pytest.Item) -> bool:
@@ -45,14 +45,16 @@ def _names_of_openreg(file: Path) -> frozenset[str]:
     uses: dict[str, set[str]] = {}
     for node in ast.parse(file.read_text()).body:
         names = _defined_by(node)
+        if isinstance(node, ast.ImportFrom) and node.module == Path(__file__).stem:
+            continue  # the device's name is what differs
         if isinstance(node, ast.ImportFrom) and (helper := _helper(file, node.module)):
             of_openreg = _names_of_openreg(helper)
             found |= {each.asname or each.name for each in node.names if each.name in of_openreg}
+        elif re.search("openreg|PrivateUse1", ast.unparse(node), re.IGNORECASE):
+            found |= names
         for name in names:
             uses[name] = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
             uses[name] |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}  # fixtures
-        if names and OPENREG in ast.unparse(node).lower():
-            found |= names
     while more := {name for name, used in uses.items() if name not in found and used & found}:
         found |= more
     return frozenset(found)
@@ -61,7 +63,7 @@ def _names_of_openreg(file: Path) -> frozenset[str]:
 def _helper(file: Path, module: str | None) -> Path | None:
     """The file of a module that tests share."""
     candidates = [folder / f"{module}.py" for folder in (file.parent, _TESTS)]
-    return next((each for each in candidates if each.exists() and each != Path(__file__)), None)
+    return next((each for each in candidates if each.exists()), None)
 
 
 def _defined_by(node: ast.stmt) -> set[str]:

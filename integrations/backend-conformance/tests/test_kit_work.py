@@ -89,3 +89,12 @@ def test_a_device_without_streams_is_never_behind(monkeypatch: pytest.MonkeyPatc
     first = clock.now
     assert not submit(monkeypatch, Stream(clock, SECONDS, synchronous=True))
     assert clock.now - first < first / 2, "it is not tried as often again"
+
+
+def test_a_slow_device_without_streams_is_not_kept_busy(
+    monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace
+) -> None:
+    work._sizes[Stream.device] = 256, 1e-2  # ten times too long
+    slow = {size: 1000 * seconds for size, seconds in SECONDS.items()}
+    assert not submit(monkeypatch, Stream(clock, slow, synchronous=True))
+    assert clock.now < 5

@@ -30,7 +30,8 @@ def submit(device: Device, stream: torch.Stream | None) -> bool:
         while attempts:
             begin = time.perf_counter()
             product = factor = torch.full((size, size), 1.0 / size, device=target.device)
-            for _ in range(min(_MOST_PRODUCTS, max(_FEWEST_PRODUCTS, int(attempts[0] / seconds)))):
+            count = min(_MOST_PRODUCTS, max(_FEWEST_PRODUCTS, int(attempts[0] / seconds)))
+            for _ in range(count):
                 product = factor @ product
             spent = time.perf_counter() - begin
             if not target.query():
@@ -40,7 +41,7 @@ def submit(device: Device, stream: torch.Stream | None) -> bool:
                     return True
             if spent < attempts[0] / 4 and size < _LARGEST_SIZE:
                 # A product takes less time than was measured: the device was busy with other programs then.
-                size *= 2
+                size, seconds = 2 * size, 8 * spent / count
                 _sizes[target.device] = size, seconds
             else:
                 del attempts[0]
