@@ -25,7 +25,7 @@ class CudaIsOpenreg(TorchFunctionMode):
             return torch.device(DEVICE, leaf.index) if isinstance(leaf, torch.device) and leaf.type == "cuda" else leaf
 
         if func is torch.Tensor.cuda:
-            func = torch.Tensor.openreg  # type: ignore[attr-defined]
+            func = getattr(torch.Tensor, DEVICE)
         return func(*tree_map(replace, tuple(args)), **tree_map(replace, dict(kwargs or {})))
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from leftovers import NEVER, bits_of, forget, memory_beyond, same_bits, settled_memory
-from outcome import device_module
+from outcome import DEVICE, device_module
 from processes import run
 from programs import PROGRAMS, Run
 from result import Result, failure, report
@@ -85,7 +85,7 @@ class Sweep:
         named = [text for text in texts if fault.spec in text]
         if not named:
             self.report(number, f"raises {failure(errors[0])} ({fault.where[0]})")
-        elif self.result.check == "copy" and named[0].startswith(f"openreg: injected fault ({fault.spec}): "):
+        elif self.result.check == "copy" and named[0].startswith(f"{DEVICE}: injected fault ({fault.spec}): "):
             return  # the host waits for this copy, so the call itself raises
         elif not any(kernel and kernel[1] in text for text in named):
             self.report(number, f"the error does not name the kernel: {named[0][:300]} ({fault.where[0]})")

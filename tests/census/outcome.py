@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from samples import Call, Mover, detached, is_plain, tensors
 
-DEVICE = "openreg"
+DEVICE = os.environ.get("TEST_DEVICE", "openreg")
 # The contents of the result are undefined by nature.
 UNDEFINED = re.compile(r"^(new_)?empty(_like|_strided|_permuted)?$")
 
@@ -169,9 +170,10 @@ def compare(name: str, expected: Any, got: Any, is_random: Callable[[], bool]) -
 
 def sentence(text: BaseException | str) -> str:
     """What was said, with one spelling of the types of tensors and of the device, which differ in names only."""
-    text = re.sub(r"torch\.(?:openreg\.)?(\w+)Tensor|(?:CPU|openreg)(\w+)Type", r"\1\2 tensor", str(text))
+    of_the_device = rf"(?:CPU|{DEVICE}|{DEVICE.upper()})(\w+)Type"
+    text = re.sub(rf"torch\.(?:{DEVICE}\.)?(\w+)Tensor|{of_the_device}", r"\1\2 tensor", str(text))
     text = re.sub(r"(Value: ).*", r"\1", text, flags=re.DOTALL)  # the schema parser prints the arguments
-    return re.sub(r"openreg(:0)?|cpu", "DEVICE", text).rstrip(".")
+    return re.sub(rf"{DEVICE}(:0)?|cpu", "DEVICE", text).rstrip(".")
 
 
 def clear_errors() -> None:

@@ -110,15 +110,15 @@ def elements_decide(op: Any, name: str, change: Perturbed) -> bool:
 def difference(name: str, expected: Any, got: Any, is_random: bool) -> str:
     """Empty if there is none."""
     if isinstance(expected, Exception):
-        return "" if type(got) is type(expected) else f"CPU {said(expected)}; openreg {said(got)}"
+        return "" if type(got) is type(expected) else f"CPU {said(expected)}; {DEVICE} {said(got)}"
     if isinstance(got, Exception):
-        return f"CPU returns; openreg {said(got)}"
+        return f"CPU returns; {DEVICE} {said(got)}"
     if is_random or (expected is NotImplemented and got is NotImplemented):
         return ""
     try:
         compare(name, expected, got, lambda: False)
     except Exception as error:
-        return f"CPU returns; openreg returns something else: {' '.join(str(error).split())[:300]}"
+        return f"CPU returns; {DEVICE} returns something else: {' '.join(str(error).split())[:300]}"
     return ""
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 import torch
 
 from operations import BY_NAME, apply
-from program import STREAMS, Program, Step, new_tensor
+from program import DEVICE, STREAMS, Program, Step, new_tensor
 
 
 class Difference(Exception):
@@ -22,7 +22,7 @@ class Machine:
         self.program = program
         self.variables: dict[int, torch.Tensor] = {}
         self.streams = [
-            [torch.Stream(torch.device("openreg", device)) for _ in range(STREAMS)] for device in range(program.devices)
+            [torch.Stream(torch.device(DEVICE, device)) for _ in range(STREAMS)] for device in range(program.devices)
         ]
         self.current = self.streams[0][0]
         # By storage: the end of the last write, and of the reads since, by stream.
@@ -102,7 +102,7 @@ class Machine:
 
     def move(self, step: Step, tensor: torch.Tensor) -> None:
         self.before([tensor])
-        moved = tensor.to(f"openreg:{step.numbers[0]}", copy=True, non_blocking=True)
+        moved = tensor.to(f"{DEVICE}:{step.numbers[0]}", copy=True, non_blocking=True)
         self.after([tensor])
         self.keep(step.result, moved)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from operations import DTYPES, MODULUS, OPERATIONS, Numbers, Operation, apply
 
+DEVICE = os.environ.get("TEST_DEVICE", "openreg")
 STREAMS = 3  # of each device
 MOST_ELEMENTS = 1 << 17
 

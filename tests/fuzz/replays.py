@@ -6,7 +6,7 @@ import torch
 
 from machine import Difference, Machine
 from operations import BY_NAME, OPERATIONS, apply, indices
-from program import Author, Program, new_tensor
+from program import DEVICE, Author, Program, new_tensor
 
 REPLAYS = 4  # kernels keep what they can from the second one on
 INPUTS = 4
@@ -56,9 +56,9 @@ class Replayer(Machine):
                 self.take(step)
         inputs = [self.variables[number] for number in range(INPUTS)]
         torch.accelerator.synchronize()
-        graph = torch.openreg.CUDAGraph()  # type: ignore[attr-defined]
+        graph = torch.get_device_module(DEVICE).CUDAGraph()
         origin = self.current
-        capture = torch.openreg.graph(graph, stream=origin, capture_error_mode="relaxed")  # type: ignore[attr-defined]
+        capture = torch.get_device_module(DEVICE).graph(graph, stream=origin, capture_error_mode="relaxed")
         with capture:
             begin = origin.record_event()
             for storage in self.written:

@@ -6,28 +6,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
+
+MODULE = torch.get_device_module(DEVICE)
 
 
 @contextmanager
 def no_waits() -> Iterator[None]:
     """Within it, an operator that makes the host wait for the device raises an error."""
-    torch.openreg.set_sync_debug_mode("error")
+    MODULE.set_sync_debug_mode("error")
     try:
         yield
     finally:
-        torch.openreg.set_sync_debug_mode("default")
+        MODULE.set_sync_debug_mode("default")
 
 
 @contextmanager
 def waits_allowed() -> Iterator[None]:
     """A part of no_waits() in which the host may wait: to look at results."""
-    mode = torch.openreg.get_sync_debug_mode()
-    torch.openreg.set_sync_debug_mode("default")
+    mode = MODULE.get_sync_debug_mode()
+    MODULE.set_sync_debug_mode("default")
     try:
         yield
     finally:
-        torch.openreg.set_sync_debug_mode(mode)
+        MODULE.set_sync_debug_mode(mode)
 
 
 def assert_close_to(got: torch.Tensor, expected: torch.Tensor, tolerance: float | None = None) -> None:
