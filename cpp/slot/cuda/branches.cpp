@@ -64,4 +64,6 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("_use_miopen_ctc_loss.Tensor", TORCH_FN(use_no_library<const at::Tensor&>));
 }
 
+OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) { m.impl("copy_", TORCH_FN(copy_)); }
+
 }  // namespace openreg::ops

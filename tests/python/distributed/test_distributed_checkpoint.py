@@ -359,6 +359,7 @@ def test_training_resumes_as_if_it_had_not_stopped(of, expected, way):
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.usefixtures("of")
+@pytest.mark.of_openreg("the ranks name the device")
 def test_one_process_without_a_group_resumes_from_the_checkpoint_of_many(folder, expected):
     training = Training(1, plain)
     training.load(folder / "saved")

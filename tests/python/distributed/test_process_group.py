@@ -329,6 +329,7 @@ def without_gloo(rank: int) -> Any:
     )
 
 
+@pytest.mark.of_openreg("the process group's name")
 def test_a_group_of_the_device_alone(tmp_path):
     for rank, (single, lists, halves, unsigned, result, success, error, name) in enumerate(
         run_ranks(without_gloo, 2, tmp_path, backend="occl")

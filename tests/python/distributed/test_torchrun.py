@@ -247,6 +247,7 @@ def test_a_device_id_beyond_the_devices_is_refused_with_their_number():
     assert not dist.is_initialized()
 
 
+@pytest.mark.of_openreg("torchrun does not take CUDA's name")
 def test_as_many_ranks_as_devices():
     assert [determine_local_world_size(each) for each in ("auto", DEVICE)] == [torch.accelerator.device_count()] * 2
     with pytest.raises(ValueError, match="Cuda is not available"):
