@@ -17,8 +17,8 @@ import pytest
 OPENREG = "openreg"
 DEVICE = os.environ.get("TEST_DEVICE", OPENREG)
 _TESTS = Path(__file__).parent
-# Fixtures for child processes, whose programs name it, and scripts that fork after they have asked for properties of the
-# device, which CUDA does not allow.
+# Fixtures for child processes, whose programs name it, and scripts that fork after they have asked for the device's
+# properties, which CUDA does not allow.
 _OF_OPENREG_ONLY = {"run_python", "install", "CENSUS"}
 
 

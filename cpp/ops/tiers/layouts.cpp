@@ -53,17 +53,24 @@ void run_with_aliases(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_on_this_thread(op, kCpuKey, stack);
 }
 
-/// Registers all operators of `name_space` that have a kernel under the CPU's key.
+std::unordered_set<std::string> words_of(const char* names) {
+  std::istringstream stream(names);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+/// Registers all operators of `name_space` that have a kernel under the CPU's key, except some.
 template <DispatchKey kCpuKey>
 void register_kernels(torch::Library& m, const char* name_space,
-                      const char* with_device_tensors = "") {
-  std::istringstream names(with_device_tensors);
-  std::unordered_set<std::string> generic{std::istream_iterator<std::string>(names), {}};
+                      const char* with_device_tensors = "", const char* elsewhere = "") {
+  auto generic = words_of(with_device_tensors);
+  const auto others = words_of(elsewhere);
   for (const auto& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(kCpuKey)) {
     if (op.getNamespace() != name_space || op.name == "aten::_pin_memory") continue;
     const auto name = c10::toString(op).substr(std::strlen(name_space) + 2);
+    const bool is_generic = generic.erase(name) != 0;
+    if (others.contains(name)) continue;
     m.impl(name.c_str(),
-           generic.erase(name) != 0
+           is_generic
                ? torch::CppFunction::makeFromBoxedFunction<&run_with_device_tensors<kCpuKey>>()
                : torch::CppFunction::makeFromBoxedFunction<&run_with_aliases<kCpuKey>>());
   }
@@ -106,7 +113,8 @@ OPENREG_LIBRARY_IMPL(aten, m) {  // its buffer is a strided tensor
          torch::CppFunction::makeFromBoxedFunction<&run_with_device_tensors<DispatchKey::CPU>>());
 }
 OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) {
-  register_kernels<DispatchKey::QuantizedCPU>(m, "aten", kQuantizedGeneric);
+  register_kernels<DispatchKey::QuantizedCPU>(m, "aten", kQuantizedGeneric,
+                                              backend::kQuantizedHere);
 }
 OPENREG_LIBRARY_IMPL_FOR(Quantized, quantized, m) {
   register_kernels<DispatchKey::QuantizedCPU>(m, "quantized");

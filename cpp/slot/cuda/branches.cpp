@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/empty_like.h>
 
 #include "ops/tiers/dispatch.h"
 #include "slot.h"
@@ -18,6 +19,11 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
                              .typed<at::Tensor(const at::Tensor&, const at::Tensor&, bool)>();
   op.call(source, self, non_blocking);
   return self;
+}
+
+/// ATen's calls at::native::copy_, not the operator.
+at::Tensor clone_quantized(const at::Tensor& self, std::optional<at::MemoryFormat> format) {
+  return at::empty_like(self, {}, format.value_or(at::MemoryFormat::Contiguous)).copy_(self);
 }
 
 /// _softmax(self, dim, half_to_float). Autocast has CUDA read half precision and write float32 in
@@ -64,6 +70,9 @@ OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("_use_miopen_ctc_loss.Tensor", TORCH_FN(use_no_library<const at::Tensor&>));
 }
 
-OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) { m.impl("copy_", TORCH_FN(copy_)); }
+OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) {
+  m.impl("copy_", TORCH_FN(copy_));
+  m.impl("clone", TORCH_FN(clone_quantized));
+}
 
 }  // namespace openreg::ops

@@ -24,6 +24,9 @@ std::string out_of_memory(const MemoryShortage& shortage);
 /// Whether PyTorch has c10d::allreduce_ for sparse tensors of the device.
 inline constexpr bool kHasSparseAllreduce = true;
 
+/// Operators on quantized tensors for which this folder has kernels.
+inline constexpr const char* kQuantizedHere = "clone";
+
 /// Whether a device is an openreg device, or a tensor lies on one.
 template <class T>
 bool is_openreg(const T& device_or_tensor) {
