@@ -156,3 +156,7 @@ def test_commands_compare_and_join_files_of_results(tmp_path: Path) -> None:
     assert kit_runs.command("compare", str(bad), str(page)).returncode == 2
     assert kit_runs.command("matrix", str(good), str(bad), "--html", str(page)).returncode == 0
     assert "<title>Conformance of good, bad</title>" in page.read_text()
+    after = tmp_path / "after.json"
+    json.write(summary("good"), after)
+    assert kit_runs.command("matrix", *map(str, (good, bad, after)), "--html", str(page)).returncode == 0
+    assert "<title>Conformance of good, bad, after</title>" in page.read_text()

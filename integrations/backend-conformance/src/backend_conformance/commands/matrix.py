@@ -1,9 +1,14 @@
-"""Writes a page with a column for each backend, from files that --json wrote."""
+"""Writes a page with a column for each backend, from files that --json wrote.
+
+Columns have the devices' names; files of devices that have one name, their own.
+"""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,5 +26,10 @@ def main(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    options.html.write_text(html.page(summaries, options.pages), encoding="utf-8")
+    devices = Counter(each.device for each in summaries)
+    columns = [
+        dataclasses.replace(each, device=path.stem) if devices[each.device] > 1 else each
+        for each, path in zip(summaries, options.results, strict=True)
+    ]
+    options.html.write_text(html.page(columns, options.pages), encoding="utf-8")
     return 0
