@@ -1,7 +1,8 @@
 """The device that tests use.
 
 `TEST_DEVICE=cuda pytest --openreg-cuda tests/python` runs on another device what does not depend on torch_openreg: the
-tests whose code, with the functions and constants of their file that it uses, has no name with "openreg".
+tests whose code, with the functions and constants that it uses, has no name with "openreg".
+The mark `of_openreg` is such a name.
 """
 
 from __future__ import annotations

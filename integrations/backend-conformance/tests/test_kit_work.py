@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,15 +38,13 @@ class Stream:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made = SimpleNamespace(now=0.0)
     monkeypatch.setattr(work.time, "perf_counter", lambda: made.now)
     monkeypatch.setattr(work.time, "sleep", lambda seconds: setattr(made, "now", made.now + seconds))
-    work._sizes.clear()
-    work._synchronous.clear()
-    yield made
-    work._sizes.clear()
-    work._synchronous.clear()
+    monkeypatch.setattr(work, "_sizes", {})
+    monkeypatch.setattr(work, "_synchronous", set())
+    return made
 
 
 def submit(monkeypatch: pytest.MonkeyPatch, stream: Stream) -> bool:
