@@ -25,7 +25,7 @@ def submit(device: Device, stream: torch.Stream | None) -> bool:
 
     target = torch.accelerator.current_stream() if stream is None else stream
     with target:
-        size, seconds = _calibrated(target.device, device)
+        size, seconds = _calibrated(target.device)
         attempts = list(_SECONDS[:1] if target.device in _synchronous else _SECONDS)
         while attempts:
             begin = time.perf_counter()
@@ -49,7 +49,7 @@ def submit(device: Device, stream: torch.Stream | None) -> bool:
     return False
 
 
-def _calibrated(where: torch.device, device: Device) -> tuple[int, float]:
+def _calibrated(where: torch.device) -> tuple[int, float]:
     if where not in _sizes:
         size = 256
         while (seconds := _seconds_of_a_product(where, size)) < 5e-4 and size < _LARGEST_SIZE:

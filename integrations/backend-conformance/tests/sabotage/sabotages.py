@@ -165,6 +165,13 @@ SABOTAGES = [
         ("storages.storages_are_resized", "storages.resize_keeps_the_elements"),
     ),
     Sabotage(
+        "resized_storages_keep_their_memory",
+        "resize.cpp",
+        "  impl.set_data_ptr_noswap(std::move(memory));\n",
+        "",
+        ("hooks.storages_can_be_resized",),
+    ),
+    Sabotage(
         "memory_of_all_devices_is_counted_together",
         "allocator.cpp",
         "DeviceStats& stats_of(const Block& block) { return stats_[block.stream->device()]; }",
@@ -207,6 +214,13 @@ SABOTAGES = [
         "return is_pinned(data);",
         "return data != nullptr;",
         ("pinned.other_memory_is_not_pinned",),
+    ),
+    Sabotage(
+        "pinned_memory_is_known_by_its_start",
+        "pinned.cpp",
+        "return address < it->first + it->second;",
+        "return address == it->first;",
+        ("pinned.views_of_pinned_memory_are_pinned",),
     ),
     # --- devices ---
     Sabotage(

@@ -12,6 +12,7 @@ import torch
 from backend_conformance import Device, Level, check, missing, not_applicable, vacuous
 
 _COUNT = "PrivateUse1HooksInterface::deviceCount"
+_LARGER_THAN_A_BLOCK = 1 << 22  # bytes; allocators round small sizes up
 
 
 @check(level=Level.TRAINS, hook="PrivateUse1HooksInterface::hasPrimaryContext")
@@ -69,12 +70,21 @@ def storages_can_be_resized(device: Device) -> None:
     """
     x = torch.arange(4.0, device=device.this)
     view = x[1:3]
+    neighbours = [torch.zeros(4).to(device.this) for _ in range(16)]
     storage = x.untyped_storage()
     storage.resize_(64)
     assert storage.nbytes() == 64 and storage.device == device.this
     device.cpu_equal(x, [0.0, 1.0, 2.0, 3.0])
     x.add_(10)
     device.cpu_equal(view, [11.0, 12.0])
+    storage.resize_(_LARGER_THAN_A_BLOCK)
+    whole = torch.empty(0, device=device.this).set_(storage, 0, (_LARGER_THAN_A_BLOCK // 4,))
+    device.cpu_equal(whole[:4], [10.0, 11.0, 12.0, 13.0])
+    whole.fill_(5)
+    for each in neighbours:
+        device.cpu_equal(each, [0.0] * 4)
+    assert torch.equal(whole.cpu(), torch.full((_LARGER_THAN_A_BLOCK // 4,), 5.0))
+    x.copy_(torch.tensor([10.0, 11.0, 12.0, 13.0]))
     storage.resize_(8)
     assert storage.nbytes() == 8
     device.cpu_equal(x[:2], [10.0, 11.0])

@@ -40,15 +40,20 @@ def pinned_copy_has_the_values(device: Device) -> None:
 
 @check(level=Level.TRAINS, hook=_POINTER)
 def views_of_pinned_memory_are_pinned(device: Device) -> None:
-    """A slice of a pinned tensor is pinned.
+    """A slice of a pinned tensor is pinned, also if it was made by another library.
 
-    PyTorch passes a pointer into the middle of the block. If only its start is recognised, a copy of the slice counts
-    as one from pageable memory, and waits.
+    For a view PyTorch passes the start of the storage. The storage of a tensor that came by DLPack or from NumPy starts
+    where the slice does, in the middle of a block: if only the start of a block is recognised, copies of such a tensor
+    count as copies of pageable memory, and wait.
     """
     pinned = torch.zeros(1000).pin_memory()
     for view in (pinned[1:], pinned[999:], pinned.view(10, 100)[7], pinned[::3], pinned.detach()):
         assert view.is_pinned(), f"a view at the offset {view.storage_offset()} is not pinned"
     assert pinned.untyped_storage().is_pinned()
+    for first in (1, 999):
+        imported = torch.from_dlpack(pinned[first:])
+        assert imported.storage_offset() == 0 and imported.data_ptr() == pinned[first:].data_ptr()
+        assert imported.is_pinned(), f"a storage that starts at element {first} of pinned memory is not pinned"
 
 
 @check(level=Level.TRAINS, hook=_POINTER)
