@@ -105,7 +105,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     auto& stream =
         stream_from_pool(device.index(), is_high_priority ? Priority::kHigh : Priority::kNormal);
     trace_call(
-        [&](const auto& to) { to.trace_gpu_stream_creation(kDeviceType, number_of(stream)); });
+        [&](const auto& to) { to.trace_gpu_stream_creation(kDeviceType, handle_of(stream)); });
     return to_torch(stream);
   }
 
@@ -135,9 +135,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
   void synchronizeStream(const c10::Stream& stream) const override {
     auto& waited_for = to_runtime(stream);
-    trace_call([&](const auto& to) {
-      to.trace_gpu_stream_synchronization(kDeviceType, number_of(waited_for));
-    });
+    trace_synchronization(waited_for);
     wait(waited_for.device(), [&] { waited_for.synchronize(); });
   }
 
@@ -164,7 +162,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     });
     trace_call([&](const auto& to) {
       if (is_new) to.trace_gpu_event_creation(kDeviceType, number_of(*event));
-      to.trace_gpu_event_record(kDeviceType, number_of(*event), number_of(source));
+      to.trace_gpu_event_record(kDeviceType, number_of(*event), handle_of(source));
     });
   }
 
@@ -174,7 +172,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     auto& waiting = to_runtime(stream);
     translate_errors([&] { as_event(event)->wait(waiting); });
     trace_call([&](const auto& to) {
-      to.trace_gpu_event_wait(kDeviceType, number_of(event), number_of(waiting));
+      to.trace_gpu_event_wait(kDeviceType, number_of(event), handle_of(waiting));
     });
   }
 
@@ -214,12 +212,9 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
-  // The handles that PyTorch's Python classes show. As in CUDA, that of the default stream is 0.
+  // The handle that PyTorch's Python classes show.
   [[maybe_unused]] static std::uintptr_t number_of(const void* event) {
     return reinterpret_cast<std::uintptr_t>(event);
-  }
-  [[maybe_unused]] static std::uintptr_t number_of(const openreg::Stream& stream) {
-    return stream.id() == 0 ? 0 : reinterpret_cast<std::uintptr_t>(&stream);
   }
 
   static void check_type(c10::Device device) {

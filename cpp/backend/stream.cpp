@@ -10,6 +10,7 @@
 #include "backend/thread_current.h"
 #include "runtime/device_name.h"
 #include "runtime/process.h"
+#include "slot_trace.h"
 
 namespace openreg::backend {
 
@@ -75,6 +76,15 @@ openreg::Stream& to_runtime(const c10::Stream& stream) {
 c10::Stream to_torch(const openreg::Stream& stream) {
   const c10::Device device(kDeviceType, static_cast<c10::DeviceIndex>(stream.device()));
   return c10::Stream(c10::Stream::UNSAFE, device, stream.id());
+}
+
+std::uintptr_t handle_of(const openreg::Stream& stream) {
+  return stream.id() == 0 ? 0 : reinterpret_cast<std::uintptr_t>(&stream);
+}
+
+void trace_synchronization([[maybe_unused]] const openreg::Stream& stream) {
+  trace_call(
+      [&](const auto& to) { to.trace_gpu_stream_synchronization(kDeviceType, handle_of(stream)); });
 }
 
 openreg::Stream& stream_from_pool(c10::DeviceIndex device, Priority priority) {

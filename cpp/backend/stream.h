@@ -2,6 +2,8 @@
 
 #include <c10/core/Stream.h>
 
+#include <cstdint>
+
 #include "backend/device.h"
 #include "runtime/stream.h"
 
@@ -18,6 +20,13 @@ openreg::Stream& exchange_current_stream(openreg::Stream& stream);
 /// stream of another kind of device, and if there is no such stream.
 openreg::Stream& to_runtime(const c10::Stream& stream);
 c10::Stream to_torch(const openreg::Stream& stream);
+
+/// The handle that PyTorch's Python classes show. As in CUDA, that of the default stream is 0.
+std::uintptr_t handle_of(const openreg::Stream& stream);
+
+/// Tells PyTorch's tracing of GPUs, where the slot has it, that the host is about to wait for
+/// `stream`.
+void trace_synchronization(const openreg::Stream& stream);
 
 /// A stream from the device's pool of 32 per priority, handed out in turn and never destroyed, as
 /// on CUDA. Thread safe. Throws as current_stream() does.

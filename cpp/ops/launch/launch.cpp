@@ -15,9 +15,10 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
             Counter& counted_as) {
   for (const auto& warning : plan.warnings) c10::warn(warning);
   if (plan.drops_warnings) arguments.drop_warnings();
-  if (plan.waits) announce_host_wait();
+  auto& stream = backend::current_stream(arguments.device().index());
+  if (plan.waits) announce_host_wait(stream);
   const auto command = arguments.finish();
-  backend::submit(backend::current_stream(arguments.device().index()), kernel, command,
+  backend::submit(stream, kernel, command,
                   [&] { return memory_of_command(kernel.name(), command, arguments); },
                   {.counted_as = counted_as, .waits = plan.waits, .cost = plan.cost});
 }
@@ -49,7 +50,7 @@ void expect_may_wait(c10::Device device, const char* op) {
 
 void wait_for_device(c10::Device device, const char* op) {
   expect_may_wait(device, op);
-  announce_host_wait();
+  announce_host_wait(backend::current_stream(device.index()));
   wait_for_device_again(device);
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "backend/launch_counters.h"
+#include "backend/stream.h"
 #include "runtime/device_name.h"
 
 namespace openreg::ops {
@@ -21,17 +22,18 @@ void set_sync_debug_mode(SyncDebugMode mode) noexcept {
 
 SyncDebugMode sync_debug_mode() noexcept { return g_mode.load(std::memory_order_relaxed); }
 
-void announce_host_wait() {
+void announce_host_wait(const openreg::Stream& stream) {
   backend::counters::host_waits.add();
   switch (sync_debug_mode()) {
     case SyncDebugMode::kDefault:
-      return;
+      break;
     case SyncDebugMode::kWarn:
       TORCH_WARN("called a synchronizing ", kDeviceInProse, " operation");
-      return;
+      break;
     case SyncDebugMode::kError:
       TORCH_CHECK(false, "called a synchronizing ", kDeviceInProse, " operation");
   }
+  backend::trace_synchronization(stream);
 }
 
 }  // namespace openreg::ops

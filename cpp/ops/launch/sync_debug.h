@@ -1,5 +1,7 @@
 #pragma once
 
+#include "runtime/stream.h"
+
 namespace openreg::ops {
 
 /// What happens if an operator is about to make the host wait for the device, as in torch.cuda:
@@ -9,7 +11,8 @@ enum class SyncDebugMode : int { kDefault, kWarn, kError };
 void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 SyncDebugMode sync_debug_mode() noexcept;
 
-/// Called before such a wait, which it counts. Throws c10::Error with kError.
-void announce_host_wait();
+/// Called before such a wait for a stream: counts it, and tells PyTorch's tracing of GPUs. Throws
+/// c10::Error with kError.
+void announce_host_wait(const openreg::Stream& stream);
 
 }  // namespace openreg::ops

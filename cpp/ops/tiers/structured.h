@@ -183,6 +183,15 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   }
 
   void call(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
+    if constexpr (std::is_same_v<std::tuple<std::remove_cvref_t<A>...>,
+                                 std::tuple<at::Tensor, c10::List<std::optional<at::Tensor>>>>) {
+      if (form == Form::kFunctional) {
+        if (const auto selected = selected_by_mask(args...)) {
+          outputs[0] = *selected;
+          return;
+        }
+      }
+    }
     if (!takes_any_strides_) return call_with(form, outputs, contiguous(args)...);
     call_with(form, outputs, plannable(args, args...)...);
   }

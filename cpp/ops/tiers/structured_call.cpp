@@ -1,6 +1,7 @@
 #include "ops/tiers/structured_call.h"
 
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/masked_select.h>
 #include <ATen/ops/nonzero.h>
 
 #include <exception>
@@ -38,6 +39,27 @@ c10::List<std::optional<at::Tensor>> without_masks(
     for (std::int64_t i = 0; i < index->dim(); ++i) expanded.push_back(elements.select(1, i));
   }
   return expanded;
+}
+
+namespace {
+
+// Dtypes that index takes, and masked_select does not.
+bool can_only_be_indexed(at::ScalarType dtype) {
+  return at::isBarebonesUnsignedType(dtype) || at::isBitsType(dtype) ||
+         dtype == at::kFloat4_e2m1fn_x2;
+}
+
+}  // namespace
+
+std::optional<at::Tensor> selected_by_mask(const at::Tensor& self,
+                                           const c10::List<std::optional<at::Tensor>>& indices) {
+  if (indices.size() != 1 || self.dim() == 0 || can_only_be_indexed(self.scalar_type()))
+    return std::nullopt;
+  const std::optional<at::Tensor> mask = indices[0];
+  if (!mask || !mask->defined() || mask->scalar_type() != at::kBool ||
+      mask->device() != self.device() || mask->sizes() != self.sizes())
+    return std::nullopt;
+  return at::masked_select(self, *mask);
 }
 
 // Masks that without_masks() leaves become indices in the command; indices on the CPU are copied

@@ -42,6 +42,13 @@ torch.cuda.synchronize()
 assert calls == [("event_wait", number, 0), ("event_synchronization", number),
                  ("stream_synchronization", side.cuda_stream), ("device_synchronization",)], calls
 calls.clear()
+with torch.cuda.stream(side):
+    torch.ones(2, device="cuda").nonzero()
+    torch.ones(2, device="cuda").sum().item()
+    torch.ones(2, device="cuda").cpu()
+waits = [call for call in calls if not call[0].startswith("memory_")]
+assert waits == 3 * [("stream_synchronization", side.cuda_stream)], waits
+calls.clear()
 del event
 assert calls == [("event_deletion", number)], calls
 print("done")

@@ -28,6 +28,7 @@ CASES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "bytes": lambda x, rows, planes, all: x[rows.to(torch.uint8)],
     "a mask of the CPU": lambda x, rows, planes, all: x[rows.cpu()],
     "integers": lambda x, rows, planes, all: (x * 9).int()[planes],
+    "elements of an unsigned type": lambda x, rows, planes, all: (x.abs() * 9).to(torch.uint16)[all],
 }
 
 
