@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from backend_conformance.result import Result, Summary
-from backend_conformance.verdicts import Verdict, verdict_of
+from backend_conformance.verdicts import Verdict, first_line, verdict_of
 
 Run = tuple[Summary, dict[str, Result]]
 
@@ -112,3 +112,10 @@ def test_an_assertion_of_torch_about_a_registration_is_missing(path: str, verdic
     with pytest.raises(AssertionError) as raised:
         exec(program)
     assert verdict_of(raised.value) is verdict
+
+
+@pytest.mark.parametrize(
+    ("error", "line"), [(MemoryError(), "MemoryError"), (ValueError("\n"), "ValueError"), (ValueError("a\nb"), "a")]
+)
+def test_an_error_is_told_in_one_line(error: Exception, line: str) -> None:
+    assert first_line(error) == line

@@ -144,6 +144,12 @@ TEST(ComputeThreads, AHostTakesItsTeamIfMuchIsLeftOfWhatItLaunched) {
   EXPECT_FALSE(is_worth_a_team(milliseconds(0), {milliseconds(1), milliseconds(10)}));
 }
 
+TEST(ComputeThreads, AnEngineThatDidNothingBesideATeamWouldHaveDoneWhatTheHostLaunched) {
+  const ComputesWith as_many_as_cores(std::max(2, cores()));
+  EXPECT_FALSE(is_worth_a_team(milliseconds(1), {milliseconds(1), milliseconds(1)}));
+  EXPECT_TRUE(is_worth_a_team(milliseconds(4), {milliseconds(1), milliseconds(4)}));
+}
+
 TEST(ComputeThreads, ATeamSpinsForMillisecondsOnly) {
   const ComputesWith as_many_as_cores(std::max(2, cores()));
   EXPECT_TRUE(is_worth_a_team(milliseconds(1), {std::chrono::seconds(1), milliseconds(10)}));

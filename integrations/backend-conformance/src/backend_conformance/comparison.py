@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from backend_conformance import Device, missing, not_applicable, wrong
-from backend_conformance.verdicts import Verdict, verdict_of
+from backend_conformance.verdicts import Verdict, first_line, verdict_of
 
 Function = Callable[..., Any]
 
@@ -59,7 +59,8 @@ class Comparison:
         self._wrong: list[str] = []
         self._refused: list[str] = []
         self._errors: list[tuple[str, Exception]] = []
-        self._judged = 0
+        self._judged = 0  # calls
+        self._differing = 0  # of these
         self._absent: set[torch.dtype] = set()
 
     def holds(self, dtype: torch.dtype) -> bool:
@@ -99,12 +100,14 @@ class Comparison:
             self._judged += 1
             try:
                 got = self._outcome(function, [on(each, self._device.this) for each in inputs], gradients)
+                before = len(self._wrong)
                 self._compare(what, got, native, wanted, tolerance)
+                self._differing += len(self._wrong) > before
             except Exception as error:
                 if verdict_of(error) is not Verdict.MISSING:
                     self._errors.append((what, error))
                 elif all(each.dtype in self._required for each in inputs):
-                    self._refused.append(f"{what}: {str(error).splitlines()[0][:160]}")
+                    self._refused.append(f"{what}: {first_line(error)[:160]}")
                 else:
                     self._judged -= 1
 
@@ -155,7 +158,7 @@ class Comparison:
     def conclude(self) -> None:
         """States the verdict on all calls."""
         if self._wrong:
-            wrong(f"{len(self._wrong)} of {self._judged} comparisons: " + "; ".join(self._wrong[:3]))
+            wrong(f"{self._differing} of {self._judged} calls: " + "; ".join(self._wrong[:3]))
         if self._errors:
             what, error = self._errors[0]
             raise RuntimeError(f"{what} ({len(self._errors)} calls): {type(error).__name__}: {error}") from error

@@ -85,6 +85,11 @@ _ABSENT = re.compile(
 _ABSENT_MODULE = re.compile(r"[Nn]o module named 'torch\.\w+'|module 'torch(_\w+)?\.\w+(\.\w+)*' has no attribute")
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, without the details that follow; its type if it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def verdict_of(error: BaseException, module: object = None) -> Verdict:
     """The verdict on a check that ended with this exception. `module` is the device's module."""
     if isinstance(error, Outcome):

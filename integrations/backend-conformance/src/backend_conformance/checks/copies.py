@@ -14,6 +14,7 @@ import torch
 
 from backend_conformance import Device, Level, check, missing
 from backend_conformance.evidence import Trials, expect_error, value
+from backend_conformance.verdicts import first_line
 
 DTYPES = (
     "float32 float64 float16 bfloat16 int8 uint8 int16 int32 int64 bool complex64 complex128".split()
@@ -83,7 +84,7 @@ def copies_convert_from(device: Device, case: str) -> None:
                 )
                 assert torch.equal(torch.empty(4, dtype=dtype).copy_(there), expected), f"{case} to {name} on the CPU"
             except (RuntimeError, TypeError) as error:
-                refused.append(f"{name}: {str(error).splitlines()[0]}")
+                refused.append(f"{name}: {first_line(error)}")
     if refused:
         missing(f"{case} is not converted to " + "; ".join(refused))
 

@@ -14,6 +14,7 @@ import torch
 
 from backend_conformance import Device, Level, check
 from backend_conformance.evidence import refused
+from backend_conformance.verdicts import first_line
 
 _FACTORIES = {
     "empty": lambda where: torch.empty(3, device=where),
@@ -315,7 +316,7 @@ def listed_dtypes_work(device: Device) -> None:
         try:
             torch.empty(4, dtype=dtype, device=device.this).copy_(host).cpu()
         except (RuntimeError, TypeError) as error:
-            failed.append(f"{dtype} ({str(error).splitlines()[0][:100]})")
+            failed.append(f"{dtype} ({first_line(error)[:100]})")
     assert not failed, f"listed, but not supported: {', '.join(sorted(failed))}"
 
 

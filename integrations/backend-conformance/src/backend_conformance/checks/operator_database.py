@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from backend_conformance import Device, Level, check, database, missing, not_applicable, wrong
 from backend_conformance.comparison import TOLERANCES, exact, leaves, on
-from backend_conformance.verdicts import Verdict, verdict_of
+from backend_conformance.verdicts import Verdict, first_line, verdict_of
 
 HOST_ARGUMENTS = ("tensor_split",)  # tensors of indices that PyTorch wants on the CPU
 # Their other results are what their own derivative needs; each backend has its own.
@@ -187,7 +187,7 @@ def operator_follows_the_cpu(device: Device, case: str) -> None:
                 if verdict_of(error) is not Verdict.MISSING:
                     raise
                 if dtype in entry.supported_dtypes("cuda") or dtype == torch.float32:
-                    refused.append(f"{dtype}: {str(error).splitlines()[0][:160]}")
+                    refused.append(f"{dtype}: {first_line(error)[:160]}")
         judged += judge.judged
     if refused:
         missing("; ".join(refused[:2]) + (f" (and {len(refused) - 2} more dtypes)" if len(refused) > 2 else ""))

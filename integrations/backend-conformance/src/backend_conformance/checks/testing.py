@@ -80,7 +80,12 @@ def custom_operators_are_checked(device: Device) -> None:
     twice.register_fake(torch.empty_like)
     twice.register_autograd(lambda ctx, gradient: gradient * 2)
     x = torch.arange(3.0, device=device.this, requires_grad=True)
-    torch.library.opcheck(twice, (x,))
+    try:
+        torch.library.opcheck(twice, (x,))
+    except Exception as error:
+        if "NYI devices" not in str(error):
+            raise
+        missing("opcheck knows the keys of PyTorch's own devices only, until the backend patches autograd_registration_check")
     twice(x).sum().backward()
     assert x.grad is not None
     device.cpu_equal(x.grad, torch.full((3,), 2.0))
