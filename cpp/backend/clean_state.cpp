@@ -156,8 +156,10 @@ void install_clean_state() {
     if (beginning.engine) {
       compute_with_one_thread();
       slice->engine.emplace();
-    } else if (!is_worth_a_team(beginning.left, beginning.before)) {
-      slice->alone.emplace();
+    } else {
+      thread_local bool has_team = true;
+      has_team = is_worth_a_team(beginning.left, beginning.before, /*had_team=*/has_team);
+      if (!has_team) slice->alone.emplace();
     }
     if (beginning.engine || KernelWarnings::has_no_handler())
       slice->warnings.emplace(&KernelWarnings::keeper());

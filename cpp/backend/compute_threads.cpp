@@ -49,9 +49,9 @@ namespace openreg::backend {
 // The time of one thread for the rest is measured: from what an engine did while the host was away.
 // If the team of the last wait spun on the engine's core, the engine did nothing, and it would
 // never do anything if that meant another team: a training step of a small MLP took 240 or 310 us
-// in place of 130. So the expected cost tells then what it would have left. (A team could be ended
-// after a wait, as an engine's is after a command; but making a new one takes a tenth of a
-// millisecond.)
+// in place of 130. So the last wait tells then how long one thread takes for all, and the engine is
+// supposed to do as much as fits into the time that the host is away. (A team could be ended after
+// a wait, as an engine's is after a command; but making a new one takes a tenth of a millisecond.)
 
 namespace {
 
@@ -84,7 +84,7 @@ void set_threads(int threads) { set_threads(threads, threads); }
 constexpr std::chrono::milliseconds kSpinOfTeams{5};
 constexpr std::uint32_t kOutlastsHost = 10'000'000;  // nanoseconds
 constexpr int kFewCores = 3;
-constexpr int kNothingDone = 16;  // a smaller part than that
+constexpr int kNothingDone = 16;  // less than this part
 
 std::atomic<int> g_wanted{1};
 std::atomic<int> g_taken{0};  // cores that long commands have
@@ -110,7 +110,8 @@ void compute_with(int threads) {
   if (now != threads) set_threads(now = threads);
 }
 
-bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before) {
+bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before,
+                     bool had_team) {
   const int threads = at::get_num_threads();
   if (threads == 1) return false;
   using Duration = std::chrono::duration<double, std::nano>;
@@ -118,7 +119,8 @@ bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWa
   const Duration spinning = std::min<Duration>(away, kSpinOfTeams);
   const Duration launched = before.launched;
   const Duration done = launched - left;
-  const Duration rest = done > launched / kNothingDone ? away * (left / done) : launched - away;
+  const Duration alone = before.last_wait * (had_team ? threads : 1);
+  const Duration rest = done > launched / kNothingDone ? away * (left / done) : alone - away;
   const double too_many = std::max(0.0, (threads + 1.0) / usable_cores() - 1);  // of a core
   return rest * (1 - 1.0 / threads) >= spinning * too_many;
 }

@@ -13,11 +13,13 @@ namespace openreg {
 /// Functions that the layers above provide to the runtime. Each layer installs its own before first
 /// use; each may be null.
 struct Callbacks {
-  /// What a waiting host has done since its last wait, if known: how long it was away, and how long
-  /// one thread is expected to take for the commands enqueued on the stream in that time.
+  /// What a waiting host has done since its last wait, if known: how long it was away, how long one
+  /// thread is expected to take for the commands enqueued on the stream in that time, and how long
+  /// that last wait took.
   struct SinceLastWait {
     std::chrono::nanoseconds away{};
     std::chrono::nanoseconds launched{};
+    std::chrono::nanoseconds last_wait{};
   };
   /// The beginning of a run slice.
   struct Beginning {

@@ -75,12 +75,16 @@ class Rhythm {
  public:
   /// Begins a wait for `stream`; null if the wait does not count.
   explicit Rhythm(StreamImpl* stream) noexcept : stream_(stream) {
-    if (!stream_ || last_end_ == Clock::time_point{}) return;
-    before_.away = Clock::now() - last_end_;
+    if (!stream_) return;
+    begin_ = Clock::now();
+    if (last_end_ == Clock::time_point{}) return;
+    before_.away = begin_ - last_end_;
     before_.launched = stream_->cost_since_last_wait();
+    before_.last_wait = last_end_ - last_begin_;
   }
   ~Rhythm() {
     if (!stream_) return;
+    last_begin_ = begin_;
     last_end_ = Clock::now();
     stream_->note_wait();
   }
@@ -94,9 +98,12 @@ class Rhythm {
 
   StreamImpl* const stream_;
   Callbacks::SinceLastWait before_;
+  Clock::time_point begin_;
 
+  static constinit thread_local Clock::time_point last_begin_;
   static constinit thread_local Clock::time_point last_end_;
 };
+constinit thread_local Rhythm::Clock::time_point Rhythm::last_begin_;
 constinit thread_local Rhythm::Clock::time_point Rhythm::last_end_;
 
 // Around a thread's sleep.

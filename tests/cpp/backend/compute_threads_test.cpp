@@ -139,25 +139,30 @@ using std::chrono::milliseconds;
 
 TEST(ComputeThreads, AHostTakesItsTeamIfMuchIsLeftOfWhatItLaunched) {
   const ComputesWith as_many_as_cores(std::max(2, cores()));
-  EXPECT_TRUE(is_worth_a_team(milliseconds(9), {milliseconds(1), milliseconds(10)}));
-  EXPECT_TRUE(is_worth_a_team(milliseconds(10), {milliseconds(1), milliseconds(10)}));
-  EXPECT_FALSE(is_worth_a_team(milliseconds(0), {milliseconds(1), milliseconds(10)}));
+  EXPECT_TRUE(is_worth_a_team(milliseconds(9), {milliseconds(1), milliseconds(10)}, true));
+  EXPECT_FALSE(is_worth_a_team(milliseconds(0), {milliseconds(1), milliseconds(10)}, true));
 }
 
 TEST(ComputeThreads, AnEngineThatDidNothingBesideATeamWouldHaveDoneWhatTheHostLaunched) {
   const ComputesWith as_many_as_cores(std::max(2, cores()));
-  EXPECT_FALSE(is_worth_a_team(milliseconds(1), {milliseconds(1), milliseconds(1)}));
-  EXPECT_TRUE(is_worth_a_team(milliseconds(4), {milliseconds(1), milliseconds(4)}));
+  const auto is_worth = [](milliseconds last_wait, bool had_team) {
+    return is_worth_a_team(milliseconds(9), {milliseconds(8), milliseconds(9), last_wait},
+                           had_team);
+  };
+  EXPECT_FALSE(is_worth(milliseconds(8), /*had_team=*/false));
+  EXPECT_FALSE(is_worth(milliseconds(8 / std::max(2, cores())), /*had_team=*/true));
+  EXPECT_TRUE(is_worth(milliseconds(20), /*had_team=*/false));
+  EXPECT_TRUE(is_worth(milliseconds(20), /*had_team=*/true));
 }
 
 TEST(ComputeThreads, ATeamSpinsForMillisecondsOnly) {
   const ComputesWith as_many_as_cores(std::max(2, cores()));
-  EXPECT_TRUE(is_worth_a_team(milliseconds(1), {std::chrono::seconds(1), milliseconds(10)}));
+  EXPECT_TRUE(is_worth_a_team(milliseconds(1), {std::chrono::seconds(1), milliseconds(10)}, true));
 }
 
 TEST(ComputeThreads, AHostThatHasNotWaitedBeforeTakesItsTeam) {
   const ComputesWith two(2);
-  EXPECT_TRUE(is_worth_a_team({}, {}));
+  EXPECT_TRUE(is_worth_a_team({}, {}, true));
 }
 
 TEST(ComputeThreads, AHostWithoutATeamComputesWithOneThreadForATurn) {
