@@ -78,7 +78,7 @@ def storages_can_be_resized(device: Device) -> None:
     x.add_(10)
     device.cpu_equal(view, [11.0, 12.0])
     storage.resize_(_LARGER_THAN_A_BLOCK)
-    whole = torch.empty(0, device=device.this).set_(storage, 0, (_LARGER_THAN_A_BLOCK // 4,))
+    whole = torch.empty(0, device=device.this).set_(storage, 0, (_LARGER_THAN_A_BLOCK // 4,), (1,))
     device.cpu_equal(whole[:4], [10.0, 11.0, 12.0, 13.0])
     whole.fill_(5)
     for each in neighbours:
