@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import kit_runs
 import pytest
 import torch
 
+import backend_conformance
 from backend_conformance.result import Result, Summary
 from backend_conformance.verdicts import Verdict, first_line, verdict_of
 
@@ -119,3 +121,11 @@ def test_an_assertion_of_torch_about_a_registration_is_missing(path: str, verdic
 )
 def test_an_error_is_told_in_one_line(error: Exception, line: str) -> None:
     assert first_line(error) == line
+
+
+def test_without_numpy_nothing_is_said_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    check = "copying.numpy_refuses_device_memory"
+    folder = Path(backend_conformance.__file__).parent / "checks"
+    assert kit_runs.run(check, folder=folder)[1][check].verdict is Verdict.NOT_APPLICABLE

@@ -56,6 +56,15 @@ def buffers(device: Device, count: int, where: torch.device | None = None) -> li
     return tensors
 
 
+def has_numpy() -> bool:
+    """Whether tensors can be converted to arrays of NumPy. PyTorch does not need it, nor does this package."""
+    try:
+        torch.ones(1).numpy()
+    except RuntimeError:
+        return False
+    return True
+
+
 def refused(action: Callable[[], object], what: str, *kinds: type[Exception]) -> Exception:
     """Returns the error of a call that has to raise one of these kinds (RuntimeError if none); wrong if it returns."""
     expected = kinds or (RuntimeError,)

@@ -13,8 +13,8 @@ import pickle
 import torch
 from torch import nn
 
-from backend_conformance import Device, Level, check
-from backend_conformance.evidence import refused
+from backend_conformance import Device, Level, check, not_applicable
+from backend_conformance.evidence import has_numpy, refused
 
 
 @check(level=Level.TRAINS, hook="UntypedStorage.clone, aten::set_.source_Storage_storage_offset")
@@ -153,6 +153,8 @@ def modules_take_a_dtype_and_a_device(device: Device) -> None:
 @check(level=Level.BOOTS, hook="Tensor.__array__")
 def numpy_refuses_device_memory(device: Device) -> None:
     """`numpy()` of a tensor of the device raises TypeError and advises `cpu()`, in place of reading device memory."""
+    if not has_numpy():
+        not_applicable("NumPy is not installed")
     x = torch.ones(3, device=device.this)
     error = refused(x.numpy, "numpy() of a tensor of the device", TypeError, RuntimeError)
     assert "cpu" in str(error), f"the error does not say what to do: {error}"
