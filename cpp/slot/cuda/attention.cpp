@@ -24,31 +24,36 @@ namespace {
 using Optional = std::optional<at::Tensor>;
 
 /// Whether the CPU's conditions for flash attention hold. A program may allow only the efficient
-/// implementation, or cuDNN's; then flash attention is allowed, which stands for them.
+/// implementation, or cuDNN's; then flash attention is allowed, which stands for them, where it
+/// can.
 bool is_fused(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
               const Optional& mask, double dropout, bool causal, std::optional<double> scale,
               bool grouped) {
   if (query.scalar_type() == at::kDouble || grouped) return false;
   auto& context = at::globalContext();
   if (context.userEnabledMemEfficientSDP() || context.userEnabledCuDNNSDP()) {
-    if (!context.userEnabledFlashSDP() && !context.userEnabledMathSDP()) return true;
+    if (!context.userEnabledFlashSDP() && !context.userEnabledMathSDP())
+      return dropout == 0 && !(mask && mask->requires_grad());
   }
   return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout, causal, scale,
                                            grouped) ==
          static_cast<std::int64_t>(sdp::SDPBackend::flash_attention);
 }
 
+/// A mask as numbers that are added: no operator below takes one of bools.
+Optional added_mask(const Optional& mask, const at::Tensor& query) {
+  if (!mask || !mask->defined() || mask->scalar_type() != at::kBool) return mask;
+  return at::zeros_like(*mask, query.options())
+      .masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
+}
+
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const Optional& mask, double dropout, bool causal, std::optional<double> scale,
                      bool grouped) {
+  const auto added = added_mask(mask, query);
   if (!is_fused(query, key, value, mask, dropout, causal, scale, grouped))
     return std::get<0>(at::_scaled_dot_product_attention_math(
-        query, key, value, mask, dropout, causal, std::nullopt, scale, grouped));
-  auto added = mask;
-  if (mask && mask->defined() && mask->scalar_type() == at::kBool) {
-    added = at::zeros_like(*mask, query.options())
-                .masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
-  }
+        query, key, value, added, dropout, causal, std::nullopt, scale, grouped));
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
                                                                      causal, added, scale));
 }

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
@@ -103,3 +105,27 @@ def test_other_dtypes_compute(dtype: torch.dtype) -> None:
 
 def test_autocast_runs_each_operator() -> None:
     assert not (wrong := sweep(torch.float32, False, REFUSED_UNDER_AUTOCAST, True)), "\n".join(wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("kind", [None, SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION])
+def test_a_mask_of_bools_is_one_of_numbers(
+    dtype: torch.dtype, dropout: float, grouped: bool, kind: SDPBackend | None
+) -> None:
+    """With and without what the CPU's fused kernel takes. CUDA's efficient one takes neither float64 nor groups."""
+    heads = 2 if grouped else 4
+    query = torch.randn(2, 4, 5, 8, dtype=dtype, device="cuda")
+    key, value = torch.randn(2, 2, heads, 6, 8, dtype=dtype, device="cuda")
+    mask = torch.rand(2, 4, 5, 6, device="cuda") > 0.4
+    numbers = torch.zeros(mask.shape, dtype=dtype, device="cuda").masked_fill(~mask, -torch.inf)
+    results = []
+    for each in (mask, numbers):
+        torch.manual_seed(1)
+        with sdpa_kernel(kind) if kind else contextlib.nullcontext():
+            results.append(scaled_dot_product_attention(query, key, value, each, dropout, enable_gqa=grouped))
+    assert_close(results[0], results[1])
+    if not dropout:
+        on_cpu = scaled_dot_product_attention(query.cpu(), key.cpu(), value.cpu(), mask.cpu(), enable_gqa=grouped)
+        assert_close(results[0].cpu(), on_cpu)
