@@ -49,9 +49,10 @@ namespace openreg::backend {
 // The time of one thread for the rest is measured: from what an engine did while the host was away.
 // If the team of the last wait spun on the engine's core, the engine did nothing, and it would
 // never do anything if that meant another team: a training step of a small MLP took 240 or 310 us
-// in place of 130. So the last wait tells then how long one thread takes for all, and the engine is
-// supposed to do as much as fits into the time that the host is away. (A team could be ended after
-// a wait, as an engine's is after a command; but making a new one takes a tenth of a millisecond.)
+// instead of 130. In that case one thread's time for all commands is derived from the duration of
+// the last wait, and the engine is assumed to complete what fits into the time that the host is
+// away. (A team could be ended after a wait, as an engine's is after a command; but making a new
+// one takes a tenth of a millisecond.)
 
 namespace {
 
@@ -84,7 +85,7 @@ void set_threads(int threads) { set_threads(threads, threads); }
 constexpr std::chrono::milliseconds kSpinOfTeams{5};
 constexpr std::uint32_t kOutlastsHost = 10'000'000;  // nanoseconds
 constexpr int kFewCores = 3;
-constexpr int kNothingDone = 16;  // less than this part
+constexpr int kNothingDone = 16;  // an engine that did less than a 16th did nothing
 
 std::atomic<int> g_wanted{1};
 std::atomic<int> g_taken{0};  // cores that long commands have

@@ -24,7 +24,7 @@ c10::Stream to_torch(const openreg::Stream& stream);
 /// The handle that PyTorch's Python classes show. As in CUDA, that of the default stream is 0.
 std::uintptr_t handle_of(const openreg::Stream& stream);
 
-/// Tells PyTorch's tracing of GPUs, where the slot has it, that the host is about to wait for
+/// Reports to PyTorch's GPU tracing, if the slot has it, that the host is about to wait for
 /// `stream`.
 void trace_synchronization(const openreg::Stream& stream);
 

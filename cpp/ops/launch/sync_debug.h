@@ -11,8 +11,8 @@ enum class SyncDebugMode : int { kDefault, kWarn, kError };
 void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 SyncDebugMode sync_debug_mode() noexcept;
 
-/// Called before such a wait for a stream: counts it, and tells PyTorch's tracing of GPUs. Throws
-/// c10::Error with kError.
+/// Called before such a wait for a stream: counts it and reports it to PyTorch's GPU tracing.
+/// Throws c10::Error with kError.
 void announce_host_wait(const openreg::Stream& stream);
 
 }  // namespace openreg::ops

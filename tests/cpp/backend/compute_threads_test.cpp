@@ -140,6 +140,8 @@ using std::chrono::milliseconds;
 TEST(ComputeThreads, AHostTakesItsTeamIfMuchIsLeftOfWhatItLaunched) {
   const ComputesWith as_many_as_cores(std::max(2, cores()));
   EXPECT_TRUE(is_worth_a_team(milliseconds(9), {milliseconds(1), milliseconds(10)}, true));
+  EXPECT_TRUE(is_worth_a_team(milliseconds(10),
+                              {milliseconds(1), milliseconds(10), milliseconds(10)}, true));
   EXPECT_FALSE(is_worth_a_team(milliseconds(0), {milliseconds(1), milliseconds(10)}, true));
 }
 
@@ -151,8 +153,8 @@ TEST(ComputeThreads, AnEngineThatDidNothingBesideATeamWouldHaveDoneWhatTheHostLa
   };
   EXPECT_FALSE(is_worth(milliseconds(8), /*had_team=*/false));
   EXPECT_FALSE(is_worth(milliseconds(8 / std::max(2, cores())), /*had_team=*/true));
-  EXPECT_TRUE(is_worth(milliseconds(20), /*had_team=*/false));
-  EXPECT_TRUE(is_worth(milliseconds(20), /*had_team=*/true));
+  EXPECT_TRUE(is_worth(milliseconds(100), /*had_team=*/false));
+  EXPECT_TRUE(is_worth(milliseconds(100), /*had_team=*/true));
 }
 
 TEST(ComputeThreads, ATeamSpinsForMillisecondsOnly) {
