@@ -28,6 +28,13 @@ def product(device: str, n: int) -> Step:
     return lambda: a @ b
 
 
+def layer_gradients(device: str) -> Step:
+    """A large layer, forward and backward: the host launches for a moment, and then waits."""
+    layer, x = nn.Linear(256, 1024).to(device), torch.randn(1024, 256).to(device).requires_grad_()
+    gradient = torch.randn(1024, 1024).to(device)
+    return lambda: torch.autograd.grad(layer(x), (x, *layer.parameters()), gradient)
+
+
 def product_before(device: str, n: int, milliseconds: float) -> Step:
     """Launches a product, runs unrelated Python for `milliseconds`, and waits."""
     multiply = product(device, n)
@@ -142,6 +149,7 @@ def groups() -> Groups:
             steady("product of 2048x2048", lambda device: product(device, 2048)),
         ],
         "layers": [
+            steady("linear 1024x256x1024 and its gradients", layer_gradients),
             steady("conv2d 16x32x56x56", conv2d, 2),
             steady("layer_norm 4096x1024", layer_norm, 2),
             steady("softmax 4096x4096", softmax),

@@ -6,12 +6,14 @@
 
 #include "runtime/counters.h"
 #include "runtime/error.h"
+#include "runtime/executor.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 #include "runtime/spin.h"
 #include "runtime/stream_impl.h"
 #include "runtime/test_point.h"
 #include "runtime/thread.h"
+#include "runtime/usable_cores.h"
 
 namespace openreg {
 
@@ -45,21 +47,44 @@ bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kin
   return !stream.drained();
 }
 
-// A long command that is the last of its stream is often followed by a wait. The host then computes
-// it with its team, in half the time or less, so the engine gives it a moment to come, once for
-// each command. `given`: the number of the command for which it did that last. Returns whether it
-// has done so now.
-bool gives_host_time(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind,
-                     std::uint64_t& given) {
-  const auto last = stream.queue.completed() + 1;
-  if (given == last || stream.queue.published() != last || stream.failure.full() ||
-      !stream.next_is_long())
-    return false;
-  given = last;
+// A host that waits computes a long command with its team, in half the time or less, and an engine
+// that has begun one competes with that team for the cores. So an engine gives hosts time to come.
+bool is_for_hosts(StreamImpl& stream, EngineKind kind) {
+  return kind == EngineKind::kCompute && stream.next_is_long() && !stream.failure.full();
+}
+
+// Until a host is expected to wait (it waits in a rhythm), if that is soon: in no more time than a
+// team takes for the command. A layer's forward and backward passes of 8 ms took up to 60 ms where
+// an engine began them while the host was still launching. Returns whether the engine owns the
+// stream.
+bool leave_to_expected_host(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
+  if (!is_for_hosts(stream, kind)) return true;
+  const auto latest = stream.latest_next_wait.load(std::memory_order_relaxed);
+  const auto now = StreamImpl::Clock::now();
+  if (now >= latest || scheduler.holds_engines() || Executor::of(stream.device_index)) return true;
+  const std::chrono::nanoseconds alone(stream.queue.front().cost.nanoseconds);
+  const auto until_next = stream.next_wait.load(std::memory_order_relaxed) - now;
+  return until_next > alone / usable_cores() || scheduler.leave_to_host(stream, latest);
+}
+
+// Whether nothing follows the next command, or only what a wait enqueues itself.
+bool is_last(StreamImpl& stream) noexcept {
+  const Record* const behind = stream.queue.behind_front(1);
+  return !behind || behind->kind == Record::kRecord;
+}
+
+// For a moment, if the command is the last of its stream, which is often followed by a wait; once
+// for each command. `given`: the number of the command for which the engine did that last. Returns
+// whether it has done so now.
+bool gives_host_a_moment(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind,
+                         std::uint64_t& given) {
+  const auto number = stream.queue.completed() + 1;
+  if (given == number || !is_for_hosts(stream, kind) || !is_last(stream)) return false;
+  given = number;
   reach(TestPoint::kLongIsNext);
   spin_until([&] {
-    return stream.ownership.wanted() || stream.queue.published() != last ||
-           scheduler.has_ready(kind) || scheduler.stopping();
+    return stream.ownership.wanted() || !is_last(stream) || scheduler.has_ready(kind) ||
+           scheduler.stopping();
   });
   return true;
 }
@@ -76,6 +101,7 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
       if (!linger(stream, scheduler, kind) && scheduler.go_idle(stream)) return;
       continue;
     }
+    if (!leave_to_expected_host(stream, scheduler, kind)) return;
     if (stream.ownership.wanted() && scheduler.hand_over(stream)) return;
     if (scheduler.holds_engines() || !slice.is_for(kind) ||
         (scheduler.has_ready(kind) && quantum.used_up()) ||
@@ -83,7 +109,7 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
       scheduler.release(stream);
       return;
     }
-    if (kind == EngineKind::kCompute && gives_host_time(stream, scheduler, kind, given)) continue;
+    if (gives_host_a_moment(stream, scheduler, kind, given)) continue;
     if (!slice.step()) return;
   }
 }

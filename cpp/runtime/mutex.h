@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -68,6 +69,10 @@ class OPENREG_SCOPED_CAPABILITY UniqueLock {
   void unlock() OPENREG_RELEASE() { lock_.unlock(); }
   /// May return without having been notified: call it in a loop over the condition.
   void wait(std::condition_variable& condition) { condition.wait(lock_); }
+  /// Like wait(). False: `end` has been reached.
+  bool wait_until(std::condition_variable& condition, std::chrono::steady_clock::time_point end) {
+    return condition.wait_until(lock_, end) == std::cv_status::no_timeout;
+  }
 
  private:
   std::unique_lock<std::mutex> lock_;

@@ -27,11 +27,12 @@ class FenceRef;
 class GraphRun;
 
 /// Which thread runs a stream, or what it waits for. A stream has at most one owner: the run queue
-/// (kQueued), one thread (kRunning) or one fence (kParked). Written by the Scheduler, with its
-/// mutex held; the hints for producers and runners are read without.
+/// (kQueued), one thread (kRunning) or one fence (kParked), or it is left to a host (kLeft).
+/// Written by the Scheduler, with its mutex held; the hints for producers and runners are read
+/// without.
 class Ownership {
  public:
-  enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked };
+  enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked, kLeft };
 
   /// Whether no thread will look at the stream. Called by a producer after it has published a
   /// command; see Note [Who runs a stream].
@@ -57,6 +58,8 @@ class Ownership {
 
 /// The implementation of a Stream: its commands, its owner and its failure.
 struct StreamImpl final : Stream {
+  using Clock = std::chrono::steady_clock;
+
   StreamImpl(int device, std::int64_t id, Priority priority)  // throws std::bad_alloc
       : level(priority), device_index(device), number(id) {}
 
@@ -102,8 +105,11 @@ struct StreamImpl final : Stream {
   std::chrono::nanoseconds cost_since_last_wait() const noexcept {
     return queue.cost_published() - cost_at_last_wait.load(std::memory_order_relaxed);
   }
-  void note_wait() noexcept {
+  /// A host's wait for the stream has ended; before it the host was away for this time.
+  void note_wait(Clock::time_point end, std::chrono::nanoseconds away) noexcept {
     cost_at_last_wait.store(queue.cost_published(), std::memory_order_relaxed);
+    next_wait.store(end + away, std::memory_order_relaxed);
+    latest_next_wait.store(end + away + away / 2, std::memory_order_relaxed);
   }
 
   /// Called by the owner if something is published: whether the next command takes long and is no
@@ -128,6 +134,10 @@ struct StreamImpl final : Stream {
 
   alignas(64) Ownership ownership;
   std::atomic<std::chrono::nanoseconds> cost_at_last_wait{};  // written by hosts
+  // When a host is expected to wait for the stream again, and when it is no longer. Written by
+  // hosts.
+  std::atomic<Clock::time_point> next_wait{Clock::time_point{}};
+  std::atomic<Clock::time_point> latest_next_wait{Clock::time_point{}};
   std::atomic<CaptureId> captured_by{0};
   const Priority level;
   const int device_index;

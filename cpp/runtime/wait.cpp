@@ -86,7 +86,7 @@ class Rhythm {
     if (!stream_) return;
     last_begin_ = begin_;
     last_end_ = Clock::now();
-    stream_->note_wait();
+    stream_->note_wait(last_end_, before_.away);
   }
   Rhythm(const Rhythm&) = delete;
   Rhythm& operator=(const Rhythm&) = delete;

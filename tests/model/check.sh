@@ -74,5 +74,6 @@ needed 7 5 "an interrupted waiter releases the stream that it was given"
 needed 8 6 "an engine that sleeps inside a command is replaced"
 needed 9 6 "a command that submits ignores the bound"
 needed 10 3 "a fence that has fired accepts no waiter"
+needed 11 6 "an engine whose time for a host is over takes the notification that it got"
 
 exit $status

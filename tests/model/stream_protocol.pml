@@ -38,8 +38,9 @@
 #define SPARE 8          /* an engine that sleeps inside a command is replaced */
 #define UNBOUND_INSIDE 9 /* a command that submits ignores the bound */
 #define CLOSED_LIST 10   /* a fence that has fired accepts no waiter */
+#define TAKE_NOTICE 11   /* an engine whose time for a host is over is the one that was notified meanwhile */
 
-mtype = { Idle, Queued, Running, Parked };
+mtype = { Idle, Queued, Running, Parked, Left };
 mtype = { Run, Copy, Fail, Record, Wait, Submit, Synchronize };  /* commands */
 
 typedef Stream {
@@ -148,6 +149,31 @@ inline release(s) {
     if :: !gone -> make_runnable(s) :: else -> gone = false fi;
     mutex = false
   }
+}
+
+/* An engine leaves its stream to a host that is expected to wait for it, until some time has passed. It
+   may do so before any command. Only in some scenarios: it multiplies the states. */
+#define leaves (scenario == 2 || scenario == 6 || scenario == 7 || scenario == 10)
+inline leave_to_host(s) {
+  atomic { !mutex ->
+    if
+    :: S[s].helpers == 0 && ready[mine] == 0 ->
+       S[s].state = Left; sleeping[mine]++; sleeps = true
+    :: else
+    fi
+  }
+  if
+  :: sleeps ->
+     atomic { !mutex ->
+       sleeping[mine]--; sleeps = false;
+       if :: notified[mine] > 0 && !without(TAKE_NOTICE) -> notified[mine]--; visitors[mine]-- :: else fi;
+       if
+       :: S[s].state == Left -> S[s].state = Running
+       :: else -> gone = true
+       fi
+     }
+  :: else
+  fi
 }
 
 /* ---- Fences ---- */
@@ -299,6 +325,7 @@ inline run_stream(s) {
   :: !host && !empty(s) && S[s].helpers != 0 ->    /* may be missed: the other guards hold, too */
      atomic { !mutex -> if :: S[s].helpers != 0 -> make_runnable(s); gone = true :: else fi };
      if :: gone -> break :: else fi
+  :: leaves && !host && !empty(s) && next(s) == Run -> leave_to_host(s); if :: gone -> break :: else fi
   :: !host && !empty(s) && (ready[mine] > 0 || !for_kind(s, mine)) ->
      release(s); break      /* the end of a turn */
   :: !enough && !empty(s) && (host || for_kind(s, mine)) -> run_command(s); if :: gone -> break :: else fi
@@ -336,7 +363,7 @@ inline signal_outside() {
 
 proctype Engine(byte me, mine) {
   mtype what; byte s = NONE, with, todo, inner, hop = NONE, goal = NONE, on, position;
-  bool gone, spun, host, briefly; byte owned;
+  bool gone, spun, host, briefly, sleeps; byte owned;
 unborn:
 end_unborn:
   atomic { starts[mine] > 0 && !mutex -> starts[mine]--; visitors[mine]-- };
@@ -403,7 +430,7 @@ inline wait_for(interruptible) {
        :: else ->
           if
           :: S[at].state == Queued -> S[at].state = Running; ready[S[at].queued_for]--; own = true
-          :: S[at].state == Idle && !empty(at) -> S[at].state = Running; own = true
+          :: S[at].state == Left || (S[at].state == Idle && !empty(at)) -> S[at].state = Running; own = true
           :: S[at].state == Idle && empty(at) ->
              assert(reached || (hop != NONE && done(hop)))
           :: S[at].state == Running || S[at].state == Parked ->
@@ -467,7 +494,7 @@ proctype Host(byte me) {
   byte script[SCRIPT], x[SCRIPT], y[SCRIPT], length, pc;
   byte on, goal = NONE, position, fence = NONE, target;
   mtype what; byte with, todo, inner, hop = NONE, at = NONE, watched = NONE; mtype kind;
-  bool gone, own, registered, leave, synchronizing, bounded, host = true, mine, briefly; byte owned;
+  bool gone, own, registered, leave, synchronizing, bounded, host = true, mine, briefly, sleeps; byte owned;
   d_step {
     if
     /* two hosts on one stream */

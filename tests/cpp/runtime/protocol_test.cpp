@@ -156,6 +156,89 @@ TEST(Protocol, AnEngineLeavesALongCommandToTheHostThatWaitsForIt) {
   EXPECT_EQ(runner, std::this_thread::get_id());
 }
 
+void expect_host(Stream& stream, std::chrono::milliseconds until) {
+  auto& impl = StreamImpl::of(stream);
+  const auto now = StreamImpl::Clock::now();
+  impl.next_wait = now;
+  impl.latest_next_wait = now + until;
+}
+constexpr std::chrono::milliseconds kForLong{10'000};
+constexpr std::chrono::milliseconds kEnginesBegin{20};  // if they do not wait for a host
+constexpr Cost kLongCommand{.nanoseconds = 2 * Cost::kLong};
+
+TEST(Protocol, AHostThatHasWaitedTwiceIsExpectedAgain) {
+  OPENREG_NOT_AT_RANDOM("submissions run some of the commands");
+  constexpr std::chrono::milliseconds kAway{2};
+  const BusyEngines busy;
+  const OwnStream stream;
+  enqueue_nothing(*stream);
+  stream->synchronize();
+  std::this_thread::sleep_for(kAway);
+  enqueue_nothing(*stream);
+  const auto begin = StreamImpl::Clock::now();
+  stream->synchronize();
+  const auto& impl = StreamImpl::of(*stream);
+  EXPECT_GE(impl.next_wait.load(), begin + kAway);
+  EXPECT_GE(impl.latest_next_wait.load(), impl.next_wait.load() + kAway / 2);
+}
+
+TEST(Protocol, AnEngineLeavesALongCommandToTheHostThatIsExpected) {
+  const OwnStream stream;
+  expect_host(*stream, kForLong);
+  std::thread::id runner;
+  enqueue(
+      *stream, [&] { runner = std::this_thread::get_id(); }, testing::function_kernel(),
+      kLongCommand);
+  std::this_thread::sleep_for(kEnginesBegin);
+  stream->synchronize();
+  EXPECT_EQ(runner, std::this_thread::get_id());
+}
+
+TEST(Protocol, AnEngineLeavesNoShortCommand) {
+  OPENREG_NEEDS_ENGINES("the host does not wait");
+  const OwnStream stream;
+  expect_host(*stream, kForLong);
+  enqueue_nothing(*stream);
+  EXPECT_TRUE(happens([&] { return stream->query(); }));
+}
+
+TEST(Protocol, AnEngineDoesNotWaitForAHostForLongerThanATeamTakes) {
+  OPENREG_NEEDS_ENGINES("the host does not wait");
+  const OwnStream stream;
+  StreamImpl::of(*stream).note_wait(StreamImpl::Clock::now(), std::chrono::hours(1));
+  enqueue(
+      *stream, [] {}, testing::function_kernel(), kLongCommand);
+  EXPECT_TRUE(happens([&] { return stream->query(); }));
+}
+
+TEST(Protocol, AnEngineTakesTheStreamBackIfTheExpectedHostDoesNotCome) {
+  OPENREG_NEEDS_ENGINES("the host does not wait");
+  const OwnStream stream;
+  expect_host(*stream, kEnginesBegin);
+  std::thread::id runner;
+  enqueue(
+      *stream, [&] { runner = std::this_thread::get_id(); }, testing::function_kernel(),
+      kLongCommand);
+  ASSERT_TRUE(happens([&] { return stream->query(); }));
+  EXPECT_NE(runner, std::this_thread::get_id());
+}
+
+TEST(Protocol, AnEngineThatHasLeftAStreamRunsOthers) {
+  OPENREG_NEEDS_ENGINES("the host does not wait");
+  const OwnStream stream;
+  const OwnStream other;
+  expect_host(*stream, kForLong);
+  std::atomic<bool> has_run{false};
+  enqueue(
+      *stream, [&] { has_run = true; }, testing::function_kernel(), kLongCommand);
+  std::this_thread::sleep_for(kEnginesBegin);
+  bool before = false;
+  enqueue(*other, [&] { before = !has_run; });
+  ASSERT_TRUE(happens([&] { return other->query(); }));
+  EXPECT_TRUE(before);
+  stream->synchronize();
+}
+
 TEST(Protocol, AFenceIsDoneWhenItsStreamHasPassedItThoughItHasNotFired) {
   OPENREG_NEEDS_ENGINES("an engine runs the stream while the host asks");
   const OwnStream stream;
