@@ -48,24 +48,24 @@ bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kin
   return !stream.drained();
 }
 
-// A host that waits computes a long command with its team, in half the time or less, and an engine
-// that has begun one competes with that team for the cores. So an engine gives hosts time to come.
-bool is_for_hosts(StreamImpl& stream, EngineKind kind) {
-  return kind == EngineKind::kCompute && stream.next_is_long() && !stream.failure.full();
-}
+// A host that waits computes a command with its team, in half the time or less, and an engine that
+// has begun one competes with that team for the cores. So an engine gives hosts time to come.
 
 // Until a host is expected to wait (it waits in a rhythm), if that is soon: in no more time than a
-// team takes for the command, and at most two milliseconds: an engine has a team for a command of
-// ten, which gains more from beginning early. A layer's forward and backward passes of 8 ms took up
-// to 60 ms where an engine began them while the host was still launching. Returns whether the
-// engine owns the stream.
-constexpr std::chrono::milliseconds kSoon{2};
+// team takes for the command, and at most two milliseconds, because an engine has a team, too, for
+// a command of ten, which gains more from beginning early. A layer's forward and backward passes of
+// 8 ms took up to 60 ms where an engine began them while the host was still launching. Returns
+// whether the engine owns the stream.
 bool leave_to_expected_host(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
-  if (!is_for_hosts(stream, kind)) return true;
+  constexpr std::chrono::microseconds kWorthLeaving{100};  // some ten times what a hand-over costs
+  constexpr std::chrono::milliseconds kSoon{2};
   const auto latest = stream.latest_next_wait.load(std::memory_order_relaxed);
+  if (kind != EngineKind::kCompute || latest == StreamImpl::Clock::time_point{}) return true;
+  const Record& record = stream.queue.front();
+  const std::chrono::nanoseconds alone(record.cost.nanoseconds);
+  if (record.kind != Record::kRun || alone < kWorthLeaving || stream.failure.full()) return true;
   const auto now = StreamImpl::Clock::now();
   if (now >= latest || scheduler.holds_engines() || Executor::of(stream.device_index)) return true;
-  const std::chrono::nanoseconds alone(stream.queue.front().cost.nanoseconds);
   const auto longest = std::min<std::chrono::nanoseconds>(alone / usable_cores(), kSoon);
   const auto until_next = stream.next_wait.load(std::memory_order_relaxed) - now;
   return until_next > longest || scheduler.leave_to_host(stream, latest);
@@ -77,13 +77,15 @@ bool is_last(StreamImpl& stream) noexcept {
   return !behind || behind->kind == Record::kRecord;
 }
 
-// For a moment, if the command is the last of its stream, which is often followed by a wait; once
-// for each command. `given`: the number of the command for which the engine did that last. Returns
-// whether it has done so now.
+// For a moment, if the command is long and the last of its stream, which is often followed by a
+// wait; once for each command. `given`: the number of the command for which the engine did that
+// last. Returns whether it has done so now.
 bool gives_host_a_moment(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind,
                          std::uint64_t& given) {
   const auto number = stream.queue.completed() + 1;
-  if (given == number || !is_for_hosts(stream, kind) || !is_last(stream)) return false;
+  if (kind != EngineKind::kCompute || given == number || !stream.next_is_long() ||
+      stream.failure.full() || !is_last(stream))
+    return false;
   given = number;
   reach(TestPoint::kLongIsNext);
   spin_until([&] {
