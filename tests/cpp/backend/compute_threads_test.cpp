@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <semaphore>
-#include <thread>
 
 #include "backend/clean_state.h"
 #include "backend/stream.h"
+#include "runtime/usable_cores.h"
 #include "support.h"
 
 namespace openreg::backend {
@@ -19,8 +19,6 @@ constexpr Cost kFewMilliseconds{.nanoseconds = 2'000'000};
 constexpr Cost kLong{.nanoseconds = 100'000'000};
 constexpr Cost kShortReproducible{.reproducible = true};
 constexpr Cost kLongReproducible{.nanoseconds = 100'000'000, .reproducible = true};
-
-int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 /// Makes the program compute with `n` threads for the duration of a test.
 class ComputesWith {
@@ -54,7 +52,7 @@ int threads_in_command(Cost expected) {
 }
 
 /// With eight threads for the program, and nothing else that computes.
-int most_of_an_engine() { return threads_of_engine(kLong, 8, {cores(), 0, 1}); }
+int most_of_an_engine() { return threads_of_engine(kLong, 8, {usable_cores(), 0, 1}); }
 
 /// The number of threads in a command that this thread runs.
 int threads_where_the_host_runs(Cost expected) {
@@ -78,7 +76,7 @@ TEST(ComputeThreads, ALongCommandTakesTheCoresThatAreFreeAndGivesThemBack) {
 
 TEST(ComputeThreads, ACommandOfAFewMillisecondsLeavesTheHostACore) {
   const ComputesWith eight(8);
-  EXPECT_EQ(threads_in_command(kFewMilliseconds), std::clamp(cores() - 1, 1, 8));
+  EXPECT_EQ(threads_in_command(kFewMilliseconds), std::clamp(usable_cores() - 1, 1, 8));
 }
 
 TEST(ComputeThreads, ALongCommandTakesNoMoreThanTheProgramComputesWith) {
@@ -89,7 +87,8 @@ TEST(ComputeThreads, ALongCommandTakesNoMoreThanTheProgramComputesWith) {
 TEST(ComputeThreads, WhatAnotherLongCommandHasIsNotFree) {
   const ComputesWith eight(8);
   const Callbacks::Team first = begin_compute(kLong, /*engine=*/true);
-  EXPECT_EQ(threads_in_command(kLong), threads_of_engine(kLong, 8, {cores(), first.threads, 1}));
+  EXPECT_EQ(threads_in_command(kLong),
+            threads_of_engine(kLong, 8, {usable_cores(), first.threads, 1}));
   end_compute(first);
   EXPECT_EQ(threads_in_command(kLong), most_of_an_engine());
 }
@@ -97,7 +96,7 @@ TEST(ComputeThreads, WhatAnotherLongCommandHasIsNotFree) {
 TEST(ComputeThreads, AHostDoesNotTakeTheCoresOfALongCommandOfAnEngine) {
   const ComputesWith eight(8);
   const Callbacks::Team engine = begin_compute(kLong, /*engine=*/true);
-  EXPECT_EQ(threads_where_the_host_runs(kLong), std::clamp(cores() - engine.threads, 1, 8));
+  EXPECT_EQ(threads_where_the_host_runs(kLong), std::clamp(usable_cores() - engine.threads, 1, 8));
   end_compute(engine);
   EXPECT_EQ(threads_where_the_host_runs(kLong), 8);
 }
@@ -138,7 +137,7 @@ TEST(ComputeThreads, AHostComputesWithItsOwnNumberAfterAReproducibleCommand) {
 using std::chrono::milliseconds;
 
 TEST(ComputeThreads, AHostTakesItsTeamIfMuchIsLeftOfWhatItLaunched) {
-  const ComputesWith as_many_as_cores(std::max(2, cores()));
+  const ComputesWith as_many_as_cores(std::max(2, usable_cores()));
   EXPECT_TRUE(is_worth_a_team(milliseconds(9), {milliseconds(1), milliseconds(10)}, true));
   EXPECT_TRUE(is_worth_a_team(milliseconds(10),
                               {milliseconds(1), milliseconds(10), milliseconds(10)}, true));
@@ -146,19 +145,19 @@ TEST(ComputeThreads, AHostTakesItsTeamIfMuchIsLeftOfWhatItLaunched) {
 }
 
 TEST(ComputeThreads, AnEngineThatDidNothingBesideATeamWouldHaveDoneWhatTheHostLaunched) {
-  const ComputesWith as_many_as_cores(std::max(2, cores()));
+  const ComputesWith as_many_as_cores(std::max(2, usable_cores()));
   const auto is_worth = [](milliseconds last_wait, bool had_team) {
     return is_worth_a_team(milliseconds(9), {milliseconds(8), milliseconds(9), last_wait},
                            had_team);
   };
   EXPECT_FALSE(is_worth(milliseconds(8), /*had_team=*/false));
-  EXPECT_FALSE(is_worth(milliseconds(8 / std::max(2, cores())), /*had_team=*/true));
+  EXPECT_FALSE(is_worth(milliseconds(8 / std::max(2, usable_cores())), /*had_team=*/true));
   EXPECT_TRUE(is_worth(milliseconds(100), /*had_team=*/false));
   EXPECT_TRUE(is_worth(milliseconds(100), /*had_team=*/true));
 }
 
 TEST(ComputeThreads, ATeamSpinsForMillisecondsOnly) {
-  const ComputesWith as_many_as_cores(std::max(2, cores()));
+  const ComputesWith as_many_as_cores(std::max(2, usable_cores()));
   EXPECT_TRUE(is_worth_a_team(milliseconds(1), {std::chrono::seconds(1), milliseconds(10)}, true));
 }
 
