@@ -263,6 +263,13 @@ void DeviceHeap::empty_cache(PoolId pool) {
   release_to_device(detaching_unused(pool), [] {});
 }
 
+void DeviceHeap::hold_again(const Checkpoint& checkpoint) {
+  wait_for_users();
+  const LockGuard lock(mutex_);
+  heap_.collect();
+  heap_.hold_again(checkpoint);
+}
+
 void DeviceHeap::overwrite(std::byte value) {
   const LockGuard lock(mutex_);
   for (const auto& segment : heap_.segments()) {

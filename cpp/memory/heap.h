@@ -10,6 +10,7 @@
 #include "memory/backing.h"
 #include "memory/block.h"
 #include "memory/block_map.h"
+#include "memory/checkpoint.h"
 #include "memory/history.h"
 #include "memory/policy.h"
 #include "memory/pool.h"
@@ -97,6 +98,13 @@ class Heap {
   int add_route(PoolId pool, Filter filter);
   void remove_route(int route);
 
+  /// The blocks of a private pool that the program holds: none if there is no such pool.
+  Checkpoint checkpoint(PoolId pool) const;
+  /// Makes the program hold those blocks again that it has freed since the checkpoint. Throws
+  /// Error, and changes nothing, if there is no such pool, if the program holds another block of
+  /// it, or if other streams have yet to finish with one of them.
+  void hold_again(const Checkpoint& checkpoint);
+
   // --- Settings and statistics ---
 
   /// Bytes that may be reserved.
@@ -152,10 +160,14 @@ class Heap {
   void insert_free(Block& block);
   void remove_free(Block& block);
   Block& split(Block& block, std::size_t bytes);
+  Block& take_part(Block& block, std::byte* address, std::size_t bytes, InactiveChange& change);
   void absorb_right(Block& block);
   Block& held_block(const void* address) const;
   Block& new_block();
   void delete_block(Block& block);
+  template <class F>
+  void for_each_held(PoolId pool, F f) const;
+  Block* free_block_around(const Pool& pool, const Checkpoint::HeldBlock& wanted);
 
   bool within_limit(std::size_t bytes) const;
   Segment* extensible_segment(Pool& pool, std::size_t rounded, Stream& stream);

@@ -65,4 +65,52 @@ inline void Heap::absorb_right(Block& block) {
   delete_block(right);
 }
 
+/// The part of a free block that begins at `address`, in no list; the rest stays free.
+inline Block& Heap::take_part(Block& block, std::byte* address, std::size_t bytes,
+                              InactiveChange& change) {
+  change.add(block, -1);
+  remove_free(block);
+  Block* part = &block;
+  if (address > block.address) {
+    part = &split(block, static_cast<std::size_t>(address - block.address));
+    insert_free(block);
+    change.add(block, +1);
+  }
+  if (part->bytes > bytes) {
+    auto& rest = split(*part, bytes);
+    insert_free(rest);
+    change.add(rest, +1);
+  }
+  return *part;
+}
+
+/// Gives the program `rounded` bytes of a free block that is in no list; the rest stays free.
+inline void* Heap::hold(Block& block, std::size_t rounded, std::size_t bytes, InactiveChange change,
+                        const Context& context) {
+  const auto& segment = *block.segment;
+  const auto size_class = segment.size_class;
+  if (block.bytes > rounded && !segment.is_oversize && !segment.pool->no_split) {
+    auto& rest = split(block, rounded);
+    insert_free(rest);
+    change.add(rest, +1);
+  }
+  apply(size_class, change);
+
+  block.state = Block::State::kHeld;
+  block.requested = bytes;
+  held_.set(block.address, &block);
+  ++allocations_;
+  statistics_.allocation.add(size_class, 1);
+  statistics_.allocated_bytes.add(size_class, signed_bytes(block.bytes));
+  statistics_.requested_bytes.add(size_class, signed_bytes(bytes));
+  statistics_.active.add(size_class, 1);
+  statistics_.active_bytes.add(size_class, signed_bytes(block.bytes));
+  if (segment.is_oversize) statistics_.oversize_allocations.add(size_class, 1);
+  if (history_.enabled()) {
+    if (history_.options().blocks) block.context = context;
+    record(Action::kAlloc, block, context);
+  }
+  return block.address;
+}
+
 }  // namespace openreg::memory

@@ -157,26 +157,13 @@ Heap::Pieces Heap::detach(Choose choose) {
 // The whole multiples of kSegmentBytes in a free block, as a separate block; nullptr if there are
 // none.
 Block* Heap::detach_inner_part(Block& block) {
-  if (inner_bytes(block) == 0) return nullptr;
-  const std::size_t before = rounding_up(block.address);
-  const std::size_t after = rounding_down(block.end());
+  const std::size_t bytes = inner_bytes(block);
+  if (bytes == 0) return nullptr;
   InactiveChange change;
-  change.add(block, -1);
-  remove_free(block);
-  Block* piece = &block;
-  if (before > 0) {
-    piece = &split(block, before);
-    insert_free(block);
-    change.add(block, +1);
-  }
-  if (after > 0) {
-    auto& rest = split(*piece, piece->bytes - after);
-    insert_free(rest);
-    change.add(rest, +1);
-  }
-  piece->state = Block::State::kDetached;
-  apply(piece->segment->size_class, change);
-  return piece;
+  auto& piece = take_part(block, block.address + rounding_up(block.address), bytes, change);
+  piece.state = Block::State::kDetached;
+  apply(piece.segment->size_class, change);
+  return &piece;
 }
 
 // The free blocks of the default pool and of pools that the program no longer uses; with an id,
