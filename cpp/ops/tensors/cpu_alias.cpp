@@ -55,14 +55,15 @@ at::Tensor CpuAliases::alias(const at::Tensor& tensor, Access access,
                              std::optional<Access> declared) {
   auto parts = parts_of(tensor);
   for (auto& part : parts) part = alias(part, access, declared);
-  if (tensor.has_storage()) {
-    expect_memory(tensor);
+  c10::Storage storage;
+  if (tensor.layout() == at::kStrided) {  // others have parts
+    expect_memory(tensor);                // raises if PyTorch has taken the storage away
     if (op_) {
       backend::note_host_access(op_, tensor, declared.value_or(access) == Access::kWrite,
                                 place_.argument, place_.element++);
     }
+    storage = storage_pair(tensor.storage(), access).cpu;
   }
-  auto storage = tensor.has_storage() ? storage_pair(tensor.storage(), access).cpu : c10::Storage();
   for (const auto& pair : tensors_) {
     if (pair.device.is_same(tensor)) return pair.cpu;
   }
