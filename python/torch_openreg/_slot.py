@@ -14,6 +14,9 @@ NAME = "openreg"
 UNNEEDED_PATCHES: frozenset[str] = frozenset()
 """Those of `_patches` that this slot does without."""
 
+CAPTURES_COMPILED_GRAPHS = False
+"""Whether Inductor captures graphs of the device: its trees of graphs call torch.cuda by name."""
+
 KEY = "PrivateUse1"
 """The end of the names of its dispatch keys: ``AutogradPrivateUse1``."""
 

@@ -12,7 +12,7 @@ from torch._inductor import compile_fx
 from torch._inductor.utils import BoxedBool
 
 from .. import _C
-from .._slot import NAME
+from .._slot import CAPTURES_COMPILED_GRAPHS, NAME
 
 WAY_OUT = (
     'openreg: Inductor could not compile this graph; torch.compile(..., backend="aot_eager") runs it operator by '
@@ -28,7 +28,7 @@ def watch() -> None:
     def compile_inner(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         if not _uses_the_device(gm, example_inputs):
             return original(gm, example_inputs, *args, **kwargs)
-        if kwargs.get("cudagraphs"):
+        if kwargs.get("cudagraphs") and not CAPTURES_COMPILED_GRAPHS:
             _refuse_graphs()
             kwargs["cudagraphs"] = BoxedBool(False)
         try:

@@ -9,21 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-_TREES = "Inductor's trees of graphs, which need the allocator of CUDA, are not supported; use torch.cuda.CUDAGraph"
 _ALLOCATORS = "another allocator cannot replace the device's"
 NVLINK = "memory that GPUs share by NCCL or NVSHMEM is not emulated"
 SOURCES = "programs in CUDA C++ or PTX cannot be compiled or run on the CPU"
 
 REFUSED = {
-    "_cuda_checkPoolLiveAllocations": _TREES,
-    "_cuda_getCheckpointState": _TREES,
-    "_cuda_isHistoryEnabled": _TREES,
-    "_cuda_setCheckpointPoolState": _TREES,
-    "_construct_CUDA_Tensor_From_Storage_And_Metadata": _TREES,
-    "_free_And_Remove_DeleterFn": _TREES,
-    "_has_Standard_Deleter": _TREES,
-    "_set_storage_access_error_msg": _TREES,
-    "_set_storage_data_ptr_access_error_msg": _TREES,
     "_cuda_CUDAAllocator": _ALLOCATORS,
     "_cuda_customAllocator": _ALLOCATORS,
     "_cuda_changeCurrentAllocator": _ALLOCATORS,

@@ -6,11 +6,13 @@ the module of PyTorch that has been imported.
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import functools
 import importlib
 import logging
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader
 from multiprocessing.reduction import ForkingPickler
@@ -29,6 +31,8 @@ WHEN_IMPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("torch._inductor.utils", "generate_cpp", ("GPU_TYPES",)),
     ("torch._inductor.config", "choose_cpp", ("cuda_backend",)),
     ("torch._inductor.scheduler", "schedule_cpp", ("Scheduler.create_backend", "get_scheduling_for_device", "V")),
+    ("torch._inductor.scheduler", "capture_cpp", ("Scheduler.should_partition", "BaseSchedulerNode.is_gpu")),
+    ("torch._inductor.cudagraph_trees", "capture_unguarded", ("cudagraphify_impl",)),
     (
         "torch.distributed.distributed_c10d",
         "serve_nccl",
@@ -295,6 +299,47 @@ def schedule_cpp(scheduler: ModuleType) -> None:
         return scheduler.get_scheduling_for_device("cuda")(self)
 
     scheduler.Scheduler.create_backend = create_backend
+
+
+def capture_cpp(scheduler: ModuleType) -> None:
+    # Inductor captures parts of a program in graphs: those that are on a GPU, which is what it takes for Triton.
+    asks = contextvars.ContextVar("asks", default=False)
+    should_partition, is_gpu = scheduler.Scheduler.should_partition, scheduler.BaseSchedulerNode.is_gpu
+
+    @functools.wraps(should_partition)
+    def ask(self: Any, node: Any) -> Any:
+        token = asks.set(True)
+        try:
+            return should_partition(self, node)
+        finally:
+            asks.reset(token)
+
+    @functools.wraps(is_gpu)
+    def answer(self: Any) -> bool:
+        device = self.get_device()
+        return is_gpu(self) or (asks.get() and device is not None and device.type == "cuda")
+
+    scheduler.Scheduler.should_partition = ask
+    scheduler.BaseSchedulerNode.is_gpu = answer
+
+
+def capture_unguarded(trees: ModuleType) -> None:
+    # A tree of graphs returns its pool to earlier states. Guards around blocks (DEBUG_MEMORY) are no part of these.
+    _C = importlib.import_module(".device._C", __package__)
+    original = trees.cudagraphify_impl
+
+    @functools.wraps(original)
+    def cudagraphify_impl(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not _C.debugs_memory():
+            return original(model, *args, **kwargs)
+        warnings.warn(
+            "openreg: Inductor captures no graphs while TORCH_OPENREG_DEBUG_MEMORY looks for errors in the use of "
+            "memory; programs run as in the default mode",
+            stacklevel=2,
+        )
+        return model
+
+    trees.cudagraphify_impl = cudagraphify_impl  # type: ignore[attr-defined]
 
 
 def serve_nccl(c10d: ModuleType) -> None:

@@ -65,8 +65,6 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_graph_pool_handle": module.graph_pool_handle,
         # Memory
         "_MemPool": module.MemPool,
-        "_cuda_CUDAAllocator_AllocatorState": type("_cuda_CUDAAllocator_AllocatorState", (), {}),
-        "_set_cached_tensors_enabled": lambda enabled: None,
         "_cuda_emptyCache": module.empty_cache,
         "_cuda_memoryStats": module.memory_stats_as_nested_dict,
         "_cuda_resetPeakMemoryStats": module.reset_peak_memory_stats,
@@ -86,13 +84,24 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_setMemoryMetadata": _C.set_memory_metadata,
         "_cuda_allocationTraceback": _C.allocation_traceback,
         "_cuda_record_memory_history": _record_history(module),
+        "_cuda_isHistoryEnabled": _C.records_memory_history,
         "_cuda_attach_out_of_memory_observer": _observe(module),
         "_cuda_hostMemoryStats": module.host_memory_stats_as_nested_dict,
         "_cuda_resetPeakHostMemoryStats": module.reset_peak_host_memory_stats,
         "_cuda_resetAccumulatedHostMemoryStats": module.reset_accumulated_host_memory_stats,
         "_host_emptyCache": lambda: torch.accelerator.empty_host_cache(),
-        "_tensors_data_ptrs_at_indices_equal": _have_addresses,
         **_uses_of_pools(_C),
+        # Inductor's trees of graphs
+        "_cuda_CUDAAllocator_AllocatorState": _C.Checkpoint,
+        "_cuda_getCheckpointState": _C.checkpoint_pool,
+        "_cuda_setCheckpointPoolState": _C.return_to_checkpoint,
+        "_cuda_checkPoolLiveAllocations": lambda device, pool, live: _C.pool_holds_exactly(device, pool, list(live)),
+        "_has_Standard_Deleter": _C.owns_memory,
+        "_free_And_Remove_DeleterFn": _C.free_memory,
+        "_construct_CUDA_Tensor_From_Storage_And_Metadata": _C.tensor_on_storage,
+        "_tensors_data_ptrs_at_indices_equal": _C.have_addresses,
+        "_set_storage_access_error_msg": _C.forbid_storage,
+        "_set_storage_data_ptr_access_error_msg": _C.forbid_data,
         # Modules
         "_nvtx": _ranges(module),
     }
@@ -148,13 +157,6 @@ def _observe(module: ModuleType) -> Callable[[Callable[[int, int, int, int], obj
         module.memory.register_out_of_memory_hook(hook)
 
     return attach
-
-
-def _have_addresses(tensors: list[torch.Tensor | int], addresses: list[int | None], indices: list[int]) -> bool:
-    def address_of(value: torch.Tensor | int) -> int:
-        return value.data_ptr() if isinstance(value, torch.Tensor) else value
-
-    return all(addresses[i] is None or address_of(tensors[i]) == addresses[i] for i in indices)
 
 
 def _uses_of_pools(_C: Any) -> dict[str, Callable[[int, tuple[int, int]], None]]:

@@ -9,6 +9,9 @@ from .. import _face, _refusals
 NAME = "cuda"
 """The type of the device: ``torch.device(NAME)``."""
 
+CAPTURES_COMPILED_GRAPHS = True
+"""Whether Inductor captures graphs of the device: its trees of graphs call torch.cuda by name."""
+
 KEY = "CUDA"
 """The end of the names of its dispatch keys: ``AutogradCUDA``."""
 
