@@ -14,6 +14,7 @@ import torch
 from child_processes import run_python
 from torch import nn
 from torch._dynamo.utils import counters
+from torch._higher_order_ops.while_loop import while_loop
 from torch._inductor import cudagraph_trees
 from torch.testing import assert_close
 
@@ -315,6 +316,35 @@ def test_work_for_the_cpu_stays_between_two_graphs(counts: Counts) -> None:
     for call in range(4):
         x = torch.randn(8, device="cuda")
         assert_close(run(x), around(x))
+        assert counts.replays == 2 * call
+
+
+def test_a_program_with_a_branch_runs_without_a_graph(counts: Counts) -> None:
+    def either(flag: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(flag, torch.sin, torch.cos, (x + 1,))
+
+    counters.clear()
+    run = reduce_overhead(either)
+    for call in range(4):
+        x = torch.randn(8, device="cuda")
+        expected = (x + 1).cos() if call % 2 else (x + 1).sin()
+        assert_close(run(torch.tensor(call % 2 == 0, device="cuda"), x), expected)
+    assert counts.replays == 0
+    assert counters["inductor"]["cudagraph_skips"] == 1
+
+
+def test_a_loop_stays_between_graphs(counts: Counts) -> None:
+    def three_times(x: torch.Tensor) -> torch.Tensor:
+        start = (torch.zeros((), dtype=torch.int64, device="cuda"), x * 2)
+        return while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y.sin() + 1), start)[1] * 3
+
+    run = reduce_overhead(three_times)
+    for call in range(4):
+        x = torch.randn(8, device="cuda")
+        expected = x * 2
+        for _ in range(3):
+            expected = expected.sin() + 1
+        assert_close(run(x), expected * 3)
         assert counts.replays == 2 * call
 
 

@@ -297,6 +297,7 @@ def test_compiled_modules_train(mode):
     expected = model(x)
     compiled = torch.compile(model, mode=mode)
     for _ in range(3):
+        model.zero_grad(set_to_none=True)
         found = compiled(x)
         found.sum().backward()
     assert_close(found, expected)

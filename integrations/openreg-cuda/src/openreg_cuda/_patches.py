@@ -32,6 +32,7 @@ WHEN_IMPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("torch._inductor.config", "choose_cpp", ("cuda_backend",)),
     ("torch._inductor.scheduler", "schedule_cpp", ("Scheduler.create_backend", "get_scheduling_for_device", "V")),
     ("torch._inductor.scheduler", "capture_cpp", ("Scheduler.should_partition", "BaseSchedulerNode.is_gpu")),
+    ("torch._inductor.lowering", "capture_no_branches", ("lowerings", "cond", "V")),
     ("torch._inductor.cudagraph_trees", "capture_unguarded", ("cudagraphify_impl",)),
     (
         "torch.distributed.distributed_c10d",
@@ -303,11 +304,14 @@ def schedule_cpp(scheduler: ModuleType) -> None:
 
 def capture_cpp(scheduler: ModuleType) -> None:
     # Inductor captures parts of a program in graphs: those that are on a GPU, which is what it takes for Triton.
+    ir = importlib.import_module("torch._inductor.ir")
     asks = contextvars.ContextVar("asks", default=False)
     should_partition, is_gpu = scheduler.Scheduler.should_partition, scheduler.BaseSchedulerNode.is_gpu
 
     @functools.wraps(should_partition)
     def ask(self: Any, node: Any) -> Any:
+        if isinstance(node.node, ir.MultiOutput) and isinstance(node.node.inputs[0], ir.WhileLoop):
+            return "results of a loop, which a graph cannot take as its inputs: they are a list"
         token = asks.set(True)
         try:
             return should_partition(self, node)
@@ -321,6 +325,19 @@ def capture_cpp(scheduler: ModuleType) -> None:
 
     scheduler.Scheduler.should_partition = ask
     scheduler.BaseSchedulerNode.is_gpu = answer
+
+
+def capture_no_branches(lowering: ModuleType) -> None:
+    # Inductor captures no program with a branch, which trees do not support. It looks whether Triton would compute it.
+    cond = torch.ops.higher_order.cond
+    original = lowering.lowerings[cond]
+
+    @functools.wraps(original)
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        lowering.V.graph.disable_cudagraphs_reason = "control flow operator: torch.cond."
+        return original(*args, **kwargs)
+
+    lowering.lowerings[cond] = lower
 
 
 def capture_unguarded(trees: ModuleType) -> None:
