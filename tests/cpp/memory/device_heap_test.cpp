@@ -337,6 +337,28 @@ TEST_F(DeviceHeapTest, APoolForTheLastResortServesWhenTheCacheIsGone) {
   heap.locked([](Heap& inner) { inner.remove_use({1, 0}); });
 }
 
+TEST_F(DeviceHeapTest, BlocksOfACheckpointAreHeldAgainWhenStreamsNoLongerUseThem) {
+  const int route = heap.locked([](Heap& inner) {
+    return inner.add_route({1, 0}, [](const Stream&) { return true; });
+  });
+  void* block = allocate(1000, *first);
+  const auto checkpoint = heap.locked([](Heap& inner) { return inner.checkpoint({1, 0}); });
+  std::atomic<bool> used = false;
+  Blocker blocker(*second);
+  enqueue(*second, [&] { used = true; });
+  heap.record_stream(block, *second);
+  heap.free(block);
+  auto held = std::async(std::launch::async, [&] {
+    heap.hold_again(checkpoint);
+    EXPECT_TRUE(used);
+  });
+  blocker.open();
+  held.get();
+  EXPECT_EQ(statistics().allocation.current(), 1);
+  heap.free(block);
+  heap.locked([&](Heap& inner) { inner.remove_route(route); });
+}
+
 TEST_F(DeviceHeapTest, OversizeBlocksMakeRoomBeforeTheRestOfTheCache) {
   heap.locked([](Heap& inner) {
     Policy policy;
