@@ -14,8 +14,6 @@ REGISTERED = "cudaHostRegister accepts memory and pins nothing"
 UNUSED = "synchronize() does nothing before the first use of the device, and is not traced then"
 BLOCKS = "counts blocks and segments of CUDA's allocator"
 CONTEXT = "C++ frames, and the history of a block, are not in snapshots"
-HANDLES = "the default stream has a handle other than 0, or an event has a device before it is recorded"
-STREAMS = "cudaStreamCreate makes no stream"
 SLOW = "takes longer than the limit: work for a GPU"
 TRACED = "these runs trace the GPU: PyTorch's hook loses an error if a tensor is freed while it is raised"
 OTHER_VERSION = "of another version: what it calls is different in 2.13"
@@ -29,8 +27,6 @@ EXPECTED_ON_CUDA: dict[str, dict[str, str]] = {
         "::test_cublas_workspace_explicit_allocation": LIBRARY,
         "::test_cusparse_multiple_threads_same_device|::test_cuda_kernel_loop_overflow$": SLOW,
         "::test_cudart_register": REGISTERED,
-        "::test_external_streams": STREAMS,
-        "::test_streams$|::test_stream_event_": HANDLES,
         "::test_graph_error|::test_graph_warn_if_has_zero_nodes": "the sentence, or the warning, is not CUDA's",
         "::test_graph_memory_stats_and_use_result_after_destroy_graph": BLOCKS,
         "::test_out_of_memory$": "sizes go beyond GiB in the sentence",
@@ -68,6 +64,5 @@ EXPECTED_ON_CUDA: dict[str, dict[str, str]] = {
         "::test_cuda_device_memory_allocated|::test_events_wait|::test_stream_context": COPY,
         "::test_stream_event_nogil|::test_streaming_backwards_device_transfer|::test_streams_multi_gpu_query": COPY,
         "::test_gather|::test_memory_stats": COPY,
-        "::test_stream_event_device": HANDLES,
     },
 }

@@ -11,7 +11,6 @@ import os
 import secrets
 import struct
 import time
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,114 +23,28 @@ _NUMBER = struct.Struct("<q")
 _LONGEST_PAUSE = 1e-3
 
 
-class _Shared:
-    """The memory that the processes share."""
+class SharedRecords:
+    """The records of an event that processes share, as one of them sees them."""
 
     def __init__(self, descriptor: int, _C: Any) -> None:
-        self.descriptor = descriptor
+        self._descriptor = descriptor
         self._C = _C
-        self.pages = mmap.mmap(descriptor, 2 * _PAGE)
-        self._completed: torch.Tensor | None = None
+        self._own = -1  # the number of this process's newest record
+        self._written: torch.Tensor | None = None  # the second page, as the device writes it
+        self._pages = mmap.mmap(descriptor, 2 * _PAGE)
 
-    def __del__(self) -> None:
-        if getattr(self, "_completed", None) is not None:
-            self._C.unregister_pinned_memory(self._completed.data_ptr())  # type: ignore[union-attr]
-        os.close(self.descriptor)
-
-    def records(self) -> int:
-        return int(_NUMBER.unpack_from(self.pages, 0)[0])
-
-    def set_records(self, number: int) -> None:
-        _NUMBER.pack_into(self.pages, 0, number)
-
-    def completed(self) -> int:
-        return int(_NUMBER.unpack_from(self.pages, _PAGE)[0])
-
-    def complete(self, number: int, stream: torch.Stream) -> None:
-        """Work of `stream`: the record with this number has completed."""
-        if self._completed is None:
-            self._completed = torch.frombuffer(self.pages, dtype=torch.int64, count=1, offset=_PAGE)
-            self._C.register_pinned_memory(self._completed.data_ptr(), _PAGE)
-        with stream:
-            self._completed.copy_(torch.full((1,), number, device=stream.device), non_blocking=True)
-
-
-class InterprocessEvent(torch.Event):
-    """An event that other processes can wait for, and record. A stream's wait for a record of another process is one of
-    the host."""
-
-    _shared: _Shared
-    _own = -1  # the number of this process's newest record
-
-    def ipc_handle(self) -> bytes:
-        """What another process makes the event from, while this one exists."""
-        token = bytes(self._shared.pages[_TOKEN])
-        return _HANDLE.pack(_MAGIC, os.getpid(), self._shared.descriptor, token)
-
-    def record(self, stream: torch.Stream | None = None) -> None:
-        stream = stream or torch.cuda.current_stream()
-        super().record(stream)
-        self._own = self._shared.records() + 1
-        self._shared.set_records(self._own)
-        self._shared.complete(self._own, stream)
-
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        if self._is_own():
-            super().wait(stream or torch.cuda.current_stream())
-        else:
-            self.synchronize()
-
-    def query(self) -> bool:
-        return super().query() if self._is_own() else self._shared.completed() >= self._shared.records()
-
-    def synchronize(self) -> None:
-        if self._is_own():
-            return super().synchronize()
-        number, pause = self._shared.records(), 1e-5
-        while self._shared.completed() < number:
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-        return None
-
-    def elapsed_time(self, end_event: Any) -> float:
-        raise RuntimeError("openreg: an event between processes has no time; time events of one process")
-
-    def _is_own(self) -> bool:
-        return self._own == self._shared.records()
-
-
-def provide(module: ModuleType, _C: Any) -> None:
-    """Gives the device's class of events `interprocess` and `from_ipc_handle`."""
-    kind: Any = module.Event
-    create = kind.__new__
-
-    def __new__(
-        cls: Any,
-        enable_timing: bool = False,
-        blocking: bool = False,
-        interprocess: bool = False,
-        external: bool = False,
-        *,
-        device: Any = None,
-    ) -> torch.Event:
-        made: torch.Event = create(cls, enable_timing, blocking, False, external, device=device)
-        if not interprocess:
-            return made
-        if enable_timing:
-            raise RuntimeError("openreg: an event between processes cannot have a time (got enable_timing=True)")
+    @classmethod
+    def make(cls, _C: Any) -> SharedRecords:
+        """Those of a new event."""
         descriptor = os.memfd_create("openreg-event")
         os.ftruncate(descriptor, 2 * _PAGE)
-        event = _with_memory(descriptor)
-        event._shared.pages[_TOKEN] = secrets.token_bytes(16)
-        return event
+        shared = cls(descriptor, _C)
+        shared._pages[_TOKEN] = secrets.token_bytes(16)
+        return shared
 
-    def _with_memory(descriptor: int) -> InterprocessEvent:
-        event = InterprocessEvent("cuda")
-        event._shared = _Shared(descriptor, _C)
-        return event
-
-    def from_ipc_handle(cls: Any, device: Any, handle: bytes) -> InterprocessEvent:
-        """The event of another process, or of this one.
+    @classmethod
+    def of_handle(cls, handle: bytes, _C: Any) -> SharedRecords:
+        """Those of an event of another process, or of this one.
 
         Raises:
             RuntimeError: the handle is not one of an event that exists.
@@ -140,12 +53,49 @@ def provide(module: ModuleType, _C: Any) -> None:
             magic, process, number, token = _HANDLE.unpack(handle)
             if magic != _MAGIC:
                 raise ValueError("it was made by something else")
-            event = _with_memory(os.open(f"/proc/{process}/fd/{number}", os.O_RDWR))
-            if bytes(event._shared.pages[_TOKEN]) != token:
+            shared = cls(os.open(f"/proc/{process}/fd/{number}", os.O_RDWR), _C)
+            if bytes(shared._pages[_TOKEN]) != token:
                 raise ValueError("its event is gone")
         except (OSError, ValueError, struct.error) as error:
             raise RuntimeError(f"openreg: this is not the handle of an event ({error})") from None
-        return event
+        return shared
 
-    kind.__new__ = __new__
-    kind.from_ipc_handle = classmethod(from_ipc_handle)
+    def __del__(self) -> None:
+        if self._written is not None:
+            self._C.unregister_pinned_memory(self._written.data_ptr())
+        os.close(self._descriptor)
+
+    def handle(self) -> bytes:
+        """What another process makes the event from, while this one exists."""
+        return _HANDLE.pack(_MAGIC, os.getpid(), self._descriptor, bytes(self._pages[_TOKEN]))
+
+    def record(self, stream: torch.Stream) -> None:
+        """Records the event: the work that `stream` has now completes the record."""
+        self._own = self._records() + 1
+        _NUMBER.pack_into(self._pages, 0, self._own)
+        if self._written is None:
+            self._written = torch.frombuffer(self._pages, dtype=torch.int64, count=1, offset=_PAGE)
+            self._C.register_pinned_memory(self._written.data_ptr(), _PAGE)
+        with stream:
+            self._written.copy_(torch.full((1,), self._own, device=stream.device), non_blocking=True)
+
+    def newest_is_own(self) -> bool:
+        """Whether no other process has recorded the event since this one did."""
+        return self._own == self._records()
+
+    def query(self) -> bool:
+        """Whether the newest record has completed."""
+        return self._completed() >= self._records()
+
+    def synchronize(self) -> None:
+        """Waits until the record that is the newest now has completed."""
+        number, pause = self._records(), 1e-5
+        while self._completed() < number:
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _records(self) -> int:
+        return int(_NUMBER.unpack_from(self._pages, 0)[0])
+
+    def _completed(self) -> int:
+        return int(_NUMBER.unpack_from(self._pages, _PAGE)[0])

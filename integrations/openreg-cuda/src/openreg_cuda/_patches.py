@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import _absent, _interprocess, _process_group, _request
+from . import _absent, _events, _process_group, _request
 
 log = logging.getLogger("torch_openreg")
 
@@ -46,14 +46,14 @@ AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("claim_to_be_built", ("_C._has_cuda", "version.cuda", "backends.cuda.is_built", "cuda._is_compiled")),
     ("allocate_storages", ("UntypedStorage.__new__", "UntypedStorage.resize_")),
     ("accept_types", ("Tensor.type",)),
-    ("add_attributes", ("Stream.native_handle", "Event.event_id")),
+    ("add_attributes", ("Stream.native_handle",)),
     ("add_runtime", ("cuda.cudart", "cuda._cudart")),
     ("list_activities", ("_C._autograd._supported_activities", "profiler.ProfilerActivity.CUDA")),
     ("hide_addresses", ("Tensor.__cuda_array_interface__", "Tensor.__dlpack__")),
     ("replace_foreign_kernels", ("ops.load_library",)),
     ("compile_nothing", ("cuda._compile_kernel",)),
     ("script_originals", ("jit._script._recursive_compile_class", "cuda.stream", "cuda.StreamContext", "cuda.device")),
-    ("send_events", ("Event.ipc_handle", "Event.from_ipc_handle")),
+    ("make_events", ("cuda.streams.Event", "cuda.streams.Stream.record_event", "Event.event_id", "Event.device")),
     ("be_without_cudnn", ("backends.cudnn.is_acceptable",)),
 )
 
@@ -124,15 +124,13 @@ def accept_types(module: ModuleType, _C: Any) -> None:
 
 
 def add_attributes(module: ModuleType, _C: Any) -> None:
-    # What only CUDA's streams and events have. The handle of the default stream is 0, of an event not recorded too.
+    # What only CUDA's streams have. The handle of the default stream is 0.
     def handle_of(stream: Any) -> int:
         return int(stream.native_handle) if stream.stream_id else 0
 
     module.Stream.cuda_stream = property(handle_of)
     module.Stream._as_parameter_ = property(lambda self: ctypes.c_void_p(handle_of(self)))
     module.Stream.__repr__ = lambda self: f"<torch.cuda.Stream device={self.device} cuda_stream={handle_of(self):#x}>"
-    _C.add_attribute(torch.Event, "cuda_event", property(lambda self: int(self.event_id)))
-    _C.add_attribute(torch.Event, "_as_parameter_", property(lambda self: ctypes.c_void_p(int(self.event_id))))
 
 
 _ERRORS = {
@@ -265,9 +263,9 @@ def script_originals(module: ModuleType, _C: Any) -> None:
     module.stream.__prepare_scriptable__ = lambda: originals["stream"]
 
 
-def send_events(module: ModuleType, _C: Any) -> None:
-    # PyTorch sends events to other processes only if they are those of a build with CUDA.
-    _interprocess.provide(module, _C)
+def make_events(module: ModuleType, _C: Any) -> None:
+    # The base class of torch.cuda.Event is one of a build with CUDA.
+    _events.provide(module, _C)
 
 
 def be_without_cudnn(module: ModuleType, _C: Any) -> None:

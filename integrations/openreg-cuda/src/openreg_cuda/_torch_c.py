@@ -60,7 +60,6 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_setStream": module._set_stream_by_id,
         "_cuda_isCurrentStreamCapturing": module.is_current_stream_capturing,
         "_CudaStreamBase": module.Stream,
-        "_CudaEventBase": module.Event,
         "_CUDAGraph": module.CUDAGraph,
         "_graph_pool_handle": module.graph_pool_handle,
         # Memory

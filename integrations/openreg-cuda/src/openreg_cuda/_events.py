@@ -1,0 +1,111 @@
+"""``torch.cuda.Event``: PyTorch's class, over ``torch._C._CudaEventBase``, which only a build with CUDA has."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ._interprocess import SharedRecords
+
+
+def make_base(_C: Any, accept_flag: Any) -> Any:
+    """The base class: `accept_flag` raises an error for what is neither a bool nor a small integer."""
+
+    class _CudaEventBase(torch.Event):
+        _shared: SharedRecords | None = None  # with other processes
+
+        def __new__(
+            cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+        ) -> _CudaEventBase:
+            flags: dict[str, Any] = {"enable_timing": enable_timing, "blocking": blocking}
+            for name, value in {**flags, "interprocess": interprocess, "external": external}.items():
+                if not isinstance(value, bool):
+                    accept_flag(name, value, 0, 255, "a bool")
+            made = super().__new__(cls, "cuda", **{name: bool(value) for name, value in flags.items()})
+            if interprocess:
+                if enable_timing:
+                    raise RuntimeError(
+                        "openreg: an event between processes cannot have a time (got enable_timing=True)"
+                    )
+                made._shared = SharedRecords.make(_C)
+            return made
+
+        @classmethod
+        def from_ipc_handle(cls, device: Any, handle: bytes) -> _CudaEventBase:
+            """The event of another process, or of this one.
+
+            Raises:
+                RuntimeError: the handle is not one of an event that exists.
+            """
+            shared = SharedRecords.of_handle(handle, _C)
+            made = super().__new__(cls, "cuda")
+            made._shared = shared
+            return made
+
+        @property
+        def cuda_event(self) -> int:
+            """Its handle; 0 before the first record."""
+            return int(self.event_id)
+
+        @property
+        def device(self) -> torch.device | None:  # type: ignore[override]
+            """That of the first record; None before."""
+            device = super().device
+            return None if device.index is None else device
+
+        def record(self, stream: torch.Stream) -> None:  # type: ignore[override]
+            super().record(stream)
+            if self._shared is not None:
+                self._shared.record(stream)
+
+        def wait(self, stream: torch.Stream) -> None:  # type: ignore[override]
+            if self._recorded_elsewhere():
+                self.synchronize()
+            else:
+                super().wait(stream)
+
+        def query(self) -> bool:
+            return self._shared.query() if self._recorded_elsewhere() else super().query()  # type: ignore[union-attr]
+
+        def synchronize(self) -> None:
+            if self._recorded_elsewhere():
+                self._shared.synchronize()  # type: ignore[union-attr]
+            else:
+                super().synchronize()
+
+        def elapsed_time(self, end_event: torch.Event) -> float:
+            if self._shared is not None:
+                raise RuntimeError("openreg: an event between processes has no time; time events of one process")
+            return float(_C.elapsed_time(self, end_event))
+
+        def ipc_handle(self) -> bytes:
+            """What another process makes the event from, while this one exists."""
+            if self._shared is None:
+                raise RuntimeError("openreg: this event is of one process; make it with interprocess=True")
+            return self._shared.handle()
+
+        def _recorded_elsewhere(self) -> bool:
+            return self._shared is not None and not self._shared.newest_is_own()
+
+    return _CudaEventBase
+
+
+def provide(module: ModuleType, _C: Any) -> None:
+    """Makes ``torch.cuda.Event`` and `module.Event` PyTorch's class."""
+    arguments = importlib.import_module(".device.openreg.arguments", __package__)
+    torch._C._CudaEventBase = make_base(_C, arguments.c_integer)  # type: ignore[misc]
+    streams: Any = importlib.import_module("torch.cuda.streams")
+    # PyTorch's file, run again: when it was imported, there were no such base classes.
+    loader = streams.__spec__.loader
+    again: Any = importlib.util.module_from_spec(streams.__spec__)
+    loader.exec_module(again)
+    everywhere: tuple[Any, ...] = (module, module.streams, torch.cuda, streams)
+    for each in everywhere:
+        each.Event = again.Event
+    module.Stream.record_event = functools.wraps(again.Stream.record_event)(
+        lambda self, event=None: again.Stream.record_event(self, event)
+    )
