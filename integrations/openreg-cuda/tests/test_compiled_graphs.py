@@ -461,7 +461,7 @@ def output_of_program() -> tuple[str, ...]:
         {"TORCH_OPENREG_LAUNCH_BLOCKING": "1"},
         {"TORCH_OPENREG_DEBUG_MEMORY": "1"},
     ],
-    ids=lambda setting: next(iter(setting)).removeprefix("TORCH_OPENREG_"),
+    ids=lambda setting: "=".join(*setting.items()).removeprefix("TORCH_OPENREG_"),
 )
 def test_settings_of_the_device_do_not_change_the_results(setting: dict[str, str]) -> None:
     *losses, replays = output_of_program()
