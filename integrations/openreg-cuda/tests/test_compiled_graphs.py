@@ -228,6 +228,7 @@ def test_training_is_that_of_the_default_mode(counts: Counts) -> None:
     assert losses == expected and losses[-1] < losses[0]
     assert_close(same_weights, weights, rtol=0, atol=0)
     assert counts.replays == 2 * 7  # forward and backward, in each step but the first
+    assert counts.captures == 3  # weights that change in place are captured once
 
 
 def test_gradients_are_accumulated() -> None:
