@@ -9,7 +9,6 @@
 #include "backend/exception.h"
 #include "backend/storage.h"
 #include "foreign_kernels.h"
-#include "graph_trees.h"
 
 namespace openreg::bindings {
 

@@ -1,5 +1,3 @@
-#include "graph_trees.h"
-
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -63,8 +63,9 @@ def torch_root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def test_the_slot_compiles(torch_root: Path, tmp_path: Path) -> None:
     headers = torch_root / "torch/include"
     source = tmp_path / "slot.cpp"
-    # bindings.cpp also needs nanobind, and of PyTorch only THPStorage_Unpack().
-    files = [*SLOT.glob("*.h"), *(each for each in SLOT.glob("*.cpp") if each.name != "bindings.cpp")]
+    # The bindings also need nanobind, and of PyTorch its classes and storages in Python.
+    bindings = ("bindings.cpp", "graph_trees.cpp")
+    files = [*SLOT.glob("*.h"), *(each for each in SLOT.glob("*.cpp") if each.name not in bindings)]
     source.write_text("".join(f'#include "{file}"\n' for file in sorted(files, reverse=True)))
     ours = (PROJECT, PROJECT / "cpp", SLOT)
     theirs = (headers, headers / "torch/csrc/api/include", headers / "kineto")
