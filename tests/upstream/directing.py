@@ -75,6 +75,20 @@ def accept_own_sentences() -> None:
     TestCase.assertRaisesRegex = assertRaisesRegex  # type: ignore[method-assign, assignment]
 
 
+def with_imported(file: Path) -> set[Path]:
+    """A file and those beside it that it imports, and that these import."""
+    found: set[Path] = set()
+    new = {file}
+    while new:
+        found |= new
+        nodes = [node for each in new for node in ast.walk(ast.parse(each.read_text()))]
+        modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        modules += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+        beside = {file.parent / f"{module.rsplit('.', 1)[-1]}.py" for module in modules}
+        new = {each for each in beside if each.exists()} - found
+    return found
+
+
 def stand_in_for_missing_names(files: Iterable[Path]) -> None:
     """For the names that the files import from torch, and that the installed one lacks."""
     for file in files:
