@@ -140,7 +140,7 @@ def _accept_default_tensor_type() -> None:
         named = isinstance(t, str) and t.startswith(f"torch.{NAME}.")
         kind = openreg.legacy.TYPES.get(t.removeprefix(f"torch.{NAME}.")) if named else t
         if isinstance(kind, openreg.legacy.TensorType):
-            torch.set_default_dtype(kind.dtype)
+            original(getattr(torch, kind.__name__))  # which has the warning, and refuses integers
             torch.set_default_device(NAME)
             return
         original(t)

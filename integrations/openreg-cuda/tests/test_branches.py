@@ -107,11 +107,30 @@ def test_factors_without_exchanges_have_gradients() -> None:
 def test_storages() -> None:
     storage = torch.UntypedStorage(8, device="cuda")
     assert storage.resize_(16).nbytes() == 16 and storage.device == torch.device("cuda:0")
+    filled = torch.UntypedStorage([1, 2, 255], device="cuda")
+    assert filled.device == storage.device and filled.tolist() == [1, 2, 255]
+    assert torch.UntypedStorage(device="cuda").nbytes() == 0
+    with pytest.raises(RuntimeError, match="from a sequence"):
+        torch.UntypedStorage("ab", device="cuda")
 
 
+@pytest.mark.filterwarnings("ignore:The torch.cuda")
 def test_types() -> None:
     assert torch.ones(2).type("torch.cuda.DoubleTensor").dtype == torch.float64
     assert torch.ones(2, device=CUDA).type() == "torch.cuda.FloatTensor"
+    listed = {kind for kind in torch._tensor_classes if kind.__module__.startswith("torch.cuda")}
+    assert {torch.cuda.FloatTensor, torch.cuda.sparse.FloatTensor} <= listed
+    assert all(kind.is_cuda and kind(2, 3).is_cuda for kind in listed)
+
+
+def test_types_of_sparse_tensors() -> None:
+    indices, values = torch.tensor([[0, 1], [1, 0]], device=CUDA), torch.tensor([1.0, 2.0], device=CUDA)
+    x = torch.cuda.sparse.FloatTensor(indices, values, (2, 2))
+    assert x.is_sparse and x.type() == "torch.cuda.sparse.FloatTensor" and x.to_dense().tolist() == [[0, 1], [2, 0]]
+    assert isinstance(x, torch.cuda.sparse.FloatTensor) and not isinstance(x, torch.cuda.FloatTensor)
+    assert not isinstance(x.to_dense(), torch.cuda.sparse.FloatTensor)
+    for kind in (torch.cuda.sparse.DoubleTensor, "torch.cuda.sparse.DoubleTensor"):
+        assert x.type(kind).type() == "torch.cuda.sparse.DoubleTensor"
 
 
 def test_batch_normalisation() -> None:

@@ -29,6 +29,7 @@ class TensorType(type):
     """Creates tensors, and is the type of tensors of its dtype, like the types of ``torch.cuda``."""
 
     dtype: torch.dtype
+    layout: torch.layout
 
     @property
     def __name__(cls) -> str:  # type: ignore[override]
@@ -37,11 +38,13 @@ class TensorType(type):
         return full.rpartition(".")[2]
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch.Tensor) and instance.device.type == NAME and instance.dtype == cls.dtype
+        if not isinstance(instance, torch.Tensor) or instance.device.type != NAME:
+            return False
+        return instance.dtype == cls.dtype and instance.layout == cls.layout
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         _advise_against_types()
-        return torch.empty(0, dtype=cls.dtype, device=NAME).new(*args, **kwargs)
+        return torch.empty(0, dtype=cls.dtype, layout=cls.layout, device=NAME).new(*args, **kwargs)
 
 
 _has_advised = False
@@ -61,16 +64,17 @@ def _advise_against_types() -> None:
     )
 
 
-def _tensor_type(prefix: str, dtype: torch.dtype) -> TensorType:
+def tensor_type(prefix: str, dtype: torch.dtype, module: str, layout: torch.layout = torch.strided) -> TensorType:
+    """The type ``module.prefixTensor``."""
     attributes = {
-        "__module__": f"torch.{NAME}",
+        "__module__": module,
         "__qualname__": f"{prefix}Tensor",
         "__doc__": f"Creates tensors of {dtype} on the current device, or on `device`, from a size or data.",
         "dtype": dtype,
-        "layout": torch.strided,
-        "is_sparse": False,
+        "layout": layout,
+        "is_sparse": layout == torch.sparse_coo,
     }
-    return TensorType(f"torch.{NAME}.{prefix}Tensor", (), attributes)
+    return TensorType(f"{module}.{prefix}Tensor", (), attributes)
 
 
 class _Storage(_LegacyStorage):
@@ -102,6 +106,6 @@ def _storage_type(prefix: str, dtype: torch.dtype) -> type[_Storage]:
 
 
 TYPES: dict[str, type] = {
-    **{f"{prefix}Tensor": _tensor_type(prefix, dtype) for prefix, dtype in _DTYPES.items()},
+    **{f"{prefix}Tensor": tensor_type(prefix, dtype, f"torch.{NAME}") for prefix, dtype in _DTYPES.items()},
     **{f"{prefix}Storage": _storage_type(prefix, dtype) for prefix, dtype in _STORAGE_DTYPES.items()},
 }

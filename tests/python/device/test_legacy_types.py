@@ -100,6 +100,17 @@ def test_it_is_the_default_tensor_type():
         torch.set_default_tensor_type(default)
 
 
+def test_a_default_tensor_type_is_advised_against():
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with pytest.warns(UserWarning, match="set_default_tensor_type.. is deprecated"):
+            torch.set_default_tensor_type(torch.openreg.FloatTensor)
+    finally:
+        torch.set_default_tensor_type(torch.FloatTensor)
+        torch.set_warn_always(always)
+
+
 def test_a_storage_has_its_type():
     tensor = torch.tensor([1.0, 2.0], device=DEVICE)
     assert tensor.storage_type() is torch.openreg.FloatStorage

@@ -45,7 +45,7 @@ WHEN_IMPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("claim_to_be_built", ("_C._has_cuda", "version.cuda", "backends.cuda.is_built", "cuda._is_compiled")),
     ("allocate_storages", ("UntypedStorage.__new__", "UntypedStorage.resize_")),
-    ("accept_types", ("Tensor.type",)),
+    ("accept_types", ("Tensor.type", "_tensor_classes")),
     ("add_attributes", ("Stream.native_handle",)),
     ("add_runtime", ("cuda.cudart", "cuda._cudart")),
     ("list_activities", ("_C._autograd._supported_activities", "profiler.ProfilerActivity.CUDA")),
@@ -90,9 +90,11 @@ def allocate_storages(module: ModuleType, _C: Any) -> None:
 
     @functools.wraps(new)
     def __new__(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-        sized = not args or (len(args) == 1 and isinstance(args[0], int))
-        if device is None or torch.device(device).type != "cuda" or not sized:
+        if device is None or torch.device(device).type != "cuda":
             return new(cls, *args, **({} if device is None else {"device": device}), **kwargs)
+        if len(args) > 1 or (args and not isinstance(args[0], int)):  # a sequence, or what the CPU's refuses
+            elements = new(cls, *args, **kwargs)
+            return torch.empty(len(elements), dtype=torch.uint8, device=device).untyped_storage().copy_(elements)
         size = args[0] if args else kwargs.get("size", 0)
         return torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
 
@@ -108,13 +110,26 @@ def allocate_storages(module: ModuleType, _C: Any) -> None:
 
 
 def accept_types(module: ModuleType, _C: Any) -> None:
-    # Tensor.type("torch.cuda.FloatTensor"): PyTorch knows these types only if it was built with CUDA.
+    # Tensor.type("torch.cuda.FloatTensor"): PyTorch knows these types only if it was built with CUDA, and lists them.
+    # Those of torch.cuda.sparse it knows, and refuses to make a tensor of them.
     original = torch.Tensor.type
     types = {f"torch.cuda.{name}": kind for name, kind in module.legacy.TYPES.items() if name.endswith("Tensor")}
+    listed = {f"{kind.__module__}.{kind.__name__}": kind for kind in torch._tensor_classes}
+    for name, kind in listed.items():
+        if name.startswith("torch.cuda.sparse."):
+            prefix = kind.__name__.removesuffix("Tensor")
+            types[name] = module.legacy.tensor_type(prefix, kind.dtype, "torch.cuda.sparse", torch.sparse_coo)
+            setattr(torch.cuda.sparse, kind.__name__, types[name])
+    for name, kind in types.items():
+        kind.is_cuda, kind.is_xpu, kind.is_sparse_csr = True, False, False
+        torch._tensor_classes.discard(listed[name])
+        torch._tensor_classes.add(kind)
 
     @functools.wraps(original)
     def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
         kind = types.get(dtype, dtype) if isinstance(dtype, str) else dtype
+        if kind in types.values() and kind.is_sparse:
+            return original(self, f"torch.cuda.sparse.{kind.__name__}", non_blocking, **kwargs)
         if kind in types.values():
             device = self.device if self.is_cuda else "cuda"
             return self.to(device, kind.dtype, non_blocking=non_blocking)
