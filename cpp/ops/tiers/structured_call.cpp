@@ -1,6 +1,7 @@
 #include "ops/tiers/structured_call.h"
 
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/masked_select.h>
 #include <ATen/ops/nonzero.h>
 
@@ -13,6 +14,18 @@
 
 namespace openreg::ops {
 
+namespace {
+
+/// Where a mask is true, on the device. The host does not wait for the device if the mask is its
+/// own.
+at::Tensor places(const at::Tensor& mask, c10::Device device) {
+  if (!mask.is_cpu()) return at::nonzero(mask);
+  auto found = at::empty({0}, at::TensorOptions(at::kLong).pinned_memory(true));
+  return at::nonzero_out(found, mask).to(device, /*non_blocking=*/true);
+}
+
+}  // namespace
+
 c10::List<std::optional<at::Tensor>> without_masks(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   bool masked = false;
@@ -21,7 +34,8 @@ c10::List<std::optional<at::Tensor>> without_masks(
     const bool is_mask =
         index && index->defined() && index->scalar_type() == at::kBool && index->dim() > 0;
     const std::int64_t end = dim + (is_mask ? index->dim() : 1);
-    if (is_mask && (!backend::is_openreg(*index) || end > self.dim() ||
+    const bool known = is_mask && (index->is_cpu() || backend::is_openreg(*index));
+    if (is_mask && (!known || end > self.dim() ||
                     index->sizes() != self.sizes().slice(static_cast<std::size_t>(dim),
                                                          static_cast<std::size_t>(end - dim))))
       return indices;
@@ -35,7 +49,7 @@ c10::List<std::optional<at::Tensor>> without_masks(
       expanded.push_back(index);
       continue;
     }
-    const auto elements = at::nonzero(*index);
+    const auto elements = places(*index, self.device());
     for (std::int64_t i = 0; i < index->dim(); ++i) expanded.push_back(elements.select(1, i));
   }
   return expanded;

@@ -63,9 +63,9 @@ class StructuredCall {
 std::optional<at::Tensor> selected_by_mask(const at::Tensor& self,
                                            const c10::List<std::optional<at::Tensor>>& indices);
 
-/// Indices of `self` in which each mask of bools on the device is replaced by the indices of its
-/// true elements: the host waits for their number here, and then the call is planned as any other.
-/// Masks that do not fit stay, for ATen to refuse them.
+/// Indices of `self` in which each mask of bools is replaced by the indices of its true elements:
+/// for one on the device the host waits for their number here, and then the call is planned as any
+/// other. Masks that do not fit stay, for ATen to refuse them.
 c10::List<std::optional<at::Tensor>> without_masks(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
 

@@ -65,6 +65,31 @@ def test_a_mask_waits_once_and_is_probed_once(name):
     assert stats["host_waits"] == 1 and stats["probes"] == 0
 
 
+@pytest.mark.parametrize("name", ["rows", "planes", "elements", "a later dimension", "a mask and a slice"])
+def test_a_mask_of_the_cpu_waits_for_nothing(name):
+    x, *masks = tensors(DEVICE)
+    of_the_cpu = [mask.cpu() for mask in masks]
+    expected = CASES[name](x, *masks)
+    for _ in range(2):
+        torch.openreg.set_sync_debug_mode("error")
+        try:
+            result = CASES[name](x, *of_the_cpu)
+        finally:
+            torch.openreg.set_sync_debug_mode("default")
+        assert torch.equal(result, expected) and result.stride() == expected.stride()
+
+
+def test_a_graph_keeps_the_elements_of_a_mask_of_the_cpu():
+    x, mask = torch.arange(4.0, device=DEVICE), torch.tensor([True, False, True, True])
+    graph = torch.openreg.CUDAGraph()
+    with torch.openreg.graph(graph):
+        chosen = x[mask]
+    others = [torch.full((3,), 7).pin_memory() for _ in range(50)]  # would take memory that is free
+    x += 10
+    graph.replay()
+    assert chosen.tolist() == [10, 12, 13] and len(others) == 50
+
+
 @pytest.mark.parametrize(
     "index",
     [
