@@ -3,6 +3,8 @@
 #include <array>
 #include <string_view>
 
+#include "slot/refused_dtypes.h"
+
 namespace openreg::ops {
 
 /// Operators that the device has for dtypes of half precision, and the CPU has not: they are
@@ -10,5 +12,7 @@ namespace openreg::ops {
 inline constexpr std::array<std::string_view, 0> kHalfOnDeviceOnly{};
 /// The same for complex numbers of half precision, in complex64.
 inline constexpr std::array<std::string_view, 0> kComplexHalfOnDeviceOnly{};
+/// Dtypes that the CPU has and the device refuses.
+inline constexpr std::array<RefusedDtypes, 0> kRefusedOnDevice{};
 
 }  // namespace openreg::ops

@@ -130,3 +130,43 @@ def test_images_are_reduced_in_half_precision(dtype: torch.dtype) -> None:
 def test_half_precision_is_refused_where_cuda_refuses_it() -> None:
     with pytest.raises(RuntimeError, match="not implemented for"):
         torch.linalg.det(torch.ones(2, 2, device="cuda", dtype=torch.float16))
+
+
+# What CUDA has no kernel for, and is computed here all the same.
+NOT_REFUSED = {
+    "angle": "computed in a wider dtype, as complex numbers are",
+    "native_dropout_backward": "a product",
+    "norm": "of complex numbers of half precision",
+    "scatter_reduce": "of bool",
+    "torch._scaled_mm": "8-bit floats of other processors",
+    "torch._scaled_mm_v2": "the same",
+}
+
+
+def refused(op: Any, dtype: torch.dtype) -> bool:
+    for sample in op.sample_inputs("cuda", dtype):
+        try:
+            op(sample.input, *sample.args, **sample.kwargs)
+        except RuntimeError:
+            return True
+    return False
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_cuda_has_no_kernel_for_is_refused() -> None:
+    for_the_cpu = {
+        (op.name, dtype): refused(op, dtype)
+        for op in op_db
+        for dtype in sorted(op.supported_dtypes("cpu") - op.supported_dtypes("cuda"), key=str)
+    }
+    computed = {name for (name, _), is_refused in for_the_cpu.items() if not is_refused}
+    assert len(for_the_cpu) > 100 and computed <= set(NOT_REFUSED), computed
+
+
+def test_products_of_integers_are_refused_at_each_call() -> None:
+    x = torch.ones(3, 3, dtype=torch.int64, device="cuda")
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="\"addmm_cuda\" not implemented for 'Long'"):
+            x @ x
+    assert (x * x).sum().item() == 9
+    assert (x.cpu() @ x.cpu())[0, 0] == 3
