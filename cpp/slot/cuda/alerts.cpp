@@ -26,6 +26,9 @@ struct Alert {
   bool (*applies)(Arguments) = nullptr;  // null: to every call
 };
 
+/// Otherwise the CPU's kernel says it.
+bool accumulates(Arguments arguments) { return arguments[3].toBool(); }
+
 bool counts_fractions(Arguments arguments) { return arguments[0].toTensor().is_floating_point(); }
 
 bool has_indices(Arguments arguments) { return arguments.size() > 1 && arguments[1].isInt(); }
@@ -59,7 +62,7 @@ constexpr auto kAlerts = std::to_array<Alert>({
     {"aten::median", "median CUDA with indices output", &has_indices},
     {"aten::nanmedian", "median CUDA with indices output", &has_indices},
     {"aten::nll_loss2d_forward", "nll_loss2d_forward_out_cuda_template"},
-    {"aten::put_", "put_"},
+    {"aten::put_", "put_", &accumulates},
     {"aten::reflection_pad1d_backward", "reflection_pad1d_backward_out_cuda"},
     {"aten::reflection_pad3d_backward", "reflection_pad3d_backward_out_cuda"},
     {"aten::replication_pad1d_backward", "replication_pad1d_backward_cuda"},

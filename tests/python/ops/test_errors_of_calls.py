@@ -22,6 +22,7 @@ import waits
 from as_cpu import sentence
 from bad_calls_of_threads import INNOCENT, BadCall, assert_errors_stay
 from bad_numbers import CASES, check, late_error
+from devices import DEVICE
 
 HERE = Path(__file__).resolve().parent
 CENSUS = HERE.parents[1] / "census"
@@ -41,6 +42,8 @@ def _a_failure_poisons_no_other_test() -> Iterator[None]:
 @pytest.mark.parametrize("good_calls_before", [0, 1, 9])
 @pytest.mark.parametrize("name", CASES)
 def test_a_bad_number_raises_at_the_call_whatever_was_called_before(name, good_calls_before):
+    if DEVICE == "cuda" and name.startswith(("addmm", "addmv", "baddbmm")):
+        pytest.skip("CUDA multiplies no integers")
     check(CASES[name], good_calls_before, size=good_calls_before + 3)  # a size of its own: nothing is known of it
 
 
