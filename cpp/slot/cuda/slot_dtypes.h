@@ -86,7 +86,7 @@ inline constexpr auto kRefusedOnDevice = std::to_array<RefusedDtypes>({
     {"aten::mv", kIntegers, "addmv_impl_cuda"},
     {"aten::upsample_bicubic2d", kByteOnly, "upsample_bicubic2d_out_frame"},
     {"aten::upsample_bilinear2d", kByteOnly, "upsample_bilinear2d_out_frame"},
-    {"aten::vdot", kIntegers, "vdot"},
+    {"aten::vdot", kIntegers, "dot"},
 });
 
 }  // namespace openreg::ops
