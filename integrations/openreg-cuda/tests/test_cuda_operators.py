@@ -67,7 +67,7 @@ def sweep(dtype: torch.dtype, compare: bool, refused: dict[str, str], autocast: 
     """The names of the operators that fail where the CPU's do not, or whose results differ."""
     wrong = []
     for op in op_db:
-        if not op.supports_dtype(dtype, "cpu"):
+        if not op.supports_dtype(dtype, "cpu") or not op.supports_dtype(dtype, "cuda"):
             continue
         differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
         for sample, _ in zip(
