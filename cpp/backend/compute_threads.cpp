@@ -51,8 +51,11 @@ namespace openreg::backend {
 // never do anything if that meant another team: a training step of a small MLP took 240 or 310 us
 // instead of 130. In that case one thread's time for all commands is derived from the duration of
 // the last wait, and the engine is assumed to complete what fits into the time that the host is
-// away. (A team could be ended after a wait, as an engine's is after a command; but making a new
-// one takes a tenth of a millisecond.)
+// away. The same threads may merely have delayed the engine: then what it did tells too long a
+// time, and a team that is taken in one step of five spins through all of them. So the time is at
+// most the one estimated for the commands, or the one that follows from the last wait. (A team
+// could be ended after a wait, as an engine's is after a command; but making a new one takes a
+// tenth of a millisecond.)
 
 namespace {
 
@@ -85,6 +88,8 @@ void set_threads(int threads) { set_threads(threads, threads); }
 constexpr std::chrono::milliseconds kSpinOfTeams{5};
 constexpr std::uint32_t kOutlastsHost = 10'000'000;  // nanoseconds
 constexpr int kFewCores = 3;
+// Each hand-over to another thread (autograd's, an engine) is delayed, too: by measurement.
+constexpr double kCostOfDelays = 2;
 constexpr int kNothingDone = 16;  // an engine that did less than a 16th did nothing
 
 std::atomic<int> g_wanted{1};
@@ -121,9 +126,11 @@ bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWa
   const Duration launched = before.launched;
   const Duration done = launched - left;
   const Duration alone = before.last_wait * (had_team ? threads : 1);
-  const Duration rest = done > launched / kNothingDone ? away * (left / done) : alone - away;
+  const Duration rest = done > launched / kNothingDone
+                            ? std::min(away * (left / done), std::max<Duration>(left, alone))
+                            : alone - away;
   const double too_many = std::max(0.0, (threads + 1.0) / usable_cores() - 1);  // of a core
-  return rest * (1 - 1.0 / threads) >= spinning * too_many;
+  return rest * (1 - 1.0 / threads) >= spinning * too_many * kCostOfDelays;
 }
 
 OneThread::OneThread() : before_(at::get_num_threads()) { set_threads(1); }
