@@ -51,11 +51,11 @@ namespace openreg::backend {
 // never do anything if that meant another team: a training step of a small MLP took 240 or 310 us
 // instead of 130. In that case one thread's time for all commands is derived from the duration of
 // the last wait, and the engine is assumed to complete what fits into the time that the host is
-// away. The same threads may merely have delayed the engine: then what it did tells too long a
-// time, and a team that is taken in one step of five spins through all of them. So the time is at
-// most the one estimated for the commands, or the one that follows from the last wait. (A team
-// could be ended after a wait, as an engine's is after a command; but making a new one takes a
-// tenth of a millisecond.)
+// away. If the team only delayed the engine, the engine's progress suggests too long a time for the
+// rest, and a team that is taken in one step of five keeps spinning through the other four. So the
+// time for the rest is limited to the estimated cost of its commands, or to the time derived from
+// the last wait if that is longer. (A team could be ended after a wait, as an engine's is after a
+// command; but making a new one takes a tenth of a millisecond.)
 
 namespace {
 

@@ -54,7 +54,7 @@ bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kin
 // Until a host is expected to wait (it waits in a rhythm), if that is soon: in no more time than a
 // team takes for the command, and at most two milliseconds, because an engine has a team, too, for
 // a command of ten, which gains more from beginning early. A layer's forward and backward passes of
-// 8 ms took up to 60 ms where an engine began them while the host was still launching. Returns
+// 8 ms took up to 60 ms if an engine began them while the host was still launching. Returns
 // whether the engine owns the stream.
 bool leave_to_expected_host(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
   constexpr std::chrono::microseconds kWorthLeaving{100};  // some ten times what a hand-over costs

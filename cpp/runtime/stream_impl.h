@@ -134,8 +134,8 @@ struct StreamImpl final : Stream {
 
   alignas(64) Ownership ownership;
   std::atomic<std::chrono::nanoseconds> cost_at_last_wait{};  // written by hosts
-  // When a host is expected to wait for the stream again, and when it is no longer. Written by
-  // hosts.
+  // When a host is expected to wait for the stream again, and the latest time at which engines
+  // still expect it. Written by hosts.
   std::atomic<Clock::time_point> next_wait{Clock::time_point{}};
   std::atomic<Clock::time_point> latest_next_wait{Clock::time_point{}};
   std::atomic<CaptureId> captured_by{0};

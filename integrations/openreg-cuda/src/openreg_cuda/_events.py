@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 from types import ModuleType
 from typing import Any
@@ -106,6 +105,4 @@ def provide(module: ModuleType, _C: Any) -> None:
     everywhere: tuple[Any, ...] = (module, module.streams, torch.cuda, streams)
     for each in everywhere:
         each.Event = again.Event
-    module.Stream.record_event = functools.wraps(again.Stream.record_event)(
-        lambda self, event=None: again.Stream.record_event(self, event)
-    )
+    module.Stream.record_event = again.Stream.record_event
