@@ -1,6 +1,7 @@
 #include "backend/clean_state.h"
 
 #include <ATen/FuncTorchTLS.h>
+#include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/record_function.h>
 #include <c10/core/AutogradState.h>
@@ -17,9 +18,11 @@
 #include "backend/compute_threads.h"
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
+#include "backend/team_choice.h"
 #include "backend/thread_current.h"
 #include "runtime/callbacks.h"
 #include "runtime/processor.h"
+#include "runtime/usable_cores.h"
 
 namespace openreg::backend {
 
@@ -157,9 +160,10 @@ void install_clean_state() {
       compute_with_one_thread();
       slice->engine.emplace();
     } else {
-      thread_local bool has_team = true;
-      has_team = is_worth_a_team(beginning.left, beginning.before, /*had_team=*/has_team);
-      if (!has_team) slice->alone.emplace();
+      thread_local TeamChoice choice;
+      if (!choice.takes_team(beginning.left, beginning.before, at::get_num_threads(),
+                             usable_cores()))
+        slice->alone.emplace();
     }
     if (beginning.engine || KernelWarnings::has_no_handler())
       slice->warnings.emplace(&KernelWarnings::keeper());

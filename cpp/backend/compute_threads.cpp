@@ -37,26 +37,6 @@ namespace openreg::backend {
 // differs in its last bits. If results must be the same in every run (Cost::reproducible), only the
 // expected cost decides: one thread, or the program's number.
 
-// Note [Teams of hosts]
-//
-// After a parallel region the threads of a team spin for some milliseconds, in case another one
-// follows. A host that has waited then continues launching, and an engine computes: with the team's
-// threads there are more of them than cores, and each gets less time. So a host takes its team if
-// that gains more in this wait than spinning threads are likely to cost until the next wait. The
-// host is expected to be away as long as it was before this wait. On many cores the loss is small:
-// among all of them, only one thread is too many.
-//
-// The time of one thread for the rest is measured: from what an engine did while the host was away.
-// If the team of the last wait spun on the engine's core, the engine did nothing, and it would
-// never do anything if that meant another team: a training step of a small MLP took 240 or 310 us
-// instead of 130. In that case one thread's time for all commands is derived from the duration of
-// the last wait, and the engine is assumed to complete what fits into the time that the host is
-// away. If the team only delayed the engine, the engine's progress suggests too long a time for the
-// rest, and a team that is taken in one step of five keeps spinning through the other four. So the
-// time for the rest is limited to the estimated cost of its commands, or to the time derived from
-// the last wait if that is longer. (A team could be ended after a wait, as an engine's is after a
-// command; but making a new one takes a tenth of a millisecond.)
-
 namespace {
 
 // Looks the function up among the libraries that libtorch_cpu has loaded: linking an OpenMP runtime
@@ -85,12 +65,8 @@ void set_threads(int threads, int threads_of_mkl) {
 }
 void set_threads(int threads) { set_threads(threads, threads); }
 
-constexpr std::chrono::milliseconds kSpinOfTeams{5};
 constexpr std::uint32_t kOutlastsHost = 10'000'000;  // nanoseconds
 constexpr int kFewCores = 3;
-// Each hand-over to another thread (autograd's, an engine) is delayed, too: by measurement.
-constexpr double kCostOfDelays = 2;
-constexpr int kNothingDone = 16;  // an engine that did less than a 16th did nothing
 
 std::atomic<int> g_wanted{1};
 std::atomic<int> g_taken{0};  // cores that long commands have
@@ -114,23 +90,6 @@ void compute_with_one_thread() {
 void compute_with(int threads) {
   thread_local int now = 0;
   if (now != threads) set_threads(now = threads);
-}
-
-bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before,
-                     bool had_team) {
-  const int threads = at::get_num_threads();
-  if (threads == 1) return false;
-  using Duration = std::chrono::duration<double, std::nano>;
-  const Duration away = before.away;
-  const Duration spinning = std::min<Duration>(away, kSpinOfTeams);
-  const Duration launched = before.launched;
-  const Duration done = launched - left;
-  const Duration alone = before.last_wait * (had_team ? threads : 1);
-  const Duration rest = done > launched / kNothingDone
-                            ? std::min(away * (left / done), std::max<Duration>(left, alone))
-                            : alone - away;
-  const double too_many = std::max(0.0, (threads + 1.0) / usable_cores() - 1);  // of a core
-  return rest * (1 - 1.0 / threads) >= spinning * too_many * kCostOfDelays;
 }
 
 OneThread::OneThread() : before_(at::get_num_threads()) { set_threads(1); }

@@ -20,11 +20,6 @@ void compute_with_one_thread();
 /// Makes the calling thread compute with this many threads. Affects no other thread.
 void compute_with(int threads);
 
-/// Whether a host that waits should compute with its team. `left` is the expected time of one
-/// thread for the commands of the stream. `had_team`: in its last wait. See Note [Teams of hosts].
-bool is_worth_a_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before,
-                     bool had_team);
-
 /// While it lives, the calling thread computes with one thread.
 class OneThread {
  public:

@@ -17,9 +17,17 @@ struct Callbacks {
   /// thread is expected to take for the commands enqueued on the stream in that time, and how long
   /// that last wait took.
   struct SinceLastWait {
+    /// All waits of the host so far, except its first: how many; the time in and before them; the
+    /// expected time of the commands.
+    struct Waits {
+      std::uint64_t count{};
+      std::chrono::nanoseconds time{};
+      std::chrono::nanoseconds launched{};
+    };
     std::chrono::nanoseconds away{};
     std::chrono::nanoseconds launched{};
     std::chrono::nanoseconds last_wait{};
+    Waits waits;
   };
   /// The beginning of a run slice.
   struct Beginning {

@@ -81,11 +81,18 @@ class Rhythm {
     before_.away = begin_ - last_end_;
     before_.launched = stream_->cost_since_last_wait();
     before_.last_wait = last_end_ - last_begin_;
+    before_.waits = waits_;
   }
   ~Rhythm() {
     if (!stream_) return;
+    const auto end = Clock::now();
+    if (last_end_ != Clock::time_point{}) {
+      ++waits_.count;
+      waits_.time += end - last_end_;
+      waits_.launched += before_.launched;
+    }
     last_begin_ = begin_;
-    last_end_ = Clock::now();
+    last_end_ = end;
     stream_->note_wait(last_end_, before_.away);
   }
   Rhythm(const Rhythm&) = delete;
@@ -102,9 +109,11 @@ class Rhythm {
 
   static constinit thread_local Clock::time_point last_begin_;
   static constinit thread_local Clock::time_point last_end_;
+  static constinit thread_local Callbacks::SinceLastWait::Waits waits_;
 };
 constinit thread_local Rhythm::Clock::time_point Rhythm::last_begin_;
 constinit thread_local Rhythm::Clock::time_point Rhythm::last_end_;
+constinit thread_local Callbacks::SinceLastWait::Waits Rhythm::waits_;
 
 // Around a thread's sleep.
 class SleepScope {

@@ -134,52 +134,6 @@ TEST(ComputeThreads, AHostComputesWithItsOwnNumberAfterAReproducibleCommand) {
   EXPECT_EQ(at::get_num_threads(), 8);
 }
 
-using std::chrono::milliseconds;
-
-TEST(ComputeThreads, AHostTakesItsTeamIfMuchIsLeftOfWhatItLaunched) {
-  const ComputesWith as_many_as_cores(std::max(2, usable_cores()));
-  EXPECT_TRUE(is_worth_a_team(milliseconds(9), {milliseconds(1), milliseconds(10)}, true));
-  EXPECT_TRUE(is_worth_a_team(milliseconds(10),
-                              {milliseconds(1), milliseconds(10), milliseconds(10)}, true));
-  EXPECT_FALSE(is_worth_a_team(milliseconds(0), {milliseconds(1), milliseconds(10)}, true));
-}
-
-TEST(ComputeThreads, AnEngineThatDidNothingBesideATeamWouldHaveDoneWhatTheHostLaunched) {
-  const ComputesWith as_many_as_cores(std::max(2, usable_cores()));
-  const auto is_worth = [](milliseconds last_wait, bool had_team) {
-    return is_worth_a_team(milliseconds(9), {milliseconds(8), milliseconds(9), last_wait},
-                           had_team);
-  };
-  EXPECT_FALSE(is_worth(milliseconds(8), /*had_team=*/false));
-  EXPECT_FALSE(is_worth(milliseconds(8 / std::max(2, usable_cores())), /*had_team=*/true));
-  EXPECT_TRUE(is_worth(milliseconds(100), /*had_team=*/false));
-  EXPECT_TRUE(is_worth(milliseconds(100), /*had_team=*/true));
-}
-
-TEST(ComputeThreads, ATeamSpinsForMillisecondsOnly) {
-  const ComputesWith as_many_as_cores(std::max(2, usable_cores()));
-  EXPECT_TRUE(is_worth_a_team(
-      milliseconds(1), {std::chrono::seconds(1), milliseconds(10), milliseconds(100)}, true));
-}
-
-TEST(ComputeThreads, AnEngineThatWasDelayedDoesNotTellHowLongTheRestTakes) {
-  // Of a small training step, beside a team that still spins: what the engine had done would mean
-  // that the rest takes 760 us.
-  using std::chrono::microseconds;
-  const ComputesWith as_many_as_cores(std::max(2, usable_cores()));
-  const auto is_worth = [](microseconds last_wait) {
-    return is_worth_a_team(microseconds(169), {microseconds(298), microseconds(235), last_wait},
-                           /*had_team=*/false);
-  };
-  EXPECT_TRUE(usable_cores() > 2 || !is_worth(microseconds(8)));
-  EXPECT_TRUE(usable_cores() == 1 || is_worth(microseconds(700)));
-}
-
-TEST(ComputeThreads, AHostThatHasNotWaitedBeforeTakesItsTeam) {
-  const ComputesWith two(2);
-  EXPECT_TRUE(is_worth_a_team({}, {}, true));
-}
-
 TEST(ComputeThreads, AHostWithoutATeamComputesWithOneThreadForATurn) {
   const ComputesWith eight(8);
   {
