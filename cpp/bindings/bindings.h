@@ -22,10 +22,6 @@ void init_ipc(nb::module_& m);
 void init_launch_sites(nb::module_& m);
 /// What only this slot of PyTorch needs: in cpp/slot.
 void init_slot(nb::module_& m);
-/// Of CUDA's slot: what Inductor's trees of graphs (torch/_inductor/cudagraph_trees.py) need of the
-/// allocator, and of storages whose memory it manages. These are passed by the addresses of their
-/// c10 objects.
-void init_graph_trees(nb::module_& m);
 void init_statistics(nb::module_& m);
 void init_streams(nb::module_& m);
 void init_waits(nb::module_& m);

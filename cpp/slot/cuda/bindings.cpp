@@ -9,6 +9,7 @@
 #include "backend/exception.h"
 #include "backend/storage.h"
 #include "foreign_kernels.h"
+#include "graph_trees.h"
 
 namespace openreg::bindings {
 
