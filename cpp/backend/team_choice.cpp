@@ -38,8 +38,12 @@ constexpr std::uint64_t kWaitsToSettle = 2;
 constexpr milliseconds kSettling{8};  // until the threads of a team have stopped spinning
 constexpr milliseconds kPart{2};
 constexpr std::uint64_t kWaitsOfPart = 8;
-// Of the parts of a trial the fastest counts: other programs disturb some of them.
+// Of the parts of a trial the fastest counts: other programs disturb some of them. But a trial ends
+// if a part, even a short one, takes much longer than the other choice: beside busy programs a step
+// with a team can take five times as long.
 constexpr int kPartsOfTrial = 3;
+constexpr double kMuchSlower = 2;
+constexpr std::uint64_t kWaitsOfSlowPart = 4;
 constexpr int kPartsBetweenTrials = 16;
 constexpr int kMostPartsBetweenTrials = 1024;
 constexpr double kOtherWork = 1.6;  // the factor by which the work in each wait has changed
@@ -81,13 +85,22 @@ void TeamChoice::measure(const Waits& so_far) noexcept {
   const auto waits = so_far.count - begin_.count;
   const auto time = so_far.time - begin_.time;
   const Duration launched = so_far.launched - begin_.launched;
-  if (waits < (settled_ ? kWaitsOfPart : kWaitsToSettle) || time < (settled_ ? kPart : kSettling))
-    return;
-  begin_ = so_far;
-  if (settled_ && launched.count() > 0)
-    note(launched.count() / static_cast<double>(waits), time / launched);
-  else
+  if (!settled_) {
+    if (waits < kWaitsToSettle || time < kSettling) return;
     settled_ = true;
+    begin_ = so_far;
+    return;
+  }
+  if (launched.count() <= 0) return;
+  const double pace = time / launched;
+  const bool whole = waits >= kWaitsOfPart && time >= kPart;
+  if (!whole && !(waits >= kWaitsOfSlowPart && time >= kSettling && is_much_slower(pace))) return;
+  begin_ = so_far;
+  note(launched.count() / static_cast<double>(waits), pace);
+}
+
+bool TeamChoice::is_much_slower(double pace) const noexcept {
+  return in_trial_ && pace > kMuchSlower * pace_[team_ ? 0 : 1];
 }
 
 void TeamChoice::note(double work, double pace) noexcept {
@@ -102,6 +115,7 @@ void TeamChoice::note(double work, double pace) noexcept {
   double& fastest = pace_[team_ ? 1 : 0];
   fastest = parts_ % kPartsOfTrial == 0 ? pace : std::min(fastest, pace);
   ++parts_;
+  if (is_much_slower(pace)) return end_trial();
   if (parts_ % kPartsOfTrial != 0) return;
   if (in_trial_) return end_trial();
   if (parts_ < parts_to_keep_) return;
@@ -110,11 +124,13 @@ void TeamChoice::note(double work, double pace) noexcept {
 }
 
 void TeamChoice::end_trial() noexcept {
-  in_trial_ = false;
-  const bool faster = pace_[team_ ? 1 : 0] < pace_[team_ ? 0 : 1] * kFaster;
+  const double pace = pace_[team_ ? 1 : 0];
+  const bool faster = pace < pace_[team_ ? 0 : 1] * kFaster;
+  const int times = is_much_slower(pace) ? 4 : 2;
   parts_to_keep_ =
       faster ? kPartsBetweenTrials
-             : std::clamp(parts_to_keep_ * 2, kPartsBetweenTrials, kMostPartsBetweenTrials);
+             : std::clamp(parts_to_keep_ * times, kPartsBetweenTrials, kMostPartsBetweenTrials);
+  in_trial_ = false;
   settle(faster == team_);
 }
 

@@ -22,6 +22,7 @@ class TeamChoice {
 
   bool choose(double worth, const Waits& so_far) noexcept;
   void measure(const Waits& so_far) noexcept;
+  bool is_much_slower(double pace) const noexcept;
   void note(double work, double pace) noexcept;
   void end_trial() noexcept;
   void settle(bool team) noexcept;

@@ -142,6 +142,12 @@ TEST(TeamChoice, OtherWorkIsMeasuredSoon) {
   EXPECT_GT(program.run(seconds(1)), 0.9);
 }
 
+TEST(TeamChoice, ATrialOfAMuchSlowerChoiceIsShort) {
+  // A training step of a small MLP beside two busy programs, on two cores.
+  Program program({milliseconds(2), milliseconds(2)}, {milliseconds(2), milliseconds(21)});
+  EXPECT_LT(program.run(seconds(10)), 0.08);
+}
+
 TEST(TeamChoice, LongStepsAreMeasuredByFew) {
   Program program({milliseconds(50), milliseconds(100)}, {milliseconds(50), milliseconds(60)},
                   milliseconds(200));
