@@ -95,7 +95,7 @@ constexpr const char* kNestedGeneric =
     "_nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets is_same_size "
     "detach alias values view transpose.int squeeze squeeze.dim squeeze.dims unsqueeze "
     "select.int narrow split_with_sizes chunk unbind.int copy_ _to_copy clone empty_like "
-    "zero_ normal_ native_dropout";
+    "zero_ normal_ native_dropout add.Tensor mul.Tensor";
 
 }  // namespace
 

@@ -3,7 +3,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/native/nested/NestedTensorBinaryOps.h>
+#include <ATen/native/nested/NestedTensorUtils.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/repeat_interleave.h>
+
+#include <optional>
 
 #include "ops/tiers/dispatch.h"
 #include "slot.h"
@@ -48,6 +55,26 @@ void softmax_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (computed != dtype) stack->back() = stack->back().toTensor().to(dtype);
 }
 
+/// Sum or product of a nested tensor, whose parts have sizes [n, columns] or [n], and a row of
+/// `rows` for each part.
+void combine_parts_with_rows(at::Tensor& result, const at::Tensor& self, const at::Tensor& rows,
+                             const at::native::NESTED_DENSE_OP& op) {
+  const auto contiguous = self.contiguous();
+  const auto& nested = *at::native::get_nested_tensor_impl(contiguous);
+  const auto columns = rows.size(-1);
+  const auto values = nested.get_buffer().view({-1, columns});
+  const auto lengths = nested.get_nested_sizes().select(1, 0).contiguous();  // on the CPU
+  const auto part_of_row =
+      at::repeat_interleave(lengths, std::optional(values.size(0))).to(self.device());
+  const auto others = rows.view({-1, columns}).index_select(0, part_of_row);
+  auto out = at::native::get_nested_tensor_impl(result)->get_buffer().view({-1, columns});
+  if (op == at::native::NESTED_DENSE_OP::ADD) {
+    at::add_out(out, values, others);
+  } else {
+    at::mul_out(out, values, others);
+  }
+}
+
 template <class Lengths>
 bool use_no_library(const at::Tensor&, const at::Tensor&, Lengths, Lengths, std::int64_t) {
   return false;
@@ -76,3 +103,7 @@ OPENREG_LIBRARY_IMPL_FOR(Quantized, aten, m) {
 }
 
 }  // namespace openreg::ops
+
+namespace at::native {
+OPENREG_REGISTER_DISPATCH(nested_dense_elementwise_stub, &openreg::ops::combine_parts_with_rows)
+}

@@ -207,6 +207,24 @@ def test_transforms() -> None:
     assert_close(torch.fft.fft(x).to(torch.complex64), torch.fft.fft(x.float()), atol=2e-2, rtol=2e-2)
 
 
+@pytest.mark.parametrize("sizes", [[(3, 4), (0, 4), (1, 4)], [(3,), (0,), (2,)]], ids=["rows", "numbers"])
+def test_nested_tensors_with_a_row_for_each_part(sizes: list[tuple[int, ...]]) -> None:
+    parts = [torch.randn(size) for size in sizes]
+    rows = torch.randn(3, 1, *sizes[0][1:])
+    n = torch.nested.nested_tensor(parts, device=CUDA)
+    for function in (torch.add, torch.mul):
+        for part, row, found in zip(parts, rows, function(n, rows.to(CUDA)).unbind(), strict=True):
+            assert found.is_cuda and torch.equal(found.cpu(), function(part, row))
+    with pytest.raises(RuntimeError, match="Expected both self and other to be nested"):
+        n + torch.randn(3, 2, 4, device=CUDA)
+
+
+def test_nested_images_with_a_number_for_each_channel() -> None:
+    images, scale = [torch.randn(2, 3, 4), torch.randn(2, 5, 1)], torch.randn(2, 1, 1)
+    n = torch.nested.nested_tensor(images, device=CUDA) * scale.to(CUDA)
+    assert all(torch.equal(a.cpu(), b * scale) for a, b in zip(n.unbind(), images, strict=True))
+
+
 def test_numbers() -> None:
     x = torch.ones(2, device=CUDA)
     assert (x + torch.tensor(2)).tolist() == [3, 3] and (torch.tensor(2.5) * x).tolist() == [2.5, 2.5]
