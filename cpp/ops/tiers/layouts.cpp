@@ -11,6 +11,7 @@
 
 #include "ops/tiers/dispatch.h"
 #include "slot.h"
+#include "slot_sparse.h"
 
 namespace openreg::ops {
 
@@ -58,6 +59,24 @@ std::unordered_set<std::string> words_of(const char* names) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
+/// Functions of each element, which call the operator of the same name on the values.
+const std::unordered_set<std::string>& elementwise() {
+  static const auto names = words_of(
+      "abs angle asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac isinf isnan "
+      "isneginf isposinf log1p nan_to_num neg rad2deg relu round sgn sign signbit sin sinh sqrt "
+      "tan tanh trunc");
+  return names;
+}
+
+/// abs, abs.out or abs_.
+bool is_elementwise(const std::string& name) {
+  const auto length = name.find('.');
+  if (length != std::string::npos) {
+    return name.ends_with(".out") && elementwise().contains(name.substr(0, length));
+  }
+  return elementwise().contains(name.ends_with('_') ? name.substr(0, name.size() - 1) : name);
+}
+
 /// Registers all operators of `name_space` that have a kernel under the CPU's key, except some.
 template <DispatchKey kCpuKey>
 void register_kernels(torch::Library& m, const char* name_space,
@@ -67,7 +86,9 @@ void register_kernels(torch::Library& m, const char* name_space,
   for (const auto& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(kCpuKey)) {
     if (op.getNamespace() != name_space || op.name == "aten::_pin_memory") continue;
     const auto name = c10::toString(op).substr(std::strlen(name_space) + 2);
-    const bool is_generic = generic.erase(name) != 0;
+    const bool is_generic = generic.erase(name) != 0 ||
+                            (kCpuKey != DispatchKey::QuantizedCPU &&
+                             kCpuKey != DispatchKey::NestedTensorCPU && is_elementwise(name));
     if (others.contains(name)) continue;
     m.impl(name.c_str(),
            is_generic
@@ -81,10 +102,10 @@ constexpr const char* kSparseGeneric =
     "_nnz sparse_dim _dimI dense_dim _dimV is_coalesced _coalesced_ _indices _values indices "
     "values copy_ copy_sparse_to_sparse_ clone empty.memory_format empty_like zero_ "
     "zeros.out sparse_resize_ sparse_resize_and_clear_ resize_as_sparse_ "
-    "_sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors";
+    "_sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors sum";
 constexpr const char* kSparseCsrGeneric =
     "_nnz sparse_dim dense_dim values crow_indices col_indices ccol_indices row_indices "
-    "copy_ clone empty.memory_format empty_like zero_ normal_ resize_ resize_as_sparse_";
+    "copy_ clone empty.memory_format empty_like zero_ normal_ resize_ resize_as_sparse_ sum";
 constexpr const char* kQuantizedGeneric =
     "empty.memory_format empty_strided empty_like empty_quantized _empty_affine_quantized "
     "_empty_per_channel_affine_quantized clone qscheme q_scale q_zero_point "
@@ -100,10 +121,11 @@ constexpr const char* kNestedGeneric =
 }  // namespace
 
 OPENREG_LIBRARY_IMPL_FOR(Sparse, aten, m) {
-  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric);
+  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric, backend::kSparseHere);
 }
 OPENREG_LIBRARY_IMPL_FOR(SparseCsr, aten, m) {
-  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric);
+  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric,
+                                              backend::kSparseCsrHere);
 }
 OPENREG_LIBRARY_IMPL_FOR(NestedTensor, aten, m) {
   register_kernels<DispatchKey::NestedTensorCPU>(m, "aten", kNestedGeneric);

@@ -1,0 +1,13 @@
+#pragma once
+
+namespace openreg::backend {
+
+/// Operators on sparse tensors for which this folder has kernels: COO,
+inline constexpr const char* kSparseHere =
+    "_coalesce _sparse_sparse_matmul add.Tensor add.out add_.Tensor mul.Tensor mul.out mul_.Tensor "
+    "sub.Tensor sub.out sub_.Tensor";
+/// and compressed rows or blocks.
+inline constexpr const char* kSparseCsrHere =
+    "addmm addmm.out addmm_ addmv.out mm mm.out mul.Tensor mul.out mul_.Tensor triangular_solve.X";
+
+}  // namespace openreg::backend
