@@ -22,6 +22,7 @@ ASYNCHRONOUS = "only the elements show it: the error comes with the next wait"
 RACE = "a race of PyTorch's: on streams of its own, a function of several devices has gradients on the default stream"
 OTHER_VERSION = "of another version: what it calls is different in 2.13"
 COPY = "what was changed for another device does not hold for CUDA, or needs torch.accelerator of a later version"
+JITERATOR = "a kernel in CUDA C++"
 NUMPY = "NumPy or SciPy of this environment has changed"
 FORKS = "unlike CUDA, counting devices does not keep a process from forking"
 OPEN = "open: the reason has not been found yet"
@@ -72,6 +73,15 @@ EXPECTED_ON_CUDA: dict[str, dict[str, str]] = {
     "test_transformers.py": {
         "::test_mem_efficient_attention_|::test_fused_kernels_": "kernels of a GPU, and the numbers that they draw",
         "::test_fused_inputs_dim_3_": "the CPU's kernel refuses three dimensions by an error, not by a warning",
+    },
+    "test_unary_ufuncs.py": {
+        "_jiterator_": JITERATOR,
+    },
+    "test_nestedtensor.py": {
+        "::test_bmm_cuda_": OTHER_VERSION,
+    },
+    "test_sparse.py": {
+        "::test_cuda_sparse_cpu_dense_add": COPY,
     },
     "test_cudagraph_trees.py": {
         "::test_(aliasing_static_ref|forward_generation|single_stream_use)$": OTHER_VERSION,  # gradients accumulate
