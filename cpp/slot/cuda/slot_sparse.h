@@ -4,8 +4,8 @@ namespace openreg::backend {
 
 /// Operators on sparse tensors for which this folder has kernels: COO,
 inline constexpr const char* kSparseHere =
-    "_coalesce _sparse_sparse_matmul add.Tensor add.out add_.Tensor mul.Tensor mul.out mul_.Tensor "
-    "sub.Tensor sub.out sub_.Tensor";
+    "_coalesce _sparse_sparse_matmul mm mm.out add.Tensor add.out add_.Tensor mul.Tensor mul.out "
+    "mul_.Tensor sub.Tensor sub.out sub_.Tensor";
 /// and compressed rows or blocks.
 inline constexpr const char* kSparseCsrHere =
     "addmm addmm.out addmm_ addmv.out mm mm.out mul.Tensor mul.out mul_.Tensor triangular_solve.X";

@@ -84,6 +84,7 @@ def test_repeated_indices_are_added() -> None:
 
 PRODUCTS: dict[str, Callable[[Any, Any], torch.Tensor]] = {
     "sparse": torch.sparse.mm,
+    "operator": lambda a, b: a @ b,
     "dense": lambda a, b: a @ b.to_dense(),
     "sum": lambda a, b: torch.addmm(b.to_dense(), a, b.to_dense(), alpha=2),
     "vector": lambda a, b: a @ b.to_dense()[0],
