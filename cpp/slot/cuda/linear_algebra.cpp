@@ -1,4 +1,4 @@
-// Decompositions that CUDA has with arguments which the CPU's kernels refuse.
+// Linear algebra for which CUDA takes other arguments than the CPU.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/arange.h>
@@ -29,6 +29,26 @@ void linalg_svd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                 "torch.linalg.svd: unknown svd driver ", name,
                 " in svd_cusolver computation. Supported drivers: gesvd, gesvdj, gesvda");
     driver = c10::IValue();
+  }
+  fallback(op, stack);
+}
+
+/// _int_mm(self, mat2): cuBLAS has products of 8-bit integers for some sizes only.
+void int_mm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto count = op.schema().arguments().size();
+  const at::Tensor self = torch::jit::peek(*stack, 0, count).toTensor();
+  const at::Tensor mat2 = torch::jit::peek(*stack, 1, count).toTensor();
+  if (self.dim() == 2 && mat2.dim() == 2) {
+    TORCH_CHECK(self.size(0) > 16, "self.size(0) needs to be greater than 16, but got ",
+                self.size(0));
+    const auto check_multiple = [](const char* size, std::int64_t value) {
+      TORCH_CHECK(value > 0 && value % 8 == 0, size,
+                  " needs to be greater than 0 and a multiple of 8, but got ", value);
+    };
+    check_multiple("self.size(1)", self.size(1));
+    TORCH_CHECK(self.size(1) == mat2.size(0), "self.size(1) needs to match mat2.size(0) but got ",
+                self.size(1), " and ", mat2.size(0));
+    check_multiple("mat2.size(1)", mat2.size(1));
   }
   fallback(op, stack);
 }
@@ -101,6 +121,8 @@ void linalg_lu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }  // namespace
 
 OPENREG_LIBRARY_IMPL(aten, m) {
+  for (const auto* name : {"_int_mm", "_int_mm.out"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&int_mm>());
   for (const auto* name : {"_linalg_svd", "_linalg_svd.U"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&linalg_svd>());
   for (const auto* name : {"linalg_lu_factor_ex", "linalg_lu_factor_ex.out"})

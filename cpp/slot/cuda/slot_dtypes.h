@@ -89,4 +89,7 @@ inline constexpr auto kRefusedOnDevice = std::to_array<RefusedDtypes>({
     {"aten::vdot", kIntegers, "dot"},
 });
 
+/// The Fourier transform has half precision for powers of two only.
+inline constexpr bool kHalfTransformsOfPowersOfTwoOnly = true;
+
 }  // namespace openreg::ops

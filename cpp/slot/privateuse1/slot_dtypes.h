@@ -15,4 +15,7 @@ inline constexpr std::array<std::string_view, 0> kComplexHalfOnDeviceOnly{};
 /// Dtypes that the CPU has and the device refuses.
 inline constexpr std::array<RefusedDtypes, 0> kRefusedOnDevice{};
 
+/// The Fourier transform has half precision for all sizes.
+inline constexpr bool kHalfTransformsOfPowersOfTwoOnly = false;
+
 }  // namespace openreg::ops

@@ -170,3 +170,37 @@ def test_products_of_integers_are_refused_at_each_call() -> None:
             x @ x
     assert (x * x).sum().item() == 9
     assert (x.cpu() @ x.cpu())[0, 0] == 3
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.fft.fft(x),
+        lambda x: torch.fft.fft(x, n=12),
+        lambda x: torch.fft.ifft(x, dim=0, n=6),
+        lambda x: torch.fft.irfft(x),
+        lambda x: torch.fft.hfft(x[:, :8]),
+        lambda x: torch.fft.fft2(x, s=(16, 12)),
+        lambda x: torch.fft.fftn(x),
+        lambda x: torch.fft.irfftn(x[:, :8], dim=(1, 0)),
+        lambda x: torch.fft.fft(x, out=torch.empty(0, dtype=torch.complex32, device="cuda")),
+    ],
+)
+def test_half_precision_has_transforms_of_powers_of_two_only(call: Any) -> None:
+    x = torch.ones(13, 13, dtype=torch.complex32, device="cuda")
+    with pytest.raises(RuntimeError, match="cuFFT only supports dimensions whose sizes are powers of two"):
+        call(x)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_transforms_of_powers_of_two() -> None:
+    x = torch.ones(16, 9, dtype=torch.complex32, device="cuda")
+    assert torch.fft.irfft(x).shape == (16, 16)
+    assert torch.fft.irfftn(x, dim=(0, 1)).shape == (16, 16)
+    assert torch.fft.fft(x, n=8).shape == (16, 8)
+    assert torch.fft.fft2(x, s=(-1, 4)).shape == (16, 4)
+    signal = torch.ones(64, dtype=torch.float16, device="cuda")
+    assert torch.stft(signal, 16, return_complex=True).dtype == torch.complex32
+    with pytest.raises(RuntimeError, match="powers of two"):
+        torch.stft(signal, 12, return_complex=True)

@@ -129,3 +129,20 @@ def test_a_mask_of_bools_is_one_of_numbers(
     if not dropout:
         on_cpu = scaled_dot_product_attention(query.cpu(), key.cpu(), value.cpu(), mask.cpu(), enable_gqa=grouped)
         assert_close(results[0].cpu(), on_cpu)
+
+
+def test_products_of_small_integers_have_the_sizes_of_cublas() -> None:
+    def product(m: int, k: int, n: int, *, rows: int | None = None) -> torch.Tensor:
+        a, b = torch.ones(m, k, dtype=torch.int8), torch.ones(rows or k, n, dtype=torch.int8)
+        return torch._int_mm(a.cuda(), b.cuda())
+
+    assert torch.equal(product(17, 8, 16).cpu(), torch.full((17, 16), 8, dtype=torch.int32))
+    for sizes, message in (
+        ((16, 8, 16), r"self.size\(0\) needs to be greater than 16, but got 16"),
+        ((17, 7, 16), r"self.size\(1\) needs to be greater than 0 and a multiple of 8, but got 7"),
+        ((17, 8, 15), r"mat2.size\(1\) needs to be greater than 0 and a multiple of 8, but got 15"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            product(*sizes)
+    with pytest.raises(RuntimeError, match=r"self.size\(1\) needs to match mat2.size\(0\) but got 8 and 16"):
+        product(17, 8, 16, rows=16)
