@@ -104,7 +104,6 @@ class Lines {
     if (const auto found = of_libraries_.find(code); found != of_libraries_.end()) {
       return found->second;
     }
-    const nb::error_scope raised;  // objects freed while an exception is raised may launch, too
     if (!libraries_) {
       LibraryCode libraries;
       libraries_ = std::move(libraries);
@@ -162,6 +161,7 @@ LaunchSite here() noexcept {
   if (!Py_IsInitialized() || !PyGILState_GetThisThreadState()) return 0;
   try {
     const nb::gil_scoped_acquire gil;
+    const nb::error_scope raised;  // what is freed while an exception is raised may launch commands
     auto* const frame = PyThreadState_GetFrame(PyThreadState_Get());
     if (!frame) return of_backward_pass();
     const auto owner = owned(frame);

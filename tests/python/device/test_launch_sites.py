@@ -178,3 +178,27 @@ def test_without_the_setting_errors_say_how_to_get_the_line():
     torch.ones(4, device=DEVICE)[torch.tensor([99], device=DEVICE)]
     with pytest.raises(torch.AcceleratorError, match="set TORCH_OPENREG_STACKS=1 to see the line of the call, or "):
         torch.accelerator.synchronize()
+
+
+CHECKPOINT = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8), nn.Dropout(0.3)).to("DEVICE")
+x = torch.ones(4, 8, device="DEVICE", requires_grad=True)
+checkpoint(net, x, use_reentrant=False).sum().backward()
+print(x.grad.shape)
+"""
+
+
+def test_an_exception_goes_on_although_lines_are_found():
+    # The recomputation ends by an exception, in autograd's thread. What is freed on its way accesses memory, by a line.
+    run = subprocess.run(
+        [sys.executable, "-c", CHECKPOINT.replace("DEVICE", DEVICE)],
+        env={**os.environ, "TORCH_OPENREG_DETECT_RACES": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.stdout == "torch.Size([4, 8])\n", run.stderr
