@@ -1,7 +1,5 @@
 #pragma once
 
-#include <chrono>
-
 #include "runtime/callbacks.h"
 #include "runtime/command.h"
 

@@ -131,7 +131,7 @@ void TeamChoice::end_trial() noexcept {
       faster ? kPartsBetweenTrials
              : std::clamp(parts_to_keep_ * times, kPartsBetweenTrials, kMostPartsBetweenTrials);
   in_trial_ = false;
-  settle(faster == team_);
+  settle(faster ? team_ : !team_);
 }
 
 void TeamChoice::settle(bool team) noexcept {

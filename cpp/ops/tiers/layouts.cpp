@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 
 #include "ops/tiers/dispatch.h"
@@ -59,36 +60,27 @@ std::unordered_set<std::string> words_of(const char* names) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-/// Functions of each element, which call the operator of the same name on the values.
-const std::unordered_set<std::string>& elementwise() {
-  static const auto names = words_of(
-      "abs angle asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac isinf isnan "
-      "isneginf isposinf log1p nan_to_num neg rad2deg relu round sgn sign signbit sin sinh sqrt "
-      "tan tanh trunc");
-  return names;
+/// The function of abs, abs.out and abs_.
+std::string function_of(const std::string& name) {
+  constexpr std::string_view kOut = ".out";
+  if (name.ends_with(kOut)) return name.substr(0, name.size() - kOut.size());
+  return name.ends_with('_') ? name.substr(0, name.size() - 1) : name;
 }
 
-/// abs, abs.out or abs_.
-bool is_elementwise(const std::string& name) {
-  const auto length = name.find('.');
-  if (length != std::string::npos) {
-    return name.ends_with(".out") && elementwise().contains(name.substr(0, length));
-  }
-  return elementwise().contains(name.ends_with('_') ? name.substr(0, name.size() - 1) : name);
-}
-
-/// Registers all operators of `name_space` that have a kernel under the CPU's key, except some.
+/// Registers all operators of `name_space` that have a kernel under the CPU's key, except those
+/// that are registered `elsewhere`. ATen's function is called with the device's own tensors for
+/// some operators, and for all forms of some functions.
 template <DispatchKey kCpuKey>
 void register_kernels(torch::Library& m, const char* name_space,
-                      const char* with_device_tensors = "", const char* elsewhere = "") {
+                      const char* with_device_tensors = "", const char* elsewhere = "",
+                      const char* functions_with_device_tensors = "") {
   auto generic = words_of(with_device_tensors);
   const auto others = words_of(elsewhere);
+  const auto functions = words_of(functions_with_device_tensors);
   for (const auto& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(kCpuKey)) {
     if (op.getNamespace() != name_space || op.name == "aten::_pin_memory") continue;
     const auto name = c10::toString(op).substr(std::strlen(name_space) + 2);
-    const bool is_generic = generic.erase(name) != 0 ||
-                            (kCpuKey != DispatchKey::QuantizedCPU &&
-                             kCpuKey != DispatchKey::NestedTensorCPU && is_elementwise(name));
+    const bool is_generic = generic.erase(name) != 0 || functions.contains(function_of(name));
     if (others.contains(name)) continue;
     m.impl(name.c_str(),
            is_generic
@@ -106,6 +98,11 @@ constexpr const char* kSparseGeneric =
 constexpr const char* kSparseCsrGeneric =
     "_nnz sparse_dim dense_dim values crow_indices col_indices ccol_indices row_indices "
     "copy_ clone empty.memory_format empty_like zero_ normal_ resize_ resize_as_sparse_ sum";
+// They call the operator of the same name on the values.
+constexpr const char* kSparseElementwise =
+    "abs angle asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac isinf isnan "
+    "isneginf isposinf log1p nan_to_num neg rad2deg relu round sgn sign signbit sin sinh sqrt "
+    "tan tanh trunc";
 constexpr const char* kQuantizedGeneric =
     "empty.memory_format empty_strided empty_like empty_quantized _empty_affine_quantized "
     "_empty_per_channel_affine_quantized clone qscheme q_scale q_zero_point "
@@ -121,11 +118,12 @@ constexpr const char* kNestedGeneric =
 }  // namespace
 
 OPENREG_LIBRARY_IMPL_FOR(Sparse, aten, m) {
-  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric, backend::kSparseHere);
+  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric, backend::kSparseHere,
+                                           kSparseElementwise);
 }
 OPENREG_LIBRARY_IMPL_FOR(SparseCsr, aten, m) {
-  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric,
-                                              backend::kSparseCsrHere);
+  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric, backend::kSparseCsrHere,
+                                              kSparseElementwise);
 }
 OPENREG_LIBRARY_IMPL_FOR(NestedTensor, aten, m) {
   register_kernels<DispatchKey::NestedTensorCPU>(m, "aten", kNestedGeneric);
