@@ -192,13 +192,7 @@ print(x.grad.shape)
 """
 
 
-def test_an_exception_goes_on_although_lines_are_found():
+def test_an_exception_goes_on_although_lines_are_found(run_python):
     # The recomputation ends by an exception, in autograd's thread. What is freed on its way accesses memory, by a line.
-    run = subprocess.run(
-        [sys.executable, "-c", CHECKPOINT.replace("DEVICE", DEVICE)],
-        env={**os.environ, "TORCH_OPENREG_DETECT_RACES": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert run.stdout == "torch.Size([4, 8])\n", run.stderr
+    run = run_python(CHECKPOINT.replace("DEVICE", DEVICE), TORCH_OPENREG_DETECT_RACES="1")
+    assert run.stdout == "torch.Size([4, 8])\n"

@@ -51,8 +51,9 @@ def test_transforms_and_their_gradients(name: str, norm: str | None) -> None:
 
 @pytest.mark.of_openreg  # CUDA has powers of two only
 @pytest.mark.parametrize("name", NAMES)
-def test_all_sizes(name: str) -> None:
-    compare_with_gradients(name, take(name, 3, 6), None)
+@pytest.mark.parametrize("norm", [None, "ortho"])
+def test_all_sizes(name: str, norm: str | None) -> None:
+    compare_with_gradients(name, take(name, 3, 6), norm)
 
 
 def compare_with_gradients(name: str, x: torch.Tensor, norm: str | None) -> None:
