@@ -6,7 +6,8 @@
 Each entry's samples run on the CPU and on the device, with each dtype that the CPU takes; values, dtypes, shapes,
 strides and the device of the results are compared, and the gradients where the CPU has any (`values`). Random operators
 (whose CPU results change with the seed) are compared in all but values. The other checks change the samples, call with
-`out=`, make the calls that are to be refused, or replay calls in graphs (`graphs`). Exit status 1 if something is not
+`out=`, make the calls that are to be refused, replay calls in graphs (`graphs`), or make them again and again
+(`repeats`). Exit status 1 if something is not
 as `expected.py` says.
 """
 
@@ -25,7 +26,7 @@ from typing import Any
 import torch
 
 from checks import CHECKS, run_check
-from entries import census, census_slice, entry_name, excepted, graph_slice
+from entries import IN_TURN, census, census_slice, entry_name, excepted, slice_in_turn
 from expected import in_vain, unexpected
 from processes import run
 from result import Result
@@ -63,7 +64,7 @@ def main() -> int:
     parser.add_argument(
         "--slice",
         action="store_true",
-        help="one entry in eight, with one dtype and one other check; one in 16 with --check graphs",
+        help="one entry in eight, with one dtype and one other check; one in 16 with --check graphs or repeats",
     )
     parser.add_argument("--check", nargs="*", choices=list(CHECKS), help="only these")
     parser.add_argument("--dtype", nargs="*", help="only these")
@@ -75,7 +76,8 @@ def main() -> int:
     pattern = re.compile(options.only)
     samples = options.samples or (2 if options.slice else 10)
     if options.slice:
-        entries = graph_slice() if options.check == ["graphs"] else census_slice()
+        in_turn = options.check and options.check[0] in IN_TURN
+        entries = slice_in_turn(options.check[0]) if in_turn else census_slice()
     else:
         entries = census(*(set(choice) if choice else None for choice in (options.check, options.dtype)))
     entries = [entry for entry in entries if pattern.search(entry_name(entry[0]))]

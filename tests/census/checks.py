@@ -12,6 +12,7 @@ from errors import check_errors
 from graphs import check_graphs
 from outcome import Cost, changes_with_seed, clear_errors, compare, on_cpu, on_device, sentence, waiting_operators
 from outputs import check_outputs
+from repeats import check_repeats
 from result import Result, failure
 from samples import VARIANTS, Call, call_of, detached, names_device, shape_calls, tensors
 
@@ -101,6 +102,7 @@ CHECKS: dict[str, Callable[[Any, Result, int], None]] = {
     "out": check_outputs,
     "errors": check_errors,
     "graphs": check_graphs,
+    "repeats": check_repeats,
 }
 
 

@@ -21,8 +21,12 @@ with warnings.catch_warnings():
 
 # The checks for which one dtype is enough take the first of these that an entry supports.
 PREFERRED = [torch.float32, torch.int64, torch.complex64, torch.bool]
-# With these, elementwise operators and reductions are captured.
-GRAPHED = [*PREFERRED, torch.float64, torch.float16, torch.bfloat16]
+# With these, elementwise operators and reductions are captured, and repeated.
+KEPT = [*PREFERRED, torch.float64, torch.float16, torch.bfloat16]
+
+
+# What is kept of one call for the next.
+IN_TURN = ("graphs", "repeats")
 
 
 def entry_name(op: Any) -> str:
@@ -52,8 +56,8 @@ def cases(op: Any) -> list[Result]:
         wanted += [("out", dtype) for dtype in first(op, PREFERRED)]
     if op.error_inputs_func is not None:
         wanted += [("errors", dtype) for dtype in first(op, PREFERRED)]
-    graphed = GRAPHED if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo, ReductionOpInfo)) else first(op, PREFERRED)
-    wanted += [("graphs", dtype) for dtype in graphed if dtype in op.supported_dtypes("cpu")]
+    kept = KEPT if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo, ReductionOpInfo)) else first(op, PREFERRED)
+    wanted += [(check, dtype) for check in IN_TURN for dtype in kept if dtype in op.supported_dtypes("cpu")]
     name = entry_name(op)
     return [Result(name, check, dtype_name(dtype)) for check, dtype in wanted]
 
@@ -77,7 +81,7 @@ def in_slice(op: Any) -> list[Result]:
     if remainder:
         return []
     values = [case for case in cases(op) if case.check == "values"]
-    others = [case for case in cases(op) if case.check not in ("values", "graphs")]
+    others = [case for case in cases(op) if case.check not in ("values", *IN_TURN)]
     another = quotient // len(values)
     return [values[quotient % len(values)], *([others[another % len(others)]] if others else [])]
 
@@ -86,10 +90,10 @@ def census_slice() -> list[tuple[Any, list[Result]]]:
     return [(op, todo) for op in op_db if (todo := in_slice(op))]
 
 
-def graph_slice() -> list[tuple[Any, list[Result]]]:
-    """Of one entry in sixteen, by a hash of its name, the first of its cases with graphs."""
+def slice_in_turn(check: str) -> list[tuple[Any, list[Result]]]:
+    """Of one entry in sixteen, by a hash of its name, the first of its cases of such a check."""
     chosen = [op for op in op_db if zlib.crc32(entry_name(op).encode()) // 4 % 16 == 0]
-    entries = [(op, [case for case in cases(op) if case.check == "graphs"][:1]) for op in chosen]
+    entries = [(op, [case for case in cases(op) if case.check == check][:1]) for op in chosen]
     return [(op, todo) for op, todo in entries if todo]
 
 

@@ -1,5 +1,7 @@
 #include "ops/launch/op_kernel.h"
 
+#include <utility>
+
 #include "ops/wire/command_layout.h"
 #include "runtime/processor.h"
 
@@ -15,8 +17,29 @@ void OpKernel::run_command(const Kernel& kernel, std::span<const std::byte> comm
   const auto& self = static_cast<const OpKernel&>(kernel);
   if (self.compute_directly(command)) return;
   const LauncherSettings settings(command);
+  if (KeptCommands::run(self, command)) return;
   ArgumentReader arguments(command);
   self.run_body(arguments);
+}
+
+class OpKernel::KeptTensors final : public KeptCommand {
+ public:
+  KeptTensors(const OpKernel& kernel, std::span<const std::byte> command)
+      : kernel_(kernel), arguments_(command) {}
+
+  bool run(std::span<const std::byte> command) override {
+    arguments_.move_to(command, [](std::uint32_t, std::ptrdiff_t) {});
+    kernel_.run_body(arguments_);
+    return arguments_.can_serve_again();
+  }
+
+ private:
+  const OpKernel& kernel_;
+  ArgumentReader arguments_;
+};
+
+std::unique_ptr<KeptCommand> OpKernel::keep_tensors(std::span<const std::byte> command) const {
+  return std::make_unique<KeptTensors>(*this, command);
 }
 
 bool OpKernel::compute_directly(std::span<const std::byte> command) const {
@@ -37,8 +60,13 @@ std::unique_ptr<PreparedCommand> OpKernel::prepare(const Kernel& kernel,
 void PreparedOp::run() {
   if (kernel_.compute_directly(command_)) return;
   const LauncherSettings settings(command_);
+  if (kept_ != nullptr) {
+    if (!kept_->run(command_)) kept_ = nullptr;
+    return;
+  }
   arguments_.rewind();
   kernel_.run_body(arguments_);
+  if (!std::exchange(tried_, true)) kept_ = kernel_.keep_whole(command_);
 }
 
 }  // namespace openreg::ops

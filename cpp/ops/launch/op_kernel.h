@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "ops/launch/kept_commands.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"
@@ -21,6 +22,12 @@ struct BodyTraits {
   std::span<const c10::ScalarType> widened{};
   /// Called in place of the body, which runs if it returns false. Null: the body always runs.
   Direct direct = nullptr;
+  /// Keeps what computes such a command again, and those of the same values in other storages, in
+  /// less time than the body. The bytes outlive what is returned, which is null if the body has to
+  /// compute each time.
+  using Keep = std::unique_ptr<KeptCommand> (*)(const OpKernel& kernel,
+                                                std::span<const std::byte> command);
+  Keep keep = nullptr;
   /// The body uses other memory than the device's: it runs in the program (runtime/executor.h).
   bool in_program = false;
 };
@@ -37,6 +44,13 @@ class OpKernel : public Kernel {
         body_(body),
         body_traits_(body_traits) {}
 
+  /// See KeptCommands. The bytes outlive what is returned.
+  std::unique_ptr<KeptCommand> keep_tensors(std::span<const std::byte> command) const;
+  /// May be null.
+  std::unique_ptr<KeptCommand> keep_whole(std::span<const std::byte> command) const {
+    return body_traits_.keep != nullptr ? body_traits_.keep(*this, command) : nullptr;
+  }
+
  protected:
   /// Whether tensors of some dtypes are replaced by wider ones for the body.
   bool widens(const ArgumentReader& arguments) const {
@@ -45,11 +59,12 @@ class OpKernel : public Kernel {
 
  private:
   friend class PreparedOp;
+  class KeptTensors;
 
   static KernelTraits completed(KernelTraits traits, const BodyTraits& body_traits) {
     traits.in_executor = !body_traits.in_program;
     traits.check = &expect_layout;
-    if (!traits.prepare) traits.prepare = &prepare;
+    traits.prepare = &prepare;
     return traits;
   }
   static void run_command(const Kernel& kernel, std::span<const std::byte> command);
@@ -84,6 +99,8 @@ class PreparedOp final : public PreparedCommand {
   const OpKernel& kernel_;
   const std::span<const std::byte> command_;
   ArgumentReader arguments_;
+  bool tried_ = false;
+  std::unique_ptr<KeptCommand> kept_;  // in place of the body
 };
 
 }  // namespace openreg::ops

@@ -1,6 +1,7 @@
 #include "ops/tiers/kept_iterator.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace openreg::ops {
 
@@ -42,6 +43,37 @@ bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentRea
   // If each of the command's tensors is an operand itself, what else was copied is a number that
   // the meta function has made a tensor of (gt.Scalar).
   return !copies_other || in_memory.size() == arguments.tensors_in_memory();
+}
+
+std::optional<OperandStorages> storages_of_operands(const at::TensorIteratorBase& iterator,
+                                                    std::span<const std::byte> command) {
+  const CommandView view(command);
+  OperandStorages storages;
+  for (int i = 0; i < iterator.ntensors(); ++i) {
+    const auto* const data = static_cast<const std::byte*>(iterator.operand(i).data);
+    if (data == nullptr) return std::nullopt;
+    std::int32_t in = -1;
+    for (const auto& tensor : view.tensors()) {
+      const auto* const begin = static_cast<const std::byte*>(address_of(view, tensor));
+      if (std::less<>()(data, begin) || !std::less<>()(data, begin + view.storage(tensor).nbytes))
+        continue;
+      const auto storage = static_cast<std::int32_t>(tensor.storage);
+      if (in != -1 && in != storage) return std::nullopt;  // they overlap
+      in = storage;
+    }
+    storages.push_back(in);
+  }
+  return storages;
+}
+
+void move_operands(at::TensorIteratorBase& iterator, const OperandStorages& storages,
+                   std::uint32_t storage, std::ptrdiff_t by) {
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    if (storages[i] != static_cast<std::int32_t>(storage)) continue;
+    const auto operand = static_cast<std::int64_t>(i);
+    iterator.unsafe_replace_operand(operand,
+                                    static_cast<std::byte*>(iterator.data_ptr(operand)) + by);
+  }
 }
 
 IteratorState state_of(const at::TensorIteratorBase& iterator) {

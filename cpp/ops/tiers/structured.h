@@ -124,8 +124,10 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   using Functions = StructuredFunctions<R(A...), RefR(All...)>;
 
   StructuredOperator(const char* name, Functions functions)
-      : OpKernel(name, &run, {.prepare = functions.compute ? &prepare : nullptr},
-                 {.widened = widened_dtypes(name), .direct = direct_computation(name)}),
+      : OpKernel(name, &run, {},
+                 {.widened = widened_dtypes(name),
+                  .direct = direct_computation(name),
+                  .keep = functions.compute ? &keep : nullptr}),
         functions_(functions),
         takes_any_strides_(!has_quirk(name, Quirk::kTakesContiguous)),
         output_support_(output_support(name, /*iterates=*/kTakesNumbers)) {}
@@ -169,17 +171,18 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   static constexpr std::size_t kOutputs = output_count<R>();
   using Outputs = std::array<at::Tensor, kOutputs>;
 
-  /// A command that runs many times, of an operator that is a loop over an iterator.
-  class PreparedIteration;
+  /// What is kept of an operator that is a loop over an iterator.
+  class KeptIteration;
 
   static void run(const OpKernel& kernel, ArgumentReader& reader) {
     const auto& self = static_cast<const StructuredOperator&>(kernel);
     KernelCall<RefR(All...)>::run(reader, self.functions_.kernel);
   }
-  static std::unique_ptr<PreparedCommand> prepare(const Kernel& kernel,
-                                                  std::span<const std::byte> command) {
-    return std::make_unique<PreparedIteration>(static_cast<const StructuredOperator&>(kernel),
-                                               command);
+  static std::unique_ptr<KeptCommand> keep(const OpKernel& kernel,
+                                           std::span<const std::byte> command) {
+    auto made =
+        std::make_unique<KeptIteration>(static_cast<const StructuredOperator&>(kernel), command);
+    return made->is_usable() ? std::move(made) : nullptr;
   }
 
   void call(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
@@ -335,43 +338,37 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
 };
 
 template <bool kTakesNumbers, class R, class... A, class RefR, class... All>
-class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::PreparedIteration final
-    : public PreparedCommand {
+class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::KeptIteration final
+    : public KeptCommand {
  public:
-  PreparedIteration(const StructuredOperator& op, std::span<const std::byte> command)
-      : op_(op), command_(command), each_time_(op, command) {}
+  KeptIteration(const StructuredOperator& op, std::span<const std::byte> command)
+      : op_(op), arguments_(command) {
+    // Otherwise the iterator would be over the tensors themselves.
+    if (op_.widens(arguments_)) return;
+    held_.emplace(Held{ArgumentOf<A>::read(arguments_)...});  // braces: in order
+    for (auto& output : outputs_) output = arguments_.tensor();
+    RepeatedWarningFilter warnings;  // the call has reported them
+    warnings.drop_all();
+    with_arguments([&](auto&&... args) { iterator_ = op_.functions_.meta(requests_, args...); });
+    if (requests_.are_met() && computes_in_place(iterator(), arguments_))
+      operands_ = storages_of_operands(iterator(), command);
+  }
 
-  void run() override {
-    if (iterator_ == nullptr) {
-      each_time_.run();
-      if (!std::exchange(tried_, true)) keep();
-      return;
-    }
-    const LauncherSettings settings(command_);
+  bool is_usable() const { return operands_.has_value(); }
+
+  bool run(std::span<const std::byte> command) override {
+    arguments_.move_to(command, [this](std::uint32_t storage, std::ptrdiff_t by) {
+      move_operands(iterator(), *operands_, storage, by);
+    });
+    const auto before = is_proven_ ? IteratorState() : state_of(iterator());
     with_arguments([&](auto&&... args) { op_.functions_.compute(*iterator_, outputs_, args...); });
-    if (std::exchange(is_proven_, true)) return;
+    if (std::exchange(is_proven_, true)) return true;
     // The operator has computed with this iterator, which must be unchanged for the next run.
-    if (state_of(iterator()) != state_) iterator_ = nullptr;
+    return state_of(iterator()) == before;
   }
 
  private:
   using Held = std::tuple<typename ArgumentOf<A>::Held...>;
-
-  void keep() {
-    arguments_ = std::make_unique<ArgumentReader>(command_);
-    // Otherwise the iterator would be over the tensors themselves.
-    if (op_.widens(*arguments_)) return arguments_.reset();
-    held_ = std::make_unique<Held>(Held{ArgumentOf<A>::read(*arguments_)...});  // braces: in order
-    for (auto& output : outputs_) output = arguments_->tensor();
-    RepeatedWarningFilter warnings;  // the call has reported them
-    warnings.drop_all();
-    with_arguments([&](auto&&... args) { iterator_ = op_.functions_.meta(requests_, args...); });
-    if (requests_.are_met() && computes_in_place(iterator(), *arguments_)) {
-      state_ = state_of(iterator());
-    } else {
-      iterator_ = nullptr;
-    }
-  }
 
   template <class Function>
   void with_arguments(Function&& function) {
@@ -379,21 +376,18 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::PreparedIteratio
                *held_);
   }
 
-  const at::TensorIteratorBase& iterator() const {
-    return static_cast<const at::TensorIteratorBase&>(*iterator_);
+  at::TensorIteratorBase& iterator() const {
+    return static_cast<at::TensorIteratorBase&>(*iterator_);
   }
 
   const StructuredOperator& op_;
-  const std::span<const std::byte> command_;
-  PreparedOp each_time_;
-  bool tried_ = false;
   bool is_proven_ = false;
-  std::unique_ptr<ArgumentReader> arguments_;
-  std::unique_ptr<Held> held_;
+  ArgumentReader arguments_;
+  std::optional<Held> held_;
   Outputs outputs_;
   OutputRequests requests_{Form::kKept, outputs_};
   std::unique_ptr<at::impl::MetaBase> iterator_;
-  IteratorState state_;
+  std::optional<OperandStorages> operands_;
 };
 
 /// Registers an operator's functional and out forms, and its in-place one if it has one. `Native`

@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <utility>
 
@@ -128,6 +129,27 @@ std::size_t ArgumentReader::tensors_in_memory() const noexcept {
 bool ArgumentReader::command_contains(const void* pointer) const noexcept {
   return !std::less<>()(pointer, static_cast<const void*>(command_.data())) &&
          std::less<>()(pointer, static_cast<const void*>(command_.data() + command_.size()));
+}
+
+bool ArgumentReader::can_serve_again() const noexcept {
+  const CommandView view(command_);
+  std::array<std::uint16_t, kMostStorages> tensors{};  // of each storage
+  for (const auto& record : view.tensors()) ++tensors[record.storage];
+  for (std::size_t i = 0; const auto& record : view.tensors()) {
+    const auto& tensor = tensors_[i++];
+    const auto* const impl = tensor.unsafeGetTensorImpl();
+    if (tensor.use_count() != 1 || tensor.weak_use_count() != 1 ||
+        impl->unsafe_storage().use_count() != tensors[record.storage] ||
+        impl->autograd_meta() != nullptr)
+      return false;
+    const auto& shape = view.shape(record);
+    if (!(shape.flags & kWritten)) continue;
+    const auto strides = impl->strides();
+    if (impl->storage_offset() != record.storage_offset ||
+        !std::equal(strides.begin(), strides.end(), view.strides(record)))
+      return false;
+  }
+  return true;
 }
 
 void ArgumentReader::throw_at_end() {

@@ -26,6 +26,8 @@ bool is_device_memory(const void* pointer) noexcept;
 /// expect_layout() checks.
 class ArgumentReader {
  public:
+  static constexpr std::size_t kMostStorages = 64;  // of commands that are alike
+
   explicit ArgumentReader(std::span<const std::byte> command);
   ~ArgumentReader();
   ArgumentReader(const ArgumentReader&) = delete;
@@ -43,6 +45,15 @@ class ArgumentReader {
   std::size_t tensors_in_memory() const noexcept;
   /// Whether the pointer is one into the command itself.
   bool command_contains(const void* pointer) const noexcept;
+
+  /// Reads a command that is alike (launch/kept_commands.h) from its beginning: the tensors get its
+  /// storages, of which there are at most kMostStorages. `moved(storage, by)` is called for each
+  /// that lies elsewhere, with its number and the difference of the addresses.
+  template <class Moved>
+  void move_to(std::span<const std::byte> command, Moved&& moved);
+  /// Called after settle_outputs(): whether nothing else refers to a tensor, and the kernel has not
+  /// changed the strides of an output.
+  bool can_serve_again() const noexcept;
 
   /// Starts again at the first argument.
   void rewind() noexcept;
@@ -97,5 +108,26 @@ class ArgumentReader {
   const std::byte* next_;
   const std::byte* end_;  // of the values
 };
+
+template <class Moved>
+void ArgumentReader::move_to(std::span<const std::byte> command, Moved&& moved) {
+  command_ = command;
+  const CommandView view(command);
+  next_ = view.values();
+  end_ = view.payload();
+  std::uint64_t done = 0;
+  for (std::size_t i = 0; const auto& record : view.tensors()) {
+    auto* const storage =
+        tensors_[i++].unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    const auto bit = std::uint64_t{1} << record.storage;
+    if (done & bit) continue;
+    done |= bit;
+    auto* const to = static_cast<std::byte*>(address_of(view, record));
+    const auto by = to - static_cast<const std::byte*>(storage->data());
+    if (by == 0) continue;
+    storage->set_data_ptr_noswap(c10::DataPtr(to, c10::Device(c10::kCPU)));
+    moved(record.storage, by);
+  }
+}
 
 }  // namespace openreg::ops

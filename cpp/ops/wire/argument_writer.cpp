@@ -232,7 +232,10 @@ SignatureView ArgumentWriter::signature(const void* whom) {
       }
     }
   }
-  return make_signature(whom, {words_.data(), words_.size()}, {integers_.data(), integers_.size()});
+  const auto view =
+      make_signature(whom, {words_.data(), words_.size()}, {integers_.data(), integers_.size()});
+  signature_ = static_cast<std::uint16_t>(view.hash);
+  return view;
 }
 
 // The words without sizes and strides.
@@ -284,7 +287,7 @@ std::span<const std::byte> ArgumentWriter::finish() {
                              .payload_at = static_cast<std::uint32_t>(payload_at),
                              .flush_denormals = flush_denormals(),
                              .drops_warnings = drops_warnings_,
-                             .reserved = 0};
+                             .signature = signature_};
   std::memcpy(begin, &header, sizeof(header));
   auto* storage = begin + sizeof(header);
   for (const auto& each : storages_) {
@@ -301,7 +304,10 @@ std::span<const std::byte> ArgumentWriter::finish() {
   }
   std::memcpy(begin + words_at, words_.data(), words_.size() * sizeof(std::uint64_t));
   std::memcpy(begin + values_at, values_.data(), values_.size() * sizeof(std::uint64_t));
-  if (!payload_.empty()) std::memcpy(begin + payload_at, payload_.data(), payload_.size());
+  if (!payload_.empty()) {
+    std::memset(begin + values_end, 0, payload_at - values_end);
+    std::memcpy(begin + payload_at, payload_.data(), payload_.size());
+  }
   return {begin, command_.size()};
 }
 

@@ -93,6 +93,8 @@ class ArgumentWriter {
     constexpr auto kWords = (sizeof(T) + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
     const auto at = values_.size();
     values_.resize_for_overwrite(at + kWords);
+    if constexpr (sizeof(T) % sizeof(std::uint64_t) != 0)
+      values_.back() = 0;  // commands are compared
     std::memcpy(values_.data() + at, &v, sizeof(T));
   }
   /// For words that only belong to the signature.
@@ -192,6 +194,7 @@ class ArgumentWriter {
 
   const char* op_;
   c10::Device device_;
+  std::uint16_t signature_ = 0;
   ArgumentPlace place_;
   bool is_in_place_ = false;
   bool shares_written_memory_ = false;

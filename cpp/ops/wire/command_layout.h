@@ -29,9 +29,9 @@ struct CommandHeader {
   std::uint32_t words_at;
   std::uint32_t values_at;
   std::uint32_t payload_at;
-  bool flush_denormals;  // the launching thread's mode, which affects results
-  bool drops_warnings;   // the call has reported them
-  std::uint16_t reserved;
+  bool flush_denormals;     // the launching thread's mode, which affects results
+  bool drops_warnings;      // the call has reported them
+  std::uint16_t signature;  // of the call, the lowest bits of its hash; 0 if it was not asked for
 };
 
 struct StorageRecord {

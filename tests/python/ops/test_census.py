@@ -48,6 +48,12 @@ def test_one_entry_in_eight_equals_cpu(tmp_path):
     assert min(counts[check] for check in ("noncontiguous", "conj", "neg", "out", "errors")) >= 2, counts
 
 
+def test_one_entry_in_sixteen_equals_cpu_each_time_it_is_called(tmp_path):
+    results = census(tmp_path, "--slice", "--check", "repeats")
+    assert equal(results)["repeats"] >= 30
+    assert sum(result["samples"] for result in results) >= 100
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_one_entry_in_sixteen_gives_the_same_bits_in_a_graph(tmp_path):
@@ -57,7 +63,7 @@ def test_one_entry_in_sixteen_gives_the_same_bits_in_a_graph(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.timeout(4800)
+@pytest.mark.timeout(5400)
 def test_every_entry_with_every_dtype_equals_cpu(tmp_path):
     results = census(tmp_path)
     counts = equal(results)
