@@ -1,5 +1,7 @@
 #include "ops/launch/kept_commands.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -53,7 +55,11 @@ void run_in_turn(std::unique_ptr<KeptCommand>& kept, std::span<const std::byte> 
 bool KeptCommands::run(const OpKernel& kernel, std::span<const std::byte> command) {
   if (command.size() > kMostBytes) return false;
   auto* const own = per_thread<KeptCommands>();
-  return own != nullptr && own->run_here(kernel, command);
+  // A kernel that runs commands of its own may not replace the entry that it is computed by.
+  if (own == nullptr || own->in_use_) return false;
+  own->in_use_ = true;
+  const auto end = c10::make_scope_exit([own] { own->in_use_ = false; });
+  return own->run_here(kernel, command);
 }
 
 bool KeptCommands::run_here(const OpKernel& kernel, std::span<const std::byte> command) {

@@ -39,6 +39,7 @@ class KeptCommands {
   bool run_here(const OpKernel& kernel, std::span<const std::byte> command);
 
   std::vector<Entry> entries_;
+  bool in_use_ = false;
 };
 
 }  // namespace openreg::ops

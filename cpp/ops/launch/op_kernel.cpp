@@ -42,6 +42,13 @@ std::unique_ptr<KeptCommand> OpKernel::keep_tensors(std::span<const std::byte> c
   return std::make_unique<KeptTensors>(*this, command);
 }
 
+std::unique_ptr<KeptCommand> OpKernel::keep_whole(std::span<const std::byte> command) const {
+  if (body_traits_.keep == nullptr ||
+      CommandView(command).header().storages > ArgumentReader::kMostStorages)
+    return nullptr;
+  return body_traits_.keep(*this, command);
+}
+
 bool OpKernel::compute_directly(std::span<const std::byte> command) const {
   return body_traits_.direct != nullptr && body_traits_.direct(CommandView(command));
 }

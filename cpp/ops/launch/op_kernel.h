@@ -46,10 +46,8 @@ class OpKernel : public Kernel {
 
   /// See KeptCommands. The bytes outlive what is returned.
   std::unique_ptr<KeptCommand> keep_tensors(std::span<const std::byte> command) const;
-  /// May be null.
-  std::unique_ptr<KeptCommand> keep_whole(std::span<const std::byte> command) const {
-    return body_traits_.keep != nullptr ? body_traits_.keep(*this, command) : nullptr;
-  }
+  /// Null if the body has to compute each time.
+  std::unique_ptr<KeptCommand> keep_whole(std::span<const std::byte> command) const;
 
  protected:
   /// Whether tensors of some dtypes are replaced by wider ones for the body.

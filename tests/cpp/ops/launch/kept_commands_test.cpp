@@ -176,6 +176,21 @@ TEST_F(KeptCommandsTest, ATensorThatTheKernelHasKeptOrChangedIsNotUsedAgain) {
   }
 }
 
+TEST_F(KeptCommandsTest, AKernelThatRunsCommandsOfItsOwnIsNotReplaced) {
+  const auto tensor = tensor_of(1);
+  const auto other = tensor_of(2, {5});
+  run(tensor, 0);
+  run(tensor, 0);
+  calls.change = [&](at::Tensor& output) {
+    calls.change = nullptr;
+    for (int i = 0; i < 3; ++i) run(other, 0);
+    EXPECT_EQ(output.sizes(), at::IntArrayRef({2, 3}));
+  };
+  run(tensor, 0);
+  run(tensor_of(3), 0);
+  EXPECT_EQ(calls.elements, (std::vector<float>{1, 1, 1, 2, 2, 2, 3}));
+}
+
 TEST_F(KeptCommandsTest, EachThreadKeepsItsOwn) {
   const auto tensor = tensor_of(1);
   for (int i = 0; i < 3; ++i) run(tensor, 0);
