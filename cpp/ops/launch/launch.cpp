@@ -40,6 +40,15 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, ArgumentSupport s
   launch(kernel, arguments, *plan);
 }
 
+namespace {
+
+void wait_for(openreg::Stream& stream) {
+  backend::translate_errors([&] { stream.synchronize(); });
+  backend::KernelWarnings::raise_kept();
+}
+
+}  // namespace
+
 void expect_may_wait(c10::Device device, const char* op) {
   if (!is_capturing()) return;
   backend::translate_errors([&] {
@@ -50,13 +59,13 @@ void expect_may_wait(c10::Device device, const char* op) {
 
 void wait_for_device(c10::Device device, const char* op) {
   expect_may_wait(device, op);
-  announce_host_wait(backend::current_stream(device.index()));
-  wait_for_device_again(device);
+  auto& stream = backend::current_stream(device.index());
+  announce_host_wait(stream);
+  wait_for(stream);
 }
 
 void wait_for_device_again(c10::Device device) {
-  backend::translate_errors([&] { backend::current_stream(device.index()).synchronize(); });
-  backend::KernelWarnings::raise_kept();
+  wait_for(backend::current_stream(device.index()));
 }
 
 }  // namespace openreg::ops

@@ -24,15 +24,14 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   expect_memory(self);
   wait_for_device(self.device(), "aten::_local_scalar_dense");
-  const tracing::HostCommand traced(backend::current_stream(self.device().index()),
-                                    "aten::_local_scalar_dense",
+  auto& stream = backend::current_stream(self.device().index());
+  const tracing::HostCommand traced(stream, "aten::_local_scalar_dense",
                                     {.kind = CommandSummary::Kind::kCopy,
                                      .from = MemoryKind::kDevice,
                                      .to = MemoryKind::kPageable,
                                      .bytes = c10::elementSize(self.scalar_type())});
   backend::note_host_access("aten::_local_scalar_dense", self, /*writes=*/false, /*argument=*/0);
-  backend::HostCopy copy(backend::current_stream(self.device().index()),
-                         "aten::_local_scalar_dense");
+  backend::HostCopy copy(stream, "aten::_local_scalar_dense");
   alignas(16) std::array<std::byte, 16> element{};
   std::memcpy(element.data(), AddressSpace::get().aperture(self.const_data_ptr()), self.itemsize());
   copy.end(element.data(), self.itemsize());
