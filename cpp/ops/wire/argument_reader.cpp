@@ -167,9 +167,14 @@ void ArgumentReader::widen(std::span<const c10::ScalarType> dtypes) {
     if (narrow_[i].defined()) tensors_[i] = std::move(narrow_[i]);
   }
   narrow_.clear();
+  // Real numbers beside complex ones of half precision are parts of a computation in complex64.
+  const auto complex = std::ranges::find(dtypes, at::kComplexHalf) != dtypes.end() &&
+                       holds_any(std::array{at::kComplexHalf});
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     auto& tensor = tensors_[i];
-    if (std::ranges::find(dtypes, tensor.scalar_type()) == dtypes.end()) continue;
+    const auto dtype = tensor.scalar_type();
+    if (std::ranges::find(dtypes, dtype) == dtypes.end() && !(complex && dtype == at::kHalf))
+      continue;
     narrow_.resize(tensors_.size());
     narrow_[i] = tensor;
     tensor = in_single(tensor);

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 SAMPLES = 4
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.complex32: 4e-3}
+LIMITS_OF_COMPLEX = {"rtol": 4e-3, "atol": 4e-3}
 # What has no meaning without a GPU: programs in CUDA C++, and operators of libraries for it.
 NEEDS_A_GPU = ("jiterator_", "torch.ops.aten._efficient_attention_forward", "torch.ops.aten._flash_attention_forward")
 NOT_COMPARED = {
@@ -125,6 +126,28 @@ def test_images_are_reduced_in_half_precision(dtype: torch.dtype) -> None:
         found = F.interpolate(x.to("cuda", dtype), (5, 7), mode=mode, antialias=True)
         assert found.dtype == dtype
         assert_close(found.float().cpu(), expected, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x / (1 + 2j),
+        lambda x: (1 + 2j) / x,
+        lambda x: x ** (1 + 2j),
+        lambda x: (1 + 2j) ** x,
+        lambda x: x / (x * 1j + 1),
+        lambda x: (x * 1j + 1) / x,
+        lambda x: x ** (x * 1j),
+        lambda x: torch.lerp(x * 1j, x * 1j + 1, 0.25),
+    ],
+    ids=["x / c", "c / x", "x ** c", "c ** x", "x / z", "z / x", "x ** z", "lerp"],
+)
+def test_real_numbers_beside_complex_ones_of_half_precision(work: Any) -> None:
+    x = torch.tensor([0.5, 1, 2], dtype=torch.float16)
+    got = [work(x.cuda()) for _ in range(3)]
+    for each in got:
+        assert each.dtype == torch.complex32
+        assert_close(each.cpu().to(torch.complex64), work(x.float()), **LIMITS_OF_COMPLEX)
 
 
 def test_half_precision_is_refused_where_cuda_refuses_it() -> None:
