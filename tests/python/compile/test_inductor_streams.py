@@ -184,7 +184,7 @@ def test_a_checkpoint_computes_what_eager_mode_does(block, dynamic):
             assert_close(train(compiled, busy), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("block", [pytest.param(on_a_stream, marks=pytest.mark.full), two_streams])
 def test_a_checkpoint_draws_the_same_numbers_again_on_busy_streams(block):
     """With Inductor's numbers, which do not depend on what the streams are."""
     compiled = torch.compile(functools.partial(in_a_checkpoint, block), fullgraph=True)
@@ -195,7 +195,7 @@ def test_a_checkpoint_draws_the_same_numbers_again_on_busy_streams(block):
         assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("busy", ["", "current", "side"])
+@pytest.mark.parametrize("busy", ["", pytest.param("current", marks=pytest.mark.full), "side"])
 def test_gradients_are_those_of_the_numbers_that_were_drawn(busy):
     result, gradient, _ = train(torch.compile(functools.partial(in_a_checkpoint, on_a_stream)), busy)
     x = torch.linspace(-2, 2, 64).view(8, 8)
@@ -266,7 +266,10 @@ def test_a_program_computes_what_eager_mode_does_on_busy_streams(program):
         assert_close(train(compiled, busy), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("compiled_forward", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    "compiled_forward",
+    [pytest.param(False, id="eager", marks=pytest.mark.full), pytest.param(True, id="compiled")],
+)
 def test_compiled_autograd_computes_what_eager_mode_does_on_busy_streams(compiled_forward):
     expected = train(without_a_checkpoint)
     function = torch.compile(without_a_checkpoint) if compiled_forward else without_a_checkpoint
@@ -292,7 +295,7 @@ def test_a_program_from_the_cache_has_the_streams_of_its_call(block):
     assert hits() > before
 
 
-@pytest.mark.parametrize("program", [without_a_checkpoint, branches])
+@pytest.mark.parametrize("program", [pytest.param(without_a_checkpoint, marks=pytest.mark.full), branches])
 def test_inference_from_the_cache(program):
     x, w, streams = torch.rand(8, 8, device=DEVICE), WEIGHT.to(DEVICE), [torch.openreg.Stream()]
     with torch.no_grad():

@@ -196,7 +196,7 @@ NO_USE = {
 ALL = USES | DOES_NOT_USE
 
 
-@pytest.fixture(scope="module", params=["main thread", "another thread"])
+@pytest.fixture(scope="module", params=["main thread", pytest.param("another thread", marks=pytest.mark.full)])
 def found(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
     """What each use leads to, from processes that are forked one after the other."""
     program = Path(__file__).with_name("first_uses.py")

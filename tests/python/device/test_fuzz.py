@@ -16,7 +16,7 @@ def fuzz(*options: str, timeout: float) -> None:
 
 
 @with_integers
-@pytest.mark.parametrize("threads", ["1", "3"])
+@pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.full), "3"])
 def test_random_programs_equal_the_cpu(threads):
     fuzz("--programs", "120", "--threads", threads, timeout=250)
 

@@ -354,7 +354,10 @@ def split(rank: int, store: str, backend: str | None) -> Any:
     return sums
 
 
-@pytest.mark.parametrize("backend", [None, "occl", "gloo", "cpu:gloo,openreg:occl"])
+@pytest.mark.parametrize(
+    "backend",
+    [None, "occl", *(pytest.param(name, marks=pytest.mark.full) for name in ("gloo", "cpu:gloo,openreg:occl"))],
+)
 def test_split_group(backend, tmp_path):
     sums = run_ranks(split, 3, tmp_path, str(tmp_path / "file"), backend, backend="")
     assert [set(each) for each in sums] == [{1.0}, {1.0}, {2.0}]

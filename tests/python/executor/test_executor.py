@@ -492,7 +492,14 @@ if not may:
 """
 
 
-@pytest.mark.parametrize("paths", [["/proc"], ["/dev/shm"], ["/proc", "/dev/shm"]], ids="-".join)
+@pytest.mark.parametrize(
+    "paths",
+    [
+        pytest.param(["/proc"], id="/proc", marks=pytest.mark.full),
+        pytest.param(["/dev/shm"], id="/dev/shm", marks=pytest.mark.full),
+        pytest.param(["/proc", "/dev/shm"], id="both"),
+    ],
+)
 def test_the_process_needs_neither_proc_nor_shared_memory_of_the_system(run: Run, paths: list[str]):
     result = run(
         """

@@ -49,9 +49,9 @@ def test_one_entry_in_eight_equals_cpu(tmp_path):
 
 
 def test_one_entry_in_sixteen_equals_cpu_each_time_it_is_called(tmp_path):
-    results = census(tmp_path, "--slice", "--check", "repeats")
+    results = census(tmp_path, "--slice", "--check", "repeats", "--samples", "1")
     assert equal(results)["repeats"] >= 30
-    assert sum(result["samples"] for result in results) >= 100
+    assert sum(result["samples"] for result in results) >= 60
 
 
 @pytest.mark.full

@@ -48,7 +48,7 @@ def test_the_loss_curve_is_the_cpus(train_digits):
 
 
 @pytest.mark.usefixtures("train_digits")
-@pytest.mark.parametrize("device", ["openreg", "cpu"])
+@pytest.mark.parametrize("device", ["openreg", pytest.param("cpu", marks=pytest.mark.full)])
 def test_it_learns_and_reports_as_json(tmp_path, device):
     log = tmp_path / "losses"
     report, output = reported(tmp_path, "train_digits.py", "--device", device, "--loss-log", log)
@@ -67,8 +67,10 @@ def test_it_learns_and_reports_as_json(tmp_path, device):
 # and the gradients have to be the same.
 @pytest.mark.parametrize(
     ("dtype", "size", "tolerance", "gradient_tolerance"),
-    [(torch.float32, 224, 1e-5, 0.05), (torch.float64, 64, 1e-12, 1e-9)],
-    ids=["float32", "float64"],
+    [
+        pytest.param(torch.float32, 224, 1e-5, 0.05, id="float32", marks=pytest.mark.full),
+        pytest.param(torch.float64, 64, 1e-12, 1e-9, id="float64"),
+    ],
 )
 def test_resnet50_evaluates_and_trains_as_on_the_cpu(resnet50, dtype, size, tolerance, gradient_tolerance):
     model = resnet50.make_model(seed=0).to(dtype)
