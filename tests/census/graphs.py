@@ -179,7 +179,8 @@ def check_call(op: Any, way: Way, calls: list[Call], result: Result) -> None:
     result.samples += 1
 
 
-def check_graphs(op: Any, result: Result, samples: int) -> None:
+def check_samples(op: Any, result: Result, samples: int, check: Callable[[Any, Way, list[Call], Result], None]) -> None:
+    """Calls `check` with each sample's sets of elements, in each way. It raises AssertionError."""
     dtype = getattr(torch, result.dtype)
     for way, gradients in ways_of(op, dtype):
         try:
@@ -190,9 +191,13 @@ def check_graphs(op: Any, result: Result, samples: int) -> None:
         for number, calls in enumerate(found):
             try:
                 changed = [way.change(call if gradients else detached(call)) for call in calls]
-                check_call(op, way, changed, result)
+                check(op, way, changed, result)
             except Exception as error:
                 result.unequal(f"[{way.name}] sample {number}: {failure(error)}")
                 clear_errors()
+
+
+def check_graphs(op: Any, result: Result, samples: int) -> None:
+    check_samples(op, result, samples, check_call)
     if not result.samples and not result.waits and result.status == "equal":
         result.details = ["nothing is captured"]

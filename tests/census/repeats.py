@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from graphs import Way, variants, ways_of, without_seeds
-from outcome import DEVICE, changes_with_seed, clear_errors, compare
-from result import Result, failure
-from samples import Call, Mover, detached
+from graphs import Way, check_samples, without_seeds
+from outcome import DEVICE, changes_with_seed, compare
+from result import Result
+from samples import Call, Mover
 
 ROUNDS = 2  # of a sample's sets of elements: the calls run on two threads, each of which keeps its own
 
@@ -40,17 +40,4 @@ def check_calls(op: Any, way: Way, calls: list[Call], result: Result) -> None:
 
 
 def check_repeats(op: Any, result: Result, samples: int) -> None:
-    dtype = getattr(torch, result.dtype)
-    for way, gradients in ways_of(op, dtype):
-        try:
-            found = list(variants(op, dtype, gradients, samples))
-        except Exception as error:  # what the CPU cannot do is not ours to judge
-            result.status, result.details = "cpu", [f"no samples: {failure(error)}"]
-            return
-        for number, calls in enumerate(found):
-            try:
-                changed = [way.change(call if gradients else detached(call)) for call in calls]
-                check_calls(op, way, changed, result)
-            except Exception as error:
-                result.unequal(f"[{way.name}] sample {number}: {failure(error)}")
-                clear_errors()
+    check_samples(op, result, samples, check_calls)
