@@ -20,7 +20,7 @@ namespace {
 
 void explain_fault(SignalHandler::Arrival& fault);
 extern SignalHandler g_faults;
-constinit SignalHandler g_faults(SIGSEGV, &explain_fault, signal_entries<g_faults>);
+constinit SignalHandler g_faults(SIGSEGV, &explain_fault, kSignalEntries<g_faults>);
 std::atomic<bool> g_explains_windows{false};
 std::atomic<FaultJudge> g_judge{nullptr};
 std::atomic<RetryWrite> g_retry_write{nullptr};

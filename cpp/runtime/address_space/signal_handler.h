@@ -14,7 +14,7 @@ namespace openreg {
 /// Our handler of one signal. What is not for us goes on as if ours were not there: to the handler
 /// before it, with its mask and flags, or to the default action. See Note [Our signal handlers
 /// among others] in signal_handler.cpp. A static object that is constant-initialised, with
-/// signal_entries of itself: handlers read it.
+/// kSignalEntries of itself: handlers read it.
 class SignalHandler {
   /// One of our entry functions, and what it stands in front of.
   struct Place {
@@ -62,7 +62,7 @@ class SignalHandler {
   /// Async-signal-safe.
   bool is_in_front() const noexcept;
 
-  /// For signal_entries.
+  /// For kSignalEntries.
   void arrive(std::size_t place, int signal, siginfo_t* info, void* context) noexcept;
 
  private:
@@ -79,7 +79,7 @@ class SignalHandler {
 
 /// The entry functions of `handler`.
 template <SignalHandler& handler>
-inline constexpr SignalHandler::Entries signal_entries = [
+inline constexpr SignalHandler::Entries kSignalEntries = [
 ]<std::size_t... places>(std::index_sequence<places...>) {
   return SignalHandler::Entries{+[](int signal, siginfo_t* info, void* context) {
     handler.arrive(places, signal, info, context);

@@ -32,7 +32,7 @@ std::atomic<void (*)(const void*) noexcept> g_after{nullptr};
 
 void stop_after_step(SignalHandler::Arrival& trap);
 extern SignalHandler g_traps;
-constinit SignalHandler g_traps(SIGTRAP, &stop_after_step, signal_entries<g_traps>);
+constinit SignalHandler g_traps(SIGTRAP, &stop_after_step, kSignalEntries<g_traps>);
 
 void stop_after_step(SignalHandler::Arrival& trap) {
   auto& step = t_step;
