@@ -1,7 +1,10 @@
+#include <ATen/Context.h>
+
 #include <cstdint>
 
 #include "backend/host_allocator.h"
 #include "bindings/bindings.h"
+#include "slot.h"
 
 namespace openreg::bindings {
 
@@ -45,6 +48,8 @@ void init_host_memory(nb::module_& m) {
   m.def(
       "register_pinned_memory",
       [](std::uintptr_t address, std::size_t bytes) {
+        // Until then, PyTorch takes no memory for pinned: a stream does not initialise the device.
+        at::globalContext().lazyInitDevice(backend::kDeviceType);
         backend::register_pinned(reinterpret_cast<void*>(address), bytes);
       },
       nb::arg("address"), nb::arg("bytes"), ReleaseGil(),

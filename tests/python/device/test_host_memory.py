@@ -301,6 +301,28 @@ def test_factories_and_pin_memory_make_pinned_tensors(make):
     assert make().is_pinned()
 
 
+REGISTERING = """
+import mmap, torch, torch_openreg
+stream = torch.openreg.Stream()  # the first use of the device
+pages = mmap.mmap(-1, mmap.PAGESIZE)
+there = torch.frombuffer(pages, dtype=torch.int64, count=1)
+torch_openreg._C.register_pinned_memory(there.data_ptr(), mmap.PAGESIZE)
+assert there.is_pinned()
+with stream:
+    torch.openreg._sleep(500_000_000)
+    there.copy_(torch.full((1,), 7, device="openreg"), non_blocking=True)
+    assert not stream.query()
+    stream.synchronize()
+assert there.item() == 7
+torch_openreg._C.unregister_pinned_memory(there.data_ptr())
+assert not there.is_pinned()
+"""
+
+
+def test_memory_of_the_program_is_pinned_once_it_is_registered(run_python: Run) -> None:
+    run_python(REGISTERING)
+
+
 def test_a_tensor_without_elements_is_not_pinned_as_with_cuda():
     for empty in (torch.empty(0, pin_memory=True), torch.empty(3, 0).pin_memory()):
         assert not empty.is_pinned()
