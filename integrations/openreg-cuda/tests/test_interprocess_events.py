@@ -65,6 +65,37 @@ def test_an_event_is_made_from_its_handle() -> None:
     assert event.query() and same.query()
 
 
+SENT = """
+import torch, torch.multiprocessing as mp
+
+def child(event, back):
+    back.put("ready")
+    event.synchronize()
+    back.put(event.query())
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    event, back = torch.cuda.Event(interprocess=True), context.SimpleQueue()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(2_000_000_000)
+        event.record()  # the first use of the device: it does not wait
+        assert not event.query()
+    process = context.Process(target=child, args=(event, back))
+    process.start()
+    assert back.get() == "ready" and back.get() is True
+    process.join()
+"""
+
+
+def test_an_event_is_sent_to_another_process(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SENT)
+    result = run_python(program)
+    assert result.returncode == 0, result.stderr
+    assert "Exception ignored" not in result.stderr
+
+
 def test_wrong_handles_and_times_are_refused() -> None:
     event = torch.cuda.Event(interprocess=True)
     handle = event.ipc_handle()

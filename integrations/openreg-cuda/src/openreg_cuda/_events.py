@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from multiprocessing import reduction
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.multiprocessing import reductions
 
 from ._interprocess import SharedRecords
 
@@ -105,4 +107,5 @@ def provide(module: ModuleType, _C: Any) -> None:
     everywhere: tuple[Any, ...] = (module, module.streams, torch.cuda, streams)
     for each in everywhere:
         each.Event = again.Event
+    reduction.register(again.Event, reductions.reduce_event)  # as PyTorch does for its own
     module.Stream.record_event = again.Stream.record_event

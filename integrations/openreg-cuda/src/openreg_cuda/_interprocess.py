@@ -11,6 +11,7 @@ import os
 import secrets
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ class SharedRecords:
     def __init__(self, descriptor: int, _C: Any) -> None:
         self._descriptor = descriptor
         self._C = _C
+        self._unregister = _C.unregister_pinned_memory  # modules may be gone when the event goes
         self._own = -1  # the number of this process's newest record
         self._written: torch.Tensor | None = None  # the second page, as the device writes it
         self._pages = mmap.mmap(descriptor, 2 * _PAGE)
@@ -60,10 +62,10 @@ class SharedRecords:
             raise RuntimeError(f"openreg: this is not the handle of an event ({error})") from None
         return shared
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if self._written is not None:
-            self._C.unregister_pinned_memory(self._written.data_ptr())
-        os.close(self._descriptor)
+            self._unregister(self._written.data_ptr())
+        close(self._descriptor)
 
     def handle(self) -> bytes:
         """What another process makes the event from, while this one exists."""
