@@ -70,7 +70,7 @@ std::vector<std::int64_t> signal_sizes(std::string_view name, at::ArrayRef<c10::
   return sizes;
 }
 
-void check_sizes(std::string_view name, at::ArrayRef<c10::IValue> arguments) {
+[[maybe_unused]] void check_sizes(std::string_view name, at::ArrayRef<c10::IValue> arguments) {
   const auto sizes = signal_sizes(name, arguments);
   TORCH_CHECK(
       std::ranges::all_of(

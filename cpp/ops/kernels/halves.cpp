@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -15,7 +16,15 @@ namespace {
 constexpr std::int64_t kWidth = 8;
 
 bool has_instructions() noexcept {
-  static const bool has = __builtin_cpu_supports("f16c") != 0 && __builtin_cpu_supports("avx") != 0;
+  static const bool has = [] {
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    // Clang 14 cannot ask __builtin_cpu_supports() for F16C.
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0 &&
+           __builtin_cpu_supports("avx") != 0;
+  }();
   return has;
 }
 

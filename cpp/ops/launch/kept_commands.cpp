@@ -21,7 +21,8 @@ static_assert(kMostBytes / sizeof(StorageRecord) <= ArgumentReader::kMostStorage
 
 /// Whether the tensors are the same, but for the pointers of their storages.
 bool are_alike(std::span<const std::byte> one, std::span<const std::byte> other) {
-  if (one.size() != other.size() || std::memcmp(one.data(), other.data(), sizeof(CommandHeader)))
+  if (one.size() != other.size() ||
+      std::memcmp(one.data(), other.data(), sizeof(CommandHeader)) != 0)
     return false;
   const CommandView a(one);
   const CommandView b(other);

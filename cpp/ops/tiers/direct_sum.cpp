@@ -96,7 +96,9 @@ constexpr std::int64_t kPerThread = 1 << 16;  // elements
 
 template <class T>
 void compute(const T* from, const Reduction& shape, std::int64_t* to) {
-  const auto [outer, count, inner] = shape;
+  const auto outer = shape.outer;
+  const auto count = shape.count;
+  const auto inner = shape.inner;
   if (outer * inner == 1) {
     const auto blocks = (count + kPerThread - 1) / kPerThread;
     std::vector<std::int64_t> sums(static_cast<std::size_t>(blocks));
