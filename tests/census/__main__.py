@@ -7,8 +7,7 @@ Each entry's samples run on the CPU and on the device, with each dtype that the 
 strides and the device of the results are compared, and the gradients where the CPU has any (`values`). Random operators
 (whose CPU results change with the seed) are compared in all but values. The other checks change the samples, call with
 `out=`, make the calls that are to be refused, replay calls in graphs (`graphs`), or make them again and again
-(`repeats`). Exit status 1 if something is not
-as `expected.py` says.
+(`repeats`). Exit status 1 if something is not as `expected.py` says.
 """
 
 from __future__ import annotations
@@ -76,8 +75,8 @@ def main() -> int:
     pattern = re.compile(options.only)
     samples = options.samples or (2 if options.slice else 10)
     if options.slice:
-        in_turn = options.check and options.check[0] in IN_TURN
-        entries = slice_in_turn(options.check[0]) if in_turn else census_slice()
+        in_turn = next((check for check in IN_TURN if options.check == [check]), None)
+        entries = slice_in_turn(in_turn) if in_turn else census_slice()
     else:
         entries = census(*(set(choice) if choice else None for choice in (options.check, options.dtype)))
     entries = [entry for entry in entries if pattern.search(entry_name(entry[0]))]

@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 SAMPLES = 4
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.complex32: 4e-3}
-LIMITS_OF_COMPLEX = {"rtol": 4e-3, "atol": 4e-3}
 # What has no meaning without a GPU: programs in CUDA C++, and operators of libraries for it.
 NEEDS_A_GPU = ("jiterator_", "torch.ops.aten._efficient_attention_forward", "torch.ops.aten._flash_attention_forward")
 NOT_COMPARED = {
@@ -144,10 +143,11 @@ def test_images_are_reduced_in_half_precision(dtype: torch.dtype) -> None:
 )
 def test_real_numbers_beside_complex_ones_of_half_precision(work: Any) -> None:
     x = torch.tensor([0.5, 1, 2], dtype=torch.float16)
-    got = [work(x.cuda()) for _ in range(3)]
-    for each in got:
-        assert each.dtype == torch.complex32
-        assert_close(each.cpu().to(torch.complex64), work(x.float()), **LIMITS_OF_COMPLEX)
+    limit = TOLERANCES[torch.complex32]
+    for _ in range(3):
+        got = work(x.cuda())
+        assert got.dtype == torch.complex32
+        assert_close(got.cpu().to(torch.complex64), work(x.float()), rtol=limit, atol=limit)
 
 
 def test_half_precision_is_refused_where_cuda_refuses_it() -> None:

@@ -110,7 +110,7 @@ def test_forked_workers_that_never_touch_the_device_work_while_the_engines_run(r
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("processes", [4, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.parametrize("processes", [8, pytest.param(100, marks=pytest.mark.full)])
 def test_processes_exit_with_work_in_flight(run_python, processes):
     """Forked before first use, so that many of them are affordable; each ends as any Python program does."""
     result = run_python(
