@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "backend/result_placement.h"
+#include "ops/tiers/direct_lists.h"
 #include "ops/tiers/quirks.h"
 #include "ops/tiers/structured_outputs.h"
 
@@ -57,7 +58,8 @@ class BoxedOperator::CpuKernel final : public OpKernel {
                  [](const OpKernel& kernel, ArgumentReader& reader) {
                    static_cast<const CpuKernel&>(kernel).op_.run(reader);
                  },
-                 {.maker = &boxed_maker}, {.widened = widened_dtypes(name)}),
+                 {.maker = &boxed_maker},
+                 {.widened = widened_dtypes(name), .direct = direct_computation_of_lists(name)}),
         op_(op) {}
 
  private:

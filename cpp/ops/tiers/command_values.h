@@ -38,7 +38,7 @@ class Values {
   }
 
  private:
-  const CommandView& command_;
+  CommandView command_;
   const std::byte* next_;
   const std::byte* end_;
 };
@@ -47,8 +47,10 @@ inline bool is_contiguous(const CommandView& command, const TensorRecord& tensor
   const auto* const sizes = command.sizes(tensor);
   const auto* const strides = command.strides(tensor);
   std::int64_t stride = 1;
-  for (auto dim = std::size_t{command.shape(tensor).dim}; dim-- > 0; stride *= sizes[dim])
+  for (auto dim = std::size_t{command.shape(tensor).dim}; dim-- > 0; stride *= sizes[dim]) {
+    if (sizes[dim] == 0) return true;
     if (sizes[dim] != 1 && strides[dim] != stride) return false;
+  }
   return true;
 }
 

@@ -11,22 +11,7 @@ namespace openreg::ops {
 namespace {
 
 using Indices = c10::List<std::optional<at::Tensor>>;
-
-enum class Tag : std::uint8_t {
-  kNone,
-  kTensor,
-  kInt,
-  kDouble,
-  kBool,
-  kComplex,
-  kString,
-  kDevice,
-  kIntList,
-  kDoubleList,
-  kBoolList,
-  kTensorList,
-  kOptionalTensorList,
-};
+using Tag = ArgumentTag;
 
 bool is_number(const c10::Type& type) {
   if (const auto* optional = type.castRaw<c10::OptionalType>())

@@ -5,6 +5,8 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <cstdint>
+
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/argument_writer.h"
 
@@ -22,6 +24,23 @@ bool is_encodable(const c10::Type& type);
 /// The role of an operator's floating-point numbers and Scalars: either their values may determine
 /// how a call ends, or they only scale, and only their kind matters (number.h).
 enum class Numbers : bool { kDecide, kScale };
+
+/// What write_ivalue() writes before each argument. The number of elements follows that of a list.
+enum class ArgumentTag : std::uint8_t {
+  kNone,
+  kTensor,
+  kInt,
+  kDouble,
+  kBool,
+  kComplex,
+  kString,
+  kDevice,
+  kIntList,
+  kDoubleList,
+  kBoolList,
+  kTensorList,
+  kOptionalTensorList,
+};
 
 /// Writes one argument. Tensors in the list type that indexing takes may be on the CPU: they are
 /// copied to the device first. False: this value cannot travel (for example, a symbolic integer).

@@ -153,6 +153,67 @@ def test_operators_on_lists_in_place_are_one_command(name):
     assert stats["boxed"] == 1 and stats["typed"] == 0, stats
 
 
+# What is added, or multiplied by, to a list: exactly as on the CPU, also if it is computed without ATen.
+OPERANDS: dict[str, Callable[[Tensors], object]] = {
+    "1": lambda _: 1,
+    "a large integer": lambda _: 2**53 + 1,
+    "a fraction": lambda _: 1 / 3,
+    "zero": lambda _: 0,
+    "infinity": lambda _: float("inf"),
+    "a number beyond single precision": lambda _: 1e300,
+    "a list": lambda tensors: [t.flip(-1) + 1 for t in tensors],
+    "the list itself": lambda tensors: tensors,
+    "a list of integers": lambda tensors: [torch.ones_like(t, dtype=torch.int32) for t in tensors],
+    "a tensor": lambda tensors: torch.tensor(0.7, dtype=tensors[0].dtype, device=tensors[0].device),
+    "an integer tensor": lambda tensors: torch.tensor(3, device=tensors[0].device),
+    "one of their elements": lambda tensors: tensors[1].flatten()[0],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64], ids=str)
+@pytest.mark.parametrize("operand", OPERANDS)
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_small_tensors_of_a_list_are_computed_as_on_the_cpu(name, operand, dtype):
+    in_place = getattr(torch, f"_foreach_{name}_")
+    shapes = [(1,), (3,), (0,), (17,), (2, 33), (1000,)]
+    given = numbered(*shapes, dtype=dtype)
+    given[0][0] = 1e-39 if dtype == torch.float32 else 0
+    outcomes = []
+    for device in ("cpu", DEVICE):
+        tensors = [t.to(device, copy=True) for t in given]
+        tensors += [tensors[1], torch.ones(4, 6, dtype=dtype, device=device)[:, ::2]]
+        other = OPERANDS[operand](tensors)
+        try:
+            for _ in range(2):  # the second call knows its plan
+                in_place(tensors, other)
+        except RuntimeError as error:
+            outcomes.append(str(error).replace(DEVICE, "cpu"))
+        else:
+            outcomes.append([t.cpu() for t in tensors])
+    if isinstance(outcomes[0], str):
+        assert outcomes[1] == outcomes[0]
+    else:
+        assert_close(outcomes[1], outcomes[0], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_denormal_numbers_in_lists_are_flushed_if_the_caller_does(flushes):
+    tiny = torch.full((5,), 1e-39, device=DEVICE)
+    try:
+        for _ in range(2):  # the second call knows its plan
+            torch.set_flush_denormal(not flushes)
+            values = [tiny.clone()]
+            torch.set_flush_denormal(flushes)
+            torch._foreach_mul_(values, 2.0)
+        done = torch.Event(DEVICE)
+        done.record()
+        while not done.query():  # a host that waits may compute, in its own mode
+            pass
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(values[0].cpu(), torch.full((5,), 0.0 if flushes else 2e-39))
+
+
 def test_numbers_that_change_take_no_new_plan():
     tensors = on_device(numbered(*[(3,)] * 4))
     torch._foreach_mul_(tensors, 0.5)
