@@ -50,7 +50,7 @@ std::unique_ptr<KeptCommand> OpKernel::keep_whole(std::span<const std::byte> com
 }
 
 bool OpKernel::compute_directly(std::span<const std::byte> command) const {
-  return body_traits_.direct != nullptr && body_traits_.direct(CommandView(command));
+  return body_traits_.direct != nullptr && body_traits_.direct(*this, CommandView(command));
 }
 
 void OpKernel::run_body(ArgumentReader& arguments) const {

@@ -13,10 +13,12 @@
 
 namespace openreg::ops {
 
+class OpKernel;
+
 /// What differs from calling a body with tensors of the command's dtypes.
 struct BodyTraits {
   /// Computes on the command's memory, without making tensors. False: not with these arguments.
-  using Direct = bool (*)(const CommandView& command);
+  using Direct = bool (*)(const OpKernel& kernel, const CommandView& command);
 
   /// The dtypes that are computed in wider ones; static. See Note [Half precision].
   std::span<const c10::ScalarType> widened{};

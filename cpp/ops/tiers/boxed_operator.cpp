@@ -12,8 +12,8 @@
 #include <unordered_map>
 
 #include "backend/result_placement.h"
-#include "ops/tiers/direct_lists.h"
 #include "ops/tiers/quirks.h"
+#include "ops/tiers/small_lists.h"
 #include "ops/tiers/structured_outputs.h"
 
 namespace openreg::ops {
@@ -59,11 +59,20 @@ class BoxedOperator::CpuKernel final : public OpKernel {
                    static_cast<const CpuKernel&>(kernel).op_.run(reader);
                  },
                  {.maker = &boxed_maker},
-                 {.widened = widened_dtypes(name), .direct = direct_computation_of_lists(name)}),
-        op_(op) {}
+                 {.widened = widened_dtypes(name),
+                  .direct =
+                      list_computation(name) == ListComputation::kNone ? nullptr : &compute_lists}),
+        op_(op),
+        lists_(list_computation(name)) {}
 
  private:
+  static bool compute_lists(const OpKernel& kernel, const CommandView& command) {
+    const auto& self = static_cast<const CpuKernel&>(kernel);
+    return compute_small_lists(self.op_, self.lists_, command);
+  }
+
   const BoxedOperator& op_;
+  ListComputation lists_;
 };
 
 std::size_t input_that_is(BoxedOperator::Arguments arguments, std::size_t out) {

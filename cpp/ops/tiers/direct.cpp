@@ -22,7 +22,7 @@ struct Piece {
 };
 
 /// cat(tensors, dim) of contiguous tensors of one dtype and number of dimensions that are small.
-bool cat(const CommandView& command) {
+bool cat(const OpKernel&, const CommandView& command) {
   constexpr std::size_t kSmall = 4096;  // bytes of a tensor on average; ATen copies larger ones
   Values values(command);
   if (values.left() == 0) return false;

@@ -149,7 +149,7 @@ std::optional<Reduction> reduction_over(const std::bitset<64>& reduced, const st
 
 }  // namespace
 
-bool sum_of_small_integers(const CommandView& command) {
+bool sum_of_small_integers(const OpKernel&, const CommandView& command) {
   Values values(command);
   if (values.left() < 2) return false;
   const auto* const in = values.tensor();

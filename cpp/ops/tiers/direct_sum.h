@@ -1,12 +1,12 @@
 #pragma once
 
-#include "ops/wire/command_layout.h"
+#include "ops/launch/op_kernel.h"
 
 namespace openreg::ops {
 
 /// The operator sum for contiguous tensors of bool or integers of 8 or 16 bits, over adjacent
 /// dimensions, into int64. ATen converts each element before it adds it, which takes three times as
 /// long as a sum of float32. False: not with these arguments; nothing has been written.
-bool sum_of_small_integers(const CommandView& command);
+bool sum_of_small_integers(const OpKernel&, const CommandView& command);
 
 }  // namespace openreg::ops

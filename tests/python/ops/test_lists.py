@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -194,6 +197,39 @@ def test_small_tensors_of_a_list_are_computed_as_on_the_cpu(name, operand, dtype
         assert outcomes[1] == outcomes[0]
     else:
         assert_close(outcomes[1], outcomes[0], rtol=0, atol=0, equal_nan=True)
+
+
+# Operators whose vectors and single elements give the same bits: their small tensors are computed together.
+JOINED = (
+    *(f"{name}_" for name in ("abs", "ceil", "floor", "frac", "neg", "reciprocal", "round", "rsqrt", "sqrt", "trunc")),
+    *("zero_", "add_ with alpha", "addcmul_", "addcdiv_", "lerp_ by a number", "lerp_ by a list"),
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", JOINED)
+def test_small_tensors_that_are_joined_have_the_bits_of_the_cpu(name, dtype):
+    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-39, 2.5, -3.5], dtype=dtype)
+    shapes = [(), (1,), (3,), (0,), (17,), (2, 33), (1000,), (5, 7, 3)]
+    given = [[*numbered(*shapes, dtype=dtype), special.roll(n)] for n in range(3)]
+    moved = [on_device(each) for each in given]
+    for _ in range(2):  # the second call knows its plan
+        IN_PLACE[name](*given)
+        IN_PLACE[name](*moved)
+    got, expected = (torch.cat([t.cpu().flatten() for t in tensors]) for tensors in (moved[0], given[0]))
+    numbers = ~expected.isnan()
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    assert torch.equal(~got.isnan(), numbers)
+    assert torch.equal(got[numbers].view(bits), expected[numbers].view(bits))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_so_they_have_with_other_instructions_of_the_processor(capability):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "have_the_bits", __file__]
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout
 
 
 @pytest.mark.parametrize("flushes", [True, False])

@@ -16,6 +16,8 @@
 namespace openreg::ops {
 namespace {
 
+const OpKernel any_kernel("openreg_test::sum_directly", nullptr);
+
 /// The result of the direct computation of sum over `dims`; nothing if it refuses.
 std::optional<at::Tensor> sum_directly(const at::Tensor& input, at::OptionalIntArrayRef dims,
                                        const at::Tensor& out) {
@@ -29,7 +31,7 @@ std::optional<at::Tensor> sum_directly(const at::Tensor& input, at::OptionalIntA
   const auto compute = direct_computation("aten::sum.dim_IntList");
   EXPECT_EQ(compute, &sum_of_small_integers);
   static_cast<void>(out.cpu());  // waits until its zeros have been written
-  if (!compute(CommandView(command))) return std::nullopt;
+  if (!compute(any_kernel, CommandView(command))) return std::nullopt;
   return out.cpu();
 }
 
