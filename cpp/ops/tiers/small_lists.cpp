@@ -258,9 +258,9 @@ ListComputation list_computation(const char* op) {
 
 bool compute_small_lists(const BoxedOperator& op, ListComputation computation,
                          const CommandView& command) {
+  set_flush_denormals(command.header().flush_denormals);
   auto call = read_call(op, command);
   if (!call || call->lists.empty() || !are_small_and_independent(command, *call)) return false;
-  set_flush_denormals(command.header().flush_denormals);
   const auto dtype = command.shape(*Values(call->lists[0].tensors).tensor()).type();
   if (dtype == c10::kFloat ? compute_by_loop<float>(computation, command, *call)
                            : compute_by_loop<double>(computation, command, *call))
