@@ -120,13 +120,15 @@ bool are_independent(const CommandView& command, const Call& call, c10::ScalarTy
   return true;
 }
 
-bool are_small_and_independent(const CommandView& command, const Call& call) {
+/// The dtype of all tensors. Nothing: they are not small, or not independent.
+std::optional<c10::ScalarType> common_dtype(const CommandView& command, const Call& call) {
+  if (call.lists.empty()) return std::nullopt;
   const auto count = call.lists[0].count;
   const auto same = [count](const List& list) { return list.count == count; };
-  if (count == 0 || !std::ranges::all_of(call.lists, same)) return false;
+  if (count == 0 || !std::ranges::all_of(call.lists, same)) return std::nullopt;
   auto tensors = call.lists[0].tensors;
   const auto* const first = tensors.tensor();
-  if (first == nullptr || !is_float(command.shape(*first).type())) return false;
+  if (first == nullptr || !is_float(command.shape(*first).type())) return std::nullopt;
   tensors = call.lists[0].tensors;
   std::size_t elements = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -134,8 +136,8 @@ bool are_small_and_independent(const CommandView& command, const Call& call) {
     if (tensor != nullptr) elements += command.numel(*tensor);
   }
   const auto dtype = command.shape(*first).type();
-  return elements * c10::elementSize(dtype) <= count * kSmall &&
-         are_independent(command, call, dtype);
+  if (elements * c10::elementSize(dtype) > count * kSmall) return std::nullopt;
+  return are_independent(command, call, dtype) ? std::optional(dtype) : std::nullopt;
 }
 
 /// Each tensor of the first list becomes Compute(tensor, second operand).
@@ -169,7 +171,7 @@ void compute_each(const CommandView& command, const Call& call) {
   }
 }
 
-/// Whether the second operand is added as it is.
+/// Whether the second operand is multiplied by a number before it is added.
 bool is_scaled(const Call& call) {
   constexpr std::size_t kAlpha = 2;
   return call.arguments.size() > kAlpha && call.arguments[kAlpha].toScalar().toDouble() != 1;
@@ -210,6 +212,7 @@ void compute_joined(const BoxedOperator& op, const CommandView& command, Call& c
     std::size_t bytes = 0;
     for (auto tensors = begin; next < count && bytes < kJoined; ++next)
       bytes += command.numel(*tensors.tensor()) * itemsize;
+    if (bytes == 0) return;  // none of the others has elements
     auto stack = call.arguments;
     at::Tensor result;
     for (auto& list : call.lists) {
@@ -260,13 +263,13 @@ bool compute_small_lists(const BoxedOperator& op, ListComputation computation,
                          const CommandView& command) {
   set_flush_denormals(command.header().flush_denormals);
   auto call = read_call(op, command);
-  if (!call || call->lists.empty() || !are_small_and_independent(command, *call)) return false;
-  const auto dtype = command.shape(*Values(call->lists[0].tensors).tensor()).type();
-  if (dtype == c10::kFloat ? compute_by_loop<float>(computation, command, *call)
-                           : compute_by_loop<double>(computation, command, *call))
+  const auto dtype = call ? common_dtype(command, *call) : std::nullopt;
+  if (!dtype) return false;
+  if (*dtype == c10::kFloat ? compute_by_loop<float>(computation, command, *call)
+                            : compute_by_loop<double>(computation, command, *call))
     return true;
   if (call->lists[0].count < kFewest) return false;
-  compute_joined(op, command, *call, dtype);
+  compute_joined(op, command, *call, *dtype);
   return true;
 }
 

@@ -83,6 +83,14 @@ TEST(SmallLists, AreJoinedInParts) {
   expect_equal(moved, list);
 }
 
+TEST(SmallLists, MayHaveNoElements) {
+  Tensors list;
+  for (int i = 0; i < 9; ++i) list.push_back(at::rand({0, 3}));
+  const auto moved = on_device(list);
+  EXPECT_TRUE(compute("neg_", moved, {}));
+  EXPECT_TRUE(compute("add_.Scalar", moved, {1}));
+}
+
 TEST(SmallLists, MayLieInOneStorage) {
   const auto flat = at::rand({60});
   const auto moved = flat.to(kDevice);
