@@ -39,7 +39,7 @@ struct Channel {
   enum Kind { kCollectives, kSend, kReceive } kind = kCollectives;
   int peer = -1;
   int tag = 0;
-  auto operator<=>(const Channel&) const = default;
+  auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr): Clang's 0
 };
 
 /// The backend "occl" of torch.distributed: collectives on the device's tensors, which PyTorch's

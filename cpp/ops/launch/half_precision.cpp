@@ -1,16 +1,36 @@
 #include "ops/launch/half_precision.h"
 
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 
 namespace openreg::ops {
 
+namespace {
+
+#if defined(__x86_64__)
+
+// Clang 14 cannot ask __builtin_cpu_supports() for them.
+bool has_avx512_fp16() noexcept {
+  constexpr unsigned kBit = 1U << 23;  // of EDX
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBit) != 0 &&
+         __builtin_cpu_supports("avx512f") != 0;
+}
+
+#endif
+
+}  // namespace
+
 HalfInstructions HalfInstructions::here() {
 #if defined(__x86_64__)
-  return {.float16 = __builtin_cpu_supports("avx512fp16") != 0,
-          .bfloat16 = __builtin_cpu_supports("avx512bf16") != 0};
+  return {.float16 = has_avx512_fp16(), .bfloat16 = __builtin_cpu_supports("avx512bf16") != 0};
 #elif defined(__aarch64__)
   // PyTorch has no kernels of its own for products of float16 there.
   return {.float16 = false, .bfloat16 = (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0};

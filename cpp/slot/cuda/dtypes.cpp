@@ -29,7 +29,7 @@ void finish(const c10::OperatorHandle& op, torch::jit::Stack* stack, const at::T
     out.resize_(result.sizes()).copy_(result);
   }
   torch::jit::drop(*stack, count);
-  stack->emplace_back(out.defined() ? std::move(out) : result);
+  stack->emplace_back(out.defined() ? out : result);
 }
 
 const at::Tensor& first(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -138,6 +138,7 @@ void forbid_data(std::uintptr_t storage, std::string message) {
 }  // namespace
 
 void init_graph_trees(nb::module_& m) {
+  // NOLINTNEXTLINE(bugprone-unused-raii): a class without methods
   nb::class_<memory::Checkpoint>(m, "Checkpoint", "The blocks of a pool in use at one time.");
   m.def("checkpoint_pool", &checkpoint_pool, nb::arg("device"), nb::arg("pool"), ReleaseGil());
   m.def("return_to_checkpoint", &return_to_checkpoint, nb::arg("device"), nb::arg("checkpoint"),
