@@ -176,7 +176,8 @@ OPERANDS: dict[str, Callable[[Tensors], object]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64], ids=str)
 @pytest.mark.parametrize("operand", OPERANDS)
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
-def test_small_tensors_of_a_list_are_computed_as_on_the_cpu(name, operand, dtype):
+@pytest.mark.parametrize("left_to_pytorch", [False, True])
+def test_small_tensors_of_a_list_are_computed_as_on_the_cpu(left_to_pytorch, name, operand, dtype):
     in_place = getattr(torch, f"_foreach_{name}_")
     shapes = [(1,), (3,), (0,), (17,), (2, 33), (1000,)]
     given = numbered(*shapes, dtype=dtype)
@@ -184,7 +185,8 @@ def test_small_tensors_of_a_list_are_computed_as_on_the_cpu(name, operand, dtype
     outcomes = []
     for device in ("cpu", DEVICE):
         tensors = [t.to(device, copy=True) for t in given]
-        tensors += [tensors[1], torch.ones(4, 6, dtype=dtype, device=device)[:, ::2]]
+        if left_to_pytorch:  # one stands in the list twice, and another is not contiguous
+            tensors += [tensors[1], torch.ones(4, 6, dtype=dtype, device=device)[:, ::2]]
         other = OPERANDS[operand](tensors)
         try:
             for _ in range(2):  # the second call knows its plan
