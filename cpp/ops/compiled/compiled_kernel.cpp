@@ -75,10 +75,10 @@ const Kernel* CompiledKernel::make(const std::string& name, const std::string& d
   return &get(name, reinterpret_cast<Entry>(entry), parameters);
 }
 
-const KernelMaker CompiledKernel::maker("compiled kernel", &describe, &make);
+const KernelMaker CompiledKernel::kMaker("compiled kernel", &describe, &make);
 
 CompiledKernel::CompiledKernel(const char* name, Entry entry, std::vector<Parameter> parameters)
-    : Kernel(name, &run, {.in_executor = true, .maker = &maker}),
+    : Kernel(name, &run, {.in_executor = true, .maker = &kMaker}),
       entry_(entry),
       parameters_(std::move(parameters)) {}
 

@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
+
+#include "ops/launch/half_precision.h"
 
 namespace openreg::ops {
 
@@ -16,15 +17,7 @@ namespace {
 constexpr std::int64_t kWidth = 8;
 
 bool has_instructions() noexcept {
-  static const bool has = [] {
-    unsigned a = 0;
-    unsigned b = 0;
-    unsigned c = 0;
-    unsigned d = 0;
-    // Clang 14 cannot ask __builtin_cpu_supports() for F16C.
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0 &&
-           __builtin_cpu_supports("avx") != 0;
-  }();
+  static const bool has = has_f16c();
   return has;
 }
 

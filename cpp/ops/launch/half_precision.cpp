@@ -13,15 +13,20 @@ namespace {
 
 #if defined(__x86_64__)
 
-// Clang 14 cannot ask __builtin_cpu_supports() for them.
-bool has_avx512_fp16() noexcept {
-  constexpr unsigned kBit = 1U << 23;  // of EDX
+/// For what Clang 14 cannot ask __builtin_cpu_supports().
+struct Cpuid {
+  explicit Cpuid(unsigned leaf) {
+    if (__get_cpuid_count(leaf, 0, &a, &b, &c, &d) == 0) a = b = c = d = 0;
+  }
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
   unsigned d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBit) != 0 &&
-         __builtin_cpu_supports("avx512f") != 0;
+};
+
+bool has_avx512_fp16() noexcept {
+  constexpr unsigned kBit = 1U << 23;
+  return (Cpuid(7).d & kBit) != 0 && __builtin_cpu_supports("avx512f") != 0;
 }
 
 #endif
@@ -36,6 +41,14 @@ HalfInstructions HalfInstructions::here() {
   return {.float16 = false, .bfloat16 = (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0};
 #else
   return {};
+#endif
+}
+
+bool has_f16c() noexcept {
+#if defined(__x86_64__)
+  return (Cpuid(1).c & bit_F16C) != 0 && __builtin_cpu_supports("avx") != 0;
+#else
+  return false;
 #endif
 }
 

@@ -30,4 +30,7 @@ struct HalfInstructions {
   std::span<const c10::ScalarType> missing() const;
 };
 
+/// Whether the processor has instructions that convert between float16 and float32.
+bool has_f16c() noexcept;
+
 }  // namespace openreg::ops

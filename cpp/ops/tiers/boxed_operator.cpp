@@ -46,7 +46,7 @@ const Kernel* make_boxed(const std::string& name, const std::string&) {
   return boxed ? &boxed->kernel() : nullptr;
 }
 
-const KernelMaker boxed_maker("boxed operator", &describe_boxed, &make_boxed);
+const KernelMaker kBoxedMaker("boxed operator", &describe_boxed, &make_boxed);
 
 }  // namespace
 
@@ -54,25 +54,27 @@ const KernelMaker boxed_maker("boxed operator", &describe_boxed, &make_boxed);
 class BoxedOperator::CpuKernel final : public OpKernel {
  public:
   CpuKernel(const char* name, const BoxedOperator& op)
+      : CpuKernel(name, op, list_computation(name)) {}
+
+ private:
+  CpuKernel(const char* name, const BoxedOperator& op, ListComputation lists)
       : OpKernel(name,
                  [](const OpKernel& kernel, ArgumentReader& reader) {
                    static_cast<const CpuKernel&>(kernel).op_.run(reader);
                  },
-                 {.maker = &boxed_maker},
+                 {.maker = &kBoxedMaker},
                  {.widened = widened_dtypes(name),
-                  .direct =
-                      list_computation(name) == ListComputation::kNone ? nullptr : &compute_lists}),
+                  .direct = lists == ListComputation::kNone ? nullptr : &compute_lists}),
         op_(op),
-        lists_(list_computation(name)) {}
+        lists_(lists) {}
 
- private:
   static bool compute_lists(const OpKernel& kernel, const CommandView& command) {
     const auto& self = static_cast<const CpuKernel&>(kernel);
     return compute_small_lists(self.op_, self.lists_, command);
   }
 
   const BoxedOperator& op_;
-  ListComputation lists_;
+  const ListComputation lists_;
 };
 
 std::size_t input_that_is(BoxedOperator::Arguments arguments, std::size_t out) {

@@ -126,10 +126,9 @@ std::optional<c10::ScalarType> common_dtype(const CommandView& command, const Ca
   const auto count = call.lists[0].count;
   const auto same = [count](const List& list) { return list.count == count; };
   if (count == 0 || !std::ranges::all_of(call.lists, same)) return std::nullopt;
-  auto tensors = call.lists[0].tensors;
-  const auto* const first = tensors.tensor();
+  const auto* const first = Values(call.lists[0].tensors).tensor();
   if (first == nullptr || !is_float(command.shape(*first).type())) return std::nullopt;
-  tensors = call.lists[0].tensors;
+  auto tensors = call.lists[0].tensors;
   std::size_t elements = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto* const tensor = tensors.tensor();

@@ -161,7 +161,7 @@ torch::jit::Operator scripted(const std::string& schema, torch::jit::Operation f
 }
 
 // The classes above must be registered first: schemas name them.
-const torch::jit::RegisterOperators registered({
+const torch::jit::RegisterOperators kRegistered({
     scripted("current_stream.device(Device? device) -> __torch__.torch.classes.cuda.Stream",
              &current_stream, false),
     scripted("current_stream.int(int? val) -> __torch__.torch.classes.cuda.Stream", &current_stream,
