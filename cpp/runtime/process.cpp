@@ -28,6 +28,7 @@
 #include "runtime/settings.h"
 #include "runtime/stream_impl.h"
 #include "runtime/stream_pool.h"
+#include "runtime/test_point.h"
 
 namespace openreg {
 
@@ -128,10 +129,13 @@ void shutdown() noexcept {
   Phase before = phase();
   do {
     if (before == Phase::kShutDown || before == Phase::kForked) return;
+    if (before == Phase::kInUse) Scheduler::get().stop();  // first: no queued command runs after it
   } while (!g_phase.compare_exchange_weak(before, Phase::kShutDown, std::memory_order_acq_rel));
+  reach(TestPoint::kShutDown);
   faults::print_summary();
   if (!g_used.load(std::memory_order_acquire)) return;
-  Scheduler::get().stop(may_wait);
+  Scheduler::get().stop();
+  if (may_wait) Scheduler::get().wait_until_stopped();
   print_uncollected();
 }
 

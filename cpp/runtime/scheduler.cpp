@@ -417,10 +417,13 @@ void Scheduler::end_running() noexcept {
   quiet_.notify_all();
 }
 
-void Scheduler::stop(bool wait) noexcept {
-  UniqueLock lock(scheduler_mutex);
+void Scheduler::stop() noexcept {
+  const LockGuard lock(scheduler_mutex);
   stopping_.store(true, std::memory_order_seq_cst);
-  if (!wait) return;
+}
+
+void Scheduler::wait_until_stopped() noexcept {
+  UniqueLock lock(scheduler_mutex);
   while (running_.load(std::memory_order_seq_cst) != 0) lock.wait(quiet_);
 }
 

@@ -36,10 +36,11 @@ class Scheduler {
   /// Starts the first engine of each kind; more follow when there is work for them. Throws Error if
   /// the system refuses a thread.
   void start() OPENREG_EXCLUDES(scheduler_mutex);
-  /// From now on no run slice begins, and a run slice under way ends after its command. With
-  /// `wait`, returns when the run slices under way have ended, except those whose command may block
-  /// or itself sleeps in a wait.
-  void stop(bool wait) noexcept OPENREG_EXCLUDES(scheduler_mutex);
+  /// From now on no run slice begins, and a run slice under way ends after its command.
+  void stop() noexcept OPENREG_EXCLUDES(scheduler_mutex);
+  /// Returns when the run slices that were under way at stop() have ended, except those whose
+  /// command may block or itself sleeps in a wait.
+  void wait_until_stopped() noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
   // Hints for the runner of a stream; they may be slightly out of date.
   bool has_ready(EngineKind kind) const noexcept {

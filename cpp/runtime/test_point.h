@@ -16,6 +16,7 @@ enum class TestPoint {
   kFired,        // the fence has fired
   kLongIsNext,   // an engine is about to give a host a moment before a long command
   kWithdrawing,  // a waiter that was registered with a stream is about to look for a grant
+  kShutDown,     // the device has been shut down, commands that run have not been waited for
 };
 
 #ifdef OPENREG_TESTING

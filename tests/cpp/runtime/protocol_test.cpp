@@ -11,6 +11,7 @@
 #include "../needs_engines.h"
 #include "at_point.h"
 #include "runtime/event.h"
+#include "runtime/process.h"
 #include "runtime/test_point.h"
 #include "stream_helpers.h"
 
@@ -301,6 +302,27 @@ TEST(Protocol, AWaiterThatIsHandedAStreamWhenItsGoalIsReachedGivesItBack) {
   waiter.join();
   busy.open();
   EXPECT_TRUE(happens([&] { return ran.load(); }));
+}
+
+TEST(ProtocolDeathTest, NoQueuedCommandRunsOnceTheDeviceIsShutDown) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        static Gate running;
+        static std::atomic<bool> ran{false};
+        static const AtPoint point(TestPoint::kShutDown, [] {
+          give_time_to(ran);
+          if (ran) std::_Exit(1);
+        });
+        enqueue(default_stream(0), [] {
+          running.open();
+          static_cast<void>(happens([] { return is_shut_down(); }));
+        });
+        enqueue(default_stream(0), [] { ran = true; });
+        running.wait();
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^$");
 }
 
 }  // namespace
