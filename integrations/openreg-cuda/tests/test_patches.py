@@ -38,7 +38,8 @@ for module, target in {TARGETS!r}:
     assert result.returncode == 0 and not result.stdout, result.stdout + result.stderr
 
 
-NAMES = [*(name for name, _ in _patches.AT_ONCE), *(name for _, name, _ in _patches.WHEN_IMPORTED)]
+LATER = (*_patches.WHEN_IMPORTED, *_patches.OF_OTHER_LIBRARIES)
+NAMES = [*(name for name, _ in _patches.AT_ONCE), *(name for _, name, _ in LATER)]
 
 
 @pytest.mark.parametrize("name", NAMES)

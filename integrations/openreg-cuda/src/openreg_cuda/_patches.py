@@ -41,8 +41,13 @@ WHEN_IMPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("torch.multiprocessing.reductions", "share_tensors", ("reduce_tensor", "rebuild_tensor")),
 )
+# The same for modules of other libraries, which may not be installed.
+OF_OTHER_LIBRARIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("triton.runtime.driver", "refuse_triton", ("_create_driver",)),
+)
 # The same for `torch`, whose import is nearly over.
 AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("keep_operators", ("_native.registry.deregister_op_overrides",)),
     ("claim_to_be_built", ("_C._has_cuda", "version.cuda", "backends.cuda.is_built", "cuda._is_compiled")),
     ("allocate_storages", ("UntypedStorage.__new__", "UntypedStorage.resize_")),
     ("accept_types", ("Tensor.type", "_tensor_classes")),
@@ -67,8 +72,14 @@ def apply(module: ModuleType, _C: Any) -> None:
     when_imported = importlib.import_module(".device._post_import", __package__).when_imported
     for name, _ in AT_ONCE:
         globals()[name](module, _C)
-    for target, name, _ in WHEN_IMPORTED:
+    for target, name, _ in (*WHEN_IMPORTED, *OF_OTHER_LIBRARIES):
         when_imported(target, globals()[name])
+
+
+def keep_operators(module: ModuleType, _C: Any) -> None:
+    # On import, a build with CUDA replaces some operators by kernels for a GPU: in Triton or CUTLASS, if installed.
+    registry = importlib.import_module("torch._native.registry")
+    registry.deregister_op_overrides(disable_dispatch_keys="CUDA")
 
 
 def claim_to_be_built(module: ModuleType, _C: Any) -> None:
@@ -419,3 +430,14 @@ def share_tensors(reductions: ModuleType) -> None:
     kinds: list[Any] = [torch.Tensor, torch.nn.Parameter, *torch._tensor_classes]
     for kind in kinds:
         ForkingPickler.register(kind, reduce_tensor)
+
+
+def refuse_triton(driver: ModuleType) -> None:
+    # Triton would look for NVIDIA's driver, and its error would ask for a GPU. Its interpreter needs no driver.
+    def _create_driver() -> Any:
+        raise RuntimeError(
+            "openreg: Triton compiles kernels for a GPU, and this device is emulated on the CPU; to run them in its "
+            "interpreter, set TRITON_INTERPRET=1 before the program starts"
+        )
+
+    driver._create_driver = _create_driver  # type: ignore[attr-defined]
