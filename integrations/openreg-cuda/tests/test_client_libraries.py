@@ -270,3 +270,204 @@ def test_opacus_trains_in_private() -> None:
         nn.functional.cross_entropy(model(inputs.cuda()), labels.cuda()).backward()
         optimizer.step()
     assert engine.get_epsilon(1e-5) > 0
+
+
+def test_monai_segments_volumes() -> None:
+    pytest.importorskip("monai")
+    from monai.inferers import sliding_window_inference
+    from monai.losses import DiceCELoss
+    from monai.networks.nets import UNet
+
+    model = UNet(3, 1, 2, (4, 8), (2,)).cuda()
+    volumes, labels = torch.randn(1, 1, 16, 16, 16).cuda(), torch.randint(2, (1, 1, 16, 16, 16)).cuda()
+    scaler = torch.amp.GradScaler("cuda")
+    with torch.autocast("cuda"):
+        loss = DiceCELoss(to_onehot_y=True, softmax=True)(model(volumes), labels)
+    scaler.scale(loss).backward()
+    scaler.step(torch.optim.AdamW(model.parameters()))
+    with torch.no_grad():
+        assert sliding_window_inference(volumes, (8, 8, 8), 2, model, overlap=0.25).is_cuda
+
+
+def test_e3nn_is_equivariant() -> None:
+    o3 = pytest.importorskip("e3nn.o3")
+    product = o3.FullyConnectedTensorProduct("0e+1o", "2x0e", "2x0e+1x1o").cuda()
+    directions, scalars = torch.randn(4, 3).cuda(), torch.randn(4, 2).cuda()
+    out = product(o3.spherical_harmonics("0e+1o", directions, normalize=True), scalars)
+    out.sum().backward()
+    mirrored = product(o3.spherical_harmonics("0e+1o", -directions, normalize=True), scalars)
+    torch.testing.assert_close(mirrored[:, :2], out[:, :2])
+    torch.testing.assert_close(mirrored[:, 2:], -out[:, 2:])
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_whisper_decodes(half: bool) -> None:
+    whisper = pytest.importorskip("whisper")
+    from whisper.model import ModelDimensions, Whisper
+
+    model = Whisper(ModelDimensions(80, 1500, 16, 2, 1, 51865, 32, 16, 2, 1)).cuda().eval()
+    nn.init.normal_(model.decoder.positional_embedding)
+    sound = whisper.log_mel_spectrogram(whisper.pad_or_trim(torch.randn(16000)), 80, device="cuda")
+    options = whisper.DecodingOptions(fp16=half, sample_len=2, language="en", temperature=0.5)
+    assert len(whisper.decode(model, sound, options).tokens) <= 2
+
+
+def test_open_clip_compares_images_with_text() -> None:
+    pytest.importorskip("open_clip")
+    from open_clip.loss import ClipLoss
+    from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
+
+    vision = CLIPVisionCfg(layers=1, width=64, patch_size=16, image_size=32)
+    model = CLIP(32, vision, CLIPTextCfg(context_length=16, vocab_size=64, width=32, heads=2, layers=1)).cuda()
+    with torch.autocast("cuda"):
+        images, text, scale = model(torch.randn(4, 3, 32, 32).cuda(), torch.randint(64, (4, 16)).cuda())[:3]
+    ClipLoss()(images.float(), text.float(), scale).backward()
+    assert model.visual.conv1.weight.grad.is_cuda
+
+
+@pytest.mark.parametrize("loss", ["BarlowTwinsLoss", "NTXentLoss", "VICRegLoss"])
+def test_lightly_compares_views(loss: str) -> None:
+    losses = pytest.importorskip("lightly.loss")
+    first, second = torch.randn(2, 8, 16, device="cuda", requires_grad=True).unbind()
+    value = getattr(losses, loss)().cuda()(first, second)
+    value.backward()
+    assert value.is_cuda and value.isfinite()
+
+
+def test_torchao_quantizes() -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    model = network().cuda()
+    inputs = torch.randn(4, 8, device="cuda")
+    expected = model(inputs)
+    quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
+    torch.testing.assert_close(model(inputs), expected, rtol=0.1, atol=0.05)
+
+
+def test_litgpt_generates() -> None:
+    litgpt = pytest.importorskip("litgpt")
+    from litgpt.generate.base import generate
+
+    size = {"block_size": 32, "vocab_size": 64, "padded_vocab_size": 64, "n_layer": 1, "n_head": 2, "n_embd": 16}
+    with torch.device("cuda"):
+        model = litgpt.GPT(litgpt.Config(**size, rotary_percentage=1.0)).eval()
+    model.max_seq_length = 32
+    model.set_kv_cache(1, device=torch.device("cuda"))
+    tokens = generate(model, torch.arange(4, device="cuda"), 8, temperature=0.7, top_k=4)
+    assert tokens.is_cuda and len(tokens) == 8
+
+
+def test_pytorch_optimizer_steps() -> None:
+    library = pytest.importorskip("pytorch_optimizer")
+    inputs = torch.ones(2, 8, device="cuda")
+    for name in ("adabelief", "adan", "came", "lamb", "lion", "ranger21", "schedulefreeadamw", "shampoo", "soap"):
+        model = nn.Linear(8, 8, bias=False).cuda()
+        optimizer = library.load_optimizer(name)(model.parameters(), **({"num_iterations": 4} if "21" in name else {}))
+        before = model.weight.detach().clone()
+        for _ in range(3):
+            model(inputs).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert model.weight.isfinite().all() and not torch.equal(model.weight, before), name
+
+
+def test_denoising_diffusion_pytorch_samples() -> None:
+    library = pytest.importorskip("denoising_diffusion_pytorch")
+    model = library.Unet(dim=8, dim_mults=(1, 2), flash_attn=True)
+    diffusion = library.GaussianDiffusion(model, image_size=8, timesteps=4, sampling_timesteps=2).cuda()
+    diffusion(torch.rand(1, 3, 8, 8).cuda()).backward()
+    assert diffusion.sample(batch_size=1).is_cuda
+
+
+def test_neuraloperator_learns_in_frequencies() -> None:
+    models = pytest.importorskip("neuralop.models")
+    model = models.FNO(n_modes=(4, 4), hidden_channels=4, in_channels=1, out_channels=1).cuda()
+    model(torch.randn(1, 1, 8, 8).cuda()).square().mean().backward()
+    assert all(each.grad is not None and each.grad.is_cuda for each in model.parameters())
+
+
+def test_torchsde_integrates() -> None:
+    torchsde = pytest.importorskip("torchsde")
+
+    class Equation(nn.Module):
+        noise_type, sde_type = "diagonal", "ito"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.drift = nn.Linear(3, 3)
+
+        def f(self, time: torch.Tensor, y: torch.Tensor) -> Any:
+            return self.drift(y)
+
+        def g(self, time: torch.Tensor, y: torch.Tensor) -> Any:
+            return torch.full_like(y, 0.1)
+
+    equation = Equation().cuda()
+    times = torch.linspace(0, 1, 3, device="cuda")
+    torchsde.sdeint_adjoint(equation, torch.ones(2, 3, device="cuda"), times, dt=0.25).sum().backward()
+    assert equation.drift.weight.grad is not None and equation.drift.weight.grad.isfinite().all()
+
+
+def test_sbi_infers_parameters() -> None:
+    inference = pytest.importorskip("sbi.inference")
+    from sbi.utils import BoxUniform
+
+    prior = BoxUniform(-torch.ones(2), torch.ones(2), device="cuda")
+    parameters = prior.sample((64,))
+    estimator = inference.NPE(prior, device="cuda", show_progress_bars=False)
+    observed = parameters + 0.1 * torch.randn_like(parameters)
+    estimator.append_simulations(parameters, observed).train(max_num_epochs=1)
+    assert estimator.build_posterior().sample((4,), x=observed[:1], show_progress_bars=False).is_cuda
+
+
+@pytest.mark.parametrize("attack", ["FGSM", "PGD", "CW", "DeepFool"])
+def test_torchattacks_find_adversaries(attack: str) -> None:
+    library = pytest.importorskip("torchattacks")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).cuda().eval()
+    images, labels = torch.rand(2, 3, 2, 2).cuda(), torch.tensor([0, 1]).cuda()
+    adversaries = getattr(library, attack)(model)(images, labels)
+    assert adversaries.is_cuda and adversaries.shape == images.shape
+
+
+def test_piq_compares_images() -> None:
+    piq = pytest.importorskip("piq")
+    first, second = torch.rand(2, 1, 3, 32, 32).cuda()
+    for measure in (piq.ssim, piq.psnr, piq.fsim, piq.gmsd, piq.haarpsi, piq.mdsi):
+        expected = measure(first.cpu(), second.cpu(), data_range=1.0)
+        torch.testing.assert_close(measure(first, second, data_range=1.0).cpu(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_nflows_transform() -> None:
+    transforms = pytest.importorskip("nflows.transforms")
+    from nflows.distributions import StandardNormal
+    from nflows.flows import Flow
+
+    flow = Flow(transforms.MaskedAffineAutoregressiveTransform(2, 8), StandardNormal([2])).cuda()
+    (-flow.log_prob(torch.randn(4, 2).cuda()).mean()).backward()
+    assert flow.sample(3).is_cuda
+
+
+def test_torchrl_improves_a_policy() -> None:
+    pytest.importorskip("torchrl")
+    from tensordict import TensorDict
+    from tensordict.nn import TensorDictModule
+    from torchrl.modules import MLP, NormalParamExtractor, ProbabilisticActor, TanhNormal, ValueOperator
+    from torchrl.objectives import ClipPPOLoss
+    from torchrl.objectives.value import GAE
+
+    policy = nn.Sequential(MLP(in_features=4, out_features=4, num_cells=[8]), NormalParamExtractor())
+    actor = ProbabilisticActor(
+        TensorDictModule(policy, in_keys=["observation"], out_keys=["loc", "scale"]),
+        in_keys=["loc", "scale"],
+        distribution_class=TanhNormal,
+        return_log_prob=True,
+    ).cuda()
+    value = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[8]), in_keys=["observation"]).cuda()
+    none = torch.zeros(2, 5, 1, dtype=torch.bool)
+    later = {"observation": torch.randn(2, 5, 4), "reward": torch.randn(2, 5, 1), "done": none, "terminated": none}
+    steps = TensorDict({"observation": torch.randn(2, 5, 4), "next": later}, [2, 5]).cuda()
+    with torch.no_grad():
+        steps = actor(steps)
+    GAE(gamma=0.99, lmbda=0.95, value_network=value)(steps)
+    losses = ClipPPOLoss(actor, value)(steps.reshape(-1))
+    (losses["loss_objective"] + losses["loss_critic"]).backward()
+    assert all(each.grad is not None and each.grad.is_cuda for each in actor.parameters())
