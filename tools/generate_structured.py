@@ -33,6 +33,9 @@ RESHAPED_BY_KERNELS = {
     "replication_pad3d",
 }
 
+# Operators that raise by what their kernels have found, at the call as on CUDA: the calling thread runs them.
+RAISING_BY_ELEMENTS = {"_linalg_eigh", "_linalg_svd"}
+
 HEADER = """\
 // Written by tools/generate_structured.py from the schema that ships with torch.
 #include "ops/tiers/structured_macros.h"
@@ -92,7 +95,7 @@ def structured_groups(torch: Path, without: Set[str] = frozenset()) -> list[Grou
         if not isinstance(group, NativeFunctionsGroup) or not group.structured:
             continue
         functional = group.functional.func.name.unambiguous_name()
-        if functional in RESHAPED_BY_KERNELS | without or not cpu.has_kernel(group.out):
+        if functional in RESHAPED_BY_KERNELS | RAISING_BY_ELEMENTS | without or not cpu.has_kernel(group.out):
             continue
         groups.append(
             Group(

@@ -160,10 +160,20 @@ WAITING = of_this_torch(
             for name in ("linspace", "logspace")
             for overload in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
         },
-        "aten._linalg_check_errors.default": CHECKED,
-        "aten.cholesky.default": CHECKED,
-        "aten.cholesky_inverse.default": CHECKED,
-        "aten.linalg_lstsq.default": CHECKED,
+        **dict.fromkeys(
+            (
+                "aten._linalg_check_errors.default",
+                "aten._linalg_eigh.default",
+                "aten._linalg_eigvals.default",
+                "aten._linalg_svd.default",
+                "aten.cholesky.default",
+                "aten.cholesky_inverse.default",
+                "aten.linalg_eig.default",
+                "aten.linalg_lstsq.default",
+                "aten.linalg_pinv.atol_rtol_tensor",
+            ),
+            CHECKED,
+        ),
         "aten._ctc_loss.default": LENGTHS,
         "aten._ctc_loss.Tensor": LENGTHS,
         "aten.segment_reduce.default": LENGTHS,

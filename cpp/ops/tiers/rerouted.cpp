@@ -6,6 +6,7 @@
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/relu_native.h>
 
 #include <algorithm>
@@ -97,6 +98,14 @@ void on_lists(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   if (same && device && backend::is_openreg(*device)) return fallback(op, stack);
   run_composite(op, stack);
+}
+
+/// linalg_eigvals: LAPACK crashes on elements that are not finite. linalg_eig refuses them.
+void eigenvalues(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& input = torch::jit::peek(*stack, 0, op.schema().arguments().size()).toTensor();
+  TORCH_CHECK(at::isfinite(input).all().item<bool>(),
+              "torch.linalg.eigvals: input tensor should not contain infs or NaNs.");
+  fallback(op, stack);
 }
 
 /// The CPU's kernel reads the first row, even if there is none.
@@ -232,6 +241,8 @@ OPENREG_LIBRARY_IMPL(aten, m) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_lists>());
   m.impl("_weight_int8pack_mm", torch::CppFunction::makeFromBoxedFunction<&weight_int8pack_mm>());
   m.impl("_pdist_backward", torch::CppFunction::makeFromBoxedFunction<&pdist_backward>());
+  for (const auto* name : {"_linalg_eigvals", "linalg_eigvals.out"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&eigenvalues>());
   // Composite, except on the devices that it names.
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 

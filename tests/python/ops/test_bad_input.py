@@ -368,7 +368,7 @@ AT_CALL: dict[str, Case] = {
     "item-of-two-elements": (lambda x: x.item(), ones(2)),
 }
 
-not_finite = torch.full((2, 2), float("nan"))
+not_finite = torch.full((3, 3), float("nan"))  # LAPACK does not notice that a smaller one is not
 
 OF_THE_STREAM: dict[str, Case] = {
     "put-index": (lambda x, i, s: x.put_(i, s), ones(3), ints(5), ones(1)),
@@ -404,8 +404,6 @@ OF_THE_STREAM: dict[str, Case] = {
     "multilabel_margin_loss": (F.multilabel_margin_loss, ones(1, 3), torch.tensor([[0, 7, -1]])),
     "max_unpool2d": (lambda x, i: F.max_unpool2d(x, i, 2), ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), 99)),
     "histc-not-finite": (lambda x: torch.histc(x, 3), floats(1.0, float("inf"))),
-    "eig-not-finite": (torch.linalg.eig, not_finite),
-    "svd-not-finite": (torch.linalg.svd, not_finite),
     "normal-negative-deviations": (torch.normal, ones(2), floats(1.0, -1.0)),
     "poisson-negative": (torch.poisson, floats(1.0, -1.0)),
     "multinomial-negative": (lambda x: torch.multinomial(x, 1), floats(1.0, -1.0)),
@@ -426,6 +424,14 @@ WAITS: dict[str, Case] = {
     "lu_factor-singular": (torch.linalg.lu_factor, singular),
     "tensorinv-singular": (lambda x: torch.linalg.tensorinv(x, 1), singular),
     "matrix_power-singular": (lambda x: torch.linalg.matrix_power(x, -1), singular),
+    "eig-not-finite": (torch.linalg.eig, not_finite),
+    "eigh-not-finite": (torch.linalg.eigh, not_finite),
+    "eigvalsh-not-finite": (torch.linalg.eigvalsh, not_finite),
+    "svd-not-finite": (torch.linalg.svd, not_finite),
+    "svdvals-not-finite": (lambda x: torch.linalg.svdvals(x, out=torch.empty_like(x[0])), not_finite),
+    "pinv-not-finite": (torch.linalg.pinv, not_finite),
+    "pinv-hermitian-not-finite": (lambda x: torch.linalg.pinv(x, hermitian=True), not_finite),
+    "matrix_norm-not-finite": (lambda x: torch.linalg.matrix_norm(x, "nuc"), not_finite),
     "bincount-negative": (torch.bincount, ints(-1)),
     "repeat_interleave-negative": (torch.repeat_interleave, ones(2), ints(1, -1)),
     "cholesky_ex-indefinite": (lambda x: torch.linalg.cholesky_ex(x, check_errors=True), indefinite),

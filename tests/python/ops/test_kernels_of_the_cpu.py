@@ -380,3 +380,15 @@ def test_products_with_weights_of_8_bits_for_rows_of_any_length(rows: int, lengt
     scales = torch.full((31,), 0.5, dtype=dtype)
     product = torch._weight_int8pack_mm(x.to(DEVICE), weight.to(DEVICE), scales.to(DEVICE)).cpu()
     torch.testing.assert_close(product, (x.float() @ weight.float().t() * 0.5).to(dtype))
+
+
+@pytest.mark.parametrize("of", ["nan", "inf"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+def test_eigenvalues_of_a_matrix_that_is_not_finite_are_refused(of: str, dtype: torch.dtype) -> None:
+    # The CPU's kernel ends the process.
+    matrix = torch.full((3, 3), float(of), dtype=dtype).to(DEVICE)
+    outputs = torch.empty(3, dtype=torch.complex128 if dtype.is_complex else torch.complex64, device=DEVICE)
+    for call in (torch.linalg.eigvals, lambda x: torch.linalg.eigvals(x, out=outputs)):
+        with pytest.raises(RuntimeError, match="eigvals: input tensor should not contain infs or NaNs"):
+            call(matrix)
+    assert_same_tensor(torch.linalg.eigvals(torch.eye(3).to(DEVICE)), torch.linalg.eigvals(torch.eye(3)))
