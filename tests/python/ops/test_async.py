@@ -150,3 +150,23 @@ def test_threads_on_one_stream():
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("size", [0, 1, 5, 1000])
+def test_elements_are_repeated_without_a_wait_if_the_size_is_given(dtype, size):
+    repeats = torch.arange(size, dtype=dtype) % 4
+    x = torch.randn(size, 3)
+    expected = x.repeat_interleave(repeats, 0)
+    rows, counts = x.to(DEVICE), repeats.to(DEVICE)
+    every_other = torch.stack([counts, counts], 1)[:, 0]
+    torch.openreg.set_sync_debug_mode("error")
+    try:
+        results = [rows.repeat_interleave(each, 0, output_size=len(expected)) for each in (counts, counts, every_other)]
+        results += [rows.repeat_interleave(2, 0), torch.repeat_interleave(counts, output_size=len(expected))]
+    finally:
+        torch.openreg.set_sync_debug_mode("default")
+    for result in results[:3]:
+        assert torch.equal(result.cpu(), expected)
+    assert torch.equal(results[3].cpu(), x.repeat_interleave(2, 0))
+    assert torch.equal(results[4].cpu(), torch.repeat_interleave(repeats)) and results[4].dtype == dtype

@@ -394,6 +394,7 @@ OF_THE_STREAM: dict[str, Case] = {
     "scatter_reduce": (lambda x, i, s: x.scatter_reduce_(0, i, s, "amax"), ones(3), ints(5), ones(1)),
     "take": (torch.take, ones(3), ints(5)),
     "masked_scatter-too-few": (lambda x, m, s: x.masked_scatter_(m, s), ones(3), ones(3, dtype=BOOL), ones(1)),
+    "repeat_interleave-of-another-size": (lambda x, r: x.repeat_interleave(r, output_size=4), ones(2), ints(1, 2)),
     "nll_loss": (F.nll_loss, ones(2, 3), ints(0, 5)),
     "nll_loss2d": (F.nll_loss, ones(1, 3, 1, 1), torch.full((1, 1, 1), 5)),
     "cross_entropy": (F.cross_entropy, ones(2, 3), ints(0, 5)),
