@@ -21,6 +21,7 @@
 #include "ops/launch/vector_clones.h"
 #include "ops/random/random_kernels.h"
 #include "ops/tensors/factories.h"
+#include "ops/wire/same_device.h"
 #include "slot.h"
 
 namespace openreg::ops {
@@ -182,7 +183,9 @@ const FunctionKernel<&with_replacement> with_replacement_kernel{"aten::multinomi
 /// \return int64 [samples] or [distributions, samples].
 at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t samples, bool replacement,
                             std::optional<at::Generator> generator, at::Tensor& out) {
-  TORCH_CHECK(out.device() == self.device(), "multinomial arguments must have the same device");
+  SameDevice same("multinomial");
+  same.check(self);
+  same.check(out);
   TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "prob_dist must be 1 or 2 dim");
   TORCH_CHECK(
       at::isFloatingType(self.scalar_type()),

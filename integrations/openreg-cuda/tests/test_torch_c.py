@@ -208,3 +208,21 @@ class TestCollectives:
             torch.cuda.nccl.all_reduce([x, x])
         with pytest.raises(RuntimeError, match="unknown reduction"):
             torch.cuda.nccl.all_reduce([x], op=9)
+
+
+def test_handles_of_memory_are_refused_with_the_way_out() -> None:
+    with pytest.raises(RuntimeError, match="_share_cuda_: only available on CUDA"):
+        torch.ones(2).untyped_storage()._share_cuda_()
+    calls = (
+        torch.ones(2, device="cuda").untyped_storage()._share_cuda_,
+        lambda: torch.UntypedStorage._new_shared_cuda(0, b"", 1, 0, b"", 0, b"", True),
+        lambda: torch.UntypedStorage._release_ipc_counter_cuda(b"", 0),
+    )
+    for call in calls:
+        with pytest.raises(NotImplementedError, match=r"handles of memory are NVIDIA.s; torch\.multiprocessing"):
+            call()
+
+
+def test_a_draw_into_another_device_is_refused_as_any_operator_refuses_it() -> None:
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.multinomial(torch.ones(3, device="cuda"), 1, out=torch.empty(1, dtype=torch.int64))

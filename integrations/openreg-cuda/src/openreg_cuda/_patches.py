@@ -50,6 +50,10 @@ AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("keep_operators", ("_native.registry.deregister_op_overrides",)),
     ("claim_to_be_built", ("_C._has_cuda", "version.cuda", "backends.cuda.is_built", "cuda._is_compiled")),
     ("allocate_storages", ("UntypedStorage.__new__", "UntypedStorage.resize_")),
+    (
+        "share_no_handles",
+        ("UntypedStorage._share_cuda_", "UntypedStorage._new_shared_cuda", "UntypedStorage._release_ipc_counter_cuda"),
+    ),
     ("accept_types", ("Tensor.type", "_tensor_classes")),
     ("add_attributes", ("Stream.native_handle",)),
     ("add_runtime", ("cuda.cudart", "cuda._cudart")),
@@ -118,6 +122,21 @@ def allocate_storages(module: ModuleType, _C: Any) -> None:
 
     torch.UntypedStorage.__new__ = __new__  # type: ignore[method-assign]
     torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
+
+
+def share_no_handles(module: ModuleType, _C: Any) -> None:
+    # They would say that CUDA is not available. Tensors are sent to other processes without them (share_tensors).
+    storage: Any = torch.UntypedStorage
+    reason = "the handles of memory are NVIDIA's; torch.multiprocessing sends tensors"
+
+    def _share_cuda_(self: Any) -> Any:
+        if self.device.type != "cuda":
+            raise RuntimeError("_share_cuda_: only available on CUDA")
+        return _absent.refusal("torch.UntypedStorage._share_cuda_", reason)()
+
+    storage._share_cuda_ = _share_cuda_
+    for name in ("_new_shared_cuda", "_release_ipc_counter_cuda"):
+        setattr(storage, name, _absent.refusal(f"torch.UntypedStorage.{name}", reason))
 
 
 def accept_types(module: ModuleType, _C: Any) -> None:

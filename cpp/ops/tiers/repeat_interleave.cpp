@@ -41,12 +41,12 @@ const FunctionKernel<&repeat_indices> kernel{"aten::repeat_interleave.Tensor",
 void repeat_interleave(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const at::Tensor repeats = torch::jit::peek(*stack, 0, 2).toTensor();
   const auto size = torch::jit::peek(*stack, 1, 2).toOptional<std::int64_t>();
-  if (!size || repeats.numel() == 0) return fallback(op, stack);
+  if (!size) return fallback(op, stack);
   TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
   TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
               "repeats has to be Long or Int tensor");
-  auto out = at::empty({*size}, repeats.options());
-  kernel.launch(repeats.device(), repeats, out);
+  auto out = at::empty({repeats.numel() == 0 ? 0 : *size}, repeats.options());
+  if (repeats.numel() != 0) kernel.launch(repeats.device(), repeats, out);
   torch::jit::drop(*stack, 2);
   stack->emplace_back(std::move(out));
 }
