@@ -134,7 +134,7 @@ void shutdown() noexcept {
   reach(TestPoint::kShutDown);
   faults::print_summary();
   if (!g_used.load(std::memory_order_acquire)) return;
-  Scheduler::get().stop();
+  Scheduler::get().stop();  // also if another thread was beginning to use the device
   if (may_wait) Scheduler::get().wait_until_stopped();
   print_uncollected();
 }

@@ -46,7 +46,7 @@ void repeat_interleave(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
   TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
               "repeats has to be Long or Int tensor");
   auto out = at::empty({repeats.numel() == 0 ? 0 : *size}, repeats.options());
-  if (repeats.numel() != 0) kernel.launch(repeats.device(), repeats, out);
+  kernel.launch(repeats.device(), repeats, out);
   torch::jit::drop(*stack, 2);
   stack->emplace_back(std::move(out));
 }

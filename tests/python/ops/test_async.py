@@ -9,6 +9,7 @@ import pytest
 import torch
 from devices import DEVICE
 from torch.testing import assert_close
+from waits import no_waits
 
 
 @pytest.mark.alone("it measures how long calls take")
@@ -160,12 +161,9 @@ def test_elements_are_repeated_without_a_wait_if_the_size_is_given(dtype, size):
     expected = x.repeat_interleave(repeats, 0)
     rows, counts = x.to(DEVICE), repeats.to(DEVICE)
     every_other = torch.stack([counts, counts], 1)[:, 0]
-    torch.openreg.set_sync_debug_mode("error")
-    try:
+    with no_waits():
         results = [rows.repeat_interleave(each, 0, output_size=len(expected)) for each in (counts, counts, every_other)]
         results += [rows.repeat_interleave(2, 0), torch.repeat_interleave(counts, output_size=len(expected))]
-    finally:
-        torch.openreg.set_sync_debug_mode("default")
     for result in results[:3]:
         assert torch.equal(result.cpu(), expected)
     assert torch.equal(results[3].cpu(), x.repeat_interleave(2, 0))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from devices import DEVICE
+from waits import no_waits
 
 Tensor = torch.Tensor
 # x: [4, 5, 6]; rows, planes and all: masks of its first, first two and all dimensions
@@ -71,11 +72,8 @@ def test_a_mask_of_the_cpu_waits_for_nothing(name):
     of_the_cpu = [mask.cpu() for mask in masks]
     expected = CASES[name](x, *masks)
     for _ in range(2):
-        torch.openreg.set_sync_debug_mode("error")
-        try:
+        with no_waits():
             result = CASES[name](x, *of_the_cpu)
-        finally:
-            torch.openreg.set_sync_debug_mode("default")
         assert torch.equal(result, expected) and result.stride() == expected.stride()
 
 
