@@ -6,8 +6,8 @@ object in a table that each call fills (`torch._dynamo.graph_bytecode_inputs`).
 
 from __future__ import annotations
 
+import copy
 import functools
-import weakref
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -153,12 +153,15 @@ def keep_streams_for_backward(runtime_wrappers: ModuleType) -> None:
 
         @functools.wraps(forward)
         def forward_keeping_streams(ctx: Any, *args: Any) -> Any:
-            ctx.openreg_objects = _objects()
-            return forward(ctx, *args)
+            ctx.openreg_objects = _Objects()
+            results = forward(ctx, *args)
+            # Since 2.14 PyTorch keeps them too. 2.15 takes those of the first program that was called.
+            ctx._external_objects = {}
+            return results
 
         @functools.wraps(backward)
         def backward_with_streams(ctx: Any, *args: Any) -> Any:
-            with _using(ctx.openreg_objects):
+            with ctx.openreg_objects.found():
                 return backward(ctx, *args)
 
         function.forward = staticmethod(forward_keeping_streams)
@@ -168,24 +171,26 @@ def keep_streams_for_backward(runtime_wrappers: ModuleType) -> None:
     factory.build = build
 
 
-def _objects() -> dict[int, Any]:
-    """The objects of the program that is being called, which live as long as the result."""
-    from torch._dynamo import graph_bytecode_inputs
+class _Objects:
+    """The objects of the program that is being called. They live as long as this."""
 
-    found = ((index, object_()) for index, object_ in graph_bytecode_inputs.index_to_external_object_weakref.items())
-    return {index: each for index, each in found if each is not None}
+    def __init__(self) -> None:
+        from torch._dynamo import graph_bytecode_inputs
 
+        # By number: a dict before version 2.15, then a list.
+        self._table = copy.copy(graph_bytecode_inputs.index_to_external_object_weakref)
+        references = self._table.values() if isinstance(self._table, dict) else self._table
+        self._alive = [reference() for reference in references]
 
-@contextmanager
-def _using(objects: dict[int, Any]) -> Iterator[None]:
-    from torch._dynamo import graph_bytecode_inputs
+    @contextmanager
+    def found(self) -> Iterator[None]:
+        """Programs find these objects in the block."""
+        from torch._dynamo import graph_bytecode_inputs
 
-    table = graph_bytecode_inputs.index_to_external_object_weakref
-    before = dict(table)
-    table.clear()
-    table.update({index: weakref.ref(each) for index, each in objects.items()})
-    try:
-        yield
-    finally:
-        table.clear()
-        table.update(before)
+        before = graph_bytecode_inputs.index_to_external_object_weakref
+        # A copy: compiling a backward pass may add to it.
+        graph_bytecode_inputs.index_to_external_object_weakref = copy.copy(self._table)
+        try:
+            yield
+        finally:
+            graph_bytecode_inputs.index_to_external_object_weakref = before

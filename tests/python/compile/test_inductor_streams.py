@@ -366,3 +366,40 @@ def test_a_backward_pass_runs_on_the_stream_of_its_forward_pass():
     y.sum().backward()
     torch.openreg.current_stream().synchronize()
     assert not other.query()
+
+
+@pytest.mark.needs_engines("a query would run the work that it asks about")
+def test_a_backward_pass_runs_on_the_stream_of_its_own_program_not_of_the_first():
+    # 2.15 keeps the objects of the first program that was called for the backward passes of all.
+    def program_on(stream: torch.Stream) -> Callable[[torch.Tensor], torch.Tensor]:
+        def program(x: torch.Tensor) -> torch.Tensor:
+            current = torch.accelerator.current_stream()
+            stream.wait_stream(current)
+            with stream:
+                y = x.sin() @ x
+            current.wait_stream(stream)
+            return y
+
+        return torch.compile(program)
+
+    streams = [torch.openreg.Stream(), torch.openreg.Stream()]
+    first, second = map(program_on, streams)
+    x = torch.rand(8, 8, device=DEVICE, requires_grad=True)
+    for program in (first, second):
+        program(x).sum().backward()  # which compiles
+    y = second(x)
+    torch.openreg.synchronize()
+    with torch.openreg.stream(streams[0]):
+        torch.openreg._sleep(100 * LONG)
+    y.sum().backward()
+    torch.openreg.current_stream().synchronize()
+    assert not streams[0].query()
+
+
+def test_a_backward_pass_can_be_differentiated_no_further_and_says_so():
+    compiled = torch.compile(lambda x: x.sin().sum())
+    x = torch.rand(8, device=DEVICE, requires_grad=True)
+    (gradient,) = torch.autograd.grad(compiled(x), x, create_graph=True)
+    assert_close(gradient.detach(), x.detach().cos())
+    with pytest.raises(RuntimeError, match="double backward"):
+        gradient.sum().backward()
