@@ -22,6 +22,8 @@ def register(c10d: ModuleType) -> None:
         return  # PyTorch then reports an unknown backend for the device
     # A list: PyTorch would iterate over the letters of a string.
     c10d.Backend.register_backend(BACKEND, _create, extended_api=True, devices=[NAME])
+    # Since 2.15 PyTorch attaches its flight recorder to groups whose backends do not record. This one's Gloo does.
+    getattr(c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(BACKEND)
     _patch_backends_of_groups(c10d)
     _patch_names_of_groups(c10d)
 
@@ -94,9 +96,7 @@ def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
         ProcessGroupGloo.create_device(interface=interface, lazy_init=True) for interface in interfaces
     ] or [ProcessGroupGloo.create_default_device(lazy_init=True)]
     options._threads = 2 * len(options._devices)
-    gloo = ProcessGroupGloo(store, rank, size, options)
-    gloo._set_sequence_number_for_group()
-    return gloo
+    return ProcessGroupGloo(store, rank, size, options)
 
 
 def _patch_backends_of_groups(c10d: ModuleType) -> None:

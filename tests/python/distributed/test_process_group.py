@@ -518,6 +518,22 @@ def test_a_wait_for_a_collective_can_be_interrupted(wait, tmp_path):
     assert result.stdout == "interrupted\n", result.stderr
 
 
+def test_groups_are_made_without_a_warning_and_record_each_collective_once(tmp_path):
+    program = (
+        "import os, pickle, torch, torch.distributed as dist\n"
+        f"store = f'file://{tmp_path}/store'\n"
+        "dist.init_process_group(init_method=store, rank=0, world_size=1)\n"
+        f"dist.all_reduce(torch.ones(4, device='{DEVICE}'), group=dist.new_group([0]))\n"
+        "torch.accelerator.synchronize()\n"
+        "entries = pickle.loads(torch._C._distributed_c10d._dump_fr_trace())['entries']\n"
+        "print(*(entry['profiling_name'] for entry in entries))\n"
+        "dist.destroy_process_group()\n"
+    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "gloo:all_reduce\n", "")
+
+
 def test_a_collective_in_a_forked_child_is_refused(tmp_path):
     result = run_alone(
         "import os\n"
