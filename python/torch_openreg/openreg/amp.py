@@ -9,6 +9,7 @@ import torch
 
 from .._slot import NAME
 from .device import is_available
+from .entries import begin_entry, end_entry
 
 __all__ = [
     "GradScaler",
@@ -32,6 +33,20 @@ class autocast(torch.amp.autocast):
 
     def __init__(self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True) -> None:
         super().__init__(NAME, enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
+
+    def __enter__(self) -> Any:
+        if torch.compiler.is_compiling():
+            return super().__enter__()  # type: ignore[no-untyped-call]
+        own = torch.amp.autocast.__new__(torch.amp.autocast)  # keeps what it restores in itself
+        vars(own).update(vars(self))
+        own.__enter__()
+        begin_entry(self, own)
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return super().__exit__(*error)
+        return end_entry(self).__exit__(*error)
 
 
 class GradScaler(torch.amp.GradScaler):

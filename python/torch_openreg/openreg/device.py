@@ -14,6 +14,7 @@ import torch
 from .. import _C, _settings
 from .._slot import NAME
 from .arguments import CurrentDevice, DeviceLike, check_type, device_index
+from .entries import begin_entry, end_entry
 
 log = logging.getLogger("torch_openreg")
 
@@ -127,11 +128,10 @@ class device(CurrentDevice):
 
     def __init__(self, device: DeviceLike) -> None:
         self.idx = -1 if device is None or _is_negative(device) else device_index(device)
-        self.prev_idx = -1
 
     def __enter__(self) -> device:
         if self.idx >= 0:
-            self.prev_idx = torch._C._accelerator_exchangeDevice(self.idx)
+            begin_entry(self, torch._C._accelerator_exchangeDevice(self.idx))
         return self
 
     def __exit__(
@@ -141,7 +141,7 @@ class device(CurrentDevice):
         traceback: TracebackType | None,
     ) -> None:
         if self.idx >= 0:
-            torch._C._accelerator_maybeExchangeDevice(self.prev_idx)
+            torch._C._accelerator_maybeExchangeDevice(end_entry(self))
 
 
 class device_of(device):

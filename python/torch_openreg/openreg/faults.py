@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from types import TracebackType
 
 from .. import _C
@@ -18,14 +19,16 @@ class Fault(contextlib.ContextDecorator):
         self._head = head
         self._options = options
         self._armed: _C.ArmedFault | None = None
+        self._arming = threading.Lock()
         self.spec = _C.parse_fault(head, options)
         """The fault as `TORCH_OPENREG_FAULTS` has it, and as errors name it."""
 
     def __enter__(self) -> Fault:
-        if self.is_active:
-            raise RuntimeError(f"openreg: the fault is active already (got {self.spec!r} a second time)")
-        self._armed = _C.arm_fault(self._head, self._options)
-        self.is_active = True
+        with self._arming:
+            if self.is_active:
+                raise RuntimeError(f"openreg: the fault is active already (got {self.spec!r} a second time)")
+            self._armed = _C.arm_fault(self._head, self._options)
+            self.is_active = True
         return self
 
     def __exit__(

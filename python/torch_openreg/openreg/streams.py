@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch.accelerator._utils import _get_device_index
@@ -13,6 +13,7 @@ from torch.accelerator._utils import _get_device_index
 from .. import _C
 from .._slot import KEY, NAME
 from .arguments import DeviceLike, c_integer, check_integer, check_type, device_index
+from .entries import begin_entry, end_entry
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,6 +76,15 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
         """Makes later work wait for the work queued on `stream`, without waiting on the host."""
         check_type("the stream", stream, torch.Stream, "a torch.Stream")  # as above
         super().wait_stream(stream)
+
+    def __enter__(self) -> Self:
+        _enter(self, self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _leave(self, self)
 
     @property
     def priority(self) -> int:
@@ -195,13 +205,31 @@ class StreamContext:
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self.stream.__enter__()
+            _enter(self, self.stream)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.stream is not None:
-            self.stream.__exit__(kind, value, traceback)
+            _leave(self, self.stream)
+
+
+def _enter(entered: object, stream: torch.Stream) -> None:
+    if torch.compiler.is_compiling():  # Dynamo knows how to enter a stream, and traces for one thread
+        stream.__enter__()
+        return
+    own = torch.Stream(  # a torch.Stream keeps what it restores in itself
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+    )
+    own.__enter__()
+    begin_entry(entered, own)
+
+
+def _leave(entered: object, stream: torch.Stream) -> None:
+    if torch.compiler.is_compiling():
+        stream.__exit__(None, None, None)
+        return
+    end_entry(entered).__exit__(None, None, None)
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
@@ -267,15 +295,15 @@ def _sleep(cycles: int) -> None:
     _C.sleep(check_integer("the number of cycles", cycles, 0, 2**63 - 1))
 
 
-def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:
+def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[object]:
     """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing.
 
     Raises:
         ValueError: `stream` is of another kind of device.
     """
-    _check_stream(stream)
-    _check_device_of(stream)
-    return contextlib.nullcontext() if stream is None else stream
+    if torch.compiler.is_compiling() and stream is not None:  # Dynamo traces a stream, but not this class's state
+        return stream
+    return StreamContext(stream)
 
 
 def _torch_device(device: DeviceLike) -> torch.device:
