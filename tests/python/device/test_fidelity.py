@@ -48,6 +48,8 @@ def agree(name: str, here: Any, there: Any) -> bool:
         return len(here) == len(there) and all(agree(name, *each) for each in zip(here, there, strict=True))
     if name.startswith("random.") and isinstance(here, int):
         return abs(here - there) <= ULPS
+    if name == "error.shape_mm":  # since 2.15 the text begins with the operator's name
+        here = here.replace(" mm: ", " ", 1)
     return bool(here == there)
 
 
