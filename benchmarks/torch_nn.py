@@ -264,13 +264,14 @@ def makers() -> dict[str, dict[str, Maker]]:
 
 def left_out() -> dict[str, str]:
     """Modules and functions that no case calls, and why. Modules that are lazy at first become those without `Lazy`."""
+    since_2_15 = "scaled_addmm scaled_addmm_" if hasattr(F, "scaled_addmm") else ""
     reasons = {
         "a container": "Container DataParallel Module ModuleDict ModuleList ParameterDict ParameterList Sequential",
         "the base of others": "RNNBase RNNCellBase",
         "has the kernels of BatchNorm, and needs several processes": "SyncBatchNorm",
         "an older name": "NLLLoss2d upsample upsample_bilinear upsample_nearest tanh sigmoid",
         "has the kernels of its function": "LinearCrossEntropyLoss",
-        "not for float32 on CPUs": "grouped_mm scaled_grouped_mm scaled_mm",
+        "not for float32 on CPUs": f"grouped_mm scaled_grouped_mm scaled_mm {since_2_15}",
         "a helper": "assert_int_or_pair boolean_dispatch has_torch_function has_torch_function_unary "
         "has_torch_function_variadic",
         "in place, or with its indices": "celu_ elu_ hardtanh_ leaky_relu_ relu_ rrelu_ selu_ threshold_ "
