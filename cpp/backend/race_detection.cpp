@@ -7,7 +7,6 @@
 #include <atomic>
 #include <exception>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "backend/exception.h"
@@ -25,64 +24,6 @@ namespace openreg::backend {
 namespace {
 
 std::atomic<void (*)(const std::string&)> g_throw{nullptr};
-
-// Operators that use some elements of a tensor, which depend on values of others or, for the source
-// of scatter, on a size.
-struct UsesSome {
-  std::string_view op;
-  int tensor = 0;  // among those of the call
-};
-constexpr std::array<UsesSome, 24> kReadSome{{{"index"},
-                                              {"_unsafe_index"},
-                                              {"index_select"},
-                                              {"gather"},
-                                              {"take"},
-                                              {"embedding"},
-                                              {"_embedding_bag"},
-                                              {"masked_select"},
-                                              {"_unsafe_masked_index"},
-                                              {"_embedding_bag_forward_only"},
-                                              {"embedding_bag"},
-                                              {"take_along_dim"},
-                                              {"nll_loss_forward"},
-                                              {"nll_loss2d_forward"},
-                                              {"grid_sampler_2d"},
-                                              {"grid_sampler_3d"},
-                                              {"segment_reduce"},
-                                              {"searchsorted"},
-                                              {"bucketize", 1},
-                                              {"masked_scatter_", 2},
-                                              {"scatter", 2},
-                                              {"scatter_", 2},
-                                              {"scatter_add", 2},
-                                              {"scatter_add_", 2}}};
-constexpr std::array<UsesSome, 20> kWriteSome{{{"index_put_"},
-                                               {"_index_put_impl_"},
-                                               {"_unsafe_index_put"},
-                                               {"index_copy"},
-                                               {"index_copy_"},
-                                               {"index_add"},
-                                               {"index_add_"},
-                                               {"index_fill_"},
-                                               {"index_reduce"},
-                                               {"index_reduce_"},
-                                               {"scatter"},
-                                               {"scatter_"},
-                                               {"scatter_add"},
-                                               {"scatter_add_"},
-                                               {"scatter_reduce"},
-                                               {"scatter_reduce_"},
-                                               {"masked_fill_"},
-                                               {"masked_scatter_"},
-                                               {"put_"},
-                                               {"embedding_renorm_"}}};
-
-/// "aten::index_put_.hacked" -> "index_put_".
-std::string_view base_name(std::string_view op) {
-  const auto begin = op.find("::");
-  if (begin != std::string_view::npos) op.remove_prefix(begin + 2);
-  return op.substr(0, op.find('.'));
-}
 
 // Tensors that are older than the detector: their memory may be freed, and used again, under it.
 void note_allocations() {
@@ -192,21 +133,9 @@ memory::MemoryUse use_of(const at::TensorBase& tensor, bool writes) {
   return use;
 }
 
-bool uses_some_elements(std::string_view op, int tensor, bool writes) {
-  const auto name = base_name(op);
-  const auto is_it = [&](const UsesSome& each) { return each.op == name && each.tensor == tensor; };
-  return writes ? std::ranges::any_of(kWriteSome, is_it) : std::ranges::any_of(kReadSome, is_it);
-}
-
-void check_host_access(const char* op, const at::TensorBase& tensor, bool writes,
-                       std::int16_t argument, std::uint16_t element) {
+void check_host_access(const char* op, const memory::MemoryUse& use) {
   auto* const detector = memory::RaceDetector::get();
-  if (!detector || !tensor.has_storage() || tensor.storage().nbytes() == 0) return;
-  auto use = use_of(tensor, writes);
-  use.argument = argument;
-  use.element = element;
-  use.some_elements = uses_some_elements(op, argument, writes);
-  translate_errors([&] { detector->check_host(op, {&use, 1}); });
+  if (detector) translate_errors([&] { detector->check_host(op, {&use, 1}); });
 }
 
 void set_race_error(void (*throw_it)(const std::string& message)) noexcept {

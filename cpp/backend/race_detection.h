@@ -4,7 +4,6 @@
 #include <c10/core/ScalarType.h>
 
 #include <string>
-#include <string_view>
 
 #include "memory/memory_use.h"
 #include "memory/race_detector.h"
@@ -26,19 +25,9 @@ const char* dtype_name(c10::ScalarType dtype);
 /// The use of a tensor's memory, in device or pinned memory.
 memory::MemoryUse use_of(const at::TensorBase& tensor, bool writes);
 
-/// Whether the operator uses some elements of this tensor, counted from 0 among those of the call,
-/// which depend on the values of others: for indexing.
-bool uses_some_elements(std::string_view op, int tensor, bool writes);
-
 /// To be called when the calling thread, which has waited for the current stream, is about to
-/// access a device tensor's memory itself. `op` names the operator, `argument` and `element` the
-/// tensor, as in memory::MemoryUse. Throws as backend::submit() does.
-void check_host_access(const char* op, const at::TensorBase& tensor, bool writes,
-                       std::int16_t argument, std::uint16_t element);
-inline void note_host_access(const char* op, const at::TensorBase& tensor, bool writes,
-                             std::int16_t argument, std::uint16_t element = 0) {
-  if (memory::RaceDetector::get()) check_host_access(op, tensor, writes, argument, element);
-}
+/// access memory of the device itself, for the operator `op`. Throws as backend::submit() does.
+void check_host_access(const char* op, const memory::MemoryUse& use);
 
 /// Installed by the bindings: throws the exception that PyTorch turns into Python's
 /// torch.openreg.UnsynchronizedAccessError.

@@ -7,6 +7,7 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,13 +28,16 @@ void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
   }
 }
 
-void multiply_and_add(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
-                      const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
+/// `self`: undefined if `beta` is 0, because its content is ignored then.
+void multiply_and_add(const std::optional<at::Tensor>& self, const at::Tensor& a,
+                      const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha,
+                      at::Tensor& out) {
   const auto dtype = out.scalar_type();
+  const auto to_add = self ? self->to(dtype) : out;
   if (out.dim() == 2) {
-    at::addmm_out(out, self.to(dtype), a.to(dtype), b.to(dtype), beta, alpha);
+    at::addmm_out(out, to_add, a.to(dtype), b.to(dtype), beta, alpha);
   } else {
-    at::baddbmm_out(out, self.to(dtype), a.to(dtype), b.to(dtype), beta, alpha);
+    at::baddbmm_out(out, to_add, a.to(dtype), b.to(dtype), beta, alpha);
   }
 }
 
@@ -109,13 +113,20 @@ at::Tensor bmm_into(at::Tensor out, const at::Tensor& self, const at::Tensor& ma
   return multiplied(bmm_kernel, sizes, out_dtype, std::move(out), self, self, mat2);
 }
 
+/// What is added to the product; none if its content is ignored.
+std::optional<at::Tensor> added(const at::Tensor& self, at::IntArrayRef sizes,
+                                const at::Scalar& beta) {
+  const auto expanded = self.expand(sizes);
+  return beta.equal(0) ? std::nullopt : std::optional(expanded);
+}
+
 at::Tensor addmm_into(at::Tensor out, const at::Tensor& self, const at::Tensor& mat1,
                       const at::Tensor& mat2, at::ScalarType out_dtype, const at::Scalar& beta,
                       const at::Scalar& alpha) {
   const auto sizes = check_matrices("mat1", mat1, mat2, out_dtype);
   check_added("mat1", self, mat1, out_dtype);
-  return multiplied(addmm_kernel, sizes, out_dtype, std::move(out), mat1, self.expand(sizes), mat1,
-                    mat2, beta, alpha);
+  return multiplied(addmm_kernel, sizes, out_dtype, std::move(out), mat1, added(self, sizes, beta),
+                    mat1, mat2, beta, alpha);
 }
 
 at::Tensor baddbmm_into(at::Tensor out, const at::Tensor& self, const at::Tensor& batch1,
@@ -123,8 +134,8 @@ at::Tensor baddbmm_into(at::Tensor out, const at::Tensor& self, const at::Tensor
                         const at::Scalar& alpha) {
   const auto sizes = check_batches(batch1, batch2, out_dtype);
   check_added("batch1", self, batch1, out_dtype);
-  return multiplied(baddbmm_kernel, sizes, out_dtype, std::move(out), batch1, self.expand(sizes),
-                    batch1, batch2, beta, alpha);
+  return multiplied(baddbmm_kernel, sizes, out_dtype, std::move(out), batch1,
+                    added(self, sizes, beta), batch1, batch2, beta, alpha);
 }
 
 /// The two forms of an operator, from a function that takes the output first.

@@ -18,8 +18,10 @@ void launch(const OpKernel& kernel, ArgumentWriter& arguments, const CallPlan& p
   auto& stream = backend::current_stream(arguments.device().index());
   if (plan.waits) announce_host_wait(stream);
   const auto command = arguments.finish();
+  const auto format =
+      &counted_as == &backend::counters::boxed ? ValueFormat::kTagged : ValueFormat::kTyped;
   backend::submit(stream, kernel, command,
-                  [&] { return memory_of_command(kernel.name(), command, arguments); },
+                  [&] { return memory_of_command(kernel.name(), command, arguments, format); },
                   {.counted_as = counted_as, .waits = plan.waits, .cost = plan.cost});
 }
 

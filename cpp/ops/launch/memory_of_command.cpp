@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backend/race_detection.h"
+#include "ops/launch/operand_use.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/ivalue_arguments.h"
 
@@ -149,13 +150,64 @@ void gradients_are_read(const char* op, backend::MemoryOfCommand& memory) {
   }
 }
 
+/// "`tensors[2]`" -> "tensors"
+std::string_view without_backticks(std::string_view text) {
+  if (text.starts_with('`')) text = text.substr(1, text.size() - 2);
+  return text.substr(0, text.find('['));
+}
+
+/// The operands of one call that are not used wholly.
+class OperandUses {
+ public:
+  /// `make_zeros`: makes the call's ZeroArguments.
+  template <class MakeZeros>
+  OperandUses(const char* op, MakeZeros make_zeros)
+      : op_(op),
+        listed_(operand_uses(op)),
+        schema_(listed_.empty() ? nullptr : find_schema(operator_name(op))) {
+    if (schema_) zeros_ = make_zeros(*schema_);
+  }
+
+  /// What the operator really does with an operand. False: nothing.
+  bool apply(memory::MemoryUse& use) const {
+    if (!schema_) return true;
+    const auto argument = argument_of(op_, schema_, use);
+    const auto found = uses_of(listed_, without_backticks(argument), use.writes,
+                               [this](std::string_view name) { return is_zero(name); });
+    use.writes = found.writes;
+    use.some_elements = found.some;
+    return found.writes || found.reads;
+  }
+
+ private:
+  bool is_zero(std::string_view argument) const {
+    const auto bracket = argument.find('[');
+    if (bracket != std::string_view::npos)
+      return zeros_.has_in_list(static_cast<std::size_t>(argument[bracket + 1] - '0'));
+    const auto number = schema_->argumentIndexWithName(argument);
+    return number && zeros_.has(static_cast<std::size_t>(*number));
+  }
+
+  const char* op_;
+  std::span<const OperandUse> listed_;
+  const Schema* schema_;
+  ZeroArguments zeros_;
+};
+
 }  // namespace
 
 backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::byte> command,
-                                           const ArgumentWriter& arguments) {
+                                           const ArgumentWriter& arguments, ValueFormat format) {
   const CommandView view(command);
+  // Other kernels may have values of their own.
+  const bool as_schema = arguments.tensor_count() != 0 && arguments.place_of(0).argument >= 0;
+  const OperandUses operands(op, [&](const Schema& schema) {
+    return as_schema ? ZeroArguments(schema, command, format) : ZeroArguments();
+  });
   backend::MemoryOfCommand memory;
   std::uint16_t number = 0;
+  bool may_write = false;
+  bool writes_elements = false;
   for (const auto& tensor : view.tensors()) {
     const auto& shape = view.shape(tensor);
     const auto this_number = number++;
@@ -167,25 +219,39 @@ backend::MemoryOfCommand memory_of_command(const char* op, std::span<const std::
     const std::span sizes(view.sizes(tensor), shape.dim);
     const std::span strides(view.strides(tensor), shape.dim);
     const bool writes = (shape.flags & kWritten) != 0;
-    memory.push_back(
-        {.storage = begin,
-         .storage_bytes = storage.nbytes,
-         .footprint = {begin + static_cast<std::size_t>(tensor.storage_offset) * itemsize, itemsize,
-                       sizes, strides},
-         .writes = writes,
-         .some_elements = backend::uses_some_elements(op, this_number, writes),
-         .pinned = (shape.flags & kPinned) != 0,
-         .number = this_number,
-         .argument = place.argument,
-         .element = place.element,
-         .in_place = arguments.is_in_place(),
-         .itemsize = static_cast<std::uint16_t>(itemsize),
-         .dtype = backend::dtype_name(shape.type()),
-         .sizes = sizes,
-         .strides = strides});
+    memory::MemoryUse use{
+        .storage = begin,
+        .storage_bytes = storage.nbytes,
+        .footprint = {begin + static_cast<std::size_t>(tensor.storage_offset) * itemsize, itemsize,
+                      sizes, strides},
+        .writes = writes,
+        .pinned = (shape.flags & kPinned) != 0,
+        .number = this_number,
+        .argument = place.argument,
+        .element = place.element,
+        .in_place = arguments.is_in_place(),
+        .itemsize = static_cast<std::uint16_t>(itemsize),
+        .dtype = backend::dtype_name(shape.type()),
+        .sizes = sizes,
+        .strides = strides};
+    may_write |= writes;
+    if (!operands.apply(use)) continue;
+    writes_elements |= use.writes && !use.footprint.empty();
+    memory.push_back(use);
   }
+  if (may_write && !writes_elements) return {};  // nothing is computed
   if (is_fused_optimizer(op)) gradients_are_read(op, memory);
   return memory;
+}
+
+void check_host_access(const char* op, const at::TensorBase& tensor, bool writes,
+                       const ArgumentPlace& place, const ZeroArguments& zeros) {
+  if (!tensor.has_storage() || tensor.storage().nbytes() == 0) return;
+  auto use = backend::use_of(tensor, writes);
+  use.argument = place.argument;
+  use.element = place.element;
+  if (OperandUses(op, [&](const Schema&) { return zeros; }).apply(use))
+    backend::check_host_access(op, use);
 }
 
 memory::AccessName name_access(const char* op, const memory::MemoryUse& use) {

@@ -7,8 +7,8 @@
 
 #include <cstring>
 
-#include "backend/race_detection.h"
 #include "ops/launch/launch.h"
+#include "ops/launch/memory_of_command.h"
 #include "ops/tensors/factories.h"
 #include "ops/tensors/storage.h"
 #include "ops/tensors/tensor_parts.h"
@@ -59,8 +59,8 @@ at::Tensor CpuAliases::alias(const at::Tensor& tensor, Access access,
   if (tensor.layout() == at::kStrided) {  // others have parts
     expect_memory(tensor);                // raises if PyTorch has taken the storage away
     if (op_) {
-      backend::note_host_access(op_, tensor, declared.value_or(access) == Access::kWrite,
-                                place_.argument, place_.element++);
+      note_host_access(op_, tensor, declared.value_or(access) == Access::kWrite, place_, zeros_);
+      ++place_.element;
     }
     storage = storage_pair(tensor.storage(), access).cpu;
   }

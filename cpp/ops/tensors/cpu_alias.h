@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ops/launch/below_autograd.h"
+#include "ops/launch/zero_arguments.h"
 #include "ops/wire/argument_writer.h"
 
 namespace openreg::ops {
@@ -21,6 +22,8 @@ class CpuAliases {
 
   /// The next tensors belong to this argument of the operator; for reports.
   void at_argument(std::int16_t argument) noexcept { place_ = {argument, 0}; }
+  /// For the race detector: the call's arguments that are zero.
+  void set_zeros(const ZeroArguments& zeros) noexcept { zeros_ = zeros; }
 
   /// The CPU tensor over `tensor`'s memory. `access`: what the kernel may do with it. Lazy clones
   /// that are only read continue to share their memory. `declared`: what it does, for the race
@@ -55,6 +58,7 @@ class CpuAliases {
   c10::Device device_;
   const char* op_;
   ArgumentPlace place_;
+  ZeroArguments zeros_;
   c10::SmallVector<TensorPair, 6> tensors_;
   c10::SmallVector<StoragePair, 6> storages_;
 };

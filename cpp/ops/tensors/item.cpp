@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "backend/faults.h"
-#include "backend/race_detection.h"
 #include "backend/stream.h"
 #include "ops/launch/launch.h"
+#include "ops/launch/memory_of_command.h"
 #include "ops/wire/reach.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/trace.h"
@@ -30,7 +30,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
                                      .from = MemoryKind::kDevice,
                                      .to = MemoryKind::kPageable,
                                      .bytes = c10::elementSize(self.scalar_type())});
-  backend::note_host_access("aten::_local_scalar_dense", self, /*writes=*/false, /*argument=*/0);
+  note_host_access("aten::_local_scalar_dense", self, /*writes=*/false, {.argument = 0});
   backend::HostCopy copy(stream, "aten::_local_scalar_dense");
   alignas(16) std::array<std::byte, 16> element{};
   std::memcpy(element.data(), AddressSpace::get().aperture(self.const_data_ptr()), self.itemsize());

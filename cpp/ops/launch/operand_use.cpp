@@ -1,0 +1,198 @@
+#include "ops/launch/operand_use.h"
+
+#include <algorithm>
+#include <array>
+
+namespace openreg::ops {
+
+namespace {
+
+using enum Use;
+using enum OperandUse::When;
+
+constexpr std::string_view kByIndex = "where the indices point";
+constexpr std::string_view kByMask = "where the mask says so";
+constexpr std::string_view kByClass = "of the classes that occur";
+constexpr std::string_view kByOffset = "of the groups that have rows";
+constexpr std::string_view kByPlace = "on one side of the diagonal";
+constexpr std::string_view kShapeOnly = "only its shape is used";
+constexpr std::string_view kNoIndex = "there is no index";
+constexpr std::string_view kScaledByZero = "its factor is 0, so its content is ignored";
+constexpr std::string_view kNotNeeded = "needed only for a gradient that is not asked for";
+
+// In the order of the operators' names (checked below).
+constexpr auto kUses = std::to_array<OperandUse>({
+    {"_adaptive_avg_pool2d_backward", "self", kReadsNone, kShapeOnly},
+    {"_adaptive_avg_pool3d_backward", "self", kReadsNone, kShapeOnly},
+    {"_addmm_activation", "mat1", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"_addmm_activation", "mat2", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"_addmm_activation", "self", kReadsNone, kScaledByZero, kZero, "beta"},
+    {"_embedding_bag", "weight", kReadsSome, kByIndex},
+    {"_embedding_bag_forward_only", "weight", kReadsSome, kByIndex},
+    {"_flash_attention_backward", "grad_out", kReadsSome, "of the sequences"},
+    {"_flash_attention_backward", "key", kReadsSome, "of the sequences"},
+    {"_flash_attention_backward", "logsumexp", kReadsSome, "of the sequences"},
+    {"_flash_attention_backward", "out", kReadsSome, "of the sequences"},
+    {"_flash_attention_backward", "query", kReadsSome, "of the sequences"},
+    {"_flash_attention_backward", "value", kReadsSome, "of the sequences"},
+    {"_flash_attention_forward", "key", kReadsSome, "of the sequences and pages"},
+    {"_flash_attention_forward", "query", kReadsSome, "of the sequences and pages"},
+    {"_flash_attention_forward", "value", kReadsSome, "of the sequences and pages"},
+    {"_grouped_mm", "mat2", kReadsSome, kByOffset},
+    {"_grouped_mm", "self", kReadsSome, kByOffset},
+    {"_index_put_impl", "self", kWritesSome, kByIndex},
+    {"_index_put_impl", "self", kWritesNone, kNoIndex, kZero, "indices"},
+    {"_native_batch_norm_legit", "running_mean", kWritesNone, "evaluation only reads them", kZero,
+     "training"},
+    {"_native_batch_norm_legit", "running_var", kWritesNone, "evaluation only reads them", kZero,
+     "training"},
+    {"_scaled_grouped_mm", "mat2", kReadsSome, kByOffset},
+    {"_scaled_grouped_mm", "scale_a", kReadsSome, kByOffset},
+    {"_scaled_grouped_mm", "scale_b", kReadsSome, kByOffset},
+    {"_scaled_grouped_mm", "self", kReadsSome, kByOffset},
+    {"_unsafe_index", "self", kReadsSome, kByIndex},
+    {"_unsafe_index_put", "self", kWritesNone, kNoIndex, kZero, "indices"},
+    {"_unsafe_index_put", "self", kWritesSome, kByIndex},
+    {"_unsafe_masked_index", "self", kReadsSome, kByIndex},
+    {"adaptive_max_pool2d_backward", "self", kReadsNone, kShapeOnly},
+    {"adaptive_max_pool3d_backward", "self", kReadsNone, kShapeOnly},
+    {"addbmm", "batch1", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"addbmm", "batch2", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"addbmm", "self", kReadsNone, kScaledByZero, kZero, "beta"},
+    {"addmm", "mat1", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"addmm", "mat2", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"addmm", "self", kReadsNone, kScaledByZero, kZero, "beta"},
+    {"addmv", "mat", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"addmv", "self", kReadsNone, kScaledByZero, kZero, "beta"},
+    {"addmv", "vec", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"addr", "self", kReadsNone, kScaledByZero, kZero, "beta"},
+    {"avg_pool2d_backward", "self", kReadsNone, kShapeOnly},
+    {"avg_pool3d_backward", "self", kReadsNone, kShapeOnly},
+    {"baddbmm", "batch1", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"baddbmm", "batch2", kReadsNone, kScaledByZero, kZero, "alpha"},
+    {"baddbmm", "self", kReadsNone, kScaledByZero, kZero, "beta"},
+    {"bucketize", "boundaries", kReadsSome, "as far as the search goes"},
+    {"convolution_backward", "input", kReadsNone, kNotNeeded, kZero, "output_mask[1]"},
+    {"convolution_backward", "weight", kReadsNone, kNotNeeded, kZero, "output_mask[0]"},
+    {"embedding", "weight", kReadsSome, kByIndex},
+    {"embedding_bag", "weight", kReadsSome, kByIndex},
+    {"embedding_renorm", "self", kWritesSome, kByIndex},
+    {"embedding_renorm", "self", kWritesNone, kNoIndex, kZero, "indices"},
+    {"fractional_max_pool2d_backward", "self", kReadsNone, kShapeOnly},
+    {"fractional_max_pool3d_backward", "self", kReadsNone, kShapeOnly},
+    {"gather", "self", kReadsSome, kByIndex},
+    {"grid_sampler_2d", "input", kReadsSome, "where the grid points"},
+    {"grid_sampler_3d", "input", kReadsSome, "where the grid points"},
+    {"index", "self", kReadsSome, kByIndex},
+    {"index_add", "self", kWritesSome, kByIndex},
+    {"index_add", "self", kWritesNone, kNoIndex, kZero, "index"},
+    {"index_copy", "self", kWritesSome, kByIndex},
+    {"index_copy", "self", kWritesNone, kNoIndex, kZero, "index"},
+    {"index_fill", "self", kWritesSome, kByIndex},
+    {"index_fill", "self", kWritesNone, kNoIndex, kZero, "index"},
+    {"index_put", "self", kWritesSome, kByIndex},
+    {"index_put", "self", kWritesNone, kNoIndex, kZero, "indices"},
+    {"index_reduce", "self", kWritesSome, kByIndex},
+    {"index_reduce", "self", kWritesNone, kNoIndex, kZero, "index"},
+    {"index_select", "self", kReadsSome, kByIndex},
+    {"masked_fill", "self", kWritesSome, kByMask},
+    {"masked_scatter", "self", kWritesSome, kByMask},
+    {"masked_scatter", "source", kReadsSome, "as many as the mask has"},
+    {"masked_select", "self", kReadsSome, kByMask},
+    {"max_pool2d_with_indices_backward", "self", kReadsNone, kShapeOnly},
+    {"max_pool3d_with_indices_backward", "self", kReadsNone, kShapeOnly},
+    {"native_batch_norm", "running_mean", kWritesNone, "evaluation only reads them", kZero,
+     "training"},
+    {"native_batch_norm", "running_var", kWritesNone, "evaluation only reads them", kZero,
+     "training"},
+    {"native_batch_norm_backward", "running_mean", kReadsNone,
+     "training uses the statistics of the batch", kNotZero, "train"},
+    {"native_batch_norm_backward", "running_var", kReadsNone,
+     "training uses the statistics of the batch", kNotZero, "train"},
+    {"native_batch_norm_backward", "save_invstd", kReadsNone,
+     "evaluation uses the running statistics", kZero, "train"},
+    {"native_batch_norm_backward", "save_mean", kReadsNone,
+     "evaluation uses the running statistics", kZero, "train"},
+    {"native_batch_norm_backward", "weight", kReadsNone, kNotNeeded, kZero, "output_mask[0]"},
+    {"native_group_norm_backward", "weight", kReadsNone, kNotNeeded, kZero, "output_mask[0]"},
+    {"native_layer_norm_backward", "bias", kReadsNone, "only whether there is one is used"},
+    {"native_layer_norm_backward", "weight", kReadsNone, kNotNeeded, kZero, "output_mask[0]"},
+    {"nll_loss2d_backward", "self", kReadsNone, kShapeOnly},
+    {"nll_loss2d_backward", "total_weight", kReadsNone, "only a mean is divided by it", kZero,
+     "reduction"},
+    {"nll_loss2d_backward", "weight", kReadsSome, kByClass},
+    {"nll_loss2d_forward", "self", kReadsSome, kByClass},
+    {"nll_loss2d_forward", "weight", kReadsSome, kByClass},
+    {"nll_loss_backward", "self", kReadsNone, kShapeOnly},
+    {"nll_loss_backward", "total_weight", kReadsNone, "only a mean is divided by it", kZero,
+     "reduction"},
+    {"nll_loss_backward", "weight", kReadsSome, kByClass},
+    {"nll_loss_forward", "self", kReadsSome, kByClass},
+    {"nll_loss_forward", "weight", kReadsSome, kByClass},
+    {"pow", "self", kReadsNone, "the power is 1 whatever the base is", kZero, "exponent"},
+    {"put", "self", kWritesNone, kNoIndex, kZero, "index"},
+    {"put", "self", kWritesSome, kByIndex},
+    {"reflection_pad1d_backward", "self", kReadsNone, kShapeOnly},
+    {"reflection_pad2d_backward", "self", kReadsNone, kShapeOnly},
+    {"reflection_pad3d_backward", "self", kReadsNone, kShapeOnly},
+    {"replication_pad1d_backward", "self", kReadsNone, kShapeOnly},
+    {"replication_pad2d_backward", "self", kReadsNone, kShapeOnly},
+    {"replication_pad3d_backward", "self", kReadsNone, kShapeOnly},
+    {"scatter", "self", kWritesNone, kNoIndex, kZero, "index"},
+    {"scatter", "self", kWritesSome, kByIndex},
+    {"scatter", "src", kReadsSome, "as many as there are indices"},
+    {"scatter_add", "self", kWritesSome, kByIndex},
+    {"scatter_add", "self", kWritesNone, kNoIndex, kZero, "index"},
+    {"scatter_add", "src", kReadsSome, "as many as there are indices"},
+    {"scatter_reduce", "self", kWritesNone, kNoIndex, kZero, "index"},
+    {"scatter_reduce", "self", kWritesSome, kByIndex},
+    {"scatter_reduce", "src", kReadsSome, "as many as there are indices"},
+    {"searchsorted", "sorted_sequence", kReadsSome, "as far as the search goes"},
+    {"segment_reduce", "data", kReadsSome, "in the segments"},
+    {"take", "self", kReadsSome, kByIndex},
+    {"take_along_dim", "self", kReadsSome, kByIndex},
+    {"tril", "self", kWritesSome, kByPlace},
+    {"tril", "self", kReadsSome, kByPlace},
+    {"triu", "self", kReadsSome, kByPlace},
+    {"triu", "self", kWritesSome, kByPlace},
+    {"where", "other", kReadsSome, kByMask},
+    {"where", "self", kReadsSome, kByMask},
+});
+
+constexpr bool is_sorted() { return std::ranges::is_sorted(kUses, {}, &OperandUse::op); }
+static_assert(is_sorted());
+
+/// "aten::index_put_.hacked" -> "index_put"
+std::string_view base_name(std::string_view op) {
+  constexpr std::string_view kNamespace = "aten::";
+  if (!op.starts_with(kNamespace)) return {};
+  op.remove_prefix(kNamespace.size());
+  op = op.substr(0, op.find('.'));
+  if (op.ends_with('_')) op.remove_suffix(1);
+  return op;
+}
+
+}  // namespace
+
+std::span<const OperandUse> all_operand_uses() { return kUses; }
+
+std::span<const OperandUse> operand_uses(std::string_view op) {
+  const auto found = std::ranges::equal_range(kUses, base_name(op), {}, &OperandUse::op);
+  return {found.begin(), found.end()};
+}
+
+Uses uses_of(std::span<const OperandUse> uses, std::string_view operand, bool writes,
+             IsZero is_zero) {
+  Uses found{.writes = writes};
+  const auto says = [&](Use use) {
+    return std::ranges::any_of(uses, [&](const OperandUse& each) {
+      return each.use == use && each.operand == operand && each.holds(is_zero);
+    });
+  };
+  if (found.writes && says(kWritesNone)) found.writes = false;
+  found.reads = !says(kReadsNone);
+  found.some = says(found.writes ? kWritesSome : kReadsSome);
+  return found;
+}
+
+}  // namespace openreg::ops
