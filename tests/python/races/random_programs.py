@@ -7,7 +7,7 @@ bits of integers.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -90,6 +90,14 @@ class Step:
         return self.writes is not None or self.reads is not None
 
     @property
+    def read_bits(self) -> int:
+        return self.reads.elements if self.reads is not None else 0
+
+    @property
+    def written_bits(self) -> int:
+        return self.writes.elements if self.writes is not None else 0
+
+    @property
     def is_wait(self) -> bool:
         return self.kind in _WAITS
 
@@ -144,6 +152,9 @@ class Order:
     def before(self, stream: int) -> int:
         return self.streams[stream] | self.seen
 
+    def before_access(self, step: Step) -> int:
+        return self.seen if step.kind == "pinned" else self.before(step.stream)
+
     def run(self, step: Step, number: int) -> None:
         match step.kind:
             case "wait_stream":
@@ -161,19 +172,20 @@ class Order:
                 self.events[step.other] = self.before(step.stream)
             case "host":
                 self.seen |= self.streams[step.stream]
+            case "pinned":  # the host uses pinned memory, without a wait
+                pass
             case _:
                 self.streams[step.stream] |= 1 << number
 
 
 def conflicts(a: Step, b: Step) -> bool:
     """Whether two accesses have an element in common that one of them writes."""
-    written = [(x.writes, y) for x, y in ((a, b), (b, a)) if x.writes is not None]
-    return any(w.elements & v.elements for w, y in written for v in (y.writes, y.reads) if v is not None)
+    return bool(a.written_bits & (b.written_bits | b.read_bits) or b.written_bits & a.read_bits)
 
 
 def unordered(steps: list[Step], number: int, before: int) -> list[int]:
     """The earlier accesses that conflict with that one, and are not among those before it."""
-    earlier = (i for i in range(number) if steps[i].is_access and steps[i].kind != "host")
+    earlier = (i for i in range(number) if steps[i].is_access and steps[i].kind not in ("host", "pinned"))
     return [i for i in earlier if not before >> i & 1 and conflicts(steps[i], steps[number])]
 
 
@@ -181,7 +193,7 @@ def first_race(steps: list[Step]) -> tuple[int, list[int]] | None:
     """The first access that lacks an order, and those with which it has none."""
     order = Order()
     for number, step in enumerate(steps):
-        if step.is_access and (racing := unordered(steps, number, order.before(step.stream))):
+        if step.is_access and (racing := unordered(steps, number, order.before_access(step))):
             return number, racing
         order.run(step, number)
     return None
@@ -220,8 +232,10 @@ def order_for(rng: random.Random, order: Order, access: int, after: int, stream:
     return rng.choice(ways)
 
 
-def random_program(rng: random.Random, accesses: int) -> list[Step]:
-    """A program in which all accesses are ordered."""
+def random_program(
+    rng: random.Random, accesses: int, make: Callable[[random.Random], Step] = random_access
+) -> list[Step]:
+    """A program in which all accesses are ordered. `make` makes the next one."""
     steps: list[Step] = []
     order = Order()
 
@@ -230,8 +244,8 @@ def random_program(rng: random.Random, accesses: int) -> list[Step]:
         steps.append(step)
 
     for _ in range(accesses):
-        access = random_access(rng)
-        while racing := unordered([*steps, access], len(steps), order.before(access.stream)):
+        access = make(rng)
+        while racing := unordered([*steps, access], len(steps), order.before_access(access)):
             first = rng.choice(racing)
             for step in order_for(rng, order, first, steps[first].stream, access.stream):
                 add(step)
