@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import _absent, _events, _process_group, _request
+from . import _absent, _events, _extensions, _process_group, _request
 
 log = logging.getLogger("torch_openreg")
 
@@ -40,6 +40,11 @@ WHEN_IMPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("BackendConfig.__init__", "_NCCL_AVAILABLE", "default_pg_nccl_timeout"),
     ),
     ("torch.multiprocessing.reductions", "share_tensors", ("reduce_tensor", "rebuild_tensor")),
+    (
+        "torch.utils.cpp_extension",
+        "build_no_extensions",
+        ("_jit_compile", "BuildExtension.build_extensions", "CUDAExtension"),
+    ),
 )
 # The same for modules of other libraries, which may not be installed.
 OF_OTHER_LIBRARIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -460,3 +465,8 @@ def refuse_triton(driver: ModuleType) -> None:
         )
 
     driver._create_driver = _create_driver  # type: ignore[attr-defined]
+
+
+def build_no_extensions(cpp_extension: ModuleType) -> None:
+    # It would call NVIDIA's compiler, or search the capabilities of this build of PyTorch, which has none.
+    _extensions.refuse(cpp_extension)
