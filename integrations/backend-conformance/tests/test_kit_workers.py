@@ -175,12 +175,17 @@ def test_an_interrupted_run_ends_its_processes(tmp_path: Path) -> None:
         "    time.sleep(300)\n"
     )
     command = [sys.executable, "-m", "backend_conformance", "--device", "cpu", "--folder", str(tmp_path)]
-    parent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts)
     assert _becomes_true(lambda: (tmp_path / "process").exists())
     parent.send_signal(signal.SIGINT)
     _, printed = parent.communicate(timeout=60)
     assert parent.returncode == 130 and printed.startswith("interrupted"), printed
     assert _becomes_true(lambda: not _runs(int((tmp_path / "process").read_text())))
+
+
+def _heed_interrupts() -> None:
+    # Where a shell has started the tests in the background, SIGINT is ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _becomes_true(condition: Callable[[], bool], seconds: float = 90.0) -> bool:
