@@ -32,11 +32,9 @@ struct OperandUse {
   Use use;
   std::string_view reason;
   When when = When::kAlways;
-  std::string_view condition{};  ///< an argument
+  std::string_view condition{};  ///< an argument, or several with spaces between: all of them
 
-  bool holds(IsZero is_zero) const {
-    return when == When::kAlways || is_zero(condition) == (when == When::kZero);
-  }
+  bool holds(IsZero is_zero) const;
 };
 
 std::span<const OperandUse> all_operand_uses();

@@ -23,7 +23,10 @@ std::vector<c10::FunctionSchema> schemas_of(std::string_view name) {
 }
 
 bool has_argument(const c10::FunctionSchema& schema, std::string_view argument) {
-  return schema.argumentIndexWithName(argument.substr(0, argument.find('['))).has_value();
+  const auto end = argument.find_first_of("[ ");
+  const auto rest = end == std::string_view::npos ? end : argument.find(' ', end);
+  return schema.argumentIndexWithName(argument.substr(0, end)).has_value() &&
+         (rest == std::string_view::npos || has_argument(schema, argument.substr(rest + 1)));
 }
 
 TEST(OperandUse, EachRowNamesArgumentsOfAnOperator) {
@@ -58,7 +61,12 @@ TEST(OperandUse, AConditionDecides) {
   EXPECT_TRUE(use("aten::native_batch_norm", "running_mean", true, true).reads);
   EXPECT_TRUE(use("aten::native_batch_norm", "running_mean", true, false).writes);
   EXPECT_FALSE(use("aten::native_batch_norm_backward", "running_mean", false, false).reads);
-  EXPECT_TRUE(use("aten::native_batch_norm_backward", "running_mean", false, true).reads);
+  const auto evaluates = [](std::string_view name) { return name == "train"; };
+  const auto wants_input_only = [](std::string_view name) { return name != "output_mask[0]"; };
+  const auto gradient = operand_uses("aten::native_batch_norm_backward");
+  EXPECT_TRUE(uses_of(gradient, "input", false, evaluates).reads);
+  EXPECT_TRUE(uses_of(gradient, "running_mean", false, evaluates).reads);
+  EXPECT_FALSE(uses_of(gradient, "input", false, wants_input_only).reads);
   EXPECT_TRUE(use("aten::index_add_", "self", true, false).some);
   EXPECT_FALSE(use("aten::index_add", "self", false, false).some);
 }
