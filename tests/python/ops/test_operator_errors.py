@@ -46,7 +46,7 @@ def test_mixed_devices_are_refused_at_the_call(op, first, second):
         lambda x: torch.tensor(1.0).masked_fill_(x > 0, 3.0),
         lambda x: torch.frac(x, out=torch.tensor(0.0)),
         lambda x: torch.abs(x, out=torch.tensor(0.0)),
-        lambda x: torch.tensor(1.0).index_put_([], x),
+        lambda x: torch.tensor([1.0]).index_put_([], x.reshape(1)),
     ],
 )
 def test_a_cpu_tensor_that_would_be_written_is_refused_without_dimensions_too(op):
