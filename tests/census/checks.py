@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dtypes import check_dtypes
 from errors import check_errors
 from graphs import check_graphs
 from outcome import Cost, changes_with_seed, clear_errors, compare, on_cpu, on_device, sentence, waiting_operators
@@ -103,6 +104,7 @@ CHECKS: dict[str, Callable[[Any, Result, int], None]] = {
     "errors": check_errors,
     "graphs": check_graphs,
     "repeats": check_repeats,
+    "dtypes": check_dtypes,
 }
 
 

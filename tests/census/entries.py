@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dtypes import only_on_cuda
 from expected import EXCEPTED
 from outcome import UNDEFINED
 from result import Result
@@ -16,6 +17,11 @@ from samples import VARIANTS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    from torch.testing._internal import common_cuda
+
+    # CUDA's dtypes, in the lists of the database, are those of the newest GPU.
+    for capability in filter(re.compile(r"SM\d+OrLater").fullmatch, dir(common_cuda)):
+        setattr(common_cuda, capability, True)
     from torch.testing._internal.common_methods_invocations import op_db
     from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ReductionOpInfo, UnaryUfuncInfo
 
@@ -58,6 +64,7 @@ def cases(op: Any) -> list[Result]:
         wanted += [("errors", dtype) for dtype in first(op, PREFERRED)]
     kept = KEPT if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo, ReductionOpInfo)) else first(op, PREFERRED)
     wanted += [(check, dtype) for check in IN_TURN for dtype in kept if dtype in op.supported_dtypes("cpu")]
+    wanted += [("dtypes", dtype) for dtype in only_on_cuda(op)]
     name = entry_name(op)
     return [Result(name, check, dtype_name(dtype)) for check, dtype in wanted]
 
@@ -81,7 +88,7 @@ def in_slice(op: Any) -> list[Result]:
     if remainder:
         return []
     values = [case for case in cases(op) if case.check == "values"]
-    others = [case for case in cases(op) if case.check not in ("values", *IN_TURN)]
+    others = [case for case in cases(op) if case.check not in ("values", "dtypes", *IN_TURN)]
     another = quotient // len(values)
     return [values[quotient % len(values)], *([others[another % len(others)]] if others else [])]
 

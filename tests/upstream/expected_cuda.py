@@ -98,7 +98,7 @@ EXPECTED_ON_CUDA: dict[str, dict[str, str]] = {
         "::test_bmm_cuda_": OTHER_VERSION,
     },
     "test_spectral_ops.py": {
-        "::test_fft_half_and_chalf_not_power_of_two_error__refs_": "the functions of torch._refs take all sizes here",
+        "::test_fft_half_and_chalf_not_power_of_two_error_": "transforms take all sizes",
     },
     "test_sparse_csr_xpu.py": {
         "::test_block_addmm_.*_float16": "the last bit: what is expected was rounded more often",

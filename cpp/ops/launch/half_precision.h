@@ -17,7 +17,7 @@ inline constexpr std::array kComplexHalfDtypes{c10::kComplexHalf};
 // their tensors are converted, the kernel of float32 runs, and its results are rounded once. That
 // is at least as accurate as the CPU's kernel, and as CUDA's, which accumulate in float32. So are
 // those with Quirk::kScalarInHalf, on every processor. benchmarks/dtypes.py finds such operators.
-// In the same way a slot computes dtypes that the CPU has no kernels for (slot_dtypes.h).
+// In the same way dtypes are computed that CUDA has kernels for, and the CPU has not (quirks.cpp).
 
 /// What decides whether there are fast kernels for a dtype of half precision.
 struct HalfInstructions {

@@ -15,7 +15,6 @@
 #include "ops/launch/plan_cache.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/wire/stand_in.h"
-#include "slot_dtypes.h"
 
 namespace openreg::ops {
 
@@ -98,23 +97,10 @@ bool has_integers(std::span<const std::byte> command) {
   });
 }
 
-/// Raises the error of a device that lacks the kernel, for the dtype of the first tensor.
-void refuse_dtype(std::string_view op, std::span<const std::byte> command) {
-  const auto name = op.substr(0, op.find('.'));
-  const auto* const refused = std::ranges::find(kRefusedOnDevice, name, &RefusedDtypes::op);
-  if (refused == kRefusedOnDevice.end()) return;
-  const auto tensors = tensors_of_command(command);
-  if (tensors.empty()) return;
-  const auto dtype = tensors.front().dtype;
-  TORCH_CHECK_NOT_IMPLEMENTED(std::ranges::find(refused->dtypes, dtype) == refused->dtypes.end(),
-                              '"', refused->kernel, "\" not implemented for '", dtype, "'");
-}
-
 }  // namespace
 
 ProbeResult probe(ArgumentWriter& arguments, bool shrunk, Attempt attempt) {
   const auto command = arguments.finish();
-  refuse_dtype(arguments.op(), command);
   const auto kind = kind_of_stand_in(arguments, shrunk);
   if (kind == StandIn::Kind::kReading) wait_for_device(arguments.device(), arguments.op());
   auto elements = Elements::kZeros;

@@ -11,8 +11,8 @@
 #include <unordered_set>
 
 #include "ops/tiers/dispatch.h"
+#include "ops/tiers/sparse_dtypes.h"
 #include "slot.h"
-#include "slot_sparse.h"
 
 namespace openreg::ops {
 
@@ -118,11 +118,11 @@ constexpr const char* kNestedGeneric =
 }  // namespace
 
 OPENREG_LIBRARY_IMPL_FOR(Sparse, aten, m) {
-  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric, backend::kSparseHere,
+  register_kernels<DispatchKey::SparseCPU>(m, "aten", kSparseGeneric, kSparseHere,
                                            kSparseElementwise);
 }
 OPENREG_LIBRARY_IMPL_FOR(SparseCsr, aten, m) {
-  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric, backend::kSparseCsrHere,
+  register_kernels<DispatchKey::SparseCsrCPU>(m, "aten", kSparseCsrGeneric, kSparseCsrHere,
                                               kSparseElementwise);
 }
 OPENREG_LIBRARY_IMPL_FOR(NestedTensor, aten, m) {

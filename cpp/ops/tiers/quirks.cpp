@@ -7,7 +7,6 @@
 
 #include "ops/launch/half_precision.h"
 #include "ops/wire/ivalue_arguments.h"
-#include "slot_dtypes.h"
 
 namespace openreg::ops {
 
@@ -94,6 +93,51 @@ constexpr auto kTable = std::to_array<Entry>({
     {"aten::gelu", Quirk::kIgnoresOutStrides, "oneDNN's result stays in a copy of the output"},
 });
 
+/// Operators that CUDA has for dtypes of half precision, and the CPU has not. These have meta
+/// functions; for the others, see dtypes_of_cuda.cpp.
+constexpr auto kNoHalfOnCpu = std::to_array<std::string_view>({
+    "aten::_upsample_bicubic2d_aa*",
+    "aten::_upsample_bilinear2d_aa*",
+    "aten::_upsample_lanczos2d_aa*",
+    "aten::avg_pool3d*",
+});
+
+/// The same for complex numbers of half precision.
+constexpr auto kNoComplexHalfOnCpu = std::to_array<std::string_view>({
+    "aten::acos",
+    "aten::acosh",
+    "aten::asin",
+    "aten::asinh",
+    "aten::atan",
+    "aten::atanh",
+    "aten::cos",
+    "aten::cosh",
+    "aten::cumprod",
+    "aten::cumsum",
+    "aten::div.Tensor",
+    "aten::exp",
+    "aten::lerp.Scalar",
+    "aten::lerp.Tensor",
+    "aten::log",
+    "aten::logaddexp",
+    "aten::pow.Scalar",
+    "aten::pow.Tensor_Scalar",
+    "aten::pow.Tensor_Tensor",
+    "aten::prod.dim_int",
+    "aten::reciprocal",
+    "aten::rsqrt",
+    "aten::sgn",
+    "aten::sigmoid",
+    "aten::sigmoid_backward",
+    "aten::sin",
+    "aten::sinh",
+    "aten::sqrt",
+    "aten::sum.dim_IntList",
+    "aten::tan",
+    "aten::tanh",
+    "aten::tanh_backward",
+});
+
 bool names(std::string_view pattern, std::string_view op) {
   if (!pattern.ends_with('*')) return pattern == op;
   pattern.remove_suffix(1);
@@ -118,8 +162,8 @@ std::span<const c10::ScalarType> widened_dtypes(const char* op) {
   const auto is_one_of = [op](std::span<const std::string_view> patterns) {
     return std::ranges::any_of(patterns, [op](auto pattern) { return names(pattern, op); });
   };
-  if (is_one_of(kHalfOnDeviceOnly)) return kHalfDtypes;
-  if (is_one_of(kComplexHalfOnDeviceOnly)) return kComplexHalfDtypes;
+  if (is_one_of(kNoHalfOnCpu)) return kHalfDtypes;
+  if (is_one_of(kNoComplexHalfOnCpu)) return kComplexHalfDtypes;
   if (has_quirk(op, Quirk::kScalarInHalf)) return kHalfDtypes;
   if (has_quirk(op, Quirk::kSlowInHalf)) return HalfInstructions::here().missing();
   return {};

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 FUZZ = Path(__file__).resolve().parents[2] / "fuzz" / "fuzz.py"
-with_integers = pytest.mark.of_openreg("CUDA refuses products of integers, which the CPU computes")
 
 
 def fuzz(*options: str, timeout: float) -> None:
@@ -15,25 +14,21 @@ def fuzz(*options: str, timeout: float) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@with_integers
 @pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.full), "3"])
 def test_random_programs_equal_the_cpu(threads):
     fuzz("--programs", "120", "--threads", threads, timeout=250)
 
 
-@with_integers
 def test_random_programs_in_graphs_equal_the_cpu():
     fuzz("--graphs", "--programs", "60", timeout=250)
 
 
-@with_integers
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_many_random_programs_in_graphs_equal_the_cpu():
     fuzz("--graphs", "--seconds", "120", "--seed", "1000000", timeout=800)
 
 
-@with_integers
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("threads", ["1", "3", "8"])

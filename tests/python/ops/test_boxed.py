@@ -144,7 +144,6 @@ def test_values_of_numbers_are_not_remembered():
     assert [torch.arange(n, device=DEVICE).numel() for n in (3, 5, 4)] == [3, 5, 4]
 
 
-@pytest.mark.of_openreg("CUDA has no torch.histogram")
 def test_values_of_lists_are_not_remembered():
     x = torch.zeros(4, device=DEVICE)
     for start, end in ((0.0, 1.0), (0.0, 4.0), (-4.0, 0.0)):

@@ -152,10 +152,15 @@ ALWAYS = {
     "view-bits",
 }
 
+# What CUDA computes, and so the device does, and the CPU refuses.
+ONLY_ON_CUDA = {
+    torch.bool: {"abs"},
+    torch.complex32: {"cumsum", "div", "exp", "pow", "prod", "sqrt", "sum", "sum-rows"},
+}
+
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
-@pytest.mark.of_openreg("CUDA has operators in dtypes that the CPU refuses")
 def test_every_dtype_answers_as_on_the_cpu(dtype):
     unequal, answered = {}, set()
     for name, function in FUNCTIONS.items():
@@ -164,7 +169,7 @@ def test_every_dtype_answers_as_on_the_cpu(dtype):
                 answered.add(name)
         except AssertionError as error:
             unequal[name] = " ".join(str(error).split())[:300]
-    assert unequal == {}
+    assert unequal.keys() == ONLY_ON_CUDA.get(dtype, set()), unequal
     assert answered >= ALWAYS
 
 

@@ -45,19 +45,9 @@ def compare(got: torch.Tensor, exact: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("norm", [None, "ortho"])
-def test_transforms_and_their_gradients(name: str, norm: str | None) -> None:
-    compare_with_gradients(name, take(name, 4, 8), norm)
-
-
-@pytest.mark.of_openreg  # CUDA has powers of two only
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("norm", [None, "ortho"])
-def test_all_sizes(name: str, norm: str | None) -> None:
-    compare_with_gradients(name, take(name, 3, 6), norm)
-
-
-def compare_with_gradients(name: str, x: torch.Tensor, norm: str | None) -> None:
-    transform = getattr(torch.fft, name)
+@pytest.mark.parametrize("shape", [(4, 8), (3, 6)], ids=["powers-of-two", "others"])
+def test_transforms_and_their_gradients(name: str, norm: str | None, shape: tuple[int, int]) -> None:
+    transform, x = getattr(torch.fft, name), take(name, *shape)
     here, there = x.requires_grad_(), rounded(x).to(DEVICE).detach().requires_grad_()
     exact, got = transform(here, norm=norm), transform(there, norm=norm)
     compare(got, exact)

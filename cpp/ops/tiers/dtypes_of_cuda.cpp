@@ -1,5 +1,6 @@
 // Operators that CUDA has for integers, bool or complex numbers, and the CPU has not. They are
-// written in terms of others. Those that are computed in a wider dtype are in slot_dtypes.h.
+// written in terms of others. Others are computed in a wider dtype: here, or by the tables in
+// quirks.cpp.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>

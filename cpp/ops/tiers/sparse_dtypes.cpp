@@ -1,3 +1,5 @@
+#include "ops/tiers/sparse_dtypes.h"
+
 // Sparse tensors of dtypes and layouts for which CUDA has kernels, and the CPU has not.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
@@ -15,7 +17,6 @@
 
 #include "ops/tiers/dispatch.h"
 #include "slot.h"
-#include "slot_sparse.h"
 
 namespace openreg::ops {
 
@@ -122,11 +123,11 @@ void register_wider(torch::Library& m, const char* names) {
 }  // namespace
 
 OPENREG_LIBRARY_IMPL_FOR(Sparse, aten, m) {
-  register_wider<DispatchKey::SparseCPU>(m, backend::kSparseHere);
+  register_wider<DispatchKey::SparseCPU>(m, kSparseHere);
 }
 
 OPENREG_LIBRARY_IMPL_FOR(SparseCsr, aten, m) {
-  register_wider<DispatchKey::SparseCsrCPU>(m, backend::kSparseCsrHere);
+  register_wider<DispatchKey::SparseCsrCPU>(m, kSparseCsrHere);
   m.impl("triangular_solve.X", torch::CppFunction::makeFromBoxedFunction<&solve_triangular>());
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from torch.testing import assert_close
 
 HALF = [torch.float16, torch.bfloat16, torch.complex32]
@@ -16,7 +17,7 @@ LIMITS = {"rtol": 2e-2, "atol": 2e-2}
 def matrices(dtype: torch.dtype, layout: torch.layout) -> list[torch.Tensor]:
     """Two, of different patterns, with small whole numbers."""
     numbers = torch.arange(16).view(4, 4)
-    dense = [((numbers % divisor == 0) * (numbers % 3 - 1)).to(dtype).cuda() for divisor in (2, 3)]
+    dense = [((numbers % divisor == 0) * (numbers % 3 - 1)).to(dtype).to(DEVICE) for divisor in (2, 3)]
     sparse = [each.to_sparse() for each in dense]
     return [each.to_sparse_csr() for each in sparse] if layout == torch.sparse_csr else sparse
 
@@ -28,7 +29,7 @@ def wide(x: torch.Tensor) -> torch.Tensor:
 
 
 def compare(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, **limits: float) -> None:
-    assert found.is_cuda and found.dtype == dtype
+    assert found.device.type == DEVICE and found.dtype == dtype
     assert_close(wide(found), expected, **limits)
 
 
@@ -42,7 +43,7 @@ def test_sums_and_products_of_elements(function: Callable[..., torch.Tensor], dt
         return
     expected = function(wide(a), wide(b))
     compare(function(a, b), expected, dtype)
-    out = torch.zeros(4, 4, dtype=dtype, device="cuda").to_sparse()
+    out = torch.zeros(4, 4, dtype=dtype, device=DEVICE).to_sparse()
     assert function(a, b, out=out) is out
     compare(out, expected, dtype)
     changed = a.clone()
@@ -77,7 +78,7 @@ def test_functions_of_complex_numbers_of_half_precision(name: str, layout: torch
 
 def test_repeated_indices_are_added() -> None:
     indices, values = torch.tensor([[0, 0, 2]]), torch.tensor([1, 2, 3], dtype=torch.complex32)
-    added = torch.sparse_coo_tensor(indices, values, (3,), device="cuda").coalesce()
+    added = torch.sparse_coo_tensor(indices, values, (3,), device=DEVICE).coalesce()
     assert added.is_coalesced() and added.indices().tolist() == [[0, 2]]
     assert added.values().tolist() == [3, 3]
 
@@ -105,15 +106,15 @@ def test_products_of_matrices(name: str, dtype: torch.dtype, layout: torch.layou
 def test_triangular_systems(layout: str, upper: bool, ones: bool) -> None:
     matrix = torch.arange(16.0).view(4, 4) / 16 + 4 * torch.eye(4)
     b = torch.arange(8.0).view(4, 2)
-    sparse = (matrix.to_sparse_csr() if layout == "csr" else matrix.to_sparse_bsr((2, 2))).cuda()
+    sparse = (matrix.to_sparse_csr() if layout == "csr" else matrix.to_sparse_bsr((2, 2))).to(DEVICE)
     for transpose in (True, False):
         options = {"upper": upper, "transpose": transpose, "unitriangular": ones}
         expected = torch.triangular_solve(b, matrix, **options).solution
-        solution, copy = torch.triangular_solve(b.cuda(), sparse, **options)
+        solution, copy = torch.triangular_solve(b.to(DEVICE), sparse, **options)
         assert_close(solution.cpu(), expected)
         assert copy.numel() == 0
 
 
 def test_a_triangular_system_without_elements_has_no_solution() -> None:
-    blocks = torch.zeros(4, 4).to_sparse_bsr((2, 2)).cuda()
-    assert torch.triangular_solve(torch.ones(4, 1).cuda(), blocks).solution.isnan().all()
+    blocks = torch.zeros(4, 4).to_sparse_bsr((2, 2)).to(DEVICE)
+    assert torch.triangular_solve(torch.ones(4, 1).to(DEVICE), blocks).solution.isnan().all()

@@ -1,8 +1,8 @@
 #pragma once
 
-namespace openreg::backend {
+namespace openreg::ops {
 
-/// Operators on sparse tensors for which this folder has kernels: COO,
+/// Operators on sparse tensors whose kernels are in sparse_dtypes.cpp: COO,
 inline constexpr const char* kSparseHere =
     "_coalesce _sparse_sparse_matmul mm mm.out add.Tensor add.out add_.Tensor mul.Tensor mul.out "
     "mul_.Tensor sub.Tensor sub.out sub_.Tensor";
@@ -10,4 +10,4 @@ inline constexpr const char* kSparseHere =
 inline constexpr const char* kSparseCsrHere =
     "addmm addmm.out addmm_ addmv.out mm mm.out mul.Tensor mul.out mul_.Tensor triangular_solve.X";
 
-}  // namespace openreg::backend
+}  // namespace openreg::ops
