@@ -75,3 +75,77 @@ def test_bad_arguments_are_reported(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         program.main()
     assert "--nonsense" in capsys.readouterr().err
+
+
+# Legal values of each setting beside its default, and malformed ones.
+LEGAL = {
+    "TORCH_OPENREG_DEVICES": ("1", "64"),
+    "TORCH_OPENREG_MEMORY": ("2MiB", "512MiB", "1%"),
+    "TORCH_OPENREG_ENGINES": ("1", "1024"),
+    "TORCH_OPENREG_LAUNCH_BLOCKING": ("1",),
+    "TORCH_OPENREG_CPU_FALLBACK": ("0",),
+    "TORCH_OPENREG_DEBUG_MEMORY": ("1",),
+    "TORCH_OPENREG_DETECT_RACES": ("1", "warn"),
+    "TORCH_OPENREG_STACKS": ("1",),
+    "TORCH_OPENREG_TRACE_RECORDS": ("1",),
+    "TORCH_OPENREG_SCHEDULE": ("latest", "random:4"),
+    "TORCH_OPENREG_FAULTS": ("oom@allocation:1", "error@launch:*; lost@copy:2"),
+    "TORCH_OPENREG_STICKY_ERRORS": ("1",),
+    "TORCH_OPENREG_EXECUTOR": ("process",),
+    "TORCH_OPENREG_FAULT_MESSAGE": ("0",),
+    "TORCH_OPENREG_AUTOLOAD": ("force", "off"),
+    "PYTORCH_ALLOC_CONF": ("max_split_size_mb:21", "garbage_collection_threshold:0.5"),
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": ("0",),
+    "TORCH_LOGS": ("openreg",),
+}
+MALFORMED = {
+    **{name: ("nonsense",) for name in LEGAL if name.startswith("TORCH_OPENREG_")},
+    "TORCH_OPENREG_DEVICES": ("0", "65", "bad"),
+    "TORCH_OPENREG_MEMORY": ("1MiB", "101%", ""),
+    "TORCH_OPENREG_SCHEDULE": ("random:", "earliest"),
+    "PYTORCH_ALLOC_CONF": ("max_split_size_mb:x",),
+}
+
+
+def some(values: dict[str, tuple[str, ...]], always: tuple[str, ...]) -> list[object]:
+    return [
+        pytest.param(name, value, marks=() if name in always and not index else pytest.mark.full)
+        for name, values_of_one in values.items()
+        for index, value in enumerate(values_of_one)
+    ]
+
+
+def test_the_sweeps_have_all_settings():
+    documented = set(re.findall(r"^\| `(\w+)[`=]", SETTINGS.read_text(), re.MULTILINE))
+    assert LEGAL.keys() == {name for name in documented if name.isupper()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    some(
+        LEGAL, ("TORCH_OPENREG_STICKY_ERRORS", "TORCH_OPENREG_SCHEDULE", "TORCH_OPENREG_FAULTS", "TORCH_OPENREG_MEMORY")
+    ),
+)
+def test_a_healthy_device_passes_under_every_setting(run_python, name, value):
+    """Each takes as long as the checks, about four seconds."""
+    printed = run_python(RUN.format("'--check'"), **{name: value}).stdout
+    assert "FAILED" not in printed
+    checks = printed.partition("\n\n")[2].splitlines()
+    if name in program._FOR_DEBUGGING:
+        assert checks.pop(0) == f"without {name}, because the checks expect the defaults:"
+        assert f"{value} (environment)" in rows(printed.partition("\n\n")[0])[name]
+    assert [line.partition(":")[0] for line in checks] == list(program.CHECKS)
+    skipped = {line.partition(": skipped, because ")[2] for line in checks} - {""}
+    assert skipped <= {f"it needs more than {name}={value}"}
+
+
+@pytest.mark.parametrize(("name", "value"), some(MALFORMED, ("TORCH_OPENREG_DEVICES", "PYTORCH_ALLOC_CONF")))
+@pytest.mark.parametrize("option", ["'--check'", pytest.param("", marks=pytest.mark.full)])
+def test_a_malformed_setting_leaves_the_report_and_one_line(run_python, name, value, option):
+    result = run_python(RUN.format(option), check=False, **{name: value})
+    report, _, line = result.stdout.partition("\n\n")
+    assert result.returncode == 1, result.stderr
+    assert {"torch_openreg", "torch", "Python", "processor", *program._DEFAULTS} <= rows(report).keys()
+    assert re.fullmatch(r"The device cannot be used with these settings: .+\n", line)
+    assert (value or name) in line
+    assert "Traceback" not in result.stderr and "FAILED" not in result.stdout
