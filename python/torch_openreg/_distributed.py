@@ -23,7 +23,8 @@ def register(c10d: ModuleType) -> None:
     # A list: PyTorch would iterate over the letters of a string.
     c10d.Backend.register_backend(BACKEND, _create, extended_api=True, devices=[NAME])
     # Since 2.15 PyTorch attaches its flight recorder to groups whose backends do not record. This one's Gloo does.
-    getattr(c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(BACKEND)
+    recording: set[str] = getattr(c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    recording.add(BACKEND)
     _patch_backends_of_groups(c10d)
     _patch_names_of_groups(c10d)
 
