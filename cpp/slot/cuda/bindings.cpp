@@ -8,6 +8,7 @@
 
 #include "backend/exception.h"
 #include "backend/storage.h"
+#include "dlpack_exchange.h"
 #include "foreign_kernels.h"
 #include "graph_trees.h"
 
@@ -37,6 +38,7 @@ void init_slot(nb::module_& m) {
         "Whether libraries that use PyTorch have been loaded since the last call.");
   m.def("replace_foreign_kernels", &backend::replace_foreign_kernels,
         "Replaces kernels of CUDA that libraries have registered, and returns their operators.");
+  init_dlpack_exchange(m);
   init_graph_trees(m);
 }
 

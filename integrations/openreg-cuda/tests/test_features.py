@@ -315,7 +315,57 @@ def test_arrays_of_other_libraries_are_not_handed_out():
     assert not hasattr(x, "__cuda_array_interface__")
     with pytest.raises(BufferError, match="emulated"):
         torch.from_dlpack(x)
+    for give in (x.__dlpack__, lambda: torch.to_dlpack(x), lambda: torch.utils.dlpack.to_dlpack(x)):
+        with pytest.raises(BufferError, match="emulated"):
+            give()
     assert torch.from_dlpack(torch.ones(2)).tolist() == [1, 1]
+    copy = x.__dlpack__(dl_device=(torch.utils.dlpack.DLDeviceType.kDLCPU, 0), max_version=(1, 0))
+    assert torch.utils.dlpack.from_dlpack(copy).tolist() == [1, 1]  # of memory of its own
+
+
+class DLPackExchange(ctypes.Structure):
+    """DLPack's functions of C, without those that need no Python (include/dlpack.h)."""
+
+    _from_object = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+    _set_error = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+    _fields_ = (
+        ("version", ctypes.c_uint32 * 2),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _set_error)),
+        ("managed_from_object", _from_object),
+        ("to_object", ctypes.c_void_p),
+        ("borrowed_from_object", _from_object),
+        ("current_stream", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)),
+    )
+
+
+EXCHANGING = [
+    kind for kind in (torch.Tensor, getattr(torch.utils.dlpack, "ReadOnlyTensorWrapper", None)) if kind is not None
+]
+
+
+@pytest.mark.parametrize("kind", EXCHANGING)
+def test_addresses_are_not_handed_out_to_programs_in_c(kind):
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.argtypes, pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.POINTER(DLPackExchange)
+    exchange = pointer(kind.__dlpack_c_exchange_api__, b"dlpack_exchange_api").contents
+    found = (ctypes.c_int64 * 8)()  # a DLTensor: its first field is the address
+    host, device = torch.arange(4.0).as_subclass(kind), torch.arange(4.0, device="cuda").as_subclass(kind)
+    assert exchange.borrowed_from_object(host, found) == 0
+    assert found[0] == torch.Tensor.data_ptr(host.as_subclass(torch.Tensor))
+    for function in (exchange.managed_from_object, exchange.borrowed_from_object):
+        with pytest.raises(BufferError, match="emulated"):
+            function(device, (ctypes.c_int64 * 8)())
+    cuda = int(torch.utils.dlpack.DLDeviceType.kDLCUDA)
+    with pytest.raises(BufferError, match="emulated"):
+        exchange.current_stream(cuda, 0, (ctypes.c_void_p * 1)())
+    shape = (ctypes.c_int64 * 1)(4)
+    prototype = (ctypes.c_int64 * 6)(0, cuda, 1 | (2 | 32 << 8 | 1 << 16) << 32, ctypes.addressof(shape), 0, 0)
+    errors = []
+    set_error = DLPackExchange._set_error(lambda _, *error: errors.append(error))
+    assert exchange.allocate(prototype, (ctypes.c_void_p * 1)(), None, set_error) != 0
+    assert [kind for kind, _ in errors] == [b"BufferError"]
+    assert not exchange.previous
 
 
 def test_scatter_and_gather_refuse_parts_of_other_shapes() -> None:

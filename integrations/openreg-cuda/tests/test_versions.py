@@ -64,7 +64,7 @@ def test_the_slot_compiles(torch_root: Path, tmp_path: Path) -> None:
     headers = torch_root / "torch/include"
     source = tmp_path / "slot.cpp"
     # The bindings also need nanobind, and of PyTorch its classes and storages in Python.
-    bindings = ("bindings", "graph_trees")
+    bindings = ("bindings", "dlpack_exchange", "graph_trees")
     files = [each for kind in ("*.h", "*.cpp") for each in SLOT.glob(kind) if each.stem not in bindings]
     source.write_text("".join(f'#include "{file}"\n' for file in sorted(files, reverse=True)))
     ours = (PROJECT, PROJECT / "cpp", SLOT)

@@ -107,5 +107,7 @@ def provide(module: ModuleType, _C: Any) -> None:
     everywhere: tuple[Any, ...] = (module, module.streams, torch.cuda, streams)
     for each in everywhere:
         each.Event = again.Event
-    reduction.register(again.Event, reductions.reduce_event)  # as PyTorch does for its own
+    # As PyTorch does for its own. Before version 2.15 the function had no underscore.
+    reduce_event = getattr(reductions, "_reduce_event", None) or reductions.reduce_event
+    reduction.register(again.Event, reduce_event)
     module.Stream.record_event = again.Stream.record_event

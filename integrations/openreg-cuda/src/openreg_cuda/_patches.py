@@ -63,7 +63,7 @@ AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("add_attributes", ("Stream.native_handle",)),
     ("add_runtime", ("cuda.cudart", "cuda._cudart")),
     ("list_activities", ("_C._autograd._supported_activities", "profiler.ProfilerActivity.CUDA")),
-    ("hide_addresses", ("Tensor.__cuda_array_interface__", "Tensor.__dlpack__")),
+    ("hide_addresses", ("Tensor.__cuda_array_interface__", "_C._to_dlpack", "_C._to_dlpack_versioned")),
     ("replace_foreign_kernels", ("ops.load_library",)),
     ("compile_nothing", ("cuda._compile_kernel",)),
     ("script_originals", ("jit._script._recursive_compile_class", "cuda.stream", "cuda.StreamContext", "cuda.device")),
@@ -248,8 +248,9 @@ def list_activities(module: ModuleType, _C: Any) -> None:
 
 
 def hide_addresses(module: ModuleType, _C: Any) -> None:
-    # Other libraries would take addresses of the device for those of a GPU: CuPy, Numba, JAX.
-    original = torch.Tensor.__dlpack__
+    # Other libraries would take addresses of the device for those of a GPU: CuPy, Numba, JAX, TVM.
+    dlpack: Any = importlib.import_module("torch.utils.dlpack")
+    on_the_device = (None, int(dlpack.DLDeviceType.kDLCUDA))
 
     def __cuda_array_interface__(self: torch.Tensor) -> Any:
         raise AttributeError(
@@ -257,17 +258,30 @@ def hide_addresses(module: ModuleType, _C: Any) -> None:
             "Tensor.cpu()"
         )
 
-    @functools.wraps(original)
-    def __dlpack__(self: torch.Tensor, **kwargs: Any) -> Any:
-        if self.is_cuda:
-            raise BufferError(
-                "openreg: DLPack hands tensors of CUDA to libraries that compute on a GPU, and this device is emulated "
-                "on the CPU; use Tensor.cpu()"
-            )
-        return original(self, **kwargs)
+    def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def to_dlpack(tensor: torch.Tensor, *, dl_device: Any = None, **kwargs: Any) -> Any:
+            if tensor.is_cuda and (dl_device and int(dl_device[0])) in on_the_device:  # a copy for the host has its own
+                raise BufferError(
+                    "openreg: DLPack hands tensors of CUDA to libraries that compute on a GPU, and this device is "
+                    "emulated on the CPU; use Tensor.cpu()"
+                )
+            return original(tensor, dl_device=dl_device, **kwargs)
 
-    torch.Tensor.__cuda_array_interface__ = property(__cuda_array_interface__)  # type: ignore[assignment]
-    torch.Tensor.__dlpack__ = __dlpack__  # type: ignore[method-assign]
+        return to_dlpack
+
+    every: Any = torch
+    every.Tensor.__cuda_array_interface__ = property(__cuda_array_interface__)
+    every._C._to_dlpack_versioned = refusing(every._C._to_dlpack_versioned)
+    every._C._to_dlpack = dlpack.to_dlpack = every.to_dlpack = refusing(every._C._to_dlpack)
+    # Programs in C take the tables of functions from the classes.
+    exchange = _C.exchange_without_addresses(every._C._dlpack_exchange_api())
+    every._C._dlpack_exchange_api = lambda: exchange
+    every.Tensor.__dlpack_c_exchange_api__ = exchange
+    if hasattr(dlpack, "ReadOnlyTensorWrapper"):  # since 2.14
+        const_exchange = _C.const_exchange_without_addresses(every._C._const_dlpack_exchange_api())
+        every._C._const_dlpack_exchange_api = lambda: const_exchange
+        dlpack.ReadOnlyTensorWrapper.__dlpack_c_exchange_api__ = const_exchange
 
 
 def replace_foreign_kernels(module: ModuleType, _C: Any) -> None:
