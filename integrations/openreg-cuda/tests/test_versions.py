@@ -1,4 +1,4 @@
-"""What the slot needs of PyTorch, compared with headers and Python files: also of versions that cannot run here."""
+"""What the slot needs of PyTorch, compared with its headers: also of versions that cannot run here."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_patches import TARGETS
-from torch_sources import UNBUILT_VERSIONS, Modules, unpacked
+from torch_sources import UNBUILT_VERSIONS, unpacked
 
 PROJECT = Path(__file__).parents[3]
 SLOT = PROJECT / "cpp/slot/cuda"
-
-UNDECLARED = {("torch", "Stream.native_handle")}  # not in PyTorch's stub files
 
 # The virtual functions of PyTorch's hooks that the slot does not override, and why what they do by default is right.
 DEFAULT_HOOKS = {
@@ -86,16 +83,3 @@ def test_each_hook_of_pytorch_is_answered(torch_root: Path) -> None:
         ours |= set(re.findall(r"\b(\w+)\([^;{)]*\)\s*const override", file.read_text()))
     assert len(ours) > 20  # the pattern finds them
     assert hooks - ours == set(DEFAULT_HOOKS)
-
-
-@pytest.mark.parametrize(("module", "target"), TARGETS)
-def test_what_is_patched_exists(torch_root: Path, module: str, target: str) -> None:
-    assert Modules(torch_root).has(module, target) != ((module, target) in UNDECLARED)
-
-
-@pytest.mark.parametrize(
-    ("module", "target"),
-    [("torch", "Tensor.typed"), ("torch", "cuda.cudaart"), ("torch._C", "_has_gpu"), ("torch.gpu", "Stream")],
-)
-def test_what_does_not_exist_is_not_found(torch_root: Path, module: str, target: str) -> None:
-    assert not Modules(torch_root).has(module, target)

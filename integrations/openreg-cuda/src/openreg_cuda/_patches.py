@@ -25,50 +25,36 @@ from . import _absent, _events, _extensions, _process_group, _request
 
 log = logging.getLogger("torch_openreg")
 
-# Each patch: a module of PyTorch, after whose import it is applied, the function of this module that applies it, and
-# what it replaces or reads there, which must exist.
-WHEN_IMPORTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("torch._inductor.utils", "generate_cpp", ("GPU_TYPES",)),
-    ("torch._inductor.config", "choose_cpp", ("cuda_backend",)),
-    ("torch._inductor.scheduler", "schedule_cpp", ("Scheduler.create_backend", "get_scheduling_for_device", "V")),
-    ("torch._inductor.scheduler", "capture_cpp", ("Scheduler.should_partition", "BaseSchedulerNode.is_gpu")),
-    ("torch._inductor.lowering", "capture_no_branches", ("lowerings", "cond", "V")),
-    ("torch._inductor.cudagraph_trees", "capture_unguarded", ("cudagraphify_impl",)),
-    (
-        "torch.distributed.distributed_c10d",
-        "serve_nccl",
-        ("BackendConfig.__init__", "_NCCL_AVAILABLE", "default_pg_nccl_timeout"),
-    ),
-    ("torch.multiprocessing.reductions", "share_tensors", ("reduce_tensor", "rebuild_tensor")),
-    (
-        "torch.utils.cpp_extension",
-        "build_no_extensions",
-        ("_jit_compile", "BuildExtension.build_extensions", "CUDAExtension"),
-    ),
+# Each patch: a module of PyTorch, after whose import it is applied, and the function of this module that applies it.
+WHEN_IMPORTED = (
+    ("torch._inductor.utils", "generate_cpp"),
+    ("torch._inductor.config", "choose_cpp"),
+    ("torch._inductor.scheduler", "schedule_cpp"),
+    ("torch._inductor.scheduler", "capture_cpp"),
+    ("torch._inductor.lowering", "capture_no_branches"),
+    ("torch._inductor.cudagraph_trees", "capture_unguarded"),
+    ("torch.distributed.distributed_c10d", "serve_nccl"),
+    ("torch.multiprocessing.reductions", "share_tensors"),
+    ("torch.utils.cpp_extension", "build_no_extensions"),
 )
 # The same for modules of other libraries, which may not be installed.
-OF_OTHER_LIBRARIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("triton.runtime.driver", "refuse_triton", ("_create_driver",)),
-)
+OF_OTHER_LIBRARIES = (("triton.runtime.driver", "refuse_triton"),)
 # The same for `torch`, whose import is nearly over.
-AT_ONCE: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("keep_operators", ("_native.registry.deregister_op_overrides",)),
-    ("claim_to_be_built", ("_C._has_cuda", "version.cuda", "backends.cuda.is_built", "cuda._is_compiled")),
-    ("allocate_storages", ("UntypedStorage.__new__", "UntypedStorage.resize_")),
-    (
-        "share_no_handles",
-        ("UntypedStorage._share_cuda_", "UntypedStorage._new_shared_cuda", "UntypedStorage._release_ipc_counter_cuda"),
-    ),
-    ("accept_types", ("Tensor.type", "_tensor_classes")),
-    ("add_attributes", ("Stream.native_handle",)),
-    ("add_runtime", ("cuda.cudart", "cuda._cudart")),
-    ("list_activities", ("_C._autograd._supported_activities", "profiler.ProfilerActivity.CUDA")),
-    ("hide_addresses", ("Tensor.__cuda_array_interface__", "_C._to_dlpack", "_C._to_dlpack_versioned")),
-    ("replace_foreign_kernels", ("ops.load_library",)),
-    ("compile_nothing", ("cuda._compile_kernel",)),
-    ("script_originals", ("jit._script._recursive_compile_class", "cuda.stream", "cuda.StreamContext", "cuda.device")),
-    ("make_events", ("cuda.streams.Event", "cuda.streams.Stream.record_event", "Event.event_id", "Event.device")),
-    ("be_without_cudnn", ("backends.cudnn.is_acceptable",)),
+AT_ONCE = (
+    "keep_operators",
+    "claim_to_be_built",
+    "allocate_storages",
+    "share_no_handles",
+    "accept_types",
+    "add_attributes",
+    "add_runtime",
+    "list_activities",
+    "hide_addresses",
+    "replace_foreign_kernels",
+    "compile_nothing",
+    "script_originals",
+    "make_events",
+    "be_without_cudnn",
 )
 
 
@@ -79,9 +65,9 @@ originals: dict[str, Any] = {}
 def apply(module: ModuleType, _C: Any) -> None:
     """Applies all patches. Called once, when the device is loaded."""
     when_imported = importlib.import_module(".device._post_import", __package__).when_imported
-    for name, _ in AT_ONCE:
+    for name in AT_ONCE:
         globals()[name](module, _C)
-    for target, name, _ in (*WHEN_IMPORTED, *OF_OTHER_LIBRARIES):
+    for target, name in (*WHEN_IMPORTED, *OF_OTHER_LIBRARIES):
         when_imported(target, globals()[name])
 
 
