@@ -1,4 +1,4 @@
-"""Each patch states its reason. What they patch is in the table of tests/private_names.py."""
+"""Each patch states its reason. What they patch is in the table of tests/private_names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tests/private_names.py`: the table of PyTorch's private names is whole, and right for the installed torch."""
+"""`tests/private_names`: the table of PyTorch's private names is whole, and right for the installed torch."""
 
 import copy
 import sys
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-import private_names
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "private_names"))
+import names_table
+import used_names
 
 # What a patch adds, and PyTorch lacks.
 ADDED = {
@@ -17,27 +18,27 @@ ADDED = {
 
 
 @pytest.fixture(scope="module")
-def table() -> private_names.Table:
-    return private_names.read()
+def table() -> names_table.Table:
+    return names_table.read()
 
 
 @pytest.fixture(scope="module")
-def installed(table) -> private_names.Table:
-    return private_names.refreshed(table, private_names.installed_version())
+def installed(table) -> names_table.Table:
+    return names_table.refreshed(table, names_table.installed_version())
 
 
 def test_the_table_has_each_name_that_is_used_as_the_installed_torch_has_it(table, installed):
-    assert private_names.differences(table, installed) == []
+    assert names_table.differences(table, installed) == []
 
 
 def test_the_table_knows_each_supported_version(table):
     (supported,) = (
-        line for line in (private_names.ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("torch = ")
+        line for line in (used_names.ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("torch = ")
     )
     first, end = (int(each.strip('"').rpartition(".")[2]) for each in supported.removeprefix("torch = ").split(","))
     versions = [f"2.{minor}" for minor in range(first, end)]
     others = {name for name, row in table.items() if list(row["seen"]) != versions}
-    assert others == private_names.OF_BUILDS & table.keys()
+    assert others == names_table.OF_BUILDS & table.keys()
 
 
 def test_each_name_exists_in_some_version(table):
@@ -46,11 +47,11 @@ def test_each_name_exists_in_some_version(table):
 
 
 def test_a_change_of_type_or_of_parameters_is_a_difference(table, installed):
-    version = private_names.installed_version()
+    version = names_table.installed_version()
     changed = copy.deepcopy(installed)
     changed["torch._dynamo.graph_bytecode_inputs.index_to_external_object_weakref"]["seen"][version] = "tuple"
     changed["torch._inductor.compile_fx._compile_fx_inner"]["seen"][version] = "function(gm)"
-    assert [line.split(" is ")[0] for line in private_names.differences(table, changed)] == [
+    assert [line.split(" is ")[0] for line in names_table.differences(table, changed)] == [
         "torch._dynamo.graph_bytecode_inputs.index_to_external_object_weakref",
         "torch._inductor.compile_fx._compile_fx_inner",
     ]
@@ -61,9 +62,9 @@ def test_a_new_version_is_compared_with_the_newest_that_the_table_knows(table):
     for row in newer.values():
         if row["seen"]:
             row["seen"]["2.99"] = row["seen"]["2.15"]
-    assert private_names.differences(table, newer) == []
+    assert names_table.differences(table, newer) == []
     newer["torch._C._accelerator_exchangeDevice"]["seen"]["2.99"] = "absent"
-    (line,) = private_names.differences(table, newer)
+    (line,) = names_table.differences(table, newer)
     assert line.startswith("torch._C._accelerator_exchangeDevice is 'absent' in 2.99")
 
 
@@ -111,9 +112,9 @@ def test_the_sources_are_searched(tmp_path, monkeypatch):
     (tmp_path / "source.py").write_text(SOURCE)
     (tmp_path / "_beside.py").write_text("def patch_beside(other): return other.attribute")
     (tmp_path / "_ours.py").write_text("def elsewhere(module): return module.from_elsewhere")
-    monkeypatch.setattr(private_names, "PACKAGES", [tmp_path])
-    monkeypatch.setattr(private_names, "ROOT", tmp_path)
-    found, overrides = private_names.used()
+    monkeypatch.setattr(used_names, "PACKAGES", [tmp_path])
+    monkeypatch.setattr(used_names, "ROOT", tmp_path)
+    found, overrides = used_names.used()
     assert overrides == {"torch._private.name.Base.overridden", "torch._private.name.Base.__init__"}
     assert sorted(found.keys() - overrides) == [
         "torch.?._object",

@@ -1,40 +1,13 @@
-"""The private names of PyTorch that the packages use, and what each of them is in a version of torch.
-
-`private_names.json` is the table: for each name, the files that use it, and for each minor version of torch its kind:
-the type of a value, or a function with its parameters. A name that a version lacks is "absent" there, so the code that
-uses it has to ask first. `python tests/private_names.py` prints how the sources and the installed torch differ from the
-table, and with `--refresh` writes that to it.
-
-A name is private if a part of it begins with an underscore, or if it is one of a module of PyTorch that a patch gets.
-Public names that a patch replaces are in the table too. The names are found by reading the sources:
-
-- chains of attributes that begin at a module of torch: `torch._C._dispatch_keys`, also of what is imported from one;
-- attributes of the module that a function gets because a list names both, as `_WHEN_IMPORTED` does;
-- strings: `getattr(module, "name", None)`, and lists of names of a module (`{"torch._refs": ("native_layer_norm",)}`);
-- methods that a class overrides in a base class of PyTorch;
-- private attributes of other objects: those that the packages do not define themselves, by `OWNERS`.
-"""
+"""Which private names of PyTorch the sources of the packages use, found by reading them."""
 
 from __future__ import annotations
 
-import argparse
 import ast
-import importlib
-import inspect
-import json
-import os
-import subprocess
-import sys
-import textwrap
-import types
 from collections import defaultdict
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-TABLE = Path(__file__).with_suffix(".json")
+ROOT = Path(__file__).resolve().parents[2]
 # lightning-openreg uses private names of Lightning, and none of PyTorch.
 PACKAGES = [
     package
@@ -73,28 +46,10 @@ OF_OTHERS = frozenset({"_setupstate"})  # pytest's
 # A module with a public name that is no interface.
 INTERNAL = ("torch.distributed.distributed_c10d.",)
 
-# What only a build of PyTorch with CUDA has, or has otherwise, so the table does not say what it is.
-OF_BUILDS = frozenset(
-    {
-        "torch._C._CudaDeviceProperties",
-        "torch._C._CudaEventBase",
-        "torch._C._cuda_getDeviceCount",
-        "torch._C._cudart",
-        "torch._C._nccl_all_reduce",
-        "torch.cuda._CudaDeviceProperties",
-        "torch.cuda._cudart",
-        "torch.distributed.distributed_c10d.default_pg_nccl_timeout",
-        "torch.distributed.distributed_c10d._NCCL_AVAILABLE",
-    }
-)
-
 # PyTorch's operators, whose schemas are its own concern, and what the packages themselves add.
 OPERATORS = ("torch._foreach_", "torch.ops.", "torch.openreg.")
 
 _OF_EVERY_OBJECT = frozenset({"__class__", "__code__", "__dict__", "__doc__", "__members__", "__name__", "__spec__"})
-
-
-# --- What the sources use ---
 
 
 def used() -> tuple[dict[str, list[str]], set[str]]:
@@ -309,161 +264,3 @@ class _Names(ast.NodeVisitor):
                 names = [each.value for each in value.elts if isinstance(each, ast.Constant)]
                 self.found |= {f"{key.value}.{name}" for name in names}
         self.generic_visit(node)
-
-
-# --- What they are ---
-
-
-def kinds(names: list[str]) -> dict[str, str]:
-    """What each name is in the installed torch, as PyTorch has it: in a process without the packages' patches."""
-    command = [sys.executable, __file__, "--describe"]
-    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OPENREG_CUDA": ""}
-    result = subprocess.run(
-        command, input="\n".join(names), env=environment, capture_output=True, text=True, check=True
-    )
-    return json.loads(result.stdout)
-
-
-def describe(name: str) -> str:
-    """The type of a value, or a function with its parameters."""
-    parts = name.split(".")
-    found: Any = None
-    for number in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:number]))
-        except ImportError:
-            continue
-        break
-    for at, part in enumerate(parts[number:], number):
-        owner, found = found, inspect.getattr_static(found, part, _MISSING)
-        if found is _MISSING and (inspect.ismodule(owner) or not inspect.isclass(owner)):
-            found = getattr(owner, part, _MISSING)  # of a module's or an object's __getattr__
-        if found is _MISSING and inspect.isfunction(owner):
-            return "named in the function" if part in inspect.getsource(owner) else "absent"
-        if found is _MISSING:
-            return "of objects" if inspect.isclass(owner) and part in _of_objects(owner) else "absent"
-        if isinstance(owner, (dict, list, set, tuple, str)):
-            return f"method of a {type(owner).__name__}"
-        if isinstance(found, (property, types.GetSetDescriptorType)) and at + 1 < len(parts):
-            return f"behind the property {'.'.join(parts[: at + 1])}"
-    return _kind(found)
-
-
-_MISSING = object()
-
-
-def _of_objects(owner: type) -> set[str]:
-    try:
-        trees = [ast.parse(textwrap.dedent(inspect.getsource(each))) for each in owner.__mro__[:-1]]
-    except (OSError, TypeError):
-        return set()
-    nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-    names = {node.attr for node in nodes if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"}
-    return names.union(*(vars(each).get("__annotations__", ()) for each in owner.__mro__))
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, (staticmethod, classmethod)):
-        return f"{type(value).__name__} {_kind(value.__func__)}"
-    if inspect.isclass(value):
-        return f"class{_parameters(value)}"
-    name = "function" if inspect.isfunction(value) else type(value).__name__
-    return f"{name}{_parameters(value)}" if callable(value) else name
-
-
-def _parameters(value: Any) -> str:
-    """Without annotations; of a default only that there is one."""
-    try:
-        signature = inspect.signature(value)
-    except (TypeError, ValueError):
-        return ""
-    plain = [
-        each.replace(annotation=each.empty, default=each.empty if each.default is each.empty else _DEFAULT)
-        for each in signature.parameters.values()
-    ]
-    return str(inspect.Signature(plain))
-
-
-class _Default:
-    def __repr__(self) -> str:
-        return "..."
-
-
-_DEFAULT = _Default()
-
-
-# --- The table ---
-
-Table = dict[str, dict[str, Any]]
-
-
-def read() -> Table:
-    """By name: "by", the files that use it, and "seen", its kind by minor version."""
-    table: Table = json.loads(TABLE.read_text())
-    return table
-
-
-def refreshed(table: Table, version: str) -> Table:
-    """The table, as the sources and the installed torch, which has this version, say."""
-    names, overrides = used()
-    found = kinds(sorted(names))
-    fresh: Table = {}
-    for name, files in names.items():
-        seen = {**table.get(name, {}).get("seen", {}), version: found[name]}
-        if name in OF_BUILDS:
-            seen = {}
-        elif name in overrides and set(seen.values()) == {"absent"}:
-            continue  # the class's own method
-        fresh[name] = {"by": files, "seen": {each: seen[each] for each in sorted(seen, key=_number)}}
-    return fresh
-
-
-def differences(table: Table, fresh: Table) -> list[str]:
-    lines = [f"{name} is used nowhere, and has a row" for name in table.keys() - fresh.keys()]
-    for name, row in fresh.items():
-        before = table.get(name, {"by": [], "seen": {}})
-        if row["by"] != before["by"]:
-            lines.append(
-                f"{name} is used by {', '.join(row['by'])} (the table says {', '.join(before['by']) or 'nobody'})"
-            )
-        lines += [
-            f"{name} is {kind!r} in {version} (the table says {_expected(before, version)!r})"
-            for version, kind in row["seen"].items()
-            if _expected(before, version) != kind
-        ]
-    return lines
-
-
-def _expected(row: dict[str, Any], version: str) -> str:
-    """What the newest older version has, if the table does not know this one."""
-    older = [each for each in row["seen"] if _number(each) <= _number(version)]
-    return row["seen"][max(older, key=_number)] if older else "nothing"
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
-
-
-def installed_version() -> str:
-    """The minor version: 2.13."""
-    return ".".join(metadata.version("torch").split(".")[:2])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--refresh", action="store_true", help="write what differs to the table")
-    parser.add_argument("--describe", action="store_true", help="what the names on the standard input are, as JSON")
-    options = parser.parse_args()
-    if options.describe:
-        print(json.dumps({name: describe(name) for name in sys.stdin.read().split()}))
-        return
-    table = read() if TABLE.exists() else {}
-    fresh = refreshed(table, installed_version())
-    print(*differences(table, fresh), sep="\n")
-    if options.refresh:
-        rows = (f"{json.dumps(name)}: {json.dumps(row)}" for name, row in fresh.items())
-        TABLE.write_text("{\n" + ",\n".join(rows) + "\n}\n")
-
-
-if __name__ == "__main__":
-    main()
