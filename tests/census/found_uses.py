@@ -43,6 +43,9 @@ class Outcome:
             self.results = [tensor for tensor in tensors(result) if id(tensor) not in given]
             self.numbers = [leaf for leaf in tree_leaves(result) if isinstance(leaf, (int, float, bool))]
 
+    def has_nan(self) -> bool:
+        return any(bool(torch.isnan(t).any()) for t in self.results if t.is_floating_point() or t.is_complex())
+
     def differs(self, other: Outcome, but: str, written: torch.Tensor | None) -> bool:
         """Whether something else came of the other call. Of the operand `but`, only written elements count."""
         if self.error or other.error:
@@ -112,9 +115,10 @@ def with_changed(call: OperatorCall, operand: torch.Tensor, elements: list[int],
 
 
 def found_uses(call: OperatorCall) -> dict[str, Found] | None:
-    """Of each operand. None: the call raises, or its results differ from call to call."""
+    """Of each operand. None: the call raises, or its results differ from call to call, or have NaN, which no change
+    shows in."""
     base = Outcome(call)
-    if base.error or base.differs(Outcome(call), "", None):
+    if base.error or base.has_nan() or base.differs(Outcome(call), "", None):
         return None
     found = {}
     for name, operand in call.named_operands().items():
