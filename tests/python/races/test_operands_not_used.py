@@ -211,7 +211,32 @@ def in_place_on_one_side_of_the_diagonal():
     return Case(lambda: x.triu_(), unused=[x[0, 1:]], used=[x])
 
 
+@case
+def sequences_without_their_padding():
+    values, ends = ones(6, 4), integers(0, 2, 4)
+    return Case(lambda: aten._jagged_to_padded_dense_forward(values, [ends], [3]), unused=[values[4:]], used=[values])
+
+
+@case
+def as_far_as_a_search_goes():
+    numbers, order = torch.arange(8.0, device=DEVICE), torch.arange(8, device=DEVICE)
+    return Case(
+        lambda: torch.searchsorted(numbers, ones(1), sorter=order),
+        unused=[numbers[7:], order[7:]],
+        used=[numbers, order],
+    )
+
+
 # Nothing to compute
+
+
+@case
+def the_gradient_of_a_norm_of_no_rows():
+    nothing, weight, none = ones(0, 8), ones(8), ones(0, 1)
+    return Case(
+        lambda: aten.native_layer_norm_backward(nothing, nothing, [8], none, none, weight, weight, [True] * 3),
+        unused=[weight],
+    )
 
 
 @case
