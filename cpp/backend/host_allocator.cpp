@@ -18,6 +18,7 @@
 #include "backend/exception.h"
 #include "backend/pinned_guard.h"
 #include "backend/pinned_pages.h"
+#include "backend/pinned_windows.h"
 #include "backend/race_detection.h"
 #include "backend/stream.h"
 #include "runtime/capture.h"
@@ -80,6 +81,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
         }
       }();
       note_reuse(block.first, std::bit_ceil(bytes));
+      if (auto* const windows = PinnedWindows::get_if_made()) windows->set_used(block.first, bytes);
       return block;
     });
   }

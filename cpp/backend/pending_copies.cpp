@@ -1,7 +1,5 @@
 #include "backend/pending_copies.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -48,13 +46,6 @@ PendingCopy::PendingCopy(PinnedWindows::Block block, memory::Footprint footprint
     end_of_pages = page;
     ++runs;
   }
-}
-
-int PendingCopy::protection_of(std::uintptr_t page) const noexcept {
-  if (page < first_page || page >= end_of_pages || report == Report::kDone ||
-      !footprint.first_in(page, page + PinnedWindows::page_size()))
-    return PROT_READ | PROT_WRITE;
-  return written ? PROT_NONE : PROT_READ;
 }
 
 bool PendingCopy::replaces(const PendingCopy& other) const noexcept {

@@ -26,6 +26,8 @@ struct PendingCopy {
   PendingCopy(PinnedWindows::Block block, memory::Footprint footprint, bool written, Moment moment,
               std::string description);
 
+  bool is_reported() const noexcept { return report == Report::kDone; }
+
   const PinnedWindows::Block block;
   const memory::Footprint footprint;
   const bool written;
@@ -41,8 +43,6 @@ struct PendingCopy {
 
   // These are async-signal-safe.
 
-  /// PROT_* that the page at `page` needs.
-  int protection_of(std::uintptr_t page) const noexcept;
   /// Whether a host that reads, or writes, the byte conflicts with it.
   bool conflicts(std::uintptr_t address, bool writes) const noexcept {
     return (written || writes) && footprint.first_in(address, address + 1);
@@ -76,11 +76,6 @@ class PendingCopies {
   /// The copies of this block, and of some others. Async-signal-safe.
   Published<List>::Reading of_block(PinnedWindows::Block block) const noexcept {
     return shards_[shard_of(block)].read();
-  }
-  /// Whether nothing has been added or taken out since. Async-signal-safe.
-  bool is_newest(const Published<List>::Reading& reading,
-                 PinnedWindows::Block block) const noexcept {
-    return reading.is_newest_of(shards_[shard_of(block)]);
   }
 
  private:

@@ -15,18 +15,18 @@
 namespace openreg::backend {
 
 // Note [Guarded pinned memory]
-// A page has the strongest protection that a pending access of its bytes asks for: PROT_NONE if a
-// command writes them, PROT_READ if one reads them. The device uses its own window
-// (pinned_windows.h) and is not concerned.
+// A page is PROT_NONE if commands that are pending write all of it, and PROT_READ if they write or
+// read all of it. The device uses its own window (pinned_windows.h) and is not concerned.
 //
-// *No false alarms.* Pages are coarser than accesses. So the signal handler looks whether the byte
-// is one of a pending access that the instruction conflicts with. If not, it opens the page, lets
-// the processor execute this one instruction, and closes the page again. That takes microseconds
-// for each access to such a page. So after some ten thousand of them, and on processors other than
-// x86-64, the page stays open until the next protect() that concerns it. What is accessed meanwhile
-// is missed, and so are bytes behind the first one that an instruction accesses. A host that has
-// seen the completion may also be faster than the thread that opens the pages for it, so the
-// handler asks HappensBefore.
+// *No false alarms.* Pages are coarser than accesses. If a page also holds bytes of the program
+// that no pending command uses, it stays open, and an error there is missed. Otherwise a correct
+// program could meet the protection in places that no handler can mend: a system call fails, a
+// thread may block the signal, and the program may install its own handler. Each block has pages of
+// its own, and what is behind the bytes that were requested belongs to nobody. So the memory of a
+// tensor that is copied as a whole is guarded as a whole, however small it is.
+//
+// A host that has seen the completion may be faster than the thread that opens the pages for it, so
+// the handler asks HappensBefore.
 //
 // *No endless faults.* If a page cannot be opened, or closes again and again although no copy is
 // submitted, the fault goes to the others.
@@ -46,8 +46,27 @@ bool set_protection(std::uintptr_t begin, std::uintptr_t end, int protection) no
 }
 
 constexpr int kOpen = PROT_READ | PROT_WRITE;
-constexpr int kMostSteps = 1 << 14;
-constexpr int kMostFaultsInVain = 1 << 16;  // more than others can cause by their steps
+constexpr int kMostFaultsInVain = 1 << 16;  // more than other threads' copies can cause
+
+// Whether each byte of [begin, end) is one of these copies, which are sorted by their first bytes.
+bool cover(const std::vector<const PendingCopy*>& copies, std::uintptr_t begin, std::uintptr_t end,
+           bool only_written) {
+  const auto counts = [&](const PendingCopy* copy) { return copy->written || !only_written; };
+  auto next = copies.begin();
+  while (begin < end) {
+    auto reached = begin;
+    for (; next != copies.end() && (*next)->footprint.begin() <= reached; ++next) {
+      if (counts(*next) && (*next)->footprint.is_contiguous())
+        reached = std::max(reached, (*next)->footprint.end());
+    }
+    for (auto copy = copies.begin(); reached == begin && copy != next; ++copy) {
+      if (counts(*copy)) reached = (*copy)->footprint.end_of_run_at(begin).value_or(begin);
+    }
+    if (reached == begin) return false;
+    begin = reached;
+  }
+  return true;
+}
 
 // If the kernel has no room for one more mapping, all of the block needs fewer. False: this is not
 // the memory that it was.
@@ -88,7 +107,7 @@ void PinnedGuard::switch_on(Reaction reaction) {
   install_callbacks({.hosts_have_seen_more = [] {
     if (auto* const guard = get()) guard->release_seen();
   }});
-  judge_faults_by(&PinnedGuard::judge, &PinnedGuard::close_again);
+  judge_faults_by(&PinnedGuard::judge);
   instance_.store(&guard, std::memory_order_release);
 }
 
@@ -110,14 +129,13 @@ void PinnedGuard::protect(const memory::Footprint& footprint, bool written, Mome
   auto copy =
       std::make_shared<PendingCopy>(block, footprint, written, moment, std::move(description));
   // Before handlers that were installed in the meantime.
-  const bool is_asked = judge_faults_by(&PinnedGuard::judge, &PinnedGuard::close_again);
+  const bool is_asked = judge_faults_by(&PinnedGuard::judge);
 
   const LockGuard lock(mutex_);
   if (!is_asked) return open(pending_.take_all());
   const auto begin = copy->first_page;
   const auto end = copy->end_of_pages;
   auto gone = pending_.add(std::move(copy));
-  steps_ = 0;
   open(std::move(gone));
   apply(block, begin, end);
 }
@@ -161,13 +179,15 @@ void PinnedGuard::open(PendingCopies::List gone) {
 // Gives these pages the protection that the pending copies ask for.
 void PinnedGuard::apply(PinnedWindows::Block block, std::uintptr_t begin, std::uintptr_t end) {
   ++changes_;
-  std::vector<const PendingCopy*> here;
+  const auto page_size = PinnedWindows::page_size();
+  Copies here;
   const auto pending = pending_.of_block(block);
   for (const auto& copy : *pending) {
-    if (copy->first_page < end && begin < copy->end_of_pages &&
-        copy->report != PendingCopy::Report::kDone)
+    if (copy->first_page < end && begin < copy->end_of_pages && !copy->is_reported())
       here.push_back(copy.get());
   }
+  std::ranges::sort(here, {}, [](const PendingCopy* copy) { return copy->footprint.begin(); });
+  const auto end_of_use = PinnedWindows::get()->end_of_use(block);
   const auto protect = [&](std::uintptr_t from, std::uintptr_t to, int protection) {
     if (protection == kOpen) {
       open_pages(block, from, to);
@@ -178,17 +198,22 @@ void PinnedGuard::apply(PinnedWindows::Block block, std::uintptr_t begin, std::u
   auto run = begin;  // of pages with the same protection
   int protection_of_run = kOpen;
   for (auto page = begin; page < end;) {
-    int protection = kOpen;
-    auto next = end;  // where that may change
+    Copies of_page;
+    auto next = end;  // where other copies begin or end
     for (const auto* copy : here) {
       if (page < copy->first_page) {
         next = std::min(next, copy->first_page);
       } else if (page < copy->end_of_pages) {
-        const bool dense = copy->footprint.is_contiguous();
-        next = std::min(next, dense ? copy->end_of_pages : page + PinnedWindows::page_size());
-        protection &= copy->protection_of(page);
+        const auto last = copy->end_of_pages - page_size;
+        const bool inside = page != copy->first_page && page < last;
+        next = std::min(next, inside && copy->footprint.is_contiguous() ? last : page + page_size);
+        of_page.push_back(copy);
       }
     }
+    const auto used = std::min(page + page_size, end_of_use);
+    int protection = kOpen;
+    if (!of_page.empty() && cover(of_page, page, used, /*only_written=*/false))
+      protection = cover(of_page, page, used, /*only_written=*/true) ? PROT_NONE : PROT_READ;
     if (protection != protection_of_run) {
       if (run < page) protect(run, page, protection_of_run);
       run = page;
@@ -211,22 +236,19 @@ FaultVerdict PinnedGuard::judge(PinnedWindows::Block block, std::uintptr_t addre
                                 FaultAccess did) noexcept {
   const auto pending = pending_.of_block(block);
   for (const auto& copy : *pending) {
-    if (!copy->conflicts(address, did == FaultAccess::kWrite) ||
-        copy->report == PendingCopy::Report::kDone || is_shut_down() ||
-        hosts_have_seen(copy->moment))
+    if (!copy->conflicts(address, did == FaultAccess::kWrite) || copy->is_reported() ||
+        is_shut_down() || hosts_have_seen(copy->moment))
       continue;
     auto none = PendingCopy::Report::kNone;
     if (copy->report.compare_exchange_strong(none, PendingCopy::Report::kBegun))
       return report(block, *copy, address, did);
     // Another thread reports it; this one goes on when that has.
-    while (copy->report != PendingCopy::Report::kDone) sched_yield();
+    while (!copy->is_reported()) sched_yield();
   }
   const auto page = PinnedWindows::page_of(address);
   if (!open_pages(block, page, end_of_page(address)) || faults_in_vain(page))
     return FaultVerdict::kUnknown;
-  const bool closes = std::ranges::any_of(
-      *pending, [&](const auto& copy) { return copy->protection_of(page) != kOpen; });
-  return closes && ++steps_ < kMostSteps ? FaultVerdict::kGoOnce : FaultVerdict::kGoOn;
+  return FaultVerdict::kGoOn;
 }
 
 bool PinnedGuard::faults_in_vain(std::uintptr_t page) const noexcept {
@@ -239,23 +261,6 @@ bool PinnedGuard::faults_in_vain(std::uintptr_t page) const noexcept {
   const std::uint64_t changes = changes_;
   if (last.page != page || last.changes != changes) last = {.page = page, .changes = changes};
   return ++last.count > kMostFaultsInVain;
-}
-
-// Until it has done so for what is pending now: another thread may have opened the page for a host
-// that makes a system call.
-void PinnedGuard::close_again(const void* address) noexcept {
-  const auto page = PinnedWindows::page_of(reinterpret_cast<std::uintptr_t>(address));
-  const auto* const windows = PinnedWindows::get_if_made();
-  if (windows == nullptr) return;
-  const auto block = windows->block_of(page);
-  if (!block.contains(page)) return;
-  for (bool done = false; !done;) {
-    const auto pending = instance().pending_.of_block(block);
-    int protection = kOpen;
-    for (const auto& copy : *pending) protection &= copy->protection_of(page);
-    set_protection(page, end_of_page(page), protection);
-    done = instance().pending_.is_newest(pending, block);
-  }
 }
 
 FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const PendingCopy& copy,

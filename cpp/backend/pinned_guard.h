@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "backend/pending_copies.h"
 #include "backend/pinned_windows.h"
@@ -17,13 +18,13 @@ namespace openreg::backend {
 /// Finds hosts that use pinned memory too early: that read the result of an asynchronous copy, or
 /// write to its source, before they have waited for it. While such a copy is pending, the program's
 /// pages are protected, and a host that uses them faults. It is pending until hosts have seen it
-/// complete (HappensBefore), so the error is found in each run, however fast the copy is. See Note
-/// [Guarded pinned memory] in pinned_guard.cpp.
+/// complete (HappensBefore), so the error is found in each run, however fast the copy is. A program
+/// without such an error never meets a protected page: a page is protected only if all of it that
+/// the program has belongs to pending copies. See Note [Guarded pinned memory] in pinned_guard.cpp.
 ///
 /// Memory is guarded if it was allocated after the guard was switched on; registered memory of the
 /// program is not. Of very many pending copies the newest are guarded (PendingCopies). System calls
-/// do not fault: they fail with EFAULT while the page is protected. Thread safe; its lock is a
-/// leaf.
+/// that come too early do not fault: they fail with EFAULT. Thread safe; its lock is a leaf.
 class PinnedGuard {
  public:
   /// What happens at the error.
@@ -68,6 +69,8 @@ class PinnedGuard {
   void reused(const void* begin);
 
  private:
+  using Copies = std::vector<const PendingCopy*>;
+
   PinnedGuard() = default;
   static PinnedGuard& instance();
   void open(PendingCopies::List gone) OPENREG_REQUIRES(mutex_);
@@ -77,7 +80,6 @@ class PinnedGuard {
   static FaultVerdict judge(const void* address, FaultAccess access) noexcept;
   FaultVerdict judge(PinnedWindows::Block block, std::uintptr_t address, FaultAccess did) noexcept;
   bool faults_in_vain(std::uintptr_t page) const noexcept;
-  static void close_again(const void* address) noexcept;
   FaultVerdict report(PinnedWindows::Block block, const PendingCopy& copy, std::uintptr_t address,
                       FaultAccess did) noexcept;
 
@@ -85,7 +87,6 @@ class PinnedGuard {
 
   std::atomic<Reaction> reaction_{Reaction::kWarn};
   std::atomic<Raise> raise_{nullptr};
-  std::atomic<int> steps_{0};              // since the last protect()
   std::atomic<std::uint64_t> changes_{0};  // of the protection of pages
   Mutex mutex_;
   PendingCopies pending_;  // changed with the lock held; the signal handler reads of_block()

@@ -151,11 +151,25 @@ bool PinnedWindows::unmap(void* block) noexcept {
   const auto found = std::ranges::lower_bound(sorted_, begin, {}, &Block::begin);
   if (found == sorted_.end() || found->begin != begin) return false;
   const Block gone = *found;
+  used_.erase(begin);
   sorted_.erase(found);
   blocks_.replace(sorted_);
   discard(gone);
   ranges_.free(gone.begin, gone.end - gone.begin);
   return true;
+}
+
+void PinnedWindows::set_used(const void* block, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(block);
+  if (begin - begin_ >= bytes_) return;
+  const LockGuard lock(mutex_);
+  used_[begin] = bytes;
+}
+
+std::uintptr_t PinnedWindows::end_of_use(Block block) noexcept {
+  const LockGuard lock(mutex_);
+  const auto found = used_.find(block.begin);
+  return found == used_.end() ? block.end : std::min(block.begin + found->second, block.end);
 }
 
 PinnedWindows::Block PinnedWindows::block_of(std::uintptr_t address) const noexcept {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/published.h"
@@ -44,6 +45,12 @@ class PinnedWindows {
   /// False: this is no block of map().
   bool unmap(void* block) noexcept;
 
+  /// The program uses the first `bytes` of a block of map(), and nothing behind them. Ignores other
+  /// memory.
+  void set_used(const void* block, std::size_t bytes);
+  /// Behind the last byte of the block that the program uses.
+  std::uintptr_t end_of_use(Block block) noexcept;
+
   /// Where the device finds what is at `p` for the program: `p` itself if that is no address of the
   /// windows.
   std::uintptr_t device_address(std::uintptr_t p) const noexcept {
@@ -68,6 +75,7 @@ class PinnedWindows {
   RangeAllocator ranges_ OPENREG_GUARDED_BY(mutex_);
   std::vector<Block> sorted_ OPENREG_GUARDED_BY(mutex_);
   Published<std::vector<Block>> blocks_;  // replaced with the lock held
+  std::unordered_map<std::uintptr_t, std::size_t> used_ OPENREG_GUARDED_BY(mutex_);  // by begin
 };
 
 }  // namespace openreg::backend

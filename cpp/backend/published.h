@@ -22,8 +22,6 @@ class Published {
     Reading(const Reading&) = delete;
     Reading& operator=(const Reading&) = delete;
 
-    /// Whether the value has not been replaced yet.
-    bool is_newest_of(const Published& of) const noexcept { return of.current_.load() == value_; }
     const T& operator*() const noexcept { return *value_; }
     const T* operator->() const noexcept { return value_; }
 

@@ -62,13 +62,13 @@ bool Footprint::covers(const Footprint& other) const noexcept {
   return *this == other;
 }
 
-std::optional<std::uintptr_t> Footprint::first_in(std::uintptr_t begin, std::uintptr_t end,
-                                                  int& steps) const {
-  // The first byte in the range of the part that the `rank` smallest dimensions make at `at`.
+std::optional<std::uintptr_t> Footprint::run_in(std::uintptr_t begin, std::uintptr_t end,
+                                                int& steps) const {
+  // The first run in the range of the part that the `rank` smallest dimensions make at `at`.
   const auto find = [&](const auto& self, std::uintptr_t at,
                         std::size_t rank) -> std::optional<std::uintptr_t> {
     if (at >= end || at + extent(rank) <= begin) return std::nullopt;
-    if (rank == 0) return std::max(at, begin);
+    if (rank == 0) return at;
     const auto [count, stride] = dimensions_[rank - 1];
     const auto inner = extent(rank - 1);
     std::uint64_t i = at + inner > begin ? 0 : (begin - at - inner) / stride + 1;
@@ -82,7 +82,14 @@ std::optional<std::uintptr_t> Footprint::first_in(std::uintptr_t begin, std::uin
 
 std::optional<std::uintptr_t> Footprint::first_in(std::uintptr_t begin, std::uintptr_t end) const {
   int steps = kMostSteps;
-  return first_in(begin, end, steps);
+  const auto run = run_in(begin, end, steps);
+  return run ? std::optional(std::max(*run, begin)) : std::nullopt;
+}
+
+std::optional<std::uintptr_t> Footprint::end_of_run_at(std::uintptr_t byte) const {
+  int steps = kMostSteps;
+  const auto run = run_in(byte, byte + 1, steps);
+  return run ? std::optional(*run + run_) : std::nullopt;
 }
 
 // Each element is at a multiple of the strides' common divisor from the beginning.
@@ -107,7 +114,10 @@ std::optional<std::uintptr_t> common_byte(const Footprint& a, const Footprint& b
   const auto find = [&](const auto& self, std::uintptr_t at,
                         std::size_t rank) -> std::optional<std::uintptr_t> {
     if (at >= many.end() || at + few.extent(rank) <= many.begin()) return std::nullopt;
-    if (rank == 0) return many.first_in(at, at + few.run_, steps);
+    if (rank == 0) {
+      const auto run = many.run_in(at, at + few.run_, steps);
+      return run ? std::optional(std::max(*run, at)) : std::nullopt;
+    }
     const auto& [count, stride] = few.dimensions_[rank - 1];
     for (std::uint64_t i = 0; i < count && --steps > 0; ++i) {
       if (const auto found = self(self, at + i * stride, rank - 1)) return found;

@@ -35,6 +35,9 @@ class Footprint {
 
   /// The first of its bytes in [begin, end); none also if finding it takes too long, see below.
   std::optional<std::uintptr_t> first_in(std::uintptr_t begin, std::uintptr_t end) const;
+  /// The end of a run of bytes that holds this one; none if it is not one of its bytes, or as
+  /// above.
+  std::optional<std::uintptr_t> end_of_run_at(std::uintptr_t byte) const;
 
   /// A byte that both occupy, the first one if the strides are nested as those of tensors usually
   /// are. None if there is no such byte, or if finding one takes more than some ten thousand steps.
@@ -51,9 +54,9 @@ class Footprint {
   std::uint64_t extent() const noexcept { return extent(dimensions_.size()); }
   std::uint64_t extent(std::size_t dimensions) const noexcept;
   std::uint64_t runs() const noexcept;
-  /// Takes from `steps`, the number of steps that are left.
-  std::optional<std::uintptr_t> first_in(std::uintptr_t begin, std::uintptr_t end,
-                                         int& steps) const;
+  /// The beginning of the first run that has bytes in [begin, end). Takes from `steps`, the number
+  /// of steps that are left.
+  std::optional<std::uintptr_t> run_in(std::uintptr_t begin, std::uintptr_t end, int& steps) const;
   bool may_share_bytes(const Footprint& other) const noexcept;
 
   std::uintptr_t begin_ = 0;

@@ -11,7 +11,6 @@
 #include "runtime/address_space/address_space.h"
 #include "runtime/address_space/signal_handler.h"
 #include "runtime/address_space/signal_text.h"
-#include "runtime/address_space/single_step.h"
 #include "runtime/device_name.h"
 
 namespace openreg {
@@ -92,9 +91,6 @@ void explain_fault(SignalHandler::Arrival& fault) {
   switch (judge(*fault.info, fault.context)) {
     case FaultVerdict::kGoOn:
       return;
-    case FaultVerdict::kGoOnce:
-      begin_single_step(fault.context, address);
-      return;
     case FaultVerdict::kFatal:
       return fault.call_previous(/*occurs_again=*/false);  // another thread may mend it
     case FaultVerdict::kUnknown:
@@ -114,9 +110,8 @@ void install_fault_message() {
   g_faults.install();
 }
 
-bool judge_faults_by(FaultJudge judge, AfterFault after) {
+bool judge_faults_by(FaultJudge judge) {
   if (!kFaultMessageAvailable) return false;
-  prepare_single_steps(after);
   g_judge.store(judge, std::memory_order_release);
   return g_faults.install();
 }

@@ -30,8 +30,6 @@ enum class FaultAccess : std::uint8_t { kUnknown, kRead, kWrite, kExecute };
 enum class FaultVerdict : std::uint8_t {
   kUnknown,  ///< nothing is known about this address: the fault goes to the others
   kGoOn,     ///< the instruction is executed again
-  kGoOnce,   ///< likewise; afterwards the function `after` is called, if the processor can stop
-             ///< there
   kFatal,    ///< it has been explained on stderr, and goes to the others, which end the process
 };
 
@@ -39,15 +37,11 @@ enum class FaultVerdict : std::uint8_t {
 /// async-signal-safe.
 using FaultJudge = FaultVerdict (*)(const void* address, FaultAccess access) noexcept;
 
-/// Called when the instruction that faulted at `address`, and which the judge let go on once, has
-/// been executed. Async-signal-safe, too.
-using AfterFault = void (*)(const void* address) noexcept;
-
 /// From now on, `judge` is asked about each such fault. There is one judge in a process. A further
-/// call puts the signal handlers (of SIGSEGV, and of SIGTRAP for kGoOnce) in front of any that was
-/// installed in the meantime. False: the judge may not see each fault, because the program has
-/// installed too many different handlers, or because of a sanitizer. Thread safe.
-bool judge_faults_by(FaultJudge judge, AfterFault after);
+/// call puts the signal handler in front of any that was installed in the meantime. False: the
+/// judge may not see each fault, because the program has installed too many different handlers, or
+/// because of a sanitizer. Thread safe.
+bool judge_faults_by(FaultJudge judge);
 
 /// Whether a write that faulted at `address` is to be tried again. Async-signal-safe.
 using RetryWrite = bool (*)(const void* address) noexcept;

@@ -56,8 +56,6 @@ bool SignalHandler::is_ours(const struct sigaction& action) const noexcept {
   return false;
 }
 
-bool SignalHandler::is_in_front() const noexcept { return is_ours(installed(signal_)); }
-
 // A place is filled before its entry can be installed, and does not change afterwards.
 SignalHandler::Entry SignalHandler::entry_in_front_of(const struct sigaction& action) {
   for (std::size_t i = 0; i < used_; ++i) {
@@ -97,14 +95,14 @@ void SignalHandler::arrive(std::size_t place, int signal, siginfo_t* info, void*
 }
 
 // If the signal occurs again when the handler returns, another disposition is enough; a signal that
-// was sent, or a breakpoint, must be sent again.
+// was sent must be sent again.
 void SignalHandler::Arrival::restore(const struct sigaction& action, bool occurs_again) noexcept {
   sigaction(signal_, &action, nullptr);
   if (!occurs_again) raise(signal_);  // blocked until the handler returns
 }
 
 void SignalHandler::Arrival::restore_previous() noexcept {
-  restore(place_.used_up ? default_action() : place_.before, !sent() && signal_ != SIGTRAP);
+  restore(place_.used_up ? default_action() : place_.before, /*occurs_again=*/!sent());
 }
 
 void SignalHandler::Arrival::call_previous(bool occurs_again) noexcept {

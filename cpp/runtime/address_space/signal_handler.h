@@ -40,7 +40,7 @@ class SignalHandler {
     bool sent() const noexcept { return info->si_code <= 0; }
     /// Calls the handler before this entry, or ends the process if that is the default. May return.
     /// Then a fault occurs again, unless the function has changed its cause: `occurs_again`.
-    void call_previous() noexcept { call_previous(!sent() && signal_ != SIGTRAP); }
+    void call_previous() noexcept { call_previous(/*occurs_again=*/!sent()); }
     void call_previous(bool occurs_again) noexcept;
     /// Installs the handler before this entry, and lets it have the signal when ours has returned.
     void restore_previous() noexcept;
@@ -59,8 +59,6 @@ class SignalHandler {
   /// Puts ours in front of what is installed, unless it is in front. False: that is not possible,
   /// because this program has installed too many different handlers. Thread safe.
   bool install();
-  /// Async-signal-safe.
-  bool is_in_front() const noexcept;
 
   /// For kSignalEntries.
   void arrive(std::size_t place, int signal, siginfo_t* info, void* context) noexcept;

@@ -156,8 +156,39 @@ def test_other_elements_of_the_same_buffer_may_be_used():
     buffer[:10] = 3
     assert buffer[:10].tolist() == [3] * 10
     buffer[20:] += 1
+    torch.openreg.synchronize()
+    assert buffer.tolist() == [3] * 10 + list(range(10)) + [1] * 44
+
+
+def test_parts_of_a_buffer_that_are_pages_are_guarded():
+    buffer = torch.zeros(3, 1024).pin_memory()  # rows of 4 KiB
+    buffer[1].copy_(on_device(1024), non_blocking=True)
+    buffer[0] = 3
+    assert buffer[2].sum() == 0
     with fails():
-        buffer[15].item()
+        buffer[1, 15].item()
+
+
+def test_a_buffer_that_is_filled_by_several_copies_is_guarded():
+    losses = torch.zeros(8).pin_memory()
+    for i in range(8):
+        losses[i].copy_(torch.full((), float(i), device="openreg"), non_blocking=True)
+    with fails():
+        losses.tolist()
+
+
+def test_a_chunk_is_written_to_a_file_while_the_next_one_is_copied(tmp_path):
+    staging = torch.zeros(4, N).pin_memory()  # rows of 4000 bytes: they share pages
+    path = tmp_path / "chunks"
+    with path.open("wb", buffering=0) as file:
+        for i in range(5):
+            if i < 4:
+                staging[i].copy_(on_device() + i, non_blocking=True)
+            if i > 0:
+                assert file.write(memoryview(staging[i - 1].numpy()).cast("B")) == 4 * N
+            record().synchronize()
+    expected = torch.arange(float(N)) + torch.arange(4.0).unsqueeze(1)
+    assert torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.float32).tolist() == expected.flatten().tolist()
 
 
 def test_losses_in_one_buffer_are_read_when_each_has_been_waited_for():
@@ -281,20 +312,43 @@ def test_an_early_read_of_another_thread_is_explained_by_faulthandler_too(run_py
     assert result.stderr.count("Fatal Python error: Segmentation fault") == 1
 
 
-@pytest.mark.parametrize("name", ["SIGTRAP", "SIGSEGV"])
-def test_a_signal_that_was_sent_reaches_the_programs_own_handler(run_python, name):
-    program = f"""
+OTHER_BYTES = """
+ring = torch.zeros(2, 64).pin_memory()
+torch.openreg._sleep(50_000_000)
+ring[0].copy_(torch.ones(64, device="openreg"), non_blocking=True)
+{then}
+ring[1].fill_(3)
+assert os.preadv(os.open("/dev/zero", os.O_RDONLY), [ring[1, :8].numpy()], 0) == 32
+torch.openreg.synchronize()
+assert ring.sum() == 64 + 3 * 56
+"""
+LATER = {
+    "faulthandler": "faulthandler.enable()",
+    "a handler in Python": "signal.signal(signal.SIGSEGV, lambda *_: os._exit(1))",
+    "the default": "signal.signal(signal.SIGSEGV, signal.SIG_DFL)",
+    "ignored": "signal.signal(signal.SIGSEGV, signal.SIG_IGN)",
+    "blocked": "signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())",
+}
+
+
+@pytest.mark.parametrize("then", LATER.values(), ids=LATER)
+def test_what_a_program_does_with_the_signal_later_matters_only_to_races(run_python, then):
+    run_python(SIGNALS + OTHER_BYTES.format(then=then), TORCH_OPENREG_DETECT_RACES="1")
+
+
+def test_a_signal_that_was_sent_reaches_the_programs_own_handler(run_python):
+    program = """
 copy()
-signal.signal(signal.{name}, lambda *_: print("theirs"))
+signal.signal(signal.SIGSEGV, lambda *_: print("theirs"))
 copy()
-os.kill(os.getpid(), signal.{name})
-signal.signal(signal.{name}, signal.SIG_DFL)
+os.kill(os.getpid(), signal.SIGSEGV)
+signal.signal(signal.SIGSEGV, signal.SIG_DFL)
 copy()
-os.kill(os.getpid(), signal.{name})
+os.kill(os.getpid(), signal.SIGSEGV)
 """
     result = run_python(SIGNALS + program, check=False, TORCH_OPENREG_DETECT_RACES="1", PYTHONUNBUFFERED="1")
     assert result.stdout == "theirs\n"
-    assert result.returncode == -getattr(signal, name)
+    assert result.returncode == -signal.SIGSEGV
 
 
 def test_of_thousands_of_copies_without_a_wait_the_newest_are_guarded():

@@ -128,10 +128,6 @@ volatile FaultAccess g_access;
 
 void set_protection(int protection) { mprotect(g_page, kPage, protection); }
 
-void close_page(const void* address) noexcept {
-  if (address >= g_page && address < g_page + kPage) set_protection(PROT_NONE);
-}
-
 FaultVerdict open_page(const void* address, FaultAccess access) noexcept {
   if (address < g_page || address >= g_page + kPage) return FaultVerdict::kUnknown;
   g_access = access;
@@ -139,37 +135,16 @@ FaultVerdict open_page(const void* address, FaultAccess access) noexcept {
   return FaultVerdict::kGoOn;
 }
 
-FaultVerdict open_page_once(const void* address, FaultAccess access) noexcept {
-  const auto verdict = open_page(address, access);
-  return verdict == FaultVerdict::kGoOn ? FaultVerdict::kGoOnce : verdict;
-}
-
 TEST_F(FaultMessageDeathTest, AJudgeLetsTheInstructionGoOnAndKnowsWhatItDoes) {
   EXPECT_EXIT(
       {
         g_page = static_cast<char*>(inaccessible_page());
-        judge_faults_by(&open_page, &close_page);
+        judge_faults_by(&open_page);
         *static_cast<volatile char*>(g_page) = 7;
         const bool wrote = g_access == FaultAccess::kWrite;
         set_protection(PROT_NONE);
         read_byte(g_page);
         _exit(wrote && g_access == FaultAccess::kRead && g_sink == 7 ? 42 : 1);
-      },
-      testing::ExitedWithCode(42), "^$");
-}
-
-TEST_F(FaultMessageDeathTest, AfterOneInstructionTheJudgeIsCalledAgain) {
-#if !defined(__x86_64__)
-  GTEST_SKIP() << "single steps are implemented for x86-64";
-#endif
-  EXPECT_EXIT(
-      {
-        g_page = static_cast<char*>(inaccessible_page());
-        judge_faults_by(&open_page_once, &close_page);
-        *static_cast<volatile char*>(g_page) = 7;
-        g_access = FaultAccess::kUnknown;
-        read_byte(g_page);
-        _exit(g_access == FaultAccess::kRead && g_sink == 7 ? 42 : 1);
       },
       testing::ExitedWithCode(42), "^$");
 }
@@ -184,14 +159,14 @@ FaultVerdict interrupt_first(const void* address, FaultAccess access) noexcept {
     pthread_sigmask(SIG_BLOCK, &later, nullptr);
     raise(SIGUSR1);  // delivered when the handler of the fault has returned
   }
-  return open_page_once(address, access);
+  return open_page(address, access);
 }
 
 TEST_F(FaultMessageDeathTest, ASignalHandlerBetweenTheFaultAndTheInstructionMayFaultToo) {
   EXPECT_EXIT(
       {
         g_page = static_cast<char*>(inaccessible_page());
-        judge_faults_by(&interrupt_first, &close_page);
+        judge_faults_by(&interrupt_first);
         signal(SIGUSR1, [](int) {
           set_protection(PROT_NONE);
           g_page[1] = 8;
@@ -215,7 +190,7 @@ TEST_F(FaultMessageDeathTest, AJudgeIsNotAskedAboutWhatAnotherProtectionDoesNotM
         {
           alarm(20);
           g_page = static_cast<char*>(inaccessible_page());
-          judge_faults_by(&open_page, &close_page);
+          judge_faults_by(&open_page);
           access();
         },
         testing::KilledBySignal(SIGSEGV), "^$");
@@ -226,8 +201,7 @@ TEST_F(FaultMessageDeathTest, AFatalFaultGoesToTheHandlerBefore) {
   EXPECT_EXIT(
       {
         signal(SIGSEGV, exit_politely);
-        judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; },
-                        &close_page);
+        judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; });
         read_byte(inaccessible_page());
       },
       testing::ExitedWithCode(42), "^$");
@@ -236,8 +210,7 @@ TEST_F(FaultMessageDeathTest, AFatalFaultGoesToTheHandlerBefore) {
 TEST_F(FaultMessageDeathTest, AFatalFaultEndsTheProcessAsUsual) {
   EXPECT_EXIT(
       {
-        judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; },
-                        &close_page);
+        judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; });
         read_byte(inaccessible_page());
       },
       testing::KilledBySignal(SIGSEGV), "^$");
@@ -248,22 +221,13 @@ TEST_F(FaultMessageDeathTest, AJudgeComesBeforeTheMessageAndBeforeHandlersOfThat
       {
         void* const segment = map_on(0);
         g_page = static_cast<char*>(inaccessible_page());
-        judge_faults_by(&open_page, &close_page);
+        judge_faults_by(&open_page);
         signal(SIGSEGV, exit_politely);
-        judge_faults_by(&open_page, &close_page);
+        judge_faults_by(&open_page);
         read_byte(g_page);
         read_byte(segment);
       },
       testing::ExitedWithCode(42), "^openreg: the host touched device memory of openreg:0 .*\n$");
-}
-
-TEST_F(FaultMessageDeathTest, OtherTrapsEndTheProcessAsBefore) {
-  EXPECT_EXIT(
-      {
-        judge_faults_by(&open_page, &close_page);
-        raise(SIGTRAP);
-      },
-      testing::KilledBySignal(SIGTRAP), "^$");
 }
 
 }  // namespace

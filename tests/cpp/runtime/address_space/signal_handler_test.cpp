@@ -23,11 +23,9 @@ class SignalHandlerDeathTest : public testing::Test {
   }
 };
 
-/// Puts our handlers of SIGSEGV and SIGTRAP in front, as each asynchronous copy of pinned memory
-/// does.
+/// Puts our handler of SIGSEGV in front, as each asynchronous copy of pinned memory does.
 void install_ours() {
-  judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kUnknown; },
-                  [](const void*) noexcept {});
+  judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kUnknown; });
 }
 
 using Handler = void (*)(int, siginfo_t*, void*);
@@ -51,14 +49,6 @@ void fault() {
   *static_cast<volatile char*>(page) = 1;
 }
 
-void trap() {
-#if defined(__x86_64__)
-  asm volatile("int3");
-#else
-  raise(SIGTRAP);
-#endif
-}
-
 [[noreturn]] void exit_politely(int, siginfo_t*, void*) { _exit(42); }
 
 struct sigaction g_before;
@@ -78,62 +68,6 @@ void call(const struct sigaction& action, int signal, siginfo_t* info, void* con
 void print_and_call_before(int signal, siginfo_t* info, void* context) {
   print("theirs\n");
   call(g_before, signal, info, context);
-}
-
-TEST_F(SignalHandlerDeathTest, ATrapThatSomebodySentReachesAHandlerThatWasThereBefore) {
-  EXPECT_EXIT(
-      {
-        install(SIGTRAP, &exit_politely);
-        install_ours();
-        raise(SIGTRAP);
-      },
-      testing::ExitedWithCode(42), "^$");
-}
-
-TEST_F(SignalHandlerDeathTest, ATrapThatSomebodySentReachesAHandlerThatWasInstalledAfterOurs) {
-  EXPECT_EXIT(
-      {
-        install_ours();
-        install(SIGTRAP, &exit_politely);
-        install_ours();
-        raise(SIGTRAP);
-      },
-      testing::ExitedWithCode(42), "^$");
-}
-
-TEST_F(SignalHandlerDeathTest, ABreakpointReachesAHandlerThatWasInstalledAfterOurs) {
-  EXPECT_EXIT(
-      {
-        install_ours();
-        install(SIGTRAP, &exit_politely);
-        install_ours();
-        trap();
-      },
-      testing::ExitedWithCode(42), "^$");
-}
-
-TEST_F(SignalHandlerDeathTest, ABreakpointWithoutAHandlerEndsTheProcess) {
-  EXPECT_EXIT(
-      {
-        install_ours();
-        trap();
-      },
-      testing::KilledBySignal(SIGTRAP), "^$");
-}
-
-TEST_F(SignalHandlerDeathTest, ABreakpointEndsTheProcessEvenIfTheSignalIsIgnored) {
-#if !defined(__x86_64__)
-  GTEST_SKIP() << "the breakpoint is an instruction of x86-64";
-#endif
-  EXPECT_EXIT(
-      {
-        signal(SIGTRAP, SIG_IGN);
-        install_ours();
-        raise(SIGTRAP);
-        print("still here\n");
-        trap();
-      },
-      testing::KilledBySignal(SIGTRAP), "^still here\n$");
 }
 
 TEST_F(SignalHandlerDeathTest, AFaultThatSomebodySentReachesAHandlerThatWasInstalledAfterOurs) {
@@ -157,14 +91,6 @@ TEST_F(SignalHandlerDeathTest, AHandlerThatCallsOursIsCalledOnce) {
         fault();
       },
       testing::KilledBySignal(SIGSEGV), "^theirs\n$");
-  EXPECT_EXIT(
-      {
-        install_ours();
-        g_before = install(SIGTRAP, &print_and_call_before);
-        install_ours();
-        trap();
-      },
-      testing::KilledBySignal(SIGTRAP), "^theirs\n$");
 }
 
 TEST_F(SignalHandlerDeathTest, HandlersBetweenOursAreCalledFromTheLastToTheFirst) {
@@ -228,17 +154,17 @@ TEST_F(SignalHandlerDeathTest, AHandlerThatIsInstalledAndRemovedAgainAndAgainNee
       {
         for (int i = 0; i < 100; ++i) {
           install_ours();
-          g_before = install(SIGTRAP, &print_and_call_before);
+          g_before = install(SIGSEGV, &print_and_call_before);
           install_ours();
-          sigaction(SIGTRAP, &g_before, nullptr);
+          sigaction(SIGSEGV, &g_before, nullptr);
           install_ours();
-          signal(SIGTRAP, SIG_DFL);
+          signal(SIGSEGV, SIG_DFL);
         }
-        g_before = install(SIGTRAP, &print_and_call_before);
+        g_before = install(SIGSEGV, &print_and_call_before);
         install_ours();
-        trap();
+        fault();
       },
-      testing::KilledBySignal(SIGTRAP), "^theirs\n$");
+      testing::KilledBySignal(SIGSEGV), "^theirs\n$");
 }
 
 TEST_F(SignalHandlerDeathTest, AHandlerHasTheMaskAndTheFlagsThatItWasInstalledWith) {
@@ -253,28 +179,28 @@ TEST_F(SignalHandlerDeathTest, AHandlerHasTheMaskAndTheFlagsThatItWasInstalledWi
           print(sigismember(&blocked, SIGUSR1) == 1 ? "masked\n" : "not masked\n");
           print(sigismember(&blocked, signal) == 1 ? "deferred\n" : "not deferred\n");
         };
-        sigaction(SIGTRAP, &action, nullptr);
+        sigaction(SIGSEGV, &action, nullptr);
         install_ours();
-        raise(SIGTRAP);
+        raise(SIGSEGV);
         sigset_t blocked;
         pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
         if (sigismember(&blocked, SIGUSR1) == 1) print("left over\n");
-        raise(SIGTRAP);
+        raise(SIGSEGV);
       },
-      testing::KilledBySignal(SIGTRAP), "^masked\nnot deferred\n$");
+      testing::KilledBySignal(SIGSEGV), "^masked\nnot deferred\n$");
 }
 
 TEST_F(SignalHandlerDeathTest, ASignalThatIsIgnoredInterruptsNoSystemCall) {
   EXPECT_EXIT(
       {
-        signal(SIGTRAP, SIG_IGN);
+        signal(SIGSEGV, SIG_IGN);
         install_ours();
         int ends[2];
         if (pipe(ends) != 0) _exit(1);
         const auto child = fork();
         if (child == 0) {
           for (int i = 0; i < 20; ++i) {
-            kill(getppid(), SIGTRAP);
+            kill(getppid(), SIGSEGV);
             usleep(5'000);
           }
           [[maybe_unused]] const auto written = ::write(ends[1], "x", 1);
