@@ -207,18 +207,18 @@ void init_device(nb::module_& m) {
   m.def("device_properties", &device_properties, nb::arg("index"), nb::rv_policy::reference,
         ReleaseGil());
   m.def(
-      "shutdown",
+      "end_of_python",
       [] {
-        shutdown();
+        restrict_to_this_thread();
         settle_autograd_threads();
       },
       ReleaseGil(),
-      "Gives queued commands one second, accepts no more, waits for the running ones, and drops "
-      "the rest. Returns when autograd's threads are idle. Idempotent.");
+      "Gives queued commands one second. Afterwards only the calling thread may use the device. "
+      "Returns when autograd's threads are idle.");
 
-  // Python's atexit functions run before the interpreter and libtorch's static objects are
-  // destroyed.
-  nb::module_::import_("atexit").attr("register")(m.attr("shutdown"));
+  // Before libtorch's static objects are destroyed. If Python has no room for it, the runtime's
+  // handler does it at first use.
+  static_cast<void>(Py_AtExit([] { shutdown(); }));
 }
 
 }  // namespace openreg::bindings

@@ -34,12 +34,20 @@ namespace openreg {
 
 namespace {
 
-enum class Phase : int { kUnused, kInUse, kShutDown, kForked };
+enum class Phase : int { kUnused, kInUse, kRestricted, kShutDown, kForked };
 std::atomic<Phase> g_phase{Phase::kUnused};
 std::atomic<bool> g_handlers{false};  // the process began to use the device
 std::atomic<bool> g_used{false};      // of this process or, in a forked child, of its parent
+std::thread::id g_last_user;          // while kRestricted
 
 Phase phase() noexcept { return g_phase.load(std::memory_order_acquire); }
+
+bool is_last_user() noexcept { return std::this_thread::get_id() == g_last_user; }
+
+// Whether commands run, or could.
+bool works(Phase phase) noexcept {
+  return phase == Phase::kInUse || (phase == Phase::kRestricted && g_used.load());
+}
 
 std::atomic<int> g_forks{0};
 
@@ -81,7 +89,8 @@ std::vector<Rest> queued() {
 }
 
 // Returns when the engines have run what is queued now, cannot continue, or the time is up.
-void run_queued() {
+// Whether they have run it.
+bool run_queued() {
   const patience::EnginesWork engines_work;
   const std::vector<Rest> rests = queued();
   const auto runs = [](const Rest& rest) {
@@ -91,6 +100,8 @@ void run_queued() {
   while (std::ranges::any_of(rests, runs) && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kLook);
   }
+  return std::ranges::all_of(
+      rests, [](const Rest& rest) { return rest.stream->queue.completed() >= rest.published; });
 }
 
 void print_uncollected() {
@@ -125,11 +136,11 @@ void begin_schedule() {
 void shutdown() noexcept {
   // A command that calls exit() cannot be waited for, nor can those that wait for it.
   const bool may_wait = !in_command();
-  if (may_wait && phase() == Phase::kInUse) run_queued();
+  if (may_wait && works(phase())) run_queued();
   Phase before = phase();
   do {
     if (before == Phase::kShutDown || before == Phase::kForked) return;
-    if (before == Phase::kInUse) Scheduler::get().stop();  // first: no queued command runs after it
+    if (works(before)) Scheduler::get().stop();  // first: no queued command runs after it
   } while (!g_phase.compare_exchange_weak(before, Phase::kShutDown, std::memory_order_acq_rel));
   reach(TestPoint::kShutDown);
   faults::print_summary();
@@ -139,9 +150,24 @@ void shutdown() noexcept {
   print_uncollected();
 }
 
+void restrict_to_this_thread() noexcept {
+  Phase before = phase();
+  if (before != Phase::kUnused && before != Phase::kInUse) return;
+  if (before == Phase::kInUse) {
+    if (in_command() || !run_queued()) {
+      shutdown();
+      return;
+    }
+    print_uncollected();
+  }
+  g_last_user = std::this_thread::get_id();
+  // If another thread begins to use the device at this time, it may go on.
+  g_phase.compare_exchange_strong(before, Phase::kRestricted, std::memory_order_acq_rel);
+}
+
 int forks() noexcept { return g_forks.load(std::memory_order_relaxed); }
 bool in_bad_fork() noexcept { return phase() == Phase::kForked; }
-bool is_in_use() noexcept { return phase() == Phase::kInUse; }
+bool is_in_use() noexcept { return works(phase()); }
 bool is_shut_down() noexcept { return phase() == Phase::kShutDown; }
 
 void check_usable() {
@@ -149,6 +175,9 @@ void check_usable() {
     case Phase::kUnused:
     case Phase::kInUse:
       return;
+    case Phase::kRestricted:
+      if (is_last_user()) return;
+      [[fallthrough]];
     case Phase::kShutDown:
       throw Error("openreg: the device has been shut down; the process is about to exit");
     case Phase::kForked:
@@ -158,7 +187,8 @@ void check_usable() {
 
 void begin_use() {
   const Phase now = phase();
-  if (now == Phase::kInUse || now == Phase::kShutDown) return;
+  if (works(now) || now == Phase::kShutDown) return;
+  if (now == Phase::kRestricted && !is_last_user()) return;
   if (now == Phase::kForked) throw_forked();
   register_handlers();
   ask_for_launch_sites();

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import logging
 import os
@@ -54,12 +53,12 @@ def load() -> None:
     _load_library()
     _slot.take()
 
-    from . import _leaks, _patches, openreg
+    from . import _exit, _patches, openreg
 
     _slot.publish(openreg)
     _patches.apply()
     _register_log()
-    atexit.register(_leaks.forget_what_python_holds)  # runs before the device is shut down
+    _exit.follow_functions_at_exit()
 
 
 def available_accelerator() -> str | None:

@@ -287,6 +287,55 @@ TEST_F(ExitDeathTest, AfterShutdownLaunchesThrowAndFreesDoNothing) {
       ExitedWithCode(0), "^$");
 }
 
+TEST_F(ExitDeathTest, OneThreadMayGoOnIfTheQueuesHaveBeenEmptied) {
+  EXPECT_EXIT(
+      {
+        Stream& stream = create_stream(0);
+        enqueue(stream, [] { std::fputs("before\n", stderr); });
+        enqueue_failure(stream, "nobody has asked");
+        restrict_to_this_thread();
+        restrict_to_this_thread();
+        EXPECT_FALSE(is_shut_down());
+        enqueue(stream, [] { std::fputs("after\n", stderr); });
+        stream.synchronize();
+        std::thread([&] {
+          EXPECT_EQ(error_of([&] { enqueue_nothing(stream); }),
+                    "openreg: the device has been shut down; the process is about to exit");
+        }).join();
+        enqueue_failure(stream, "too late");
+        std::exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ExitedWithCode(0), "^before\n.*nobody has asked.*\nafter\n.*too late.*\n$");
+}
+
+TEST_F(ExitDeathTest, NoThreadMayGoOnIfAQueueIsNotEmpty) {
+  EXPECT_EXIT(
+      {
+        auto& external = leaked<ExternalEvent>();
+        external.wait(create_stream(0));
+        restrict_to_this_thread();
+        EXPECT_TRUE(is_shut_down());
+        std::exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ExitedWithCode(0), "^$");
+}
+
+TEST_F(ExitDeathTest, OneThreadMayBeginToUseADeviceThatWasUnused) {
+  EXPECT_EXIT(
+      {
+        restrict_to_this_thread();
+        std::thread([] {
+          EXPECT_NE(error_of([] { enqueue_nothing(default_stream(0)); }), "nothing");
+        }).join();
+        EXPECT_FALSE(is_initialized());
+        enqueue(default_stream(0), [] { std::fputs("a command\n", stderr); });
+        default_stream(0).synchronize();
+        EXPECT_TRUE(is_in_use());
+        std::exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ExitedWithCode(0), "^a command\n$");
+}
+
 TEST_F(ExitDeathTest, ShutdownOfAnUnusedDeviceLeavesItUnused) {
   EXPECT_EXIT(
       {
