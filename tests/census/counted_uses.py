@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from found_uses import Found
-from outcome import DEVICE
+from outcome import DEVICE, device_module
 from recorded_calls import OperatorCall, copied
 
 
@@ -46,7 +46,7 @@ class Probe:
         try:
             with self.side:
                 call.op(*args, **kwargs)
-        except torch.openreg.UnsynchronizedAccessError as error:
+        except device_module().UnsynchronizedAccessError as error:
             return str(error).splitlines()[2].strip()
         finally:
             torch.accelerator.synchronize()

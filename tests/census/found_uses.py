@@ -101,7 +101,8 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 def with_changed(call: OperatorCall, operand: torch.Tensor, elements: list[int], values: torch.Tensor) -> OperatorCall:
     """The call with other values of these elements."""
     name = next(name for name, tensor in call.named_operands().items() if tensor is operand)
-    changed = OperatorCall(call.op, *copied((call.args, call.kwargs), "cpu"), call.change)
+    args, kwargs = copied((call.args, call.kwargs), "cpu")
+    changed = OperatorCall(call.op, args, kwargs, call.change)
     target = changed.named_operands()[name]
     mask = torch.zeros(operand.numel(), dtype=torch.bool)
     mask[torch.tensor(elements)] = True

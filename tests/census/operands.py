@@ -39,7 +39,7 @@ from entries import PREFERRED, census, dtype_name, entry_name, first
 from expected import EXCEPTED
 from expected_uses import is_expected
 from found_uses import found_uses
-from outcome import clear_errors
+from outcome import clear_errors, device_module
 from processes import run
 from recorded_calls import OperatorCall, programs_of_module, programs_of_operator, recorded, variants
 from result import Result, failure, report
@@ -84,7 +84,7 @@ def check_operands(entry: Any, result: Result, samples: int) -> Result:
     @functools.cache
     def prepared() -> tuple[list[OperatorCall], Probe]:  # in the process that uses the device
         calls = calls_of(entry, getattr(torch, result.dtype), samples)
-        torch.openreg.set_race_detection_mode("error")
+        device_module().set_race_detection_mode("error")
         return calls, Probe()
 
     def answer(number: int) -> str:

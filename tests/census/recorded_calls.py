@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -110,7 +111,7 @@ class Recorder(TorchDispatchMode):
     """Notes the calls, each kind of call once. Elementwise and common operators only if they have the name `of`."""
 
     def __init__(self, of: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.of = of
         self.calls: dict[str, OperatorCall] = {}
         self.counts: dict[str, int] = {}
@@ -136,15 +137,19 @@ def backward(result: Any) -> None:
         torch.autograd.backward(outputs, [torch.rand_like(t) for t in outputs])
 
 
+def call_sample(op: Any, sample: Any) -> Any:
+    return sample.output_process_fn_grad(op(sample.input, *sample.args, **sample.kwargs))
+
+
 def programs_of_operator(op: OpInfo, dtype: torch.dtype, samples: int) -> Iterator[Callable[[], Any]]:
     gradients = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
     inputs = op.sample_inputs_func(op, DEVICE, dtype, requires_grad=gradients)
     for _, sample in zip(range(samples), inputs, strict=False):
-        yield lambda s=sample: s.output_process_fn_grad(op(s.input, *s.args, **s.kwargs))
+        yield partial(call_sample, op, sample)
     if op.inplace_variant is not None:
         inputs = op.sample_inputs_func(op, DEVICE, dtype, requires_grad=False)
         for _, sample in zip(range(2), inputs, strict=False):
-            yield lambda s=sample: op.inplace_variant(s.input, *s.args, **s.kwargs)
+            yield partial(call_sample, op.inplace_variant, sample)
 
 
 def programs_of_module(info: Any, dtype: torch.dtype, samples: int) -> Iterator[Callable[[], Any]]:
@@ -185,9 +190,8 @@ def variants(call: OperatorCall) -> Iterator[OperatorCall]:
     for i, leaf in enumerate(leaves):
         if (isinstance(leaf, (bool, float)) and leaf != 0.0) or leaf is False:
             other = not leaf if isinstance(leaf, bool) else 0.0
-            yield OperatorCall(
-                call.op, *tree_unflatten([*leaves[:i], other, *leaves[i + 1 :]], spec), f"{leaf} -> {other}"
-            )
+            args, kwargs = tree_unflatten([*leaves[:i], other, *leaves[i + 1 :]], spec)
+            yield OperatorCall(call.op, args, kwargs, f"{leaf} -> {other}")
     # 1 as a scale is an integer in some calls
     for i, argument in enumerate(call.op._schema.arguments):
         if argument.name in ("alpha", "beta", "value") and str(argument.type) == "number":
@@ -204,9 +208,10 @@ def variants(call: OperatorCall) -> Iterator[OperatorCall]:
                 return leaf.new_empty([0 if each == size else each for each in leaf.shape])
             return leaf
 
-        yield OperatorCall(call.op, *tree_map(emptied, (call.args, call.kwargs)), f"size {size} -> 0")
+        args, kwargs = tree_map(emptied, (call.args, call.kwargs))
+        yield OperatorCall(call.op, args, kwargs, f"size {size} -> 0")
     # an index, or another operand alone, without elements
     for name, tensor in call.named_operands().items():
         if tensor.dtype in (torch.int64, torch.int32, torch.bool) and tensor.dim() == 1:
-            given = tree_map(lambda leaf, t=tensor: leaf[:0] if leaf is t else leaf, (call.args, call.kwargs))
-            yield OperatorCall(call.op, *given, f"{name} without elements")
+            args, kwargs = tree_map(lambda leaf, t=tensor: leaf[:0] if leaf is t else leaf, (call.args, call.kwargs))
+            yield OperatorCall(call.op, args, kwargs, f"{name} without elements")
