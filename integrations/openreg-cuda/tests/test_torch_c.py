@@ -89,6 +89,12 @@ def test_settings_can_be_read_back() -> None:
         tunable.set_max_tuning_duration(30)
         tunable.set_filename("tunableop_results.csv", insert_device_ordinal=True)
     assert tunable.get_filename() == "tunableop_results0.csv"
+    if hasattr(tunable, "dynamic_dims_mask"):  # since 2.15
+        with tunable.dynamic_dims_mask(M=True):
+            tunable.wildcard_fallback_enable()
+            assert tunable.wildcard_fallback_is_enabled()
+        tunable.wildcard_fallback_enable(False)
+        assert tunable.get_cublaslt_requested_algo_count() == 8
     limit = torch.backends.cudnn.benchmark_limit
     torch._C._cuda_set_cudnn_benchmark_limit(3)
     assert torch._C._cuda_get_cudnn_benchmark_limit() == 3

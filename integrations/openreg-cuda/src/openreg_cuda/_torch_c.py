@@ -80,6 +80,7 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_getMemoryFraction": module.get_per_process_memory_fraction,
         "_cuda_setMemoryFraction": module.set_per_process_memory_fraction,
         "_cuda_getMemoryMetadata": _C.get_memory_metadata,
+        "_cuda_memoryMetadataSupported": lambda: True,
         "_cuda_setMemoryMetadata": _C.set_memory_metadata,
         "_cuda_allocationTraceback": _C.allocation_traceback,
         "_cuda_record_memory_history": _record_history(module),

@@ -18,6 +18,9 @@ _DEFAULTS: tuple[tuple[Any, str, str], ...] = (
     (30, "_cuda_tunableop_set_max_tuning_duration", "_cuda_tunableop_get_max_tuning_duration"),
     (100, "_cuda_tunableop_set_max_tuning_iterations", "_cuda_tunableop_get_max_tuning_iterations"),
     (0, "_cuda_tunableop_set_rotating_buffer_size", "_cuda_tunableop_get_rotating_buffer_size"),
+    # Since 2.15.
+    (False, "_cuda_tunableop_wildcard_fallback_enable", "_cuda_tunableop_wildcard_fallback_is_enabled"),
+    (8, "_cuda_tunableop_set_cublaslt_requested_algo_count", "_cuda_tunableop_get_cublaslt_requested_algo_count"),
     (_WORKSPACE, "_cuda_setCublasWorkspaceSize", "_cuda_getCublasWorkspaceSize"),
     (_LT_WORKSPACE, "_cuda_setCublasLtWorkspaceSize", "_cuda_getCublasLtWorkspaceSize"),
     (10, "_cuda_set_cudnn_benchmark_limit", "_cuda_get_cudnn_benchmark_limit"),
@@ -56,6 +59,9 @@ def settings() -> dict[str, Callable[..., Any]]:
         "_cuda_tunableop_get_filename": filename,
         "_cuda_tunableop_read_file": lambda filename=None: False,  # no results are in use
         "_cuda_tunableop_get_results": lambda: (),
+        "_cuda_tunableop_clear_all": lambda: None,
+        "_cuda_tunableop_push_dynamic_dims_mask": lambda bits: bits,  # its handle
+        "_cuda_tunableop_pop_dynamic_dims_mask": lambda handle: None,
         "_cuda_tunableop_get_validators": lambda: (("PT_VERSION", torch.__version__),),
         "_cuda_tunableop_set_numerical_check_tolerances": lambda enable, atol=1e-5, rtol=1e-5: None,
     }
