@@ -81,7 +81,8 @@ void expect_transfer(const Collective& what, int peer, int tag, int size) {
 
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::move_bytes(const Collective& what, const Tensors& to,
                                                           const Tensors& from, Move call,
-                                                          Channel channel, bool host_waits) {
+                                                          Channel channel, bool host_waits,
+                                                          int root) {
   return launch(
       what, device_of(what, {to, from}), to.empty() ? from : to,
       [&](Staging& staging) {
@@ -94,7 +95,7 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::move_bytes(const Collective& what
           call(gloo, works, to_bytes, from_bytes);
         };
       },
-      channel, host_waits);
+      channel, host_waits, root);
 }
 
 /// tensors: one, read at the root and written elsewhere.
@@ -102,10 +103,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::broadcast(Tensors& tensors,
                                                            const c10d::BroadcastOptions& opts) {
   static_cast<void>(only(kBroadcast, tensors));
   const bool root = opts.rootRank == rank_;
-  return move_bytes(kBroadcast, root ? Tensors() : tensors, root ? tensors : Tensors(),
-                    [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
-                      works.push_back(gloo.broadcast(root ? from : to, opts));
-                    });
+  return move_bytes(
+      kBroadcast, root ? Tensors() : tensors, root ? tensors : Tensors(),
+      [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+        works.push_back(gloo.broadcast(root ? from : to, opts));
+      },
+      {}, /*host_waits=*/false, static_cast<int>(opts.rootRank));
 }
 
 /// outputs: one list, with a tensor for each rank, possibly of different sizes; inputs: one.
@@ -227,12 +230,14 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::gather(TensorLists& outputs, Te
   const Tensors output = root ? only(kGather, outputs) : Tensors();
   if (root) expect_one_for_each_rank(kGather, output.size(), size_);
   expect_like(kGather, output, input);
-  return move_bytes(kGather, output, inputs,
-                    [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
-                      TensorLists lists;
-                      if (root) lists.push_back(to);
-                      works.push_back(gloo.gather(lists, from, opts));
-                    });
+  return move_bytes(
+      kGather, output, inputs,
+      [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+        TensorLists lists;
+        if (root) lists.push_back(to);
+        works.push_back(gloo.gather(lists, from, opts));
+      },
+      {}, /*host_waits=*/false, static_cast<int>(opts.rootRank));
 }
 
 /// outputs: one; inputs: at the root one list, with a tensor of the output's shape for each rank.
@@ -245,12 +250,14 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::scatter(Tensors& outputs, Tenso
   const Tensors input = root ? only(kScatter, inputs) : Tensors();
   if (root) expect_one_for_each_rank(kScatter, input.size(), size_);
   expect_like(kScatter, input, output);
-  return move_bytes(kScatter, outputs, input,
-                    [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
-                      TensorLists lists;
-                      if (root) lists.push_back(from);
-                      works.push_back(gloo.scatter(to, lists, opts));
-                    });
+  return move_bytes(
+      kScatter, outputs, input,
+      [root, opts](c10d::Backend& gloo, Works& works, Tensors& to, Tensors& from) {
+        TensorLists lists;
+        if (root) lists.push_back(from);
+        works.push_back(gloo.scatter(to, lists, opts));
+      },
+      {}, /*host_waits=*/false, static_cast<int>(opts.rootRank));
 }
 
 /// tensors: one.

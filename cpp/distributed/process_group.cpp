@@ -27,6 +27,20 @@ namespace {
 const Collective kBarrier{c10d::OpType::BARRIER, "occl::barrier"};
 constexpr std::size_t kChannelsToKeep = 32;
 
+/// Whether the rank's part of the collective can end only when the other one's has begun.
+bool waits_for(c10d::OpType type, int rank, int other, int root) {
+  switch (type) {
+    case c10d::OpType::BROADCAST:
+    case c10d::OpType::SCATTER:
+      return other == root;
+    case c10d::OpType::REDUCE:
+    case c10d::OpType::GATHER:
+      return rank == root;
+    default:
+      return true;
+  }
+}
+
 /// Makes a stream current on its device for the scope.
 class StreamScope {
  public:
@@ -46,9 +60,11 @@ ProcessGroupOccl::ProcessGroupOccl(MakeGloo make_gloo, c10::intrusive_ptr<c10d::
     : Backend(rank, size),
       make_gloo_(std::move(make_gloo)),
       store_(std::move(store)),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      local_ranks_(store_ ? LocalRanks::join(*store_, rank, size) : nullptr) {}
 
 ProcessGroupOccl::~ProcessGroupOccl() {
+  if (local_ranks_) local_ranks_->leave(rank_);
   for (const auto& [_, stream] : streams_) destroy_stream(*stream);
   GlooGroup::close(std::move(group_));
 }
@@ -121,7 +137,7 @@ int ProcessGroupOccl::global_rank() const {
 
 c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c10::Device device,
                                                       Tensors outputs, Prepare prepare,
-                                                      Channel channel, bool host_waits) {
+                                                      Channel channel, bool host_waits, int root) {
   backend::translate_errors([] {
     check_usable();
     faults::start();
@@ -151,11 +167,14 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   // Collectives have the same numbers on all ranks; sends and receives do not.
   const bool is_collective = channel.kind == Channel::kCollectives;
   const Progress::Step step{what.kernel.name(), is_collective ? ++collectives_ : ++transfers_};
+  if (!is_collective) ++of_channel_[channel];
+  note_begin(stream, channel);
   part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
                                                    staging.take_memory(), waits);
   backend::translate_errors([&] {
     backend::enqueue_checked(stream, what.kernel.name(), staging.uses(),
                              [&] { enqueue(stream, what.kernel, part.operation); });
+    note_wait(stream, what, channel, root);
     // Not a transfer: its peer may begin the other half only after this rank's next call.
     if (!settings().launch_blocking || !is_collective) return;
     // Without the lock: a collective may wait for one that another thread has yet to call.
@@ -180,6 +199,35 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
                                                       .host_waits = host_waits},
                                        std::vector<WorkOccl::Part>{std::move(part)},
                                        std::move(outputs));
+}
+
+// For the race detector, if other ranks are threads of this process.
+void ProcessGroupOccl::note_begin(const Stream& stream, Channel channel) {
+  if (!local_ranks_ || channel.kind == Channel::kReceive) return;
+  if (channel.kind == Channel::kSend) {
+    local_ranks_->begin({rank_, channel.peer, channel.tag}, of_channel_[channel], stream);
+  } else {
+    local_ranks_->begin({rank_}, collectives_, stream);
+  }
+}
+
+// A receive from any rank may come after the next send of each.
+void ProcessGroupOccl::note_wait(const Stream& stream, const Collective& what, Channel channel,
+                                 int root) {
+  if (!local_ranks_ || channel.kind == Channel::kSend) return;
+  const auto received_from = [&](int peer) {
+    const auto found = of_channel_.find({Channel::kReceive, peer, channel.tag});
+    return found == of_channel_.end() ? 0 : found->second;
+  };
+  for (const int other : local_ranks_->others(rank_)) {
+    if (channel.kind == Channel::kReceive) {
+      if (channel.peer != -1 && channel.peer != other) continue;
+      local_ranks_->wait({other, rank_, channel.tag}, received_from(other) + received_from(-1),
+                         stream);
+    } else if (waits_for(what.type, rank_, other, root)) {
+      local_ranks_->wait({other}, collectives_, stream);
+    }
+  }
 }
 
 c10::Device ProcessGroupOccl::device_for(const c10d::BarrierOptions& opts) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "distributed/gloo_operation.h"
+#include "distributed/local_ranks.h"
 #include "distributed/mailbox.h"
 #include "distributed/staging.h"
 #include "distributed/work.h"
@@ -127,18 +128,21 @@ class ProcessGroupOccl final : public c10d::Backend {
   using Move = std::function<void(c10d::Backend& gloo, GlooOperation::Works& works, Tensors& to,
                                   Tensors& from)>;
 
+  /// `root`: of collectives with one.
   c10::intrusive_ptr<WorkOccl> launch(const Collective& what, c10::Device device, Tensors outputs,
                                       Prepare prepare, Channel channel = {},
-                                      bool host_waits = false);
+                                      bool host_waits = false, int root = -1);
   /// The result is `to`, or `from` if `to` is empty.
   c10::intrusive_ptr<WorkOccl> move_bytes(const Collective& what, const Tensors& to,
                                           const Tensors& from, Move call, Channel channel = {},
-                                          bool host_waits = false);
+                                          bool host_waits = false, int root = -1);
   c10::intrusive_ptr<WorkOccl> reduce_tensors(const Collective& what, Tensors& tensors,
                                               const c10d::AllreduceOptions& opts);
   GlooGroup& gloo_group();
   Stream& stream(c10::DeviceIndex device, Channel channel);
   int global_rank() const;
+  void note_begin(const Stream& stream, Channel channel);
+  void note_wait(const Stream& stream, const Collective& what, Channel channel, int root);
   void close_idle_channels();
   const std::shared_ptr<const Progress::Member>& member();
   c10::Device device_for(const c10d::BarrierOptions& opts) const;
@@ -155,7 +159,9 @@ class ProcessGroupOccl final : public c10d::Backend {
   std::map<std::pair<c10::DeviceIndex, Channel>, Stream*> streams_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::uint64_t collectives_ = 0;
-  std::uint64_t transfers_ = 0;  // sends and receives
+  std::uint64_t transfers_ = 0;                    // sends and receives
+  std::map<Channel, std::uint64_t> of_channel_;    // transfers of each
+  const std::shared_ptr<LocalRanks> local_ranks_;  // null if they are unknown
   bool coalescing_ = false;
   std::vector<WorkOccl::Part> coalesced_;
   Tensors coalesced_outputs_;

@@ -147,7 +147,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce(Tensors& tensors,
                                                         const c10d::ReduceOptions& opts) {
   const auto& tensor = only(kReduce, tensors);
   const Reduction reduction(opts.reduceOp, tensor.scalar_type(), size_);
-  return launch(kReduce, device_of(kReduce, {tensors}), tensors, [&](Staging& staging) {
+  const auto prepare = [&](Staging& staging) -> GlooOperation::Call {
     // On the other ranks Gloo overwrites its tensors, so those of the program are copied.
     auto own = opts.rootRank == rank_
                    ? reduced_in_out(staging, tensor, reduction)
@@ -157,7 +157,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce(Tensors& tensors,
       Tensors list{view};
       works.push_back(gloo.reduce(list, options));
     };
-  });
+  };
+  return launch(kReduce, device_of(kReduce, {tensors}), tensors, prepare, {}, /*host_waits=*/false,
+                static_cast<int>(opts.rootRank));
 }
 
 /// outputs: one; inputs: one list, with a tensor for each rank.

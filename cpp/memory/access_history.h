@@ -46,6 +46,9 @@ struct Accessor {
   LaunchSite site = 0;
   LaunchSite replayed_by = 0;  ///< of a run of a graph; `site` captured the command
   bool in_graph = false;
+  std::uint32_t thread = 0;  ///< this_thread_number() of the one that submitted it
+  /// What happens before it, if some milestones in it were ahead then (HappensBefore::ahead()).
+  VectorClock behind{};
 };
 
 /// An access that has been submitted.

@@ -38,6 +38,13 @@ RaceHooks hooks() noexcept {
   return installed ? *installed : RaceHooks();
 }
 
+// By a collective of ranks that are threads, of which one is not so far yet.
+bool may_be_ordered(const Accessor& earlier, const Accessor& later) {
+  auto* const order = HappensBefore::get();
+  return order && (order->may_lie_between(earlier.behind, earlier.thread, later.thread) ||
+                   order->may_lie_between(later.behind, earlier.thread, later.thread));
+}
+
 // A graph's memory, each piece once: what covers the other stays.
 void add_use(std::vector<Access>& uses, const Access& access) {
   for (const auto& known : uses) {
@@ -82,11 +89,16 @@ void RaceDetector::enqueue_checked(Stream& stream, const char* kernel,
                                    const std::function<void(Moment)>& enqueue) {
   auto* const order = HappensBefore::get();
   if (!order) return enqueue({});
-  const std::vector<Accessor> by(memory.size(),
-                                 {.name = kernel, .stream = &stream, .site = launch_site()});
-  if (const auto capture = capture_of(stream))
+  Accessor accessor{.name = kernel, .stream = &stream, .site = launch_site()};
+  if (const auto capture = capture_of(stream)) {
+    const std::vector<Accessor> by(memory.size(), accessor);
     return enqueue_captured(stream, capture, memory, by, enqueue);
-  enqueue_ordered({memory, by, order->submit(stream)}, enqueue);
+  }
+  const auto known = order->submit(stream);
+  accessor.thread = this_thread_number();
+  if (!order->ahead(known).empty()) accessor.behind = known;
+  const std::vector<Accessor> by(memory.size(), accessor);
+  enqueue_ordered({memory, by, known}, enqueue);
 }
 
 // If the command is not enqueued, its accesses are none. If it has been enqueued, and the exception
@@ -128,8 +140,11 @@ void RaceDetector::trim_if_large() {
 void RaceDetector::check_host(const char* op, std::span<const MemoryUse> memory) {
   auto* const order = HappensBefore::get();
   if (!order) return;
-  const std::vector<Accessor> by(memory.size(), {.name = op, .site = launch_site()});
-  expect_order(nullptr, {memory, by, order->seen_by_hosts()}, [] {});
+  const auto seen = order->seen_by_hosts();
+  Accessor accessor{.name = op, .site = launch_site(), .thread = this_thread_number()};
+  if (!order->ahead(seen).empty()) accessor.behind = seen;
+  const std::vector<Accessor> by(memory.size(), accessor);
+  expect_order(nullptr, {memory, by, seen}, [] {});
 }
 
 template <class Add>
@@ -155,10 +170,10 @@ std::optional<std::pair<Conflict, std::size_t>> RaceDetector::find_conflict(
     const auto pair_with = [&](const Accessor& earlier) {
       return Pair(earlier.name, earlier.site, by.name, by.site);
     };
-    const auto reported = [&](const Access& earlier) {
-      return warns && warned.contains(pair_with(earlier.by));
+    const auto skip = [&](const Access& earlier) {
+      return may_be_ordered(earlier.by, by) || (warns && warned.contains(pair_with(earlier.by)));
     };
-    auto conflict = history.find_conflict(accesses.memory[i], accesses.known, reported);
+    auto conflict = history.find_conflict(accesses.memory[i], accesses.known, skip);
     if (!conflict) continue;
     if (warns) warned_.insert(pair_with(conflict->earlier.by));
     if (auto block = history_.block_at(conflict->byte)) conflict->block = std::move(block);
@@ -266,6 +281,10 @@ void RaceDetector::enqueue_graph(Stream& stream, CaptureId capture, const Stream
     return enqueue_captured(stream, into, memory, by, enqueue);
   auto known = order->submit(stream);
   if (last) known.join(order->clock_of(*last));
+  for (auto& accessor : by) {
+    accessor.thread = this_thread_number();
+    if (!order->ahead(known).empty()) accessor.behind = known;
+  }
   enqueue_ordered({memory, by, known}, [&](Moment moment) {
     if (last) order->wait(stream, known);
     enqueue(moment);

@@ -20,56 +20,58 @@ namespace openreg {
 // - those that a host has seen complete, by a wait or a query. What one host has seen counts for
 //   the later submissions of all: hosts pass on what they know through queues, locks and joins,
 //   which cannot be seen here. So a race between two hosts may be missed, but none is reported that
-//   does not exist.
+//   does not exist;
+// - what the streams of other ranks did before their part of a collective, if the stream has waited
+//   for its own part and the ranks are threads of this process (Note [Milestones]).
 //
 // That a stream is in fact ahead, that a queue was full, or that the allocator has polled an event,
 // is chance and orders nothing.
 
-std::uint64_t VectorClock::number_of(std::uint32_t stream) const noexcept {
-  const std::uint64_t number = numbers_ && stream < numbers_->size() ? (*numbers_)[stream] : 0;
-  return stream == last_.stream ? std::max(number, last_.number) : number;
-}
-
-bool VectorClock::join(const VectorClock& other) {
-  bool changes = !includes(other.last_);
-  if (other.numbers_ && other.numbers_ != numbers_) {
-    for (std::uint32_t i = 1; i < other.numbers_->size() && !changes; ++i)
-      changes = (*other.numbers_)[i] > number_of(i);
-  }
-  if (!changes) return false;
-  auto numbers = numbers_ ? *numbers_ : Numbers();
-  const auto theirs = other.numbers_ ? other.numbers_->size() : 0;
-  numbers.resize(std::max({numbers.size(), theirs, std::size_t{other.last_.stream} + 1}));
-  for (std::size_t i = 0; i < theirs; ++i) numbers[i] = std::max(numbers[i], (*other.numbers_)[i]);
-  auto& last = numbers[other.last_.stream];
-  last = std::max(last, other.last_.number);
-  numbers_ = std::make_shared<const Numbers>(std::move(numbers));
-  return true;
-}
-
 std::atomic<HappensBefore*> HappensBefore::instance_{nullptr};
 
+constinit Mutex HappensBefore::tracking_;
+bool HappensBefore::always_ = false;
+
 // Numbers go on when it is tracked again, as fences of earlier times may still exist.
-void HappensBefore::track(bool on) {
+HappensBefore& HappensBefore::instance() {
   static HappensBefore& order = *new HappensBefore;  // used until the process ends
-  instance_.store(on ? &order : nullptr, std::memory_order_release);
+  return order;
+}
+
+void HappensBefore::track(bool on) {
+  const LockGuard lock(tracking_);
+  instance_.store(on || always_ ? &instance() : nullptr, std::memory_order_release);
+}
+
+void HappensBefore::track_always() {
+  const LockGuard lock(tracking_);
+  always_ = true;
+  instance_.store(&instance(), std::memory_order_release);
 }
 
 HappensBefore::State& HappensBefore::state_of(const Stream& stream) {
   auto& state = streams_[&stream];
-  if (state.number == 0) state.number = static_cast<std::uint32_t>(streams_.size());
+  if (state.number == 0) state.number = ++last_number_;
   if (state.seen_version != seen_version_) {
     state.clock.join(seen_);
     state.seen_version = seen_version_;
+    complete(state);
+  } else if (state.is_behind && state.reached != reached_) {
+    complete(state);
   }
   return state;
 }
 
+void HappensBefore::complete(State& state) {
+  state.is_behind = milestones_.complete(state.clock);
+  state.reached = reached_;
+}
+
 VectorClock HappensBefore::submit(const Stream& stream) {
   const LockGuard lock(mutex_);
-  auto& [number, clock, version] = state_of(stream);
-  clock.advance(number);
-  return clock;
+  auto& state = state_of(stream);
+  state.clock.advance(state.number);
+  return state.clock;
 }
 
 VectorClock HappensBefore::clock_of(const Stream& stream) {
@@ -79,13 +81,17 @@ VectorClock HappensBefore::clock_of(const Stream& stream) {
 
 void HappensBefore::wait(const Stream& stream, const VectorClock& clock) {
   const LockGuard lock(mutex_);
-  state_of(stream).clock.join(clock);
+  auto& state = state_of(stream);
+  if (state.clock.join(clock)) complete(state);
 }
 
 void HappensBefore::host_saw(const VectorClock& clock) {
   {
     const LockGuard lock(mutex_);
-    if (seen_.join(clock)) ++seen_version_;
+    if (seen_.join(clock)) {
+      seen_is_behind_ = milestones_.complete(seen_);
+      ++seen_version_;
+    }
   }
   if (const auto call = current_callbacks().hosts_have_seen_more) call();
 }
@@ -93,6 +99,49 @@ void HappensBefore::host_saw(const VectorClock& clock) {
 VectorClock HappensBefore::seen_by_hosts() {
   const LockGuard lock(mutex_);
   return seen_;
+}
+
+std::uint32_t HappensBefore::add_milestones(std::uint64_t group, std::uint32_t home) {
+  const LockGuard lock(mutex_);
+  milestones_.add(++last_number_, group, home);
+  return last_number_;
+}
+
+void HappensBefore::set_home(std::uint32_t sequence, std::uint32_t home) {
+  const LockGuard lock(mutex_);
+  milestones_.set_home(sequence, home);
+}
+
+void HappensBefore::end_milestones(std::uint32_t sequence) {
+  const LockGuard lock(mutex_);
+  milestones_.end(sequence);
+}
+
+void HappensBefore::reach(Moment milestone, const Stream& stream) {
+  const LockGuard lock(mutex_);
+  milestones_.reach(milestone, state_of(stream).clock);
+  ++reached_;
+  if (seen_is_behind_) seen_is_behind_ = milestones_.complete(seen_);
+}
+
+void HappensBefore::wait(const Stream& stream, Moment milestone) {
+  VectorClock clock;
+  clock.set_last(milestone);
+  wait(stream, clock);
+}
+
+std::vector<Moment> HappensBefore::ahead(const VectorClock& clock) {
+  const LockGuard lock(mutex_);
+  return milestones_.ahead(clock);
+}
+
+// What happens before a milestone may have been added since, and may have others that are ahead.
+bool HappensBefore::may_lie_between(VectorClock clock, std::uint32_t first, std::uint32_t second) {
+  const LockGuard lock(mutex_);
+  if (!milestones_.complete(clock)) return false;
+  return std::ranges::any_of(milestones_.ahead(clock), [&](Moment milestone) {
+    return milestones_.may_lie_between(milestone, first, second);
+  });
 }
 
 constinit thread_local bool UnseenWaits::unseen_ = false;

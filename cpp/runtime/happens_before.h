@@ -4,46 +4,16 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
+#include "runtime/milestones.h"
 #include "runtime/mutex.h"
+#include "runtime/vector_clock.h"
 
 namespace openreg {
 
 class Fence;
 class Stream;
-
-/// A submission: which one of which stream.
-struct Moment {
-  std::uint32_t stream = 0;  ///< a number of HappensBefore's, from 1; 0: none
-  std::uint64_t number = 0;  ///< from 1
-
-  bool operator==(const Moment&) const = default;
-};
-
-/// A set of submissions that holds, of each stream, the first ones up to some number: a vector
-/// clock. A value type, cheap to copy.
-class VectorClock {
- public:
-  bool includes(Moment moment) const noexcept { return number_of(moment.stream) >= moment.number; }
-  /// The number of the stream's last submission that it includes; 0: none.
-  std::uint64_t number_of(std::uint32_t stream) const noexcept;
-  /// The newest submission of the stream that the clock was taken of.
-  Moment last() const noexcept { return last_; }
-
-  /// Adds what `other` includes. False: nothing was new.
-  bool join(const VectorClock& other);
-  void set_last(Moment moment) noexcept { last_ = moment; }
-  /// Includes one more submission of the stream that the clock is of, and returns it.
-  Moment advance(std::uint32_t stream) noexcept { return last_ = {stream, last_.number + 1}; }
-
- private:
-  using Numbers = std::vector<std::uint64_t>;  // by stream
-
-  std::shared_ptr<const Numbers> numbers_;  // shared by clocks; null: none
-  Moment last_;                             // may be newer than what the numbers say
-};
 
 /// Which submissions are ordered, whatever the speed of streams and hosts. Streams are in order
 /// within themselves; events, waits and copies order one after another; and what a host has seen
@@ -54,7 +24,9 @@ class HappensBefore {
   /// nullptr unless it is tracked. This check is all that it costs otherwise.
   static HappensBefore* get() noexcept { return instance_.load(std::memory_order_acquire); }
   /// Begins or ends to track, for all threads. What was submitted before has completed.
-  static void track(bool on);
+  static void track(bool on) OPENREG_EXCLUDES(tracking_);
+  /// Begins to track, and does not end.
+  static void track_always() OPENREG_EXCLUDES(tracking_);
 
   /// The stream's next submission, and what happens before it.
   VectorClock submit(const Stream& stream);
@@ -69,20 +41,47 @@ class HappensBefore {
   /// What hosts have seen.
   VectorClock seen_by_hosts();
 
+  // Of collectives whose ranks are threads of this process; see Milestones.
+
+  /// A new sequence of milestones: the number of its moments' stream.
+  std::uint32_t add_milestones(std::uint64_t group, std::uint32_t home);
+  void set_home(std::uint32_t sequence, std::uint32_t home);
+  void end_milestones(std::uint32_t sequence);
+  /// What the stream has been given so far happens before the milestone.
+  void reach(Moment milestone, const Stream& stream);
+  /// Later submissions of the stream come after the milestone, which may be ahead.
+  void wait(const Stream& stream, Moment milestone);
+  /// The milestones that the clock includes and that are ahead.
+  std::vector<Moment> ahead(const VectorClock& clock);
+  /// Whether a milestone that the clock includes is ahead, and may turn out to lie between what two
+  /// threads, or one, have submitted.
+  bool may_lie_between(VectorClock clock, std::uint32_t first, std::uint32_t second);
+
  private:
   struct State {
     std::uint32_t number = 0;
     VectorClock clock{};
     std::uint64_t seen_version = 0;  // of seen_, when it was joined
+    bool is_behind = false;          // it includes milestones that were ahead
+    std::uint64_t reached = 0;       // reached_, at that time
   };
   State& state_of(const Stream& stream) OPENREG_REQUIRES(mutex_);
+  void complete(State& state) OPENREG_REQUIRES(mutex_);
+
+  static HappensBefore& instance();
 
   static std::atomic<HappensBefore*> instance_;
+  static Mutex tracking_;
+  static bool always_ OPENREG_GUARDED_BY(tracking_);
 
   Mutex mutex_;
   std::unordered_map<const Stream*, State> streams_ OPENREG_GUARDED_BY(mutex_);
   VectorClock seen_ OPENREG_GUARDED_BY(mutex_);
   std::uint64_t seen_version_ OPENREG_GUARDED_BY(mutex_) = 0;
+  bool seen_is_behind_ OPENREG_GUARDED_BY(mutex_) = false;    // as State::is_behind
+  std::uint32_t last_number_ OPENREG_GUARDED_BY(mutex_) = 0;  // of streams and milestones
+  Milestones milestones_ OPENREG_GUARDED_BY(mutex_);
+  std::uint64_t reached_ OPENREG_GUARDED_BY(mutex_) = 0;  // number of calls of reach()
 };
 
 // For the runtime, which calls these where it orders work; they do nothing unless it is tracked.

@@ -2,15 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <barrier>
 #include <bitset>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "../runtime/stream_helpers.h"
@@ -481,6 +484,182 @@ TEST_F(RaceDetectorTest, OfTwoThreadsThatRaceAtTheSameMomentOneIsTold) {
   play(a);
   other.join();
   EXPECT_EQ(races.load(), kRounds);
+}
+
+// --- Ranks that are threads ---
+
+/// A program for several ranks, whose collectives are the same and whose other steps are not; and
+/// what happens before what in it, whichever rank's thread is ahead.
+class RankProgram {
+ public:
+  static constexpr std::size_t kRanks = 3;
+  static constexpr std::size_t kCollectives = 3;
+  enum class Kind { kAccess, kWait, kCollective };
+  struct Step {
+    Kind kind;
+    std::size_t rank;
+    std::size_t stream = 0;  // of all ranks; the first one of a rank takes part in collectives
+    std::size_t other = 0;   // stream that it waits for; number of the collective
+    std::size_t memory = 0;
+    bool writes = false;
+  };
+  struct Collective {
+    bool from_root = false;
+    bool to_root = false;
+    std::size_t root = 0;
+
+    bool orders(std::size_t before, std::size_t after) const {
+      return before != after && (!from_root || before == root) && (!to_root || after == root);
+    }
+  };
+
+  explicit RankProgram(std::mt19937& random) {
+    const auto below = [&](std::size_t n) { return std::size_t{random() % n}; };
+    for (auto& each : collectives) {
+      const auto kind = below(4);
+      each = {.from_root = kind == 1, .to_root = kind == 2, .root = below(kRanks)};
+    }
+    std::array<std::vector<Step>, kRanks> of_rank;
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      for (std::size_t i = 0; i <= kCollectives; ++i) {
+        for (auto more = below(4); more > 0; --more) {
+          const auto stream = 2 * rank + below(2);
+          if (below(3) == 0) {
+            of_rank[rank].push_back({Kind::kWait, rank, stream, stream ^ 1});
+          } else {
+            of_rank[rank].push_back({Kind::kAccess, rank, stream, 0, below(4), below(3) == 0});
+          }
+        }
+        if (i < kCollectives) of_rank[rank].push_back({Kind::kCollective, rank, 2 * rank, i});
+      }
+    }
+    std::array<std::size_t, kRanks> next{};
+    for (;;) {
+      std::vector<std::size_t> left;
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        if (next[rank] < of_rank[rank].size()) left.push_back(rank);
+      }
+      if (left.empty()) break;
+      const auto rank = left[below(left.size())];
+      steps.push_back(of_rank[rank][next[rank]++]);
+    }
+    find_order();
+  }
+
+  bool race(std::size_t i, std::size_t j) const {
+    const auto& a = steps[i];
+    const auto& b = steps[j];
+    return a.kind == Kind::kAccess && b.kind == Kind::kAccess && a.memory == b.memory &&
+           (a.writes || b.writes) && !before[j][i] && !before[i][j];
+  }
+
+  std::array<Collective, kCollectives> collectives;
+  std::vector<Step> steps;  // in the order of their submission
+  std::vector<std::bitset<128>> before;
+
+ private:
+  // Repeated, because a collective orders what is submitted later before what was submitted
+  // earlier.
+  void find_order() {
+    before.resize(steps.size());
+    std::array<std::array<std::bitset<128>, kRanks>, kCollectives> parts{};
+    auto parts_before = parts;
+    do {
+      parts_before = parts;
+      std::array<std::bitset<128>, 2 * kRanks> clocks{};
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        const auto& step = steps[i];
+        auto& clock = clocks[step.stream];
+        before[i] = clock;
+        if (step.kind == Kind::kAccess) clock.set(i);
+        if (step.kind == Kind::kWait) clock |= clocks[step.other];
+        if (step.kind != Kind::kCollective) continue;
+        parts[step.other][step.rank] = clock;
+        for (std::size_t rank = 0; rank < kRanks; ++rank) {
+          if (collectives[step.other].orders(rank, step.rank)) clock |= parts[step.other][rank];
+        }
+      }
+    } while (parts != parts_before);
+  }
+};
+
+/// Runs a function on another thread, and waits for it.
+class RankThread {
+ public:
+  RankThread() {
+    run([this] { number_ = this_thread_number(); });
+  }
+  ~RankThread() { run({}); }
+  RankThread(const RankThread&) = delete;
+  RankThread& operator=(const RankThread&) = delete;
+
+  void run(std::function<void()> work) {
+    work_ = std::move(work);
+    turn_.arrive_and_wait();
+    turn_.arrive_and_wait();
+  }
+  std::uint32_t number() const { return number_; }
+
+ private:
+  std::function<void()> work_;
+  std::barrier<> turn_{2};
+  std::uint32_t number_ = 0;
+  std::jthread thread_{[this] {
+    for (bool goes_on = true; goes_on;) {
+      turn_.arrive_and_wait();
+      goes_on = work_ != nullptr;
+      if (goes_on) work_();
+      turn_.arrive_and_wait();
+    }
+  }};
+};
+
+// A report is never wrong, and most races are found, even if a thread is far ahead of others.
+TEST_F(RaceDetectorTest, OfRanksThatAreThreadsOnlyRacesAreReported) {
+  const auto seed = testing::seed();
+  SCOPED_TRACE("OPENREG_TEST_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  using Kind = RankProgram::Kind;
+  std::array<RankThread, RankProgram::kRanks> threads;
+  int races = 0;
+  int found = 0;
+  for (int repetition = 0; repetition < 60; ++repetition) {
+    const RankProgram program(random);
+    auto& order = *HappensBefore::get();
+    std::array<std::uint32_t, RankProgram::kRanks> ranks;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      ranks[rank] =
+          order.add_milestones(static_cast<std::uint64_t>(repetition), threads[rank].number());
+    OwnStream own[2 * RankProgram::kRanks];
+    detector().forget(at(0), 4096);
+    std::vector<std::size_t> done;
+    for (std::size_t i = 0; i < program.steps.size(); ++i) {
+      const auto& step = program.steps[i];
+      auto& stream = *own[step.stream];
+      std::string report;
+      threads[step.rank].run([&] {
+        if (step.kind == Kind::kWait) wait_stream(stream, *own[step.other]);
+        if (step.kind == Kind::kAccess)
+          report = race(stream, use(64 * step.memory, 64, step.writes));
+        if (step.kind != Kind::kCollective) return;
+        order.reach({ranks[step.rank], step.other + 1}, stream);
+        for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+          if (program.collectives[step.other].orders(rank, step.rank))
+            order.wait(stream, Moment{ranks[rank], step.other + 1});
+        }
+      });
+      if (step.kind != Kind::kAccess) continue;
+      const bool is_race =
+          std::ranges::any_of(done, [&](std::size_t earlier) { return program.race(earlier, i); });
+      EXPECT_TRUE(is_race || report.empty()) << repetition << ", step " << i << report;
+      races += is_race ? 1 : 0;
+      found += report.empty() ? 0 : 1;
+      if (report.empty()) done.push_back(i);
+    }
+    synchronize_device(0);
+  }
+  EXPECT_GT(races, 30);
+  EXPECT_GT(found, races / 2);
 }
 
 }  // namespace

@@ -232,5 +232,121 @@ TEST_F(HappensBeforeTest, ThreadsThatOrderStreamsAtTheSameTimeLoseNothing) {
   for (auto& thread : threads) thread.join();
 }
 
+// Ranks that are threads of this process: a rank's stream waits for a milestone of another one.
+class MilestonesTest : public HappensBeforeTest {
+ protected:
+  void SetUp() override {
+    HappensBeforeTest::SetUp();
+    ++group_;
+    first = rank_of(kHome);
+    second = rank_of(kHome + 1);
+  }
+
+  static constexpr std::uint32_t kHome = 1'000'000;  // of no real thread
+
+  static std::uint32_t rank_of(std::uint32_t home) { return order().add_milestones(group_, home); }
+  static std::vector<Moment> ahead(Stream& stream) {
+    return order().ahead(order().clock_of(stream));
+  }
+  static bool may_lie_between(Stream& stream, std::uint32_t one, std::uint32_t other) {
+    return order().may_lie_between(order().clock_of(stream), one, other);
+  }
+
+  static inline std::uint64_t group_ = 0;
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+};
+
+TEST_F(MilestonesTest, WhatHappensBeforeAMilestoneHappensBeforeThoseThatWaitForIt) {
+  const auto early = submit(a);
+  order().reach({first, 1}, a);
+  const auto late = submit(a);
+  order().wait(b, Moment{first, 1});
+  EXPECT_TRUE(before(early, b));
+  EXPECT_FALSE(before(late, b));
+  EXPECT_FALSE(before(early, c));
+  EXPECT_TRUE(ahead(b).empty());
+}
+
+TEST_F(MilestonesTest, AWaitMayComeBeforeTheMilestone) {
+  order().wait(b, Moment{first, 1});
+  wait_stream(c, b);
+  Event event;
+  event.record(b);
+  const auto early = submit(a);
+  EXPECT_FALSE(before(early, b));
+  EXPECT_EQ(ahead(b).size(), 1);
+  order().reach({first, 1}, a);
+  EXPECT_TRUE(before(early, b));
+  EXPECT_TRUE(before(early, c)) << "which had waited for it before";
+  EXPECT_TRUE(ahead(b).empty());
+  OwnStream later;
+  event.wait(*later);
+  EXPECT_TRUE(before(early, *later)) << "the event is older";
+}
+
+TEST_F(MilestonesTest, AMilestoneIncludesTheEarlierOnesOfItsSequence) {
+  const auto early = submit(a);
+  order().reach({first, 1}, a);
+  const auto other = submit(b);
+  order().reach({first, 2}, b);  // on another stream
+  order().wait(c, Moment{first, 2});
+  EXPECT_TRUE(before(early, c));
+  EXPECT_TRUE(before(other, c));
+  OwnStream later;
+  order().wait(*later, Moment{first, 1});
+  EXPECT_TRUE(before(early, *later));
+  EXPECT_FALSE(before(other, *later));
+}
+
+TEST_F(MilestonesTest, MilestonesAreFollowedFromOneRankToTheNext) {
+  order().wait(b, Moment{first, 1});
+  order().reach({second, 1}, b);
+  order().wait(c, Moment{second, 1});
+  const auto early = submit(a);
+  order().reach({first, 1}, a);
+  EXPECT_TRUE(before(early, c));
+}
+
+TEST_F(MilestonesTest, WhatAHostHasSeenIncludesThem) {
+  order().wait(b, Moment{first, 1});
+  order().host_saw(order().clock_of(b));
+  const auto early = submit(a);
+  EXPECT_FALSE(seen(early));
+  order().reach({first, 1}, a);
+  EXPECT_TRUE(seen(early));
+  EXPECT_TRUE(before(early, c));
+}
+
+TEST_F(MilestonesTest, AMilestoneThatIsAheadMayOrderWhatThreadsSubmit) {
+  order().wait(b, Moment{first, 1});
+  EXPECT_TRUE(may_lie_between(b, kHome, kHome + 1));
+  EXPECT_TRUE(may_lie_between(b, kHome + 7, kHome + 7)) << "which may work for several ranks";
+  EXPECT_FALSE(may_lie_between(b, kHome + 1, kHome + 1)) << "the thread of a rank";
+  const auto clock = order().clock_of(b);
+  order().wait(a, Moment{second, 1});
+  order().reach({first, 1}, a);
+  EXPECT_TRUE(order().may_lie_between(clock, kHome, kHome + 1)) << "the next one is ahead";
+  order().reach({second, 1}, c);
+  EXPECT_FALSE(order().may_lie_between(clock, kHome, kHome + 1));
+}
+
+TEST_F(MilestonesTest, AfterTheEndOfASequenceNothingIsAhead) {
+  order().wait(b, Moment{first, 3});
+  order().end_milestones(first);
+  EXPECT_TRUE(ahead(b).empty());
+}
+
+TEST_F(MilestonesTest, OfVeryManyMilestonesTheOldOnesIncludeMoreThanTheyShould) {
+  std::vector<Moment> moments;
+  for (std::uint64_t number = 1; number <= 100; ++number) {
+    moments.push_back(submit(a));
+    order().reach({first, number}, a);
+  }
+  order().wait(b, Moment{first, 1});
+  EXPECT_TRUE(before(moments.front(), b));
+  EXPECT_FALSE(before(moments.back(), b));
+}
+
 }  // namespace
 }  // namespace openreg
