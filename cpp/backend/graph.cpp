@@ -229,10 +229,14 @@ void CapturableGraph::replay() {
     if (auto* const debugger = memory::Debugger::get()) debugger->check_graph(capture_);
     const auto in_order = [&](const std::function<void()>& enqueue) {
       auto* const detector = memory::RaceDetector::get();
-      if (!detector) return enqueue();
+      auto* const debugger = memory::Debugger::get();
+      if (!detector && !debugger) return enqueue();
       const LockGuard lock(replays_);
-      detector->enqueue_graph(stream, capture_, exec_->stream_of_last_run(),
-                              [&](Moment) { enqueue(); });
+      const auto* const last = exec_->stream_of_last_run();
+      const auto debugged = [&](Moment = {}) {
+        debugger ? debugger->enqueue_graph(stream, capture_, last, enqueue) : enqueue();
+      };
+      detector ? detector->enqueue_graph(stream, capture_, last, debugged) : debugged();
     };
     if (capture_of(stream) != 0) {
       TORCH_CHECK_NOT_IMPLEMENTED(

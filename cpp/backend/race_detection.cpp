@@ -12,6 +12,7 @@
 #include "backend/exception.h"
 #include "backend/host_allocator.h"
 #include "backend/pinned_guard.h"
+#include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "runtime/launch_site.h"
 #include "runtime/once.h"
@@ -135,7 +136,11 @@ memory::MemoryUse use_of(const at::TensorBase& tensor, bool writes) {
 
 void check_host_access(const char* op, const memory::MemoryUse& use) {
   auto* const detector = memory::RaceDetector::get();
-  if (detector) translate_errors([&] { detector->check_host(op, {&use, 1}); });
+  auto* const debugger = memory::Debugger::get();
+  translate_errors([&] {
+    if (detector) detector->check_host(op, {&use, 1});
+    if (debugger) debugger->check_host(op, {&use, 1});
+  });
 }
 
 void set_race_error(void (*throw_it)(const std::string& message)) noexcept {

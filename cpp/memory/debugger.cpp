@@ -10,6 +10,7 @@
 #include "runtime/address_space/address_space.h"
 #include "runtime/device_name.h"
 #include "runtime/error.h"
+#include "runtime/event.h"
 #include "runtime/once.h"
 #include "runtime/process.h"
 #include "runtime/quantity.h"
@@ -24,9 +25,7 @@ namespace openreg::memory {
 //
 // - *prepare*, when it is allocated: the guards get a pattern, and the block gets one that is NaN
 //   in all floating-point types. A computation with memory that was never written gives NaN.
-// - *release*, when it is freed. Commands of other streams that use the block must have completed
-//   by now: if it was freed without record_stream() and without waiting for them, its memory could
-//   be reused while they run. Then the guards must be intact. Then the whole block gets another
+// - *release*, when it is freed: the guards must be intact. Then the whole block gets another
 //   pattern, which is also NaN.
 // - *check*, when its memory becomes part of another block: the pattern of release must be intact;
 //   otherwise there was a write after the free.
@@ -35,9 +34,16 @@ namespace openreg::memory {
 // it. A synchronisation of the device also checks the guards of all blocks. A command that would
 // use freed memory is refused at the call.
 //
-// Memory that was returned to the device and mapped again is zero. So whole pieces of kSegmentBytes
-// that are zero are never an error. A poisoned stream skips the commands above; what they did not
-// write is not checked.
+// *Uses by other streams.* A block may be freed while another stream still uses it: its stream may
+// wait for that one later, before the memory is used again. Whether it does is a question of order
+// (HappensBefore), not of time. So each block knows the newest use by each other stream. If the
+// block's stream has waited for all of them, at the free or else when the memory becomes part of
+// another block, the commands above can run. Otherwise the memory stays as it is, and the uses are
+// handed down to the block that has the memory then: a command that uses this one is refused unless
+// its stream has waited for them.
+//
+// Memory that goes back to the device is forgotten. A poisoned stream skips the commands above;
+// what they did not write is not checked.
 
 namespace {
 
@@ -89,6 +95,7 @@ std::atomic<Debugger*> Debugger::instance_{nullptr};
 void Debugger::start_if_asked() {
   if (!settings().debug_memory) return;
   static const Once once([] {
+    HappensBefore::track_always();
     instance_ = new Debugger;  // leaked: tensors may outlive static destruction
     std::atexit(&print_leaks);
   });
@@ -164,20 +171,13 @@ void Debugger::run_release(const Kernel&, std::span<const std::byte> bytes) {
   const Arguments arguments(bytes);
   const auto record = self.record_of(arguments.id);
   if (!record) return;
-  for (const auto& use : record->foreign_uses) {
-    // Not query(), which raises that stream's failure, and which captures forbid.
-    if (use.done->is_complete()) continue;
-    throw Error("openreg: memory was freed while stream " + std::to_string(use.stream->id()) +
-                " still used it; call record_stream() first, or wait for that stream: " +
-                record->describe());
-  }
   const std::string error = record->guarded ? self.broken_guard(*record) : "";
   self.update(arguments.id, [](Record& present) {
     present.guarded = false;
-    present.filled = true;
+    present.filled = present.is_ours();
   });
   std::byte* const block = in_aperture(record->block);
-  fill_freed(block, block + record->block_bytes);
+  if (record->is_ours()) fill_freed(block, block + record->block_bytes);
   if (!error.empty()) throw Error(error);
 }
 
@@ -190,15 +190,8 @@ void Debugger::run_check_freed(const Kernel&, std::span<const std::byte> bytes) 
     self.drop_range(arguments.id);
   }
   if (!record.filled) return;
-  for (std::byte* piece = arguments.begin; piece != arguments.end;) {
-    const auto rest = kSegmentBytes - reinterpret_cast<std::uintptr_t>(piece) % kSegmentBytes;
-    std::byte* const end = piece + std::min(rest, static_cast<std::size_t>(arguments.end - piece));
-    if (!holds_freed(in_aperture(piece), in_aperture(end - 1) + 1) &&
-        !holds(in_aperture(piece), in_aperture(end - 1) + 1, 0)) {
-      throw Error("openreg: memory was written after it was freed: " + record.describe());
-    }
-    piece = end;
-  }
+  if (!holds_freed(in_aperture(arguments.begin), in_aperture(arguments.end - 1) + 1))
+    throw Error("openreg: memory was written after it was freed: " + record.describe());
 }
 
 void Debugger::skip_check_freed(std::span<const std::byte> bytes) noexcept {
@@ -236,11 +229,15 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
   if (result.address == nullptr) return result;
   auto* const block = static_cast<std::byte*>(result.address);
   const auto block_bytes = static_cast<std::size_t>(result.usage.bytes);
+  const auto known = HappensBefore::get()->clock_of(stream);
   std::vector<Check> checks;
   std::uint64_t id = 0;
+  bool is_ours = true;
   {
     const LockGuard lock(mutex_);
     checks = take_freed(block, block + block_bytes);
+    auto uses = captured ? Uses() : uses_of(checks, known);
+    is_ours = uses.empty();
     id = ++last_id_;
     held_[block + kGuardBytes] = id;
     records_.emplace(id, Record{.block = block,
@@ -248,7 +245,8 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
                                 .bytes = bytes,
                                 .stream = &stream,
                                 .allocated_at = std::move(where),
-                                .captured = captured});
+                                .captured = captured,
+                                .earlier_uses = std::move(uses)});
     if (captured) {
       for (const auto& [begin, end, old] : checks) drop_range(old);
     }
@@ -258,8 +256,20 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
   for (const auto& [begin, end, old] : checks)
     stream.enqueue(check_freed_kernel(), Arguments(old, begin, end).bytes(), {},
                    Backpressure::kIgnore);
-  stream.enqueue(prepare_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
+  if (is_ours) stream.enqueue(prepare_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
   return result;
+}
+
+// The uses of freed memory for which a stream that knows this has not waited.
+Debugger::Uses Debugger::uses_of(const std::vector<Check>& freed, const VectorClock& known) {
+  Uses uses;
+  for (const auto& [begin, end, id] : freed) {
+    for (const auto& use : records_.at(id).earlier_uses) {
+      const bool is_new = std::ranges::find(uses, use.moment, &Use::moment) == uses.end();
+      if (is_new && !known.includes(use.moment)) uses.push_back(use);
+    }
+  }
+  return uses;
 }
 
 // Removes [begin, end) from what is known to be freed, and returns the pieces, each of which is to
@@ -301,8 +311,8 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
     if (found != held_.end()) {
       id = found->second;
       held_.erase(found);
-      record = records_.at(id);
       records_.at(id).freed_at = std::move(where);
+      record = records_.at(id);
     }
   }
   if (id == 0) return heap.free(address, context);  // throws if the address is wrong
@@ -317,6 +327,12 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
   for (auto* user : record.recorded) {
     wait_for_mark(*record.stream, *user, Backpressure::kIgnore);
   }
+  for (auto& use : record.foreign_uses) use.block = record.describe();
+  auto& unfinished = record.earlier_uses;
+  std::ranges::move(record.foreign_uses, std::back_inserter(unfinished));
+  std::erase_if(unfinished, [known = HappensBefore::get()->clock_of(*record.stream)](
+                                const Use& use) { return known.includes(use.moment); });
+  update(id, [&](Record& present) { present.earlier_uses = std::move(unfinished); });
   record.stream->enqueue(release_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
   {
     const LockGuard lock(mutex_);
@@ -352,41 +368,85 @@ const void* Debugger::block_at(const void* address) {
   return found == held_.end() ? address : records_.at(found->second).block;
 }
 
+// `known`: what the access comes after; null in a capture, where the run of the graph is one.
+void Debugger::check_held(const char* kernel, std::span<const MemoryUse> memory,
+                          const VectorClock* known) {
+  const LockGuard lock(mutex_);
+  for (const auto& use : memory) {
+    const auto* const data = static_cast<const std::byte*>(use.storage);
+    if (const auto held = held_.find(data); held != held_.end()) {
+      if (known != nullptr) records_.at(held->second).expect_unused(kernel, *known);
+      continue;
+    }
+    const auto after = freed_.upper_bound(const_cast<std::byte*>(data));
+    if (after == freed_.begin()) continue;
+    const auto& [end, id] = std::prev(after)->second;
+    if (data >= end) continue;
+    throw Error(std::string("openreg: ") + kernel +
+                " was called with memory that has been freed: " + records_.at(id).describe());
+  }
+}
+
+void Debugger::Record::expect_unused(const char* kernel, const VectorClock& known) const {
+  auto& order = *HappensBefore::get();
+  for (const auto& use : earlier_uses) {
+    if (known.includes(use.moment) ||
+        order.may_lie_between(known, use.thread, this_thread_number()))
+      continue;
+    throw Error(
+        std::string("openreg: ") + kernel + " was called with memory that was freed while " +
+        "stream " + std::to_string(use.stream->id()) + " of " + device_name(use.stream->device()) +
+        " still used it; call record_stream() first, or wait for that stream: " + use.block);
+  }
+}
+
+void Debugger::check_host(const char* op, std::span<const MemoryUse> memory) {
+  const auto seen = HappensBefore::get()->seen_by_hosts();
+  check_held(op, memory, &seen);
+}
+
 void Debugger::enqueue_checked(Stream& stream, const char* kernel,
                                std::span<const MemoryUse> memory,
                                const std::function<void()>& enqueue) {
-  std::vector<std::uint64_t> foreign;
+  auto& order = *HappensBefore::get();
+  if (const auto capture = capture_of(stream)) {
+    check_held(kernel, memory, nullptr);
+    enqueue();
+    return note_graph_use(capture, kernel, memory);
+  }
+  const auto known = order.clock_of(stream);
+  check_held(kernel, memory, &known);
+  std::vector<std::uint64_t> used;
   {
     const LockGuard lock(mutex_);
     for (const auto& use : memory) {
-      const auto* const data = static_cast<const std::byte*>(use.storage);
-      const auto held = held_.find(data);
-      if (held != held_.end()) {
-        if (records_.at(held->second).stream != &stream) foreign.push_back(held->second);
-        continue;
-      }
-      const auto after = freed_.upper_bound(const_cast<std::byte*>(data));
-      if (after == freed_.begin()) continue;
-      const auto& [end, id] = std::prev(after)->second;
-      if (data >= end) continue;
-      throw Error(std::string("openreg: ") + kernel +
-                  " was called with memory that has been freed: " + records_.at(id).describe());
+      const auto held = held_.find(static_cast<const std::byte*>(use.storage));
+      if (held != held_.end()) used.push_back(held->second);
     }
   }
+  enqueue_noted(stream, used, enqueue);
+}
+
+// The moment comes before the command: what is recorded from now on comes after it.
+void Debugger::enqueue_noted(Stream& stream, std::vector<std::uint64_t> used,
+                             const std::function<void()>& enqueue) {
+  {
+    const LockGuard lock(mutex_);
+    std::erase_if(used, [&](std::uint64_t id) {
+      const auto found = records_.find(id);
+      return found == records_.end() || found->second.stream == &stream;
+    });
+  }
+  if (used.empty()) return enqueue();
+  const auto moment = HappensBefore::get()->submit(stream).last();
   enqueue();
-  if (const auto capture = capture_of(stream)) return note_graph_use(capture, kernel, memory);
-  if (foreign.empty()) return;
-  const auto done = std::make_shared<Event>();
-  done->mark(stream);  // cannot be interrupted, since the command is queued
   const LockGuard lock(mutex_);
-  for (const auto id : foreign) {
+  for (const auto id : used) {
     const auto found = records_.find(id);
     if (found == records_.end()) continue;
-    const auto& recorded = found->second.recorded;
-    if (std::ranges::find(recorded, &stream) != recorded.end()) continue;
     auto& uses = found->second.foreign_uses;
     std::erase_if(uses, [&](const Use& use) { return use.stream == &stream; });
-    uses.push_back({&stream, done});
+    uses.push_back({.stream = &stream, .moment = moment, .thread = this_thread_number()});
   }
 }
 
@@ -414,6 +474,29 @@ void Debugger::check_graph(CaptureId capture) {
         "the graph" +
         (gone ? "" : ": " + record->second.describe()));
   }
+}
+
+void Debugger::enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
+                             const std::function<void()>& enqueue) {
+  auto& order = *HappensBefore::get();
+  const auto into = capture_of(stream);
+  if (last != nullptr && into == 0) order.wait(stream, order.clock_of(*last));
+  const auto known = order.clock_of(stream);
+  std::vector<std::uint64_t> used;
+  {
+    const LockGuard lock(mutex_);
+    if (const auto found = used_by_graphs_.find(capture); found != used_by_graphs_.end()) {
+      const auto uses = found->second;
+      if (into != 0) used_by_graphs_[into].insert(uses.begin(), uses.end());
+      for (const auto& [id, kernel] : uses) {
+        const auto record = records_.find(id);
+        if (into != 0 || record == records_.end()) continue;
+        record->second.expect_unused(kernel, known);
+        used.push_back(id);
+      }
+    }
+  }
+  enqueue_noted(stream, std::move(used), enqueue);
 }
 
 void Debugger::forget_graph(CaptureId capture) {

@@ -16,7 +16,7 @@
 #include "memory/memory_use.h"
 #include "runtime/capture.h"
 #include "runtime/command.h"
-#include "runtime/event.h"
+#include "runtime/happens_before.h"
 #include "runtime/mutex.h"
 
 namespace openreg::memory {
@@ -47,13 +47,20 @@ class Debugger {
 
   /// Calls `enqueue`, which enqueues a command that uses `memory`. `kernel`, a static name, is what
   /// it runs. Memory that is not in a block of the device is ignored. Throws Error, and does not
-  /// call `enqueue`, if a block has been freed.
+  /// call `enqueue`, if a block has been freed, or if its memory belonged to another one before
+  /// that other streams may still use.
   void enqueue_checked(Stream& stream, const char* kernel, std::span<const MemoryUse> memory,
                        const std::function<void()>& enqueue);
+  /// For an access by the calling thread, at once; throws as enqueue_checked() does.
+  void check_host(const char* op, std::span<const MemoryUse> memory);
 
   /// Called before a run of a graph: throws Error if memory that the commands of `capture` use, and
   /// that is not the graph's own, has been freed since.
   void check_graph(CaptureId capture);
+  /// Like enqueue_checked(), for such a run, which comes after what `last` has, the stream of the
+  /// previous run; null: there is none.
+  void enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
+                     const std::function<void()>& enqueue);
   /// Called when the graph has been destroyed.
   void forget_graph(CaptureId capture);
 
@@ -63,19 +70,23 @@ class Debugger {
 
   /// Called when the device's memory has been overwritten, guards and patterns included.
   void forget_contents(int device) OPENREG_EXCLUDES(mutex_);
-  /// Called when freed memory has been replaced by memory that does not belong to the device's
-  /// blocks. The caller has waited for the device since the memory was freed.
-  void forget_freed(std::byte* begin, std::byte* end);
+  /// Called when freed memory goes back to the device, or has been replaced by memory that does not
+  /// belong to the device's blocks. The caller has waited for the device since it was freed.
+  void forget_freed(std::byte* begin, std::byte* end) OPENREG_EXCLUDES(mutex_);
   /// For a block that is freed when nothing can be enqueued any more.
   void forget(const void* address);
   /// Describes the blocks that have not been freed; empty if there are none.
   std::string describe_leaks();
 
  private:
+  // The newest use of a block by a stream that is not the block's own.
   struct Use {
-    Stream* stream;
-    std::shared_ptr<Event> done;
+    const Stream* stream;
+    Moment moment;
+    std::uint32_t thread;  // of the one that submitted it
+    std::string block{};   // description, if it has been freed
   };
+  using Uses = std::vector<Use>;
   // A block, from its allocation until all of its memory belongs to others.
   struct Record {
     std::byte* block = nullptr;
@@ -84,13 +95,20 @@ class Debugger {
     Stream* stream = nullptr;
     std::string allocated_at{};
     std::string freed_at{};
-    bool captured = false;            // it is a graph's own, and is not checked
-    bool guarded = false;             // the guards and the pattern of fresh memory are there
-    bool filled = false;              // the pattern of freed memory is there
-    std::size_t ranges = 0;           // in freed_, or being checked
-    std::vector<Use> foreign_uses{};  // the newest of each other stream
+    bool captured = false;   // it is a graph's own, and is not checked
+    bool guarded = false;    // the guards and the pattern of fresh memory are there
+    bool filled = false;     // the pattern of freed memory is there
+    std::size_t ranges = 0;  // in freed_, or being checked
+    Uses foreign_uses{};
+    // Of blocks that had the memory before, if the block's stream had not waited for them when the
+    // memory became part of this one. So it may still be in use, and only its program's commands
+    // may touch it, after a wait. Of a freed block: also its own.
+    Uses earlier_uses{};
     std::vector<Stream*> recorded{};
 
+    /// Whether the debugger's commands, on the block's stream, may touch the memory.
+    bool is_ours() const noexcept { return earlier_uses.empty(); }
+    void expect_unused(const char* kernel, const VectorClock& known) const;
     std::string describe() const;
   };
   struct Range {
@@ -119,7 +137,12 @@ class Debugger {
   void update(std::uint64_t id, F f) OPENREG_EXCLUDES(mutex_);
   void note_graph_use(CaptureId capture, const char* kernel, std::span<const MemoryUse> memory)
       OPENREG_EXCLUDES(mutex_);
+  void check_held(const char* kernel, std::span<const MemoryUse> memory, const VectorClock* known)
+      OPENREG_EXCLUDES(mutex_);
+  void enqueue_noted(Stream& stream, std::vector<std::uint64_t> used,
+                     const std::function<void()>& enqueue) OPENREG_EXCLUDES(mutex_);
   std::vector<Check> take_freed(std::byte* begin, std::byte* end) OPENREG_REQUIRES(mutex_);
+  Uses uses_of(const std::vector<Check>& freed, const VectorClock& known) OPENREG_REQUIRES(mutex_);
   std::string broken_guard(const Record& record) const;
 
   static std::atomic<Debugger*> instance_;

@@ -5,14 +5,18 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../runtime/stream_helpers.h"
@@ -21,7 +25,10 @@
 #include "runtime/callbacks.h"
 #include "runtime/capture.h"
 #include "runtime/error.h"
+#include "runtime/event.h"
+#include "runtime/graph_exec.h"
 #include "runtime/stream.h"
+#include "seed.h"
 
 namespace openreg::memory {
 namespace {
@@ -170,20 +177,390 @@ TEST_F(DebuggerTest, AWriteAfterTheFreeIsFoundWhenTheMemoryIsUsedAgain) {
   free(third);
 }
 
-TEST_F(DebuggerTest, AFreeWhileAnotherStreamUsesTheMemoryIsFound) {
+TEST_F(DebuggerTest, MemoryThatIsUsedAgainWhileAnotherStreamUsesItIsFound) {
   OwnStream other;
   void* const address = allocate(1000, stream, "the owner");
+  wait_stream(*other, stream);
+  use(address, *other);
+  EXPECT_TRUE(happens([&] { return other->idle(); })) << "which is luck";
+  free(address, "the end");
+  void* const again = allocate(1000, stream);
+  ASSERT_EQ(again, address);
+  const std::string error = error_of([&] { use(again, stream); });
+  EXPECT_NE(error.find("test_nothing was called with memory that was freed while stream " +
+                       std::to_string(other->id()) + " of openreg:0 still used it"),
+            std::string::npos)
+      << error;
+  EXPECT_NE(error.find("the owner"), std::string::npos) << error;
+  EXPECT_NE(error.find("the end"), std::string::npos) << error;
+  wait_stream(stream, *other);
+  EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+// What a program can do between a free and the next use of the memory, all of which are an order.
+TEST_F(DebuggerTest, AWaitBeforeTheMemoryIsUsedAgainIsAnOrder) {
+  OwnStream other;
+  OwnStream third;
+  Event event;
+  const std::function<void()> orders[] = {
+      [&] { wait_stream(stream, *other); },
+      [&] {
+        event.record(*other);
+        event.wait(stream);
+      },
+      [&] {
+        wait_stream(*third, *other);
+        wait_stream(stream, *third);
+      },
+      [&] { other->synchronize(); },
+      [&] {
+        event.record(*other);
+        event.synchronize();
+      },
+      [&] { synchronize_device(0); },
+  };
+  enum class When { kBeforeTheFree, kBeforeTheAllocation, kBeforeTheUse };
+  for (const auto& order : orders) {
+    for (const auto when :
+         {When::kBeforeTheFree, When::kBeforeTheAllocation, When::kBeforeTheUse}) {
+      void* const address = allocate(1000, stream);
+      wait_stream(*other, stream);
+      use(address, *other);
+      if (when == When::kBeforeTheFree) order();
+      free(address);
+      if (when == When::kBeforeTheAllocation) order();
+      void* const again = allocate(1000, stream);
+      ASSERT_EQ(again, address);
+      if (when == When::kBeforeTheUse) {
+        EXPECT_NE(error_of([&] { use(again, stream); }), "nothing");
+        order();
+      }
+      EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
+      free(again);
+      EXPECT_EQ(failure(stream), "nothing");
+    }
+  }
+}
+
+TEST_F(DebuggerTest, TheDebuggerDoesNotTouchWhatAnotherStreamStillUses) {
+  OwnStream other;
+  void* const address = allocate(1000, stream);
+  enqueue(stream, [to = aperture(address)] { std::memset(to, 7, 1000); });
+  wait_stream(*other, stream);
+  std::byte last{};
   {
     Blocker blocker(*other);
     use(address, *other);
+    enqueue(*other, [&, from = aperture(address)] { last = from[999]; });
     free(address);
-    const std::string error = failure(stream);
-    EXPECT_NE(error.find("freed while stream " + std::to_string(other->id()) + " still used it"),
-              std::string::npos)
-        << error;
-    EXPECT_NE(error.find("the owner"), std::string::npos) << error;
+    void* const again = allocate(1000, stream);
+    ASSERT_EQ(again, address);
+    stream.drain();  // what the debugger has enqueued
+    free(again);
+    stream.drain();
   }
   other->synchronize();
+  EXPECT_EQ(last, std::byte{7});
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, UsesAreHandedDownToEachPartOfTheMemory) {
+  OwnStream other;
+  void* const address = allocate(4000, stream, "the owner");
+  wait_stream(*other, stream);
+  use(address, *other);
+  free(address);
+  void* const first = allocate(100, stream);
+  void* const second = allocate(100, stream);
+  free(first);
+  void* const third = allocate(100, stream);
+  ASSERT_EQ(third, first);
+  for (void* const part : {second, third}) {
+    const std::string error = error_of([&] { use(part, stream); });
+    EXPECT_NE(error.find("4000 bytes on openreg:0"), std::string::npos) << error;
+  }
+  wait_stream(stream, *other);
+  for (void* const part : {second, third}) {
+    EXPECT_EQ(error_of([&] { use(part, stream); }), "nothing");
+    free(part);
+  }
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, OfSeveralStreamsEachOneHasToBeWaitedFor) {
+  OwnStream other[3];
+  void* const address = allocate(1000, stream);
+  for (auto& each : other) {
+    wait_stream(*each, stream);
+    use(address, *each);
+  }
+  free(address);
+  void* const again = allocate(1000, stream);
+  for (auto& each : other) {
+    EXPECT_NE(error_of([&] { use(again, stream); }), "nothing");
+    wait_stream(stream, *each);
+  }
+  EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, AStreamThatKnowsTheOtherOneMayUseTheMemoryFirst) {
+  OwnStream other;
+  void* const address = allocate(1000, stream);
+  wait_stream(*other, stream);
+  use(address, *other);
+  free(address);
+  void* const again = allocate(1000, stream);
+  EXPECT_EQ(error_of([&] { use(again, *other); }), "nothing");
+  EXPECT_NE(error_of([&] { use(again, stream); }), "nothing");
+  wait_stream(stream, *other);
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, AHostThatUsesTheMemoryAgainHasToHaveWaited) {
+  OwnStream other;
+  void* const address = allocate(1000, stream);
+  wait_stream(*other, stream);
+  use(address, *other);
+  free(address);
+  void* const again = allocate(1000, stream);
+  const MemoryUse memory[] = {{.storage = again, .storage_bytes = 1, .footprint = {again, 1}}};
+  const auto access = [&] { Debugger::get()->check_host("host_copy", memory); };
+  stream.synchronize();
+  EXPECT_NE(error_of(access).find("host_copy was called with memory that was freed while stream"),
+            std::string::npos);
+  other->synchronize();
+  EXPECT_EQ(error_of(access), "nothing");
+  free(again);
+}
+
+TEST_F(DebuggerTest, MemoryThatTheDeviceGotBackIsNobodys) {
+  OwnStream other;
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  void* const address = allocate(kBytes, stream);
+  wait_stream(*other, stream);
+  use(address, *other);
+  free(address);
+  heap.empty_cache();
+  void* const again = allocate(kBytes, stream);
+  EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
+  heap.empty_cache();
+}
+
+TEST_F(DebuggerTest, AnAllocationThatHadToWaitForTheDeviceMayUseTheMemory) {
+  OwnStream other;
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  void* const address = allocate(kBytes, stream);
+  wait_stream(*other, stream);
+  use(address, *other);
+  free(address);
+  heap.set_fraction(static_cast<double>(kBytes + (std::size_t{6} << 20)) /
+                    static_cast<double>(AddressSpace::get().capacity()));
+  void* const again = allocate(kBytes + (std::size_t{2} << 20), *other);
+  heap.set_fraction(1);
+  ASSERT_NE(again, nullptr);
+  wait_stream(stream, *other);
+  EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
+  free(again);
+  EXPECT_EQ(failure(*other), "nothing");
+  EXPECT_EQ(failure(stream), "nothing");
+  heap.empty_cache();
+}
+
+TEST_F(DebuggerTest, AUseOfAnotherDevicesStreamCountsToo) {
+  if (AddressSpace::get().devices() < 2) GTEST_SKIP() << "there is one device";
+  auto& elsewhere = default_stream(1);
+  void* const address = allocate(1000, stream);
+  wait_stream(elsewhere, stream);
+  use(address, elsewhere);
+  free(address);
+  void* const again = allocate(1000, stream);
+  EXPECT_NE(error_of([&] { use(again, stream); }), "nothing");
+  wait_stream(stream, elsewhere);
+  EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, ARecordedStreamNeedsNoWait) {
+  OwnStream other;
+  void* const address = allocate(1000, stream);
+  wait_stream(*other, stream);
+  use(address, *other);
+  Debugger::get()->record_stream(heap, address, *other);
+  free(address);
+  EXPECT_TRUE(happens([&] { return other->idle(); }));
+  void* const again = allocate(1000, stream);
+  ASSERT_EQ(again, address);
+  EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAlthoughAnotherStreamUsesTheMemory) {
+  OwnStream other;
+  void* const address = allocate(101, stream);
+  write(static_cast<std::byte*>(address) + 101, stream);
+  wait_stream(*other, stream);
+  use(address, *other);
+  free(address);
+  EXPECT_NE(failure(stream).find("written behind the end of a block: 101 bytes"),
+            std::string::npos);
+}
+
+// Random programs on several streams, with clocks of their own: a use is refused if and only if the
+// stream has not waited for another one's use of the same memory in an earlier block, for which the
+// block's stream had not waited either when it got the memory.
+TEST_F(DebuggerTest, RandomProgramsAreRefusedIfAnOrderIsMissing) {
+  constexpr std::size_t kStreams = 4;
+  using Clock = std::array<int, kStreams>;
+  struct Use {
+    std::size_t stream;
+    int number;
+    std::byte* begin;
+    std::byte* end;
+    bool operator==(const Use&) const = default;
+  };
+  struct Block {
+    std::byte* begin;
+    std::byte* end;
+    std::size_t owner;
+    std::vector<Use> earlier{};
+    std::vector<Use> uses{};
+  };
+  const auto seed = testing::seed();
+  SCOPED_TRACE("OPENREG_TEST_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  const auto below = [&](std::size_t n) { return std::size_t{random() % n}; };
+  int refused = 0;
+  int passed = 0;
+  for (int program = 0; program < 100; ++program) {
+    OwnStream own[kStreams];
+    std::array<Clock, kStreams> clocks{};
+    std::array<Event, 2> events;
+    std::array<Clock, 2> recorded{};
+    std::vector<Block> blocks;
+    std::vector<Use> left;  // in freed memory
+    const auto includes = [](const Clock& clock, const Use& use) {
+      return clock[use.stream] >= use.number;
+    };
+    const auto join = [](Clock& into, const Clock& other) {
+      for (std::size_t i = 0; i < kStreams; ++i) into[i] = std::max(into[i], other[i]);
+    };
+    for (int step = 0; step < 80; ++step) {
+      const auto s = below(kStreams);
+      const auto what = below(12);
+      if (what < 3 || blocks.empty()) {
+        const std::size_t bytes = 400 * (1 + below(3));
+        auto* const begin = static_cast<std::byte*>(allocate(bytes, *own[s]));
+        Block block{.begin = begin - 512, .end = begin + bytes + 512, .owner = s};
+        for (const auto& use : left) {
+          if (use.begin < block.end && block.begin < use.end && !includes(clocks[s], use))
+            block.earlier.push_back(use);
+        }
+        blocks.push_back(std::move(block));
+      } else if (what < 5) {
+        const auto i = below(blocks.size());
+        auto& block = blocks[i];
+        free(block.begin + 512);
+        for (auto uses : {block.earlier, block.uses}) {
+          for (auto& use : uses) {
+            use.begin = block.begin;
+            use.end = block.end;
+            if (!includes(clocks[block.owner], use)) left.push_back(use);
+          }
+        }
+        blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(i));
+      } else if (what < 9) {
+        auto& block = blocks[below(blocks.size())];
+        const bool expected = std::ranges::any_of(
+            block.earlier, [&](const Use& use) { return !includes(clocks[s], use); });
+        const auto error = error_of([&] { this->use(block.begin + 512, *own[s]); });
+        EXPECT_EQ(error != "nothing", expected) << "program " << program << ", step " << step;
+        ++(expected ? refused : passed);
+        if (!expected && s != block.owner)
+          block.uses.push_back({s, ++clocks[s][s], block.begin, block.end});
+      } else if (what == 9) {
+        const auto other = below(kStreams);
+        wait_stream(*own[s], *own[other]);
+        join(clocks[s], clocks[other]);
+      } else if (what == 10) {
+        const auto which = below(events.size());
+        if (below(2) == 0) {
+          events[which].record(*own[s]);
+          recorded[which] = clocks[s];
+        } else {
+          events[which].wait(*own[s]);
+          join(clocks[s], recorded[which]);
+        }
+      } else if (below(4) == 0) {
+        own[s]->synchronize();
+        const auto seen = clocks[s];
+        for (auto& clock : clocks) join(clock, seen);
+      }
+    }
+    for (const auto& block : blocks) free(block.begin + 512);
+    for (auto& each : own) EXPECT_EQ(failure(*each), "nothing");
+    heap.empty_cache();
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(passed, 1000);
+}
+
+TEST_F(DebuggerTest, ARunOfAGraphIsAUse) {
+  OwnStream captured;
+  OwnStream other;
+  void* const address = allocate(1000, stream);
+  stream.synchronize();
+  const auto id = begin_capture(*captured, CaptureMode::kGlobal);
+  use(address, *captured);
+  const auto exec = GraphExec::make(end_capture(*captured));
+  const auto run = [&](Stream& on) {
+    Debugger::get()->check_graph(id);
+    Debugger::get()->enqueue_graph(on, id, exec->stream_of_last_run(), [&] { exec->enqueue(on); });
+  };
+  run(*other);
+  free(address);
+  EXPECT_NE(error_of([&] { run(*other); }).find("has been freed since it was captured"),
+            std::string::npos);
+  void* const again = allocate(1000, stream);
+  ASSERT_EQ(again, address);
+  EXPECT_NE(error_of([&] { use(again, stream); }), "nothing");
+  wait_stream(stream, *other);
+  EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
+  free(again);
+  Debugger::get()->forget_graph(id);
+  EXPECT_EQ(failure(stream), "nothing");
+}
+
+TEST_F(DebuggerTest, ARunOfAGraphThatUsesMemoryAgainHasToHaveWaited) {
+  OwnStream captured;
+  OwnStream other;
+  void* const address = allocate(1000, stream);
+  wait_stream(*other, stream);
+  use(address, *other);
+  free(address);
+  void* const again = allocate(1000, stream);
+  ASSERT_EQ(again, address);
+  const auto id = begin_capture(*captured, CaptureMode::kRelaxed);
+  EXPECT_EQ(error_of([&] { use(again, *captured); }), "nothing") << "it does not run yet";
+  const auto exec = GraphExec::make(end_capture(*captured));
+  const auto run = [&] {
+    Debugger::get()->enqueue_graph(stream, id, nullptr, [&] { exec->enqueue(stream); });
+  };
+  EXPECT_NE(error_of(run).find("still used it"), std::string::npos);
+  wait_stream(stream, *other);
+  EXPECT_EQ(error_of(run), "nothing");
+  stream.synchronize();
+  Debugger::get()->forget_graph(id);
+  free(again);
+  EXPECT_EQ(failure(stream), "nothing");
 }
 
 TEST_F(DebuggerTest, AFreeAfterTheOtherStreamIsDoneIsRight) {

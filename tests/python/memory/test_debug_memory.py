@@ -59,8 +59,7 @@ def test_an_operator_that_writes_beyond_a_tensor_is_found(run_debugging):
     )
 
 
-@pytest.mark.needs_engines("the check runs while the other stream still computes")
-def test_a_tensor_freed_while_another_stream_uses_it_is_found_where_it_is_not_recorded(run_debugging):
+def test_memory_that_another_stream_still_uses_may_not_be_used_again_unless_it_is_recorded(run_debugging):
     run_debugging(
         "import torch\n"
         "other = torch.openreg.Stream()\n"
@@ -72,17 +71,137 @@ def test_a_tensor_freed_while_another_stream_uses_it_is_found_where_it_is_not_re
         "    if recorded: x.record_stream(other)\n"
         "    return y\n"
         "y = use_elsewhere(recorded=True)\n"
+        "z = torch.ones(1024, 1024, device='openreg')\n"
         "torch.accelerator.synchronize()\n"
         "assert (y == 1024).all()\n"
+        "del z\n"
         "y = use_elsewhere(recorded=False)\n"
+        "z = torch.empty(1024, 1024, device='openreg')\n"
+        "for use in (z.zero_, z.sum, z.clone, lambda: z.copy_(torch.ones(1024, 1024))):\n"
+        "    try:\n"
+        "        use()\n"
+        "    except RuntimeError as error:\n"
+        "        text = f'freed while stream {other.stream_id} of openreg:0 still used it; call record_stream()'\n"
+        "        assert text in str(error), error\n"
+        "        assert 'in use_elsewhere' in str(error), error\n"
+        "    else:\n"
+        "        raise AssertionError('not found')\n"
+        "torch.accelerator.synchronize()\n"
+        "assert (y == 1024).all()\n"
+    )
+
+
+ORDERS = {
+    "wait_stream": "side.wait_stream(main)",
+    "event": "side.wait_event(main.record_event())",
+    "through a third stream": "third.wait_stream(main); side.wait_stream(third)",
+    "synchronize": "main.synchronize()",
+    "synchronize the device": "O.synchronize()",
+    "query": "while not main.query(): pass",
+    "item": "with O.stream(main): total.item()",
+    "empty_cache": "O.empty_cache()",
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "order"),
+    [
+        (place, order)
+        for place in ("before the free", "before the allocation", "before the use")
+        for order in ORDERS
+        if order != "empty_cache" or place == "before the allocation"
+    ],
+)
+def test_a_wait_before_the_memory_is_used_again_is_right_without_record_stream(run_debugging, place, order):
+    """As FSDP2 does with the gradients of its reduce-scatter."""
+    order = ORDERS[order]
+    result = run_debugging(
+        "import torch\n"
+        "O = torch.openreg\n"
+        "main, side, third = O.current_stream(), O.Stream(), O.Stream()\n"
+        "for step in range(3):\n"
+        "    with O.stream(side):\n"
+        "        grad = torch.empty(1 << 20, device='openreg')\n"
+        f"        if step and {place == 'before the use'}:\n"
+        f"            {order}\n"
+        "        grad.fill_(step)\n"
+        "    main.wait_stream(side)\n"
+        "    O._sleep(20_000_000)\n"
+        "    total = grad.sum()\n"
+        f"    if {place == 'before the free'}:\n"
+        f"        {order}\n"
+        "    del grad\n"
+        f"    if {place == 'before the allocation'}:\n"
+        f"        {order}\n"
+        "assert total.item() == 2 << 20\n"
+    )
+    assert result.stderr == ""
+
+
+def test_memory_of_pools_and_of_several_devices_is_ordered_alike(run_debugging):
+    result = run_debugging(
+        "import torch\n"
+        "O = torch.openreg\n"
+        "pool, far = O.MemPool(), O.current_stream(1)\n"
+        "def step(order):\n"
+        "    with O.use_mem_pool(pool):\n"
+        "        x = torch.full((1000,), 3.0, device='openreg')\n"
+        "    y = torch.empty(1000, device='openreg:1')\n"
+        "    far.wait_stream(O.current_stream())\n"
+        "    with O.stream(far):\n"
+        "        O._sleep(20_000_000)\n"
+        "        y.copy_(x, non_blocking=True)\n"
+        "    if order: O.current_stream(0).wait_stream(far)\n"
+        "    return y\n"
+        "for _ in range(3): y = step(True)\n"
+        "assert y.eq(3).all()\n",
+        TORCH_OPENREG_DEVICES="2",
+    )
+    assert result.stderr == ""
+
+
+def test_replays_of_a_graph_use_memory_too(run_debugging):
+    run_debugging(
+        "import torch\n"
+        "O = torch.openreg\n"
+        "main, side, graph = O.current_stream(), O.Stream(), O.CUDAGraph()\n"
+        "x = torch.ones(1000, device='openreg')\n"
+        "with O.graph(graph): y = x * 2\n"
+        "side.wait_stream(main)\n"
+        "with O.stream(side): graph.replay()\n"
+        "del x\n"
+        "x = torch.empty(1000, device='openreg')\n"
         "try:\n"
-        "    torch.accelerator.synchronize()\n"
-        "except torch.AcceleratorError as error:\n"
-        "    assert f'freed while stream {other.stream_id} still used it; call record_stream()' in str(error), error\n"
-        "    assert 'in use_elsewhere' in str(error), error\n"
+        "    x.zero_()\n"
+        "except RuntimeError as error:\n"
+        "    assert f'freed while stream {side.stream_id} of openreg:0 still used it' in str(error), error\n"
         "else:\n"
         "    raise AssertionError('not found')\n"
+        "main.wait_stream(side)\n"
+        "x.zero_()\n"
+        "assert y.eq(2).all()\n"
     )
+
+
+def test_fully_shard_is_silent_although_it_records_no_streams(run_debugging):
+    result = run_debugging(
+        "import torch, torch.distributed as dist\n"
+        "from torch.distributed.fsdp import fully_shard\n"
+        "dist.init_process_group(world_size=1, rank=0, store=dist.HashStore())\n"
+        "torch.manual_seed(0)\n"
+        "model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)]).to('openreg')\n"
+        "for layer in model: fully_shard(layer)\n"
+        "fully_shard(model)\n"
+        "optimizer = torch.optim.Adam(model.parameters(), lr=0.1)\n"
+        "for i in range(4):\n"
+        "    loss = model(torch.full((2, 8), float(i), device='openreg')).square().sum()\n"
+        "    loss.backward()\n"
+        "    torch.openreg._sleep(20_000_000)\n"  # the device is behind, as a large model's would be
+        "    optimizer.step(); optimizer.zero_grad()\n"
+        "assert loss.isfinite()\n"
+        "dist.destroy_process_group()\n"
+    )
+    assert result.stderr == ""
 
 
 def test_a_copy_of_a_storage_that_has_been_freed_is_found(run_debugging):
