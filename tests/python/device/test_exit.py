@@ -145,8 +145,8 @@ LATE_FAILURE = textwrap.dedent(
         "import torch\nfail()\n",
         "import atexit\natexit.register(fail)\nimport torch\n",
         "import torch\nimport atexit\natexit.register(fail)\n",
-        f"import torch\nx = torch.ones(1, device='{DEVICE}')\n"
-        "class A:\n    def __del__(self, fail=fail): fail()\na = A()\n",
+        f"import torch\nx, i = torch.ones(3, device='{DEVICE}'), torch.tensor([7], device='{DEVICE}')\n"
+        "class A:\n    def __del__(self, x=x, i=i): x[i]\na = A()\n",
     ],
     ids=["at the end", "before torch", "after torch", "at the end of the module"],
 )
