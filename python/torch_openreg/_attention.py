@@ -28,27 +28,6 @@ def accept_flex_attention(module: ModuleType) -> None:
             original(query, key, value)
 
     module._validate_device = _validate_device  # type: ignore[attr-defined]
-    _skip_unused_logsumexp(module)
-
-
-def _skip_unused_logsumexp(module: ModuleType) -> None:
-    # The logarithms of the sums of weights are for the backward pass. PyTorch requests them whenever gradients are
-    # enabled, except on the CPU, whose compiled kernel, which the device shares, does not return them. Dynamo traces
-    # this function.
-    original = module._apply_kernel_options
-
-    def _apply_kernel_options(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, return_lse: bool, *args: Any, **kwargs: Any
-    ) -> Any:
-        options = original(query, key, value, return_lse, *args, **kwargs)
-        aux = args[1] if len(args) > 1 else kwargs.get("return_aux")
-        requested = return_lse if aux is None else aux.lse
-        needs_gradient = query.requires_grad or key.requires_grad or value.requires_grad
-        if query.device.type == NAME and not requested and not needs_gradient:
-            options["OUTPUT_LOGSUMEXP"] = False
-        return options
-
-    module._apply_kernel_options = _apply_kernel_options  # type: ignore[attr-defined]
 
 
 def register_flex_autocast(module: ModuleType) -> None:

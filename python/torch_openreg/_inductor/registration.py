@@ -11,6 +11,7 @@ from .. import _cpu_equivalence
 from .._slot import NAME
 from . import compiling
 from .aot import NoCppWrapper
+from .attention import replace_flex_attention
 from .order import keep_order
 from .placement import run_where_results_are
 from .scheduling import OpenregScheduling
@@ -30,6 +31,7 @@ def register(_: ModuleType) -> None:
         NAME, OpenregScheduling, OpenregWrapper, NoCppWrapper, device_custom_pass=VersionOfPrograms()
     )
     compiling.watch()
+    replace_flex_attention()
     common.register_device_op_overrides(NAME, DeviceOperations())
     guard_where_streams_are_switched()
     run_where_results_are()
