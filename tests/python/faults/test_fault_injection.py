@@ -393,6 +393,64 @@ def test_a_compilation_fails():
     torch._dynamo.reset()
 
 
+# A program that compiles a forward and a backward pass, with a cache from an earlier run of it.
+COMPILES = """
+import torch, torch._functorch.config, torch._inductor.config
+from torch.openreg import faults
+{before}
+torch._functorch.config.bundled_autograd_cache = {bundled}
+torch._functorch.config.enable_autograd_cache = {autograd}
+torch._inductor.config.fx_graph_cache = {fx}
+run = torch.compile(lambda x: x.sin() * 1.37 + x.cos(), backend="{backend}")
+x = torch.ones(4, device="openreg", requires_grad={training})
+with faults.inject("error", at="compile:{which}") as fault:
+    try:
+        y = run(x).sum()
+        if {training}: y.backward()
+        print("works")
+    except Exception as error: print(str(error).count("injected fault (error@compile:{which})"))
+print(fault.counted, fault.fired)
+{after}
+"""
+CACHES = {
+    "none": dict(autograd=False, fx=False),
+    "Inductor's": dict(autograd=False, fx=True),
+    "AOTAutograd's": dict(autograd=True, fx=True),
+    "AOTAutograd's, with the code": dict(autograd=True, fx=True, bundled=True),
+    "carried to another machine": dict(
+        autograd=True,
+        fx=True,
+        before="from pathlib import Path\nif Path('kept').exists(): torch.compiler.load_cache_artifacts("
+        "Path('kept').read_bytes())",
+        after="Path('kept').write_bytes(torch.compiler.save_cache_artifacts()[0])",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "cache", [pytest.param(each, marks=() if "code" in each else pytest.mark.full) for each in CACHES]
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_graphs_from_each_cache_are_compilations(run_python, tmp_path, cache, training):
+    """Each run counts the same graphs, and a fault at any of them ends the call: no run compiles instead."""
+
+    def run(which, folder="a"):
+        options = dict(before="", after="", bundled=False, backend="inductor") | CACHES[cache]
+        if which != 1000:
+            options["after"] = ""
+        program = COMPILES.format(which=which, training=training, **options)
+        return run_python(program, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / folder)).stdout
+
+    graphs = 2 if training else 1
+    assert run(1000) == f"works\n{graphs} 0\n"
+    folder = "b" if "carried" in cache else "a"
+    assert run(1000, folder) == f"works\n{graphs} 0\n"
+    for which in range(1, graphs + 1):
+        error, _, counted = run(which, folder).partition("\n")
+        assert error == "1"
+        assert counted == f"{graphs if cache.startswith('AOT') or 'carried' in cache else which} 1\n"
+
+
 # --- Specifications ---
 
 
