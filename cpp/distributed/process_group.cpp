@@ -19,6 +19,7 @@
 #include "runtime/event.h"
 #include "runtime/process.h"
 #include "runtime/settings.h"
+#include "runtime/stream_pool.h"
 
 namespace openreg::distributed {
 
@@ -26,6 +27,10 @@ namespace {
 
 const Collective kBarrier{c10d::OpType::BARRIER, "occl::barrier"};
 constexpr std::size_t kChannelsToKeep = 32;
+// A call must not wait for room that only later calls of the program make: ranks may begin the two
+// halves of transfers, or the collectives of several groups, in different orders. The tensors of
+// transfers bound their number. What a program calls without ever waiting needs some bound.
+constexpr std::uint64_t kQueuedCollectives = std::uint64_t{1} << 16;
 
 /// Whether the rank's part of the collective can end only when the other one's has begun.
 bool waits_for(c10d::OpType type, int rank, int other, int root) {
@@ -110,7 +115,11 @@ Stream& ProcessGroupOccl::stream(c10::DeviceIndex device, Channel channel) {
   const std::pair key(device, channel);
   if (const auto found = streams_.find(key); found != streams_.end()) return *found->second;
   if (streams_.size() >= kChannelsToKeep) close_idle_channels();
-  auto& made = backend::translate_errors([&]() -> Stream& { return create_stream(device); });
+  const auto limit = channel.kind == Channel::kCollectives ? kQueuedCollectives : kNoQueueLimit;
+  auto& made = backend::translate_errors([&]() -> Stream& {
+    begin_use();
+    return StreamPool::of(device).create(Priority::kNormal, limit);
+  });
   streams_.emplace(key, &made);
   return made;
 }

@@ -89,12 +89,18 @@ class QueueReader {
   std::size_t used_ = 0;
 };
 
+/// How many commands may be queued before an enqueue waits for room: of most streams, and of those
+/// whose callers must never wait.
+inline constexpr std::uint64_t kQueueLimit = 1024;
+inline constexpr std::uint64_t kNoQueueLimit = std::uint64_t{1} << 62;
+
 /// A stream's commands, in order, with their number and their estimated cost. Any thread may push
 /// one; the stream's runner takes them. Each group of members has its own cache lines, so producers
 /// and the runner do not share one.
 class CommandQueue {
  public:
-  CommandQueue() : CommandQueue(new Chunk) {}
+  /// `limit`: how many commands may be queued before an ordinary producer waits.
+  explicit CommandQueue(std::uint64_t limit) : CommandQueue(new Chunk, limit) {}
 
   // Producers, which hold the mutex:
   alignas(64) Mutex mutex;
@@ -149,8 +155,7 @@ class CommandQueue {
   std::uint64_t completed_when_half_free() const noexcept {
     return tail_.load(std::memory_order_relaxed) - limit_ / 2;
   }
-  /// Sets the number of commands of an ordinary producer, and returns what it was before. For
-  /// tests; no other thread uses the queue.
+  /// Sets the limit, and returns what it was before. No other thread uses the queue.
   std::uint64_t set_limit(std::uint64_t limit) noexcept { return std::exchange(limit_, limit); }
   /// Estimated time of one thread for all that was ever published.
   std::chrono::nanoseconds cost_published() const noexcept {
@@ -160,12 +165,13 @@ class CommandQueue {
   std::chrono::nanoseconds cost_left() const noexcept;
 
  private:
-  explicit CommandQueue(Chunk* first) noexcept : writer_(first), reader_(first) {}
+  CommandQueue(Chunk* first, std::uint64_t limit) noexcept
+      : writer_(first), limit_(limit), reader_(first) {}
 
   QueueWriter writer_ OPENREG_GUARDED_BY(mutex);
   std::uint64_t head_seen_ OPENREG_GUARDED_BY(mutex) = 0;
   bool closed_ OPENREG_GUARDED_BY(mutex) = false;
-  std::uint64_t limit_ = 1024;
+  std::uint64_t limit_;
 
   // Written by producers, with the mutex held; read by the runner.
   alignas(64) std::atomic<std::uint64_t> tail_{0};

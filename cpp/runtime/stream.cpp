@@ -154,7 +154,7 @@ Stream& default_stream(int device) {
 
 Stream& create_stream(int device, Priority priority) {
   begin_use();
-  return StreamPool::of(device).create(priority);
+  return StreamPool::of(device).create(priority, kQueueLimit);
 }
 
 void destroy_stream(Stream& stream) noexcept {

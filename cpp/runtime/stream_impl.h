@@ -60,8 +60,9 @@ class Ownership {
 struct StreamImpl final : Stream {
   using Clock = std::chrono::steady_clock;
 
-  StreamImpl(int device, std::int64_t id, Priority priority)  // throws std::bad_alloc
-      : level(priority), device_index(device), number(id) {}
+  StreamImpl(int device, std::int64_t id, Priority priority,
+             std::uint64_t queue_limit = kQueueLimit)  // throws std::bad_alloc
+      : queue(queue_limit), level(priority), device_index(device), number(id) {}
 
   static StreamImpl& of(Stream& stream) noexcept { return static_cast<StreamImpl&>(stream); }
   static const StreamImpl& of(const Stream& stream) noexcept {

@@ -47,20 +47,20 @@ std::vector<StreamPool*> StreamPool::all() noexcept {
   return pools ? *pools : std::vector<StreamPool*>();
 }
 
-StreamImpl& StreamPool::create(Priority priority) {
-  if (StreamImpl* const stream = reopen(priority)) return *stream;
+StreamImpl& StreamPool::create(Priority priority, std::uint64_t queue_limit) {
+  if (StreamImpl* const stream = reopen(priority, queue_limit)) return *stream;
   const LockGuard lock(mutex_);
   streams_.push_back(nullptr);
   try {
     const auto id = static_cast<std::int64_t>(streams_.size() - 1);
-    return *(streams_.back() = new StreamImpl(device_, id, priority));
+    return *(streams_.back() = new StreamImpl(device_, id, priority, queue_limit));
   } catch (...) {
     streams_.pop_back();
     throw;
   }
 }
 
-StreamImpl* StreamPool::reopen(Priority priority) {
+StreamImpl* StreamPool::reopen(Priority priority, std::uint64_t queue_limit) {
   StreamImpl* stream = nullptr;
   {
     const LockGuard lock(mutex_);
@@ -77,6 +77,7 @@ StreamImpl* StreamPool::reopen(Priority priority) {
     orphaned_.push_back(std::move(failure));
   }
   const LockGuard lock(stream->queue.mutex);
+  stream->queue.set_limit(queue_limit);
   stream->queue.set_closed(false);
   return stream;
 }

@@ -20,7 +20,7 @@ class StreamPool {
   static std::vector<StreamPool*> all() noexcept;
 
   StreamImpl& default_stream() noexcept { return *default_; }
-  StreamImpl& create(Priority priority);
+  StreamImpl& create(Priority priority, std::uint64_t queue_limit);
   /// Does nothing for the default stream.
   void destroy(StreamImpl& stream) noexcept;
   /// Throws Error if there is no such stream.
@@ -35,7 +35,7 @@ class StreamPool {
   FailurePtr take_oldest_failure();
 
  private:
-  StreamImpl* reopen(Priority priority);
+  StreamImpl* reopen(Priority priority, std::uint64_t queue_limit);
   bool take(const Failure& failure);
 
   const int device_;

@@ -50,6 +50,19 @@ TEST(Transfers, AreMatchedByTagInAnyOrder) {
   EXPECT_EQ(first_of(received[2]), 1);
 }
 
+TEST(Transfers, DoNotWaitForRoomForThoseThatFollow) {
+  constexpr int kMany = 1500;  // each has several commands, and most queues have room for 1024
+  const Group group;
+  std::vector<at::Tensor> received;
+  for (int i = 0; i < kMany; ++i) {
+    received.push_back(filled(-1));
+    receive(group, received.back(), 0);
+  }
+  for (int i = 0; i < kMany; ++i) send(group, filled(i), 0)->wait(kNoTimeout);
+  synchronize_device(0);
+  for (int i = 0; i < kMany; ++i) ASSERT_EQ(first_of(received[static_cast<std::size_t>(i)]), i);
+}
+
 TEST(Transfers, OfOneTagArriveInTheOrderOfTheSends) {
   const Group group;
   std::vector<at::Tensor> received;

@@ -124,6 +124,69 @@ def test_transfers_are_matched_by_tag_in_any_order(environment, tmp_path):
     assert results[1]["from_any_rank_by_tag"] == [1, 2]
 
 
+MANY = 600  # a queue of 1024 commands has room for some 250 transfers
+
+
+def many_in_a_batch(rank: int) -> list[float]:
+    """Both ranks receive first."""
+    sent, received = [full(1000 * rank + i) for i in range(MANY)], [full(-1) for _ in range(MANY)]
+    operations = [dist.P2POp(dist.irecv, each, 1 - rank) for each in received]
+    operations += [dist.P2POp(dist.isend, each, 1 - rank) for each in sent]
+    wait(dist.batch_isend_irecv(operations))
+    return [each[-1].item() for each in received]
+
+
+def many_without_a_batch(rank: int) -> list[float]:
+    sent, received = [full(1000 * rank + i) for i in range(MANY)], [full(-1) for _ in range(MANY)]
+    works = [dist.irecv(each, 1 - rank) for each in received]
+    wait(works + [dist.isend(each, 1 - rank) for each in sent])
+    return [each[-1].item() for each in received]
+
+
+def many_in_opposite_orders(rank: int) -> list[float]:
+    """Each message has a tag of its own."""
+    tags = range(MANY // 2)
+    if rank == 0:
+        wait([dist.isend(full(tag), 1, tag=tag) for tag in tags])
+        return []
+    received = [full(-1) for _ in tags]
+    wait([dist.irecv(received[tag], 0, tag=tag) for tag in reversed(tags)])
+    return [each[-1].item() for each in received]
+
+
+def groups_in_opposite_orders(rank: int) -> list[float]:
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    values = [[full(i) for i in range(MANY)] for _ in groups]
+    order = (0, 1) if rank == 0 else (1, 0)
+    works = [dist.all_reduce(each, group=groups[which], async_op=True) for which in order for each in values[which]]
+    wait(works)
+    return [each[0].item() for of_group in values for each in of_group]
+
+
+def many_coalesced(rank: int) -> list[float]:
+    results = [torch.zeros(2, device=DEVICE) for _ in range(MANY)]
+    with dist._coalescing_manager(device=torch.device(DEVICE, 0), async_ops=True) as manager:
+        for i, each in enumerate(results):
+            dist.broadcast(each.fill_(10 * i + rank), src=i % 2)
+    manager.wait()
+    return [each[0].item() for each in results]
+
+
+@pytest.mark.parametrize("environment", [{}, BLOCKING], ids=["asynchronous", "blocking"])
+def test_calls_never_wait_for_room_that_later_calls_make(environment, tmp_path):
+    cases = [many_in_a_batch, many_without_a_batch, many_in_opposite_orders]
+    if not environment:  # collectives that block need one order
+        cases += [groups_in_opposite_orders, many_coalesced]
+    results = run_ranks(run_in_turn, 2, tmp_path, *cases, environment=environment)
+    for rank, result in enumerate(results):
+        for name in ("many_in_a_batch", "many_without_a_batch"):
+            assert result[name] == [1000 * (1 - rank) + i for i in range(MANY)]
+        if not environment:
+            assert result["groups_in_opposite_orders"] == [2 * i for i in range(MANY)] * 2
+            assert result["many_coalesced"] == [10 * i + i % 2 for i in range(MANY)]
+    assert results[1]["many_in_opposite_orders"] == list(range(MANY // 2))
+
+
 def at_random(rank: int, seeds: range) -> list[int]:
     """Seeds of which the result is wrong. Ranks agree on messages and collectives, not on the order of their halves."""
     size, wrong = dist.get_world_size(), []
