@@ -86,6 +86,22 @@ c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
   return stats;
 }
 
+std::string advice(memory::DeviceHeap::Shortage of, bool has_fraction) {
+  using enum memory::DeviceHeap::Shortage;
+  switch (of) {
+    case kMachine:
+      return "The machine, or the process's control group, has no more memory, whatever the "
+             "device's size: free tensors, use smaller batches, or end other programs";
+    case kSystem:
+      return "The system refuses more memory (`ulimit -d`, vm.overcommit_memory, "
+             "vm.max_map_count): free tensors, or raise that limit";
+    case kDevice:
+      break;
+  }
+  return std::string("Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY") +
+         (has_fraction ? " or the fraction set by set_per_process_memory_fraction" : "");
+}
+
 // `injected` describes the fault on purpose; empty: it is a real failure.
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, int device,
                                       const memory::DeviceHeap::Allocation& failed,
@@ -102,11 +118,9 @@ c10::CachingDeviceAllocator::DeviceStats device_stats(memory::Heap& heap) {
       .allocated = static_cast<std::size_t>(usage.allocated),
       .cached = static_cast<std::size_t>(usage.reserved - usage.allocated),
       .free = static_cast<std::size_t>(failed.free)};
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false, out_of_memory(shortage),
-      " Free tensors, use smaller batches, or raise TORCH_OPENREG_MEMORY",
-      failed.limit < capacity ? " or the fraction set by set_per_process_memory_fraction" : "",
-      "; see ", kModule, ".memory_summary()", injected.empty() ? "" : "; ", injected);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(shortage), " ",
+                   advice(failed.of, failed.limit < capacity), "; see ", kModule,
+                   ".memory_summary()", injected.empty() ? "" : "; ", injected);
 }
 
 // What happens to this allocation: empty if nothing does. Throws DeviceError if the device is lost.

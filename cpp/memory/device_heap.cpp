@@ -138,6 +138,7 @@ DeviceHeap::Allocation DeviceHeap::refuse(std::size_t bytes, Stream& stream,
     const auto last = [&](Heap& heap) { return heap.allocate_last_resort(bytes, stream, context); };
     if (!attempt(result, last)) result = fail(bytes, stream, context);
   });
+  result.of = Shortage::kDevice;
   return result;
 }
 
@@ -164,14 +165,25 @@ bool DeviceHeap::can_make_room(std::size_t bytes, Stream& stream) {
   }
   const auto reserved = static_cast<std::size_t>(heap_.statistics().reserved_bytes.current());
   const std::size_t below_limit = heap_.limit() - std::min(heap_.limit(), reserved);
-  const std::size_t room = std::min(below_limit, free_on_device());
+  const std::size_t room =
+      std::min({below_limit, free_on_device(), AddressSpace::get().machine_left()});
   return unused > 0 && room + unused >= heap_.bytes_to_map(bytes, stream);
 }
 
 DeviceHeap::Allocation DeviceHeap::fail(std::size_t bytes, Stream& stream, const Context& context) {
-  const std::size_t free = free_on_device();
+  const std::size_t machine = AddressSpace::get().machine_left();
+  const std::size_t free = std::min(free_on_device(), machine);
   heap_.out_of_memory(bytes, free, stream, context);
-  return {nullptr, usage(signed_bytes(bytes)), free, heap_.limit()};
+  const auto reserved = static_cast<std::size_t>(heap_.statistics().reserved_bytes.current());
+  const std::size_t below_limit = heap_.limit() - std::min(heap_.limit(), reserved);
+  const bool is_beyond = bytes > AddressSpace::get().capacity();  // rounding may overflow
+  auto of = Shortage::kDevice;
+  if ((is_beyond ? bytes : heap_.bytes_to_map(bytes, stream)) > machine) {
+    of = Shortage::kMachine;
+  } else if (!is_beyond && heap_.bytes_of_segment(bytes) <= std::min(below_limit, free)) {
+    of = Shortage::kSystem;
+  }
+  return {nullptr, usage(signed_bytes(bytes)), free, heap_.limit(), of};
 }
 
 std::size_t DeviceHeap::free_on_device() const {

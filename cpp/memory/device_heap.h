@@ -24,12 +24,19 @@ class DeviceHeap {
     std::int64_t allocated = 0;
     std::int64_t reserved = 0;
   };
+  /// Whose memory is short.
+  enum class Shortage : std::uint8_t {
+    kDevice,   ///< the device's, or the part that may be reserved
+    kMachine,  ///< the machine or the control group has less left
+    kSystem,   ///< there is memory, but the system refuses it
+  };
   struct Allocation {
     void* address = nullptr;  ///< nullptr: out of memory
     Usage usage;
     // If there is no address; of the same moment as `usage`:
-    std::size_t free = 0;   ///< bytes of the device that are not mapped
+    std::size_t free = 0;   ///< bytes that could still be mapped
     std::size_t limit = 0;  ///< bytes that may be reserved
+    Shortage of = Shortage::kDevice;
   };
 
   /// `bytes` > 0. If memory runs out, waits for the device, empties the cache, and tries again.

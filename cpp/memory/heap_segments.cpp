@@ -53,6 +53,10 @@ Segment* Heap::extensible_segment(Pool& pool, std::size_t rounded, Stream& strea
   return pool.share(stream, class_of(rounded)).growing;
 }
 
+std::size_t Heap::bytes_of_segment(std::size_t bytes) const {
+  return round_up(policy_.round(bytes), kSegmentBytes);
+}
+
 std::size_t Heap::bytes_to_map(std::size_t bytes, Stream& stream) {
   const std::size_t rounded = policy_.round(bytes);
   const auto* segment = extensible_segment(route(stream), rounded, stream);

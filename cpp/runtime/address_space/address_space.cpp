@@ -17,6 +17,7 @@
 #include "runtime/address_space/host_memory.h"
 #include "runtime/address_space/ipc_file.h"
 #include "runtime/address_space/ipc_memory.h"
+#include "runtime/address_space/mapped_memory.h"
 #include "runtime/address_space/range_allocator.h"
 #include "runtime/error.h"
 #include "runtime/mutex.h"
@@ -99,9 +100,15 @@ struct AddressSpace::Segments {
 
     // Commits memory at `aperture` for a range that has been taken; gives the range back on
     // failure.
-    bool commit_taken(std::uintptr_t address, void* aperture, std::size_t bytes)
+    bool commit_taken(MappedMemory& all, std::uintptr_t address, void* aperture, std::size_t bytes)
         OPENREG_REQUIRES(mutex) {
-      if (!(in_file ? ipc.load()->commit(aperture, bytes) : commit(aperture, bytes))) {
+      const auto map = [&] {
+        const MappedMemory::Change change(all);
+        const bool done = in_file ? ipc.load()->commit(aperture, bytes) : commit(aperture, bytes);
+        if (done) all.note_mapped(aperture, bytes, MappedMemory::Owner::kDevice);
+        return done;
+      };
+      if (!all.budget().grants(bytes) || !map()) {
         ranges.free(address, bytes);
         return false;
       }
@@ -126,7 +133,11 @@ struct AddressSpace::Segments {
     Mutex sharing;                                     // held while memory moves to the file
     std::atomic<IpcMemory*> ipc{nullptr};              // leaked with the rest
   };
+
+  Segments(std::uintptr_t apertures, std::size_t bytes) : memory(apertures, bytes) {}
+
   std::deque<Device> devices;
+  MappedMemory memory;
 };
 
 void AddressSpace::Segments::Device::note_unmapped(std::size_t offset, std::size_t bytes) {
@@ -194,7 +205,9 @@ AddressSpace::AddressSpace() {
                  format_size(capacity_).c_str());
   }
 
-  segments_ = new Segments;
+  if (settings().memory) report_capacity_beyond_machine(capacity_);
+
+  segments_ = new Segments(base_ + distance_, windows_);
   for (std::size_t device = 0; device < devices; ++device) {
     auto& made = segments_->devices.emplace_back(base_ + device * window, window);
     if (!settings().executor_process) continue;
@@ -256,7 +269,8 @@ void* AddressSpace::map(int device, std::size_t bytes) {
   const auto address = owner.ranges.take(rounded, capacity_);
   if (address == 0) return nullptr;
   void* const memory = reinterpret_cast<void*>(address);
-  return owner.commit_taken(address, aperture(memory), rounded) ? memory : nullptr;
+  return owner.commit_taken(segments_->memory, address, aperture(memory), rounded) ? memory
+                                                                                   : nullptr;
 }
 
 bool AddressSpace::extend(void* end, std::size_t bytes) {
@@ -268,7 +282,7 @@ bool AddressSpace::extend(void* end, std::size_t bytes) {
   if (bytes > capacity_ - owner.mapped) return false;
   const std::size_t rounded = round_up(bytes, kGranularity);
   return rounded <= capacity_ - owner.mapped && owner.ranges.take_at(address, rounded) &&
-         owner.commit_taken(address, aperture(end), rounded);
+         owner.commit_taken(segments_->memory, address, aperture(end), rounded);
 }
 
 void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
@@ -279,7 +293,11 @@ void AddressSpace::unmap(void* memory, std::size_t bytes) noexcept {
   const LockGuard lock(owner.mutex);
   // Continuing would unmap memory that is in use elsewhere.
   if (!owner.ranges.is_taken(address, bytes)) std::terminate();
-  decommit(aperture(memory), bytes);
+  {
+    const MappedMemory::Change change(segments_->memory);
+    decommit(aperture(memory), bytes);
+    segments_->memory.note_unmapped(aperture(memory), bytes, MappedMemory::Owner::kDevice);
+  }
   if (auto* const ipc = owner.ipc.load()) ipc->forget(aperture(memory), bytes);
   if (owner.in_file) owner.note_unmapped(address - owner.window, bytes);
   owner.ranges.free(address, bytes);
@@ -312,7 +330,14 @@ void* AddressSpace::map_foreign(int device, const IpcFile& file, std::size_t off
   const auto address = owner.ranges.take(bytes, window_bytes());
   if (address == 0) return nullptr;
   void* const memory = reinterpret_cast<void*>(address);
-  if (!file.map_at(aperture(memory), offset, bytes)) {
+  const auto map = [&] {
+    const MappedMemory::Change change(segments_->memory);
+    const bool done = file.map_at(aperture(memory), offset, bytes);
+    if (done)
+      segments_->memory.note_mapped(aperture(memory), bytes, MappedMemory::Owner::kOtherProcess);
+    return done;
+  };
+  if (!map()) {
     owner.ranges.free(address, bytes);
     return nullptr;
   }
@@ -326,7 +351,11 @@ void* AddressSpace::map_foreign(int device, const IpcFile& file, std::size_t off
 void AddressSpace::unmap_foreign(void* memory, std::size_t bytes) noexcept {
   auto& owner = segments_->devices[static_cast<std::size_t>(device_of(memory))];
   const LockGuard lock(owner.mutex);
-  decommit(aperture(memory), bytes);
+  {
+    const MappedMemory::Change change(segments_->memory);
+    decommit(aperture(memory), bytes);
+    segments_->memory.note_unmapped(aperture(memory), bytes, MappedMemory::Owner::kOtherProcess);
+  }
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   if (owner.in_file) owner.note_unmapped(address - owner.window, bytes);
   owner.ranges.free(address, bytes);
@@ -337,5 +366,16 @@ std::size_t AddressSpace::mapped(int device) const noexcept {
   const LockGuard lock(owner.mutex);
   return owner.mapped;
 }
+
+bool AddressSpace::open_unmapped(const void* address, bool writes) noexcept {
+  return segments_ != nullptr &&
+         segments_->memory.open(address, writes) != MappedMemory::Opened::kNot;
+}
+
+void AddressSpace::close_opened() noexcept {
+  if (segments_ != nullptr) segments_->memory.close_opened();
+}
+
+std::size_t AddressSpace::machine_left() const { return segments_->memory.budget().left(); }
 
 }  // namespace openreg

@@ -62,8 +62,8 @@ class AddressSpace {
 
   /// Commits `bytes` (rounded up to kGranularity) of zeroed memory on `device` and returns its
   /// device pointer, aligned to kGranularity; nullptr if the device's capacity would be exceeded,
-  /// if no free range of addresses is long enough, or if the system refuses the memory. Throws
-  /// Error if there is no such device.
+  /// if no free range of addresses is long enough, if the machine cannot hold the memory
+  /// (machine_left()), or if the system refuses it. Throws Error if there is no such device.
   void* map(int device, std::size_t bytes);
 
   /// Like map(), directly after mapped memory that ends at `end`; false if map() would return
@@ -125,6 +125,19 @@ class AddressSpace {
   std::size_t window_bytes() const noexcept { return std::size_t{1} << window_shift_; }
   /// Bytes that `device`, which must exist, has mapped now.
   std::size_t mapped(int device) const noexcept;
+  /// Device whose aperture `p` points into, or -1.
+  int device_of_aperture(const void* p) const noexcept {
+    return p == nullptr ? -1 : device_of(window(p));
+  }
+  /// For a signal handler: an access to the aperture at `address` has faulted. Makes the piece of
+  /// kGranularity around it accessible if nothing is mapped there; false if the access cannot be
+  /// tried again. Note [Illegal accesses].
+  bool open_unmapped(const void* address, bool writes) noexcept;
+  /// Undoes it for all pieces.
+  void close_opened() noexcept;
+  /// How much more memory of all devices the machine can hold, whatever their capacity. Takes
+  /// milliseconds if much is mapped.
+  std::size_t machine_left() const;
 
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
 

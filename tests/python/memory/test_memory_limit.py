@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import pathlib
+import re
+
 import pytest
 import torch
 
@@ -417,3 +422,77 @@ def results_of_any_size_are_out_of_memory():
 
 def test_results_of_any_size_are_out_of_the_devices_memory(run_alone):
     run_alone(results_of_any_size_are_out_of_memory, TORCH_OPENREG_MEMORY="64MiB")
+
+
+def more_than_the_machine_has():
+    """Requests only: none of this memory is touched."""
+
+    def message(size):
+        try:
+            torch.empty(size, dtype=torch.uint8, device="openreg:1")
+        except torch.OutOfMemoryError as e:
+            return str(e)
+        raise AssertionError("it fitted")
+
+    capacity = torch.openreg.mem_get_info()[1]
+    print(message(capacity // 2))
+    print(message(capacity + 2 * MIB))
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    pieces = []
+    try:
+        while True:
+            pieces.append(torch.empty(64 * MIB, dtype=torch.uint8, device=f"openreg:{len(pieces) % 2}"))
+            assert len(pieces) * 64 * MIB < available, "more was promised than there is"
+    except torch.OutOfMemoryError as e:
+        print(str(e))
+    last = pieces[-1].device
+    del pieces[-2:]
+    pieces.append(torch.empty(32 * MIB, dtype=torch.uint8, device=last))  # what was freed can be had again
+    assert pieces[-1].fill_(3)[-1].item() == 3
+
+
+def machine_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def gibibytes_of(line: str) -> float:
+    """How much is free, according to an error."""
+    number, unit = re.search(r"([\d.]+) (\w+) are free\.", line).groups()
+    return float(number) * {"GiB": 1, "MiB": 2**-10, "KiB": 2**-20, "bytes": 2**-30}[unit]
+
+
+def test_what_the_machine_cannot_hold_is_an_error_at_the_allocation(run_python):
+    machine = machine_bytes() / 2**30
+    source = inspect.getsource(more_than_the_machine_has)
+    result = run_python(
+        f"import pathlib, torch\nMIB = 1 << 20\n{source}\nmore_than_the_machine_has()\n",
+        TORCH_OPENREG_MEMORY=f"{int(4 * machine) + 1}GiB",
+    )
+    half, beyond, pieces = result.stdout.splitlines()
+    for line in (half, beyond, pieces):
+        assert line.startswith("openreg:1 is out of memory. Tried" if line != pieces else "openreg:"), line
+        assert "The machine, or the process's control group, has no more memory" in line
+        assert "raise" not in line and "TORCH_OPENREG_MEMORY" not in line
+        assert 0 <= gibibytes_of(line) < machine
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("openreg: TORCH_OPENREG_MEMORY is ") and "torch.OutOfMemoryError" in result.stderr
+
+
+def test_a_capacity_that_the_machine_has_is_set_without_a_line(run_python):
+    code = "import torch; torch.ones(1, device='openreg')"
+    assert run_python(code, TORCH_OPENREG_MEMORY="1GiB").stderr == ""
+    assert run_python(code, TORCH_OPENREG_MEMORY=None).stderr == ""
+
+
+def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
+    result = run_python(
+        "import resource, torch\n"
+        "torch.ones(1, device='openreg')\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (1, 1))\n"
+        "try: torch.empty(256 << 20, dtype=torch.uint8, device='openreg')\n"
+        "except torch.OutOfMemoryError as e: print(e)\n",
+        TORCH_OPENREG_MEMORY="1GiB",
+    )
+    assert "The system refuses more memory (`ulimit -d`, " in result.stdout
+    assert "raise TORCH_OPENREG_MEMORY" not in result.stdout

@@ -72,6 +72,52 @@ TEST_F(HostMemoryTest, MalformedLinesAreNoLimit) {
   EXPECT_EQ(cgroup_memory_limit(root_), std::nullopt);
 }
 
+TEST_F(HostMemoryTest, WhatIsLeftIsWhatTheMachineHasAvailable) {
+  file("proc/meminfo",
+       "MemTotal:  24000 kB\nMemFree:  100 kB\nMemAvailable:  2000 kB\nSwapFree: 9 kB");
+  EXPECT_EQ(host_memory_left(root_), 2000 * 1024);
+}
+
+TEST_F(HostMemoryTest, AGroupWithLessLeftDecides) {
+  file("proc/meminfo", "MemAvailable:  2000 kB");
+  file("proc/self/cgroup", "0::/user/job");
+  file("sys/fs/cgroup/user/job/memory.max", "max");
+  file("sys/fs/cgroup/user/job/memory.current", "900000");
+  file("sys/fs/cgroup/user/memory.max", "1000000");
+  file("sys/fs/cgroup/user/memory.current", "950000");
+  file("sys/fs/cgroup/user/memory.stat",
+       "anon 500000\ninactive_file 20000\nactive_file 3000\nslab_reclaimable 400\nslab 90000");
+  EXPECT_EQ(host_memory_left(root_), 1000000 - (950000 - 23400));
+}
+
+TEST_F(HostMemoryTest, AGroupOfVersionOneDoesTheSame) {
+  file("proc/meminfo", "MemAvailable:  2000 kB");
+  file("proc/self/cgroup", "4:memory:/job");
+  file("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1000000");
+  file("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "800000");
+  file("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 20000");
+  file("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
+  file("sys/fs/cgroup/memory/memory.usage_in_bytes", "900000");
+  EXPECT_EQ(host_memory_left(root_), 220000);
+}
+
+TEST_F(HostMemoryTest, AGroupBeyondItsLimitHasNothingLeft) {
+  file("proc/self/cgroup", "0::/job");
+  file("sys/fs/cgroup/job/memory.max", "1000");
+  file("sys/fs/cgroup/job/memory.current", "1500");
+  EXPECT_EQ(host_memory_left(root_), 0);
+}
+
+TEST_F(HostMemoryTest, WithoutTheSystemsFilesItIsUnknown) {
+  EXPECT_EQ(host_memory_left(root_), std::nullopt);
+}
+
+TEST(HostMemory, SomethingIsLeftOfThisMachine) {
+  ASSERT_TRUE(host_memory_left().has_value());
+  EXPECT_GT(*host_memory_left(), 0);
+  EXPECT_LE(*host_memory_left(), host_memory());
+}
+
 TEST(HostMemory, DevicesShareFourFifthsOfIt) {
   const auto usable = host_memory() / 10 * 8;
   EXPECT_GT(usable, 0);
