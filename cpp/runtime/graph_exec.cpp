@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/address_space/address_space.h"
+#include "runtime/address_space/fault_message.h"
 #include "runtime/device_health.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
@@ -162,7 +163,8 @@ void GraphExec::enqueue(Stream& stream, std::vector<GraphCell> cells, NodeFaults
   check_runs_kernels(impl.device_index);
   const SharedFaults shared =
       faults.empty() ? nullptr : std::make_shared<const NodeFaults>(std::move(faults));
-  impl.make_room_if_full();  // the last thing that may wait or fail
+  keep_fault_message_in_front();  // memory that the graph uses may be gone
+  impl.make_room_if_full();       // the last thing that may wait or fail
   const LockGuard lock(mutex_);
   if (last_ && last_ != &impl) {
     const FenceRef end_of_last = mark(*last_);

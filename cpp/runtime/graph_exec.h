@@ -47,6 +47,8 @@ class GraphRun {
   void write_cells() noexcept;
   bool has_node() const noexcept { return next_ != nodes_.size(); }
   const Graph::Node& node() const noexcept;
+  /// In the graph.
+  std::uint32_t node_number() const noexcept { return nodes_[next_]; }
   void run_node();
   void go_on(std::size_t nodes = 1) noexcept { next_ += nodes; }
   /// Adds the next nodes that run in executors, as far as there is room: behind other commands all

@@ -243,15 +243,26 @@ bool RunSlice::skip(const Record& record) {
 
 // Runs a command, or a node, on this thread. False: it failed.
 template <class F>
-bool RunSlice::run(const Record& record, const Executor::Command& command, Cost cost, F&& kernel) {
+bool RunSlice::run(const Record& record, const Executor::Command& command, Cost cost, F&& kernel,
+                   std::int64_t node) {
   ++commands_;
   site_ = command.site;
   enter();
   const TracedCommand traced(*this, record.traced_as, command);
+  DeviceWorkScope work({.name = command.kernel->name(),
+                        .device = stream_.device_index,
+                        .stream = stream_.number,
+                        .node = node});
   try {
     const RunningScope mark(!command.kernel->traits().may_block);
     const ComputeScope team(callbacks_, cost, by_engine());
-    kernel();
+    try {
+      kernel();
+    } catch (const std::exception&) {
+      work.check();  // the cause, rather than what came of it
+      throw;
+    }
+    work.check();
     return true;
   } catch (const abi::__forced_unwind&) {
     throw;  // the thread is being ended from outside (Python does so at exit); this is no error
@@ -272,7 +283,9 @@ bool RunSlice::run_node(const Record& record) {
   auto& graph = *static_cast<GraphRun*>(record.target);
   if (!graph.has_node()) return true;
   const auto& node = graph.node();
-  if (!run(record, {node.kernel, node.arguments, node.site}, node.cost, [&] { graph.run_node(); }))
+  if (!run(
+          record, {node.kernel, node.arguments, node.site}, node.cost, [&] { graph.run_node(); },
+          static_cast<std::int64_t>(graph.node_number())))
     return false;
   graph.go_on();
   return true;

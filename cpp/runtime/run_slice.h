@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "runtime/address_space/device_work.h"
 #include "runtime/callbacks.h"
 #include "runtime/executor.h"
 #include "runtime/stream_impl.h"
@@ -65,7 +66,8 @@ class RunSlice {
   bool begin(const Record& record);
   bool skip(const Record& record);
   template <class F>
-  bool run(const Record& record, const Executor::Command& command, Cost cost, F&& kernel);
+  bool run(const Record& record, const Executor::Command& command, Cost cost, F&& kernel,
+           std::int64_t node = DeviceWork::kNone);
   bool run_node(const Record& record);
   void fail(const Record& record, const Executor::Command& command, std::exception_ptr error);
   void pop(const Record& record);

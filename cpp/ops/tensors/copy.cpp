@@ -176,6 +176,7 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     backend::HostCopy copy(backend::current_stream(device.index()), copy_kernel.name());
     auto memory = aliases.alias(destination, Access::kWrite);
     at::native::copy_(memory, source, /*non_blocking=*/false);
+    aliases.check_accesses();
     copy.end(memory.data_ptr(), whole_bytes(memory));
   }
 }
@@ -201,6 +202,7 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
   backend::HostCopy copy(backend::current_stream(device.index()), copy_kernel.name());
   auto out = destination;
   at::native::copy_(out, aliases.alias(source, Access::kRead), /*non_blocking=*/false);
+  aliases.check_accesses();
   copy.end(out.data_ptr(), whole_bytes(out));
 }
 

@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "backend/exception.h"
+#include "backend/stream.h"
 #include "ops/launch/launch.h"
 #include "ops/launch/memory_of_command.h"
 #include "ops/tensors/factories.h"
@@ -14,6 +16,7 @@
 #include "ops/tensors/tensor_parts.h"
 #include "ops/wire/reach.h"
 #include "runtime/address_space/address_space.h"
+#include "runtime/error.h"
 #include "slot.h"
 
 namespace openreg::ops {
@@ -23,6 +26,20 @@ namespace {
 void release_storage(void* context) { delete static_cast<c10::Storage*>(context); }
 
 }  // namespace
+
+void check_accesses_of_host(DeviceWorkScope& work) {
+  if (!work.is_illegal()) return;
+  backend::translate_errors([&] {
+    const auto what = work.what();
+    try {
+      work.check();
+    } catch (const Error&) {
+      throw CommandError(what.name, 0, what.device,
+                         backend::current_stream(static_cast<c10::DeviceIndex>(what.device)).id(),
+                         std::current_exception());
+    }
+  });
+}
 
 CpuAliases::StoragePair& CpuAliases::storage_pair(const c10::Storage& device_storage,
                                                   Access access) {
@@ -94,7 +111,10 @@ c10::Storage CpuAliases::device_storage(const c10::Storage& cpu) {
   return storage;
 }
 
+void CpuAliases::check_accesses() { check_accesses_of_host(work_); }
+
 void CpuAliases::copy_back() {
+  check_accesses();
   for (auto& [device, cpu] : tensors_) {  // first, because it changes elements
     if (device.is_conj() == cpu.is_conj() && device.is_neg() == cpu.is_neg()) continue;
     const auto resolved = cpu.clone();

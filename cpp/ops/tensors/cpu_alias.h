@@ -8,8 +8,12 @@
 #include "ops/launch/below_autograd.h"
 #include "ops/launch/zero_arguments.h"
 #include "ops/wire/argument_writer.h"
+#include "runtime/address_space/device_work.h"
 
 namespace openreg::ops {
+
+/// Throws c10::AcceleratorError if the host's work has used device memory that is not mapped.
+void check_accesses_of_host(DeviceWorkScope& work);
 
 /// Device tensors as CPU tensors over the same memory, for a kernel that the calling thread runs
 /// itself once the stream is idle. It also converts back what the kernel made and changed. One
@@ -18,7 +22,10 @@ namespace openreg::ops {
 class CpuAliases {
  public:
   /// `op`, which must outlive this, names the operator that accesses the memory; null: none does.
-  CpuAliases(c10::Device device, const char* op) : device_(device), op_(op) {}
+  CpuAliases(c10::Device device, const char* op)
+      : device_(device),
+        op_(op),
+        work_({.name = op ? op : "an operator on the host", .device = device.index()}) {}
 
   /// The next tensors belong to this argument of the operator; for reports.
   void at_argument(std::int16_t argument) noexcept { place_ = {argument, 0}; }
@@ -31,8 +38,10 @@ class CpuAliases {
   at::Tensor alias(const at::Tensor& tensor, Access access,
                    std::optional<Access> declared = std::nullopt);
 
-  /// Applies to the device tensors what the kernel changed in their aliases besides the elements:
-  /// sizes, strides, a longer or another storage, conj and neg bits.
+  /// Throws c10::AcceleratorError if the kernel has used device memory that is not mapped.
+  void check_accesses();
+  /// Calls it. Applies to the device tensors what the kernel changed in their aliases besides the
+  /// elements: sizes, strides, a longer or another storage, conj and neg bits.
   void copy_back();
 
   /// A kernel's result as a device tensor: the tensor whose alias it is, a view of one, or a copy.
@@ -57,6 +66,7 @@ class CpuAliases {
 
   c10::Device device_;
   const char* op_;
+  DeviceWorkScope work_;
   ArgumentPlace place_;
   ZeroArguments zeros_;
   c10::SmallVector<TensorPair, 6> tensors_;

@@ -10,6 +10,7 @@
 #include "backend/stream.h"
 #include "ops/launch/launch.h"
 #include "ops/launch/memory_of_command.h"
+#include "ops/tensors/cpu_alias.h"
 #include "ops/wire/reach.h"
 #include "runtime/address_space/address_space.h"
 #include "runtime/trace.h"
@@ -32,8 +33,10 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
                                      .bytes = c10::elementSize(self.scalar_type())});
   note_host_access("aten::_local_scalar_dense", self, /*writes=*/false, {.argument = 0});
   backend::HostCopy copy(stream, "aten::_local_scalar_dense");
+  DeviceWorkScope work({.name = "aten::_local_scalar_dense", .device = self.device().index()});
   alignas(16) std::array<std::byte, 16> element{};
   std::memcpy(element.data(), AddressSpace::get().aperture(self.const_data_ptr()), self.itemsize());
+  check_accesses_of_host(work);
   copy.end(element.data(), self.itemsize());
   at::Scalar scalar;
   AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense_cpu",

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <cstring>
 
 #include "runtime/address_space/address_space.h"
+#include "runtime/address_space/device_work.h"
 #include "runtime/address_space/signal_handler.h"
 #include "runtime/address_space/signal_text.h"
 #include "runtime/device_name.h"
@@ -20,16 +22,44 @@ namespace {
 void explain_fault(SignalHandler::Arrival& fault);
 extern SignalHandler g_faults;
 constinit SignalHandler g_faults(SIGSEGV, &explain_fault, kSignalEntries<g_faults>);
+void explain_bus_error(SignalHandler::Arrival& fault);
+extern SignalHandler g_bus_errors;
+constinit SignalHandler g_bus_errors(SIGBUS, &explain_bus_error, kSignalEntries<g_bus_errors>);
 std::atomic<bool> g_explains_windows{false};
 std::atomic<FaultJudge> g_judge{nullptr};
 std::atomic<RetryWrite> g_retry_write{nullptr};
 
+// "aten::sum on openreg:0, stream 3, node 2 of a graph".
+void add_work(SignalText& line, const DeviceWork& work) noexcept {
+  line.text(work.name).text(" on ").text(kDeviceName).text(":");
+  line.number(static_cast<std::uintptr_t>(work.device));
+  if (work.stream != DeviceWork::kNone)
+    line.text(", stream ").number(static_cast<std::uintptr_t>(work.stream));
+  if (work.node != DeviceWork::kNone)
+    line.text(", node ").number(static_cast<std::uintptr_t>(work.node)).text(" of a graph");
+}
+
+// What this thread, which runs a command, has done, and will not survive.
+void print_fatal(const DeviceWork& work, const char* did, const void* address) noexcept {
+  SignalText line;
+  line.text("openreg: ");
+  add_work(line, work);
+  line.text(", ").text(did);
+  if (address != nullptr)
+    line.text(" (address 0x").number(reinterpret_cast<std::uintptr_t>(address), 16).text(")");
+  line.write_to_stderr();
+}
+
 void print_message(int device, const void* address) noexcept {
   SignalText line;
-  line.text("openreg: the host touched device memory of ")
-      .text(kDeviceName)
-      .text(":")
-      .number(static_cast<std::uintptr_t>(device));
+  if (const auto* const slot = slot_of_this_thread()) {
+    line.text("openreg: in ");
+    add_work(line, slot->work());
+    line.text(", the host touched device memory of ");
+  } else {
+    line.text("openreg: the host touched device memory of ");
+  }
+  line.text(kDeviceName).text(":").number(static_cast<std::uintptr_t>(device));
   line.text(" (address 0x").number(reinterpret_cast<std::uintptr_t>(address), 16);
   line.text("); copy it with .cpu()").write_to_stderr();
 }
@@ -85,8 +115,67 @@ int device_with(const void* address) noexcept {
   return space == nullptr || !g_explains_windows ? -1 : space->device_of(address);
 }
 
+// The work that an access to a device's aperture belongs to: that of this thread, or, if it helps
+// another thread, one of the commands of that device.
+bool note_illegal_access(int device, const void* window_address) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(window_address);
+  const auto note = [&](DeviceWorkScope::Slot& slot, bool is_suspicion) {
+    std::uintptr_t none = 0;
+    if (is_suspicion) slot.is_suspicion = true;
+    slot.illegal.compare_exchange_strong(none, address);
+  };
+  if (auto* const own = slot_of_this_thread()) {
+    note(*own, false);
+    return true;
+  }
+  int candidates = 0;
+  const auto is_candidate = [&](const DeviceWorkScope::Slot& slot) {
+    return slot.device.load(std::memory_order_relaxed) == device;
+  };
+  for_each_working_slot([&](auto& slot) { candidates += is_candidate(slot) ? 1 : 0; });
+  for_each_working_slot([&](auto& slot) {
+    if (is_candidate(slot)) note(slot, candidates > 1);
+  });
+  return candidates != 0;
+}
+
+// Whether the access goes on; see Note [Illegal accesses].
+bool goes_on_illegally(const siginfo_t& info, const void* context) noexcept {
+  AddressSpace* const space = AddressSpace::get_if_reserved();
+  if (space == nullptr || !g_explains_windows || info.si_code != SEGV_ACCERR) return false;
+  const int device = space->device_of_aperture(info.si_addr);
+  const auto access = access_of(context);
+  if (device < 0 || access == FaultAccess::kExecute) return false;
+  return note_illegal_access(device, space->window(info.si_addr)) &&
+         space->open_unmapped(info.si_addr, access != FaultAccess::kRead);
+}
+
+// Faulthandler and others print, and then raise the signal again for the handler before them: ours,
+// if they were installed later.
+bool is_raised_by_this_process(const siginfo_t& info) noexcept {
+  return info.si_code == SI_TKILL && info.si_pid == getpid();
+}
+
+void explain_fatal(const siginfo_t& info, bool sent) noexcept {
+  if (sent && !is_raised_by_this_process(info)) return;
+  const auto* const slot = slot_of_this_thread();
+  if (slot == nullptr) {
+    const auto* const space = AddressSpace::get_if_reserved();
+    const int device = sent || !space ? -1 : space->device_of_aperture(info.si_addr);
+    if (device >= 0)
+      print_fatal({.name = "a thread without a command", .device = device},
+                  "used memory that is not allocated", space->window(info.si_addr));
+    return;
+  }
+  if (sent) return print_fatal(slot->work(), "was ended by a signal", nullptr);
+  print_fatal(slot->work(), "used memory that does not exist", info.si_addr);
+}
+
 void explain_fault(SignalHandler::Arrival& fault) {
-  if (fault.sent()) return fault.call_previous();
+  if (fault.sent()) {
+    explain_fatal(*fault.info, true);
+    return fault.call_previous();
+  }
   const void* const address = fault.info->si_addr;
   switch (judge(*fault.info, fault.context)) {
     case FaultVerdict::kGoOn:
@@ -97,9 +186,18 @@ void explain_fault(SignalHandler::Arrival& fault) {
       break;
   }
   const int device = device_with(address);
-  if (device < 0) return fault.call_previous();
-  print_message(device, address);
-  fault.restore_previous();
+  if (device >= 0) {
+    print_message(device, address);
+    return fault.restore_previous();
+  }
+  if (goes_on_illegally(*fault.info, fault.context)) return;
+  if (g_explains_windows) explain_fatal(*fault.info, false);
+  fault.call_previous();
+}
+
+void explain_bus_error(SignalHandler::Arrival& fault) {
+  explain_fatal(*fault.info, fault.sent());
+  fault.call_previous();
 }
 
 }  // namespace
@@ -108,6 +206,11 @@ void install_fault_message() {
   if (!kFaultMessageAvailable) return;
   g_explains_windows = true;
   g_faults.install();
+  g_bus_errors.install();
+}
+
+void keep_fault_message_in_front() {
+  if (g_explains_windows) g_faults.install();
 }
 
 bool judge_faults_by(FaultJudge judge) {

@@ -20,9 +20,12 @@ inline constexpr bool kFaultMessageAvailable = true;
 #endif
 
 /// From now on, a host access to a device's window prints one line to stderr before the fault ends
-/// the process as usual. Every other SIGSEGV goes to the previously installed handler. Called once,
-/// by AddressSpace, when there are windows.
+/// the process as usual. So does a fault of a thread that runs a command, unless the command can
+/// fail instead (device_work.h). Every other SIGSEGV goes to the previously installed handler.
+/// Called once, by AddressSpace, when there are windows.
 void install_fault_message();
+/// Puts the handler in front of any that was installed since. Thread safe.
+void keep_fault_message_in_front();
 
 /// What the instruction that faulted did, as far as the processor tells.
 enum class FaultAccess : std::uint8_t { kUnknown, kRead, kWrite, kExecute };
