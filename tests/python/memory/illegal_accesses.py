@@ -3,6 +3,7 @@ arguments, runs them, and prints what each raised; the device has to be usable a
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import sys
@@ -92,8 +93,9 @@ def command_changes() -> object:
 
 
 def command_with_a_team() -> object:
+    result = torch.empty(2048, 2048, device=DEVICE)  # before, or it gets the same addresses
     x = freed(4 << 20).view(2048, 2048)
-    return (x @ x)[0, 0].item()
+    return torch.mm(x, x, out=result)[0, 0].item()
 
 
 def command_on_an_engine() -> object:
@@ -190,7 +192,9 @@ def main() -> None:
             print(name, "returned", result)
         except torch.AcceleratorError as error:
             print(name, "raised", str(error).replace("\n", " "))
-        openreg.synchronize()
+        for index in (0, 1):  # an event has passed the failure to the other device's stream
+            with contextlib.suppress(torch.AcceleratorError):
+                openreg.synchronize(index)
         x = torch.ones(COUNT, device=DEVICE)
         assert x.sum().item() == COUNT and (x + x)[-1].item() == 2, name
         del x

@@ -489,9 +489,12 @@ def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
     result = run_python(
         "import resource, torch\n"
         "torch.ones(1, device='openreg')\n"
-        "resource.setrlimit(resource.RLIMIT_DATA, (1, 1))\n"
+        "before = resource.getrlimit(resource.RLIMIT_DATA)\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (1, before[1]))\n"
         "try: torch.empty(256 << 20, dtype=torch.uint8, device='openreg')\n"
-        "except torch.OutOfMemoryError as e: print(e)\n",
+        "except torch.OutOfMemoryError as e: text = str(e)\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, before)\n"
+        "print(text)\n",
         TORCH_OPENREG_MEMORY="1GiB",
     )
     assert "The system refuses more memory (`ulimit -d`, " in result.stdout
