@@ -1,5 +1,6 @@
 // Operators that PyTorch routes to a backend's own kernel, or to a composite one, instead of the
 // fallback. They run the CPU's operator of the same meaning (dispatch.h).
+#include <ATen/TracerMode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
@@ -81,7 +82,8 @@ void on_contiguous_tensors(const c10::OperatorHandle& op, torch::jit::Stack* sta
 
 /// For operators on lists, which are composite on every device: one command runs all of it, and not
 /// one for each tensor. PyTorch allows the tensors of a list to be on several devices; tensors of
-/// the CPU without dimensions that are only read are numbers.
+/// the CPU without dimensions that are only read are numbers. torch.jit.trace does not record
+/// operators that return nothing, but their parts.
 void on_lists(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::optional<c10::Device> device;
   bool same = true;
@@ -96,7 +98,8 @@ void on_lists(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const bool written = is_written(arguments[i].alias_info());
     for_each_tensor(argument, [&](const at::Tensor& tensor) { see(tensor, written); });
   }
-  if (same && device && backend::is_openreg(*device)) return fallback(op, stack);
+  const bool is_traced = at::tracer::impl::is_dispatch_enabled();
+  if (same && device && backend::is_openreg(*device) && !is_traced) return fallback(op, stack);
   run_composite(op, stack);
 }
 
