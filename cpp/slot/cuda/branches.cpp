@@ -33,6 +33,14 @@ at::Tensor clone_quantized(const at::Tensor& self, std::optional<at::MemoryForma
   return at::empty_like(self, {}, format.value_or(at::MemoryFormat::Contiguous)).copy_(self);
 }
 
+/// _convolution is convolution with four more arguments, which are about cuDNN.
+void convolution_of_any_library(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  static const auto convolution =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
+  torch::jit::drop(*stack, 4);
+  run_cpu_kernel(convolution, convolution, stack);
+}
+
 /// _softmax(self, dim, half_to_float). Autocast has CUDA read half precision and write float32 in
 /// one step, which the CPU's kernel refuses.
 void softmax(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -84,8 +92,9 @@ bool use_no_library(const at::Tensor&, const at::Tensor&, Lengths, Lengths, std:
 
 OPENREG_LIBRARY_IMPL(aten, m) {
   m.impl("copy_", TORCH_FN(copy_));
-  // Depthwise kernels, and those of cuDNN.
-  m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  // Depthwise kernels, and those of cuDNN. Not instead of "convolution", which torch.jit.trace does
+  // not record: it records the call of this one.
+  m.impl("_convolution", torch::CppFunction::makeFromBoxedFunction<&convolution_of_any_library>());
   m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&fallback>());
   for (const auto* name : {"_softmax", "_log_softmax"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&softmax>());
