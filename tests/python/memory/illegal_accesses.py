@@ -27,9 +27,9 @@ def give_back() -> None:
 
 def freed(count: int = COUNT) -> torch.Tensor:
     """A tensor over memory that is no longer there, as a library makes it that keeps a pointer for too long."""
-    memory = torch.ones(count, device=DEVICE)
+    memory = torch.ones(4 * count, device=DEVICE)
     openreg.synchronize()
-    pointer = memory.data_ptr()
+    pointer = memory.data_ptr() + 3 * 4 * count  # results get the first addresses
     storage = torch._C._construct_storage_from_data_pointer(pointer, memory.device, 4 * count)
     del memory
     give_back()

@@ -61,14 +61,13 @@ def test_replays_notice_a_faulthandler_that_was_enabled_later():
 
 
 @pytest.mark.no_executor("kernels run in another process, which ends")
-def test_behind_a_later_faulthandler_one_line_names_the_command():
-    """Faulthandler ends the process; ours is asked last."""
+def test_behind_a_later_faulthandler_the_end_is_not_silent():
+    """Faulthandler is asked first, and ends the process."""
     result = run("late", ["command_reads"])
     assert result.returncode in (0, -11)
     if result.returncode == 0:
         check(result, ["command_reads"])
     else:
-        assert re.search(r"^openreg: aten::add\S* on openreg:0, stream 0, was ended by a signal$", result.stderr, re.M)
         assert "Fatal Python error: Segmentation fault" in result.stderr
 
 
