@@ -292,7 +292,7 @@ TEST_F(ExitDeathTest, OneThreadMayGoOnIfTheQueuesHaveBeenEmptied) {
       {
         Stream& stream = create_stream(0);
         enqueue(stream, [] { std::fputs("before\n", stderr); });
-        enqueue_failure(stream, "nobody has asked");
+        enqueue_failure(default_stream(1), "nobody has asked");
         restrict_to_this_thread();
         restrict_to_this_thread();
         EXPECT_FALSE(is_shut_down());
