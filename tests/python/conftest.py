@@ -18,6 +18,11 @@ MODULE = torch.get_device_module(DEVICE)
 IS_OURS = hasattr(MODULE, "get_schedule")  # openreg, also under the name of CUDA
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "run one in N of the tests of each file, and at least one of them; K says which (default: 0)"
+    parser.addoption("--sample", metavar="N[:K]", help=text)
+
+
 def pytest_report_header() -> str | None:
     return f"skipped where C++ is compiled: {REASON}" if CANNOT_LINK else None
 
@@ -27,6 +32,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if leave_out else None
 
 
+@pytest.hookimpl(trylast=True)  # after the selection by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what only openreg has, if the device is another, and skips what a setting makes impossible.
 
@@ -35,9 +41,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     errors name the line that launched a command. With executors some kernels run in another process.
     """
     if DEVICE != OPENREG:
-        left_out = [item for item in items if only_for_openreg(item)]
-        items[:] = [item for item in items if not only_for_openreg(item)]
-        config.hook.pytest_deselected(items=left_out)
+        _keep(config, items, [item for item in items if not only_for_openreg(item)])
+    if sample := config.getoption("--sample"):
+        _keep(config, items, _sample(items, *map(int, sample.split(":"))))
     schedule = os.environ.get("TORCH_OPENREG_SCHEDULE", "default")
     skipped = []
     if schedule != "default":
@@ -52,6 +58,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, reason in skipped:
             if marker := item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=f"{reason}: {marker.args[0]}"))
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    left = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in left])
+    items[:] = kept
+
+
+def _sample(items: list[pytest.Item], share: int, turn: int = 0) -> list[pytest.Item]:
+    """One in `share` of the tests of each file, from a place that `turn` moves: `share` turns run all of them."""
+    of_files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        of_files.setdefault(item.path, []).append(item)
+    return [item for each in of_files.values() for item in each[turn % min(share, len(each)) :: share]]
 
 
 @pytest.hookimpl(wrapper=True)
