@@ -7,10 +7,7 @@ of PyTorch's operator database with one argument changed at a time: `tests/censu
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,10 +19,10 @@ import waits
 from as_cpu import sentence
 from bad_calls_of_threads import INNOCENT, BadCall, assert_errors_stay
 from bad_numbers import CASES, check, late_error
+from censuses import run_census
 from devices import DEVICE
 
 HERE = Path(__file__).resolve().parent
-CENSUS = HERE.parents[1] / "census"
 CALLS = 50  # in each thread
 
 
@@ -146,28 +143,13 @@ def test_raising_costs_at_most_a_millisecond(call, make, size):
 # PyTorch's operator database
 
 
-def perturbed_census(tmp_path: Path, *options: str) -> list[dict[str, Any]]:
-    """What it found. Fails if a call with one argument changed does anything else than on the CPU."""
-    # In a process of its own: the census forks, and a process that has used the device must not.
-    output = tmp_path / "perturbed.json"
-    run = subprocess.run(
-        [sys.executable, CENSUS / "perturbed.py", *options, "--json", output],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    results: list[dict[str, Any]] = json.loads(output.read_text())
-    return results
-
-
 def test_calls_with_one_argument_changed_answer_as_the_cpu_in_a_slice(tmp_path):
-    results = perturbed_census(tmp_path, "--slice", "--samples", "1")
+    results = run_census(tmp_path, "--slice", "--samples", "1", program="perturbed.py")
     assert sum(result["samples"] for result in results) >= 500
 
 
 @pytest.mark.full
 @pytest.mark.timeout(2400)
 def test_calls_with_one_argument_changed_answer_as_the_cpu(tmp_path):
-    results = perturbed_census(tmp_path)
+    results = run_census(tmp_path, program="perturbed.py")
     assert sum(result["samples"] for result in results) >= 10000

@@ -7,20 +7,16 @@ slice.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
+from censuses import run_census
 from torch import nn
 
 DEVICE = "openreg"
-CENSUS = Path(__file__).resolve().parents[2] / "census"
 aten = torch.ops.aten
 
 
@@ -347,24 +343,9 @@ def test_a_host_that_computes_a_call_in_evaluation_does_not_write_the_statistics
 # PyTorch's operator and module databases
 
 
-def check_operands(tmp_path: Path, *options: str) -> list[dict[str, Any]]:
-    """What the sweep found. Fails if the detector counts what is not used, and the other way round."""
-    # In a process of its own: the census forks, and a process that has used the device must not.
-    output = tmp_path / "operands.json"
-    run = subprocess.run(
-        [sys.executable, CENSUS / "operands.py", *options, "--json", output],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    results: list[dict[str, Any]] = json.loads(output.read_text())
-    return results
-
-
 def test_operands_in_a_slice(tmp_path):
     """One entry of the databases in 48, with two samples of each."""
-    results = check_operands(tmp_path, "--slice", "--samples", "2")
+    results = run_census(tmp_path, "--slice", "--samples", "2", program="operands.py")
     assert sum(result["samples"] for result in results) >= 40
 
 
@@ -372,5 +353,5 @@ def test_operands_in_a_slice(tmp_path):
 @pytest.mark.timeout(3600)
 def test_operands_of_all_operators_and_modules(tmp_path):
     """All entries, some 6,500 calls: in about 15 minutes on two cores."""
-    results = check_operands(tmp_path)
+    results = run_census(tmp_path, program="operands.py")
     assert sum(result["samples"] for result in results) >= 5_000
