@@ -24,6 +24,7 @@ REFUSED = {
     "_cuda_jiterator_compile_and_launch_kernel": SOURCES,
     "_StaticCudaLauncher": SOURCES,
     "_cuda_record_memory_history_legacy": "the old arguments are not supported; use enabled='all'",
+    "_cuda_annotateMemory": "the history of memory has no annotations; use torch.cuda.memory._set_memory_metadata",
     "_nccl_init_rank": "NCCL's communicators are not emulated; use torch.distributed with the backend nccl",
 }
 

@@ -49,6 +49,7 @@ def _names(module: ModuleType, _C: Any) -> dict[str, Any]:
         "_cuda_getCurrentBlasHandle": module.current_blas_handle,
         "_cuda_getCurrentSolverHandle": module.current_solver_handle,
         "_cuda_clearCublasWorkspaces": lambda: None,
+        "_cudnn_clear_dropout_state": lambda: None,
         "_cuda_get_sync_debug_mode": _C.get_sync_debug_mode,
         "_cuda_set_sync_debug_mode": _C.set_sync_debug_mode,
         "_cuda_sleep": module._sleep,
