@@ -1,6 +1,5 @@
 #include "runtime/happens_before.h"
 
-#include <algorithm>
 
 #include "runtime/callbacks.h"
 #include "runtime/fence.h"
@@ -139,9 +138,10 @@ std::vector<Moment> HappensBefore::ahead(const VectorClock& clock) {
 bool HappensBefore::may_lie_between(VectorClock clock, std::uint32_t first, std::uint32_t second) {
   const LockGuard lock(mutex_);
   if (!milestones_.complete(clock)) return false;
-  return std::ranges::any_of(milestones_.ahead(clock), [&](Moment milestone) {
-    return milestones_.may_lie_between(milestone, first, second);
-  });
+  for (const auto& milestone : milestones_.ahead(clock)) {
+    if (milestones_.may_lie_between(milestone, first, second)) return true;
+  }
+  return false;
 }
 
 constinit thread_local bool UnseenWaits::unseen_ = false;
