@@ -432,7 +432,7 @@ void Debugger::enqueue_noted(Stream& stream, std::vector<std::uint64_t> used,
                              const std::function<void()>& enqueue) {
   {
     const LockGuard lock(mutex_);
-    std::erase_if(used, [&](std::uint64_t id) {
+    std::erase_if(used, [&](std::uint64_t id) OPENREG_REQUIRES(mutex_) {
       const auto found = records_.find(id);
       return found == records_.end() || found->second.stream == &stream;
     });

@@ -1,6 +1,5 @@
 #include "runtime/happens_before.h"
 
-
 #include "runtime/callbacks.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"
