@@ -1,6 +1,6 @@
 // Fourier transforms in half precision, which CUDA has and PyTorch refuses for the CPU: they are
 // computed in single precision and rounded. CUDA takes only powers of two; the device takes all
-// sizes.
+// sizes. Since 2.14 CUDA also takes bfloat16, as if it were single precision.
 #include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -15,6 +15,8 @@
 namespace openreg::ops {
 
 namespace {
+
+constexpr bool kTakesBFloat16 = OPENREG_TORCH_AT_LEAST(2, 14);
 
 bool is_half(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kComplexHalf;
@@ -32,6 +34,9 @@ void run_composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void transform(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const auto begin = stack->end() - std::ssize(arguments);
+  if (kTakesBFloat16 && begin->toTensor().scalar_type() == at::kBFloat16 &&
+      op.schema().name().starts_with("aten::fft_"))
+    *begin = begin->toTensor().to(at::kFloat);
   if (!is_half(begin->toTensor())) return run_composite(op, stack);
   at::Tensor out;
   bool all_are_half = true;  // a window of stft may be wider

@@ -98,6 +98,21 @@ def test_errors_are_those_of_floats(bad: Callable[[torch.Tensor], torch.Tensor])
     assert str(got.value) == str(expected.value)
 
 
-def test_other_narrow_numbers_are_refused_as_by_the_cpu() -> None:
-    with pytest.raises(RuntimeError, match="Unsupported dtype BFloat16"):
-        torch.fft.fft(torch.ones(4, dtype=torch.bfloat16, device=DEVICE))
+def test_bfloat16_is_transformed_as_floats_since_2_14() -> None:
+    x = torch.randint(-8, 9, (4, 8)) / 8
+    narrow = x.bfloat16().to(DEVICE).requires_grad_()
+    if torch.__version__ < (2, 14):
+        with pytest.raises(RuntimeError, match="Unsupported dtype BFloat16"):
+            torch.fft.fft(narrow)
+        return
+    result = torch.fft.rfft(narrow)
+    assert_close(result.cpu(), torch.fft.rfft(x))
+    result.abs().sum().backward()
+    assert narrow.grad is not None and narrow.grad.dtype == torch.bfloat16
+    out = torch.empty(0, dtype=torch.complex64, device=DEVICE)
+    assert_close(torch.fft.fft2(narrow.detach(), out=out).cpu(), torch.fft.fft2(x))
+
+
+def test_short_time_transforms_of_bfloat16_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="BFloat16"):
+        torch.stft(torch.ones(64, dtype=torch.bfloat16, device=DEVICE), 16, return_complex=True)
