@@ -20,7 +20,8 @@ from torch.testing import assert_close
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
-TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
+# In PyTorch's graphs the logarithms of sums, which the backward pass reads, are float32 for float64 too.
+TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
 
 
 @pytest.fixture(autouse=True)

@@ -126,7 +126,7 @@ ROWS = {
 }
 # Not entered by programs, or not ours.
 LEFT_OUT = {
-    "_streams._using": "changes a table of Dynamo's for the process, while Dynamo holds its lock",
+    "_streams.found": "replaces a table of Dynamo's, which the process has once",
 }
 
 
