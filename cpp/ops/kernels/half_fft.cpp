@@ -34,9 +34,12 @@ void run_composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void transform(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const auto begin = stack->end() - std::ssize(arguments);
-  if (kTakesBFloat16 && begin->toTensor().scalar_type() == at::kBFloat16 &&
-      op.schema().name().starts_with("aten::fft_"))
-    *begin = begin->toTensor().to(at::kFloat);
+  for (std::size_t i = 0; kTakesBFloat16 && i < arguments.size(); ++i) {
+    auto& value = begin[static_cast<std::ptrdiff_t>(i)];
+    if (value.isTensor() && value.toTensor().defined() && !arguments[i].is_out() &&
+        value.toTensor().scalar_type() == at::kBFloat16)
+      value = value.toTensor().to(at::kFloat);
+  }
   if (!is_half(begin->toTensor())) return run_composite(op, stack);
   at::Tensor out;
   bool all_are_half = true;  // a window of stft may be wider

@@ -8,6 +8,7 @@ inline constexpr const char* kSparseHere =
     "mul_.Tensor sub.Tensor sub.out sub_.Tensor";
 /// and compressed rows or blocks.
 inline constexpr const char* kSparseCsrHere =
-    "addmm addmm.out addmm_ addmv.out mm mm.out mul.Tensor mul.out mul_.Tensor triangular_solve.X";
+    "addmm addmm.out addmm_ addmv.out mm mm.out mul.Tensor mul.out mul_.Tensor "
+    "sparse_sampled_addmm sparse_sampled_addmm.out triangular_solve.X";
 
 }  // namespace openreg::ops
