@@ -4,7 +4,7 @@
 #   use_environment     activates the virtual environment: the active one, else .venv, which it creates if needed
 #   install <extras>    builds and installs the project there; further arguments go to pip
 #   requirements <list>  prints what the build needs besides torch ("requires"), or what an extra needs
-#   turn                prints a number that depends on the commit, or without git on the day
+#   turn                prints the number of the day, for what is tested by turns
 #   supports <version>  whether pyproject.toml allows a version of torch
 # The system's own Python is only used to create .venv.
 
@@ -98,11 +98,7 @@ print(*ast.literal_eval(re.search(rf"^{sys.argv[1]} = (\[.*?\])", pyproject, re.
 PYTHON
 }
 
-turn() {
-  local digits
-  digits=$(git rev-parse --short=6 HEAD 2>/dev/null) || digits=$(date +%j)
-  printf '%d' "0x$digits"
-}
+turn() { printf '%d' "$((10#$(date +%j)))"; }
 
 # Needs `packaging`, which is one of the build requirements.
 supports() {
