@@ -368,14 +368,18 @@ const void* Debugger::block_at(const void* address) {
   return found == held_.end() ? address : records_.at(found->second).block;
 }
 
-// `known`: what the access comes after; null in a capture, where the run of the graph is one.
-void Debugger::check_held(const char* kernel, std::span<const MemoryUse> memory,
-                          const VectorClock* known) {
+// Returns the blocks. `known`: what the access comes after; null in a capture, where the run of the
+// graph is one.
+std::vector<std::uint64_t> Debugger::check_held(const char* kernel,
+                                                std::span<const MemoryUse> memory,
+                                                const VectorClock* known) {
+  std::vector<std::uint64_t> used;
   const LockGuard lock(mutex_);
   for (const auto& use : memory) {
     const auto* const data = static_cast<const std::byte*>(use.storage);
     if (const auto held = held_.find(data); held != held_.end()) {
       if (known != nullptr) records_.at(held->second).expect_unused(kernel, *known);
+      used.push_back(held->second);
       continue;
     }
     const auto after = freed_.upper_bound(const_cast<std::byte*>(data));
@@ -385,6 +389,7 @@ void Debugger::check_held(const char* kernel, std::span<const MemoryUse> memory,
     throw Error(std::string("openreg: ") + kernel +
                 " was called with memory that has been freed: " + records_.at(id).describe());
   }
+  return used;
 }
 
 void Debugger::Record::expect_unused(const char* kernel, const VectorClock& known) const {
@@ -415,16 +420,7 @@ void Debugger::enqueue_checked(Stream& stream, const char* kernel,
     return note_graph_use(capture, kernel, memory);
   }
   const auto known = order.clock_of(stream);
-  check_held(kernel, memory, &known);
-  std::vector<std::uint64_t> used;
-  {
-    const LockGuard lock(mutex_);
-    for (const auto& use : memory) {
-      const auto held = held_.find(static_cast<const std::byte*>(use.storage));
-      if (held != held_.end()) used.push_back(held->second);
-    }
-  }
-  enqueue_noted(stream, used, enqueue);
+  enqueue_noted(stream, check_held(kernel, memory, &known), enqueue);
 }
 
 // The moment comes before the command: what is recorded from now on comes after it.

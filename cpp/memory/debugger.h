@@ -137,8 +137,8 @@ class Debugger {
   void update(std::uint64_t id, F f) OPENREG_EXCLUDES(mutex_);
   void note_graph_use(CaptureId capture, const char* kernel, std::span<const MemoryUse> memory)
       OPENREG_EXCLUDES(mutex_);
-  void check_held(const char* kernel, std::span<const MemoryUse> memory, const VectorClock* known)
-      OPENREG_EXCLUDES(mutex_);
+  std::vector<std::uint64_t> check_held(const char* kernel, std::span<const MemoryUse> memory,
+                                        const VectorClock* known) OPENREG_EXCLUDES(mutex_);
   void enqueue_noted(Stream& stream, std::vector<std::uint64_t> used,
                      const std::function<void()>& enqueue) OPENREG_EXCLUDES(mutex_);
   std::vector<Check> take_freed(std::byte* begin, std::byte* end) OPENREG_REQUIRES(mutex_);
