@@ -20,9 +20,9 @@ namespace openreg::backend {
 //
 // *No false alarms.* Pages are coarser than accesses. If a page also holds bytes of the program
 // that no pending command uses, it stays open, and an error there is missed. Otherwise a correct
-// program could meet the protection in places that no handler can mend: a system call fails, a
+// program could meet the protection in places that no handler can repair: a system call fails, a
 // thread may block the signal, and the program may install its own handler. Each block has pages of
-// its own, and what is behind the bytes that were requested belongs to nobody. So the memory of a
+// its own, and what is behind the bytes that were requested is unused. So the memory of a
 // tensor that is copied as a whole is guarded as a whole, however small it is.
 //
 // A host that has seen the completion may be faster than the thread that opens the pages for it, so

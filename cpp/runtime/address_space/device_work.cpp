@@ -16,8 +16,8 @@ namespace openreg {
 // reads was freed and its memory was given back, a program computes an address, a kernel has a
 // wrong index. On a GPU that is an error of the device. Here the processor raises SIGSEGV, in the
 // middle of a kernel, which nothing can unwind. So the signal handler opens the piece of the
-// aperture (MappedMemory::open): the instruction reads zeros, or writes to memory that nobody
-// reads. It notes the access in the slot of the command's thread, and the command fails when its
+// aperture (MappedMemory::open): the instruction reads zeros, or writes to memory that is
+// not read. It notes the access in the slot of the command's thread, and the command fails when its
 // kernel returns. Then the piece is closed again.
 //
 // A kernel may compute with several threads, and those that help have no slot. The access then

@@ -31,7 +31,7 @@ class DeviceWorkScope {
     return slot_ != nullptr && slot_->illegal.load(std::memory_order_relaxed) != 0;
   }
   DeviceWork what() const noexcept { return slot_ ? slot_->work() : DeviceWork{}; }
-  /// Throws Error if is_illegal(). If nobody asks, the end of the scope prints the error.
+  /// Throws Error if is_illegal(). Without this call the end of the scope prints it.
   void check() {
     if (is_illegal()) [[unlikely]]
       raise();

@@ -1,4 +1,4 @@
-"""Wraps the compilation of a graph: handles an unsupported mode, adds advice to errors, and lets it fail on purpose."""
+"""Wraps the compilation of a graph: handles an unsupported mode, adds advice to errors, and injects faults."""
 
 from __future__ import annotations
 
