@@ -137,10 +137,10 @@ def found_uses(call: OperatorCall) -> dict[str, Found] | None:
             found[name] = uses
             continue
         for group in groups(operand):
-            is_read = any(
-                base.differs(Outcome(with_changed(call, operand, group, values)), name, written)
-                for values in others(operand)
-            )
+            outcomes = (Outcome(with_changed(call, operand, group, values)) for values in others(operand))
+            if call.has_no_elements():  # the CPU checks the range also of indices that nothing is taken by
+                outcomes = (each for each in outcomes if not each.error)
+            is_read = any(base.differs(each, name, written) for each in outcomes)
             (uses.read if is_read else uses.unread).append(int(group[0]))
         found[name] = uses
     return found

@@ -55,6 +55,7 @@ SECONDS = 60.0  # for one of them
 
 
 def calls_of(entry: Any, dtype: torch.dtype, samples: int) -> list[OperatorCall]:
+    torch.manual_seed(0)
     programs = programs_of_module if hasattr(entry, "module_cls") else programs_of_operator
     made = (variant for call in recorded(entry.name, programs(entry, dtype, samples)) for variant in variants(call))
     return list(itertools.islice(made, PER_ENTRY))

@@ -12,7 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 DEVICE = "openreg"
-_COPIES_ITS_INPUT = {"aten::baddbmm"}  # in the meta function of a structured operator
+# Structured operators that copy as well: the input, in the meta function; or what the host has computed for the call, to
+# results that have the strides of LAPACK.
+_COPIES = {"aten::baddbmm", "aten::_linalg_eigh", "aten::_linalg_svd"}
 # Operators that look at a tensor's shape, dtype or strides only, although their schema does not say that they return a
 # view of it.
 _METADATA = ("_like", "unsafe_split", "unsafe_split_with_sizes", "resize_as_", "resize_")
@@ -166,4 +168,4 @@ def may_call_others(op: str) -> bool:
     is_one_kernel = has("CPU") and not has("CompositeExplicitAutograd")
     if has("PrivateUse1"):  # registered here: a function that may call others, unless it is structured
         is_one_kernel &= has("CompositeExplicitAutogradNonFunctional")
-    return not is_one_kernel or op in _COPIES_ITS_INPUT
+    return not is_one_kernel or op in _COPIES
