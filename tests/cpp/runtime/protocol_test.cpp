@@ -163,7 +163,7 @@ void expect_host(Stream& stream, std::chrono::milliseconds until) {
   impl.next_wait = now;
   impl.latest_next_wait = now + until;
 }
-constexpr std::chrono::milliseconds kForLong{10'000};
+constexpr std::chrono::milliseconds kForLong{3'000};
 constexpr std::chrono::milliseconds kEnginesBegin{20};  // if they do not wait for a host
 constexpr Cost kLongCommand{.nanoseconds = 2 * Cost::kLong};
 
