@@ -12,18 +12,17 @@ Exit status 1 if a program does something else.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from command_line import parser
 from leftovers import NEVER, bits_of, forget, memory_beyond, same_bits, settled_memory
 from outcome import DEVICE, device_module
 from processes import run
@@ -146,12 +145,7 @@ def sweep(most: int, make: Callable[[], Run], result: Result) -> Result:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slice", action="store_true", help=f"{MOST_IN_SLICE} positions of {', '.join(IN_SLICE)}")
-    parser.add_argument("--only", default="", help="programs whose name and place match this regular expression")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write all results there")
-    options = parser.parse_args()
+    options = parser(__doc__, f"{MOST_IN_SLICE} positions of {', '.join(IN_SLICE)}").parse_args()
     if os.environ.get("TORCH_OPENREG_STACKS") != "1":  # errors name lines; `import torch` reads it
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "TORCH_OPENREG_STACKS": "1"})
     entries = []

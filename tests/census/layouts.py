@@ -12,20 +12,19 @@ and there: `--device cpu` shows where. What may differ is listed in `LISTED`. Ex
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import re
 import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.utils._pytree import tree_map
 
+from command_line import parser
 from entries import swept
 from outcome import DEVICE, changes_with_seed, clear_errors, on_cpu, widened, with_gradients
 from processes import run
@@ -306,14 +305,9 @@ def sweep(samples: int, device: str, op: Any, result: Result) -> Result:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slice", action="store_true", help=f"one entry in {SLICE}, by a hash of its name")
-    parser.add_argument("--samples", type=int, default=12, help="of each entry, at most")
-    parser.add_argument("--only", default="", help="entries whose name matches this regular expression")
-    parser.add_argument("--device", default=DEVICE, choices=[DEVICE, "cpu"])
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write all results there")
-    options = parser.parse_args()
+    command = parser(__doc__, f"one entry in {SLICE}, by a hash of its name", samples=12)
+    command.add_argument("--device", default=DEVICE, choices=[DEVICE, "cpu"])
+    options = command.parse_args()
     chosen = swept("layouts", SLICE, options.slice, re.compile(options.only))
     results = run(chosen, partial(sweep, options.samples, options.device), options.jobs)
     bad = report(results, options.json)

@@ -21,7 +21,6 @@ Exit status 1 if the detector counts otherwise and `expected_uses.py` does not l
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import json
@@ -29,11 +28,11 @@ import re
 import sys
 import warnings
 import zlib
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from command_line import parser
 from counted_uses import Probe
 from entries import PREFERRED, census, dtype_name, entry_name, first
 from expected import EXCEPTED
@@ -134,13 +133,7 @@ def entries(in_slice: bool, pattern: re.Pattern[str]) -> list[tuple[Any, list[Re
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slice", action="store_true", help=f"one entry in {SLICE}, by a hash of its name")
-    parser.add_argument("--samples", type=int, default=4, help="of each entry, at most")
-    parser.add_argument("--only", default="", help="entries whose name matches this regular expression")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write all results there")
-    options = parser.parse_args()
+    options = parser(__doc__, f"one entry in {SLICE}, by a hash of its name", samples=4).parse_args()
     results = run(
         entries(options.slice, re.compile(options.only)),
         lambda entry, result: check_operands(entry, result, options.samples),

@@ -12,20 +12,19 @@ respect strides. What may differ is listed in `LISTED`. Exit status 1 if somethi
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import re
 import sys
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from command_line import parser
 from entries import PREFERRED, census, entry_name, first, is_swept
 from layouts import DISTINCT, OUTPUTS, SLICE, Outcome, contiguous, memory_of, poison, stays
 from outcome import DEVICE, UNDEFINED, clear_errors, with_gradients
@@ -171,14 +170,9 @@ def sweep(device: str, entry: tuple[torch._ops.OpOverload, list[Recorded]], resu
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slice", action="store_true", help=f"one entry of op_db in {SLICE}")
-    parser.add_argument("--samples", type=int, default=6, help="of each entry of op_db, at most")
-    parser.add_argument("--only", default="", help="operators whose name matches this regular expression")
-    parser.add_argument("--device", default=DEVICE, choices=[DEVICE, "cpu"])
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write all results there")
-    options = parser.parse_args()
+    command = parser(__doc__, f"one entry of op_db in {SLICE}", samples=6)
+    command.add_argument("--device", default=DEVICE, choices=[DEVICE, "cpu"])
+    options = command.parse_args()
     torch.set_num_threads(1)  # this process forks
     warnings.simplefilter("ignore")
     torch.manual_seed(0)

@@ -11,20 +11,19 @@ planned, and its results are compared with the CPU's. Exit status 1 if a call do
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.utils._pytree import tree_map
 
+from command_line import parser
 from entries import swept
 from layouts import memory_of, poison
 from leftovers import NEVER, bits_of, forget, memory_beyond, memory_in_use, parts_of, same_bits
@@ -202,13 +201,7 @@ def sweep(samples: int, op: Any, result: Result) -> Result:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slice", action="store_true", help=f"one entry in {SLICE}, by a hash of its name")
-    parser.add_argument("--samples", type=int, default=2, help="of each entry, at most")
-    parser.add_argument("--only", default="", help="entries whose name matches this regular expression")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write all results there")
-    options = parser.parse_args()
+    options = parser(__doc__, f"one entry in {SLICE}, by a hash of its name", samples=2).parse_args()
     results = run(
         swept("out of memory", SLICE, options.slice, re.compile(options.only)),
         partial(sweep, options.samples),

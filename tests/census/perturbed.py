@@ -11,7 +11,6 @@ Random operators are compared by success. Exit status 1 if something differs.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import re
 import resource
@@ -23,6 +22,7 @@ from unittest.mock import patch
 
 import torch
 
+from command_line import parser
 from entries import PREFERRED, census, dtype_name, entry_name, first, is_swept
 from outcome import DEVICE, clear_errors, compare, same_values
 from perturbations import Perturbed, perturbed
@@ -198,13 +198,7 @@ def entries(in_slice: bool, pattern: re.Pattern[str]) -> list[tuple[Any, list[Re
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slice", action="store_true", help=f"one entry in {SLICE}, by a hash of its name")
-    parser.add_argument("--samples", type=int, default=2, help="of each entry and dtype, at most")
-    parser.add_argument("--only", default="", help="entries whose name matches this regular expression")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write all results there")
-    options = parser.parse_args()
+    options = parser(__doc__, f"one entry in {SLICE}, by a hash of its name", samples=2).parse_args()
     results = run(
         entries(options.slice, re.compile(options.only)),
         lambda op, result: check_perturbed(op, result, options.samples),
