@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import backend_conformance
+from backend_conformance.checks.operator_database import Judge
 from backend_conformance.result import Result, Summary
 from backend_conformance.verdicts import Verdict, first_line, verdict_of
 
@@ -129,3 +130,16 @@ def test_without_numpy_nothing_is_said_of_it(tmp_path: Path, monkeypatch: pytest
     check = "copying.numpy_refuses_device_memory"
     folder = Path(backend_conformance.__file__).parent / "checks"
     assert kit_runs.run(check, folder=folder)[1][check].verdict is Verdict.NOT_APPLICABLE
+
+
+def test_a_single_random_bit_is_known_to_be_random() -> None:
+    class Coin:
+        name = "coin"
+
+        def __call__(self, first: object) -> torch.Tensor:
+            return torch.randint(0, 2, (), dtype=torch.bool)
+
+    sample = SimpleNamespace(input=None, args=(), kwargs={}, output_process_fn_grad=lambda result: result)
+    judge = Judge(SimpleNamespace(), Coin(), torch.bool)
+    for bit in (False, True):
+        assert judge.random(sample, [torch.tensor(bit)], gradients=False)
