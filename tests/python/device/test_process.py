@@ -26,44 +26,45 @@ FORK_ERROR = (
 )
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        "torch.openreg.init()",
-        "torch.ones(1, device='openreg')",
-        "inherited + 1",
-        "inherited.cpu()",
-        "torch.accelerator.synchronize()",
-        "torch.openreg.Stream()",
-        "torch.openreg.current_device()",
-        "torch.openreg.set_device(1)",
-        "torch.accelerator.set_device_index(1)",
-        "torch.openreg.current_stream()",
-        "torch.openreg.default_stream(1)",
-        "torch.openreg.initial_seed()",
-        "torch.openreg.get_rng_state()",
-        "torch.openreg.memory_summary()",
-        "torch.openreg.mem_get_info()",
-        "torch.openreg.reset_peak_memory_stats()",
-        "torch.Generator('openreg')",
-    ],
+USES = (
+    "torch.openreg.init()",
+    "torch.ones(1, device='openreg')",
+    "inherited + 1",
+    "inherited.cpu()",
+    "torch.accelerator.synchronize()",
+    "torch.openreg.Stream()",
+    "torch.openreg.current_device()",
+    "torch.openreg.set_device(1)",
+    "torch.accelerator.set_device_index(1)",
+    "torch.openreg.current_stream()",
+    "torch.openreg.default_stream(1)",
+    "torch.openreg.initial_seed()",
+    "torch.openreg.get_rng_state()",
+    "torch.openreg.memory_summary()",
+    "torch.openreg.mem_get_info()",
+    "torch.openreg.reset_peak_memory_stats()",
+    "torch.Generator('openreg')",
 )
-def test_use_in_a_forked_child_of_a_user_raises(run_python, use):
+
+
+def test_each_use_in_a_forked_child_of_a_user_raises(run_python):
     result = run_python(
         "import os, torch\n"
         "inherited = torch.ones(3, device='openreg')\n"
         "torch.accelerator.synchronize()\n"
-        "if os.fork() == 0:\n"
-        "    assert torch.openreg._is_in_bad_fork() and not torch.openreg.is_initialized()\n"
-        "    torch.openreg._lazy_call(lambda: print('called'))\n"
-        f"    try: {use}\n"
-        "    except RuntimeError as error: print(error, flush=True)\n"
-        "    del inherited\n"
-        "    os._exit(0)\n"
-        "assert os.wait()[1] == 0\n"
+        f"for use in {USES}:\n"
+        "    if os.fork() == 0:\n"
+        "        assert torch.openreg._is_in_bad_fork() and not torch.openreg.is_initialized()\n"
+        "        torch.openreg._lazy_call(lambda: print('called'))\n"
+        "        try: exec(use)\n"
+        "        except RuntimeError as error: print(use, error, flush=True)\n"
+        "        del inherited\n"
+        "        os._exit(0)\n"
+        "    assert os.wait()[1] == 0\n"
         "assert inherited.sum().item() == 3\n"
     )
-    assert FORK_ERROR in result.stdout
+    for use in USES:
+        assert f"{use} openreg: {FORK_ERROR}" in result.stdout
     assert "called" not in result.stdout
 
 

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 DEVICE = "openreg"
-# Structured operators that copy as well: the input, in the meta function; or what the host has computed for the call, to
-# results that have the strides of LAPACK.
+# Structured operators that copy as well: the input, in the meta function, or what the host has computed, to results of
+# the strides of LAPACK.
 _COPIES = {"aten::baddbmm", "aten::_linalg_eigh", "aten::_linalg_svd"}
 # Operators that look at a tensor's shape, dtype or strides only, although their schema does not say that they return a
 # view of it.
