@@ -34,7 +34,7 @@ EXPECTED: dict[str, str] = {
     r"(grid_sampler_\dd(_backward)?) (grid|input|grad_output) reads": _DECIDED,
     r"(multi_margin_loss|multilabel_margin_loss)(_\w+)? \w+ reads": _DECIDED,
     r"(_cdist_backward|_pdist_backward|native_layer_norm|native_dropout_backward) \w+ reads": _DECIDED,
-    r"(hardtanh|hardswish|elu)_backward \w+ reads": _DECIDED,
+    r"(hardtanh|hardswish|hardshrink|softshrink|hardsigmoid|elu)_backward \w+ reads": _DECIDED,
     r"lu_unpack LU_pivots reads": _DECIDED,
     r"(masked_fill|masked_scatter|masked_select|where) \w+ reads": _DECIDED,
     r"(index_(copy|fill|put|reduce)|put|scatter\w*) (self|values|source) reads": _COPIES,

@@ -51,13 +51,15 @@ with warnings.catch_warnings():
 SLICE = 48  # one entry in so many in every run
 PER_ENTRY = 60  # calls with their variants
 SECONDS = 60.0  # for one of them
+LARGEST = 1 << 20  # elements of a call's operands, at most: each call is made a hundred times
 
 
 def calls_of(entry: Any, dtype: torch.dtype, samples: int) -> list[OperatorCall]:
     torch.manual_seed(0)
     programs = programs_of_module if hasattr(entry, "module_cls") else programs_of_operator
-    made = (variant for call in recorded(entry.name, programs(entry, dtype, samples)) for variant in variants(call))
-    return list(itertools.islice(made, PER_ENTRY))
+    calls = recorded(entry.name, programs(entry, dtype, samples))
+    small = (call for call in calls if sum(t.numel() for t in call.named_operands().values()) <= LARGEST)
+    return list(itertools.islice((variant for call in small for variant in variants(call)), PER_ENTRY))
 
 
 def judge(probe: Probe, call: OperatorCall) -> list[str]:

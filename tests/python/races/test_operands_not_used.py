@@ -352,6 +352,6 @@ def test_operands_in_a_slice(tmp_path):
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_operands_of_all_operators_and_modules(tmp_path):
-    """All entries, some 6,500 calls: in about 15 minutes on two cores."""
+    """All entries, some 8,200 calls: in about 15 minutes on two cores."""
     results = run_census(tmp_path, program="operands.py")
     assert sum(result["samples"] for result in results) >= 5_000
