@@ -165,6 +165,7 @@ def resumed(folder: Path, restarts: int, *faults: str) -> tuple[dict[str, Any], 
     return json.loads(stdout.splitlines()[-1]), stderr
 
 
+@pytest.mark.full
 def test_training_survives_a_lack_of_memory_and_the_loss_of_a_device(without_faults, tmp_path):
     loss, allocations, collectives = without_faults
     lack = f"oom@allocation:{allocations // 2},rank=1,restart=0"

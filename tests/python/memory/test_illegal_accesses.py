@@ -42,13 +42,13 @@ def check(result: subprocess.CompletedProcess[str], names: list[str]) -> None:
 
 
 @pytest.mark.no_executor("kernels run in another process, which ends")
-@pytest.mark.parametrize("faulthandler", ["never", "early"])
+@pytest.mark.parametrize("faulthandler", ["never", pytest.param("early", marks=pytest.mark.full)])
 def test_it_is_an_error_of_the_stream(faulthandler):
     check(run(faulthandler, NAMES), NAMES)
 
 
 @pytest.mark.no_executor("kernels run in another process, which ends")
-@pytest.mark.parametrize("schedule", ["latest", "random:1"])
+@pytest.mark.parametrize("schedule", ["latest", pytest.param("random:1", marks=pytest.mark.full)])
 def test_it_is_the_same_error_in_every_schedule(schedule):
     names = [name for name in NAMES if name not in ("compiled_kernel", "command_on_an_engine")]
     check(run("never", names, TORCH_OPENREG_SCHEDULE=schedule), names)

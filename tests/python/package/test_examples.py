@@ -127,6 +127,7 @@ def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
 
 # In a process of its own, which torch_openreg may not be loaded into: PyTorch has one slot for such devices.
 @links
+@pytest.mark.full
 def test_the_smallest_backend_builds_and_trains(tmp_path):
     report, output = reported(tmp_path, "smallest_backend.py", "--build-directory", tmp_path / "build")
     assert "Warning" not in output
