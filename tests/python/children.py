@@ -7,10 +7,11 @@ from pathlib import Path
 
 
 def child_environment(path: list[Path], variables: dict[str, str | None]) -> dict[str, str]:
-    """The environment of a child process: ours, with `path` in PYTHONPATH, changed by `variables`."""
+    """The environment of a child process: ours, with `path` first in PYTHONPATH, changed by `variables`."""
     environment = dict(os.environ)
     if path:
-        environment["PYTHONPATH"] = os.pathsep.join(map(str, path))
+        given = environment.get("PYTHONPATH", "")
+        environment["PYTHONPATH"] = os.pathsep.join([*map(str, path), *([given] if given else [])])
     for name, value in variables.items():
         environment.pop(name, None)
         if value is not None:

@@ -54,6 +54,12 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
   if (!is_fused(query, key, value, mask, dropout, causal, scale, grouped))
     return std::get<0>(at::_scaled_dot_product_attention_math(
         query, key, value, added, dropout, causal, std::nullopt, scale, grouped));
+  // Since torch 2.15 the conditions may hold for three dimensions; the operator has four.
+  if (query.dim() == 3 && key.dim() == 3 && value.dim() == 3)
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+                           query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0), dropout,
+                           causal, added, scale))
+        .squeeze(0);
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
                                                                      causal, added, scale));
 }

@@ -74,7 +74,10 @@ ALERTS: dict[str, Call] = {
     "fractional_max_pool2d_backward_cuda": backward_of(nn.FractionalMaxPool2d(2, output_ratio=0.5), 2, 3, 3, 3),
     "fractional_max_pool3d_backward_cuda": backward_of(nn.FractionalMaxPool3d(2, output_ratio=0.5), 2, 3, 3, 3, 3),
     "upsample_linear1d_backward_out_cuda": interpolated("linear", 1),
-    "upsample_bicubic2d_backward_out_cuda": interpolated("bicubic", 2),
+    # Since torch 2.15 interpolate() has another way for this one, too.
+    "upsample_bicubic2d_backward_out_cuda": backward_of(
+        lambda x: torch._C._nn.upsample_bicubic2d(x, None, False, [2.0, 2.0]), 1, 1, 4, 4
+    ),
     "upsample_bilinear2d_aa_backward_out_cuda": interpolated("bilinear", 2, antialias=True),
     "reflection_pad1d_backward_out_cuda": backward_of(nn.ReflectionPad1d((1, 2)), 2, 3, 8),
     "reflection_pad3d_backward_out_cuda": backward_of(nn.ReflectionPad3d(1), 2, 3, 8, 8, 8),

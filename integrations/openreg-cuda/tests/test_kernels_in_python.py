@@ -65,7 +65,7 @@ assert all(torch.equal(product.cpu(), each @ each) for product, each in zip(prod
 assert not torch.backends.python_native.triton.available
 print("passed")
 """
-    result = run_python("-W", "error", "-c", program, PYTHONPATH=str(packages), OPENREG_CUDA=profile)
+    result = run_python("-W", "error", "-c", program, path=packages, OPENREG_CUDA=profile)
     assert result.stdout == "passed\n", result.stderr
 
 
@@ -73,7 +73,7 @@ print("passed")
 def test_tritons_driver_is_refused_with_the_way_out(packages: Path, imported: str) -> None:
     lines = ["import triton.runtime.driver", "import torch"]
     program = "\n".join([*(lines if imported == "before" else reversed(lines)), "triton.runtime.driver.driver.active"])
-    result = run_python("-c", program, PYTHONPATH=str(packages))
+    result = run_python("-c", program, path=packages)
     assert result.returncode == 1
     expected = "RuntimeError: openreg: Triton compiles kernels for a GPU, and this device is emulated on the CPU"
     assert expected in result.stderr and "TRITON_INTERPRET=1" in result.stderr
