@@ -57,8 +57,8 @@ def test_timeouts_are_set_and_extended(backend) -> None:
     dist.distributed_c10d._set_pg_timeout(minute)
     assert backend.options._timeout == minute
     dist.distributed_c10d._add_ephemeral_timeout_for_all_pgs(minute)
-    # Since 2.15 PyTorch asks the class in C++, which does not extend it (docs/cuda.md).
-    assert backend.options._timeout == (2 if torch.__version__ < (2, 15) else 1) * minute
+    # Since 2.14 PyTorch asks the class in C++, which does not extend it (docs/cuda.md).
+    assert backend.options._timeout == (2 if torch.__version__ < (2, 14) else 1) * minute
 
 
 def test_options_are_accepted(tmp_path: Path) -> None:
