@@ -285,7 +285,7 @@ def test_every_stream_of_every_device_has_a_track_with_a_name(export):
 def test_waits_name_the_stream_that_they_wait_for(export):
     first, second = torch.openreg.Stream(), torch.openreg.Stream()
     with profile() as prof:
-        torch.openreg._sleep(5_000_000)  # on the default stream
+        torch.openreg._sleep(200_000_000)  # on the default stream: longer than the host may be held up before the wait
         first.wait_stream(torch.openreg.default_stream())
         with torch.openreg.stream(first):
             torch.ones(8, device="openreg")
