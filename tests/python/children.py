@@ -10,8 +10,7 @@ def child_environment(path: list[Path], variables: dict[str, str | None]) -> dic
     """The environment of a child process: ours, with `path` first in PYTHONPATH, changed by `variables`."""
     environment = dict(os.environ)
     if path:
-        given = environment.get("PYTHONPATH", "")
-        environment["PYTHONPATH"] = os.pathsep.join([*map(str, path), *([given] if given else [])])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*map(str, path), environment.get("PYTHONPATH")]))
     for name, value in variables.items():
         environment.pop(name, None)
         if value is not None:
