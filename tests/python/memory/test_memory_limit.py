@@ -487,8 +487,9 @@ def test_a_capacity_that_the_machine_has_is_set_without_a_line(run_python):
 
 def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
     result = run_python(
-        "import resource, torch\n"
-        "torch.ones(1, device='openreg')\n"
+        "import resource, threading, time, torch\n"
+        "from pathlib import Path\n"
+        "torch.ones(1, device='openreg').item()\n"
         "before = resource.getrlimit(resource.RLIMIT_DATA)\n"
         "def fail(gigabytes):\n"
         "    try: torch.empty(gigabytes << 30, dtype=torch.uint8, device='openreg')\n"
@@ -497,12 +498,14 @@ def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
         "assert fail(1) is None\n"
         "torch.openreg.empty_cache()\n"
         "fail(3)\n"
+        # So would threads of the device that have not begun yet.
+        "others = {str(path) for path in Path('/proc/self/task').iterdir()} - {f'/proc/self/task/{threading.get_native_id()}'}\n"
+        "while not all('(sleeping)' in Path(thread, 'status').read_text() for thread in others): time.sleep(0.01)\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (1, before[1]))\n"
         "text = fail(1)\n"
         "resource.setrlimit(resource.RLIMIT_DATA, before)\n"
         "print(text)\n",
         TORCH_OPENREG_MEMORY="2GiB",
-        TORCH_OPENREG_SCHEDULE="latest",  # engines, which would need memory too, hold back
     )
     assert "The system refuses more memory (`ulimit -d`, " in result.stdout
     assert "raise TORCH_OPENREG_MEMORY" not in result.stdout
