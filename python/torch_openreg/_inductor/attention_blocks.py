@@ -318,8 +318,13 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 def scatter(shape: Sequence[Any], indices: Sequence[Tensor], values: Tensor) -> Tensor:
     """``flex_lib::zeros_and_scatter``: the gradient of an indexed tensor."""
     wide = values.to(_wide(values.dtype))
+    same = [dim for dim in range(wide.dim()) if all(index.stride(dim) == 0 for index in indices)]
+    if same:  # values for one element: all of them if there is no index
+        wide = wide.sum(same, keepdim=True)
+        first = tuple(slice(1) if dim in same else slice(None) for dim in range(wide.dim()))
+        indices = [index[first] for index in indices]
     if not indices:
-        return wide.sum().to(values.dtype)
+        return wide.view(shape).to(values.dtype)
     zeros = torch.zeros(shape, dtype=wide.dtype, device=values.device)
     return zeros.index_put(tuple(indices), wide, accumulate=True).to(values.dtype)
 

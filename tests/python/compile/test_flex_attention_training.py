@@ -78,7 +78,7 @@ def distance(captured):
 
 
 def bias_of_heads(captured):
-    return lambda score, b, h, q, kv: score * captured[0][h] + captured[1][b, h]
+    return lambda score, b, h, q, kv: score * (captured[0][h] + captured[1][b, h])
 
 
 def relative_bias(captured):
@@ -98,7 +98,7 @@ def number(captured):
 
 
 def element(captured):
-    return lambda score, b, h, q, kv: score + captured[0][0] * captured[1][b]
+    return lambda score, b, h, q, kv: score * (captured[0][0] + captured[1][b])
 
 
 def documents(captured):
@@ -252,6 +252,13 @@ def compare(case, backend):
 def test_values_and_gradients(case):
     """The graphs that Inductor gets, without C++. A fifth of the cases each time, in some seconds."""
     compare(case, graphs_only)
+
+
+@pytest.mark.parametrize("blocks", ["a loop"], indirect=True)
+@pytest.mark.usefixtures("blocks")
+def test_a_loop_does_not_overwrite_what_follows_it():
+    """The gradient of the query, of which rows are left out at the end, is as large as that of the value."""
+    compare(next(each for each in CASES if each.name == "small heads"), "inductor")
 
 
 @pytest.mark.usefixtures("blocks")

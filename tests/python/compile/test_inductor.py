@@ -136,6 +136,24 @@ def test_views_and_arguments_are_written_in_place():
     assert_equals_the_cpu(write, rows("cpu"), rows("cpu", 1))
 
 
+def test_vectors_of_values_are_added_to_one_element():
+    """Where the index does not vary along a row, of which the last vector is not whole."""
+
+    def accumulate(index, values):
+        same = index.unsqueeze(-1).expand(values.shape)
+        wide, whole = values.double().sin(), (values * 10).long()
+        return (
+            values.new_zeros(4).index_put((same,), values.sin(), accumulate=True),
+            values.new_zeros(4, 2).index_put((same + 1, same % 2), values.cos(), accumulate=True),
+            values.new_zeros(2, 4).scatter_add(-1, same, values.sin()),
+            wide.new_zeros(4).index_put((same,), wide, accumulate=True),
+            whole.new_zeros(4).index_put((same,), whole, accumulate=True),
+        )
+
+    generator = torch.Generator().manual_seed(0)
+    assert_equals_the_cpu(accumulate, torch.tensor([2, 0]), torch.rand(2, 77, generator=generator))
+
+
 def test_a_lazy_clone_that_a_kernel_writes_leaves_the_original_alone():
     x = rows()
     clone = torch._lazy_clone(x)

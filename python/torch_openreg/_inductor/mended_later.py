@@ -1,0 +1,59 @@
+"""Faults of Inductor that a later version of PyTorch mends, and that programs for the device meet."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._inductor.codegen.cpp import CppVecKernel
+from torch._inductor.graph import SubgraphLowering
+from torch._inductor.ops_handler import WrapperHandler
+from torch._inductor.virtualized import V
+
+from .._slot import NAME
+
+
+def mend() -> None:
+    """Replaces what is at fault. With a version that has mended it, that changes nothing."""
+    _add_to_one_element()
+    _keep_inputs_of_subgraphs()
+
+
+# --- Until 2.13: vectors whose elements are all added to one element of a tensor were an assertion that failed ---
+
+
+def _add_to_one_element() -> None:
+    original: Any = CppVecKernel.store
+
+    @functools.wraps(original)
+    def store(self: Any, name: str, index: Any, value: Any, mode: Any = None) -> Any:
+        if mode != "atomic_add" or V.graph.get_current_device_or_throw().type != NAME:
+            return original(self, name, index, value, mode)
+        with V.set_ops_handler(_VectorsOfIndices(V.get_ops_handler())):
+            return original(self, name, index, value, mode)
+
+    CppVecKernel.store = store  # type: ignore[method-assign]
+
+
+class _VectorsOfIndices(WrapperHandler):
+    """Operations of a vectorised kernel in which each index is a vector."""
+
+    def index_expr(self, expr: Any, dtype: torch.dtype) -> Any:
+        index = self._inner.index_expr(expr, dtype)
+        return index if index.is_vec else V.kernel.broadcast(index)
+
+
+# --- Until 2.14: which inputs a backward pass may overwrite, by their numbers, was applied to those of its loops and
+# regions too, so gradients were wrong ---
+
+
+def _keep_inputs_of_subgraphs() -> None:
+    original = SubgraphLowering.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.bw_donated_idxs = None
+
+    SubgraphLowering.__init__ = init  # type: ignore[method-assign]
