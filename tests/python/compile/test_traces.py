@@ -35,6 +35,19 @@ DTYPES = [torch.float32, torch.int64, torch.complex64, torch.bool]
 ALWAYS = ("nn.functional.conv2d", "nn.functional.conv_transpose1d", "_foreach_add_", "_foreach_sqrt_")
 DATABASES = ["op_db", *(name for name in dir(database) if name.startswith("foreach_") and name.endswith("_op_db"))]
 
+# The operators by which the device differs from the CPU where real tensors are recorded, as CUDA does.
+BATCH_NORM = {"aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit_no_training.default"}
+OF_A_GPU = {
+    "native_batch_norm": BATCH_NORM,
+    "nn.functional.batch_norm": BATCH_NORM,
+    "nn.functional.instance_norm": BATCH_NORM,
+    "nn.functional.rms_norm": {"aten._fused_rms_norm.default"},
+    "nn.functional.multi_head_attention_forward": {"aten.native_dropout.default"},
+}
+INDICES_OF_THE_HOST = ("tensor_split",)
+UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+SEED = 42  # that of entries which set one whenever they are called, which no record shows
+
 Leaves = list[torch.Tensor]
 Function = Callable[..., Leaves]
 
@@ -93,19 +106,20 @@ def other_numbers(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.flip(tuple(range(tensor.dim()))) if tensor.layout == torch.strided else tensor.clone()
 
 
-def recorded_on(device: str, way: str, call: Any, values: Any, in_place: bool) -> tuple[Counter[str], Any, Any]:
+def recorded_on(device: str, way: str, op: Any, call: Any, values: Any) -> tuple[Counter[str], Any, Any]:
     """What was recorded, its results with other numbers, and those of the function itself."""
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return leaf.detach().to(device)
+            on_host = op.name in INDICES_OF_THE_HOST and not leaf.is_floating_point()
+            return leaf.detach().to("cpu" if on_host else device)
         return device if leaf in ("cpu", torch.device("cpu")) and isinstance(leaf, str | torch.device) else leaf
 
-    function, tensors = function_of(call, tree_map(move, values), in_place)
+    function, tensors = function_of(call, tree_map(move, values), call is op.inplace_variant)
     seen, record = WAYS[way](function, tensors)
     results = []
     for run in (record, function):
-        torch.manual_seed(0)
+        torch.manual_seed(SEED)
         found = tree_leaves(run(*(other_numbers(tensor) for tensor in tensors)))  # copies, which it may change
         results.append([leaf.cpu() for leaf in found if isinstance(leaf, torch.Tensor)])
     return seen, *results
@@ -125,23 +139,24 @@ def test_the_operators_of_the_cpu_are_recorded(op, call, way):
     dtype = next((each for each in DTYPES if each in op.supported_dtypes("cpu")), None)
     if dtype is None:
         pytest.skip("it has none of the usual dtypes on the CPU")
-    in_place = call is op.inplace_variant
     judged, wrong = 0, []
-    for sample in itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES):
+    # As a list: what is left of the generator would switch gradients where it is freed, be it inside of a record.
+    for sample in list(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
         values = (sample.input, sample.args, sample.kwargs)
         try:
-            expected, recomputed, computed = recorded_on("cpu", way, call, values, in_place)
+            expected, recomputed, computed = recorded_on("cpu", way, op, call, values)
         except Exception:
             continue  # what the CPU cannot record is not ours to judge
         try:
-            seen, from_record, from_function = recorded_on(DEVICE, way, call, values, in_place)
+            seen, from_record, from_function = recorded_on(DEVICE, way, op, call, values)
         except Exception as error:
             wrong.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
             continue
         judged += 1
-        if seen != expected:
+        of_a_gpu = OF_A_GPU.get(op.name, set()) if way == "make_fx" else set()
+        if seen != expected and not (seen - expected).keys() & of_a_gpu:
             wrong.append(f"recorded {dict(seen - expected)} instead of {dict(expected - seen)}")
-        if same(recomputed, computed) and not same(from_record, from_function):
+        if op.name not in UNINITIALISED and same(recomputed, computed) and not same(from_record, from_function):
             wrong.append("the record computes something else than the function")
     if not judged and not wrong:
         pytest.skip("the CPU records none of its samples")

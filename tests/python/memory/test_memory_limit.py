@@ -499,8 +499,8 @@ def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
         "torch.openreg.empty_cache()\n"
         "fail(3)\n"
         # So would threads of the device that have not begun yet.
-        "others = {str(path) for path in Path('/proc/self/task').iterdir()} - {f'/proc/self/task/{threading.get_native_id()}'}\n"
-        "while not all('(sleeping)' in Path(thread, 'status').read_text() for thread in others): time.sleep(0.01)\n"
+        "others = [each for each in Path('/proc/self/task').iterdir() if each.name != str(threading.get_native_id())]\n"
+        "while not all('(sleeping)' in (each / 'status').read_text() for each in others): time.sleep(0.01)\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (1, before[1]))\n"
         "text = fail(1)\n"
         "resource.setrlimit(resource.RLIMIT_DATA, before)\n"

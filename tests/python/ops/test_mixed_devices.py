@@ -184,7 +184,9 @@ NO_NUMBERS = "it takes no numbers of the CPU"
 NOT_CHECKED = "the rules are not checked for it"
 FAKE_TENSORS_ONLY = {
     **dict.fromkeys(("complex", "logical_and", "logical_or", "logical_xor", "polar"), MADE_BESIDE_THE_FIRST),
-    "nn.functional.binary_cross_entropy_with_logits": MADE_BESIDE_THE_FIRST,
+    **dict.fromkeys(
+        ("nn.functional.binary_cross_entropy_with_logits", "nn.functional.soft_margin_loss"), MADE_BESIDE_THE_FIRST
+    ),
     **dict.fromkeys(("masked_scatter", "clamp", "index_fill", "index_select", "index_reduce"), NO_NUMBERS),
     **dict.fromkeys(("normal", "native_dropout_backward", "nn.functional.embedding"), NO_NUMBERS),
     **dict.fromkeys([f"nn.functional.conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)], NOT_CHECKED),
