@@ -15,7 +15,9 @@ import inspect
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from ._slot import NAME
+import torch
+
+from ._slot import KEY, NAME
 
 OF_FORMULAS = {
     "torch._decomp.decompositions": ("native_batch_norm_helper",),
@@ -96,6 +98,11 @@ def _extended(value: Any) -> Any:
 def extend_formulas(_: ModuleType) -> None:
     """Makes the formulas of ``torch._refs`` treat the device like the CPU."""
     extend(OF_FORMULAS)
+    # The device's kernel, for half precision, would hide the formula, which leaves out a check of values.
+    istft = torch.ops.aten.istft.default
+    formula = istft.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd]
+    for key in (f"Autograd{KEY}", KEY):
+        istft.py_impl(getattr(torch._C.DispatchKey, key))(formula)
 
 
 def extend_meta_functions(module: ModuleType) -> None:

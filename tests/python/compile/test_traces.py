@@ -9,6 +9,7 @@ with ``-m ""``.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import warnings
 from collections import Counter
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 SAMPLES = 2
 DTYPES = [torch.float32, torch.int64, torch.complex64, torch.bool]
 # Swept each time: what was once not recorded.
-ALWAYS = ("nn.functional.conv2d", "nn.functional.conv_transpose1d", "_foreach_add_", "_foreach_sqrt_")
+ALWAYS = ("nn.functional.conv2d", "nn.functional.conv_transpose1d", "_foreach_add_", "_foreach_sqrt_", "istft")
 DATABASES = ["op_db", *(name for name in dir(database) if name.startswith("foreach_") and name.endswith("_op_db"))]
 
 # The operators by which the device differs from the CPU where real tensors are recorded, as CUDA does.
@@ -116,7 +117,11 @@ def recorded_on(device: str, way: str, op: Any, call: Any, values: Any) -> tuple
         return device if leaf in ("cpu", torch.device("cpu")) and isinstance(leaf, str | torch.device) else leaf
 
     function, tensors = function_of(call, tree_map(move, values), call is op.inplace_variant)
-    seen, record = WAYS[way](function, tensors)
+    gc.disable()  # generators of samples that were left switch gradients where they are freed, which would be recorded
+    try:
+        seen, record = WAYS[way](function, tensors)
+    finally:
+        gc.enable()
     results = []
     for run in (record, function):
         torch.manual_seed(SEED)
@@ -140,8 +145,7 @@ def test_the_operators_of_the_cpu_are_recorded(op, call, way):
     if dtype is None:
         pytest.skip("it has none of the usual dtypes on the CPU")
     judged, wrong = 0, []
-    # As a list: what is left of the generator would switch gradients where it is freed, be it inside of a record.
-    for sample in list(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
+    for sample in itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES):
         values = (sample.input, sample.args, sample.kwargs)
         try:
             expected, recomputed, computed = recorded_on("cpu", way, op, call, values)
@@ -150,6 +154,8 @@ def test_the_operators_of_the_cpu_are_recorded(op, call, way):
         try:
             seen, from_record, from_function = recorded_on(DEVICE, way, op, call, values)
         except Exception as error:
+            if "Inconsistent key_set (=DispatchKeySet(SparseCsrPrivateUse1" in str(error):
+                pytest.skip("PyTorch has no fake compressed sparse tensors of an out-of-tree device")
             wrong.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
             continue
         judged += 1
