@@ -5,19 +5,21 @@ The kernel has no backward pass, does not return the sums that one needs, and do
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.kernel.flex import flex_cpu
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -26,6 +28,12 @@ from . import attention_blocks as blocks
 
 _FORWARD = torch.ops.higher_order.flex_attention
 _BACKWARD = torch.ops.higher_order.flex_attention_backward
+# In place of operators that have no rule for vmap.
+_WITH_RULES: dict[Any, Callable[..., Any]] = {
+    torch.ops.prims.convert_element_type.default: lambda x, dtype: torch.ops.aten._to_copy(x, dtype=dtype),
+    torch.ops.aten.fill.Scalar: torch.full_like,
+    torch.ops.aten.mish_backward.default: decomposition_table[torch.ops.aten.mish_backward.default],
+}
 _OF_THE_KERNEL = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -61,7 +69,7 @@ def _replace_forward(gm: GraphModule, node: Node) -> None:
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        score_mod: GraphModule,
+        score_mod: _Modification,
         mask: tuple[Any, ...],
         scale: float,
         options: dict[str, Any],
@@ -84,8 +92,8 @@ def _replace_backward(gm: GraphModule, node: Node) -> None:
         sums: Tensor,
         of_out: Tensor | None,
         of_sums: Tensor | None,
-        score_mod: GraphModule,
-        joint: GraphModule,
+        score_mod: _Modification,
+        joint: _Modification,
         mask: tuple[Any, ...],
         scale: float,
         options: dict[str, Any],
@@ -131,7 +139,7 @@ def _blocks(key: Tensor, mask: tuple[Any, ...]) -> tuple[Any, ...]:
     return blocks.listed_blocks(key, mask[2:6], mask[-3:-1])
 
 
-def _learned(joint: GraphModule, captured: int) -> tuple[int, ...]:
+def _learned(joint: _Modification, captured: int) -> tuple[int, ...]:
     found = joint.graph.output_node().args[0]
     assert isinstance(found, (list, tuple))
     gradients = found[len(found) - captured :]
@@ -163,7 +171,7 @@ def _replace(gm: GraphModule, node: Node, function: Callable[..., Any], results:
     def call(*values: Any) -> Any:
         given = iter(values)
         arguments = [static[place] if place in static else next(given) for place in range(len(leaves))]
-        with TransformGetItemToIndex():
+        with TransformGetItemToIndex(), _rules_for_vmap_only():
             return function(*tree_unflatten(arguments, spec))
 
     values = [each.meta["val"] for each in inputs]
@@ -189,7 +197,30 @@ def _has_value(leaf: Any) -> bool:
 
 
 def _static(gm: GraphModule, leaf: Any) -> Any:
-    return _attribute(gm, leaf) if isinstance(leaf, Node) else leaf
+    value = _attribute(gm, leaf) if isinstance(leaf, Node) else leaf
+    return _Modification(value) if isinstance(value, GraphModule) else value
+
+
+@contextlib.contextmanager
+def _rules_for_vmap_only() -> Iterator[None]:
+    """An operator without a rule is an error. PyTorch would call it for each score in turn, which never ends."""
+    functorch: Any = torch._C._functorch
+    before = functorch._is_vmap_fallback_enabled()
+    functorch._set_vmap_fallback_enabled(False)
+    try:
+        yield
+    finally:
+        functorch._set_vmap_fallback_enabled(before)
+
+
+class _Modification(Interpreter):
+    """Runs the graph of a modification or a mask, or of a gradient, by operators that have a rule for vmap."""
+
+    def __call__(self, *args: Any) -> Any:
+        return self.run(*args)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super().call_function(_WITH_RULES.get(target, target), args, kwargs)
 
 
 def _attribute(gm: GraphModule, node: Node) -> Any:

@@ -40,7 +40,7 @@ class _VectorsOfIndices(WrapperHandler):
     """Operations of a vectorised kernel in which each index is a vector."""
 
     def index_expr(self, expr: Any, dtype: torch.dtype) -> Any:
-        index = self._inner.index_expr(expr, dtype)
+        index = super().index_expr(expr, dtype)
         return index if index.is_vec else V.kernel.broadcast(index)
 
 

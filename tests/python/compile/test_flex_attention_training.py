@@ -7,10 +7,12 @@ blocks.
 
 from __future__ import annotations
 
+import functools
 import importlib
 
 import pytest
 import torch
+import torch.nn.functional as F
 from devices import DEVICE
 from functorch.compile import make_boxed_func
 from slices import one_in
@@ -266,6 +268,70 @@ def test_a_loop_does_not_overwrite_what_follows_it():
 def test_compiled_values_and_gradients(case):
     """By Inductor. One case in 32 each time; the whole takes some minutes."""
     compare(case, "inductor")
+
+
+FUNCTIONS = [
+    torch.tanh,
+    torch.sigmoid,
+    torch.exp,
+    torch.expm1,
+    torch.erf,
+    torch.sin,
+    torch.cos,
+    torch.atan,
+    torch.sinh,
+    torch.asinh,
+    torch.square,
+    torch.relu,
+    F.silu,
+    F.gelu,
+    functools.partial(F.gelu, approximate="tanh"),
+    F.softplus,
+    F.logsigmoid,
+    F.elu,
+    F.leaky_relu,
+    F.hardtanh,
+    F.hardswish,
+    F.mish,
+    F.softsign,
+    torch.nan_to_num,
+    lambda x: x.abs().sqrt(),
+    lambda x: (x * x + 1).rsqrt(),
+    lambda x: (x.abs() + 1).log(),
+    lambda x: x.abs().log1p(),
+    lambda x: (x.abs() + 1).log2(),
+    lambda x: (x.abs() + 1).pow(1.5),
+    lambda x: x.pow(3),
+    lambda x: 2**x,
+    lambda x: x.clamp(-1, 1),
+    lambda x: torch.where(x > 0, x, 0.5 * x),
+    lambda x: torch.maximum(x, 0.5 * x) + torch.minimum(x, 0.25 * x),
+    lambda x: torch.logaddexp(x, -x),
+    lambda x: torch.hypot(x, x + 1),
+    lambda x: torch.atan2(x, x * x + 1),
+    lambda x: torch.lerp(x, 2 * x, 0.25),
+    lambda x: torch.addcmul(x, x, x) + torch.addcdiv(x, x, x * x + 1),
+    lambda x: (x.float() * 1.5).to(x.dtype),
+    lambda x: x.double().sin().to(x.dtype),
+    lambda x: x.remainder(3) + x.fmod(2),
+    lambda x: x - x.floor() + x.sign() * x.round().detach(),
+    lambda x: torch.special.erfcx(x.abs()) + torch.special.i0(x),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_functions_of_scores(dtype):
+    """Functions of one number, as a modification may call them, and operators on the indices."""
+
+    def modification(captured):
+        def modify(score, b, h, q, kv):
+            integers = q // 2 + kv % 3 + (q & 5) + (kv | 2) + (q ^ kv) + (h << 1) + (q >> 1) + torch.abs(q - kv)
+            small = 0.5 * torch.tanh(score)
+            return sum(function(small) for function in FUNCTIONS) * 0.05 + 0.01 * integers + 0.1 * (q < kv) * score
+
+        return modify
+
+    compare(Case("functions", modification, sizes=(1, 2, 2, 24, 24, 16, 16), dtype=dtype), graphs_only)
 
 
 def one_size(length, dtype=torch.float32):
