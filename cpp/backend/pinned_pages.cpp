@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <new>
@@ -15,6 +16,8 @@
 
 #include "backend/pinned_guard.h"
 #include "backend/pinned_windows.h"
+#include "runtime/address_space/address_space.h"
+#include "runtime/address_space/host_memory.h"
 #include "runtime/error.h"
 #include "runtime/process.h"
 
@@ -80,8 +83,9 @@ std::size_t lock_what_may_be(std::byte* pages, std::size_t bytes) noexcept {
   return locked;
 }
 
-// nullptr: the system refuses.
+// nullptr: the system refuses, or would end a process for what it cannot hold.
 void* take_pages(std::size_t bytes) {
+  if (bytes > machine_left()) return nullptr;
   auto* const windows = PinnedGuard::get() != nullptr ? PinnedWindows::get() : nullptr;
   if (auto* const pages = windows != nullptr ? windows->map(bytes) : nullptr) return pages;
   auto* const pages =
@@ -95,6 +99,11 @@ void return_pages(void* pages, std::size_t bytes) noexcept {
 }
 
 }  // namespace
+
+std::size_t machine_left() {
+  if (const auto* const space = AddressSpace::get_if_reserved()) return space->machine_left();
+  return host_memory_left().value_or(std::numeric_limits<std::size_t>::max());
+}
 
 bool in_use() noexcept { return used_after != kNever; }
 

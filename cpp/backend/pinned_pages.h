@@ -12,7 +12,8 @@ namespace pinned_pages {
 
 /// Zeroed pages, at least `bytes` (> 0). As many of them, from the beginning, are locked as
 /// RLIMIT_MEMLOCK allows; there is no warning if it does not allow all, because locking only
-/// affects speed. Throws std::bad_alloc, and Error if in_bad_fork().
+/// affects speed. Throws std::bad_alloc, also if the machine cannot hold them, and Error if
+/// in_bad_fork().
 void* map(std::size_t bytes);
 /// Releases pages of map(). Does nothing in a forked child.
 void unmap(void* pages) noexcept;
@@ -27,6 +28,9 @@ void* begin_of(const void* p) noexcept;
 /// Where a command finds this memory. With PinnedGuard, pages of map() have another address for the
 /// device, without protection; `p` itself for all other memory.
 std::uintptr_t device_address(std::uintptr_t p) noexcept;
+
+/// How many bytes more the machine can hold. Does not initialise the devices.
+std::size_t machine_left();
 
 /// Whether map() or add() has been called in this process.
 bool in_use() noexcept;

@@ -426,6 +426,7 @@ def test_results_of_any_size_are_out_of_the_devices_memory(run_alone):
 
 def more_than_the_machine_has():
     """Requests only: none of this memory is touched."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
     def message(size):
         try:
@@ -444,6 +445,10 @@ def more_than_the_machine_has():
         while True:
             pieces.append(torch.empty(64 * MIB, dtype=torch.uint8, device=f"openreg:{len(pieces) % 2}"))
             assert len(pieces) * 64 * MIB < available, "more was promised than there is"
+    except torch.OutOfMemoryError as e:
+        print(str(e))
+    try:
+        torch.empty(machine // 4, dtype=torch.uint8, pin_memory=True)
     except torch.OutOfMemoryError as e:
         print(str(e))
     last = pieces[-1].device
@@ -466,15 +471,17 @@ def test_what_the_machine_cannot_hold_is_an_error_at_the_allocation(run_python):
     machine = machine_bytes() / 2**30
     source = inspect.getsource(more_than_the_machine_has)
     result = run_python(
-        f"import pathlib, torch\nMIB = 1 << 20\n{source}\nmore_than_the_machine_has()\n",
+        f"import os, pathlib, torch\nMIB = 1 << 20\n{source}\nmore_than_the_machine_has()\n",
         TORCH_OPENREG_MEMORY=f"{int(4 * machine) + 1}GiB",
     )
-    half, beyond, pieces = result.stdout.splitlines()
+    half, beyond, pieces, pinned = result.stdout.splitlines()
     for line in (half, beyond, pieces):
         assert line.startswith("openreg:1 is out of memory. Tried" if line != pieces else "openreg:"), line
         assert "The machine, or the process's control group, has no more memory" in line
         assert "raise" not in line and "TORCH_OPENREG_MEMORY" not in line
         assert 0 <= gibibytes_of(line) < machine
+    assert pinned.startswith("openreg: out of host memory for a pinned tensor (got a request for ")
+    assert ", expected no more than the machine, or the process's control group, has left, " in pinned
     assert result.stderr.count("\n") == 1, result.stderr
     assert result.stderr.startswith("openreg: TORCH_OPENREG_MEMORY is ") and "torch.OutOfMemoryError" in result.stderr
 
