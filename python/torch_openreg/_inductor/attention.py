@@ -5,10 +5,9 @@ The kernel has no backward pass, does not return the sums that one needs, and do
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.kernel.flex import flex_cpu
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -171,7 +171,7 @@ def _replace(gm: GraphModule, node: Node, function: Callable[..., Any], results:
     def call(*values: Any) -> Any:
         given = iter(values)
         arguments = [static[place] if place in static else next(given) for place in range(len(leaves))]
-        with TransformGetItemToIndex(), _rules_for_vmap_only():
+        with TransformGetItemToIndex():
             return function(*tree_unflatten(arguments, spec))
 
     values = [each.meta["val"] for each in inputs]
@@ -201,18 +201,6 @@ def _static(gm: GraphModule, leaf: Any) -> Any:
     return _Modification(value) if isinstance(value, GraphModule) else value
 
 
-@contextlib.contextmanager
-def _rules_for_vmap_only() -> Iterator[None]:
-    """An operator without a rule is an error. PyTorch would call it for each score in turn, which never ends."""
-    functorch: Any = torch._C._functorch
-    before = functorch._is_vmap_fallback_enabled()
-    functorch._set_vmap_fallback_enabled(False)
-    try:
-        yield
-    finally:
-        functorch._set_vmap_fallback_enabled(before)
-
-
 class _Modification(Interpreter):
     """Runs the graph of a modification or a mask, or of a gradient, by operators that have a rule for vmap."""
 
@@ -220,7 +208,23 @@ class _Modification(Interpreter):
         return self.run(*args)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return super().call_function(_WITH_RULES.get(target, target), args, kwargs)
+        target = _WITH_RULES.get(target, target)
+        if isinstance(target, OpOverload) and not _has_rule(target) and any(map(_is_batched, args)):
+            # PyTorch would call it for each score in turn, which does not end.
+            raise NotImplementedError(
+                f"openreg: a modification of flex_attention, or its gradient, calls {target}, which has no rule for "
+                "torch.vmap; write it with other operators"
+            )
+        return super().call_function(target, args, kwargs)
+
+
+def _has_rule(operator: OpOverload) -> bool:
+    keys = ("FuncTorchBatched", "FuncTorchBatchedDecomposition", "CompositeImplicitAutograd")
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in keys)
+
+
+def _is_batched(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and torch._C._functorch.is_batchedtensor(argument)
 
 
 def _attribute(gm: GraphModule, node: Node) -> Any:

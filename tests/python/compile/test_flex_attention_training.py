@@ -339,6 +339,17 @@ def one_size(length, dtype=torch.float32):
     return [torch.randn(1, 2, length, 16, generator=generator).to(DEVICE, dtype).requires_grad_() for _ in range(3)]
 
 
+def test_an_operator_without_a_rule_is_named():
+    """Called for each score in turn it would not end."""
+
+    def modify(score, b, h, q, kv):
+        return score + torch.special.airy_ai(score.detach())
+
+    run = torch.compile(functools.partial(flex_attention, score_mod=modify), backend=graphs_only)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"airy_ai\.default, which has no rule"):
+        run(*one_size(16))
+
+
 def test_memory_does_not_grow_with_the_square_of_the_length():
     """Of 8192 rows, whose scores are 512 MiB, one block of rows is computed at a time."""
     query, key, value = one_size(8192)

@@ -59,6 +59,7 @@ def test_an_operator_that_writes_beyond_a_tensor_is_found(run_debugging):
     )
 
 
+@pytest.mark.no_race_detection("the race is on purpose")
 def test_memory_that_another_stream_still_uses_may_not_be_used_again_unless_it_is_recorded(run_debugging):
     run_debugging(
         "import torch\n"
@@ -156,6 +157,7 @@ def test_memory_of_pools_and_of_several_devices_is_ordered_alike(run_debugging):
     assert result.stderr == ""
 
 
+@pytest.mark.no_race_detection("the race is on purpose")
 def test_replays_of_a_graph_use_memory_too(run_debugging):
     run_debugging(
         "import torch\n"

@@ -16,7 +16,8 @@ from linking import CANNOT_LINK
 PROGRAM = Path(__file__).parent / "illegal_accesses.py"
 NAMES = [name for name in WAYS if name != "compiled_kernel" or not CANNOT_LINK]
 FAILED = re.compile(
-    r"raised openreg: \S+ failed on openreg:0, stream \d+: an illegal memory access was encountered"
+    r"raised openreg: \S+ failed on openreg:0, stream \d+(, launched by \S+ in \S+)?: an illegal memory access was "
+    r"encountered"
     r"( in node \d+ of a graph)?: the memory at 0x[0-9a-f]+ of openreg:0 is not allocated"
 )
 
