@@ -83,9 +83,14 @@ std::size_t lock_what_may_be(std::byte* pages, std::size_t bytes) noexcept {
   return locked;
 }
 
+bool machine_grants(std::size_t bytes) {
+  auto* const space = AddressSpace::get_if_reserved();
+  return space != nullptr ? space->machine_grants(bytes) : bytes <= machine_left();
+}
+
 // nullptr: the system refuses, or would end a process for what it cannot hold.
 void* take_pages(std::size_t bytes) {
-  if (bytes > machine_left()) return nullptr;
+  if (!machine_grants(bytes)) return nullptr;
   auto* const windows = PinnedGuard::get() != nullptr ? PinnedWindows::get() : nullptr;
   if (auto* const pages = windows != nullptr ? windows->map(bytes) : nullptr) return pages;
   auto* const pages =

@@ -378,4 +378,8 @@ void AddressSpace::close_opened() noexcept {
 
 std::size_t AddressSpace::machine_left() const { return segments_->memory.budget().left(); }
 
+bool AddressSpace::machine_grants(std::size_t bytes) {
+  return segments_->memory.budget().grants(bytes);
+}
+
 }  // namespace openreg

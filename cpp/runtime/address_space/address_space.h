@@ -138,6 +138,8 @@ class AddressSpace {
   /// How much more memory of all devices the machine can hold, whatever their capacity. Takes
   /// milliseconds if much is mapped.
   std::size_t machine_left() const;
+  /// Whether it can hold `bytes` more, which the caller takes if so. Much cheaper than the former.
+  bool machine_grants(std::size_t bytes);
 
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
