@@ -9,7 +9,7 @@ from torch._inductor.codegen import common
 
 from .. import _cpu_equivalence
 from .._slot import NAME
-from . import compiling, mended_later
+from . import compiling, fixed_upstream
 from .aot import NoCppWrapper
 from .attention import replace_flex_attention
 from .order import keep_order
@@ -36,5 +36,5 @@ def register(_: ModuleType) -> None:
     guard_where_streams_are_switched()
     run_where_results_are()
     keep_order()
-    mended_later.mend()
+    fixed_upstream.backport_fixes()
     wait_where_values_need_it()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from slices import passes_where_the_cpu_does
+from slices import UNINITIALISED, passes_where_the_cpu_does
 from test_operators import equals_eager, operators
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -19,10 +19,6 @@ def compiled_equals_eager(op: Any, device: str) -> bool:
     # Inductor draws random numbers of its own otherwise.
     with torch._inductor.config.patch(fallback_random=True):
         return equals_eager(op, device, atol=1e-4)
-
-
-# Memory that is not initialised equals nothing.
-UNINITIALISED = {"empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 
 @pytest.mark.parametrize("op", [op for op in operators(120) if op.id not in UNINITIALISED])

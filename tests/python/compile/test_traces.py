@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 from devices import DEVICE
-from slices import one_in
+from slices import UNINITIALISED, one_in
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -46,7 +46,6 @@ OF_A_GPU = {
     "nn.functional.multi_head_attention_forward": {"aten.native_dropout.default"},
 }
 INDICES_OF_THE_HOST = ("tensor_split",)
-UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 SEED = 42  # that of entries which set one whenever they are called, which no record shows
 
 Leaves = list[torch.Tensor]

@@ -424,9 +424,12 @@ def test_results_of_any_size_are_out_of_the_devices_memory(run_alone):
     run_alone(results_of_any_size_are_out_of_memory, TORCH_OPENREG_MEMORY="64MiB")
 
 
+def machine_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def more_than_the_machine_has():
     """Requests only: none of this memory is touched."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
     def message(size):
         try:
@@ -448,17 +451,13 @@ def more_than_the_machine_has():
     except torch.OutOfMemoryError as e:
         print(str(e))
     try:
-        torch.empty(machine // 4, dtype=torch.uint8, pin_memory=True)
+        torch.empty(machine_bytes() // 4, dtype=torch.uint8, pin_memory=True)
     except torch.OutOfMemoryError as e:
         print(str(e))
     last = pieces[-1].device
     del pieces[-2:]
     pieces.append(torch.empty(32 * MIB, dtype=torch.uint8, device=last))  # what was freed can be had again
     assert pieces[-1].fill_(3)[-1].item() == 3
-
-
-def machine_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def gibibytes_of(line: str) -> float:
@@ -469,7 +468,7 @@ def gibibytes_of(line: str) -> float:
 
 def test_what_the_machine_cannot_hold_is_an_error_at_the_allocation(run_python):
     machine = machine_bytes() / 2**30
-    source = inspect.getsource(more_than_the_machine_has)
+    source = inspect.getsource(machine_bytes) + inspect.getsource(more_than_the_machine_has)
     result = run_python(
         f"import os, pathlib, torch\nMIB = 1 << 20\n{source}\nmore_than_the_machine_has()\n",
         TORCH_OPENREG_MEMORY=f"{int(4 * machine) + 1}GiB",

@@ -1,4 +1,4 @@
-"""Faults of Inductor that a later version of PyTorch mends, and that programs for the device meet."""
+"""Bugs in Inductor that hit programs for the device and that later releases of PyTorch fix."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch._inductor.virtualized import V
 from .._slot import NAME
 
 
-def mend() -> None:
-    """Replaces what is at fault. With a version that has mended it, that changes nothing."""
+def backport_fixes() -> None:
+    """Applies the fixes to the installed PyTorch. They change nothing in a release that contains them."""
     _add_to_one_element()
     _keep_inputs_of_subgraphs()
 
 
-# --- Until 2.13: vectors whose elements are all added to one element of a tensor were an assertion that failed ---
+# --- Fixed in 2.14: adding all elements of a vector to one element of a tensor failed an assertion ---
 
 
 def _add_to_one_element() -> None:
@@ -44,8 +44,8 @@ class _VectorsOfIndices(WrapperHandler):
         return index if index.is_vec else V.kernel.broadcast(index)
 
 
-# --- Until 2.14: which inputs a backward pass may overwrite, by their numbers, was applied to those of its loops and
-# regions too, so gradients were wrong ---
+# --- Fixed in 2.15: the indices of the inputs that a backward graph may overwrite were applied to its subgraphs, whose
+# inputs are others, so gradients were wrong ---
 
 
 def _keep_inputs_of_subgraphs() -> None:
