@@ -72,7 +72,7 @@ def test_kernels_go_to_the_current_stream():
     torch.openreg.synchronize()
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
-        torch.openreg._sleep(20_000_000)
+        torch.openreg._sleep(200_000_000)  # longer than the host may be held up before it asks
         y = run(x)
         assert not side.query()
     assert torch.openreg.default_stream().query()
