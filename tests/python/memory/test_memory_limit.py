@@ -491,6 +491,7 @@ def test_a_capacity_that_the_machine_has_is_set_without_a_line(run_python):
     assert run_python(code, TORCH_OPENREG_MEMORY=None).stderr == ""
 
 
+@pytest.mark.no_executor("the memory of devices is in files, which `ulimit -d` does not count")
 def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
     result = run_python(
         "import resource, threading, time, torch\n"
