@@ -19,7 +19,7 @@ IS_OURS = hasattr(MODULE, "get_schedule")  # openreg, also under the name of CUD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "run one in N of the tests of each file, and at least one of them; K says which (default: 0)"
+    text = "run one in N of the tests of each folder, and at least one of them; K says which (default: 0)"
     parser.addoption("--sample", metavar="N[:K]", help=text)
 
 
@@ -67,11 +67,11 @@ def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Ite
 
 
 def _sample(items: list[pytest.Item], share: int, turn: int = 0) -> list[pytest.Item]:
-    """One in `share` of the tests of each file, from a place that `turn` moves: `share` turns run all of them."""
-    of_files: dict[Path, list[pytest.Item]] = {}
+    """One in `share` of the tests of each folder, from a place that `turn` moves: `share` turns run all of them."""
+    of_folders: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        of_files.setdefault(item.path, []).append(item)
-    return [item for each in of_files.values() for item in each[turn % min(share, len(each)) :: share]]
+        of_folders.setdefault(item.path.parent, []).append(item)
+    return [item for each in of_folders.values() for item in each[turn % min(share, len(each)) :: share]]
 
 
 @pytest.hookimpl(wrapper=True)
