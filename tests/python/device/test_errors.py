@@ -128,12 +128,12 @@ def test_a_failure_of_what_is_queued_at_exit_is_printed(run_python):
     ("variable", "value", "allowed"),
     [
         ("TORCH_OPENREG_DEVICES", "none", "64"),
-        ("TORCH_OPENREG_DEVICES", "0", "64"),
-        ("TORCH_OPENREG_DEVICES", "65", "64"),
+        pytest.param(*("TORCH_OPENREG_DEVICES", "0", "64"), marks=pytest.mark.full),
+        pytest.param(*("TORCH_OPENREG_DEVICES", "65", "64"), marks=pytest.mark.full),
         ("TORCH_OPENREG_ENGINES", "-1", "1024"),
         ("TORCH_OPENREG_MEMORY", "8 apples", "GiB"),
         ("TORCH_OPENREG_LAUNCH_BLOCKING", "yes", "1"),
-        ("TORCH_OPENREG_FAULT_MESSAGE", "2", "1"),
+        pytest.param(*("TORCH_OPENREG_FAULT_MESSAGE", "2", "1"), marks=pytest.mark.full),
     ],
 )
 def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_python, variable, value, allowed):
@@ -158,8 +158,8 @@ def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_py
     ("misspelt", "meant"),
     [
         ("TORCH_OPENREG_DEVICE", "TORCH_OPENREG_DEVICES"),
-        ("TORCH_OPENREG_NUM_ENGINES", "TORCH_OPENREG_ENGINES"),
-        ("TORCH_OPENREG_LAUNCHBLOCKING", "TORCH_OPENREG_LAUNCH_BLOCKING"),
+        pytest.param(*("TORCH_OPENREG_NUM_ENGINES", "TORCH_OPENREG_ENGINES"), marks=pytest.mark.full),
+        pytest.param(*("TORCH_OPENREG_LAUNCHBLOCKING", "TORCH_OPENREG_LAUNCH_BLOCKING"), marks=pytest.mark.full),
         ("TORCH_OPENREG_memory", "TORCH_OPENREG_MEMORY"),
     ],
 )

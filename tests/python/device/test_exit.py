@@ -79,7 +79,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", [one_in(2, name, name) for name in PROGRAMS])
+@pytest.mark.parametrize("name", [one_in(5, name, name) for name in PROGRAMS])
 def test_code_that_runs_at_exit_uses_the_device_as_it_uses_the_cpu(run_python, name):
     def end(device):
         program = USE + PROGRAMS[name].format(device=device)

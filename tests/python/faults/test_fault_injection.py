@@ -430,7 +430,7 @@ CACHES = {
 @pytest.mark.parametrize(
     "cache", [pytest.param(each, marks=() if "code" in each else pytest.mark.full) for each in CACHES]
 )
-@pytest.mark.parametrize("training", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_graphs_from_each_cache_are_compilations(run_python, tmp_path, cache, training):
     """Each run counts the same graphs, and a fault at any of them ends the call: no run compiles instead."""
 

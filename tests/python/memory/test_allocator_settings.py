@@ -138,8 +138,8 @@ def test_keys_that_are_served_are_not_warned_of(run_alone):
     ("settings", "reason"),
     [
         ("max_split_size_mb:1", "max_split_size_mb too small"),
-        ("garbage_collection_threshold:2", "set it in (0.0, 1.0)"),
-        ("roundup_power2_divisions:3", "power"),
+        pytest.param(*("garbage_collection_threshold:2", "set it in (0.0, 1.0)"), marks=pytest.mark.full),
+        pytest.param(*("roundup_power2_divisions:3", "power"), marks=pytest.mark.full),
         ("max_split_size_mb:many", ""),
         pytest.param(
             "max_split_size_mb",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from slices import one_in
 
 
 @pytest.fixture
@@ -92,6 +93,7 @@ def test_memory_that_another_stream_still_uses_may_not_be_used_again_unless_it_i
     )
 
 
+PLACES = ["before the free", "before the allocation", "before the use"]
 ORDERS = {
     "wait_stream": "side.wait_stream(main)",
     "event": "side.wait_event(main.record_event())",
@@ -104,7 +106,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("place", ["before the free", "before the allocation", "before the use"])
+@pytest.mark.parametrize("place", [one_in(3, *2 * (each,)) for each in PLACES])
 def test_a_wait_before_the_memory_is_used_again_is_right_without_record_stream(run_debugging, place):
     """As FSDP2 does with the gradients of its reduce-scatter."""
     programs = ""

@@ -122,9 +122,7 @@ def test_the_sweeps_have_all_settings():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    some(
-        LEGAL, ("TORCH_OPENREG_STICKY_ERRORS", "TORCH_OPENREG_SCHEDULE", "TORCH_OPENREG_FAULTS", "TORCH_OPENREG_MEMORY")
-    ),
+    some(LEGAL, ("TORCH_OPENREG_FAULTS", "TORCH_OPENREG_MEMORY")),
 )
 def test_a_healthy_device_passes_under_every_setting(run_python, name, value):
     """Each takes as long as the checks, about four seconds."""

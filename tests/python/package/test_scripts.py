@@ -60,7 +60,11 @@ def test_versions_are_each_tested_in_an_environment_and_a_build_tree_of_their_ow
 
 def test_a_sample_has_a_test_of_each_folder_and_all_turns_have_all_tests() -> None:
     sample = load("tests/python/conftest.py")._sample
-    tests = [SimpleNamespace(path=Path(f"{count}/test_{i % 3}.py"), number=i) for count in (1, 5, 12, 30) for i in range(count)]
+    tests = [
+        SimpleNamespace(path=Path(f"{count}/test_{i % 3}.py"), number=i)
+        for count in (1, 5, 12, 30)
+        for i in range(count)
+    ]
     turns = [sample(tests, 12, turn) for turn in range(12)]
     assert all({test.path.parent for test in turn} == {test.path.parent for test in tests} for turn in turns)
     assert all(len(turn) in (5, 6) for turn in turns)  # of the last folder 2 or 3
