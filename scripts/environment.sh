@@ -11,7 +11,7 @@
 readonly build_dir=${build_dir:-build/wheel} # one build tree for the wheel and its C++ tests
 readonly default_torch=2.13.0 # for an environment that has none: the oldest that is supported
 
-say() { printf '\n== %s\n' "$*"; }
+say() { printf '\n== %s (%(%T)T)\n' "$*" -1; }
 fail() {
   printf 'openreg: %s\n' "$*" >&2
   exit 1
