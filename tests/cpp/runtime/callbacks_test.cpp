@@ -165,6 +165,7 @@ TEST_F(CallbacksTest, AnEngineEntersTheCleanStateThoughItWasStartedBefore) {
 }
 
 TEST_F(CallbacksTest, TheCleanStateIsLeftWhenACommandThrows) {
+  OPENREG_NOT_AT_RANDOM("submissions wait, too");
   const BusyEngines busy;
   const OwnStream stream;
   enqueue(*stream, [] { throw std::runtime_error("broken"); });
@@ -173,6 +174,7 @@ TEST_F(CallbacksTest, TheCleanStateIsLeftWhenACommandThrows) {
 }
 
 TEST_F(CallbacksTest, ANestedWaitIsAWaitOfItsOwn) {
+  OPENREG_NOT_AT_RANDOM("submissions wait, too");
   const BusyEngines busy;
   const OwnStream outer;
   const OwnStream inner;
@@ -419,6 +421,7 @@ std::atomic<int> g_cost_begun{0};
 std::atomic<int> g_cost_ended{0};
 
 TEST_F(CallbacksTest, CommandsThatAreExpectedToBeLongAreAnnounced) {
+  OPENREG_NOT_AT_RANDOM("the submission may run the command");
   Callbacks callbacks;
   callbacks.begin_compute = [](Cost cost, bool engine) -> Callbacks::Team {
     EXPECT_TRUE(engine);
