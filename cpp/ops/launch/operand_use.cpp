@@ -284,8 +284,10 @@ std::string_view base_name(std::string_view op) {
 std::span<const OperandUse> all_operand_uses() { return kUses; }
 
 std::span<const OperandUse> operand_uses(std::string_view op) {
-  const auto found = std::ranges::equal_range(kUses, base_name(op), {}, &OperandUse::op);
-  return {found.begin(), found.end()};
+  // Not equal_range: Clang 14 does not compile the subrange of GCC 12's library.
+  const auto name = base_name(op);
+  return {std::ranges::lower_bound(kUses, name, {}, &OperandUse::op),
+          std::ranges::upper_bound(kUses, name, {}, &OperandUse::op)};
 }
 
 bool OperandUse::holds(IsZero is_zero) const {
