@@ -1,4 +1,4 @@
-"""Checks the documents: links have targets, tests that they name exist, and the table of settings is complete."""
+"""Checks the documents: links and named tests exist, the table of settings is complete, the README is short."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"^```.*?^```", re.M | re.S)
 _HEADING = re.compile(r"^#+ (.*)$", re.M)
+_TAG = re.compile(r"<[^>]+>")
+_ANCHOR = re.compile(r"<a id=\"([^\"]+)\">")
 _TEST = re.compile(r"\b(?:test_\w+\.py|\w+_test\.cpp)\b")
 _VARIABLE = re.compile(r"TORCH_OPENREG_[A-Z_]+")
+_README_LINES, _README_WORDS = 120, 1000
 
 
 def documents() -> list[Path]:
@@ -26,9 +29,10 @@ def sources() -> list[Path]:
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors of a document's headings, as GitHub makes them."""
-    headings = _HEADING.findall(_CODE.sub("", document.read_text()))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """The anchors of a document's headings, as GitHub makes them, and those that it sets itself."""
+    text = _CODE.sub("", document.read_text())
+    headings = [_TAG.sub("", heading).lower() for heading in _HEADING.findall(text)]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings} | set(_ANCHOR.findall(text))
 
 
 def broken_links(document: Path) -> list[str]:
@@ -44,6 +48,16 @@ def broken_links(document: Path) -> list[str]:
         elif anchor and target.suffix == ".md" and anchor not in anchors(target):
             complaints.append(f"{document.relative_to(ROOT)}: {link} has no such heading")
     return complaints
+
+
+def long_readme(readme: Path) -> list[str]:
+    """A complaint if the README is longer than a newcomer reads."""
+    text = readme.read_text()
+    lines, words = text.count("\n"), len(text.split())
+    if lines <= _README_LINES and words <= _README_WORDS:
+        return []
+    most = f"at most {_README_LINES} and {_README_WORDS}"
+    return [f"{readme.name}: {lines} lines, {words} words ({most}); move text to docs"]
 
 
 def unknown_tests() -> list[str]:
@@ -64,7 +78,7 @@ def unlisted_settings() -> list[str]:
 def main() -> int:
     """Prints the complaints; returns the exit status."""
     complaints = [complaint for document in documents() for complaint in broken_links(document)]
-    complaints += unknown_tests() + unlisted_settings()
+    complaints += unknown_tests() + unlisted_settings() + long_readme(ROOT / "README.md")
     print(*complaints, sep="\n", end="\n" if complaints else "")
     return 1 if complaints else 0
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import add
 import layers
+import race
 import stream_states
 import windows
 
 PICTURES = {
     "device/add.svg": add.draw,
     "layers.svg": layers.draw,
+    "race.svg": race.draw,
     "stream-states.svg": stream_states.draw,
     "windows.svg": windows.draw,
 }

@@ -22,6 +22,7 @@ PROJECT = [
     "SECURITY.md",
     "integrations/backend-conformance/README.md",
     "integrations/lightning-openreg/README.md",
+    "integrations/openreg-cuda/README.md",
     "integrations/pytest-openreg/README.md",
 ]
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".toml": "toml", ".yml": "yaml", ".pyi": "python"}

@@ -91,10 +91,10 @@ def test_the_package_requires_the_minor_version_that_it_was_compiled_against() -
     assert importlib.metadata.requires("torch_openreg")[0] == f"torch=={MINOR}.*"
 
 
-def test_the_readme_lists_what_the_build_needs() -> None:
+def test_the_page_on_installation_lists_what_the_build_needs() -> None:
     (requires,) = re.findall(r"^requires = (\[.*?^\])", PYPROJECT, re.M | re.S)
     needed = [Requirement(each).name for each in ast.literal_eval(requires)]
-    assert f"uv pip install {' '.join(needed)}\n" in (ROOT / "README.md").read_text()
+    assert f"uv pip install {' '.join(needed)}\n" in (ROOT / "docs/install.md").read_text()
 
 
 def test_installed_libraries_have_no_absolute_rpath() -> None:

@@ -1,11 +1,11 @@
-"""The fixture that the README gives to test suites."""
+"""The fixture that docs/testing-without-an-accelerator.md gives to test suites."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).resolve().parents[3] / "README.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/testing-without-an-accelerator.md"
 
 TESTS = """
 import torch
@@ -26,7 +26,7 @@ def run(folder: Path) -> str:
 
 def test_an_error_is_that_of_its_own_test(tmp_path):
     assert re.search(r"FAILED .*test_is_not_to_blame", run(tmp_path))
-    [fixture] = re.findall(r"```python\n(import pytest\n.*?)```", README.read_text(), re.DOTALL)
+    [fixture] = re.findall(r"```python\n(import pytest\n.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "conftest.py").write_text(fixture)
     output = run(tmp_path)
     assert re.search(r"PASSED .*test_is_not_to_blame", output), output
