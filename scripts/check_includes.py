@@ -1,6 +1,7 @@
 """Checks that sources include only what their layer may use.
 
-All targets share one include path, so the compiler accepts any header of the project.
+All targets share one include path, so the compiler accepts any header of the project. LAYERS is the only list of the
+layers: the table in CONTRIBUTING.md, which `--write` updates, and docs/layers.svg (tools/pictures) are printed from it.
 """
 
 from __future__ import annotations
@@ -8,37 +9,70 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Lowest first. A folder may include itself and everything above it in this list, except those beside it.
-LAYERS: list[set[str]] = [
-    {"runtime/address_space"},
-    {"runtime/executor"},
-    {"runtime"},
-    {"memory"},
-    {"slot"},
-    {"backend"},
-    {"ops/wire"},
-    {"ops/launch"},
-    {"ops/tensors"},
-    {"ops/tiers", "ops/random", "ops/compiled", "ops/kernels"},
-    {"distributed"},
-    {"bindings"},
-    {"slot/cuda", "slot/privateuse1"},  # whose headers every layer above `slot` includes by their names alone
+
+@dataclass(frozen=True)
+class Layer:
+    """A row of the table."""
+
+    folders: tuple[str, ...]
+    content: str
+    parts: tuple[tuple[str, ...], ...] = ()  # folders in it that have ranks of their own, lowest first; "" is the rest
+    torch: bool = True  # may include it
+    python: bool = False
+
+
+# Lowest first. A folder may include itself and all folders of a lower rank.
+LAYERS = [
+    Layer(
+        ("cpp/runtime",),
+        "the emulated device: memory, streams, events, commands",
+        (("address_space",), ("executor",), ("",)),
+        torch=False,
+    ),
+    Layer(("cpp/memory",), "caching allocator, memory debugger, race detector", torch=False),
+    Layer(("cpp/slot",), "torch's version, the figures of an out-of-memory error"),
+    Layer(("cpp/backend",), "PyTorch's device contract: allocator, guard, hooks, generator"),
+    Layer(
+        ("cpp/ops",),
+        "operators, from a call to a command",
+        (("wire",), ("launch",), ("tensors",), ("tiers", "random", "compiled", "kernels")),
+    ),
+    Layer(("cpp/distributed",), "the process group: collectives by PyTorch's Gloo"),
+    Layer(("cpp/bindings",), "the extension module _C", python=True),
+    # Every layer includes some of their headers (slot_name.h, slot.h), by the name alone.
+    Layer(
+        ("cpp/slot/privateuse1", "cpp/slot/cuda"),
+        "the two slots: PyTorch's place for the device, by name",
+        python=True,
+    ),
+    Layer(("python/torch_openreg",), "torch.openreg, loading, adapting PyTorch's Python", python=True),
 ]
-_RANKS = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
-_WITHOUT_TORCH = {"runtime/address_space", "runtime/executor", "runtime", "memory"}
+
+
+def _below_cpp() -> Iterator[tuple[str, int, Layer]]:
+    """Each folder with its rank and its layer."""
+    steps = [(layer, step) for layer in LAYERS for step in layer.parts or (("",),)]
+    for rank, (layer, step) in enumerate(steps):
+        for path in (f"{folder}/{part}" for folder in layer.folders for part in step):
+            yield path.removeprefix("cpp/").rstrip("/"), rank, layer
+
+
+_RANKS = {folder: rank for folder, rank, _ in _below_cpp()}
+_LAYER_OF = {folder: layer for folder, _, layer in _below_cpp()}
 # Tools that every folder may include: they know nothing of devices and streams.
 _TOOLS = {
     f"runtime/{name}.h" for name in ("device_name", "error", "mutex", "quantity", "round_up", "settings", "thread")
 }
-_WITH_PYTHON = {"bindings", "slot/cuda", "slot/privateuse1"}
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 _TORCH = re.compile(r"(ATen|c10|torch|caffe2)/")
 _PYTHON = re.compile(r"(Python\.h|nanobind/|pybind11/|torch/csrc/(Py|utils/py|python))")
+_TABLE = re.compile(r"(?<=^<!-- layers: scripts/check_includes.py --write -->\n\n).*?(?=\n\n)", re.M | re.S)
 
 
 def folder_of(path: str) -> str:
@@ -61,15 +95,39 @@ def complaints(sources: Path) -> Iterator[str]:
             if "/" in included and other in _RANKS:
                 allowed = other == folder or _RANKS[other] < _RANKS[folder] or included in _TOOLS
             else:
-                allowed = not (_TORCH.match(included) and folder in _WITHOUT_TORCH)
-                allowed = allowed and not (_PYTHON.match(included) and folder not in _WITH_PYTHON)
+                allowed = _LAYER_OF[folder].torch or not _TORCH.match(included)
+                allowed = allowed and (_LAYER_OF[folder].python or not _PYTHON.match(included))
             if not allowed:
                 yield f"{path}: {folder} must not include {included}"
 
 
+def parts_of(layer: Layer) -> str:
+    """The parts of a layer as a phrase, lowest first; empty if it has none."""
+    return ", then ".join(", ".join(part or "the rest" for part in step) for step in layer.parts)
+
+
+def table() -> str:
+    """The layers as a table, as CONTRIBUTING.md shows it."""
+    lines = ["| where | what | beside the rows above, may use |", "|---|---|---|"]
+    for layer in LAYERS:
+        where = ", ".join(f"`{folder}`" for folder in layer.folders)
+        what = f"{layer.content}; {parts_of(layer)}" if layer.parts else layer.content
+        uses = ["torch"] * layer.torch + ["Python"] * layer.python
+        lines.append(f"| {where} | {what} | {', '.join(uses) or 'C++20 and threads'} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
-    """Prints the complaints; returns the exit status."""
+    """Prints the complaints, or with --write updates the table; returns the exit status."""
+    document = ROOT / "CONTRIBUTING.md"
+    text = document.read_text()
+    written = _TABLE.sub(lambda _: table(), text)
+    if sys.argv[1:] == ["--write"]:
+        document.write_text(written)
+        return 0
     found = list(complaints(ROOT / "cpp"))
+    if text != written or table() not in text:
+        found.append("CONTRIBUTING.md has another table of layers; run: python scripts/check_includes.py --write")
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 

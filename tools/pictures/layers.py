@@ -1,43 +1,51 @@
-"""The layers: which uses which, what PyTorch calls in each, and which of them are one library."""
+"""The layers: which uses which, what PyTorch calls in each, and which of them are one library.
+
+The list of layers is that of scripts/check_includes.py.
+"""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from svg import arrow, box, picture, text
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from check_includes import LAYERS as LOWEST_FIRST, parts_of
 
 WIDTH, TOP, STEP, HEIGHT = 880, 66, 66, 54
 LEFT, BOX_WIDTH = 310, 430
 TORCH, TORCH_WIDTH = 16, 244
 
-LAYERS = [
-    ("python/torch_openreg", "torch.openreg, autoload, patches of PyTorch's Python"),
-    ("cpp/bindings", "the extension module _C; the only place with Python.h"),
-    ("cpp/distributed", "the process group: collectives by PyTorch's Gloo"),
-    ("cpp/ops", "wire, launch, tensors, then tiers, random, compiled, kernels"),
-    ("cpp/backend", "PyTorch's device contract: allocator, guard, hooks, generator"),
-    ("cpp/memory", "the caching allocator: blocks, segments, pools, statistics"),
-    ("cpp/runtime", "the emulated device: memory, streams, events, commands"),
-]
+LAYERS = LOWEST_FIRST[::-1]
 # What PyTorch calls in a layer.
 ASKS = {
-    0: ("import torch", "the entry point, torch.openreg"),
-    2: ("torch.distributed", "c10d::Backend"),
-    3: ("dispatcher", "operators, by the key PrivateUse1"),
-    4: ("guards, hooks, storages", "devices, streams, memory, errors"),
+    "python/torch_openreg": ("import torch", "the entry point, torch.openreg"),
+    "cpp/distributed": ("torch.distributed", "c10d::Backend"),
+    "cpp/ops": ("dispatcher", "operators, by the device's dispatch key"),
+    "cpp/backend": ("guards, hooks, storages", "devices, streams, memory, errors"),
 }
-GROUPS = [(0, 0, "Python"), (1, 1, "_C"), (2, 6, "libtorch_openreg.so"), (5, 6, "no torch")]
+# The sources of a slot are in _C or in the library.
+GROUPS = [
+    ("python/torch_openreg", "python/torch_openreg", "Python"),
+    ("cpp/bindings", "cpp/bindings", "_C"),
+    ("cpp/distributed", "cpp/runtime", "libtorch_openreg.so"),
+    ("cpp/memory", "cpp/runtime", "no torch"),
+]
 
 
 def draw() -> str:
     """The picture."""
-    y_of = [TOP + STEP * number for number in range(len(LAYERS))]
+    y_of = {layer.folders[0]: TOP + STEP * number for number, layer in enumerate(LAYERS)}
     parts = [
         text(TORCH, TOP - 26, "PyTorch calls", "head"),
         text(LEFT, TOP - 26, "torch_openreg: each layer uses those below it", "head"),
     ]
-    for y, (name, does) in zip(y_of, LAYERS, strict=True):
-        parts.append(box("ours", LEFT, y, BOX_WIDTH, HEIGHT, name, does))
-    for number, (name, what) in ASKS.items():
-        y = y_of[number]
+    for layer in LAYERS:
+        does = parts_of(layer) if len(layer.parts) > 3 else layer.content  # one line
+        parts.append(box("ours", LEFT, y_of[layer.folders[0]], BOX_WIDTH, HEIGHT, ", ".join(layer.folders), does))
+    for folder, (name, what) in ASKS.items():
+        y = y_of[folder]
         parts.append(box("torch", TORCH, y, TORCH_WIDTH, HEIGHT, name, what))
         parts.append(arrow((TORCH + TORCH_WIDTH, y + HEIGHT / 2), (LEFT - 3, y + HEIGHT / 2)))
     for first, last, name in GROUPS:
@@ -46,15 +54,15 @@ def draw() -> str:
         parts.append(f'<path class="arrow" d="M {x} {top} h 6 V {bottom} h -6"/>')
         middle = (top + bottom) / 2
         label_x = x + 20
-        if last > first:
+        if last != first:
             place = f'transform="translate({label_x} {middle:g}) rotate(90)"'
             parts.append(f'<text class="name" text-anchor="middle" {place}>{name}</text>')
         else:
             parts.append(text(x + 14, middle + 4, name, "name"))
-    kernels, ops = y_of[5], y_of[3] + HEIGHT - 8
+    kernels, ops = y_of["cpp/slot"], y_of["cpp/ops"] + HEIGHT - 8
     parts.append(
         box("torch", TORCH, kernels, TORCH_WIDTH, HEIGHT, "at::cpu, at::native", "the CPU's kernels, called by ops")
     )
     turn = TORCH + TORCH_WIDTH + 25
     parts.append(arrow((LEFT, ops), (turn, ops), (turn, kernels + 27), (TORCH + TORCH_WIDTH + 3, kernels + 27)))
-    return picture("The layers of torch_openreg", WIDTH, y_of[-1] + HEIGHT + 16, parts)
+    return picture("The layers of torch_openreg", WIDTH, TOP + STEP * (len(LAYERS) - 1) + HEIGHT + 16, parts)
