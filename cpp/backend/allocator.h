@@ -12,7 +12,7 @@ class Stream;
 namespace openreg::backend {
 
 /// The device allocator that is registered with PyTorch: stream-ordered, caching. allocate() uses
-/// the current device and its current stream. Thread safe. A singleton that is leaked on purpose:
+/// the current device and its current stream. Thread safe. A singleton that is leaked deliberately:
 /// tensors may outlive static destruction.
 c10::DeviceAllocator& device_allocator();
 

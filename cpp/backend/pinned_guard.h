@@ -39,7 +39,7 @@ class PinnedGuard {
   /// Whether the guard can be switched on in this build: a sanitizer keeps SIGSEGV for itself.
   static constexpr bool kAvailable = kFaultMessageAvailable;
 
-  /// nullptr unless it is on. This check is all that it costs otherwise.
+  /// The guard; null unless it is on. This check is all that it costs otherwise.
   static PinnedGuard* get() noexcept { return instance_.load(std::memory_order_acquire); }
   /// Needs HappensBefore. May be called again, with another reaction. Does nothing unless
   /// kAvailable.

@@ -26,17 +26,17 @@ class PinnedWindows {
     }
   };
 
-  /// Of the system, a power of two. Async-signal-safe after the first call.
+  /// The system's page size, a power of two. Async-signal-safe after the first call.
   static std::uintptr_t page_size() noexcept;
   /// The first address of the page.
   static std::uintptr_t page_of(std::uintptr_t address) noexcept {
     return address & ~(page_size() - 1);
   }
 
-  /// Makes the windows at the first call. nullptr, and the first call prints a line, if the system
+  /// Makes the windows at the first call. Null, and the first call prints a line, if the system
   /// refuses them.
   static PinnedWindows* get();
-  /// nullptr as long as there are none, and in a forked child.
+  /// The windows; null as long as there are none, and in a forked child.
   static PinnedWindows* get_if_made() noexcept { return made_.load(std::memory_order_acquire); }
 
   /// A new block of zeroed pages, at the program's address; nullptr if there is no room for it.

@@ -29,7 +29,7 @@ using MemoryOfCommand = c10::SmallVector<memory::MemoryUse, 4>;
 /// the command uses; it is called only if checks_commands(). Throws c10::Error after shutdown, in a
 /// forked child, and if the debugger finds that the memory has been freed; c10::AcceleratorError if
 /// the call would wait on a captured stream, or the device has failed or is lost; and
-/// throw_race_error()'s exception if an access of the command has no order with an earlier one.
+/// throw_race_error()'s exception if an access of the command is not ordered after an earlier one.
 void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
             c10::function_ref<MemoryOfCommand()> memory, const Submission& how);
 

@@ -80,7 +80,7 @@ class GlooOperation final : public StreamOperation,
   /// from any thread, with no lock of the runtime held.
   void give_up(const std::exception_ptr& error);
 
-  /// Its error; null if it has not failed.
+  /// The error of the operation; null if it has not failed.
   std::exception_ptr error() const;
 
  private:

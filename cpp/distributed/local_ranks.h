@@ -16,7 +16,7 @@ namespace openreg::distributed {
 /// detector needs to know what their collectives order (Milestones). Thread safe.
 class LocalRanks {
  public:
-  /// Of a rank: its collectives, or its sends to a peer with a tag.
+  /// What a rank does in order: its collectives, or its sends to a peer with a tag.
   struct Sequence {
     int rank;
     int peer = -1;
@@ -24,8 +24,8 @@ class LocalRanks {
     auto operator<=>(const Sequence&) const = default;  // NOLINT(modernize-use-nullptr): Clang's 0
   };
 
-  /// Those of the group whose store this is, of which `rank` is made by the calling thread. Null if
-  /// the store cannot tell which group it is. A store in memory means that all ranks are local,
+  /// The local ranks of the group whose store this is. The calling thread makes `rank`. Null if the
+  /// store cannot tell which group it is. A store in memory means that all ranks are local,
   /// also those that do not exist yet.
   static std::shared_ptr<LocalRanks> join(c10d::Store& store, int rank, int size);
   void leave(int rank);

@@ -43,8 +43,8 @@ class DeviceHeap {
   /// Fails only if `bytes` exceeds the limit, or if at one moment the free memory and all that
   /// could be returned to the device are not enough, whatever other threads allocate and free.
   Allocation allocate(std::size_t bytes, Stream& stream, const Context& context = {});
-  /// What allocate() does if memory runs out, for a fault on purpose: only pools that serve as a
-  /// last resort have memory.
+  /// Simulates an out-of-memory failure of allocate(), for an injected fault: only pools that serve
+  /// as a last resort have memory.
   Allocation refuse(std::size_t bytes, Stream& stream, const Context& context = {});
   Usage free(void* address, const Context& context = {});
   void record_stream(void* address, Stream& stream);

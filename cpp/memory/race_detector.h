@@ -49,7 +49,7 @@ class RaceDetector {
   static RaceDetectionMode mode() noexcept { return mode_.load(std::memory_order_relaxed); }
 
   /// Calls `enqueue`, which enqueues a command that uses `memory`, with the command's moment (none
-  /// in a capture). Throws RaceError, and does not call `enqueue`, if an access has no order with
+  /// in a capture). Throws RaceError, and does not call `enqueue`, if an access is unordered with
   /// an earlier one; with kWarn, warns once for each pair of lines.
   void enqueue_checked(Stream& stream, const char* kernel, std::span<const MemoryUse> memory,
                        const std::function<void(Moment)>& enqueue);
@@ -100,7 +100,7 @@ class RaceDetector {
     VectorClock known;
   };
 
-  /// Reports what has no order with the accesses so far: of a capture, or else (null) of all
+  /// Reports what is unordered with the accesses so far: of a capture, or else (null) of all
   /// streams. If it returns, it has called `add`
   /// at a moment when there was nothing left to report, so of two threads that race one sees the
   /// other.
@@ -154,7 +154,7 @@ struct RaceHooks {
 /// Replaces the non-null members. Called while the library is loaded, and by tests.
 void install_race_hooks(const RaceHooks& hooks);
 
-/// What decides which mend a report names.
+/// What decides which fix a report suggests.
 struct WhatIsKnown {
   /// The second stream has waited for some work of the first one, but not for this.
   bool waited_too_early = false;

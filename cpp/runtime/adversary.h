@@ -30,7 +30,7 @@ void apply(const Schedule& schedule);
 void submitted(StreamImpl& stream, const Record& record, std::uint64_t position,
                Backpressure backpressure);
 
-/// Of each stream, how many commands must have completed before goals are reached: those of the
+/// For each stream, how many commands must have completed before goals are reached: those of the
 /// goals' streams, and those that these wait for. A value type.
 class Needs {
  public:

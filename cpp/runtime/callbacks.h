@@ -17,8 +17,8 @@ struct Callbacks {
   /// thread is expected to take for the commands enqueued on the stream in that time, and how long
   /// that last wait took.
   struct SinceLastWait {
-    /// All waits of the host so far, except its first: how many; the time in and before them; the
-    /// expected time of the commands.
+    /// Totals over all waits of the host but the first: their number, the time in and before them,
+    /// the expected time of the commands.
     struct Waits {
       std::uint64_t count{};
       std::chrono::nanoseconds time{};
@@ -80,8 +80,8 @@ struct Callbacks {
   /// The line of the program that the calling thread is at. Called at each launch with
   /// TORCH_OPENREG_STACKS=1, with no lock held.
   LaunchSite (*launch_site)() noexcept = nullptr;
-  /// Such a line as text: "train.py:12 in step". Called from any thread, also with the captures'
-  /// lock held: it must take no lock under which the runtime is called.
+  /// The line of a launch as text: "train.py:12 in step". Called from any thread, also with the
+  /// captures' lock held: it must take no lock under which the runtime is called.
   std::string (*describe_launch_site)(LaunchSite site) = nullptr;
 };
 

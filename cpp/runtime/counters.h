@@ -42,7 +42,7 @@ extern Counter engines;   ///< engine threads started
 extern Counter requests;  ///< to executors (executor.h), each with one or several commands
 }  // namespace counters
 
-/// All of these.
+/// All counters of the scheduler.
 std::span<Counter* const> scheduler_counters() noexcept;
 
 }  // namespace openreg

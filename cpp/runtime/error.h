@@ -17,7 +17,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A fault on purpose (runtime/fault_table.h), where a command or a call fails as a real one would.
+/// An injected fault (runtime/fault_table.h), where a command or a call fails as a real one would.
 class InjectedError : public Error {
  public:
   using Error::Error;

@@ -46,7 +46,7 @@ class Executor {
     bool crashes = false;
   };
 
-  /// That of a device, which must exist; null if its kernels run in the program.
+  /// Returns the executor of a device, which must exist; null if its kernels run in the program.
   static Executor* of(int device) {
     return detail::g_executors.load(std::memory_order_relaxed) ? &find(device) : nullptr;
   }
@@ -91,7 +91,7 @@ class Executor::Batch {
   };
 
   static constexpr std::size_t kMost = 2048;
-  /// With room for so many commands.
+  /// Reserves capacity for `most` commands.
   explicit Batch(std::size_t most = kMost) : most_(most) {}
 
   /// False: there is no room.
@@ -105,7 +105,7 @@ class Executor::Batch {
   bool empty() const noexcept { return commands_.empty(); }
   const std::vector<Command>& commands() const noexcept { return commands_; }
   const std::vector<Item>& items() const noexcept { return items_; }
-  /// Of all of them.
+  /// The total cost of the commands.
   Cost cost() const noexcept { return cost_; }
 
  private:
@@ -128,7 +128,7 @@ class Executor::Sent {
   }
   /// How it has ended.
   struct End {
-    /// So many of its commands have run.
+    /// How many commands of the batch have run.
     std::size_t completed;
     /// What the next one threw, or Error if the process has ended. Null: all have run, or the
     /// process has not got what the next one needs; it is sent again, or runs in the program.

@@ -14,8 +14,8 @@
 // executor_service.cpp).
 namespace openreg::wire {
 
-/// Of an answer: kFailed + the kind of the error. Unless it is kDone, it is that of one command or
-/// item, and those before it have run.
+/// The status of an answer; a failure is kFailed + the kind of the error. Unless it is kDone, it is
+/// the status of one command or item, and those before it have run.
 enum Status : std::uint32_t { kDone, kUnknownKernel, kUnknownNodes, kFailed };
 
 /// The first part of each request; as many items follow.

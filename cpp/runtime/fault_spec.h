@@ -33,7 +33,7 @@ enum class FaultPoint : std::uint8_t {
   kOperator,    ///< launches and copies of the operator FaultSpec::op
 };
 
-/// A fault on purpose: what goes wrong, and when. docs/faults.md defines the grammar.
+/// An injected fault: what goes wrong, and when. docs/faults.md defines the grammar.
 struct FaultSpec {
   /// "oom@allocation:100", "slow@copy:*=2ms", "exit@collective:7,rank=1". Throws Error with what is
   /// wrong and what is expected.

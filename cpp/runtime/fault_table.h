@@ -35,7 +35,7 @@ class ArmedFault {
 
   const FaultSpec& spec() const noexcept { return spec_; }
   From from() const noexcept { return from_; }
-  /// What decides by chance; drawn at random if the specification has none.
+  /// The seed of the random choices; drawn at random if the specification has none.
   std::uint64_t seed() const noexcept { return seed_; }
 
   struct Counts {

@@ -26,7 +26,7 @@ struct CommandFault {
   }
   /// Waits, throws InjectedError if there is an error, else calls `run` and flips the bits.
   void around(const std::function<void()>& run) const;
-  /// The same with the command that has the fault, inside of another one.
+  /// Like around(), with a command as `run`, inside of another command.
   void run(const Kernel& kernel, std::span<const std::byte> arguments) const;
 
   std::chrono::nanoseconds delay{};
@@ -35,7 +35,7 @@ struct CommandFault {
   bool crashes = false;  // the executor, in the command
 };
 
-/// By the number of the node in its graph.
+/// Faults of the nodes of a graph, by the node's number.
 using NodeFaults = std::map<std::uint32_t, CommandFault>;
 
 class Stream;
@@ -43,8 +43,8 @@ class Stream;
 /// Enqueues a command that takes this time. Throws as Stream::enqueue() does.
 void enqueue_delay(Stream& stream, std::chrono::nanoseconds delay);
 
-/// Calls `enqueue` with a command that stands for the given one and has the fault. In errors and
-/// traces it has the name of the other.
+/// Calls `enqueue` with a command that runs the given one with the fault. In errors and traces it
+/// has the name of the given one.
 void with_faulty_command(
     const Kernel& kernel, std::span<const std::byte> arguments, const CommandFault& fault,
     const std::function<void(const Kernel&, std::span<const std::byte>)>& enqueue);

@@ -38,7 +38,7 @@ class Fence {
   static void operator delete(void* memory) noexcept { free_fence(memory); }
 
   StreamImpl* source() const noexcept { return source_; }
-  /// Of something outside the device; else null.
+  /// The name of what is outside the device; null for a record in a stream.
   const char* name() const noexcept { return name_; }
 
   /// Whether it has completed. The position in the stream decides; the flag only says that the
@@ -52,7 +52,7 @@ class Fence {
   void set_position(std::uint64_t position) noexcept {
     position_.store(position, std::memory_order_release);
   }
-  /// Of the record in the source's queue. Called after it has been published.
+  /// The position of the record in the source's queue. Called after it has been published.
   std::uint64_t position() const noexcept { return position_.load(std::memory_order_acquire); }
   /// What happens before all that waits for the fence; null if it is not tracked. Set before the
   /// record is published.

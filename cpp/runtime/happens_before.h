@@ -21,7 +21,7 @@ class Stream;
 /// happens_before.cpp. Thread safe; its lock is a leaf.
 class HappensBefore {
  public:
-  /// nullptr unless it is tracked. This check is all that it costs otherwise.
+  /// The tracker; null unless order is tracked. This check is all that it costs otherwise.
   static HappensBefore* get() noexcept { return instance_.load(std::memory_order_acquire); }
   /// Begins or ends to track, for all threads. What was submitted before has completed.
   static void track(bool on) OPENREG_EXCLUDES(tracking_);
@@ -35,10 +35,10 @@ class HappensBefore {
   /// Later submissions of the stream come after what `clock` includes.
   void wait(const Stream& stream, const VectorClock& clock);
   /// A host has seen that what `clock` includes has completed. Calls
-  /// Callbacks::hosts_have_seen_more, so the caller holds no lock: also if another thread has seen
-  /// it, which may not have got so far.
+  /// Callbacks::hosts_have_seen_more, even if another thread has seen it already, so the caller
+  /// holds no lock.
   void host_saw(const VectorClock& clock);
-  /// What hosts have seen.
+  /// The clock of what hosts have seen.
   VectorClock seen_by_hosts();
 
   // Of collectives whose ranks are threads of this process; see Milestones.

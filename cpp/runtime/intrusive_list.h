@@ -32,7 +32,7 @@ class IntrusiveList {
     (element.*kLink) = {};
   }
 
-  /// nullptr if the list is empty.
+  /// Removes and returns the first element; null if the list is empty.
   T* pop_front() noexcept {
     T* const element = first_;
     if (element) remove(*element);

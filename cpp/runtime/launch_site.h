@@ -12,8 +12,8 @@ using LaunchSite = std::uint32_t;
 /// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on, through
 /// the callbacks. Throws Error if the settings are malformed.
 void ask_for_launch_sites();
-/// launch_site() finds lines from now on if they are wanted or the setting asks for them. Throws
-/// Error if the settings are malformed.
+/// Makes launch_site() find lines from now on if they are wanted or the setting asks for them.
+/// Throws Error if the settings are malformed.
 void find_launch_sites(bool wanted);
 
 namespace detail {
@@ -26,7 +26,7 @@ inline LaunchSite launch_site() noexcept {
   const auto here = detail::g_launch_site_here.load(std::memory_order_relaxed);
   return here ? detail::find_launch_site(here) : 0;
 }
-/// As text; empty if it is unknown.
+/// The line as text; empty if it is unknown.
 std::string describe(LaunchSite site);
 /// For errors: ", launched by train.py:12 in step"; empty if it is unknown.
 std::string launched_by(LaunchSite site);

@@ -33,7 +33,7 @@ class Milestones {
   /// Adds to the clock what happens before the milestones that it includes. True: some of them are
   /// still ahead.
   bool complete(VectorClock& clock) const;
-  /// Those that are.
+  /// The milestones that the clock includes and that are still ahead.
   std::vector<Moment> ahead(const VectorClock& clock) const;
   /// Whether the milestone is ahead, and may turn out to lie between what two threads, or one, have
   /// submitted.

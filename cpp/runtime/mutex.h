@@ -14,22 +14,22 @@
 
 #define OPENREG_CAPABILITY(name) OPENREG_THREAD_SAFETY(capability(name))
 #define OPENREG_SCOPED_CAPABILITY OPENREG_THREAD_SAFETY(scoped_lockable)
-/// Of a variable: it is used with the mutex held.
+/// For a variable: it is used with the mutex held.
 #define OPENREG_GUARDED_BY(mutex) OPENREG_THREAD_SAFETY(guarded_by(mutex))
-/// Of a mutex: it is never taken while the other one is held.
+/// For a mutex: it is never taken while the other one is held.
 #define OPENREG_ACQUIRED_BEFORE(mutex) OPENREG_THREAD_SAFETY(acquired_before(mutex))
-/// Of a function: it is called with the mutex held, or without holding it.
+/// For functions: they are called with the mutex held, or without holding it.
 #define OPENREG_REQUIRES(mutex) OPENREG_THREAD_SAFETY(requires_capability(mutex))
 #define OPENREG_EXCLUDES(mutex) OPENREG_THREAD_SAFETY(locks_excluded(mutex))
-/// Of a function: it takes the mutex, or it releases the mutex.
+/// For functions: they take the mutex, or release it.
 #define OPENREG_ACQUIRE(...) OPENREG_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define OPENREG_RELEASE(...) OPENREG_THREAD_SAFETY(release_capability(__VA_ARGS__))
-/// Of a function: the mutex is held, though the analysis cannot see it.
+/// For a function: the mutex is held, though the analysis cannot see it.
 #define OPENREG_ASSERT_HELD(...) OPENREG_THREAD_SAFETY(assert_capability(__VA_ARGS__))
 
 namespace openreg {
 
-/// std::mutex with annotations, which libstdc++ lacks.
+/// A std::mutex with annotations, which libstdc++ lacks.
 class OPENREG_CAPABILITY("mutex") Mutex {
  public:
   constexpr Mutex() noexcept = default;
@@ -44,7 +44,7 @@ class OPENREG_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-/// std::lock_guard.
+/// A std::lock_guard with annotations.
 template <class MutexType>
 class OPENREG_SCOPED_CAPABILITY LockGuard {
  public:
@@ -57,7 +57,7 @@ class OPENREG_SCOPED_CAPABILITY LockGuard {
   MutexType& mutex_;
 };
 
-/// std::unique_lock of a Mutex.
+/// A std::unique_lock of a Mutex.
 class OPENREG_SCOPED_CAPABILITY UniqueLock {
  public:
   explicit UniqueLock(Mutex& mutex) OPENREG_ACQUIRE(mutex) : lock_(mutex.mutex_) {}

@@ -22,7 +22,7 @@ struct Schedule {
   static constexpr const char* kExpected =
       "\"default\", \"latest\", or \"random:SEED\" with a number below 2^64";
 
-  /// As parse() accepts it.
+  /// The schedule as text that parse() accepts.
   std::string text() const;
   bool operator==(const Schedule&) const = default;
 

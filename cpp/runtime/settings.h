@@ -14,7 +14,7 @@ namespace openreg {
 /// The maximum of TORCH_OPENREG_DEVICES.
 inline constexpr std::size_t kMaxDevices = 64;
 
-/// What happens if two accesses to the same memory have no order (memory/race_detector.h).
+/// What happens if two accesses to the same memory are unsynchronized (memory/race_detector.h).
 enum class RaceDetectionMode : std::uint8_t { kDefault, kWarn, kError };
 
 /// Every environment variable that the library reads (docs/settings.md lists them).
@@ -49,7 +49,7 @@ struct Settings {
   int trace_records = 1 << 20;
   /// TORCH_OPENREG_SCHEDULE: "default", "latest" or "random:SEED" (schedule.h).
   Schedule schedule;
-  /// TORCH_OPENREG_FAULTS: faults on purpose, as FaultSpec::parse_list() accepts them.
+  /// TORCH_OPENREG_FAULTS: faults to inject, as FaultSpec::parse_list() accepts them.
   std::vector<FaultSpec> faults;
   /// TORCH_OPENREG_STICKY_ERRORS: 0 or 1. After an error of a command, each later call on the
   /// device raises it (device_health.h).

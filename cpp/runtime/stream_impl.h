@@ -87,7 +87,7 @@ struct StreamImpl final : Stream {
 
   bool drained() const noexcept { return queue.drained(); }
 
-  /// That of the next command or node; null: it has none. Called as next_engine().
+  /// The kernel of the next command or node; null: it has none. Called as next_engine().
   const Kernel* next_kernel() noexcept;
   /// The kind of engine for the next command, if it matters. Called if something is published, by
   /// the owner or, under the scheduler's mutex, by the thread that is finding one.

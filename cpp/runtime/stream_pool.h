@@ -16,7 +16,7 @@ class StreamPool {
 
   /// Throws Error if there is no such device, or the settings are malformed.
   static StreamPool& of(int device);
-  /// Those of all devices; empty if no device has been used.
+  /// The pools of all devices; empty if no device has been used.
   static std::vector<StreamPool*> all() noexcept;
 
   StreamImpl& default_stream() noexcept { return *default_; }

@@ -28,7 +28,7 @@ void attend_sequences(const at::Tensor& query, const at::Tensor& key, const at::
                       std::int64_t left, std::int64_t right, at::Tensor& out,
                       at::Tensor& logsumexp);
 
-/// Its gradients, which have the shapes of query, key and value.
+/// The gradients of attend_sequences(), which have the shapes of query, key and value.
 void differentiate_sequences(const at::Tensor& grad_out, const at::Tensor& query,
                              const at::Tensor& key, const at::Tensor& value, const at::Tensor& out,
                              const at::Tensor& logsumexp, const OptionalTensor& query_ends,

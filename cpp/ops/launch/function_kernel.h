@@ -42,7 +42,7 @@ class FunctionKernel<kFunction> {
       std::is_same_v<T, const at::Tensor&> ||
       std::is_same_v<std::remove_cvref_t<T>, std::optional<at::Tensor>>;
 
-  /// Of each parameter: its number among the inputs, or the outputs.
+  /// For each parameter, its number among the inputs, or the outputs.
   static constexpr auto numbers() {
     std::array<std::uint16_t, sizeof...(A)> all{};
     std::uint16_t inputs = 0;

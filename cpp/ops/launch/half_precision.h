@@ -24,7 +24,7 @@ struct HalfInstructions {
   bool float16 = false;
   bool bfloat16 = false;
 
-  /// Those of this processor.
+  /// The instructions of this processor.
   static HalfInstructions here();
   /// The dtypes that it has none for.
   std::span<const c10::ScalarType> missing() const;

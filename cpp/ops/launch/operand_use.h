@@ -38,7 +38,7 @@ struct OperandUse {
 };
 
 std::span<const OperandUse> all_operand_uses();
-/// Those of an operator, by its name with namespace and overload: "aten::add_.Tensor".
+/// The uses by an operator, named with namespace and overload: "aten::add_.Tensor".
 std::span<const OperandUse> operand_uses(std::string_view op);
 
 /// What a call does with an operand.

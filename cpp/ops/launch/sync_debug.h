@@ -4,7 +4,7 @@
 
 namespace openreg::ops {
 
-/// What happens if an operator is about to make the host wait for the device, as in torch.cuda:
+/// What happens before an implicit synchronization by an operator, as in torch.cuda:
 /// nothing, a warning, or a c10::Error. Process-wide. Thread safe.
 enum class SyncDebugMode : int { kDefault, kWarn, kError };
 

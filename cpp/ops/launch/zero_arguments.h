@@ -20,7 +20,7 @@ enum class ValueFormat : std::uint8_t { kTyped, kTagged };
 class ZeroArguments {
  public:
   ZeroArguments() = default;
-  /// Of a command with the arguments of `schema` in order.
+  /// Reads a command that has the arguments of `schema` in order.
   ZeroArguments(const c10::FunctionSchema& schema, std::span<const std::byte> command,
                 ValueFormat format);
   explicit ZeroArguments(c10::ArrayRef<c10::IValue> arguments);

@@ -145,7 +145,8 @@ int unroll_of_reals(const at::TensorBase& self);
 int unroll_of_integers(std::uint64_t range);
 bool takes_64_bits(std::uint64_t range);
 
-/// exponential_ and random_(base, base + range) of a CPU tensor, for kernels that are made of them.
+/// Fills a CPU tensor as exponential_ and random_(base, base + range) do, for kernels that are made
+/// of them.
 void fill_exponential(backend::PhiloxState philox, double lambda, at::Tensor& self);
 void fill_integers(backend::PhiloxState philox, std::uint64_t range, std::int64_t base,
                    at::Tensor& self);

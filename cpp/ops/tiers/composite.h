@@ -17,8 +17,8 @@ bool needs_gradient(c10::ArrayRef<c10::IValue> arguments);
 /// Runs PyTorch's composite kernel, which is the CPU's as well as every other device's.
 void run_composite(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-/// The same operator as one command, under autograd: the caller has made sure that no gradient is
-/// needed.
+/// Runs a composite operator as one command, under autograd: the caller has made sure that no
+/// gradient is needed.
 void run_as_one_command(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 }  // namespace openreg::ops

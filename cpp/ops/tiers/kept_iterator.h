@@ -26,7 +26,7 @@ bool computes_in_place(const at::TensorIteratorBase& iterator, const ArgumentRea
 /// In which storage of a command each operand of its iterator lies; -1: in none, as the copy of a
 /// number.
 using OperandStorages = c10::SmallVector<std::int32_t, 6>;
-/// None if that can't be told.
+/// The storages of the operands; none if they cannot be told.
 std::optional<OperandStorages> storages_of_operands(const at::TensorIteratorBase& iterator,
                                                     std::span<const std::byte> command);
 /// Moves the operands in one storage by a number of bytes.

@@ -18,19 +18,21 @@ enum class Quirk : std::uint8_t {
   kChangesStorage,
   /// Tagged as random, but draws no number as it is called here.
   kNotRandom,
-  /// Its meta function checks all sizes and integers: a probe need not cover them.
+  /// The meta function checks all sizes and integers: a probe need not cover them.
   kMetaChecksAll,
   /// Numbers among its arguments go with the sizes of its tensors: it cannot be tried on smaller
   /// ones.
   kNeedsSizes,
-  /// Its floating-point numbers only scale, and change from call to call.
+  /// Floating-point numbers among the arguments only scale, and change from call to call.
   kNumbersScale,
-  /// Exceptions for output_support(): the kernel iterates over elements, but ignores the strides of
-  /// an output;
+  /// An exception for output_support(): the kernel iterates over elements, but ignores the strides
+  /// of an output.
   kIgnoresOutStrides,
-  /// it does not iterate, but respects them;
+  /// An exception for output_support(): the kernel does not iterate over elements, but respects the
+  /// strides of an output.
   kWritesAnyStrides,
-  /// it gives an output the size of the inputs while it computes, and then its own again.
+  /// An exception for output_support(): the kernel gives an output the size of the inputs while it
+  /// computes, and then its own again.
   kResizesOutputs,
   /// The kernel keeps what its gradient needs only if gradients are recorded. Always: the operator
   /// is called where they are.
@@ -40,7 +42,7 @@ enum class Quirk : std::uint8_t {
   /// The kernels for dtypes of half precision are scalar, except with instructions for them. See
   /// Note [Half precision].
   kSlowInHalf,
-  /// They are scalar on every processor.
+  /// The kernels for dtypes of half precision are scalar on every processor.
   kScalarInHalf,
 };
 

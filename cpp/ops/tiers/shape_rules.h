@@ -11,7 +11,8 @@ namespace openreg::ops {
 /// the same order of strides. See Note [Shape rules] in shape_rules.cpp.
 class SmallerCall {
  public:
-  /// nullopt: there is no rule for the operator, or none for such arguments.
+  /// The smaller call for a call. Nullopt: there is no rule for the operator, or none for such
+  /// arguments.
   static std::optional<SmallerCall> of(const BoxedOperator& op, BoxedOperator::Arguments arguments);
 
   /// CPU tensors with uninitialised elements, and the other arguments unchanged.

@@ -68,8 +68,8 @@ class MappedMemory {
   MemoryBudget budget_;
 };
 
-/// One line on stderr if a device's capacity is more than the machine, or the process's control
-/// group, has.
+/// Prints one line on stderr if a device's capacity is more than the machine, or the process's
+/// control group, has.
 void report_capacity_beyond_machine(std::size_t capacity);
 
 }  // namespace openreg

@@ -36,7 +36,7 @@ class SignalHandler {
     siginfo_t* const info;
     void* const context;
 
-    /// By kill() and the like, so `info` has no address.
+    /// Whether kill() or the like sent the signal, so `info` has no address.
     bool sent() const noexcept { return info->si_code <= 0; }
     /// Calls the handler before this entry, or ends the process if that is the default. May return.
     /// Then a fault occurs again, unless the function has changed its cause: `occurs_again`.

@@ -28,7 +28,7 @@ class SignalText {
 
   const char* c_str() const noexcept { return buffer_; }
 
-  /// As a line.
+  /// Writes the text as a line.
   void write_to_stderr() noexcept {
     buffer_[size_] = '\n';
     [[maybe_unused]] const auto written =

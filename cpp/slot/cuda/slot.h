@@ -35,10 +35,10 @@ bool is_openreg(const T& device_or_tensor) {
 
 }  // namespace openreg::backend
 
-/// TORCH_LIBRARY_IMPL for the kernels of strided tensors on the device,
+/// TORCH_LIBRARY_IMPL for the kernels of strided tensors on the device.
 #define OPENREG_LIBRARY_IMPL(ns, m) TORCH_LIBRARY_IMPL(ns, CUDA, m)
-/// and for those of another kind: Sparse, SparseCsr, NestedTensor, Quantized, Autocast,
-/// Autograd.
+/// TORCH_LIBRARY_IMPL for the device's kernels of another kind: Sparse, SparseCsr, NestedTensor,
+/// Quantized, Autocast, Autograd.
 #define OPENREG_LIBRARY_IMPL_FOR(kind, ns, m) TORCH_LIBRARY_IMPL(ns, kind##CUDA, m)
 /// In namespace at::native: the device's kernel behind a stub of ATen's.
 #define OPENREG_REGISTER_DISPATCH(stub, kernel) REGISTER_CUDA_DISPATCH(stub, kernel)

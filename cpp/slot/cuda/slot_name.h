@@ -10,7 +10,7 @@ inline constexpr const char* kDeviceName = "cuda";
 /// The device in prose. Programs look for the words of CUDA's messages.
 inline constexpr const char* kDeviceInProse = "CUDA";
 
-/// Its graphs.
+/// The device's graphs in prose.
 inline constexpr const char* kGraphsInProse = "CUDA graphs";
 
 /// The device's module in Python.

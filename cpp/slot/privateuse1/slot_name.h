@@ -10,7 +10,7 @@ inline constexpr const char* kDeviceName = "openreg";
 /// The device in prose.
 inline constexpr const char* kDeviceInProse = "openreg";
 
-/// Its graphs.
+/// The device's graphs in prose.
 inline constexpr const char* kGraphsInProse = "graphs";
 
 /// The device's module in Python.
