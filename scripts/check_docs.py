@@ -1,9 +1,12 @@
-"""Checks the documents: links and named tests exist, the table of settings is complete, the README is short."""
+"""Checks the documents: links and files that they name exist, the table of settings is complete, the README is short."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -13,6 +16,12 @@ _HEADING = re.compile(r"^#+ (.*)$", re.M)
 _TAG = re.compile(r"<[^>]+>")
 _ANCHOR = re.compile(r"<a id=\"([^\"]+)\">")
 _TEST = re.compile(r"\b(?:test_\w+\.py|\w+_test\.cpp)\b")
+_SPAN = re.compile(r"`([^`\n]+)`")
+_FILE = re.compile(r"[\w*-][\w./*-]*\.(?:cff|cmake|cpp|h|in|json|map|md|py|pyi|svg|toml|txt|yaml|yml)")
+_PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)+/?")
+_SUBJECT = re.compile(r"^<!-- files of: (.*) -->$", re.M)
+# The sources of PyTorch, what a build makes, and places that a reader chooses.
+_ELSEWHERE = re.compile(r"(?:ATen|aten|c10|test|torch|build|[A-Z_]+|\.{1,2}|https?:)/")
 _VARIABLE = re.compile(r"TORCH_OPENREG_[A-Z_]+")
 _README_LINES, _README_WORDS = 120, 1000
 
@@ -67,6 +76,53 @@ def unknown_tests() -> list[str]:
     return [f"{page.relative_to(ROOT)}: there is no {name}" for page in named for name in sorted(named[page] - tests)]
 
 
+@cache
+def paths() -> frozenset[str]:
+    """The paths of all files and folders of the project, files also without their suffixes."""
+    found = set()
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if not re.search(r"^(build|\.venv|\.git)$|cache", name)]
+        here = Path(folder).relative_to(ROOT)
+        found |= {(here / name).as_posix() for name in {*folders, *files, *(Path(file).stem for file in files)}}
+    return frozenset(found)
+
+
+@cache
+def _ends(folders: str) -> frozenset[str]:
+    """What of the paths in these folders may be written in their place: `tiers/quirks.cpp`."""
+    parts = [path.split("/") for path in paths() if path.startswith(tuple(folders.split()) or "")]
+    return frozenset("/".join(each[first:]) for each in parts for first in range(len(each)))
+
+
+def _named_files(text: str) -> set[str]:
+    """What a text names in backticks as a file, or as a file or folder by its path."""
+    spans = [span.split() for span in _SPAN.findall(_CODE.sub("", text))]
+    named = {word for span in spans for word in span if _PATH.fullmatch(word)}
+    return {name.rstrip("/") for name in named} | {
+        word for span in spans for word in span if len(span) == 1 and _FILE.fullmatch(word)
+    }
+
+
+def unknown_files(document: Path) -> list[str]:
+    """One complaint for each file in backticks that is neither in the project nor in a program of the documents.
+
+    A path may begin at any folder. If the page says `<!-- files of: FOLDER ... -->`, a name without a folder is that of
+    a file in one of these.
+    """
+    text = document.read_text()
+    programs = "".join(code for page in documents() for code in _CODE.findall(page.read_text()))
+    subject = _SUBJECT.search(text)
+
+    def exists(name: str) -> bool:
+        ends = _ends(subject[1] if subject and "/" not in name else "")
+        if "*" in name:
+            return any(fnmatchcase(end, name) for end in ends)
+        return name in ends or re.search(rf"(?<![\w/]){re.escape(name)}\b", programs) is not None
+
+    named = sorted(name for name in _named_files(text) if not _ELSEWHERE.match(name))
+    return [f"{document.relative_to(ROOT)}: there is no {name}" for name in named if not exists(name)]
+
+
 def unlisted_settings() -> list[str]:
     """One complaint for each setting that is only in the sources or only in the table."""
     table = set(_VARIABLE.findall((ROOT / "docs/settings.md").read_text()))
@@ -78,6 +134,7 @@ def unlisted_settings() -> list[str]:
 def main() -> int:
     """Prints the complaints; returns the exit status."""
     complaints = [complaint for document in documents() for complaint in broken_links(document)]
+    complaints += [complaint for document in documents() for complaint in unknown_files(document)]
     complaints += unknown_tests() + unlisted_settings() + long_readme(ROOT / "README.md")
     print(*complaints, sep="\n", end="\n" if complaints else "")
     return 1 if complaints else 0
