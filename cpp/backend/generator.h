@@ -37,7 +37,7 @@ class CapturedGenerator {
   CapturedGenerator(const CapturedGenerator&) = delete;
   CapturedGenerator& operator=(const CapturedGenerator&) = delete;
 
-  /// Whether it has the same state: generators may share one.
+  /// Whether both have the same state: generators may share one.
   bool is_same(const CapturedGenerator& other) const noexcept { return source_ == other.source_; }
 
   /// Until end_capture(), commands of this capture may draw from the generator.

@@ -32,7 +32,7 @@ class TeamChoice {
   bool settled_ = false;
   bool in_trial_ = false;  // team_ was the slower choice when it was last measured
   int parts_ = 0;          // measured since team_ was chosen
-  int parts_to_keep_ = 0;  // team_ unless it is on trial, before the other choice is
+  int parts_to_keep_ = 0;  // parts to keep team_ before the other choice is tried
   Waits begin_;            // of the part that is being measured
   double work_ = 0;        // expected nanoseconds of commands for each wait, in the last part
   std::array<double, 2> pace_{};  // time taken per time expected: without a team, with one

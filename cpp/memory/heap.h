@@ -72,13 +72,13 @@ class Heap {
   /// Bytes that detach_unused() would remove now; with `of_awaited`, also those that other
   /// streams have yet to finish with.
   std::size_t unused_bytes(bool of_awaited = true) const;
-  /// How much it would request for a segment of its own.
+  /// How much allocate() would request for a segment of its own.
   std::size_t bytes_of_segment(std::size_t bytes) const;
   /// How much new memory allocate() would request from the device if nothing in the cache fits.
   std::size_t bytes_to_map(std::size_t bytes, Stream& stream);
-  /// Returns them to the device. No work may use them any more.
+  /// Returns detached pieces to the device. No work may use them any more.
   void release(const Pieces& pieces);
-  /// Puts them back into the cache.
+  /// Puts detached pieces back into the cache.
   void restore(const Pieces& pieces);
 
   // --- Pools ---

@@ -13,7 +13,7 @@ inline void Heap::InactiveChange::add(const Block& block, int sign) {
   bytes += sign * signed_bytes(block.bytes);
 }
 
-/// As one change, however many blocks were joined and split: this is how CUDA counts.
+/// Counts one change, however many blocks were joined and split, as CUDA does.
 inline void Heap::apply(SizeClass size_class, InactiveChange change) {
   if (change.blocks != 0) statistics_.inactive_split.change(size_class, change.blocks);
   if (change.bytes != 0) statistics_.inactive_split_bytes.change(size_class, change.bytes);

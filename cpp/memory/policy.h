@@ -15,7 +15,7 @@ namespace openreg::memory {
 struct Policy {
   /// Blocks of this size and more are not split, and not used for smaller requests.
   std::size_t max_split_bytes = std::numeric_limits<std::size_t>::max();
-  /// By how much such a block may exceed the request that it is used for.
+  /// By how much a block that is not split may exceed the request that it is used for.
   std::size_t max_non_split_rounding = std::size_t{20} << 20;
   /// The part of the limit above which unused segments are returned to the device, the oldest
   /// first; 0: never.

@@ -101,13 +101,12 @@ class RaceDetector {
   };
 
   /// Reports what is unordered with the accesses so far: of a capture, or else (null) of all
-  /// streams. If it returns, it has called `add`
-  /// at a moment when there was nothing left to report, so of two threads that race one sees the
-  /// other.
+  /// streams. If it returns, it has called `add` at a moment when there was nothing left to report,
+  /// so of two threads that race one sees the other.
   template <class Add>
   void expect_order(const AccessHistory* captured, const Accesses& accesses, Add add)
       OPENREG_EXCLUDES(mutex_);
-  /// With kWarn, the next one that has not been reported; and which of the accesses it is.
+  /// With kWarn, the next conflict that has not been reported, and which of the accesses it is.
   std::optional<std::pair<Conflict, std::size_t>> find_conflict(const AccessHistory& history,
                                                                 const Accesses& accesses)
       OPENREG_REQUIRES(mutex_);

@@ -33,7 +33,7 @@ struct StreamImpl;
 // invalidates the capture: its end throws too. The streams stay usable in any case, as their queues
 // have not been touched.
 
-/// Names a capture; none has the number 0.
+/// Identifies a capture. 0 means none.
 using CaptureId = std::uint64_t;
 
 /// Which calls invalidate a capture, as with CUDA's streams. Calls are *potentially unsafe* if they

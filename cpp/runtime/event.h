@@ -78,7 +78,7 @@ class ExternalEvent {
 
   /// Later commands of `stream` run after the signal. Throws as Stream::enqueue() does.
   void wait(Stream& stream, Backpressure backpressure = Backpressure::kWait);
-  /// Completes it, from any thread that holds no lock of the runtime. An `error` poisons the
+  /// Completes the event, from any thread that holds no lock of the runtime. An `error` poisons the
   /// streams that wait for it. Does nothing after shutdown. Throws Error in a forked child.
   void signal(std::exception_ptr error = nullptr);
 

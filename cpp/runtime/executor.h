@@ -122,11 +122,11 @@ class Executor::Sent {
   Sent& operator=(Sent&& other) noexcept = default;
 
   const std::shared_ptr<const Batch>& batch() const noexcept { return batch_; }
-  /// Waits for its end. False: the limit has been reached first.
+  /// Waits for the end of the batch. False: the limit has been reached first.
   bool wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) {
     return request_.wait(limit);
   }
-  /// How it has ended.
+  /// How the batch has ended.
   struct End {
     /// How many commands of the batch have run.
     std::size_t completed;

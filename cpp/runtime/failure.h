@@ -26,9 +26,9 @@ class Failure {
   /// Numbers failures in the order in which they occurred.
   std::uint64_t sequence() const noexcept { return sequence_; }
 
-  /// Throws it as a CommandError. It then counts as collected.
+  /// Throws the failure as a CommandError. It then counts as collected.
   [[noreturn]] void raise();
-  /// It counts as collected from now on. Returns whether it did before.
+  /// The failure counts as collected from now on. Returns whether it did before.
   bool set_collected() noexcept { return collected_.exchange(true, std::memory_order_relaxed); }
   /// What failed, where, and why: a sentence without its full stop.
   std::string describe() const;

@@ -60,7 +60,7 @@ class ArmedFault {
   /// Calls `end` at that moment, from the thread that causes it, with no lock held; at once if the
   /// fault has been disarmed.
   void hang(int device, std::function<void()> end) OPENREG_EXCLUDES(mutex_);
-  /// Ends those of `device`, or all and all future ones (-1).
+  /// Ends the hangs of `device`, or (-1) all and all future ones.
   void release(int device = -1) OPENREG_EXCLUDES(mutex_);
 
  private:
@@ -106,11 +106,11 @@ std::shared_ptr<ArmedFault> arm(FaultSpec spec, ArmedFault::From from = ArmedFau
 /// Ends the commands that hang. Does nothing if it has been disarmed.
 void disarm(const std::shared_ptr<ArmedFault>& fault);
 
-/// Counts the event; the faults that occur at it.
+/// Counts the event, and returns the faults that fire at it.
 inline std::vector<Firing> ask(const FaultEvent& event) {
   return any() ? detail::ask(event) : std::vector<Firing>();
 }
-/// For points with one kind of fault: what occurs now, described; nullopt: nothing.
+/// For points with one kind of fault: counts the event, and describes the fault that fires, if any.
 std::optional<std::string> refusal(const FaultEvent& event);
 
 /// Ends all that hangs on the device.

@@ -12,7 +12,7 @@ using LaunchSite = std::uint32_t;
 /// Called at first use: with TORCH_OPENREG_STACKS=1, launch_site() finds lines from now on, through
 /// the callbacks. Throws Error if the settings are malformed.
 void ask_for_launch_sites();
-/// Makes launch_site() find lines from now on if they are wanted or the setting asks for them.
+/// Makes launch_site() find lines from now on if `wanted`, or if the setting requires it.
 /// Throws Error if the settings are malformed.
 void find_launch_sites(bool wanted);
 

@@ -3,7 +3,7 @@
 /// When engines work although an adversarial schedule is in force (adversary.h). A correct program
 /// may depend on commands that no host waits for: they wake a thread, or another rank waits for
 /// them. So engines run all streams once the process has been asleep for some time, until a host
-/// submits or waits again; and if that does not happen, for a moment now and then.
+/// submits or waits again, and otherwise briefly, every few seconds.
 namespace openreg::patience {
 
 /// From now on engines work only as described above; or, if not `held`, always. Throws Error if the

@@ -22,9 +22,9 @@ class StreamOperation {
   StreamOperation(const StreamOperation&) = delete;
   StreamOperation& operator=(const StreamOperation&) = delete;
 
-  /// Begins it: called on the thread that runs the stream, which must not wait here. What it throws
-  /// fails the stream as a kernel's error does. If it does not throw, end() must be called once
-  /// afterwards.
+  /// Begins the operation: called on the thread that runs the stream, which must not wait here.
+  /// What it throws fails the stream as a kernel's error does. If it does not throw, end() must be
+  /// called once afterwards.
   virtual void begin() = 0;
   /// Called instead of begin() if the stream skips the operation because an earlier command failed,
   /// and after a begin() that has thrown.

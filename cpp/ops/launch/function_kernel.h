@@ -23,7 +23,7 @@ class FunctionKernel<kFunction> {
   explicit FunctionKernel(const char* name, ArgumentSupport support = ArgumentSupport::kProbed)
       : kernel_(name, &run), support_(support) {}
 
-  /// Launches it with tensors of `device`.
+  /// Launches the kernel with tensors of `device`.
   void launch(c10::Device device, const std::remove_cvref_t<A>&... arguments) const {
     ArgumentWriter writer(kernel_.name(), device);
     write_all(writer, std::index_sequence_for<A...>(), arguments...);

@@ -40,8 +40,8 @@ class CpuAliases {
 
   /// Throws c10::AcceleratorError if the kernel has used device memory that is not mapped.
   void check_accesses();
-  /// Calls it. Applies to the device tensors what the kernel changed in their aliases besides the
-  /// elements: sizes, strides, a longer or another storage, conj and neg bits.
+  /// Calls check_accesses(). Applies to the device tensors what the kernel changed in their aliases
+  /// besides the elements: sizes, strides, a longer or another storage, conj and neg bits.
   void copy_back();
 
   /// A kernel's result as a device tensor: the tensor whose alias it is, a view of one, or a copy.

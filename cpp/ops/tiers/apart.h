@@ -43,7 +43,7 @@ void copy_to_output(const at::Tensor& result, const at::Tensor& output);
 /// copied first, so the kernel still works in place, and refuses to change the sizes of its input.
 class OutputsApart {
  public:
-  /// Replaces them among the arguments on the stack.
+  /// Replaces such outputs among the arguments on the stack.
   OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
   /// Puts the outputs back among the `last` values of the stack.
   void put_back(torch::jit::Stack& stack, std::size_t last) const;

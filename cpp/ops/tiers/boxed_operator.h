@@ -72,7 +72,8 @@ class BoxedOperator {
 /// The argument that is the same tensor as the out argument `out`; `out` itself if there is none.
 std::size_t input_that_is(BoxedOperator::Arguments arguments, std::size_t out);
 
-/// Whether it is like the result of torch.empty(0), which any kernel resizes without a warning.
+/// Whether the output is like the result of torch.empty(0), which any kernel resizes without a
+/// warning.
 bool is_fresh(const at::Tensor& out);
 
 }  // namespace openreg::ops

@@ -47,7 +47,7 @@ enum class ArgumentTag : std::uint8_t {
 bool write_ivalue(ArgumentWriter& writer, const c10::IValue& value, const c10::Type& type,
                   Access access, Numbers numbers);
 
-/// Reads it back; a device becomes the CPU.
+/// Reads what write_ivalue() has written; a device becomes the CPU.
 c10::IValue read_ivalue(ArgumentReader& reader);
 
 /// Calls `f` for each tensor in an argument, undefined ones too.

@@ -15,7 +15,7 @@ struct Mapping {
   std::size_t file_offset = 0;  ///< in the other process's file
 };
 
-/// Is told what memory a device has. Called with locks held: must not wait.
+/// Receives each change of what memory a device has mapped. Called with locks held: must not wait.
 class MappingObserver {
  public:
   virtual ~MappingObserver() = default;
@@ -133,12 +133,13 @@ class AddressSpace {
   /// kGranularity around it accessible if nothing is mapped there; false if the access cannot be
   /// tried again. Note [Illegal accesses].
   bool open_unmapped(const void* address, bool writes) noexcept;
-  /// Undoes it for all pieces.
+  /// Undoes open_unmapped() for all pieces.
   void close_opened() noexcept;
   /// How much more memory of all devices the machine can hold, whatever their capacity. Takes
   /// milliseconds if much is mapped.
   std::size_t machine_left() const;
-  /// Whether it can hold `bytes` more, which the caller takes if so. Much cheaper than the former.
+  /// Whether the machine can hold `bytes` more, which the caller takes if so. Much cheaper than
+  /// machine_left().
   bool machine_grants(std::size_t bytes);
 
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
