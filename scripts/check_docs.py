@@ -1,4 +1,4 @@
-"""Checks the documents: links and files that they name exist, the table of settings is complete, the README is short."""
+"""Checks the documents: links and files that they name exist, all settings are listed, the README is short."""
 
 from __future__ import annotations
 
