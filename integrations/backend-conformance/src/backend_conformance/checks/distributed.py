@@ -20,7 +20,10 @@ from backend_conformance import Device, Level, check, missing, not_applicable, w
 from backend_conformance.evidence import has_numpy, value
 from backend_conformance.verdicts import Verdict, verdict_of
 
-HOOK = "torch.distributed.Backend.register_backend; c10d::Backend"
+HOOK = (
+    "c10d::Backend::broadcast, allreduce, allgather, _allgather_base, _reduce_scatter_base, alltoall_base, send, recv; "
+    "torch.distributed.Backend.register_backend"
+)
 SECONDS = 120.0
 
 

@@ -16,7 +16,8 @@ from torch import nn
 from backend_conformance import Device, Level, check, not_applicable
 from backend_conformance.evidence import Trials, expect_error, value
 
-HOOK = "at::GraphImplInterface, REGISTER_GRAPH_IMPL"
+CAPTURE = "at::GraphImplInterface::capture_begin, capture_end; REGISTER_GRAPH_IMPL"
+REPLAY = "at::GraphImplInterface::replay; REGISTER_GRAPH_IMPL"
 
 
 def new_graph(device: Device) -> Any:
@@ -53,7 +54,7 @@ def captured(device: Device, function: Callable[[], Any]) -> tuple[Any, Any]:
     return graph, result
 
 
-@check(level=Level.COMPLETE, hook=HOOK, needs=("streams", "graphs"))
+@check(level=Level.COMPLETE, hook=REPLAY, needs=("streams", "graphs"))
 def replay_reads_new_values(device: Device) -> None:
     """A replay computes with the values that its inputs have then, and writes to the results of the capture.
 
@@ -67,7 +68,7 @@ def replay_reads_new_values(device: Device) -> None:
         device.cpu_equal(y, ((torch.arange(6.0) + start) * 2 + 1).view(2, 3).sum(1))
 
 
-@check(level=Level.COMPLETE, hook=HOOK, needs=("streams", "graphs"))
+@check(level=Level.COMPLETE, hook=CAPTURE, needs=("streams", "graphs"))
 def capture_does_not_run(device: Device) -> None:
     """A capture records its operations without running them; each replay runs them once.
 
@@ -81,7 +82,7 @@ def capture_does_not_run(device: Device) -> None:
     assert value(counter) == 5, f"after two runs and three replays the counter is {value(counter)}"
 
 
-@check(level=Level.COMPLETE, hook=HOOK, needs=("streams", "graphs"))
+@check(level=Level.COMPLETE, hook=REPLAY, needs=("streams", "graphs"))
 def replay_is_ordered_on_the_current_stream(device: Device) -> None:
     """A replay follows earlier work of the current stream, and precedes later work; it does not block the host.
 
@@ -104,7 +105,7 @@ def replay_is_ordered_on_the_current_stream(device: Device) -> None:
         assert value(result) == 3 * number, f"the result is {value(result)}, not {3 * number}"
 
 
-@check(level=Level.COMPLETE, hook="MempoolId_t of capture_begin", needs=("streams", "graphs"))
+@check(level=Level.COMPLETE, hook="at::GraphImplInterface::capture_begin: use its pool", needs=("streams", "graphs"))
 def graph_keeps_its_memory(device: Device) -> None:
     """Tensors that are made after the capture do not get the memory of the graph's temporary tensors.
 
@@ -123,7 +124,9 @@ def graph_keeps_its_memory(device: Device) -> None:
     assert not wrong_ones, f"replays overwrote the tensors {wrong_ones}"
 
 
-@check(level=Level.COMPLETE, hook="the generator's state in a capture", needs=("streams", "graphs"))
+@check(
+    level=Level.COMPLETE, hook="at::GraphImplInterface::replay: go on with random numbers", needs=("streams", "graphs")
+)
 def replays_draw_new_numbers(device: Device) -> None:
     """Each replay of a random operator draws other numbers, and the seed determines them.
 
@@ -141,7 +144,7 @@ def replays_draw_new_numbers(device: Device) -> None:
     assert 0.4 < seen[0].mean() < 0.6 and 0 <= seen[0].min() and seen[0].max() < 1
 
 
-@check(level=Level.COMPLETE, hook=HOOK, needs=("streams", "graphs"))
+@check(level=Level.COMPLETE, hook=CAPTURE, needs=("streams", "graphs"))
 def training_steps_are_captured(device: Device) -> None:
     """A whole training step, with backward pass and optimizer, trains when it is replayed.
 

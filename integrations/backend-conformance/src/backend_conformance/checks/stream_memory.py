@@ -32,7 +32,7 @@ def full_on(stream: torch.Stream, number: int) -> torch.Tensor:
     return made
 
 
-@check(level=Level.ASYNCHRONOUS, hook="aten::record_stream", needs=("streams",))
+@check(level=Level.ASYNCHRONOUS, hook="aten::record_stream; DeviceAllocator::recordStream", needs=("streams",))
 def record_stream_keeps_the_memory(device: Device) -> None:
     """A block that another stream uses is not given out again before that stream's work is complete.
 
@@ -56,7 +56,7 @@ def record_stream_keeps_the_memory(device: Device) -> None:
         assert value(result) == number, "the memory was used again while a recorded stream still read it"
 
 
-@check(level=Level.ASYNCHRONOUS, hook="the allocator orders blocks by stream", needs=("streams",))
+@check(level=Level.ASYNCHRONOUS, hook="Allocator::allocate: order blocks by stream", needs=("streams",))
 def freed_memory_waits_for_its_stream(device: Device) -> None:
     """A block that is freed while its own stream still uses it is not given to another stream.
 
@@ -80,7 +80,7 @@ def freed_memory_waits_for_its_stream(device: Device) -> None:
         held.append(full_on(owner, number + 1))
 
 
-@check(level=Level.ASYNCHRONOUS, hook="the allocator orders blocks by stream", needs=("streams",))
+@check(level=Level.ASYNCHRONOUS, hook="Allocator::allocate: order blocks by stream", needs=("streams",))
 def memory_of_a_stream_is_reused_in_order(device: Device) -> None:
     """Temporary tensors of one stream are correct although their memory is used again at once.
 
