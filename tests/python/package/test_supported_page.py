@@ -50,7 +50,7 @@ def test_differences_are_those_that_the_census_expects(expected):
 def test_waits_are_those_that_the_census_expects(expected):
     shown = [
         name
-        for names, _ in rows_of("Operators that make the host wait")
+        for names, _ in rows_of("Operators with implicit synchronization")
         for name, until in re.findall(r"`([^`]+)`(?: \(before torch ([\d.]+)\))?", names)
         if not until or torch.__version__ < until
     ]
