@@ -22,15 +22,14 @@ MOST = 2  # C++ tests in each row: the most specific
 INTRODUCTION = """\
 # PyTorch's contract
 
-PyTorch calls an accelerator through virtual functions of a few C++ classes. Each table lists the functions of one of
-these classes that this device implements, the behaviour that PyTorch expects, and the tests.
-[How PyTorch talks to a device](device/index.md) explains the classes: what PyTorch 2.13 requires of each, what its
-functions do here, which of them are not supported, and in which order to implement them.
+PyTorch calls an accelerator through virtual functions of a few C++ classes. Each table lists the functions of one class
+that this device implements, the behaviour that PyTorch expects, and the tests; the line above it names the page that
+explains the class, the sources and the Python tests. [How PyTorch talks to a device](device/index.md) says where to
+begin.
 
 `scripts/contract.py` writes this page. *Behaviour* is the summary of the first check of the
-[conformance kit](device/conformance.md) that names the function or, without one, what the C++ tests state.
-`group.check` is a check of the kit: `python -m backend_conformance explain group.check` describes it. `SuiteTest.Name`
-is a C++ test.
+[conformance kit](device/conformance.md) that names the function or, without one, what a C++ test states. `group.check`
+is a check (`python -m backend_conformance explain group.check` describes it), `SuiteTest.Name` a C++ test.
 """
 
 
@@ -243,12 +242,11 @@ def page(root: Path = ROOT) -> str:
     for interface in INTERFACES:
         found, untested = rows(root, interface, known)
         lines += [f"## {interface.title}", ""]
-        lines += [
-            f"Explained in [{interface.page}](device/{interface.page}.md), implemented in {code(interface.sources)}.",
-            f"Python tests: `{interface.python_tests}`.",
-        ]
+        where = ", ".join(f"`{file}`" for file in (*interface.sources, interface.python_tests))
+        page_name = interface.page.replace("-", " ").capitalize()
+        lines += [f"[{page_name}](device/{interface.page}.md), {where}."]
         if untested:
-            lines += [f"Only these, or none, cover {code(untested)}."]
+            lines += ["", f"Covered by the Python tests alone, if at all: {code(untested)}."]
         lines += ["", "| function | behaviour | tests |", "|---|---|---|"]
         lines += [f"| {code(row.functions)} | {row.behaviour} | {code(row.tests)} |" for row in found]
         lines += [""]
