@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = "integrations/backend-conformance/src/backend_conformance/checks"
+NAMESPACES = ("at", "c10", "libkineto", "torch")
 MOST = 2  # C++ tests in each row: the most specific
 
 INTRODUCTION = """\
@@ -28,8 +29,8 @@ explains the class, the sources and the Python tests. [How PyTorch talks to a de
 begin.
 
 `scripts/contract.py` writes this page. *Behaviour* is the summary of the first check of the
-[conformance kit](device/conformance.md) that names the function or, without one, what a C++ test states. `group.check`
-is a check (`python -m backend_conformance explain group.check` describes it), `SuiteTest.Name` a C++ test.
+[conformance kit](device/conformance.md) that names the function; without one, the names of the tests say it.
+`group.check` is a check (`python -m backend_conformance explain group.check` describes it), `Suite.Name` a C++ test.
 """
 
 
@@ -142,13 +143,17 @@ class Row:
 
 
 def functions_of(hook: str) -> tuple[tuple[str, str], ...]:
-    """The functions that a hook names: `Class::one, two` are two of a class."""
-    of_class, found = "", []
-    for part in re.split(r"[,;]| and ", hook.partition(": ")[0]):
-        name = re.fullmatch(r"(?:\w+::)*?(?:(\w+)::)?(\w+)", part.strip()) or re.match(r"(\w+)::(\w+) ", part.strip())
-        if name:
-            of_class = name[1] or of_class
-            found.append((of_class, name[2]))
+    """The functions that a hook names: `Class::one, two; three` are two of a class and one without."""
+    found = []
+    for group in hook.partition(": ")[0].split(";"):
+        of_class = ""
+        for part in re.split(r",| and ", group):
+            name = re.fullmatch(r"(?:\w+::)*?(?:(\w+)::)?(\w+)", part.strip()) or re.match(
+                r"(\w+)::(\w+) ", part.strip()
+            )
+            if name:
+                of_class = name[1] or of_class
+                found.append(("" if of_class in NAMESPACES else of_class, name[2]))
     return tuple(each for each in found if each[0] or "module" not in hook)  # a module's functions are Python's
 
 
@@ -194,12 +199,6 @@ def cpp_tests(root: Path, interface: Interface) -> dict[str, str]:
     return found
 
 
-def sentence(test: str) -> str:
-    """The name of a C++ test in words."""
-    words = " ".join(re.findall(r"[A-Z][a-z]*", test.partition(".")[2])).capitalize()
-    return words.replace("py torch", "PyTorch").replace("Py torch", "PyTorch").replace("gloo", "Gloo") + "."
-
-
 def rows(root: Path, interface: Interface, known: list[Check]) -> tuple[list[Row], list[str]]:
     """The rows of the interface, and the functions that no check and no C++ test names."""
     names = [*interface.classes, *functions(root, interface)]
@@ -220,7 +219,7 @@ def rows(root: Path, interface: Interface, known: list[Check]) -> tuple[list[Row
         calling = sorted((test for test in calls if name in calls[test]), key=lambda test: len(calls[test]))[:MOST]
         key = tuple(check.id for check in about) or tuple(calling)
         groups.setdefault(key, []).append(name)
-        summaries[key] = about[0].summary if about else "".join(sentence(test) for test in calling[:1])
+        summaries[key] = about[0].summary if about else ""
     untested = [name for name in groups.pop((), []) if name not in interface.classes]
     found = []
     for key, of in groups.items():
