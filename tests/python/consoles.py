@@ -1,4 +1,7 @@
-"""Pages whose programs are saved under the names in their first lines and run by the commands that the page shows."""
+"""Pages whose programs are saved under the names in their first lines and run by the commands that the page shows.
+
+A program can also be a change of another one: a block of `diff` with both names and hunks without line numbers.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,18 @@ from children import child_environment
 from documents import DOCUMENTS, pattern_of
 
 Run = subprocess.CompletedProcess[str]
+_CHANGE = re.compile(r"^```diff\n--- (\w+\.py)\n\+\+\+ (\w+\.py)\n(.*?)^```", re.M | re.S)
+
+
+def changed(program: str, hunks: str) -> str:
+    """The program after a change: the lines of each hunk are in it once."""
+    for hunk in re.split(r"^@@.*\n", hunks, flags=re.M):
+        before, after = (
+            "".join(line[1:] + "\n" for line in hunk.splitlines() if line[:1] != sign) for sign in ("+", "-")
+        )
+        assert program.count(before) == 1, f"{before!r} is not in the program once"
+        program = program.replace(before, after)
+    return program
 
 
 class ConsolePage:
@@ -27,6 +42,8 @@ class ConsolePage:
         self.text = (DOCUMENTS / name).read_text()
         codes = re.findall(r"^```python\n(.*?)^```", self.text, re.M | re.S)
         self.programs = {re.match(r"# (\w+\.py)\n", code)[1]: code for code in codes}
+        for name, new_name, hunks in _CHANGE.findall(self.text):
+            self.programs[new_name] = changed(self.programs[name], hunks)
         self.commands = dict(re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", self.text, re.M | re.S))
 
     def check(self, *run_by_programs: str) -> None:
