@@ -33,7 +33,7 @@ def accept_bfloat16_hooks(module: ModuleType) -> None:
 def order_callbacks(module: ModuleType) -> None:
     """The hooks of PowerSGD and of quantization free memory that their callbacks, on other streams, have yet to read.
 
-    Here the stream that may reuse the memory waits for the callbacks. On CUDA, PowerSGD's hook makes the host wait.
+    Here the stream that may reuse the memory waits for the callbacks. On CUDA, PowerSGD's hook blocks the host.
     """
     for name in dir(module):
         if name.endswith("_hook"):

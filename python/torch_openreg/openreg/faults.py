@@ -1,4 +1,4 @@
-"""Faults on purpose: for people who write and test the handling of errors."""
+"""Fault injection, to write and test the handling of errors."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ class Fault(contextlib.ContextDecorator):
         self.release()
 
     is_active = False
-    """Whether it counts, and occurs."""
+    """Whether the fault is counting, and can occur."""
 
     def release(self) -> None:
-        """Ends the fault: nothing more fails, and commands that hang go on. The end of the body does the same."""
+        """Ends the fault: nothing more fails, and hung commands continue. The end of the body does the same."""
         if self._armed is not None:
             _C.disarm_fault(self._armed)
         self.is_active = False
 
     @property
     def counted(self) -> int:
-        """How many allocations, launches, copies and so on it has counted."""
+        """How many allocations, launches, copies and so on the fault has counted."""
         return self._armed.counted if self._armed else 0
 
     @property
     def fired(self) -> int:
-        """How often it has occurred."""
+        """How often the fault has occurred."""
         return self._armed.fired if self._armed else 0
 
     @property
     def where(self) -> list[str]:
-        """At what it occurred the first 16 times: ``["launch 3 (aten::mm) on openreg:0"]``."""
+        """Where the fault occurred the first 16 times: ``["launch 3 (aten::mm) on openreg:0"]``."""
         return self._armed.where if self._armed else []
 
     @property
     def seed(self) -> int:
-        """What decides by chance: `probability`, and which bit is wrong. Drawn at random if none was given."""
+        """The seed of the random choices: `probability`, and which bit is wrong. Drawn at random if none was given."""
         return self._armed.seed if self._armed else 0
 
     def __repr__(self) -> str:
@@ -84,28 +84,28 @@ def inject(
 ) -> Fault:
     """A fault that occurs in the body of a ``with`` statement: ``with inject("oom", at="allocation:3"): ...``.
 
-    All threads of the process are counted, from the beginning of the body on. At its end commands that hang go on.
+    All threads of the process are counted, from the beginning of the body on. At its end hung commands continue.
     Errors of commands are raised by the call that waits for them: wait in the body. `TORCH_OPENREG_FAULTS` has
-    the same effect for a whole process, without a change of the program. [The page on faults](faults.md) has a program
-    for each kind.
+    the same effect for a whole process, without a change of the program. [Fault injection](faults.md) has a program for
+    each kind.
 
     Args:
         kind: ``"oom"``, ``"error"``, ``"corrupt"``, ``"slow"``, ``"hang"``, ``"lost"``, ``"exit"`` or ``"crash"``;
             or a whole specification as in `TORCH_OPENREG_FAULTS`, such as ``"slow@copy:*=2ms,device=1"``.
-        at: what is counted, and after a colon which one fails: ``"allocation:100"``, ``"aten::mm:3"``; ``"copy:*"``:
-            each. One of ``"allocation"``, ``"launch"``, ``"copy"``, ``"collective"``, ``"pin"``, ``"ipc"``,
-            ``"compile"``, or an operator's name.
-        device: only what concerns this device counts.
-        match: only commands and collectives whose name matches count; ``*`` stands for any characters, ``?`` for one.
-        times: at most so many fail. By default one, and all with ``*`` or a `probability`.
-        probability: each that is counted, from the given one on, fails with this probability.
-        seed: makes this reproducible. By default it is drawn at random and printed.
+        at: the event to count, and after a colon the occurrence that fails: ``"allocation:100"``, ``"aten::mm:3"``;
+            ``"copy:*"``: each. One of ``"allocation"``, ``"launch"``, ``"copy"``, ``"collective"``, ``"pin"``,
+            ``"ipc"``, ``"compile"``, or an operator's name.
+        device: counts only events of this device.
+        match: counts only commands and collectives whose name matches; ``*`` is any characters, ``?`` is one.
+        times: the most that fail. By default one, and all with ``*`` or a `probability`.
+        probability: each occurrence, from the given one on, fails with this probability.
+        seed: makes the random choices reproducible. By default it is drawn at random and printed.
         delay: seconds, for ``"slow"``.
         rank: only on this rank: for a collective the global one, or else the process's ``RANK``, which torchrun sets.
         restart: only in this run of the process, which torchrun starts again after a failure; 0 is the first.
 
     Returns:
-        The fault, which counts: `Fault.fired`, `Fault.counted`, `Fault.where`.
+        The fault, with its counters `Fault.fired`, `Fault.counted` and `Fault.where`.
 
     Raises:
         RuntimeError: the specification is malformed; the message says what is expected.
@@ -121,7 +121,7 @@ def inject(
 
 
 def summary() -> str:
-    """A line for each fault so far, those of `TORCH_OPENREG_FAULTS` too: what it did, or that it never fired.
+    """A line for each fault so far, also those of `TORCH_OPENREG_FAULTS`: what it did, or that it never fired.
 
     The process prints the same when it ends.
     """
@@ -129,15 +129,15 @@ def summary() -> str:
 
 
 def reset_device(device: DeviceLike = None, *, keep_memory: bool = False) -> None:
-    """Makes a device usable that is lost, or that has failed with `TORCH_OPENREG_STICKY_ERRORS=1`.
+    """Makes a lost device usable, or one that has failed with `TORCH_OPENREG_STICKY_ERRORS=1`.
 
-    Work that is queued is skipped, and errors that no call has raised are dropped. On a device that is neither, queued
-    work runs first. On CUDA only a new process can use the device again.
+    Queued work is skipped, and errors that no call has raised are dropped. On a working device, queued work runs first.
+    On CUDA only a new process can use the device again.
 
     Args:
         device: None is the current device.
         keep_memory: whether tensors keep their values. By default each byte of the device's memory is 255 afterwards,
-            so that floats are NaN. The tensors stay usable, and their memory is theirs.
+            so that floats are NaN. The tensors stay usable.
     """
     _C.reset_device(device_index(device), keep_memory)
 
@@ -145,13 +145,13 @@ def reset_device(device: DeviceLike = None, *, keep_memory: bool = False) -> Non
 def executor_pid(device: DeviceLike = None) -> int | None:
     """The process that runs a device's kernels with `TORCH_OPENREG_EXECUTOR=process`, for debuggers and tests.
 
-    It is started by the first kernel, and by `reset_device`. One that crashes, or that another process kills, takes the
-    device with it, not the program.
+    It is started by the first kernel, and by `reset_device`. If it crashes or is killed, the device is lost, but the
+    program continues.
 
     Args:
         device: None is the current device.
 
     Returns:
-        The number of the process. None if kernels run in the program, or if there is no process now.
+        The process id. None if kernels run in the program, or if there is no process now.
     """
     return _C.executor_pid(device_index(device))

@@ -1,4 +1,4 @@
-"""Detection of accesses to the same memory that nothing orders."""
+"""Race detection: unsynchronized accesses to the same memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .. import _C
 __all__ = ["UnsynchronizedAccessError", "get_race_detection_mode", "set_race_detection_mode"]
 
 UnsynchronizedAccessError: type[RuntimeError] = vars(_C)["UnsynchronizedAccessError"]
-"""Two accesses to the same memory, of which one writes, have no order. A RuntimeError.
+"""Two accesses to the same memory, at least one of them a write, are unsynchronized. A RuntimeError.
 
 Raised by the call that makes the second access, before it is submitted, if the mode is ``"error"``. The message has
 the operator, the argument, the stream and the line of both accesses, an element in common, and what would order them.
@@ -17,12 +17,12 @@ _MODES = ("default", "warn", "error")
 
 
 def set_race_detection_mode(mode: str) -> None:
-    """Sets what happens if two accesses to the same memory, of which one writes, have no order.
+    """Sets what happens on an unsynchronized access: two accesses to the same memory, at least one of them a write.
 
-    The accesses of commands, collectives, graphs and of the host are compared, byte by byte. An order comes from the
-    stream itself, from events and waits, and from what a host has waited for. Whether the two accesses would in fact
-    have run at the same time does not matter, so each run of a program gives the same reports. The mode applies to the
-    process; `TORCH_OPENREG_DETECT_RACES` sets it at the start. The call waits for all devices.
+    The accesses of commands, collectives, graphs and of the host are compared, byte by byte. They are ordered by their
+    stream, by events and waits, and by what a host has waited for. Whether they would in fact have overlapped does not
+    matter, so each run of a program gives the same reports. The mode applies to the process;
+    `TORCH_OPENREG_DETECT_RACES` sets it at the start. The call waits for all devices.
 
     Args:
         mode: ``"default"``: nothing happens, and nothing is compared. ``"warn"``: a warning, once for each pair of

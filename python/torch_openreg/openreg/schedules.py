@@ -1,4 +1,4 @@
-"""When commands run: adversarial schedules reveal what a program fails to order."""
+"""When commands run: adversarial schedules reveal missing synchronization."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .. import _C
 
 
 def set_schedule(schedule: str) -> None:
-    """Waits for all devices, and then sets when commands run: some schedules reveal what a program fails to order.
+    """Waits for all devices, and then sets when commands run: some schedules reveal missing synchronization.
 
     A correct program computes the same bits in each schedule. One that lacks a `wait_stream`, a `synchronize` or a
     `record_stream` computes something else, in every run with the same schedule. ``TORCH_OPENREG_SCHEDULE`` sets the

@@ -1,4 +1,4 @@
-"""How work reached the device and which threads ran it: makes tests deterministic and explains speed."""
+"""How work reached the device and which threads ran it, to write deterministic tests and to explain speed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def launch_stats() -> dict[str, int]:
     ``typed`` and ``boxed`` launches, ``compiled`` kernels of torch.compile and ``copies`` of whole storages are
     asynchronous; ``synchronous`` operators waited for the stream and ran on the calling thread; ``cpu_fallbacks``
     counts the custom ones among them that have a kernel for the CPU only (``TORCH_OPENREG_CPU_FALLBACK=0`` makes each
-    an error, as on CUDA). ``host_waits`` counts how often an operator made the host wait: synchronous operators,
-    ``item`` and copies to the host. ``plan_hits`` counts the calls that found a plan made by an earlier call of the
+    an error, as on CUDA). ``host_waits`` counts implicit synchronizations: synchronous operators, ``item`` and
+    copies to the host. ``plan_hits`` counts the calls that found a plan made by an earlier call of the
     same signature, ``plans_made`` the calls that had to be planned. Planning may run kernels on the calling thread:
     ``probes`` counts them, ``probe_ns`` is their time in nanoseconds, ``probe_bytes`` the memory allocated for
     their arguments, in bytes.
@@ -38,9 +38,10 @@ def scheduler_stats() -> dict[str, int]:
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Sets what happens when an operator makes the host wait for the device, as `torch.cuda.set_sync_debug_mode` does.
+    """Sets what happens on an implicit synchronization, as `torch.cuda.set_sync_debug_mode` does.
 
-    The mode applies to the process. Explicit waits, such as `synchronize`, are not operators.
+    The mode applies to the process, and to operators that wait for the device. Explicit waits, such as `synchronize`,
+    are not operators.
 
     Args:
         debug_mode: ``"default"`` or 0: nothing happens. ``"warn"`` or 1: a warning, with the line of Python that called

@@ -1,8 +1,8 @@
-"""openreg-cuda: PyTorch's CUDA device on a machine without a GPU, for programs that say ``cuda``.
+"""openreg-cuda: CUDA emulation, PyTorch's CUDA device on a machine without a GPU.
 
-Nothing happens unless it is asked for: by ``OPENREG_CUDA=1`` in the environment, the command ``openreg-cuda``, or
-``pytest --openreg-cuda``. Then ``import torch`` has a CUDA device that computes on the CPU: torch_openreg, compiled for
-CUDA's place in a build of torch without CUDA.
+It is enabled by ``OPENREG_CUDA=1`` in the environment, the command ``openreg-cuda``, or ``pytest --openreg-cuda``. Then
+``import torch`` has a CUDA device that computes on the CPU: torch_openreg, compiled as the CUDA device of a build of
+torch without CUDA.
 """
 
 from __future__ import annotations

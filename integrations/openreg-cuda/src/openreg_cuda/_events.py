@@ -49,12 +49,12 @@ def make_base(_C: Any, accept_flag: Any) -> Any:
 
         @property
         def cuda_event(self) -> int:
-            """Its handle; 0 before the first record."""
+            """The event's handle; 0 before the first record."""
             return int(self.event_id)
 
         @property
         def device(self) -> torch.device | None:  # type: ignore[override]
-            """That of the first record; None before."""
+            """The device of the first record; None before."""
             device = super().device
             return None if device.index is None else device
 

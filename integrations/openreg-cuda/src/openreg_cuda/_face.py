@@ -1,4 +1,4 @@
-"""The face of CUDA: ``torch.cuda`` with the functions of the device's module, as a build with CUDA has them."""
+"""Installs the functions of the device's module in ``torch.cuda``, as a build with CUDA has them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class SharedRecords:
 
     @classmethod
     def make(cls, _C: Any) -> SharedRecords:
-        """Those of a new event."""
+        """The records of a new event."""
         descriptor = os.memfd_create("openreg-event")
         os.ftruncate(descriptor, 2 * _PAGE)
         shared = cls(descriptor, _C)
@@ -46,7 +46,7 @@ class SharedRecords:
 
     @classmethod
     def of_handle(cls, handle: bytes, _C: Any) -> SharedRecords:
-        """Those of an event of another process, or of this one.
+        """The records of an event of another process, or of this one.
 
         Raises:
             RuntimeError: the handle is not one of an event that exists.

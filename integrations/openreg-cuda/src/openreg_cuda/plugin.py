@@ -12,11 +12,11 @@ from ._request import VARIABLE, parse
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("openreg-cuda", "a CUDA device that computes on the CPU")
-    group.addoption("--openreg-cuda", action="store_true", help="tests have the device")
+    group.addoption("--openreg-cuda", action="store_true", help="run the tests with an emulated CUDA device")
     group.addoption(
         "--openreg-cuda-profile",
         metavar="PROFILE",
-        help="they have it, with the properties of a GPU, and a number of devices: a100:2",
+        help="the same, with the properties of a GPU and a number of devices: a100:2",
     )
 
 

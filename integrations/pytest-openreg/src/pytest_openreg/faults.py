@@ -1,4 +1,4 @@
-"""Faults on purpose in a test, and tests that are run again with each of their allocations failing."""
+"""Fault injection in a test, and tests that are run again with each of their allocations failing."""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--openreg-sync-debug",
         choices=("default", "warn", "error"),
         default="default",
-        help="what happens if an operator makes the host wait in a test: nothing, a warning, or an error",
+        help="what happens on an implicit synchronization in a test: nothing, a warning, or an error",
     )
     group.addoption(
         "--openreg-races",
         action="store_true",
-        help="fail tests in which two accesses to the same memory have no order",
+        help="fail tests with unsynchronized accesses to the same memory",
     )
     group.addoption(
         "--openreg-debug-memory",
@@ -60,8 +60,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--openreg-oom-sweep",
         action="store_true",
-        help="run each test that passes again, with its 1st, 2nd, ... allocation of device memory failing, and fail it "
-        "if it leaves memory, streams or errors behind then",
+        help="rerun each test that passes, with its 1st, 2nd, ... allocation of device memory failing, and fail it if "
+        "that leaves memory, streams or errors behind",
     )
     parser.addini(
         "openreg_oom_sweep_most",
