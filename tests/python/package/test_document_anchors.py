@@ -1,0 +1,35 @@
+"""Links between documents: scripts/check_docs.py knows the anchors of headings and of their older titles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from modules import load
+
+checker = load("scripts/check_docs.py")
+
+
+@pytest.fixture
+def complaints(tmp_path, monkeypatch):
+    """The complaints about a document with this link."""
+    monkeypatch.setattr(checker, "ROOT", tmp_path)
+    (tmp_path / "races.md").write_text('# Races\n\n<a id="what-makes-an-order"></a>\n## What orders `two`\n')
+
+    def of(link: str) -> list[str]:
+        document: Path = tmp_path / "page.md"
+        document.write_text(f"[a link]({link})\n")
+        return checker.broken_links(document)
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "link", ["races.md", "races.md#races", "races.md#what-orders-two", "races.md#what-makes-an-order"]
+)
+def test_accepts(complaints, link):
+    assert complaints(link) == []
+
+
+def test_complains_about_an_anchor_that_leads_nowhere(complaints):
+    assert complaints("races.md#what-makes-order") == ["page.md: races.md#what-makes-order has no such heading"]
