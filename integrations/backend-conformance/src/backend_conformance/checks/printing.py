@@ -1,7 +1,7 @@
 """Printing: what a user sees of a tensor of the device.
 
 `repr` of a tensor copies it to the CPU if it can, and runs operators of the device for what it does not. Operators
-that read one element (`aten::_local_scalar_dense`) make the host wait.
+that read one element (`aten::_local_scalar_dense`) synchronize implicitly.
 """
 
 from __future__ import annotations
