@@ -29,7 +29,6 @@ def complaints(tmp_path: Path, path: str, text: str) -> list[str]:
         "an operator that makes the host wait",
         "**Mended**, it waits",
         "A device in its own process",
-        "in a process of its own",
         'Programs that say "cuda"',
         "without luck",
         "The program is written so.",
