@@ -246,8 +246,8 @@ def page(root: Path = ROOT) -> str:
         lines += [f"[{page_name}](device/{interface.page}.md), {where}."]
         if untested:
             lines += ["", f"Covered by the Python tests alone, if at all: {code(untested)}."]
-        lines += ["", "| function | behaviour | tests |", "|---|---|---|"]
-        lines += [f"| {code(row.functions)} | {row.behaviour} | {code(row.tests)} |" for row in found]
+        lines += ["", "|function|behaviour|tests|", "|---|---|---|"]
+        lines += [f"|{code(row.functions)}|{row.behaviour}|{code(row.tests)}|" for row in found]
         lines += [""]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -125,20 +125,20 @@ def page() -> str:
             missing = [name for name in names if name not in here]
             if missing:
                 lines += [""] if here else []
-                lines += ["| missing | reason |", "|---|---|"]
+                lines += ["|missing|reason|", "|---|---|"]
                 reasons: dict[str, list[str]] = {}
                 for name in missing:
                     reasons.setdefault(reason(f"{full}.{name}"), []).append(f"`{name}`")
-                lines += [f"| {', '.join(names)} | {why} |" for why, names in reasons.items()]
+                lines += [f"|{', '.join(names)}|{why}|" for why, names in reasons.items()]
     lines += [
         "",
         "## Differences in behaviour",
         "",
         "`tests/python/device/test_cuda_behaviour.py` compares the names with torch.cuda, call by call. These differ:",
         "",
-        "| call | torch.cuda | here | reason |",
+        "|call|torch.cuda|here|reason|",
         "|---|---|---|---|",
-        *(f"| {' | '.join(row)} |" for row in DIFFERENCES),
+        *(f"|{'|'.join(row)}|" for row in DIFFERENCES),
     ]
     return "\n".join(lines) + "\n"
 
