@@ -48,7 +48,7 @@ void note_allocations() {
 
 // The detector and what it needs of pinned memory.
 void switch_to(RaceDetectionMode mode) {
-  const bool on = mode != RaceDetectionMode::kDefault;
+  const bool on = mode != RaceDetectionMode::kOff;
   const bool was_on = memory::RaceDetector::get() != nullptr;
   find_launch_sites(on);
   if (on) {
@@ -88,7 +88,7 @@ void set_race_detection_mode(RaceDetectionMode mode) {
 void start_race_detection_if_asked() {
   static const Once once([] {
     const auto mode = settings().detect_races;
-    if (mode != RaceDetectionMode::kDefault) switch_to(mode);
+    if (mode != RaceDetectionMode::kOff) switch_to(mode);
   });
 }
 

@@ -92,7 +92,7 @@ void init_races(nb::module_& m) {
   const auto name = std::string(kModule) + ".UnsynchronizedAccessError";
   error_class = PyErr_NewExceptionWithDoc(
       name.c_str(),
-      "Two accesses to the same memory, of which one writes, have no order.\n\n"
+      "Two accesses to the same memory, at least one of them a write, are unsynchronized.\n\n"
       "Raised by the call that makes the second access, before it is submitted, if races are "
       "detected (`set_race_detection_mode`). The message names both accesses.",
       PyExc_RuntimeError, nullptr);

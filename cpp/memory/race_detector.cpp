@@ -67,11 +67,11 @@ void install_race_hooks(const RaceHooks& added) {
 }
 
 std::atomic<RaceDetector*> RaceDetector::instance_{nullptr};
-std::atomic<RaceDetectionMode> RaceDetector::mode_{RaceDetectionMode::kDefault};
+std::atomic<RaceDetectionMode> RaceDetector::mode_{RaceDetectionMode::kOff};
 
 void RaceDetector::set_mode(RaceDetectionMode mode) {
   static RaceDetector& detector = *new RaceDetector;  // tensors may outlive static destruction
-  const bool on = mode != RaceDetectionMode::kDefault;
+  const bool on = mode != RaceDetectionMode::kOff;
   if (on && !get()) {
     const LockGuard lock(detector.mutex_);
     detector.history_.clear();

@@ -150,7 +150,7 @@ std::string describe_use(const Accessor& by, const MemoryUse& use, const BlockLi
 std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
                           const WhatIsKnown& known, NameAccess* name) {
   const auto& earlier = conflict.earlier;
-  return "openreg: two accesses to the same memory have no order:\n  " +
+  return "openreg: unsynchronized accesses to the same memory:\n  " +
          describe_access(earlier.by, earlier.use, earlier.use.writes ? "wrote" : "read", name) +
          ";\n  " + describe_access(by, use, use.writes ? "writes" : "reads", name) + ".\n  " +
          describe_overlap(conflict, use) + ".\n  " + way_out(conflict, by, known) + ".";

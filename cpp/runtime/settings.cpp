@@ -108,7 +108,7 @@ bool read_switch(const char* variable, bool otherwise) {
 
 RaceDetectionMode read_race_detection_mode(const char* variable) {
   const auto text = environment(variable).value_or("0");
-  if (text == "0" || text == "default") return RaceDetectionMode::kDefault;
+  if (text == "0" || text == "off" || text == "default") return RaceDetectionMode::kOff;
   if (text == "warn") return RaceDetectionMode::kWarn;
   if (text != "1" && text != "error") malformed(variable, text, "0, \"warn\" or 1");
   return RaceDetectionMode::kError;

@@ -15,7 +15,7 @@ namespace openreg {
 inline constexpr std::size_t kMaxDevices = 64;
 
 /// What happens if two accesses to the same memory are unsynchronized (memory/race_detector.h).
-enum class RaceDetectionMode : std::uint8_t { kDefault, kWarn, kError };
+enum class RaceDetectionMode : std::uint8_t { kOff, kWarn, kError };
 
 /// Every environment variable that the library reads (docs/settings.md lists them).
 struct Settings {
@@ -37,7 +37,7 @@ struct Settings {
   bool debug_memory = false;
   /// TORCH_OPENREG_DETECT_RACES: 0, "warn", or 1 ("error"). Finds accesses to the same memory that
   /// nothing orders.
-  RaceDetectionMode detect_races = RaceDetectionMode::kDefault;
+  RaceDetectionMode detect_races = RaceDetectionMode::kOff;
   /// TORCH_OPENREG_CPU_FALLBACK: 0 or 1. Operators outside aten that have a kernel for the CPU and
   /// none for openreg run the CPU's.
   bool cpu_fallback = true;

@@ -33,7 +33,7 @@ def test_catches_the_error():
 
 @pytest.mark.openreg(races=False)
 def test_is_exempt():
-    assert torch.openreg.get_race_detection_mode() == "default"
+    assert torch.openreg.get_race_detection_mode() == "off"
     two_streams(False)
 
 def test_reads_pinned_memory_too_early():
@@ -49,7 +49,7 @@ def test_tests_that_race_fail(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=2, failed=3)
     passed = {line.split("::")[1] for line in result.outlines if line.startswith("PASSED")}
     assert passed == {"test_waits", "test_is_exempt"}
-    result.stdout.fnmatch_lines(["*UnsynchronizedAccessError: openreg: two accesses to the same memory have no order:"])
+    result.stdout.fnmatch_lines(["*UnsynchronizedAccessError: openreg: unsynchronized accesses to the same memory:"])
     result.stdout.fnmatch_lines(["openreg: the test has caught the error of a race"])
     result.stdout.fnmatch_lines(
         ["*aten::add.Tensor reads `self` (100 elements, float32) on stream *, launched by *:12 in *"]
@@ -58,9 +58,7 @@ def test_tests_that_race_fail(pytester: pytest.Pytester) -> None:
 
 
 def test_the_option_is_off_by_default(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        "import torch\n\ndef test_it():\n    assert torch.openreg.get_race_detection_mode() == 'default'\n"
-    )
+    pytester.makepyfile("import torch\n\ndef test_it():\n    assert torch.openreg.get_race_detection_mode() == 'off'\n")
     pytester.runpytest_subprocess("-p", "no:cacheprovider", "--openreg").assert_outcomes(passed=1)
 
 
@@ -68,6 +66,6 @@ def test_a_marker_requests_it_for_one_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         "import pytest, torch\n\n@pytest.mark.openreg(races=True)\ndef test_it():\n"
         "    assert torch.openreg.get_race_detection_mode() == 'error'\n"
-        "\ndef test_other():\n    assert torch.openreg.get_race_detection_mode() == 'default'\n"
+        "\ndef test_other():\n    assert torch.openreg.get_race_detection_mode() == 'off'\n"
     )
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)

@@ -13,7 +13,7 @@ Raised by the call that makes the second access, before it is submitted, if the 
 the operator, the argument, the stream and the line of both accesses, an element in common, and what would order them.
 """
 
-_MODES = ("default", "warn", "error")
+_MODES = ("off", "warn", "error")
 
 
 def set_race_detection_mode(mode: str) -> None:
@@ -25,13 +25,14 @@ def set_race_detection_mode(mode: str) -> None:
     `TORCH_OPENREG_DETECT_RACES` sets it at the start. The call waits for all devices.
 
     Args:
-        mode: ``"default"``: nothing happens, and nothing is compared. ``"warn"``: a warning, once for each pair of
-            lines. ``"error"``: `UnsynchronizedAccessError`, raised by the call that makes the second access, before it
-            is submitted.
+        mode: ``"off"`` (also ``"default"``): nothing happens, and nothing is compared. ``"warn"``: a warning, once for
+            each pair of lines. ``"error"``: `UnsynchronizedAccessError`, raised by the call that makes the second
+            access, before it is submitted.
 
     Raises:
         RuntimeError: `mode` is none of these.
     """
+    mode = "off" if mode == "default" else mode
     if mode not in _MODES:
         expected = ", ".join(f"`{each}`" for each in _MODES)
         raise RuntimeError(f"openreg: invalid race detection mode (got {mode!r}, expected one of {expected})")
@@ -39,5 +40,5 @@ def set_race_detection_mode(mode: str) -> None:
 
 
 def get_race_detection_mode() -> str:
-    """The mode set by `set_race_detection_mode`: ``"default"``, ``"warn"`` or ``"error"``."""
+    """The mode set by `set_race_detection_mode`: ``"off"``, ``"warn"`` or ``"error"``."""
     return _MODES[_C.get_race_detection_mode()]

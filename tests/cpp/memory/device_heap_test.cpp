@@ -289,7 +289,7 @@ class DetectedDeviceHeapTest : public DeviceHeapTest {
   DetectedDeviceHeapTest() { RaceDetector::set_mode(RaceDetectionMode::kError); }
   ~DetectedDeviceHeapTest() override {
     synchronize_device(0);
-    RaceDetector::set_mode(RaceDetectionMode::kDefault);
+    RaceDetector::set_mode(RaceDetectionMode::kOff);
   }
   static void write(Stream& stream, const void* memory) {
     const auto* const bytes = static_cast<const std::byte*>(memory);

@@ -54,7 +54,7 @@ class RaceDetectorTest : public ::testing::Test {
   void SetUp() override { RaceDetector::set_mode(RaceDetectionMode::kError); }
   void TearDown() override {
     synchronize_device(0);
-    RaceDetector::set_mode(RaceDetectionMode::kDefault);
+    RaceDetector::set_mode(RaceDetectionMode::kOff);
   }
 
   static RaceDetector& detector() { return *RaceDetector::get(); }
@@ -78,7 +78,7 @@ class RaceDetectorTest : public ::testing::Test {
     }
     return "";
   }
-  static void expect_race(const std::string& report, const std::string& part = "no order") {
+  static void expect_race(const std::string& report, const std::string& part = "unsynchronized accesses") {
     EXPECT_NE(report.find(part), std::string::npos) << report;
   }
 
@@ -440,7 +440,7 @@ TEST_F(RaceDetectorTest, AgreesWithTheOrderOfRandomPrograms) {
       }
     }
     // The next program uses the memory anew.
-    RaceDetector::set_mode(RaceDetectionMode::kDefault);
+    RaceDetector::set_mode(RaceDetectionMode::kOff);
     RaceDetector::set_mode(RaceDetectionMode::kError);
   }
   EXPECT_GT(races, 1000);

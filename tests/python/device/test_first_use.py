@@ -142,7 +142,7 @@ DOES_NOT_USE = {
     "reset_launch_stats": "openreg.reset_launch_stats()",
     "scheduler_stats": "openreg.scheduler_stats()",
     "get_race_detection_mode": "openreg.get_race_detection_mode()",
-    "set_race_detection_mode": "openreg.set_race_detection_mode('default')",
+    "set_race_detection_mode": "openreg.set_race_detection_mode('off')",
     "get_schedule": "openreg.get_schedule()",
     "set_schedule": "openreg.set_schedule('latest')",
     "get_sync_debug_mode": "openreg.get_sync_debug_mode()",

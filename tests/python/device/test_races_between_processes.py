@@ -13,7 +13,7 @@ from race_modes import race_detection
 
 from torch_openreg import _C
 
-REPORT = "two accesses to the same memory have no order"
+REPORT = "unsynchronized accesses to the same memory"
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ _ACCESS = (
     r"(?:in a graph that was captured by \S+:(?P<captured{0}>\d+) in \S+ and replayed|launched) by) " + _LINE
 )
 _REPORT = re.compile(
-    r"openreg: two accesses to the same memory have no order:\n"
+    r"openreg: unsynchronized accesses to the same memory:\n"
     + _ACCESS.format(1)
     + r";\n"
     + _ACCESS.format(2)

@@ -1,6 +1,6 @@
 """Random programs with calls that are given more than they use (`random_calls.py`): modules in evaluation, backward
 passes beside forward passes, offloading. With all their waits they are silent and right; without one, each report
-names two accesses that have no order.
+names two unsynchronized accesses.
 
 In the default suite 150 programs, in seconds; with the mark `full` 20,000.
 """
