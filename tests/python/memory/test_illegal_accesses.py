@@ -39,7 +39,9 @@ def check(result: subprocess.CompletedProcess[str], names: list[str]) -> None:
     for line in lines[:-1]:
         assert FAILED.search(line), line
         assert ("node" in line) == line.startswith("graph"), line
-    assert "openreg" not in result.stderr  # no error was lost
+    # No error was lost; but a thread that helped one command may have been counted as one of another, that has ended.
+    lost = [line for line in result.stderr.splitlines() if "openreg" in line and "may be that of another" not in line]
+    assert not lost, lost
 
 
 @pytest.mark.no_executor("kernels run in another process, which ends")
