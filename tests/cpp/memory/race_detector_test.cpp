@@ -78,7 +78,7 @@ class RaceDetectorTest : public ::testing::Test {
     }
     return "";
   }
-  static void expect_race(const std::string& report, const std::string& part = "unsynchronized accesses") {
+  static void expect_race(const std::string& report, const std::string& part = "unsynchronized") {
     EXPECT_NE(report.find(part), std::string::npos) << report;
   }
 
