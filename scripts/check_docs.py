@@ -94,6 +94,12 @@ def _ends(folders: str) -> frozenset[str]:
     return frozenset("/".join(each[first:]) for each in parts for first in range(len(each)))
 
 
+@cache
+def _programs() -> str:
+    """The programs of all documents, which may make the files that a page names."""
+    return "".join(code for page in documents() for code in _CODE.findall(page.read_text()))
+
+
 def _named_files(text: str) -> set[str]:
     """What a text names in backticks as a file, or as a file or folder by its path."""
     spans = [span.split() for span in _SPAN.findall(_CODE.sub("", text))]
@@ -110,14 +116,13 @@ def unknown_files(document: Path) -> list[str]:
     a file in one of these.
     """
     text = document.read_text()
-    programs = "".join(code for page in documents() for code in _CODE.findall(page.read_text()))
     subject = _SUBJECT.search(text)
 
     def exists(name: str) -> bool:
         ends = _ends(subject[1] if subject and "/" not in name else "")
         if "*" in name:
             return any(fnmatchcase(end, name) for end in ends)
-        return name in ends or re.search(rf"(?<![\w/]){re.escape(name)}\b", programs) is not None
+        return name in ends or re.search(rf"(?<![\w/]){re.escape(name)}\b", _programs()) is not None
 
     named = sorted(name for name in _named_files(text) if not _ELSEWHERE.match(name))
     return [f"{document.relative_to(ROOT)}: there is no {name}" for name in named if not exists(name)]

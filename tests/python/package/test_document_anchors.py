@@ -33,3 +33,9 @@ def test_accepts(complaints, link):
 
 def test_complains_about_an_anchor_that_leads_nowhere(complaints):
     assert complaints("races.md#what-makes-order") == ["page.md: races.md#what-makes-order has no such heading"]
+
+
+def test_anchors_are_those_of_headings_and_those_that_a_page_sets(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text('## <a id="speed"></a>Is it fast?\n\n```md\n# code\n```\n')
+    assert checker.anchors(page) == {"is-it-fast", "speed"}

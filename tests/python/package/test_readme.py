@@ -42,9 +42,3 @@ def test_a_readme_that_is_too_long_is_refused(tmp_path: Path, lines: int, words:
     readme.write_text("word " * (words - lines) + "word\n" * lines)
     complaint = f"README.md: {lines} lines, {words} words (at most 120 and 1000); move text to docs"
     assert load("scripts/check_docs.py").long_readme(readme) == [complaint] * is_long
-
-
-def test_anchors_are_those_of_headings_and_those_that_a_page_sets(tmp_path: Path):
-    page = tmp_path / "page.md"
-    page.write_text('## <a id="speed"></a>Is it fast?\n\n```md\n# code\n```\n')
-    assert load("scripts/check_docs.py").anchors(page) == {"is-it-fast", "speed"}
