@@ -119,7 +119,7 @@ class Pending {
 
 /// A leaf of Note [Lock order].
 Mutex g_mutex;
-Schedule::Kind g_kind OPENREG_GUARDED_BY(g_mutex) = Schedule::Kind::kDefault;
+Schedule::Kind g_kind OPENREG_GUARDED_BY(g_mutex) = Schedule::Kind::kEarliest;
 Dice g_dice OPENREG_GUARDED_BY(g_mutex){0};
 std::uint64_t g_submissions OPENREG_GUARDED_BY(g_mutex) = 0;
 std::unordered_map<const StreamImpl*, Pending>& g_streams OPENREG_GUARDED_BY(g_mutex) =
@@ -232,7 +232,7 @@ int note_submission(StreamImpl& stream, const Record& record, std::uint64_t posi
 }  // namespace
 
 void apply(const Schedule& schedule) {
-  const bool acts = schedule.kind != Schedule::Kind::kDefault;
+  const bool acts = schedule.kind != Schedule::Kind::kEarliest;
   {
     const LockGuard lock(g_mutex);
     g_kind = schedule.kind;

@@ -39,7 +39,7 @@ void wait_for_idle_engines() {
 }  // namespace
 
 std::optional<Schedule> Schedule::parse(std::string_view text) noexcept {
-  if (text == "default") return Schedule{};
+  if (text == "earliest" || text == "default") return Schedule{};
   if (text == "latest") return Schedule{.kind = Kind::kLatest};
   if (!text.starts_with(kRandomPrefix)) return std::nullopt;
   text.remove_prefix(kRandomPrefix.size());
@@ -52,8 +52,8 @@ std::optional<Schedule> Schedule::parse(std::string_view text) noexcept {
 
 std::string Schedule::text() const {
   switch (kind) {
-    case Kind::kDefault:
-      return "default";
+    case Kind::kEarliest:
+      return "earliest";
     case Kind::kLatest:
       return "latest";
     case Kind::kRandom:

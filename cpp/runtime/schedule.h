@@ -11,22 +11,23 @@ namespace openreg {
 /// every schedule; the adversarial ones show what a program gets wrong (docs/architecture.md).
 struct Schedule {
   enum class Kind : std::uint8_t {
-    kDefault,  ///< as early as the engines can
-    kLatest,   ///< as late as hosts permit, and only what a host waits or asks for
-    kRandom,   ///< at moments and in an order that depend on the seed and the submissions only
+    kEarliest,  ///< as early as the engines can
+    kLatest,    ///< as late as hosts permit, and only what a host waits or asks for
+    kRandom,    ///< at moments and in an order that depend on the seed and the submissions only
   };
 
-  /// "default", "latest", or "random:SEED" with a number of 64 bits; else nullopt.
+  /// "earliest" (also "default"), "latest", or "random:SEED" with a number of 64 bits; else
+  /// nullopt.
   static std::optional<Schedule> parse(std::string_view text) noexcept;
   /// What parse() accepts, for errors.
   static constexpr const char* kExpected =
-      "\"default\", \"latest\", or \"random:SEED\" with a number below 2^64";
+      "\"earliest\", \"latest\", or \"random:SEED\" with a number below 2^64";
 
   /// The schedule as text that parse() accepts.
   std::string text() const;
   bool operator==(const Schedule&) const = default;
 
-  Kind kind = Kind::kDefault;
+  Kind kind = Kind::kEarliest;
   std::uint64_t seed = 0;  // of kRandom
 };
 

@@ -144,9 +144,9 @@ Schedule read_schedule(const char* variable) {
 }
 
 bool read_executor(const char* variable) {
-  const auto text = environment(variable).value_or("default");
-  if (text != "default" && text != "process")
-    malformed(variable, text, "\"default\" or \"process\"");
+  const auto text = environment(variable).value_or("thread");
+  if (text != "thread" && text != "default" && text != "process")
+    malformed(variable, text, "\"thread\" or \"process\"");
   return text == "process";
 }
 

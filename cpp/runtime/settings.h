@@ -47,14 +47,14 @@ struct Settings {
   /// TORCH_OPENREG_TRACE_RECORDS: maximum number of records of the device that a profiler keeps, 1
   /// to 2^30, of about 100 bytes each.
   int trace_records = 1 << 20;
-  /// TORCH_OPENREG_SCHEDULE: "default", "latest" or "random:SEED" (schedule.h).
+  /// TORCH_OPENREG_SCHEDULE: "earliest", "latest" or "random:SEED" (schedule.h).
   Schedule schedule;
   /// TORCH_OPENREG_FAULTS: faults to inject, as FaultSpec::parse_list() accepts them.
   std::vector<FaultSpec> faults;
   /// TORCH_OPENREG_STICKY_ERRORS: 0 or 1. After an error of a command, each later call on the
   /// device raises it (device_health.h).
   bool sticky_errors = false;
-  /// TORCH_OPENREG_EXECUTOR: "default" or "process". Each device's kernels run in a process of
+  /// TORCH_OPENREG_EXECUTOR: "thread" or "process". Each device's kernels run in a process of
   /// their own (executor.h).
   bool executor_process = false;
 };

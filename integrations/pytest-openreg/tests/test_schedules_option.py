@@ -35,7 +35,7 @@ def test_is_correct(number):
 
 
 def test_is_not_marked():
-    assert torch.openreg.get_schedule() == "default"
+    assert torch.openreg.get_schedule() == "earliest"
 """
 
 PROGRAM = """
@@ -91,14 +91,14 @@ def program(tmp_path: Path) -> str:
 
 def test_a_program_that_prints_the_same_passes(program: str, capfd: pytest.CaptureFixture[str]):
     assert schedules.main(["-n", "1", program, "order"]) == 0
-    assert capfd.readouterr().out == "default: exit status 0\nlatest: the same\nrandom:1: the same\n"
+    assert capfd.readouterr().out == "earliest: exit status 0\nlatest: the same\nrandom:1: the same\n"
 
 
 @pytest.mark.parametrize("arguments, why", [(["print"], "other output"), (["fail"], "exit status 3")])
 def test_a_program_that_differs_is_reported_with_its_command(
     program: str, capfd: pytest.CaptureFixture[str], arguments: list[str], why: str
 ):
-    # Only `latest` is certain to differ, so the program's default has an order.
+    # Only `latest` is certain to differ, so under `earliest` the program synchronizes.
     script = Path(program)
     script.write_text(PROGRAM.replace('"order" in sys.argv', 'torch.openreg.get_schedule() != "latest"'))
     assert schedules.main(["--seeds", "7", program, *arguments]) == 1
@@ -117,6 +117,6 @@ def test_a_program_that_fails_by_itself_is_told_apart(tmp_path: Path, capfd: pyt
 
 def test_a_program_that_does_not_end_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     script = tmp_path / "hangs.py"
-    script.write_text("import os, time\nif os.environ['TORCH_OPENREG_SCHEDULE'] != 'default': time.sleep(60)")
+    script.write_text("import os, time\nif os.environ['TORCH_OPENREG_SCHEDULE'] != 'earliest': time.sleep(60)")
     assert schedules.main(["-n", "0", "--timeout", "3", str(script)]) == 1
     assert "latest: did not end in time" in capfd.readouterr().out

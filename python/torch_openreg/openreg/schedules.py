@@ -13,19 +13,20 @@ def set_schedule(schedule: str) -> None:
     schedule with which the process begins.
 
     Args:
-        schedule: ``"default"``: commands run as early as possible. ``"latest"``: as late as possible, only when a
-            thread of the program waits for them or asks whether they have completed, or when a queue is full; of the
-            other streams, only what these commands need runs first. ``"random:SEED"``: whenever the program submits or
-            waits, a random generator with this seed (0 to 2**64 - 1) decides which streams run, and how far. The same
-            program runs its commands in the same order for the same seed, if one of its threads uses the devices. In
-            both, commands that no thread waits for also run once the process has been asleep for 0.2 seconds.
+        schedule: ``"earliest"`` (also ``"default"``): commands run as early as possible. ``"latest"``: as late as
+            possible, only when a thread of the program waits for them or asks whether they have completed, or when a
+            queue is full; of the other streams, only what these commands need runs first. ``"random:SEED"``: whenever
+            the program submits or waits, a random generator with this seed (0 to 2**64 - 1) decides which streams run,
+            and how far. The same program runs its commands in the same order for the same seed, if one of its threads
+            uses the devices. In both, commands that no thread waits for also run once the process has been asleep for
+            0.2 seconds.
 
     Raises:
         RuntimeError: `schedule` is none of these.
     """
     if not isinstance(schedule, str) or not _C.set_schedule(schedule):
         raise RuntimeError(
-            f"openreg: invalid schedule (got {schedule!r}, expected `default`, `latest`, or `random:SEED` with a "
+            f"openreg: invalid schedule (got {schedule!r}, expected `earliest`, `latest`, or `random:SEED` with a "
             "number below 2**64)"
         )
 

@@ -57,6 +57,8 @@ TEST_F(ScheduleTest, ItsTextIsReadAsItIsWritten) {
        {Schedule{}, kLatest, random_schedule(0), random_schedule(UINT64_MAX)})
     EXPECT_EQ(Schedule::parse(schedule.text()), schedule);
   EXPECT_EQ(random_schedule(7).text(), "random:7");
+  EXPECT_EQ(Schedule{}.text(), "earliest");
+  EXPECT_EQ(Schedule::parse("default"), Schedule{});
   for (const char* text : {"", "Latest", "latest ", "random", "random:", "random:-1", "random:+1",
                            "random:1.5", "random:18446744073709551616", "random:1 ", "early"})
     EXPECT_EQ(Schedule::parse(text), std::nullopt) << text;

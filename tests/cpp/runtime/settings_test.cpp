@@ -122,7 +122,7 @@ TEST_F(SettingsTest, AMalformedScheduleNamesTheKinds) {
   for (const char* value : {"", "random", "random:x", "LATEST"}) {
     EXPECT_EQ(error_of("TORCH_OPENREG_SCHEDULE", value),
               "openreg: TORCH_OPENREG_SCHEDULE is malformed (got \"" + std::string(value) +
-                  "\", expected \"default\", \"latest\", or \"random:SEED\" with a number below "
+                  "\", expected \"earliest\", \"latest\", or \"random:SEED\" with a number below "
                   "2^64)");
   }
 }

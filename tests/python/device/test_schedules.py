@@ -22,14 +22,17 @@ def _schedule_is_restored() -> Iterator[None]:
 
 
 def test_the_schedule_is_what_was_set():
-    assert openreg.get_schedule() == os.environ.get("TORCH_OPENREG_SCHEDULE", "default")
-    for schedule in (*ADVERSARIAL, f"random:{2**64 - 1}", "default"):
+    assert openreg.get_schedule() == os.environ.get("TORCH_OPENREG_SCHEDULE", "earliest")
+    for schedule in (*ADVERSARIAL, f"random:{2**64 - 1}", "earliest"):
         openreg.set_schedule(schedule)
         assert openreg.get_schedule() == schedule
+    openreg.set_schedule("latest")
+    openreg.set_schedule("default")
+    assert openreg.get_schedule() == "earliest"
 
 
 def test_a_change_waits_for_the_devices():
-    for schedule in (*ADVERSARIAL, "default"):
+    for schedule in (*ADVERSARIAL, "earliest"):
         host = torch.zeros(1000).pin_memory()
         host.copy_(torch.ones(1000, device=DEVICE), non_blocking=True)
         openreg.set_schedule(schedule)
@@ -174,7 +177,7 @@ def graph_that_lacks_an_edge(consumer_is_on_the_side: bool) -> Callable[[], torc
 @pytest.mark.parametrize("wait", [openreg.synchronize, lambda: openreg.current_stream().synchronize()])
 @pytest.mark.parametrize("consumer_is_on_the_side", [False, True])
 def test_schedules_choose_among_the_nodes_of_a_graph(consumer_is_on_the_side: bool, wait: Callable[[], None]):
-    openreg.set_schedule("default")
+    openreg.set_schedule("earliest")
     replay = graph_that_lacks_an_edge(consumer_is_on_the_side)
 
     def total() -> float:
@@ -303,7 +306,7 @@ def test_a_correct_program_computes_the_same_bits(program: Callable[[], list[tor
         openreg.set_schedule(schedule)
         return [tensor.cpu() for tensor in program()]
 
-    expected = results("default")
+    expected = results("earliest")
     for schedule in ADVERSARIAL:
         assert all(torch.equal(a, b) for a, b in zip(results(schedule), expected, strict=True)), schedule
 
@@ -340,7 +343,7 @@ def test_the_environment_sets_the_schedule_and_work_at_exit_runs(run_python, sch
 
 def test_a_malformed_schedule_is_an_error_at_the_first_use(run_python):
     result = run_python("import torch\ntorch.ones(1, device='openreg')", TORCH_OPENREG_SCHEDULE="random", check=False)
-    assert 'TORCH_OPENREG_SCHEDULE is malformed (got "random", expected "default", "latest", or' in result.stderr
+    assert 'TORCH_OPENREG_SCHEDULE is malformed (got "random", expected "earliest", "latest", or' in result.stderr
 
 
 @pytest.mark.no_race_detection("the program races")

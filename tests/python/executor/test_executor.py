@@ -152,7 +152,7 @@ for name, (change, restore) in settings.items():
 show("none again")
 print("process", openreg.executor_pid() is not None)
 """
-    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where).stdout.splitlines() for where in ("process", "default"))
+    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where).stdout.splitlines() for where in ("process", "thread"))
     assert there.pop() == "process True"
     assert here.pop() == "process False"
     assert len(here) > 100
@@ -379,7 +379,7 @@ show("class", lambda: torch.nn.functional.nll_loss(x, torch.full((4,), 9, device
 show("resize", lambda: torch.add(x, x, out=torch.empty(2, device="openreg")))
 show("multinomial", lambda: torch.multinomial(-x, 2))
 """
-    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where) for where in ("process", "default"))
+    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where) for where in ("process", "thread"))
     assert there.stdout == here.stdout
     assert "is out of bounds" in here.stdout
 
@@ -424,13 +424,13 @@ def test_crash_is_refused_without_it(run: Run):
 error = error_of(faults.inject("crash", at="launch:1").__enter__)
 assert "needs TORCH_OPENREG_EXECUTOR=process" in str(error), error
 """,
-        TORCH_OPENREG_EXECUTOR="default",
+        TORCH_OPENREG_EXECUTOR="default",  # the same as "thread"
     )
 
 
 def test_a_malformed_setting_is_an_error(run: Run):
-    result = run("torch.ones(3, device='openreg')", TORCH_OPENREG_EXECUTOR="thread", check=False)
-    assert 'TORCH_OPENREG_EXECUTOR is malformed (got "thread", expected "default" or "process")' in result.stderr
+    result = run("torch.ones(3, device='openreg')", TORCH_OPENREG_EXECUTOR="fork", check=False)
+    assert 'TORCH_OPENREG_EXECUTOR is malformed (got "fork", expected "thread" or "process")' in result.stderr
 
 
 def test_64_devices_have_a_process_only_if_they_are_used(run: Run):
@@ -605,7 +605,7 @@ for nnpack in (True, False):
         y = torch.nn.functional.conv2d(images, kernel, padding=1).cpu()
         print(hashlib.sha256(y.numpy().tobytes()).hexdigest())
 """
-    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where).stdout for where in ("process", "default"))
+    there, here = (run(program, TORCH_OPENREG_EXECUTOR=where).stdout for where in ("process", "thread"))
     assert there == here
 
 

@@ -142,8 +142,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if not requested.is_watching(config.option) or device.absence():
         return None
-    schedule = os.environ.get(schedules.VARIABLE, "default")
-    suffix = "" if schedule == "default" else f", schedule {schedule}"
+    schedule = os.environ.get(schedules.VARIABLE, schedules.EARLIEST)
+    suffix = "" if schedule in (schedules.EARLIEST, "default") else f", schedule {schedule}"
     return f"openreg: {device.description(with_devices=not _forks(config))}{suffix}"
 
 
@@ -334,7 +334,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and (schedule := device.schedule()) != "default":
+    if report.failed and (schedule := device.schedule()) != schedules.EARLIEST:
         report.sections.append(("openreg schedule", f"{schedules.VARIABLE}={schedule}"))
     return report
 

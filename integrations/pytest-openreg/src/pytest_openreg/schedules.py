@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 VARIABLE = "TORCH_OPENREG_SCHEDULE"
+EARLIEST = "earliest"  # that of a device for which none is set; also called "default"
 SEEDS = 8
 LINES = 10  # of a difference, and of the standard error of a failure
 
@@ -47,29 +48,29 @@ def run(command: Sequence[str], schedule: str, timeout: float | None) -> Run:
 
 
 def difference(run: Run, expected: Run) -> str | None:
-    """How a run differs from that in the default schedule; None if it does not."""
+    """How a run differs from that in the schedule `earliest`; None if it does not."""
     if run.status is None:
         return "did not end in time"
     if run.status != expected.status:
         return "\n".join([f"exit status {run.status}", *run.errors.splitlines()[-LINES:]])
     if run.output != expected.output:
         lines = difflib.unified_diff(
-            expected.output.splitlines(), run.output.splitlines(), "default", "this schedule", lineterm="", n=0
+            expected.output.splitlines(), run.output.splitlines(), EARLIEST, "this schedule", lineterm="", n=0
         )
         return "\n".join(["other output", *list(lines)[:LINES]])
     return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: all runs succeed and print the same. 1: some run differs. 2: the program fails in the default schedule."""
+    """0: all runs succeed and print the same. 1: some run differs. 2: the program fails in the schedule `earliest`."""
     options = _parse(arguments)
     command = [sys.executable, options.script, *options.arguments]
-    expected = run(command, "default", options.timeout)
+    expected = run(command, EARLIEST, options.timeout)
     if expected.status != 0:
-        print(f"default: {'did not end in time' if expected.status is None else f'exit status {expected.status}'}")
+        print(f"{EARLIEST}: {'did not end in time' if expected.status is None else f'exit status {expected.status}'}")
         print(expected.errors, end="")
         return 2
-    print("default: exit status 0")
+    print(f"{EARLIEST}: exit status 0")
     differs = False
     for schedule in adversarial(options.seeds):
         found = difference(run(command, schedule, options.timeout), expected)
