@@ -10,7 +10,7 @@ import pytest
 from devices import DEVICE
 
 # Entries of the database whose results are memory that is not initialised, which equals nothing.
-UNINITIALISED = {"empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 
 def one_in(share: int, name: str, *values: Any) -> Any:
