@@ -159,7 +159,7 @@ std::string Executor::State::describe(const executor::ExecutorProcess::End& end)
   if (!sent[*end.channel]) return end.what;
   const auto& commands = sent[*end.channel]->commands();
   const auto& of = commands[std::min<std::size_t>(end.progress, commands.size() - 1)];
-  return end.what + " while it ran " + of.kernel->name() + launched_by(of.site);
+  return end.what + " while running " + of.kernel->name() + launched_by(of.site);
 }
 
 void Executor::State::note_end(const executor::ExecutorProcess::End& end) {
