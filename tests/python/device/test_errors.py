@@ -70,8 +70,8 @@ def test_a_failure_on_the_device_is_raised_once_by_a_synchronization(run_python)
     )
     assert re.match(
         r"openreg: \S*(embedding|index_select)\S* failed on openreg:0, stream 0: .*"
-        r"Later work of that stream was skipped; set TORCH_OPENREG_STACKS=1 to see the line of the call, or "
-        r"TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call",
+        r"Later work on that stream was skipped; set TORCH_OPENREG_STACKS=1 to report the line of the call, or "
+        r"TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call",
         result.stdout,
     )
 
