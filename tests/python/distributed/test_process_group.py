@@ -553,8 +553,7 @@ def test_wrong_tensors_are_refused_at_the_call(of):
         assert errors == [
             "openreg: occl::all_gather_single takes one tensor of 2 times the size of the other (got [5] and [2])",
             "openreg: occl::all_reduce takes dense openreg tensors (got one on cpu with layout Strided)",
-            "openreg: ReduceOp.AVG of torch.bool has no meaning (expected numbers); use ReduceOp.SUM, which is a "
-            "logical or",
+            "openreg: torch.bool does not support ReduceOp.AVG; use ReduceOp.SUM, which is a logical or",
         ]
 
 
