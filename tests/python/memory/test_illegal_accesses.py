@@ -94,6 +94,6 @@ def test_a_command_that_follows_a_wild_pointer_dies_with_one_line(run_python, fa
         check=False,
     )
     assert result.returncode == -11
-    line = r"^openreg: wild::read on openreg:0, used memory that does not exist \(address 0x40\)$"
+    line = r"^openreg: wild::read on openreg:0, accessed invalid memory \(address 0x40\)$"
     assert len(re.findall(line, result.stderr, re.M)) == 1, result.stderr
     assert ("Fatal Python error" in result.stderr) == faulthandler

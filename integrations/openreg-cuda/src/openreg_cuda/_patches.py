@@ -240,7 +240,7 @@ def hide_addresses(module: ModuleType, _C: Any) -> None:
 
     def __cuda_array_interface__(self: torch.Tensor) -> Any:
         raise AttributeError(
-            "openreg: __cuda_array_interface__ is for the memory of a GPU, and this device is emulated on the CPU; use "
+            "openreg: __cuda_array_interface__ requires the memory of a GPU, and CUDA is emulated on the CPU; use "
             "Tensor.cpu()"
         )
 
@@ -249,7 +249,7 @@ def hide_addresses(module: ModuleType, _C: Any) -> None:
         def to_dlpack(tensor: torch.Tensor, *, dl_device: Any = None, **kwargs: Any) -> Any:
             if tensor.is_cuda and (dl_device and int(dl_device[0])) in on_the_device:  # a copy for the host has its own
                 raise BufferError(
-                    "openreg: DLPack hands tensors of CUDA to libraries that compute on a GPU, and this device is "
+                    "openreg: DLPack cannot export CUDA tensors: the importing library would use a GPU, and CUDA is "
                     "emulated on the CPU; use Tensor.cpu()"
                 )
             return original(tensor, dl_device=dl_device, **kwargs)

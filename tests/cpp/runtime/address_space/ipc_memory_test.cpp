@@ -211,7 +211,8 @@ TEST(IpcMemoryDeathTest, AnAccessThatIsNoneOfItsEndsAsBefore) {
         AddressSpace::get().share(memory.begin, 1);
         read_byte(memory.begin);
       },
-      ::testing::KilledBySignal(SIGSEGV), "^openreg: the host touched device memory of openreg:0");
+      ::testing::KilledBySignal(SIGSEGV),
+      "^openreg: host code accessed device memory of openreg:0");
   EXPECT_EXIT(
       {
         const Memory memory(1);
