@@ -155,7 +155,7 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
 def _refuse_interprocess() -> NoReturn:
     raise RuntimeError(
-        "openreg: events between processes are not supported: PyTorch has handles for CUDA's events only; call "
+        "openreg: interprocess events are not supported: PyTorch has handles for CUDA events only; call "
         "synchronize() and send a message. A tensor that is sent to another process is ready when it arrives"
     )
 

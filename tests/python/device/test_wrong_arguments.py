@@ -145,7 +145,7 @@ ROWS: dict[str, list[Row]] = {
             lambda v: openreg.Stream(stream_id=0, device_index=0, device_type=v),
             [0],
             ValueError,
-            "the device has the wrong type",
+            "the stream has the wrong device type",
         ),
         (lambda v: openreg.Stream(unknown=v), [1], TypeError, r"does not identify a stream \(got unknown, expected"),
         (

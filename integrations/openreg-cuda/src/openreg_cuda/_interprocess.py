@@ -54,12 +54,12 @@ class SharedRecords:
         try:
             magic, process, number, token = _HANDLE.unpack(handle)
             if magic != _MAGIC:
-                raise ValueError("it was made by something else")
+                raise ValueError("it is not a result of ipc_handle()")
             shared = cls(os.open(f"/proc/{process}/fd/{number}", os.O_RDWR), _C)
             if bytes(shared._pages[_TOKEN]) != token:
-                raise ValueError("its event is gone")
+                raise ValueError("the event was destroyed")
         except (OSError, ValueError, struct.error) as error:
-            raise RuntimeError(f"openreg: this is not the handle of an event ({error})") from None
+            raise RuntimeError(f"openreg: invalid event handle: {error}") from None
         return shared
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:

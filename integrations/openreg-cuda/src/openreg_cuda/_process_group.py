@@ -88,7 +88,7 @@ def _add_methods(group: Any) -> None:
 
     def check_pool(self: Any, pool: Any) -> None:
         if not isinstance(pool, torch.cuda.MemPool):
-            raise TypeError(f"openreg: this is no pool of memory (got {pool!r}, expected a torch.cuda.MemPool)")
+            raise TypeError(f"openreg: the pool has the wrong type (got {pool!r}, expected a torch.cuda.MemPool)")
 
     members: dict[str, Any] = {
         "uid": property(uid),
@@ -111,9 +111,9 @@ def _add_methods(group: Any) -> None:
         "NCCL_CTA_POLICY_DEFAULT": 0,
         "NCCL_CTA_POLICY_EFFICIENCY": 1,
         "NCCL_CTA_POLICY_ZERO": 2,
-        "_start_time_estimate": _refusal("_start_time_estimate", "the time that NCCL would take cannot be estimated"),
-        "_end_time_estimate": _refusal("_end_time_estimate", "the time that NCCL would take cannot be estimated"),
-        "_comm_ptr": _refusal("_comm_ptr", "there is no communicator of NCCL"),
+        "_start_time_estimate": _refusal("_start_time_estimate", "NCCL's time cannot be estimated"),
+        "_end_time_estimate": _refusal("_end_time_estimate", "NCCL's time cannot be estimated"),
+        "_comm_ptr": _refusal("_comm_ptr", "there is no NCCL communicator"),
     }
     for name, member in members.items():
         setattr(group, name, member)

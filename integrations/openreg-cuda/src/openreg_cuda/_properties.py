@@ -67,8 +67,8 @@ def limit_memory(profile: Profile) -> None:
         os.environ[_MEMORY] = f"{profile.memory}GiB"
         return
     print(
-        f"openreg-cuda: {profile.name} has {profile.memory} GiB of memory, and this machine {machine // _GIB}: its "
-        "devices share that",
+        f"openreg-cuda: {profile.name} has {profile.memory} GiB of memory, but this machine has only "
+        f"{machine // _GIB} GiB, which all devices share",
         file=sys.stderr,
     )
 
