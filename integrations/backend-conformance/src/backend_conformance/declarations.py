@@ -75,5 +75,5 @@ def read(path: Path) -> Declarations:
 def _reasons(content: dict[str, Any], table: str, path: Path) -> dict[str, str]:
     entries = content.get(table, {})
     if not isinstance(entries, dict) or not all(isinstance(why, str) and why.strip() for why in entries.values()):
-        raise BadDeclarations(f'{path}: [{table}] wants lines of the form name = "reason", with quotes around both')
+        raise BadDeclarations(f'{path}: [{table}] expects lines of the form name = "reason", with quotes around both')
     return entries

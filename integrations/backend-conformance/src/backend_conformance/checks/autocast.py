@@ -248,7 +248,7 @@ def scaler_unscales_and_steps(device: Device) -> None:
         scaler.step(optimizer)
         scaler.update()
         device.cpu_equal(parameter, [1.0 - (turn + 1) * step for step in (1.0, 2.0, 3.0)])
-    assert scaler.get_scale() == 16.0, f"after two steps the scale is {scaler.get_scale()} in place of 16"
+    assert scaler.get_scale() == 16.0, f"after two steps the scale is {scaler.get_scale()} instead of 16"
 
 
 @check(

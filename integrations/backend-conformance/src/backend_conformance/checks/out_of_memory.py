@@ -31,7 +31,7 @@ def too_large_a_tensor_is_an_error_of_its_own(device: Device) -> None:
             lambda: torch.empty(_TOO_MUCH, dtype=torch.uint8, device=device.this), "64 TiB", RuntimeError, MemoryError
         )
         if not isinstance(error, torch.OutOfMemoryError):
-            wrong(f"{type(error).__name__} in place of torch.OutOfMemoryError: {first_line(error)}")
+            wrong(f"{type(error).__name__} instead of torch.OutOfMemoryError: {first_line(error)}")
     device.cpu_equal(before + 1, [1.0, 2.0, 3.0, 4.0])
 
 
@@ -90,7 +90,7 @@ def backward_pass_that_runs_out_of_memory_can_be_repeated(device: Device) -> Non
     loss = hungry.apply(x).sum()
     error = refused(lambda: loss.backward(retain_graph=True), "64 TiB in a backward pass")
     if not isinstance(error, torch.OutOfMemoryError):
-        wrong(f"{type(error).__name__} in place of torch.OutOfMemoryError: {first_line(error)}")
+        wrong(f"{type(error).__name__} instead of torch.OutOfMemoryError: {first_line(error)}")
     assert x.grad is None, "the failed pass leaves a gradient"
     Hungry.size = 16
     device.cpu_equal(torch.autograd.grad(loss, x)[0], [2.0] * 3)

@@ -156,7 +156,7 @@ def pinned_memory_is_not_reused_before_it_was_read(device: Device) -> None:
         others = [torch.full((size,), -5.0, pin_memory=True) for _ in range(2)]
         ahead = not torch.accelerator.current_stream().query()
         values = there.cpu()
-        assert values.eq(turn).all(), f"the copy has {values.unique().tolist()[:4]} in place of {turn}"
+        assert values.eq(turn).all(), f"the copy has {values.unique().tolist()[:4]} instead of {turn}"
         del others
         if ahead:
             return

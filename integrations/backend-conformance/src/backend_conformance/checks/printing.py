@@ -43,7 +43,7 @@ def text_is_that_of_the_cpu_and_the_device(device: Device, case: str) -> None:
         there = host.detach().div(2).to(device.this).requires_grad_() * 2
     expected, found = _words(repr(host)), _words(repr(there))
     assert f"device='{device.this}'" in found, f"the text does not name the device: {found}"
-    assert found.replace(f", device='{device.this}'", "") == expected, f"{found}\nin place of\n{expected}"
+    assert found.replace(f", device='{device.this}'", "") == expected, f"{found}\ninstead of\n{expected}"
 
 
 @check(level=Level.BOOTS, hook="aten::_local_scalar_dense")
