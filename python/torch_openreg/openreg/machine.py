@@ -43,7 +43,7 @@ def utilization(device: DeviceLike = None) -> int:
 
 
 def memory_usage(device: DeviceLike = None) -> int:
-    """Raises an error: the machine does not report its memory utilization (the share of time that memory is accessed).
+    """Not supported: the machine does not report its memory utilization (the share of time that memory is accessed).
 
     Raises:
         RuntimeError: always. `device_memory_used` returns the bytes in use.

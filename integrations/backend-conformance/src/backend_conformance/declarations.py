@@ -35,7 +35,7 @@ class Declarations:
     declared: dict[str, str] = field(default_factory=dict)  # reasons by pattern
 
     def lacking(self, check: Description) -> str:
-        """Why the device cannot be asked, or ""."""
+        """Why the check does not apply, or ""."""
         return next((f"{need}: {self.lacks[need]}" for need in check.needs if need in self.lacks), "")
 
     def judge(self, result: Result) -> Result:

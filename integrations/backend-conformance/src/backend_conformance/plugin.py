@@ -19,7 +19,7 @@ _PROPERTY = "backend_conformance"  # of a test's report: what the check's result
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Adds options only if the kit is asked for: other projects have an option --device, too."""
+    """Adds options only if the kit is requested: other projects have an option --device, too."""
     if not _asked_for(args):
         return
     group = parser.getgroup("conformance", "conformance of a PyTorch backend")

@@ -1,7 +1,7 @@
 """The names of ``torch._C`` that a build with CUDA has and that have no meaning on a device without NVIDIA's libraries.
 
-PyTorch's Python code can reach each of them. Those of `REFUSED` raise an error that says what is missing. PyTorch looks
-for those of `PROBED` before it uses them, and has a branch for builds that lack them.
+PyTorch's Python code can reach each of them. Those of `REFUSED` raise an error that names what is missing. PyTorch
+looks for those of `PROBED` before it uses them, and has a branch for builds that lack them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def refusals() -> dict[str, Callable[..., NoReturn]]:
 
 
 def refusal(name: str, reason: str, needs: str = "a GPU") -> Callable[..., NoReturn]:
-    """A function that raises an error: `name` needs that, for this reason."""
+    """A function that raises NotImplementedError: `name` needs `needs`, with the reason."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"openreg: {name} needs {needs}: {reason}")

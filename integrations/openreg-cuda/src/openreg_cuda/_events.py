@@ -38,7 +38,7 @@ def make_base(_C: Any, accept_flag: Any) -> Any:
             """The event of another process, or of this one.
 
             Raises:
-                RuntimeError: the handle is not one of an event that exists.
+                RuntimeError: the handle is invalid, or its event no longer exists.
             """
             shared = SharedRecords.of_handle(handle, _C)
             made = super().__new__(cls, "cuda")
@@ -82,7 +82,7 @@ def make_base(_C: Any, accept_flag: Any) -> Any:
             return float(_C.elapsed_time(self, end_event))
 
         def ipc_handle(self) -> bytes:
-            """What another process makes the event from, while this one exists."""
+            """The handle from which another process creates the event, while this one exists."""
             if self._shared is None:
                 raise RuntimeError("openreg: not an interprocess event; create it with interprocess=True")
             return self._shared.handle()

@@ -36,7 +36,7 @@ def make_class(c10d: ModuleType, _C: Any) -> type:
     distributed = importlib.import_module(".device._distributed", __package__)
 
     class Options(_C.ProcessGroupOcclOptions):  # type: ignore[misc]
-        """Accepted for all that NCCL takes. Only the timeout has an effect."""
+        """Accepts all options of NCCL; only the timeout has an effect."""
 
         def __init__(self, is_high_priority_stream: bool = False) -> None:
             super().__init__(TIMEOUT)
@@ -124,5 +124,5 @@ def _refusal(name: str, reason: str) -> Callable[..., NoReturn]:
 
 
 def hash_tensors(tensors: list[torch.Tensor]) -> int:
-    """``torch._C._distributed_c10d._hash_tensors``, for messages of the level of detail."""
+    """``torch._C._distributed_c10d._hash_tensors``, for debug messages of the level DETAIL."""
     return sum(int(torch.hash_tensor(tensor.detach())) for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Distributions: whether random numbers are those that were asked for.
+"""Distributions: whether random numbers have the requested distribution.
 
 Random operators turn numbers of the generator into a distribution. Their values differ from those of the CPU and of
 other devices, so only what they have in common can be checked: means, deviations, ranges, and that permutations are

@@ -121,7 +121,7 @@ def non_blocking_copy_to_the_host_arrives(device: Device) -> None:
 
 @check(level=Level.ASYNCHRONOUS, hook="aten::_copy_from with non_blocking and pinned memory", needs=("streams",))
 def copy_from_pinned_memory_does_not_wait(device: Device) -> None:
-    """A copy with `non_blocking=True` of pinned memory returns before the work in front of it is done.
+    """A copy with `non_blocking=True` of pinned memory returns before earlier work of the stream is done.
 
     The reason for pinned memory: the next batch is copied while the device computes.
     """

@@ -36,7 +36,7 @@ _TENSORS: dict[str, Callable[[], torch.Tensor]] = {
 
 @check(level=Level.TRAINS, hook="the operators of torch/_tensor_str.py", cases=tuple(_TENSORS))
 def text_is_that_of_the_cpu_and_the_device(device: Device, case: str) -> None:
-    """`repr` is that of the same tensor on the CPU, and the device."""
+    """`repr` is that of the same tensor on the CPU, with the device added."""
     host = _TENSORS[case]()
     there = host.detach().to(device.this).requires_grad_(host.requires_grad and host.is_leaf)
     if host.grad_fn is not None:

@@ -1,4 +1,4 @@
-"""Explains checks: what PyTorch asks, and what goes wrong without it."""
+"""Explains checks: what PyTorch requires, and what goes wrong without it."""
 
 from __future__ import annotations
 
