@@ -228,7 +228,7 @@ TEST(IpcFile, AProcessThatIsGoneIsAClearError) {
     const IpcFile file(kBytes);
     name = file.name();
   }
-  EXPECT_NE(error_of([&] { IpcFile{name}; }).find("must live until it is received"),
+  EXPECT_NE(error_of([&] { IpcFile{name}; }).find("must not exit before the tensor is received"),
             std::string::npos)
       << "the descriptor is closed";
   const IpcFile other(kBytes);
