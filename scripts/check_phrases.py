@@ -1,4 +1,4 @@
-"""Checks that public prose uses the field's terms: pages, titles of the site, docstrings, messages, help of options."""
+"""Checks that public prose uses the field's terms: pages, titles, docstrings, messages, help, scripts."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|R"(?P<end>\w*)\((?P<raw>.*?)\)(?P=end)"|"(?P<text>(?:\\.|[^"\\\n])*)"|'(?:\\.|[^'\\\n])'""",
     re.S,
 )
+_SHELL = tuple(f"scripts/{name}" for name in ("*.sh", "coverage", "docs", "lint", "test*", "train", "wheels"))
 _BETWEEN = "\0"  # literals of a line: no phrase extends over it
 
 
@@ -96,7 +97,7 @@ def refused(text: str) -> Iterator[tuple[int, str]]:
 
 def complaints(root: Path) -> Iterator[str]:
     """One complaint for each refused phrase in the prose of a tree."""
-    for patterns, prose in ((_PAGES, prose_of_page), (_PYTHON, prose_of_python), (_CPP, prose_of_cpp)):
+    for patterns, prose in ((_PAGES + _SHELL, prose_of_page), (_PYTHON, prose_of_python), (_CPP, prose_of_cpp)):
         for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
             for line, complaint in sorted(refused(prose(path.read_text()))):
                 yield f"{path.relative_to(root)}:{line}: {complaint}"

@@ -33,7 +33,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/memory/heap\.cpp": {r"^\(block == nullptr \|\| whole->bytes <=": "the rest of a condition that tests run"},
     r"^cpp/distributed/work": {
         r"what_\(std::move\(what\)\),$|^backend::translate_errors\(\[&\] \{$": "the frame of what tests run",
-        r"::abort\(\)|it was aborted|give_up\(error\);$|getSequencenumber": "PyTorch's Python does not ask for it",
+        r"::abort\(\)|was aborted|give_up\(error\);$|getSequencenumber": "PyTorch's Python does not ask for it",
     },
     r"^cpp/distributed/process_group\.cpp": {r"^WorkOccl::What\{": "counted with the next line, which tests run"},
     r"^cpp/memory/heap_segments": {r"^const auto reserved =": "counted with the next line, which tests run"},

@@ -439,7 +439,7 @@ def wait_alone(rank: int) -> Any:
     begin = time.monotonic()
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
-    with pytest.raises(dist.DistBackendError, match="did not end within 300 ms"):
+    with pytest.raises(dist.DistBackendError, match="did not complete within 300 ms"):
         work.wait(timedelta(milliseconds=300))
     work.wait()
     with pytest.raises(torch.AcceleratorError, match=r"all_reduce .*rank 0 of 2.* failed"):

@@ -92,6 +92,10 @@ def test_says_the_line_after_a_block_of_code_and_the_term(tmp_path):
     assert complaint == 'docs/page.md:5: "have no order" is not the usual term (unsynchronized)'
 
 
+def test_looks_at_the_scripts(tmp_path):
+    assert complaints(tmp_path, "scripts/test", 'say "Programs that say cuda"\n')
+
+
 def test_titles_of_the_site_count(tmp_path):
     assert complaints(tmp_path, "mkdocs.yml", "nav:\n  - Faults on purpose: faults.md\n")
 
