@@ -93,8 +93,8 @@ std::string advice(memory::DeviceHeap::Shortage of, bool has_fraction) {
       return "The limit is the memory of the machine or of the process's control group, not the "
              "device's size: free tensors, use smaller batches, or end other programs";
     case kSystem:
-      return "The operating system's limit for the process is reached (`ulimit -d`, "
-             "vm.overcommit_memory or vm.max_map_count): free tensors, or raise that limit";
+      return "A limit of the operating system is reached (`ulimit -d`, vm.overcommit_memory or "
+             "vm.max_map_count): free tensors, or raise that limit";
     case kDevice:
       break;
   }

@@ -514,5 +514,5 @@ def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
         "print(text)\n",
         TORCH_OPENREG_MEMORY="2GiB",
     )
-    assert "The operating system's limit for the process is reached (`ulimit -d`, " in result.stdout
+    assert "A limit of the operating system is reached (`ulimit -d`, " in result.stdout
     assert "raise TORCH_OPENREG_MEMORY" not in result.stdout
