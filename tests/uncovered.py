@@ -33,7 +33,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/memory/heap\.cpp": {r"^\(block == nullptr \|\| whole->bytes <=": "the rest of a condition that tests run"},
     r"^cpp/distributed/work": {
         r"what_\(std::move\(what\)\),$|^backend::translate_errors\(\[&\] \{$": "the frame of what tests run",
-        r"::abort\(\)|it was aborted|give_up\(error\);$|getSequencenumber": "PyTorch's Python does not ask for it",
+        r"::abort\(\)|was aborted|give_up\(error\);$|getSequencenumber": "PyTorch's Python does not ask for it",
     },
     r"^cpp/distributed/process_group\.cpp": {r"^WorkOccl::What\{": "counted with the next line, which tests run"},
     r"^cpp/memory/heap_segments": {r"^const auto reserved =": "counted with the next line, which tests run"},
@@ -88,14 +88,14 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^cpp/runtime/command_queue": {r"^void operator\(\)\(std::byte\* arguments\)": MEMORY},
     r"^cpp/runtime/engine": {
         r"^\} catch \(const std::system_error& refused\) \{$|^error = refused\.code": SYSTEM,
-        r"^throw Error\(\"openreg: the system refuses a thread|^refused\.code.*raise `ulimit -u`": SYSTEM,
+        r"^throw Error\(\"openreg: cannot start an engine thread|^\"; raise `ulimit -u`": SYSTEM,
     },
     r"^cpp/runtime/failure\.cpp": {r"^\} catch .*// no memory|^std::fprintf\(stderr, \"openreg: %s failed; no": MEMORY},
     r"^cpp/runtime/address_space/(fault_message|signal_handler)": {r"": KILLED},
     r"^cpp/runtime/address_space/host_memory": {
         r"^throw Error\(\"openreg: the size of the machine's memory is unknown": SYSTEM
     },
-    r"^cpp/runtime/process": {r"^throw Error\(\"openreg: the system has no memory for the exit and fork": MEMORY},
+    r"^cpp/runtime/process": {r"^throw Error\(\"openreg: cannot register the exit and fork handlers": MEMORY},
     r"^cpp/runtime/scheduler": {
         r"start_engine_thread\(engines\.kind\);\n\} catch \(\.\.\.\) \{$": SYSTEM,
         r"^\} catch \(\.\.\.\) \{\nconst LockGuard lock\(scheduler_mutex\);$": SYSTEM,

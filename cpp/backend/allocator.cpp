@@ -90,10 +90,10 @@ std::string advice(memory::DeviceHeap::Shortage of, bool has_fraction) {
   using enum memory::DeviceHeap::Shortage;
   switch (of) {
     case kMachine:
-      return "The machine, or the process's control group, has no more memory, whatever the "
+      return "The limit is the memory of the machine or of the process's control group, not the "
              "device's size: free tensors, use smaller batches, or end other programs";
     case kSystem:
-      return "The system refuses more memory (`ulimit -d`, vm.overcommit_memory, "
+      return "A limit of the operating system is reached (`ulimit -d`, vm.overcommit_memory or "
              "vm.max_map_count): free tensors, or raise that limit";
     case kDevice:
       break;
@@ -102,7 +102,7 @@ std::string advice(memory::DeviceHeap::Shortage of, bool has_fraction) {
          (has_fraction ? " or the fraction set by set_per_process_memory_fraction" : "");
 }
 
-// `injected` describes the fault on purpose; empty: it is a real failure.
+// `injected` describes the injected fault; empty: it is a real failure.
 [[noreturn]] void throw_out_of_memory(std::size_t bytes, int device,
                                       const memory::DeviceHeap::Allocation& failed,
                                       const std::string& injected) {

@@ -132,7 +132,7 @@ CollectiveFault fault_of_collective(openreg::Stream& stream, const char* name, i
                             .rank = rank})) {
     switch (firing.fault->spec().kind) {
       case FaultKind::kExit:
-        std::fprintf(stderr, "openreg: rank %d ends here: %s\n", rank,
+        std::fprintf(stderr, "openreg: rank %d exits: %s\n", rank,
                      firing.fault->describe().c_str());
         faults::print_summary();
         std::fflush(nullptr);

@@ -122,7 +122,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
     const auto size = static_cast<std::uint64_t>(tensor.numel());
     TORCH_CHECK(size == kStateBytes || size == sizeof state.seed,
                 "openreg: RNG state is wrong size (got ", format_count(size, "byte"), ", expected ",
-                kStateBytes, ", or ", sizeof state.seed, " of a seed)");
+                kStateBytes, ", or ", sizeof state.seed, " for a seed alone)");
     std::memcpy(&state, tensor.data(), size);
     check_offset(state.offset);
     const auto capture = current_capture(device().index());
@@ -248,7 +248,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
 
 PhiloxGenerator& philox_of(const at::Generator& generator) {
   TORCH_CHECK(generator.defined() && generator.device().type() == kDeviceType,
-              "openreg: the generator belongs to another kind of device (got ",
+              "openreg: the generator has the wrong device type (got ",
               generator.defined() ? generator.device().str() : "none",
               ", expected a device of type ", kDeviceName, ")");
   return static_cast<PhiloxGenerator&>(*generator.unsafeGetGeneratorImpl());

@@ -30,7 +30,7 @@ PhiloxState philox_of_command(PhiloxState carried) noexcept;
 /// device memory.
 class CapturedGenerator {
  public:
-  /// Throws c10::Error if the generator belongs to another kind of device.
+  /// Throws c10::Error if the generator has another device type.
   explicit CapturedGenerator(const at::Generator& generator);
   CapturedGenerator(std::shared_ptr<PhiloxSource> source, c10::DeviceIndex device);
   ~CapturedGenerator();

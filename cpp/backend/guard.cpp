@@ -218,9 +218,8 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   static void check_type(c10::Device device) {
-    TORCH_CHECK(device.type() == kDeviceType,
-                "openreg: the guard was given another kind of device (got ", device,
-                ", expected a device of type ", kDeviceName, ")");
+    TORCH_CHECK(device.type() == kDeviceType, "openreg: the device has the wrong type (got ",
+                device, ", expected a device of type ", kDeviceName, ")");
   }
 };
 

@@ -79,8 +79,7 @@ class OpenregHooks final : public SlotHooks {
   c10::Device getDeviceFromPtr(void* data) const override {
     const auto* space = AddressSpace::get_if_reserved();
     const int device = space != nullptr ? space->device_of(data) : -1;
-    TORCH_CHECK(device != -1, "openreg: this is not device memory (got address ", data,
-                ", expected one in a device's window)");
+    TORCH_CHECK(device != -1, "openreg: this is not device memory (got address ", data, ")");
     return {kDeviceType, static_cast<c10::DeviceIndex>(device)};
   }
 

@@ -124,12 +124,11 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
 
   [[noreturn]] void throw_out_of_memory(std::size_t bytes, const std::string& injected) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "openreg: out of host memory for a pinned tensor ",
-                     "(got a request for ", format_size(bytes), ", a block of ",
-                     format_size(std::bit_ceil(bytes)),
-                     ", expected no more than the machine, or the process's control group, has "
-                     "left, ",
+                     "(got a request for ", format_size(bytes), ", in a block of ",
+                     format_size(std::bit_ceil(bytes)), ", expected at most ",
                      format_size(pinned_pages::machine_left()),
-                     "); free pinned tensors, of which there are ",
+                     ", which the machine or the process's control group has left); free pinned "
+                     "tensors, which use ",
                      format_size(static_cast<std::uint64_t>(getStats().allocated_bytes.current)),
                      injected.empty() ? "" : "; ", injected);
   }

@@ -38,10 +38,9 @@ struct Mapping {
         address(static_cast<std::byte*>(
             AddressSpace::get().map_foreign(device, file, this->offset, bytes))) {
     if (address == nullptr) {
-      throw Error("openreg: there is no room for memory of another process on " +
-                  device_name(device) + " (got " + format_size(bytes) +
-                  "); free tensors that were received, or raise `ulimit -v` or the "
-                  "system's vm.max_map_count");
+      throw Error("openreg: cannot map " + format_size(bytes) + " of another process's memory on " +
+                  device_name(device) +
+                  "; free received tensors, or raise `ulimit -v` or vm.max_map_count");
     }
     // Memory that was freed at these addresses has nothing to do with the memory that is there now.
     if (auto* const debugger = memory::Debugger::get())

@@ -87,8 +87,7 @@ PinnedWindows* PinnedWindows::make() {
   }
   if (file >= 0) ::close(file);
   std::fprintf(stderr,
-               "openreg: accesses of the host to pinned memory are not checked, because the system "
-               "refuses a file or addresses for it (got \"%s\"); raise `ulimit %s`\n",
+               "openreg: cannot check host accesses to pinned memory: %s; raise `ulimit %s`\n",
                std::generic_category().message(refused).c_str(),
                file < 0           ? "-n"
                : refused == EFBIG ? "-f"

@@ -47,10 +47,9 @@ class Session : public libkineto::IActivityProfilerSession {
     if (!std::exchange(recording_, false)) return;
     trace_ = tracing::stop();
     if (trace_.dropped == 0) return;
-    errors_.push_back("openreg: the trace has no room for " +
-                      format_count(trace_.dropped, "record") + " of the device (it keeps " +
-                      std::to_string(settings().trace_records) +
-                      "; TORCH_OPENREG_TRACE_RECORDS changes that)");
+    errors_.push_back("openreg: the profiler dropped " + format_count(trace_.dropped, "record") +
+                      " of the device (it keeps " + std::to_string(settings().trace_records) +
+                      "); raise TORCH_OPENREG_TRACE_RECORDS");
     TORCH_WARN(errors_.back());
   }
 

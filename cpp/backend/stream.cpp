@@ -64,7 +64,7 @@ openreg::Stream& exchange_current_stream(openreg::Stream& stream) {
 
 openreg::Stream& to_runtime(const c10::Stream& stream) {
   TORCH_CHECK(stream.device_type() == kDeviceType,
-              "openreg: the stream belongs to another kind of device (got ", stream.device(),
+              "openreg: the stream has the wrong device type (got ", stream.device(),
               ", expected a stream of type ", kDeviceName, ")");
   // Most calls name the current stream: autograd gets it, and sets it again, at each node.
   auto& current = current_stream(stream.device_index());

@@ -17,7 +17,7 @@ openreg::Stream& current_stream(c10::DeviceIndex device = -1);
 openreg::Stream& exchange_current_stream(openreg::Stream& stream);
 
 /// A stream of PyTorch as the runtime's, and the reverse. to_runtime() throws c10::Error for a
-/// stream of another kind of device, and if there is no such stream.
+/// stream of another device type, and if there is no such stream.
 openreg::Stream& to_runtime(const c10::Stream& stream);
 c10::Stream to_torch(const openreg::Stream& stream);
 

@@ -119,8 +119,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::allgather(TensorLists& outputs,
   expect_one_for_each_rank(kAllGather, output.size(), size_);
   for (const auto& each : output) expect_same_dtype(kAllGather, each, input);
   TORCH_CHECK_VALUE(output[rank_].numel() == input.numel(),
-                    "openreg: occl::all_gather takes an output of the input's size at the rank's "
-                    "own place (got ",
+                    "openreg: occl::all_gather requires the output at the rank's own index to "
+                    "have the input's size (got ",
                     output[rank_].sizes(), " for ", input.sizes(), ")");
   if (same_numel(output, input)) {
     return move_bytes(kAllGather, output, inputs,

@@ -70,7 +70,7 @@ std::string read_reports(c10d::Store& store, const Progress::Member& member) {
   for (int rank = 0; rank < member.size; ++rank) {
     if (rank == member.rank) continue;
     const std::string text = store.check({keys[rank]}) ? store.get_to_str(keys[rank])
-                                                       : "no report: late, busy elsewhere or gone";
+                                                       : "no report: slow, blocked or exited";
     auto same = std::ranges::find(found, text, [](const auto& each) { return each.first; });
     if (same == found.end()) same = found.insert(same, {text, {}});
     same->second.push_back(rank);
@@ -195,14 +195,14 @@ std::string Progress::exchange() {
         for (const auto& report : reports) own(report.store)->set(key_of(report.rank), report.text);
         answer->set_value(read_reports(*own(member->store), *member));
       } catch (const std::exception&) {
-        answer->set_value("no reports: the store is gone");
+        answer->set_value("no reports: the connection to the store failed");
       }
     });
   } catch (const std::system_error&) {
     return "";  // no thread available
   }
   if (future.wait_for(kPatience + kStorePatience) != std::future_status::ready)
-    return "no reports: the store does not answer";
+    return "no reports: the store does not respond";
   return future.get();
 }
 

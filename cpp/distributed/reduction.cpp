@@ -31,13 +31,13 @@ Reduction::Reduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int size)
   TORCH_CHECK_TYPE(
       dtype != at::kUInt64 || !(reduces(c10d::ReduceOp::AVG) || reduces(c10d::ReduceOp::MIN) ||
                                 reduces(c10d::ReduceOp::MAX)),
-      "openreg: numbers of torch.uint64 have no average, minimum or maximum here (expected "
-      "torch.int64)");
+      "openreg: torch.uint64 does not support ReduceOp.AVG, MIN and MAX (expected torch.int64)");
   switch (op.op_) {
     case c10d::ReduceOp::AVG:
-      TORCH_CHECK_TYPE(dtype != at::kBool,
-                       "openreg: ReduceOp.AVG of torch.bool has no meaning (expected numbers); use "
-                       "ReduceOp.SUM, which is a logical or");
+      TORCH_CHECK_TYPE(
+          dtype != at::kBool,
+          "openreg: torch.bool does not support ReduceOp.AVG; use ReduceOp.SUM, which is a "
+          "logical or");
       if (!c10::isIntegralType(dtype, /*includeBool=*/false)) return;
       divides_ = true;
       op_ = c10d::ReduceOp::SUM;
@@ -48,9 +48,10 @@ Reduction::Reduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int size)
       TORCH_CHECK(factor,
                   "openreg: ReduceOp.PREMUL_SUM has no factor; make it with "
                   "torch.distributed._make_nccl_premul_sum");
-      TORCH_CHECK_TYPE(c10::isFloatingType(dtype) || c10::isComplexType(dtype),
-                       "openreg: ReduceOp.PREMUL_SUM is for floating-point numbers (got ",
-                       c10::toString(dtype), ")");
+      TORCH_CHECK_TYPE(
+          c10::isFloatingType(dtype) || c10::isComplexType(dtype),
+          "openreg: ReduceOp.PREMUL_SUM requires a floating-point or complex dtype (got ",
+          c10::toString(dtype), ")");
       factor_tensor_ = factor->tensor_factor;
       if (!factor_tensor_.defined()) factor_ = factor->double_factor;
       op_ = c10d::ReduceOp::SUM;
@@ -60,16 +61,16 @@ Reduction::Reduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int size)
     case c10d::ReduceOp::BOR:
     case c10d::ReduceOp::BXOR:
       TORCH_CHECK_VALUE(c10::isIntegralType(dtype, /*includeBool=*/true),
-                        "openreg: bitwise reductions are for integers and torch.bool (got ",
+                        "openreg: bitwise reductions require an integer dtype or torch.bool (got ",
                         c10::toString(dtype), ")");
       return;
     case c10d::ReduceOp::SUM:
       return;
     default:
-      TORCH_CHECK_VALUE(!c10::isComplexType(dtype),
-                        "openreg: complex numbers can be summed and averaged, but have no product "
-                        "by parts, minimum or maximum (got ",
-                        c10::toString(dtype), ")");
+      TORCH_CHECK_VALUE(
+          !c10::isComplexType(dtype),
+          "openreg: complex dtypes support ReduceOp.SUM, AVG and PREMUL_SUM only (got ",
+          c10::toString(dtype), ")");
       return;
   }
 }

@@ -170,8 +170,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOccl::reduce_scatter(
   expect_one_for_each_rank(kReduceScatter, input.size(), size_);
   for (const auto& each : input) expect_same_dtype(kReduceScatter, each, output);
   TORCH_CHECK_VALUE(input[rank_].numel() == output.numel(),
-                    "openreg: occl::reduce_scatter takes an input of the output's size at the "
-                    "rank's own place (got ",
+                    "openreg: occl::reduce_scatter requires the input at the rank's own "
+                    "index to have the output's size (got ",
                     input[rank_].sizes(), " for ", output.sizes(), ")");
   const Reduction reduction(opts.reduceOp, output.scalar_type(), size_);
   return launch(

@@ -103,14 +103,14 @@ void WorkOccl::wait_on_host(std::chrono::milliseconds timeout) const {
     const bool ended =
         backend::translate_errors([&] { return part.end->synchronize_within(left); });
     if (!ended) {
-      throw error_of(what_.member->sentence(what_.step) + " did not end within " +
+      throw error_of(what_.member->sentence(what_.step) + " did not complete within " +
                      std::to_string(timeout.count()) + " ms");
     }
   }
 }
 
 void WorkOccl::abort() {
-  const auto error = std::make_exception_ptr(error_of("it was aborted"));
+  const auto error = std::make_exception_ptr(error_of("the operation was aborted"));
   for (const auto& part : parts_) part.operation->give_up(error);
 }
 

@@ -191,7 +191,7 @@ void Debugger::run_check_freed(const Kernel&, std::span<const std::byte> bytes) 
   }
   if (!record.filled) return;
   if (!holds_freed(in_aperture(arguments.begin), in_aperture(arguments.end - 1) + 1))
-    throw Error("openreg: memory was written after it was freed: " + record.describe());
+    throw Error("openreg: use after free: freed memory was written: " + record.describe());
 }
 
 void Debugger::skip_check_freed(std::span<const std::byte> bytes) noexcept {
@@ -210,9 +210,11 @@ std::string Debugger::broken_guard(const Record& record) const {
   const std::byte* const data = block + kGuardBytes;
   const std::byte* const end = block + record.block_bytes;
   if (!holds(block, data, kGuardByte))
-    return "openreg: memory was written in front of a block: " + record.describe();
+    return "openreg: buffer underflow: memory before the start of a block was written: " +
+           record.describe();
   if (!holds(data + record.bytes, end, kGuardByte))
-    return "openreg: memory was written behind the end of a block: " + record.describe();
+    return "openreg: buffer overflow: memory past the end of a block was written: " +
+           record.describe();
   return "";
 }
 

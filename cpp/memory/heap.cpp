@@ -31,9 +31,11 @@ namespace {
 constexpr std::size_t kMaxBytes = std::numeric_limits<std::size_t>::max() / 4;
 
 [[noreturn]] void throw_not_held(const void* address) {
-  throw Error("openreg: no block that is in use begins at this address (got " +
-              std::to_string(reinterpret_cast<std::uintptr_t>(address)) +
-              "); it may have been freed already, or belong to another allocator");
+  throw Error(
+      "openreg: invalid device pointer (got " +
+      std::to_string(reinterpret_cast<std::uintptr_t>(address)) +
+      ", expected the address of a block in use); it may have been freed already, or belong "
+      "to another allocator");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace openreg::memory {
 namespace {
 
 [[noreturn]] void throw_unlike_checkpoint(const std::byte* address, const char* what) {
-  throw Error("openreg: the pool cannot return to this checkpoint: the block at " +
+  throw Error("openreg: cannot restore the checkpoint of the memory pool: the block at " +
               std::to_string(reinterpret_cast<std::uintptr_t>(address)) + what);
 }
 
@@ -54,7 +54,8 @@ Checkpoint Heap::checkpoint(PoolId pool) const {
 void Heap::hold_again(const Checkpoint& checkpoint) {
   const auto& pool = existing(checkpoint.pool);
   for_each_held(checkpoint.pool, [&](const Block& block) {
-    if (!has(checkpoint, block)) throw_unlike_checkpoint(block.address, " is in use since then");
+    if (!has(checkpoint, block))
+      throw_unlike_checkpoint(block.address, " has been allocated since");
   });
   std::vector<const Checkpoint::HeldBlock*> freed;
   for (const auto& block : checkpoint.blocks) {

@@ -137,8 +137,8 @@ void start_engine_thread(EngineKind kind) {
     const char* const name = kind == EngineKind::kCopy ? "openreg-copies" : "openreg-engine";
     start_detached_thread(name, [kind] { engine_main(kind); });
   } catch (const std::system_error& refused) {
-    throw Error("openreg: the system refuses a thread for an engine (got \"" +
-                refused.code().message() + "\"); raise `ulimit -u`");
+    throw Error("openreg: cannot start an engine thread: " + refused.code().message() +
+                "; raise `ulimit -u`");
   }
   counters::engines.add();
 }

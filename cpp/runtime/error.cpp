@@ -31,11 +31,11 @@ std::string message(const char* kernel, LaunchSite site, int device, std::int64_
                     const std::string& cause) {
   const std::string end = cause.ends_with('.') ? " " : ". ";
   const std::string advice =
-      site != 0 ? "" : "TORCH_OPENREG_STACKS=1 to see the line of the call, or ";
+      site != 0 ? "" : "TORCH_OPENREG_STACKS=1 to report the line of the call, or ";
   return "openreg: " + std::string(kernel) + " failed on " + device_name(device) + ", stream " +
          std::to_string(stream) + launched_by(site) + ": " + cause + end +
-         "Later work of that stream was skipped; set " + advice +
-         "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call";
+         "Later work on that stream was skipped; set " + advice +
+         "TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call";
 }
 
 }  // namespace

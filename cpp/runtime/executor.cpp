@@ -25,7 +25,7 @@ namespace openreg {
 //
 // The seam is where a run slice would call a kernel (run_slice.cpp): the bytes of the command go to
 // a thread of the device's process, and the thread of the program sleeps until the answer. So
-// everything that orders work, traces it, checks it or fails it on purpose is as without executors,
+// everything that orders work, traces it, checks it or injects faults is as without executors,
 // and only what a kernel does happens elsewhere. Handing a command over takes longer than most
 // commands, so one request has all short ones that are queued (Executor::Batch): while the process
 // runs some, the program queues the next.
@@ -159,7 +159,7 @@ std::string Executor::State::describe(const executor::ExecutorProcess::End& end)
   if (!sent[*end.channel]) return end.what;
   const auto& commands = sent[*end.channel]->commands();
   const auto& of = commands[std::min<std::size_t>(end.progress, commands.size() - 1)];
-  return end.what + " while it ran " + of.kernel->name() + launched_by(of.site);
+  return end.what + " while running " + of.kernel->name() + launched_by(of.site);
 }
 
 void Executor::State::note_end(const executor::ExecutorProcess::End& end) {

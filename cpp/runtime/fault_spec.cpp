@@ -64,7 +64,7 @@ std::string in_quotes(std::string_view text) { return "\"" + std::string(text) +
 
 [[noreturn]] void refuse_fault(const std::string& what, std::string_view got,
                                const std::string& expected) {
-  throw Error("openreg: a fault has " + what + " (got " + in_quotes(got) + ", expected " +
+  throw Error("openreg: invalid fault: " + what + " (got " + in_quotes(got) + ", expected " +
               expected + ")");
 }
 
@@ -115,7 +115,7 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
     if (!value || !(*value >= 0) || *value * nanoseconds > kLongest) break;
     return std::chrono::nanoseconds(static_cast<std::int64_t>(*value * nanoseconds));
   }
-  refuse_fault("a malformed time", text, "a number with ns, us, ms or s, such as 2ms");
+  refuse_fault("malformed time", text, "a number with ns, us, ms or s, such as 2ms");
 }
 
 Kind kind_of(std::string_view text) {
@@ -124,7 +124,7 @@ Kind kind_of(std::string_view text) {
     if (name == text) return kind;
     names.push_back(name);
   }
-  refuse_fault("an unknown kind", text, one_of(names));
+  refuse_fault("unknown kind", text, one_of(names));
 }
 
 // "aten::add" or "aten::add.Tensor"
@@ -152,7 +152,7 @@ Point point_of(std::string_view text, Kind kind, std::string_view kind_name) {
     if (is_operator(text)) return Point::kOperator;
     names.push_back(kOperators);
   }
-  refuse_fault("a place where " + in_quotes(kind_name) + " cannot occur", text, one_of(names));
+  refuse_fault("no such place for " + in_quotes(kind_name), text, one_of(names));
 }
 
 // The colon before an ordinal, which is not one of the two in an operator's name.
@@ -172,29 +172,29 @@ std::string_view read_option(FaultSpec& spec, std::string_view option) {
                         spec.point == Point::kCollective || spec.point == Point::kOperator;
   const bool has_device = spec.point != Point::kPin && spec.point != Point::kCompile;
   if (name == "device" && has_device) {
-    spec.device = index_from_zero("a malformed device", value);
+    spec.device = index_from_zero("malformed device", value);
   } else if (name == "times") {
-    spec.times = count_from_one("a malformed number of times", value);
+    spec.times = count_from_one("malformed times", value);
   } else if (name == "seed") {
     spec.seed = parsed_number<std::uint64_t>(value);
-    if (!spec.seed) refuse_fault("a malformed seed", value, "a number below 2^64");
+    if (!spec.seed) refuse_fault("malformed seed", value, "a number below 2^64");
   } else if (name == "probability") {
     const auto probability = parsed_number<double>(value);
     if (!probability || !(*probability > 0) || *probability > 1)
-      refuse_fault("a malformed probability", value, "a number above 0, at most 1");
+      refuse_fault("malformed probability", value, "a number above 0, at most 1");
     spec.probability = *probability;
   } else if (name == "match" && has_name) {
-    if (value.empty()) refuse_fault("an empty pattern", option, "match=PATTERN with * and ?");
+    if (value.empty()) refuse_fault("empty pattern", option, "match=PATTERN with * and ?");
     spec.match = value;
   } else if (name == "rank") {
-    spec.rank = index_from_zero("a malformed rank", value);
+    spec.rank = index_from_zero("malformed rank", value);
   } else if (name == "restart") {
-    spec.restart = index_from_zero("a malformed restart", value);
+    spec.restart = index_from_zero("malformed restart", value);
   } else {
     std::vector<std::string_view> names{"times", "probability", "seed", "rank", "restart"};
     if (has_device) names.insert(names.begin(), "device");
     if (has_name) names.push_back("match");
-    refuse_fault("an option that does not exist here", option, one_of(names) + ", with a value");
+    refuse_fault("unsupported option", option, one_of(names) + ", with a value");
   }
   return name;
 }
@@ -232,7 +232,7 @@ FaultSpec FaultSpec::parse(std::string_view head, const std::vector<std::string>
   const auto equals = where.find('=');
   const bool slow = spec.kind == Kind::kSlow;
   if (slow != (equals != std::string_view::npos)) {
-    refuse_fault(slow ? "no time" : "a time, which only \"slow\" has", head,
+    refuse_fault(slow ? "no time" : "a time is for \"slow\" only", head,
                  slow ? "slow@PLACE=TIME, such as slow@copy:*=2ms" : "no \"=\" after the place");
   }
   if (slow) {
@@ -250,7 +250,7 @@ FaultSpec FaultSpec::parse(std::string_view head, const std::vector<std::string>
     if (numbered) {
       const auto first = parsed_number<std::uint64_t>(ordinal);
       if (!first || *first == 0)
-        refuse_fault("a malformed number", ordinal, "a number from 1, or *");
+        refuse_fault("malformed call number", ordinal, "a number from 1, or *");
       spec.first = *first;
     }
   }
@@ -258,7 +258,7 @@ FaultSpec FaultSpec::parse(std::string_view head, const std::vector<std::string>
   for (const auto& option : options) {
     const auto name = read_option(spec, trimmed(option));
     if (std::ranges::find(given, name) != given.end())
-      refuse_fault("an option that is given twice", option, "each once");
+      refuse_fault("repeated option", option, "each option once");
     given.push_back(name);
   }
   const bool by_chance = std::ranges::find(given, "probability") != given.end();

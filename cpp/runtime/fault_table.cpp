@@ -256,7 +256,7 @@ std::shared_ptr<ArmedFault> arm(FaultSpec spec, ArmedFault::From from) {
   const bool by_chance = spec.probability < 1 && !spec.seed;
   const auto seed = by_chance ? std::random_device()() : spec.seed.value_or(0);
   if (by_chance) {
-    std::fprintf(stderr, "openreg: %s decides with seed=%llu\n", spec.text.c_str(),
+    std::fprintf(stderr, "openreg: fault %s: random seed=%llu\n", spec.text.c_str(),
                  static_cast<unsigned long long>(seed));
   }
   auto fault = std::make_shared<ArmedFault>(std::move(spec), seed, from);
@@ -291,7 +291,7 @@ void print_summary() noexcept {
     const std::string lines = lines_of(totals, kMostPrinted);
     if (!lines.empty()) std::fprintf(stderr, "openreg: injected faults:\n%s", lines.c_str());
   } catch (const std::exception&) {  // no memory for the lines
-    std::fprintf(stderr, "openreg: there were injected faults\n");
+    std::fprintf(stderr, "openreg: faults were injected; no memory is left to list them\n");
   }
 }
 

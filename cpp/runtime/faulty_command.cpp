@@ -21,9 +21,9 @@ namespace {
 
 constexpr std::chrono::nanoseconds kDelaySlice = std::chrono::milliseconds(20);
 
-// The arguments of a stand-in: this, the text of the error, the flips, and then the arguments of
-// the command that it stands for, each part at a multiple of 16.
-struct alignas(16) StandInHeader {
+// The arguments of a faulty command: this, the text of the error, the flips, and then the arguments
+// of the command that it stands for, each part at a multiple of 16.
+struct alignas(16) FaultyHeader {
   const Kernel* kernel;
   std::chrono::nanoseconds delay;
   std::size_t error_bytes;
@@ -32,20 +32,20 @@ struct alignas(16) StandInHeader {
 };
 
 void append_part(std::vector<std::byte>& bytes, const void* part, std::size_t count) {
-  const auto begin = round_up(bytes.size(), alignof(StandInHeader));
+  const auto begin = round_up(bytes.size(), alignof(FaultyHeader));
   bytes.resize(begin + count);
   if (count != 0) std::memcpy(bytes.data() + begin, part, count);
 }
 
 // Such arguments, taken apart.
-class StandInArguments {
+class FaultyArguments {
  public:
-  explicit StandInArguments(std::span<const std::byte> arguments) noexcept {
+  explicit FaultyArguments(std::span<const std::byte> arguments) noexcept {
     std::memcpy(&header_, arguments.data(), sizeof header_);
-    error_ = arguments.subspan(round_up(sizeof header_, alignof(StandInHeader)));
-    flips_ = error_.subspan(round_up(header_.error_bytes, alignof(StandInHeader)));
+    error_ = arguments.subspan(round_up(sizeof header_, alignof(FaultyHeader)));
+    flips_ = error_.subspan(round_up(header_.error_bytes, alignof(FaultyHeader)));
     rest_ = flips_.subspan(
-        std::min(round_up(header_.flips * sizeof(CommandFault::BitFlip), alignof(StandInHeader)),
+        std::min(round_up(header_.flips * sizeof(CommandFault::BitFlip), alignof(FaultyHeader)),
                  flips_.size()));
   }
 
@@ -61,29 +61,29 @@ class StandInArguments {
   }
 
  private:
-  StandInHeader header_{};
+  FaultyHeader header_{};
   std::span<const std::byte> error_;
   std::span<const std::byte> flips_;
   std::span<const std::byte> rest_;
 };
 
-void run_stand_in(const Kernel&, std::span<const std::byte> arguments) {
-  const StandInArguments stand_in(arguments);
-  const auto fault = stand_in.fault();
+void run_faulty(const Kernel&, std::span<const std::byte> arguments) {
+  const FaultyArguments faulty(arguments);
+  const auto fault = faulty.fault();
   if (!fault.error.empty()) {  // the command does not run
-    if (const auto skip = stand_in.kernel().traits().skip) skip(stand_in.rest());
+    if (const auto skip = faulty.kernel().traits().skip) skip(faulty.rest());
   }
-  fault.run(stand_in.kernel(), stand_in.rest());
+  fault.run(faulty.kernel(), faulty.rest());
 }
 
-void skip_stand_in(std::span<const std::byte> arguments) noexcept {
-  const StandInArguments stand_in(arguments);
-  if (const auto skip = stand_in.kernel().traits().skip) skip(stand_in.rest());
+void skip_faulty(std::span<const std::byte> arguments) noexcept {
+  const FaultyArguments faulty(arguments);
+  if (const auto skip = faulty.kernel().traits().skip) skip(faulty.rest());
 }
 
-CommandSummary summarize_stand_in(std::span<const std::byte> arguments) noexcept {
-  const StandInArguments stand_in(arguments);
-  return stand_in.kernel().summary(stand_in.rest());
+CommandSummary summarize_faulty(std::span<const std::byte> arguments) noexcept {
+  const FaultyArguments faulty(arguments);
+  return faulty.kernel().summary(faulty.rest());
 }
 
 void refuse_to_decode(std::span<const std::byte>) {
@@ -98,24 +98,24 @@ void run_delay(const Kernel&, std::span<const std::byte> arguments) {
 
 const Kernel kDelayKernel{"openreg::delay", &run_delay, {.check = &refuse_to_decode}};
 
-class StandIn final : public Kernel {
+class FaultyKernel final : public Kernel {
  public:
-  explicit StandIn(const Kernel& kernel)
-      : Kernel(StandsFor{kernel}, &run_stand_in,
+  explicit FaultyKernel(const Kernel& kernel)
+      : Kernel(StandsFor{kernel}, &run_faulty,
                {.engine = kernel.traits().engine,
                 .may_block = kernel.traits().may_block,
-                .skip = &skip_stand_in,
+                .skip = &skip_faulty,
                 .check = &refuse_to_decode,
-                .summarize = &summarize_stand_in}) {}
+                .summarize = &summarize_faulty}) {}
 
   // Made once, because kernels live as long as the process.
-  static const StandIn& of(const Kernel& kernel) {
+  static const FaultyKernel& of(const Kernel& kernel) {
     static Mutex& mutex = *new Mutex;
-    static auto& made = *new std::map<const Kernel*, std::unique_ptr<const StandIn>>;
+    static auto& made = *new std::map<const Kernel*, std::unique_ptr<const FaultyKernel>>;
     const LockGuard lock(mutex);
-    auto& stand_in = made[&kernel];
-    if (!stand_in) stand_in = std::make_unique<const StandIn>(kernel);
-    return *stand_in;
+    auto& faulty = made[&kernel];
+    if (!faulty) faulty = std::make_unique<const FaultyKernel>(kernel);
+    return *faulty;
   }
 };
 
@@ -144,14 +144,14 @@ void enqueue_delay(Stream& stream, std::chrono::nanoseconds delay) {
 void with_faulty_command(
     const Kernel& kernel, std::span<const std::byte> arguments, const CommandFault& fault,
     const std::function<void(const Kernel&, std::span<const std::byte>)>& enqueue) {
-  const StandInHeader header{&kernel, fault.delay, fault.error.size(), fault.flips.size(),
-                             fault.crashes};
+  const FaultyHeader header{&kernel, fault.delay, fault.error.size(), fault.flips.size(),
+                            fault.crashes};
   std::vector<std::byte> bytes;
   append_part(bytes, &header, sizeof header);
   append_part(bytes, fault.error.data(), fault.error.size());
   append_part(bytes, fault.flips.data(), fault.flips.size() * sizeof(CommandFault::BitFlip));
   append_part(bytes, arguments.data(), arguments.size());
-  enqueue(StandIn::of(kernel), bytes);
+  enqueue(FaultyKernel::of(kernel), bytes);
 }
 
 }  // namespace openreg

@@ -119,8 +119,8 @@ void start_watch() {
   try {
     start_detached_thread("openreg-watch", [] { Watch().run(); });
   } catch (const std::system_error& refused) {
-    throw Error("openreg: the system refuses a thread for a schedule (got \"" +
-                refused.code().message() + "\"); raise `ulimit -u`");
+    throw Error("openreg: cannot start the thread that adversarial schedules need: " +
+                refused.code().message() + "; raise `ulimit -u`");
   }
 }
 

@@ -118,7 +118,7 @@ void register_handlers() {
   static std::once_flag once;
   std::call_once(once, [] {
     if (std::atexit(&shutdown) != 0 || kForkHandler != 0)
-      throw Error("openreg: the system has no memory for the exit and fork handlers");
+      throw Error("openreg: cannot register the exit and fork handlers: out of memory");
     g_handlers.store(true, std::memory_order_release);
     print_unknown_settings();
   });

@@ -11,7 +11,7 @@ struct MemoryShortage {
   std::size_t capacity = 0;  ///< of the device
   std::size_t limit = 0;     ///< what this process may use of it
   std::size_t allocated = 0;
-  std::size_t cached = 0;  ///< in pieces that do not fit
+  std::size_t cached = 0;  ///< in blocks that do not fit
   std::size_t free = 0;
 };
 

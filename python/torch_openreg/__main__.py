@@ -84,7 +84,7 @@ def settings() -> dict[str, str]:
 
 @functools.cache
 def malformed_setting() -> str | None:
-    """What the first use of the device says about a setting, or about what the machine refuses; None if it works."""
+    """The error of the first use of the device: a malformed setting, or a limit of the machine; None if it works."""
     try:
         openreg.init()
         if "TORCH_OPENREG_FAULTS" not in os.environ:  # which may be for the first allocation
@@ -180,7 +180,7 @@ def check_errors() -> None:
 
 
 def check_memory() -> None:
-    """Running out of memory raises an error and loses no memory."""
+    """Running out of memory raises an error and leaks no memory."""
     before = torch.accelerator.memory_allocated()
     try:
         torch.empty(openreg.mem_get_info()[1] + 1, dtype=torch.uint8, device=DEVICE)
@@ -188,7 +188,7 @@ def check_memory() -> None:
         pass
     else:
         raise AssertionError("an allocation larger than the memory succeeded")
-    _expect(torch.accelerator.memory_allocated() == before, "the failed allocation lost memory")
+    _expect(torch.accelerator.memory_allocated() == before, "the failed allocation leaked memory")
 
 
 def check_training() -> None:

@@ -71,7 +71,7 @@ def available_accelerator() -> str | None:
 
 
 def _is_cuda_emulated() -> bool:
-    """Whether openreg-cuda, of which a process has either, is installed and asked for."""
+    """Whether openreg-cuda is installed and requested: a process can use only one of the two."""
     asked_for = os.environ.get("OPENREG_CUDA", "0") not in ("", "0")
     return asked_for and importlib.util.find_spec("openreg_cuda") is not None
 

@@ -67,10 +67,10 @@ def break_graphs_after_mutations(output_graph: ModuleType) -> None:
     def create_proxy(self: Any, kind: str, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Proxy:
         if _follows_changes(target, args) and self.root_tracer.has_input_mutation().has_mutation:
             unimplemented(
-                gb_type="Operation on streams after a change of an input",
+                gb_type="Stream operation after an input mutation",
                 context=str(target),
-                explanation="openreg: a graph changes its inputs at its end, so the operation would not wait for it.",
-                hints=["Do the operation before the change, or outside of the compiled function."],
+                explanation="openreg: a graph mutates inputs at its end, so the operation would precede the mutation.",
+                hints=["Move the operation before the mutation, or out of the compiled function."],
             )
         proxy: torch.fx.Proxy = original(self, kind, target, *args, **kwargs)
         return proxy

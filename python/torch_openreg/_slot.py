@@ -25,8 +25,8 @@ def check_free() -> None:
     """Raises ImportError if another package has the slot, or this device another slot."""
     if "openreg_cuda.device._C" in sys.modules:
         raise ImportError(
-            "torch_openreg cannot be loaded beside openreg-cuda, which is loaded: a process has one of them; unset "
-            "OPENREG_CUDA"
+            "torch_openreg cannot be loaded: openreg-cuda is loaded already, and a process can use only one of them; "
+            "unset OPENREG_CUDA"
         )
     taken = torch._C._get_privateuse1_backend_name()
     module = getattr(torch, taken, None)

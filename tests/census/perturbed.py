@@ -94,7 +94,7 @@ def said(result: Any) -> str:
     if isinstance(result, Late):
         return str(result)
     if isinstance(result, Exception):
-        text = re.sub(r"\. Later work of that stream.*", "", " ".join(str(result).split()))
+        text = re.sub(r"\. Later work on that stream.*", "", " ".join(str(result).split()))
         return f"{type(result).__name__}: {text[:200]}"
     return "returns"
 

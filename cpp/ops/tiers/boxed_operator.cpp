@@ -219,9 +219,10 @@ void BoxedOperator::run(ArgumentReader& reader) const {
 
 // Copies a kernel's result to its place, if it is not there already.
 void BoxedOperator::settle(const at::Tensor& from, at::Tensor& to) {
-  TORCH_CHECK(from.defined() == to.defined() && (!to.defined() || from.sizes() == to.sizes()),
-              "openreg: the shape of a result depends on the values of elements; call the operator "
-              "on the CPU");
+  TORCH_CHECK(
+      from.defined() == to.defined() && (!to.defined() || from.sizes() == to.sizes()),
+      "openreg: the shape of a result depends on the values of a tensor; call the operator on "
+      "the CPU");
   if (!to.defined() || to.numel() == 0) return;
   const bool placed = from.const_data_ptr() == to.const_data_ptr();
   if (placed && from.strides() == to.strides()) return;

@@ -83,7 +83,7 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
   TORCH_CHECK_NOT_IMPLEMENTED(
       settings().cpu_fallback || !is_foreign(cpu_op), "openreg: ", op.operator_name(),
       " has no kernel for ", kDeviceName,
-      ", and TORCH_OPENREG_CPU_FALLBACK=0 forbids running the CPU's; register one for \"",
+      ", and TORCH_OPENREG_CPU_FALLBACK=0 disables the CPU fallback; register one for \"",
       kDeviceName, "\" (dispatch key ", backend::kDispatchKey, "), or move the tensors to the CPU");
 }
 

@@ -75,7 +75,7 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
       const auto wanted = argument.toDevice();
       TORCH_CHECK_NOT_IMPLEMENTED(
           wanted.is_cpu() || backend::is_openreg(wanted), "openreg: ", cpu_op.operator_name(),
-          " cannot make a tensor on another kind of device (got ", wanted, ")");
+          " cannot create a tensor on another device type (got ", wanted, ")");
       wants_cpu = wanted.is_cpu();
       argument = c10::Device(c10::kCPU);
     } else if (is_generator(schema.arguments()[i])) {

@@ -48,7 +48,7 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes,
 }  // namespace
 
 const char* operator_name(const char* name, const char* overload) {
-  // Leaked on purpose: kernels point to it, and live as long as the process.
+  // Leaked deliberately: kernels point to it, and live as long as the process.
   return (new std::string(*overload ? std::string(name) + "." + overload : name))->c_str();
 }
 

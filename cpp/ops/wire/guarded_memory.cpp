@@ -18,7 +18,7 @@ constexpr std::byte kUnwritten{0xA5};
 
 void expect_unwritten(const std::byte* begin, const std::byte* end) {
   if (std::all_of(begin, end, [](std::byte each) { return each == kUnwritten; })) return;
-  std::fputs("openreg: a kernel wrote beside the memory of a stand-in\n", stderr);
+  std::fputs("openreg: a kernel wrote out of the bounds of a tensor\n", stderr);
   std::abort();
 }
 

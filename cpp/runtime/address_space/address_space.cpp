@@ -186,11 +186,10 @@ AddressSpace::AddressSpace() {
   while (base_ == 0 && (base_ = reserve(2 * devices * window)) == 0) {
     const int reason = errno;
     if (window <= kSmallestWindow) {
-      throw Error("openreg: the system refuses the addresses of " +
-                  format_count(devices, "device") + " (got \"" +
-                  std::generic_category().message(reason) + "\", expected " +
-                  format_size(2 * devices * window) +
-                  "); raise `ulimit -v`, or lower TORCH_OPENREG_DEVICES or TORCH_OPENREG_MEMORY");
+      throw Error("openreg: cannot reserve " + format_size(2 * devices * window) +
+                  " of address space for " + format_count(devices, "device") + ": " +
+                  std::generic_category().message(reason) +
+                  "; raise `ulimit -v`, or lower TORCH_OPENREG_DEVICES or TORCH_OPENREG_MEMORY");
     }
     window /= 2;
   }
@@ -199,8 +198,8 @@ AddressSpace::AddressSpace() {
   windows_ = distance_ = devices * window;
   if (window < wanted) {
     std::fprintf(stderr,
-                 "openreg: the system allows only %s of addresses per device instead of %s; a "
-                 "device has %s of memory\n",
+                 "openreg: only %s of address space could be reserved per device, instead of %s; "
+                 "each device has %s of memory; raise `ulimit -v` for more\n",
                  format_size(window).c_str(), format_size(wanted).c_str(),
                  format_size(capacity_).c_str());
   }
@@ -226,8 +225,8 @@ AddressSpace::AddressSpace(const Layout& layout, int device)
       capacity_(layout.capacity) {
   const auto apertures = reserve(windows_);
   if (apertures == 0) {
-    throw Error("the system refuses " + format_size(windows_) + " of addresses (" +
-                std::generic_category().message(errno) + "); raise `ulimit -v`");
+    throw Error("cannot reserve " + format_size(windows_) + " of address space: " +
+                std::generic_category().message(errno) + "; raise `ulimit -v`");
   }
   distance_ = apertures - base_;
 }

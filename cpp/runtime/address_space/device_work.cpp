@@ -78,8 +78,7 @@ std::string describe_illegal(const Slot& slot) {
     sentence += " in node " + std::to_string(work.node) + " of a graph";
   sentence += std::string(": the memory at ") + text + " of " + device_name(work.device) +
               " is not allocated";
-  if (slot.is_suspicion)
-    sentence += " (the access may be that of another command that ran beside it)";
+  if (slot.is_suspicion) sentence += " (or another command that ran at the same time accessed it)";
   return sentence + "; a tensor was freed too early, or an index or an address is wrong";
 }
 

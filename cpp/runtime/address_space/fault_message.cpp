@@ -55,9 +55,9 @@ void print_message(int device, const void* address) noexcept {
   if (const auto* const slot = slot_of_this_thread()) {
     line.text("openreg: in ");
     add_work(line, slot->work());
-    line.text(", the host touched device memory of ");
+    line.text(", host code accessed device memory of ");
   } else {
-    line.text("openreg: the host touched device memory of ");
+    line.text("openreg: host code accessed device memory of ");
   }
   line.text(kDeviceName).text(":").number(static_cast<std::uintptr_t>(device));
   line.text(" (address 0x").number(reinterpret_cast<std::uintptr_t>(address), 16);
@@ -163,12 +163,12 @@ void explain_fatal(const siginfo_t& info, bool sent) noexcept {
     const auto* const space = AddressSpace::get_if_reserved();
     const int device = sent || !space ? -1 : space->device_of_aperture(info.si_addr);
     if (device >= 0)
-      print_fatal({.name = "a thread without a command", .device = device},
-                  "used memory that is not allocated", space->window(info.si_addr));
+      print_fatal({.name = "a thread that runs no command", .device = device},
+                  "accessed unallocated memory", space->window(info.si_addr));
     return;
   }
-  if (sent) return print_fatal(slot->work(), "was ended by a signal", nullptr);
-  print_fatal(slot->work(), "used memory that does not exist", info.si_addr);
+  if (sent) return print_fatal(slot->work(), "was killed by a signal", nullptr);
+  print_fatal(slot->work(), "accessed invalid memory", info.si_addr);
 }
 
 void explain_fault(SignalHandler::Arrival& fault) {

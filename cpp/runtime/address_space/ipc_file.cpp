@@ -52,20 +52,19 @@ std::size_t words_bytes(std::size_t bytes) {
 off_t token_offset(std::size_t bytes) { return static_cast<off_t>(bytes + words_bytes(bytes)); }
 
 [[noreturn]] void throw_refused(const std::string& what, int reason, const std::string& way_out) {
-  throw Error("openreg: " + what + " (got \"" + std::generic_category().message(reason) + "\"); " +
-              way_out);
+  throw Error("openreg: " + what + ": " + std::generic_category().message(reason) + "; " + way_out);
 }
 
 [[noreturn]] void throw_no_file(int reason) {
-  throw_refused("the system refuses the file in which processes share device memory", reason,
+  throw_refused("cannot open a file to share device memory with other processes", reason,
                 "raise `ulimit -n` or `ulimit -f`, or send tensor.cpu()");
 }
 
 [[noreturn]] void throw_no_sender(int process, int reason) {
   throw_refused(
-      "device memory of process " + std::to_string(process) + " cannot be reached", reason,
-      "the process that sends a tensor must live until it is received, and both must run as the "
-      "same user and in the same PID namespace");
+      "cannot open device memory of process " + std::to_string(process), reason,
+      "the sender of a tensor must not exit before the tensor is received, and both processes must "
+      "run as the same user and in the same PID namespace");
 }
 
 // Another process may have that number by now, and its descriptor may refer to anything, so the
@@ -189,8 +188,7 @@ void IpcFile::hold(std::size_t offset) {
   if (holds == 0 && !lock(offset, F_RDLCK)) {
     const int reason = errno;
     holds_.erase(offset);
-    throw_refused("the system refuses the lock that holds device memory of another process", reason,
-                  "send tensor.cpu()");
+    throw_refused("cannot lock device memory of another process", reason, "send tensor.cpu()");
   }
   ++holds;
 }

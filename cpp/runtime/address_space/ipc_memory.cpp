@@ -74,9 +74,9 @@ void IpcMemory::move(std::size_t piece) {
   mprotect(begin, granularity_, PROT_READ | PROT_WRITE);
   states_[piece] = PieceState::kReturned;
   file_.discard(offset, granularity_);
-  throw Error("openreg: the system refuses memory that processes can share (got \"" +
+  throw Error("openreg: cannot share device memory with other processes: " +
               std::generic_category().message(reason) +
-              "\"); free tensors, raise `ulimit -f`, or send tensor.cpu()");
+              "; free tensors, raise `ulimit -f`, or send tensor.cpu()");
 }
 
 bool IpcMemory::copy_to_file(std::size_t piece) const noexcept {

@@ -128,9 +128,8 @@ void report_capacity_beyond_machine(std::size_t capacity) {
   try {
     if (capacity <= host_memory()) return;
     std::fprintf(stderr,
-                 "openreg: TORCH_OPENREG_MEMORY is %s for each device, and the machine or the "
-                 "process's control group has %s; what it cannot hold is a "
-                 "torch.OutOfMemoryError\n",
+                 "openreg: TORCH_OPENREG_MEMORY is %s per device, but the machine or the process's "
+                 "control group has %s; allocations beyond that raise torch.OutOfMemoryError\n",
                  format_size(capacity).c_str(), format_size(host_memory()).c_str());
   } catch (const Error&) {  // its size is unknown
     return;

@@ -35,9 +35,9 @@ constexpr std::chrono::milliseconds kRetry{1};
 constexpr std::chrono::seconds kLongestStart{120};
 
 [[noreturn]] void throw_refused(int device, int reason) {
-  throw Error("openreg: the system refuses the executor of " + device_name(device) + " (got \"" +
+  throw Error("openreg: cannot start the executor process of " + device_name(device) + ": " +
               std::generic_category().message(reason) +
-              "\"); raise `ulimit -u` and `ulimit -n`, or unset TORCH_OPENREG_EXECUTOR");
+              "; raise `ulimit -u` and `ulimit -n`, or unset TORCH_OPENREG_EXECUTOR");
 }
 
 void check(bool succeeded, int device) {
@@ -164,8 +164,8 @@ void ExecutorProcess::spawn(const Program& program) {
 void ExecutorProcess::greet() {
   GuardianReport report{};
   if (!receive_packet(guardian_.get(), report)) {
-    throw Error("openreg: the executor of " + device_name(device_) +
-                " has not started; run the program from a terminal to see why");
+    throw Error("openreg: the executor process of " + device_name(device_) +
+                " did not start; the reason is in the program's standard error output");
   }
   number_ = report.number;
   guardian_number_ = report.guardian;
@@ -184,7 +184,8 @@ void ExecutorProcess::wait_until_ready() {
   const bool reported = receive_packet(guardian_.get(), report);
   const End end = describe_end(reported ? std::optional(report.number) : std::nullopt);
   reap_guardian();
-  throw Error("openreg: the executor of " + device_name(device_) + " could not start: " + end.what);
+  throw Error("openreg: the executor process of " + device_name(device_) +
+              " failed to start: " + end.what);
 }
 
 void ExecutorProcess::watch(const OnEnd& on_end) {
@@ -207,15 +208,15 @@ void ExecutorProcess::reap_guardian() const noexcept {
 std::string ExecutorProcess::cause_of_end(std::optional<int> reported) const {
   const std::string process = "its process " + std::to_string(number_);
   if (!reported) {
-    return process + " was ended because its parent, the process " +
-           std::to_string(guardian_number_) + ", was";
+    return process + " was killed because its parent, process " + std::to_string(guardian_number_) +
+           ", ended";
   }
   const int status = *reported;
   if (const auto end = std::ranges::find(block_->reason, '\0'); end != block_->reason.begin())
-    return process + " ended: " + std::string(block_->reason.begin(), end);
+    return process + " exited: " + std::string(block_->reason.begin(), end);
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    return process + " was ended by " + name_of_signal(signal);
+    return process + " was killed by " + name_of_signal(signal);
   }
   return process + " exited with status " + std::to_string(WEXITSTATUS(status));
 }

@@ -36,7 +36,7 @@ class ExecutorProcess final : public MappingObserver {
  public:
   class Request;
 
-  /// The end of an executor. `what` is a sentence without its full stop: "its process 12 was ended
+  /// The end of an executor. `what` is a sentence without its full stop: "its process 12 was killed
   /// by SIGKILL".
   struct End {
     std::string what;

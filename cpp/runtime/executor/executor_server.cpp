@@ -140,8 +140,7 @@ void apply(const Message& message, const Descriptor& device_memory, const Descri
     case Message::Kind::kMap:
       if (!space.mirror(message.offset, message.bytes, (other ? other : device_memory).get(),
                         message.file_offset)) {
-        throw Error("the system refuses to map memory (" + std::generic_category().message(errno) +
-                    ")");
+        throw Error("cannot map device memory: " + std::generic_category().message(errno));
       }
       break;
     case Message::Kind::kUnmap:

@@ -32,7 +32,7 @@ void load_and_serve(int socket) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "openreg-executor is started by torch_openreg\n");
+    std::fprintf(stderr, "openreg-executor: only torch_openreg can start this program\n");
     return 2;
   }
   g_libraries = argv + 1;

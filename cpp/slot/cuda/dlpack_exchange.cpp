@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* kCapsule = "dlpack_exchange_api";
 constexpr const char* kRefusal =
-    "openreg: DLPack hands tensors of CUDA to libraries that compute on a GPU, and this device is "
-    "emulated on the CPU; use Tensor.cpu()";
+    "openreg: DLPack cannot export CUDA tensors: the importing library would use a GPU, and CUDA "
+    "is emulated on the CPU; use Tensor.cpu()";
 
 // Functions of C have no state, so each of PyTorch's tables has its own: that of tensors, and since
 // 2.14 that of read-only wrappers.

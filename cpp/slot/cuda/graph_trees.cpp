@@ -86,9 +86,8 @@ void return_to_checkpoint(int device, const memory::Checkpoint& checkpoint, cons
     auto& storage = storage_at(owner);
     void* const address = storage._mutable_data_ptr_no_checks().get();
     if (without_owner.erase(address) == 0) continue;  // another storage of the same memory owns it
-    TORCH_CHECK(
-        storage.data_ptr().get_context() == nullptr,
-        "openreg: a storage in a pool that returns to a checkpoint owns its memory already");
+    TORCH_CHECK(storage.data_ptr().get_context() == nullptr,
+                "openreg: a storage in the restored memory pool owns memory already");
     storage.set_data_ptr_noswap(
         {address, address, backend::device_allocator().raw_deleter(), storage.device()});
   }

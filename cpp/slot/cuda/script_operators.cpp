@@ -69,7 +69,9 @@ class ScriptEvent final : public torch::CustomClassHolder {
   ScriptEvent(bool enable_timing, bool /*blocking*/, bool interprocess)
       : event_(kDeviceType,
                enable_timing ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT) {
-    TORCH_CHECK(!interprocess, "openreg: events of scripted functions stay in their process");
+    TORCH_CHECK(
+        !interprocess,
+        "openreg: TorchScript does not support interprocess events (got interprocess=True)");
   }
 
   void record(const c10::intrusive_ptr<ScriptStream>& stream) { event_.record(stream->stream()); }

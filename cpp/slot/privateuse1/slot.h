@@ -29,7 +29,7 @@ inline std::string out_of_memory(const MemoryShortage& shortage) {
   if (shortage.limit < shortage.capacity)
     text += ", of which this process may use " + format_size(shortage.limit);
   return text + ": " + format_size(shortage.allocated) + " are in use by tensors, " +
-         format_size(shortage.cached) + " are cached in pieces that do not fit, " +
+         format_size(shortage.cached) + " are cached in blocks that do not fit, " +
          format_size(shortage.free) + " are free.";
 }
 

@@ -44,7 +44,7 @@ def test_a_run_of_a_level_counts_that_level_and_those_below() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("behaved.no_such_check",), "no check has the id behaved.no_such_check"),
+        (("behaved.no_such_check",), "no check matches behaved.no_such_check"),
         (("behaved", "--setup", "no_such_backend"), "the backend cannot be loaded:"),
         (("behaved", "--level", "perfect"), "unknown level 'perfect' (expected boots, trains, asynchronous, complete)"),
         (("behaved", "--declarations", "no_such_file"), "no_such_file"),

@@ -92,7 +92,7 @@ def test_a_backend_that_cannot_be_loaded_fails_all_tests(tmp_path: Path) -> None
 def test_the_device_has_to_be_named(tmp_path: Path) -> None:
     ended = run(tmp_path)
     assert ended.returncode == 4
-    assert "the checks need --device NAME" in ended.stderr + ended.stdout
+    assert "the checks require --device NAME" in ended.stderr + ended.stdout
 
 
 def test_other_runs_are_free_to_have_an_option_of_that_name(tmp_path: Path) -> None:

@@ -99,14 +99,14 @@ def test_an_event_is_sent_to_another_process(tmp_path: Path) -> None:
 def test_wrong_handles_and_times_are_refused() -> None:
     event = torch.cuda.Event(interprocess=True)
     handle = event.ipc_handle()
-    with pytest.raises(RuntimeError, match="not the handle of an event"):
+    with pytest.raises(RuntimeError, match="openreg: invalid event handle: "):
         torch.cuda.Event.from_ipc_handle(0, b"x" * 64)
-    with pytest.raises(RuntimeError, match="not the handle of an event"):
+    with pytest.raises(RuntimeError, match="openreg: invalid event handle: "):
         torch.cuda.Event.from_ipc_handle(0, b"x")
     del event
-    with pytest.raises(RuntimeError, match="not the handle of an event"):
+    with pytest.raises(RuntimeError, match="openreg: invalid event handle: "):
         torch.cuda.Event.from_ipc_handle(0, handle)
-    with pytest.raises(RuntimeError, match="cannot have a time"):
+    with pytest.raises(RuntimeError, match="interprocess events do not support timing"):
         torch.cuda.Event(enable_timing=True, interprocess=True)
-    with pytest.raises(RuntimeError, match="has no time"):
+    with pytest.raises(RuntimeError, match="interprocess events do not support timing"):
         torch.cuda.Event(interprocess=True).elapsed_time(torch.cuda.Event())

@@ -135,7 +135,7 @@ LOST = "import torch; torch.ones(2, device='cuda'); torch.ones(2, device='cuda')
     ("source", "expected", "settings"),
     [
         (RACE, "of cuda:0", {"TORCH_OPENREG_DETECT_RACES": "1"}),
-        (HOST, "touched device memory of cuda:0 (", {}),
+        (HOST, "accessed device memory of cuda:0 (", {}),
         (LOST, "torch.cuda.reset_device(0)", {"TORCH_OPENREG_FAULTS": "lost@launch:2"}),
     ],
     ids=["race", "host access", "lost device"],

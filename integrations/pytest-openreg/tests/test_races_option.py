@@ -50,7 +50,7 @@ def test_tests_that_race_fail(pytester: pytest.Pytester) -> None:
     passed = {line.split("::")[1] for line in result.outlines if line.startswith("PASSED")}
     assert passed == {"test_waits", "test_is_exempt"}
     result.stdout.fnmatch_lines(["*UnsynchronizedAccessError: openreg: unsynchronized accesses to the same memory:"])
-    result.stdout.fnmatch_lines(["openreg: the test has caught the error of a race"])
+    result.stdout.fnmatch_lines(["openreg: the test caught the error that reported a race"])
     result.stdout.fnmatch_lines(
         ["*aten::add.Tensor reads `self` (100 elements, float32) on stream *, launched by *:12 in *"]
     )

@@ -121,7 +121,7 @@ def _uses_the_device(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 def _refuse_graphs() -> None:
     # Inductor's trees of graphs call torch.cuda by name. For a custom device it would silently skip them.
     warnings.warn(
-        "openreg: Inductor captures no graphs of this device; mode='reduce-overhead' compiles as the default mode "
-        "does, and mode='max-autotune' as 'max-autotune-no-cudagraphs'",
+        "openreg: Inductor does not capture graphs on this device; mode='reduce-overhead' compiles as the default "
+        "mode does, and mode='max-autotune' as 'max-autotune-no-cudagraphs'",
         stacklevel=2,
     )

@@ -3,7 +3,7 @@
 If ``torch.accelerator`` has a function, the one here is a thin alias of it. Importing this module does not initialise
 the device; neither do `is_available`, `device_count`, `is_initialized` and the functions for seeds and random states.
 
-Unless a docstring says otherwise, functions of a `device` raise ValueError if it is not a device or is of another kind,
+Unless a docstring says otherwise, functions of a `device` raise ValueError if it is not a device or has another type,
 and RuntimeError if there is no such device.
 """
 

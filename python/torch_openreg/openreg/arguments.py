@@ -43,14 +43,14 @@ def device_index(
         missing: the exception type if there is no such device.
 
     Raises:
-        ValueError: `device` is not a device, is of another kind, or lacks a required index.
+        ValueError: `device` is not a device, has another type, or lacks a required index.
         RuntimeError: PyTorch cannot parse the string as a device.
     """
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):
         if device.type != NAME:
-            raise ValueError(f"openreg: the device is of another kind (got {device}, expected {NAME})")
+            raise ValueError(f"openreg: the device has the wrong type (got {device}, expected {NAME})")
         index = device.index
     elif isinstance(device, int):
         index = int(device)  # PyTorch's functions refuse a bool

@@ -145,7 +145,7 @@ class device(CurrentDevice):
 
 
 class device_of(device):
-    """Context manager: makes the device of a tensor or storage current; other kinds of device change nothing."""
+    """Context manager: makes the device of a tensor or storage current; other device types change nothing."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
         super().__init__(obj.device if obj.device.type == NAME else None)

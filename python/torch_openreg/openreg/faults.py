@@ -84,7 +84,7 @@ def inject(
 ) -> Fault:
     """A fault that occurs in the body of a ``with`` statement: ``with inject("oom", at="allocation:3"): ...``.
 
-    All threads of the process are counted, from the beginning of the body on. At its end hung commands continue.
+    Events of all threads count, from the beginning of the body. At its end hung commands continue.
     Errors of commands are raised by the call that waits for them: wait in the body. `TORCH_OPENREG_FAULTS` has
     the same effect for a whole process, without a change of the program. [Fault injection](faults.md) has a program for
     each kind.
@@ -97,7 +97,7 @@ def inject(
             ``"ipc"``, ``"compile"``, or an operator's name.
         device: counts only events of this device.
         match: counts only commands and collectives whose name matches; ``*`` is any characters, ``?`` is one.
-        times: the most that fail. By default one, and all with ``*`` or a `probability`.
+        times: how many fail at most. Default one; with ``*`` or a `probability` all.
         probability: each occurrence, from the given one on, fails with this probability.
         seed: makes the random choices reproducible. By default it is drawn at random and printed.
         delay: seconds, for ``"slow"``.

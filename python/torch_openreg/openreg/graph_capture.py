@@ -173,7 +173,7 @@ class CUDAGraph(_C.Graph, GraphHooks):
         Each replay draws the numbers that the operators would draw if they were called then.
 
         Raises:
-            RuntimeError: the capture has begun, or the generator belongs to another kind of device.
+            RuntimeError: the capture has begun, or the generator has another device type.
         """
         check_type("the generator", generator, torch.Generator, "a torch.Generator")
         super().register_generator_state(generator)

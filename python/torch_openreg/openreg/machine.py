@@ -43,13 +43,13 @@ def utilization(device: DeviceLike = None) -> int:
 
 
 def memory_usage(device: DeviceLike = None) -> int:
-    """Refused: the machine does not report for which fraction of the time its memory is read or written.
+    """Not supported: the machine does not report its memory utilization (the share of time that memory is accessed).
 
     Raises:
         RuntimeError: always. `device_memory_used` returns the bytes in use.
     """
     device_index(device)
-    raise RuntimeError("openreg: this machine does not report for which fraction of the time its memory is busy")
+    raise RuntimeError("openreg: this machine does not report its memory utilization")
 
 
 def device_memory_used(device: DeviceLike = None) -> int:

@@ -79,7 +79,8 @@ def empty_cache() -> None:
     """Returns unused memory of all devices to the system, after waiting for their work.
 
     Memory of a `MemPool` that still exists stays reserved. Errors of the work are not raised here, but by the next call
-    that waits for its results. Does nothing before the first use of the device, and in a forked child of its user.
+    that waits for its results. Does nothing before the first use of the device, and in a forked child of a
+    process that has used it.
     """
     if not _C.in_bad_fork():
         torch.accelerator.empty_cache()
@@ -255,7 +256,7 @@ def get_allocator_backend() -> str:
 
 
 def change_current_allocator(allocator: object) -> None:
-    """Refused: the device has only one allocator.
+    """Not supported: the device has only one allocator.
 
     Raises:
         RuntimeError: always.

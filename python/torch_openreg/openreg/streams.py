@@ -44,7 +44,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     Raises:
         TypeError: `identity` is incomplete, or `priority` is not an int.
         OverflowError: `priority` exceeds 32 bits.
-        ValueError: `device` or `identity` is of another kind of device.
+        ValueError: `device` or `identity` has another device type.
         RuntimeError: there is no such device, or it has no stream with this handle.
     """
 
@@ -155,7 +155,7 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
 def _refuse_interprocess() -> NoReturn:
     raise RuntimeError(
-        "openreg: events between processes are not supported: PyTorch has handles for CUDA's events only; call "
+        "openreg: interprocess events are not supported: PyTorch has handles for CUDA events only; call "
         "synchronize() and send a message. A tensor that is sent to another process is ready when it arrives"
     )
 
@@ -195,7 +195,7 @@ class StreamContext:
     """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing.
 
     Raises:
-        ValueError: `stream` is of another kind of device.
+        ValueError: `stream` has another device type.
     """
 
     def __init__(self, stream: torch.Stream | None) -> None:
@@ -277,7 +277,7 @@ def _check_device_of(stream: torch.Stream | None) -> None:
     if torch.compiler.is_compiling():  # Dynamo cannot read the device
         return
     if stream is not None and stream.device.type != NAME:
-        raise ValueError(f"openreg: the stream is of another kind of device (got {stream.device}, expected {NAME})")
+        raise ValueError(f"openreg: the stream has the wrong device type (got {stream.device}, expected {NAME})")
 
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
@@ -299,7 +299,7 @@ def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[obj
     """Context manager: makes `stream` and its device current inside, and restores both; None changes nothing.
 
     Raises:
-        ValueError: `stream` is of another kind of device.
+        ValueError: `stream` has another device type.
     """
     if torch.compiler.is_compiling() and stream is not None:  # Dynamo traces a stream, but not this class's state
         return stream

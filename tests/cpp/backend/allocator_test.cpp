@@ -215,7 +215,7 @@ TEST_F(AllocatorTest, OutOfMemoryNamesTheFiguresAndChangesNothing) {
   } catch (const c10::OutOfMemoryError& e) {
     EXPECT_STREQ(e.what_without_backtrace(),
                  "openreg:0 is out of memory. Tried to allocate 56.00 MiB; the device has "
-                 "64.00 MiB: 16.00 MiB are in use by tensors, 0 bytes are cached in pieces that do "
+                 "64.00 MiB: 16.00 MiB are in use by tensors, 0 bytes are cached in blocks that do "
                  "not fit, 48.00 MiB are free. Free tensors, use smaller batches, or raise "
                  "TORCH_OPENREG_MEMORY; see torch.openreg.memory_summary()");
   }

@@ -41,11 +41,12 @@ TEST(ExceptionTest, AFailedCommandIsAnAcceleratorErrorWithoutBacktrace) {
     translate_errors([] { throw CommandError("aten::gather", 0, 1, 3, index_error()); });
     FAIL();
   } catch (const c10::AcceleratorError& e) {
-    EXPECT_STREQ(e.what_without_backtrace(),
-                 "openreg: aten::gather failed on openreg:1, stream 3: index 7 is out of bounds. "
-                 "Later work of that "
-                 "stream was skipped; set TORCH_OPENREG_STACKS=1 to see the line of the call, or "
-                 "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
+    EXPECT_STREQ(
+        e.what_without_backtrace(),
+        "openreg: aten::gather failed on openreg:1, stream 3: index 7 is out of bounds. "
+        "Later work on that "
+        "stream was skipped; set TORCH_OPENREG_STACKS=1 to report the line of the call, or "
+        "TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call");
   }
 }
 

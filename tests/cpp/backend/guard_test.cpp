@@ -195,9 +195,9 @@ TEST_F(GuardTest, AFailedCommandIsRaisedOnceByTheNextWaitAndTheStreamGoesOn) {
   enqueue(to_runtime(stream), [&] { ran = true; });
   EXPECT_EQ(error_of<c10::AcceleratorError>([&] { guard.synchronizeStream(stream); }),
             "openreg: test::work failed on openreg:1, stream " + std::to_string(stream.id()) +
-                ": index out of range in self. Later work of that stream was skipped; set "
-                "TORCH_OPENREG_STACKS=1 to see the line of the call, or "
-                "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
+                ": index out of range in self. Later work on that stream was skipped; set "
+                "TORCH_OPENREG_STACKS=1 to report the line of the call, or "
+                "TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call");
   EXPECT_FALSE(ran);
   enqueue(to_runtime(stream), [&] { ran = true; });
   guard.synchronizeStream(stream);

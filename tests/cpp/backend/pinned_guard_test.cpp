@@ -718,8 +718,8 @@ TEST(PinnedWindowsDeathTest, ALimitOfFilesLeavesPinnedMemoryUnguardedAndOneLineS
         _exit(read(second.get()));
       },
       ::testing::ExitedWithCode(42),
-      "^openreg: accesses of the host to pinned memory are not checked, because the system refuses "
-      "a file or addresses for it \\(got \"File too large\"\\); raise `ulimit -f`\n$");
+      "^openreg: cannot check host accesses to pinned memory: File too large; raise `ulimit "
+      "-f`\n$");
 }
 
 // Of blocks that do not exist: PendingCopies does not touch them.

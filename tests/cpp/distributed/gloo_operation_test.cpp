@@ -34,7 +34,7 @@ TEST(GlooOperation, ACallThatGlooRefusesFailsTheOperationWhenTheEarlierOnesHaveE
   const auto work = group.group->allreduce_coalesced(tensors, {});
   auto call = group.gloo->take();
   const auto message = error_of([&] { work->wait(std::chrono::milliseconds(100)); });
-  EXPECT_NE(message.find("did not end within 100 ms"), std::string::npos) << message;
+  EXPECT_NE(message.find("did not complete within 100 ms"), std::string::npos) << message;
   call.end();
   EXPECT_NE(failure(work).find("failed: cannot connect"), std::string::npos) << failure(work);
   raise_all();

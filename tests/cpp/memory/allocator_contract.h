@@ -241,7 +241,7 @@ TYPED_TEST_P(CheckingAllocatorContract, AnAddressThatIsNotHeldIsRefusedAndNothin
     } catch (const std::exception& error) {
       what = error.what();
     }
-    EXPECT_NE(what.find("openreg: no block that is in use begins at this address (got " +
+    EXPECT_NE(what.find("openreg: invalid device pointer (got " +
                         std::to_string(reinterpret_cast<std::uintptr_t>(wrong))),
               std::string::npos)
         << what;

@@ -145,7 +145,8 @@ TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAtTheFree) {
   write(static_cast<std::byte*>(address) + 101, stream);
   free(address, "there it ended");
   const std::string error = failure(stream);
-  EXPECT_NE(error.find("written behind the end of a block: 101 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("memory past the end of a block was written: 101 bytes"), std::string::npos)
+      << error;
   EXPECT_NE(error.find("here it began"), std::string::npos) << error;
   EXPECT_NE(error.find("there it ended"), std::string::npos) << error;
   EXPECT_EQ(failure(stream), "nothing");
@@ -156,7 +157,10 @@ TEST_F(DebuggerTest, AWriteInFrontIsFoundBySynchronising) {
   write(static_cast<std::byte*>(address) - 1, stream);
   stream.synchronize();
   const std::string error = error_of([] { Debugger::get()->check_guards(0); });
-  EXPECT_NE(error.find("written in front of a block: 1000 bytes"), std::string::npos) << error;
+  EXPECT_NE(
+      error.find("buffer underflow: memory before the start of a block was written: 1000 bytes"),
+      std::string::npos)
+      << error;
   EXPECT_EQ(error_of([] { Debugger::get()->check_guards(0); }), "nothing") << "said once";
   EXPECT_EQ(error_of([] { Debugger::get()->check_guards(1); }), "nothing");
   free(address);
@@ -171,7 +175,8 @@ TEST_F(DebuggerTest, AWriteAfterTheFreeIsFoundWhenTheMemoryIsUsedAgain) {
   EXPECT_EQ(failure(stream), "nothing") << "the part that is used again is intact";
   void* const third = allocate(800, stream);
   const std::string error = failure(stream);
-  EXPECT_NE(error.find("written after it was freed: 4000 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("use after free: freed memory was written: 4000 bytes"), std::string::npos)
+      << error;
   EXPECT_NE(error.find("the first owner"), std::string::npos) << error;
   free(other);
   free(third);
@@ -410,7 +415,7 @@ TEST_F(DebuggerTest, AWriteBehindTheEndIsFoundAlthoughAnotherStreamUsesTheMemory
   wait_stream(*other, stream);
   use(address, *other);
   free(address);
-  EXPECT_NE(failure(stream).find("written behind the end of a block: 101 bytes"),
+  EXPECT_NE(failure(stream).find("memory past the end of a block was written: 101 bytes"),
             std::string::npos);
 }
 
@@ -687,7 +692,7 @@ TEST_F(DebuggerTest, AFreeNeitherWaitsForRoomNorIsInterrupted) {
     EXPECT_EQ(error_of([&] { free(recorded); }), "nothing");
     work.signal();
   }
-  EXPECT_NE(failure(stream).find("written behind the end of a block"), std::string::npos);
+  EXPECT_NE(failure(stream).find("memory past the end of a block was written"), std::string::npos);
   other->synchronize();
   void* const again = allocate(1000, stream);
   EXPECT_EQ(again, address);
@@ -705,9 +710,10 @@ TEST_F(DebuggerTest, ABlockMayBeFreedAfterItsStreamWasDestroyed) {
   destroy_stream(destroyed);
   EXPECT_EQ(error_of([&] { free(address); }), "nothing");
   EXPECT_EQ(error_of([&] { free(recorded); }), "nothing");
-  EXPECT_EQ(error_of([&] { free(recorded); }).find("openreg: no block that is in use"), 0U);
+  EXPECT_EQ(error_of([&] { free(recorded); }).find("openreg: invalid device pointer"), 0U);
   blocker.open();
-  EXPECT_NE(failure(destroyed).find("written behind the end of a block"), std::string::npos);
+  EXPECT_NE(failure(destroyed).find("memory past the end of a block was written"),
+            std::string::npos);
 }
 
 TEST_F(DebuggerTest, ACommandWithFreedMemoryIsRefused) {
@@ -776,7 +782,9 @@ TEST_F(DebuggerTest, AWriteToFreedMemoryInFrontOfASegmentIsFound) {
   void* const again = allocate(5 * kMiB / 4, *found->stream);
   EXPECT_EQ(again, found->begin);
   const std::string error = failure(*found->stream);
-  EXPECT_NE(error.find("written after it was freed: 8388608 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("use after free: freed memory was written: 8388608 bytes"),
+            std::string::npos)
+      << error;
   EXPECT_NE(error.find("the first owner"), std::string::npos) << error;
   free(again);
   for (const auto& hole : holes) {
@@ -789,11 +797,9 @@ TEST_F(DebuggerTest, AWriteToFreedMemoryInFrontOfASegmentIsFound) {
 TEST_F(DebuggerTest, FreeingTwiceAndForeignPointersAreRefused) {
   void* const address = allocate(1000, stream);
   free(address);
-  EXPECT_NE(error_of([&] { free(address); }).find("no block that is in use begins"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { free(address); }).find("invalid device pointer"), std::string::npos);
   int foreign = 0;
-  EXPECT_NE(error_of([&] { free(&foreign); }).find("no block that is in use begins"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { free(&foreign); }).find("invalid device pointer"), std::string::npos);
   EXPECT_EQ(failure(stream), "nothing");
 }
 

@@ -120,7 +120,7 @@ TEST_F(HeapCheckpointsTest, ACheckpointIsOfOnePool) {
 TEST_F(HeapCheckpointsTest, AnEmptyCheckpointExpectsAnEmptyPool) {
   const auto checkpoint = heap.checkpoint(kPool);
   void* block = allocate(512);
-  expect_refused(checkpoint, "is in use since then");
+  expect_refused(checkpoint, "has been allocated since");
   heap.free(block);
   heap.hold_again(checkpoint);
   EXPECT_TRUE(held().empty());
@@ -131,7 +131,7 @@ TEST_F(HeapCheckpointsTest, AnotherBlockAtTheSameAddressIsRefused) {
   const auto checkpoint = heap.checkpoint(kPool);
   heap.free(block);
   EXPECT_EQ(allocate(1024), block);
-  expect_refused(checkpoint, "is in use since then");
+  expect_refused(checkpoint, "has been allocated since");
 }
 
 TEST_F(HeapCheckpointsTest, ABlockThatAnotherStreamStillUsesIsRefused) {

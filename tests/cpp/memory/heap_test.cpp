@@ -298,9 +298,10 @@ TEST_F(HeapTest, AnAddressThatBeginsNoHeldBlockIsRefusedAndNothingChanges) {
   for (void* wrong : {static_cast<void*>(nullptr), static_cast<void*>(&foreign), behind(held, 1),
                       behind(held, 512), behind(held, 1023), behind(large, 2 * kMiB), freed,
                       pending, behind(large, 5 * kMiB), behind(large, std::size_t{1} << 40)}) {
-    const auto what = "openreg: no block that is in use begins at this address (got " +
+    const auto what = "openreg: invalid device pointer (got " +
                       std::to_string(reinterpret_cast<std::uintptr_t>(wrong)) +
-                      "); it may have been freed already, or belong to another allocator";
+                      ", expected the address of a block in use); it may have been freed already, "
+                      "or belong to another allocator";
     EXPECT_EQ(testing::error_of([&] { heap.free(wrong); }), what);
     EXPECT_EQ(testing::error_of([&] { heap.record_stream(wrong, stream(1)); }), what);
     EXPECT_EQ(heap.context_of(wrong), nullptr);

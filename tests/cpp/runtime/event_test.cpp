@@ -395,9 +395,9 @@ TEST(ExternalEvent, AnErrorPoisonsEachStreamThatWaitsAndIsRaisedOnceByEach) {
     EXPECT_EQ(error_of([&] { (*stream)->synchronize(); }),
               "openreg: external event failed on openreg:0, stream " +
                   std::to_string((*stream)->id()) +
-                  ": peer is gone. Later work of that stream was skipped; set "
-                  "TORCH_OPENREG_STACKS=1 to see the line of the call, or "
-                  "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
+                  ": peer is gone. Later work on that stream was skipped; set "
+                  "TORCH_OPENREG_STACKS=1 to report the line of the call, or "
+                  "TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call");
     EXPECT_TRUE(skipped);
     EXPECT_EQ(error_of([&] { (*stream)->synchronize(); }), "nothing");
   }

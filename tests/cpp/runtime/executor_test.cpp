@@ -321,7 +321,8 @@ TEST_F(ExecutorTest, ACrashInAGraphNamesItsNode) {
   const auto exec = GraphExec::make(std::move(graph));
   exec->enqueue(*stream);
   const auto error = error_of([&] { stream->synchronize(); });
-  EXPECT_NE(error.find("was ended by SIGABRT while it ran test_other"), std::string::npos) << error;
+  EXPECT_NE(error.find("was killed by SIGABRT while running test_other"), std::string::npos)
+      << error;
   EXPECT_THROW(exec->enqueue(*stream), DeviceError);
 }
 
@@ -470,7 +471,8 @@ TEST_F(ExecutorTest, ACrashOfAQueuedCommandNamesIt) {
       [&] { error = error_of([&] { stream->synchronize(); }); });
   expect_requests(requests, 1U);
   EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
-  EXPECT_NE(error.find("was ended by SIGABRT while it ran test_other"), std::string::npos) << error;
+  EXPECT_NE(error.find("was killed by SIGABRT while running test_other"), std::string::npos)
+      << error;
   EXPECT_EQ(memory.value(), 12);
 }
 
@@ -562,7 +564,8 @@ TEST_F(ExecutorTest, KilledAmongQueuedCommandsFailsTheOneThatRuns) {
         error = error_of([&] { stream->synchronize(); });
       });
   EXPECT_EQ(error.find("openreg: test_other failed on openreg:0"), 0U) << error;
-  EXPECT_NE(error.find("was ended by SIGKILL while it ran test_other"), std::string::npos) << error;
+  EXPECT_NE(error.find("was killed by SIGKILL while running test_other"), std::string::npos)
+      << error;
   EXPECT_EQ(memory.value(), 1);
 }
 
@@ -664,7 +667,7 @@ TEST_P(ACrash, TakesTheDeviceNotTheProgram) {
   const auto error = error_of([&] { stream.synchronize(); });
   const std::string process = "its process " + std::to_string(before);
   EXPECT_NE(error.find("the device is lost: " + process + " " + GetParam().reason +
-                       " while it ran test_act"),
+                       " while running test_act"),
             std::string::npos)
       << error;
 
@@ -691,9 +694,9 @@ TEST_P(ACrash, TakesTheDeviceNotTheProgram) {
 
 INSTANTIATE_TEST_SUITE_P(
     Of, ACrash,
-    ::testing::Values(Crash{"ASegmentationFault", Action::kSegfault, "was ended by SIGSEGV"},
-                      Crash{"Abort", Action::kAbort, "was ended by SIGABRT"},
-                      Crash{"Exit", Action::kExit, "ended: a kernel called exit()"}),
+    ::testing::Values(Crash{"ASegmentationFault", Action::kSegfault, "was killed by SIGSEGV"},
+                      Crash{"Abort", Action::kAbort, "was killed by SIGABRT"},
+                      Crash{"Exit", Action::kExit, "exited: a kernel called exit()"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(ExecutorTest, AWildWriteIsNoticed) {
@@ -702,7 +705,7 @@ TEST_F(ExecutorTest, AWildWriteIsNoticed) {
   auto* const beyond = static_cast<std::byte*>(memory.get()) + 64 * AddressSpace::kGranularity;
   enqueue(stream, Action::kAdd, beyond, 1);
   const auto error = error_of([&] { stream.synchronize(); });
-  EXPECT_NE(error.find("was ended by SIGSEGV"), std::string::npos) << error;
+  EXPECT_NE(error.find("was killed by SIGSEGV"), std::string::npos) << error;
 }
 
 TEST_F(ExecutorTest, KilledWhileIdleIsNoticedByTheNextKernel) {
@@ -711,7 +714,7 @@ TEST_F(ExecutorTest, KilledWhileIdleIsNoticedByTheNextKernel) {
   send_to_process_of(0, SIGKILL);
   ASSERT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
   const auto error = error_of([] { enqueue(default_stream(0), Action::kSleep); });
-  EXPECT_NE(error.find("was ended by SIGKILL. Each call"), std::string::npos) << error;
+  EXPECT_NE(error.find("was killed by SIGKILL. Each call"), std::string::npos) << error;
 }
 
 TEST_F(ExecutorTest, KilledInACommandFailsIt) {
@@ -719,7 +722,7 @@ TEST_F(ExecutorTest, KilledInACommandFailsIt) {
   begin_to_sleep(stream);
   send_to_process_of(0, SIGKILL);
   const auto error = error_of([&] { stream.synchronize(); });
-  EXPECT_NE(error.find("was ended by SIGKILL while it ran test_act"), std::string::npos) << error;
+  EXPECT_NE(error.find("was killed by SIGKILL while running test_act"), std::string::npos) << error;
 }
 
 TEST_F(ExecutorTest, CommandsOfOtherStreamsFailWithTheProcess) {
@@ -729,7 +732,8 @@ TEST_F(ExecutorTest, CommandsOfOtherStreamsFailWithTheProcess) {
   enqueue(*crashing, Action::kAbort);
   for (const auto* stream : {&crashing, &sleeping}) {
     const auto error = error_of([&] { (*stream)->synchronize(); });
-    EXPECT_NE(error.find("was ended by SIGABRT while it ran test_act"), std::string::npos) << error;
+    EXPECT_NE(error.find("was killed by SIGABRT while running test_act"), std::string::npos)
+        << error;
   }
 }
 
@@ -813,7 +817,7 @@ TEST_F(ExecutorTest, ACrashOnPurposeIsThatOfItsCommand) {
   const auto error = error_of([&] { stream.synchronize(); });
   EXPECT_EQ(error.find("openreg: test_act failed on openreg:0, stream 0: the device is lost: "), 0U)
       << error;
-  EXPECT_NE(error.find("was ended by SIGSEGV while it ran test_act"), std::string::npos) << error;
+  EXPECT_NE(error.find("was killed by SIGSEGV while running test_act"), std::string::npos) << error;
 }
 
 TEST_F(ExecutorTest, TheProgramHasNoChild) {
@@ -893,7 +897,7 @@ TEST_F(ExecutorTest, AFailedStartIsAnErrorOfTheCommand) {
     const testing::Limit no_files(RLIMIT_NOFILE, 3);
     enqueue(default_stream(0), Action::kAdd, memory.get(), 1);
     const auto error = error_of([] { default_stream(0).synchronize(); });
-    EXPECT_NE(error.find("the system refuses the executor of openreg:0"), std::string::npos)
+    EXPECT_NE(error.find("cannot start the executor process of openreg:0"), std::string::npos)
         << error;
   }
   enqueue(default_stream(0), Action::kAdd, memory.get(), 1);

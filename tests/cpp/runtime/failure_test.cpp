@@ -41,9 +41,9 @@ TEST(Failure, LaterCommandsAreSkippedAndTheErrorIsRaisedOnce) {
   enqueue(*stream, [&skipped] { skipped = false; });
   EXPECT_EQ(error_of([&] { stream->synchronize(); }),
             "openreg: test_function failed on openreg:0, stream " + std::to_string(stream->id()) +
-                ": index 7 is out of bounds. Later work of that stream was skipped; set "
-                "TORCH_OPENREG_STACKS=1 to see the line of the call, or "
-                "TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call");
+                ": index 7 is out of bounds. Later work on that stream was skipped; set "
+                "TORCH_OPENREG_STACKS=1 to report the line of the call, or "
+                "TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call");
   EXPECT_TRUE(skipped);
   EXPECT_EQ(error_of([&] { stream->synchronize(); }), "nothing");
 }

@@ -172,7 +172,7 @@ TEST(FaultTable, ADrawnSeedIsPrinted) {
   ::testing::internal::CaptureStderr();
   const Armed fault("error@launch,probability=0.5");
   const auto text = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(text, "openreg: error@launch,probability=0.5 decides with seed=" +
+  EXPECT_EQ(text, "openreg: fault error@launch,probability=0.5: random seed=" +
                       std::to_string(fault->seed()) + "\n");
 }
 

@@ -182,7 +182,7 @@ TEST_F(IllegalAccessDeathTest, WhatIsNoDevicesDiesWithALineThatNamesTheCommand) 
         stream.synchronize();
       },
       ::testing::KilledBySignal(SIGSEGV),
-      "^openreg: test_function on openreg:1, stream [0-9]+, used memory that does not exist "
+      "^openreg: test_function on openreg:1, stream [0-9]+, accessed invalid memory "
       "\\(address 0x40\\)\n$");
 }
 
@@ -202,14 +202,13 @@ TEST_F(IllegalAccessDeathTest, AHandlerThatRaisesTheSignalAgainGetsALineToo) {
         stream.synchronize();
       },
       ::testing::KilledBySignal(SIGSEGV),
-      "^openreg: test_function on openreg:0, stream 0, was ended by a signal\n$");
+      "^openreg: test_function on openreg:0, stream 0, was killed by a signal\n$");
 }
 
 TEST_F(IllegalAccessDeathTest, AThreadWithoutACommandDiesWithALine) {
-  EXPECT_EXIT(
-      static_cast<void>(unmapped(1, 1)[0]), ::testing::KilledBySignal(SIGSEGV),
-      "^openreg: a thread without a command on openreg:1, used memory that is not allocated "
-      "\\(address 0x[0-9a-f]+\\)\n$");
+  EXPECT_EXIT(static_cast<void>(unmapped(1, 1)[0]), ::testing::KilledBySignal(SIGSEGV),
+              "^openreg: a thread that runs no command on openreg:1, accessed unallocated memory "
+              "\\(address 0x[0-9a-f]+\\)\n$");
 }
 
 TEST_F(IllegalAccessDeathTest, TooManyWritesDieWithALine) {
@@ -222,7 +221,7 @@ TEST_F(IllegalAccessDeathTest, TooManyWritesDieWithALine) {
         default_stream(0).synchronize();
       },
       ::testing::KilledBySignal(SIGSEGV),
-      "^openreg: test_function on openreg:0, stream 0, used memory that does not exist .*\n$");
+      "^openreg: test_function on openreg:0, stream 0, accessed invalid memory .*\n$");
 }
 
 }  // namespace

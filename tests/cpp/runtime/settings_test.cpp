@@ -114,8 +114,8 @@ TEST_F(SettingsTest, AMalformedFaultSaysWhatIsExpected) {
   set("TORCH_OPENREG_FAULTS", "oom@allocation:100; slow@copy:*=2ms");
   EXPECT_EQ(read_settings().faults.size(), 2U);
   EXPECT_EQ(error_of("TORCH_OPENREG_FAULTS", "oom@launch:1"),
-            "openreg: TORCH_OPENREG_FAULTS is malformed: a fault has a place where \"oom\" cannot "
-            "occur (got \"launch\", expected allocation or pin)");
+            "openreg: TORCH_OPENREG_FAULTS is malformed: invalid fault: no such place for "
+            "\"oom\" (got \"launch\", expected allocation or pin)");
 }
 
 TEST_F(SettingsTest, AMalformedScheduleNamesTheKinds) {

@@ -59,8 +59,9 @@ std::shared_ptr<Operation> queued(Stream& stream, bool throws = false) {
 std::string sentence(const OwnStream& stream, const std::string& cause) {
   return "openreg: test_operation failed on openreg:0, stream " + std::to_string(stream->id()) +
          ": " + cause +
-         ". Later work of that stream was skipped; set TORCH_OPENREG_STACKS=1 to see the line of "
-         "the call, or TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at "
+         ". Later work on that stream was skipped; set TORCH_OPENREG_STACKS=1 to report the line "
+         "of "
+         "the call, or TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at "
          "the call";
 }
 

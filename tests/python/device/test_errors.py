@@ -37,7 +37,7 @@ def test_a_device_that_is_not_there(use):
 
 def test_a_device_of_another_kind():
     for call in (torch.openreg.set_device, torch.openreg.synchronize, torch.openreg.get_device_properties):
-        with pytest.raises(ValueError, match=r"of another kind \(got cpu, expected openreg\)"):
+        with pytest.raises(ValueError, match=r"the device has the wrong type \(got cpu, expected openreg\)"):
             call("cpu")
 
 
@@ -70,8 +70,8 @@ def test_a_failure_on_the_device_is_raised_once_by_a_synchronization(run_python)
     )
     assert re.match(
         r"openreg: \S*(embedding|index_select)\S* failed on openreg:0, stream 0: .*"
-        r"Later work of that stream was skipped; set TORCH_OPENREG_STACKS=1 to see the line of the call, or "
-        r"TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call",
+        r"Later work on that stream was skipped; set TORCH_OPENREG_STACKS=1 to report the line of the call, or "
+        r"TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call",
         result.stdout,
     )
 
@@ -205,5 +205,5 @@ def test_host_access_to_device_memory_names_the_address_and_dies(run_python):
         check=False,
     )
     assert result.returncode == -11
-    assert "openreg: the host touched device memory of openreg:0" in result.stderr
+    assert "openreg: host code accessed device memory of openreg:0" in result.stderr
     assert ".cpu()" in result.stderr

@@ -162,9 +162,9 @@ def test_synchronizing_an_event_does_not_wait_for_later_work():
 
 
 def test_interprocess_events_are_refused():
-    with pytest.raises(RuntimeError, match=r"openreg: events between processes are not supported.*synchronize\(\)"):
+    with pytest.raises(RuntimeError, match=r"openreg: interprocess events are not supported.*synchronize\(\)"):
         torch.openreg.Event(interprocess=True)
-    with pytest.raises(RuntimeError, match="openreg: events between processes are not supported"):
+    with pytest.raises(RuntimeError, match="openreg: interprocess events are not supported"):
         torch.openreg.Event.from_ipc_handle(0, b"")
     with pytest.raises(RuntimeError, match="not supported"):
         torch.openreg.Event().ipc_handle()

@@ -124,7 +124,7 @@ def test_a_request_that_fails_raises_out_of_memory_and_loses_nothing():
     torch.accelerator.empty_host_cache()
     before = torch.openreg.host_memory_stats()
     for size, text in ((1 << 50, "1.00 PiB"), ((1 << 62) + 1, "4.00 EiB")):
-        with pytest.raises(torch.OutOfMemoryError, match=f"out of host memory .*request for {text}, a block of"):
+        with pytest.raises(torch.OutOfMemoryError, match=f"out of host memory .*request for {text}, in a block of"):
             torch.empty(size, dtype=torch.uint8, pin_memory=True)
     assert torch.openreg.host_memory_stats() == before
     assert block.eq(3).all() and block.is_pinned()

@@ -43,8 +43,8 @@ LINE_OF_FAIL = line_of("the line of most errors")
 def test_an_asynchronous_error_names_its_line(results):
     assert results["of_a_call"] == (
         f"openreg: aten::index.Tensor failed on openreg:0, stream 0, launched by {LINE_OF_FAIL} in fail: "
-        "index 99 is out of bounds for dimension 0 with size 4. Later work of that stream was skipped; "
-        "set TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call"
+        "index 99 is out of bounds for dimension 0 with size 4. Later work on that stream was skipped; "
+        "set TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call"
     )
 
 
@@ -176,7 +176,7 @@ def test_an_uncollected_error_names_its_line(child):
 @pytest.mark.no_race_detection("the message names the launching line")
 def test_without_the_setting_errors_say_how_to_get_the_line():
     torch.ones(4, device=DEVICE)[torch.tensor([99], device=DEVICE)]
-    with pytest.raises(torch.AcceleratorError, match="set TORCH_OPENREG_STACKS=1 to see the line of the call, or "):
+    with pytest.raises(torch.AcceleratorError, match="set TORCH_OPENREG_STACKS=1 to report the line of the call, or "):
         torch.accelerator.synchronize()
 
 

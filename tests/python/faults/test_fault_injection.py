@@ -497,7 +497,7 @@ def test_a_whole_specification_is_accepted_too():
     ("arguments", "message"),
     [
         (("boom", "launch"), 'unknown kind .got "boom", expected oom, error, corrupt, slow, hang, lost, exit or crash'),
-        (("oom", "launch"), '"oom" cannot occur .got "launch", expected allocation or pin'),
+        (("oom", "launch"), 'no such place for "oom" .got "launch", expected allocation or pin'),
         (("error", "aten::mm:0"), "expected a number from 1, or *"),
         (("slow", "copy"), "slow@PLACE=TIME"),
     ],
@@ -510,7 +510,7 @@ def test_malformed_specifications_are_refused(arguments: tuple[str, str], messag
 def test_a_malformed_setting_is_an_error_of_the_first_use(run_python):
     done = run_python("import torch\ntorch.ones(1, device='openreg')", check=False, TORCH_OPENREG_FAULTS="oom@launch")
     assert done.returncode == 1
-    expected = 'RuntimeError: openreg: TORCH_OPENREG_FAULTS is malformed: a fault has a place where "oom" cannot occur'
+    expected = 'RuntimeError: openreg: TORCH_OPENREG_FAULTS is malformed: no such place for "oom"'
     assert expected in done.stderr
 
 
@@ -529,7 +529,7 @@ def test_chance_is_the_same_for_the_same_seed():
 
 def test_a_drawn_seed_is_printed(capfd: pytest.CaptureFixture[str]):
     with faults.inject("error", at="launch", probability=0.5) as fault:
-        assert capfd.readouterr().err == f"openreg: error@launch,probability=0.5 decides with seed={fault.seed}\n"
+        assert capfd.readouterr().err == f"openreg: fault error@launch,probability=0.5: random seed={fault.seed}\n"
 
 
 def test_the_summary_at_exit_names_what_fired_and_what_never_did(run_python):

@@ -332,7 +332,7 @@ def test_a_generator_of_another_device_is_not_captured_with_it():
 
 
 def test_a_generator_of_the_cpu_cannot_be_registered():
-    with pytest.raises(RuntimeError, match="belongs to another kind of device"):
+    with pytest.raises(RuntimeError, match="the generator has the wrong device type"):
         openreg.CUDAGraph().register_generator_state(torch.Generator())
 
 

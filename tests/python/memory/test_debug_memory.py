@@ -52,7 +52,7 @@ def test_an_operator_that_writes_beyond_a_tensor_is_found(run_debugging):
         "try:\n"
         "    torch.accelerator.synchronize()\n"
         "except RuntimeError as error:\n"
-        "    assert 'written behind the end of a block: 400 bytes' in str(error), error\n"
+        "    assert 'buffer overflow: memory past the end of a block was written: 400 bytes' in str(error), error\n"
         "    assert 'in victim' in str(error), error\n"
         "else:\n"
         "    raise AssertionError('not found')\n"

@@ -61,7 +61,7 @@ def test_out_of_memory_reports_the_request_the_state_and_remedies(run_alone):
     plain, with_fraction = run_alone(out_of_memory_tells, TORCH_OPENREG_MEMORY="64MiB").splitlines()
     assert plain == (
         "openreg:0 is out of memory. Tried to allocate 56.00 MiB; the device has 64.00 MiB: 20.00 MiB are in "
-        "use by tensors, 0 bytes are cached in pieces that do not fit, 44.00 MiB are free. Free tensors, use smaller "
+        "use by tensors, 0 bytes are cached in blocks that do not fit, 44.00 MiB are free. Free tensors, use smaller "
         "batches, or raise TORCH_OPENREG_MEMORY; see torch.openreg.memory_summary()"
     )
     assert "64.00 MiB, of which this process may use 32.00 MiB: 20.00 MiB are in use" in with_fraction
@@ -476,11 +476,11 @@ def test_what_the_machine_cannot_hold_is_an_error_at_the_allocation(run_python):
     half, beyond, pieces, pinned = result.stdout.splitlines()
     for line in (half, beyond, pieces):
         assert line.startswith("openreg:1 is out of memory. Tried" if line != pieces else "openreg:"), line
-        assert "The machine, or the process's control group, has no more memory" in line
+        assert "The limit is the memory of the machine or of the process's control group, not the device's size" in line
         assert "raise" not in line and "TORCH_OPENREG_MEMORY" not in line
         assert 0 <= gibibytes_of(line) < machine
     assert pinned.startswith("openreg: out of host memory for a pinned tensor (got a request for ")
-    assert ", expected no more than the machine, or the process's control group, has left, " in pinned
+    assert ", which the machine or the process's control group has left)" in pinned
     assert result.stderr.count("\n") == 1, result.stderr
     assert result.stderr.startswith("openreg: TORCH_OPENREG_MEMORY is ") and "torch.OutOfMemoryError" in result.stderr
 
@@ -514,5 +514,5 @@ def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
         "print(text)\n",
         TORCH_OPENREG_MEMORY="2GiB",
     )
-    assert "The system refuses more memory (`ulimit -d`, " in result.stdout
+    assert "A limit of the operating system is reached (`ulimit -d`, " in result.stdout
     assert "raise TORCH_OPENREG_MEMORY" not in result.stdout

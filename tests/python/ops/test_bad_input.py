@@ -562,9 +562,9 @@ def test_what_a_kernel_finds_is_an_error_of_the_stream(case, refuse_to_wait):
             torch.accelerator.synchronize()
         message = re.fullmatch(
             r"openreg: aten::\S+ failed on openreg:0, stream 0"
-            r"(?:, launched by \S+:\d+ in \S+)?: (.*)\. Later work of that stream was skipped; "
-            r"set (?:TORCH_OPENREG_STACKS=1 to see the line of the call, or )?"
-            r"TORCH_OPENREG_LAUNCH_BLOCKING=1 to stop at the call",
+            r"(?:, launched by \S+:\d+ in \S+)?: (.*)\. Later work on that stream was skipped; "
+            r"set (?:TORCH_OPENREG_STACKS=1 to report the line of the call, or )?"
+            r"TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call",
             str(raised.value),
             re.DOTALL,
         )

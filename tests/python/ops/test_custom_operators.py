@@ -99,8 +99,8 @@ def test_kernels_of_the_cpu_are_refused_on_request(run_python):
         TORCH_OPENREG_CPU_FALLBACK="0",
     )
     assert result.stdout.strip() == (
-        "openreg: openreg_fallback::twice has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 forbids running "
-        'the CPU\'s; register one for "openreg" (dispatch key PrivateUse1), or move the tensors to the CPU'
+        "openreg: openreg_fallback::twice has no kernel for openreg, and TORCH_OPENREG_CPU_FALLBACK=0 disables the "
+        'CPU fallback; register one for "openreg" (dispatch key PrivateUse1), or move the tensors to the CPU'
     )
 
 
@@ -144,7 +144,7 @@ def test_a_kernel_for_the_cpu_may_be_asked_for_a_device(library, x):
     for device in (f"{DEVICE}:0", "cpu"):
         y = op(x, torch.device(device))
         assert y.device == torch.device(device) and y.tolist() == [[0, 2, 4], [6, 8, 10]]
-    with pytest.raises(NotImplementedError, match=r"cannot make a tensor on another kind of device \(got meta\)"):
+    with pytest.raises(NotImplementedError, match=r"cannot create a tensor on another device type \(got meta\)"):
         op(x, torch.device("meta"))
     assert seen == [torch.device("cpu")] * 2
 

@@ -260,7 +260,7 @@ def test_devices_can_access_each_other_and_not_themselves():
         ((0, -1), AssertionError, r"out of range \(got -1,"),
         ((0, DEVICE), ValueError, "has no index"),
         ((0, None), ValueError, "not a device"),
-        (("cpu", 0), ValueError, "of another kind"),
+        (("cpu", 0), ValueError, "the device has the wrong type"),
     ],
 )
 def test_access_is_asked_of_devices_that_exist(arguments, error, sentence):

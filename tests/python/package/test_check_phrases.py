@@ -56,22 +56,44 @@ def test_accepts(tmp_path, text):
     assert complaints(tmp_path, "docs/page.md", text) == []
 
 
-def test_looks_at_docstrings_and_options_only(tmp_path):
+def test_looks_at_the_strings_of_python(tmp_path):
     source = (
         '"""Faults on purpose."""\n'
         "def f():\n"
         '    """It has\n'
         '    no order."""\n'
-        '    raise RuntimeError("have no order")\n'
+        '    raise RuntimeError(f"{f} have "\n'
+        '                       "no order")\n'
         'add(help="hidden " "waits")  # on purpose\n'
+        'pairs = {"hidden": "waits"}\n'
     )
     lines = [complaint.split(":")[1] for complaint in complaints(tmp_path, "python/package/module.py", source)]
-    assert lines == ["1", "3", "6"]
+    assert lines == ["1", "3", "5", "7"]
+
+
+@pytest.mark.parametrize("folder", ["cpp/runtime", "integrations/kit/src/kit/project"])
+def test_looks_at_the_strings_of_cpp(tmp_path, folder):
+    source = (
+        "// on purpose\n"
+        'throw Error("a hidden "  // a comment\n'
+        '            "wait");\n'
+        "/* mended */ const char quote = '\"';\n"
+        'print("openreg:\\nhave no \\"order\\", no order");\n'
+        'print(R"(hidden\nwaits)");\n'
+        'pair("hidden", "waits", 10\'000);\n'
+        'print("the hidden waits\\n");\n'
+    )
+    lines = [complaint.split(":")[1] for complaint in complaints(tmp_path, f"{folder}/source.cpp", source)]
+    assert lines == ["2", "6", "9"]
 
 
 def test_says_the_line_after_a_block_of_code_and_the_term(tmp_path):
     (complaint,) = complaints(tmp_path, "docs/page.md", "```\nhave no order\n```\n\nhave no\norder\n")
     assert complaint == 'docs/page.md:5: "have no order" is not the usual term (unsynchronized)'
+
+
+def test_looks_at_the_scripts(tmp_path):
+    assert complaints(tmp_path, "scripts/test", 'say "Programs that say cuda"\n')
 
 
 def test_titles_of_the_site_count(tmp_path):

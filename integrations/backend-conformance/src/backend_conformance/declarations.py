@@ -35,7 +35,7 @@ class Declarations:
     declared: dict[str, str] = field(default_factory=dict)  # reasons by pattern
 
     def lacking(self, check: Description) -> str:
-        """Why the device cannot be asked, or ""."""
+        """Why the check does not apply, or ""."""
         return next((f"{need}: {self.lacks[need]}" for need in check.needs if need in self.lacks), "")
 
     def judge(self, result: Result) -> Result:
@@ -75,5 +75,5 @@ def read(path: Path) -> Declarations:
 def _reasons(content: dict[str, Any], table: str, path: Path) -> dict[str, str]:
     entries = content.get(table, {})
     if not isinstance(entries, dict) or not all(isinstance(why, str) and why.strip() for why in entries.values()):
-        raise BadDeclarations(f'{path}: [{table}] wants lines of the form name = "reason", with quotes around both')
+        raise BadDeclarations(f'{path}: [{table}] expects lines of the form name = "reason", with quotes around both')
     return entries

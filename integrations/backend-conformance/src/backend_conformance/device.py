@@ -112,7 +112,7 @@ class Device:
         """Submits work to a stream (the current one if None) that takes longer than its submission.
 
         Returns whether the work was seen unfinished after the call, so that what is submitted next has something
-        to wait for. If not, the device completes work before calls return, or the stream's query lies.
+        to wait for. If not, the device completes work before calls return, or the stream's query is wrong.
         """
         from . import work
 

@@ -35,7 +35,7 @@ class Trials:
             if self.shown >= self._wanted or (self.shown and time.monotonic() > end):
                 return
         if not self.shown:
-            vacuous("the stream had no unfinished work at the moment in question, in any of the trials")
+            vacuous("in no trial did the stream still have unfinished work when the order was checked")
 
     def ahead(self, stream: torch.Stream | None = None) -> None:
         """States that the order matters now."""

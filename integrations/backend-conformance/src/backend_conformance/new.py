@@ -25,18 +25,18 @@ class BadName(ValueError):
 def check_name(name: str) -> None:
     """Raises BadName, with the reason."""
     if not re.fullmatch(r"[a-z][a-z_]*", name):  # torch.device accepts nothing else, not even digits
-        raise BadName(f"the name of a device has lower-case letters and underscores only (got {name!r})")
+        raise BadName(f"a device name may contain only lower-case letters and underscores (got {name!r})")
     torch = _torch_alone()
     try:
         torch.device(name)
     except RuntimeError:
         pass
     else:
-        raise BadName(f"torch has a device type {name!r} already")
+        raise BadName(f"torch already has a device type {name!r}")
     owners = {"torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.Module": torch.nn.Module}
     for owner, where in owners.items():
         if hasattr(where, name):
-            raise BadName(f"{owner}.{name} exists, and a backend adds this name")
+            raise BadName(f"{owner}.{name} already exists, and a backend would define it")
 
 
 def _torch_alone() -> Any:
@@ -82,7 +82,7 @@ def _renamed(text: str, name: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     made = argparse.ArgumentParser(prog="python -m backend_conformance new", description=__doc__)
-    made.add_argument("name", metavar="NAME", help='of the device, as in torch.ones(2, device="NAME")')
+    made.add_argument("name", metavar="NAME", help='the device name, as in torch.ones(2, device="NAME")')
     made.add_argument("--folder", type=Path, help="where to write the project (default: torch_NAME)")
     options = made.parse_args(arguments)
     folder: Path = options.folder or Path(f"torch_{options.name}")
@@ -91,8 +91,8 @@ def main(arguments: Sequence[str]) -> int:
     except (BadName, FileExistsError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{folder}: {len(files)} files. README.md says what each is for. Next:\n")
-    print("    pip install scikit-build-core cmake ninja   # and torch, if there is none")
+    print(f"{folder}: {len(files)} files. README.md explains each. Next:\n")
+    print("    pip install scikit-build-core cmake ninja   # and torch, if it is not installed")
     print(f"    pip install --no-build-isolation {folder}")
     print(f"""    python -c 'import torch; print(torch.ones(2, device="{options.name}") + 1)'""")
     print(f"    pytest {folder}")

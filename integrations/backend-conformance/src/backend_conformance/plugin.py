@@ -19,7 +19,7 @@ _PROPERTY = "backend_conformance"  # of a test's report: what the check's result
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Adds options only if the kit is asked for: other projects have an option --device, too."""
+    """Adds options only if the kit is requested: other projects have an option --device, too."""
     if not _asked_for(args):
         return
     group = parser.getgroup("conformance", "conformance of a PyTorch backend")
@@ -28,9 +28,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
     add("--setup", dest="conformance_setup", default="", help="a package to import, or file.py:function to call")
     add("--declarations", dest="conformance_declarations", metavar="FILE", help="what the backend does not support")
     add("--level", dest="conformance_level", default="complete", help="the highest level to run")
-    add("--patience", dest="conformance_patience", type=float, default=1.0, help="a factor for the limits of time")
+    add("--patience", dest="conformance_patience", type=float, default=1.0, help="multiplies the time limits of checks")
     add("--folder", dest="conformance_folder", help="a folder with other groups of checks")
-    add("--conformance-json", dest="conformance_json", metavar="FILE", help="write the results there")
+    add("--conformance-json", dest="conformance_json", metavar="FILE", help="write the results to FILE as JSON")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -127,6 +127,6 @@ def _asked_for(args: Sequence[object]) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     if _asked_for(config.invocation_params.args) and not config.getoption("conformance_device", None):
-        raise pytest.UsageError("the checks need --device NAME")
+        raise pytest.UsageError("the checks require --device NAME")
     if config.getoption("conformance_device", None) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Results(config), "backend_conformance_results")

@@ -69,7 +69,7 @@ class Runner:
             refusals += 1  # a busy machine may be too slow once
             if refusals == 2:
                 for check in left:
-                    self.give(Result.of(check, Verdict.ERROR, f"the backend does not load again: {message}"))
+                    self.give(Result.of(check, Verdict.ERROR, f"the backend cannot be loaded again: {message}"))
                 return
 
     def _run_process(self, left: deque[Description]) -> str:
@@ -173,7 +173,7 @@ class _Watch:
         how = self.worker.ending()
         verdict = Verdict.HANG if hung else Verdict.CRASH
         if self.running is not None:
-            message = f"still busy after {self._limit():g} seconds" if hung else f"{how} during the check"
+            message = f"timed out after {self._limit():g} seconds" if hung else f"{how} during the check"
             self._end(verdict, message, self.waited)
         elif self.kept is not None and (hung or self.worker.status != 0 or not self.done):
             how = "the process did not end after it" if hung else f"{how} after it"

@@ -42,10 +42,10 @@ class Session:
         self.declarations.refuse_unknown(self.catalogue)
         for pattern in self.patterns:
             if not self.catalogue.select([pattern]):
-                raise NothingToRun(f"no check has the id {pattern}; the command `list` prints all ids")
+                raise NothingToRun(f"no check matches {pattern}; the command `list` prints all ids")
         self.checks = self.catalogue.select(self.patterns, self.level)
         if not self.checks:
-            raise NothingToRun(f"no check of the level {self.level.label} or below has such an id")
+            raise NothingToRun(f"no check of the level {self.level.label} or below matches")
 
     def run(self, report: Callable[[Result], None]) -> Summary:
         """Runs the checks, and gives each result to `report` as soon as it is known. Raises CannotStart."""

@@ -1,4 +1,4 @@
-"""What came of a check, and how an exception becomes a verdict."""
+"""The outcome of a check, and how an exception becomes a verdict."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def wrong(message: str) -> NoReturn:
 
 
 def missing(message: str) -> NoReturn:
-    """The backend lacks something, and says so."""
+    """The backend lacks something, and raises a clear error."""
     raise Missing(message)
 
 
@@ -65,7 +65,7 @@ def vacuous(message: str) -> NoReturn:
 
 
 def not_applicable(message: str) -> NoReturn:
-    """The device cannot be asked, and need not be: for instance, there is only one."""
+    """The check does not apply to the device: for instance, there is only one."""
     raise NotApplicable(message)
 
 
@@ -86,7 +86,7 @@ _ABSENT_MODULE = re.compile(r"[Nn]o module named 'torch\.\w+'|module 'torch(_\w+
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the details that follow; its type if it says nothing."""
+    """The message of an error, without the details that follow; its type if it has no message."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -114,7 +114,7 @@ def verdict_of(error: BaseException, module: object = None) -> Verdict:
 
 
 def refuses(line: str) -> bool:
-    """Whether the last line of a traceback, such as "RuntimeError: ...", says that something is not there."""
+    """Whether the last line of a traceback, such as "RuntimeError: ...", reports that something is missing."""
     kind, _, text = line.partition(": ")
     if kind.endswith("OutOfMemoryError") or kind.endswith("AssertionError"):
         return False

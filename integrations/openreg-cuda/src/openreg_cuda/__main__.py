@@ -26,7 +26,7 @@ def main() -> None:
     python = arguments[0].startswith("-") or arguments[0].endswith(".py")
     command = [sys.executable, *arguments] if python else arguments
     if shutil.which(command[0]) is None:
-        sys.exit(f"openreg-cuda: there is no such program (got {command[0]})")
+        sys.exit(f"openreg-cuda: command not found: {command[0]}")
     os.execvp(command[0], command)
 
 

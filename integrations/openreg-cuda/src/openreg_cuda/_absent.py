@@ -1,7 +1,7 @@
 """The names of ``torch._C`` that a build with CUDA has and that have no meaning on a device without NVIDIA's libraries.
 
-PyTorch's Python code can reach each of them. Those of `REFUSED` raise an error that says what is missing. PyTorch looks
-for those of `PROBED` before it uses them, and has a branch for builds that lack them.
+PyTorch's Python code can reach each of them. Those of `REFUSED` raise an error that names what is missing. PyTorch
+looks for those of `PROBED` before it uses them, and has a branch for builds that lack them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 _ALLOCATORS = "another allocator cannot replace the device's"
-NVLINK = "memory that GPUs share by NCCL or NVSHMEM is not emulated"
+NVLINK = "memory shared between GPUs by NCCL or NVSHMEM is not emulated"
 SOURCES = "programs in CUDA C++ or PTX cannot be compiled or run on the CPU"
 
 REFUSED = {
@@ -24,16 +24,16 @@ REFUSED = {
     "_cuda_jiterator_compile_and_launch_kernel": SOURCES,
     "_StaticCudaLauncher": SOURCES,
     "_cuda_record_memory_history_legacy": "the old arguments are not supported; use enabled='all'",
-    "_cuda_annotateMemory": "the history of memory has no annotations; use torch.cuda.memory._set_memory_metadata",
+    "_cuda_annotateMemory": "the memory history has no annotations; use torch.cuda.memory._set_memory_metadata",
     "_nccl_init_rank": "NCCL's communicators are not emulated; use torch.distributed with the backend nccl",
 }
 
 PROBED = {
     "_CUDAGreenContext": "torch.cuda.green_contexts raises without it",
     "_FastCudaLauncher": "Inductor launches Triton's kernels without it",
-    "_cuda_getHipblasltVersion": "only asked of a build for ROCm",
-    "_cudnn": "torch.backends.cudnn reports that cuDNN is not there",
-    "_cusparselt": "torch.backends.cusparselt reports that it is not there",
+    "_cuda_getHipblasltVersion": "called in builds for ROCm only",
+    "_cudnn": "torch.backends.cudnn reports that cuDNN is not available",
+    "_cusparselt": "torch.backends.cusparselt reports that it is not available",
 }
 
 
@@ -43,7 +43,7 @@ def refusals() -> dict[str, Callable[..., NoReturn]]:
 
 
 def refusal(name: str, reason: str, needs: str = "a GPU") -> Callable[..., NoReturn]:
-    """A function that raises an error: `name` needs that, for this reason."""
+    """A function that raises NotImplementedError: `name` needs `needs`, with the reason."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"openreg: {name} needs {needs}: {reason}")

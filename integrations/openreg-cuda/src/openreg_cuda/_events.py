@@ -29,9 +29,7 @@ def make_base(_C: Any, accept_flag: Any) -> Any:
             made = super().__new__(cls, "cuda", **{name: bool(value) for name, value in flags.items()})
             if interprocess:
                 if enable_timing:
-                    raise RuntimeError(
-                        "openreg: an event between processes cannot have a time (got enable_timing=True)"
-                    )
+                    raise RuntimeError("openreg: interprocess events do not support timing (got enable_timing=True)")
                 made._shared = SharedRecords.make(_C)
             return made
 
@@ -40,7 +38,7 @@ def make_base(_C: Any, accept_flag: Any) -> Any:
             """The event of another process, or of this one.
 
             Raises:
-                RuntimeError: the handle is not one of an event that exists.
+                RuntimeError: the handle is invalid, or its event no longer exists.
             """
             shared = SharedRecords.of_handle(handle, _C)
             made = super().__new__(cls, "cuda")
@@ -80,13 +78,13 @@ def make_base(_C: Any, accept_flag: Any) -> Any:
 
         def elapsed_time(self, end_event: torch.Event) -> float:
             if self._shared is not None:
-                raise RuntimeError("openreg: an event between processes has no time; time events of one process")
+                raise RuntimeError("openreg: interprocess events do not support timing; time other events")
             return float(_C.elapsed_time(self, end_event))
 
         def ipc_handle(self) -> bytes:
-            """What another process makes the event from, while this one exists."""
+            """The handle from which another process creates the event, while this one exists."""
             if self._shared is None:
-                raise RuntimeError("openreg: this event is of one process; make it with interprocess=True")
+                raise RuntimeError("openreg: not an interprocess event; create it with interprocess=True")
             return self._shared.handle()
 
         def _recorded_elsewhere(self) -> bool:

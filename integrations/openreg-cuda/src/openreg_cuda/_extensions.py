@@ -1,4 +1,4 @@
-"""Extensions in CUDA C++, which PyTorch builds with NVIDIA's compiler: each way to begin says that they cannot run."""
+"""Extensions in CUDA C++, which need NVIDIA's compiler and cannot run: each way to build them raises an error."""
 
 from __future__ import annotations
 

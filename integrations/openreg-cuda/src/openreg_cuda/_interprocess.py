@@ -1,4 +1,4 @@
-"""Events between processes: ``torch.cuda.Event(interprocess=True)``, its ``ipc_handle``, and ``Event.from_ipc_handle``.
+"""Interprocess events: ``torch.cuda.Event(interprocess=True)``, its ``ipc_handle``, and ``Event.from_ipc_handle``.
 
 The processes share two pages of memory. In the first is how often the event has been recorded, in the second the number
 of the record that has completed last, which the device writes, in the order of the stream.
@@ -49,17 +49,17 @@ class SharedRecords:
         """The records of an event of another process, or of this one.
 
         Raises:
-            RuntimeError: the handle is not one of an event that exists.
+            RuntimeError: the handle is invalid, or its event no longer exists.
         """
         try:
             magic, process, number, token = _HANDLE.unpack(handle)
             if magic != _MAGIC:
-                raise ValueError("it was made by something else")
+                raise ValueError("it is not a result of ipc_handle()")
             shared = cls(os.open(f"/proc/{process}/fd/{number}", os.O_RDWR), _C)
             if bytes(shared._pages[_TOKEN]) != token:
-                raise ValueError("its event is gone")
+                raise ValueError("the event was destroyed")
         except (OSError, ValueError, struct.error) as error:
-            raise RuntimeError(f"openreg: this is not the handle of an event ({error})") from None
+            raise RuntimeError(f"openreg: invalid event handle: {error}") from None
         return shared
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -68,7 +68,7 @@ class SharedRecords:
         close(self._descriptor)
 
     def handle(self) -> bytes:
-        """What another process makes the event from, while this one exists."""
+        """The handle from which another process creates the event, while this one exists."""
         return _HANDLE.pack(_MAGIC, os.getpid(), self._descriptor, bytes(self._pages[_TOKEN]))
 
     def record(self, stream: torch.Stream) -> None:

@@ -118,7 +118,7 @@ def allocate_storages(module: ModuleType, _C: Any) -> None:
 def share_no_handles(module: ModuleType, _C: Any) -> None:
     # They would say that CUDA is not available. Tensors are sent to other processes without them (share_tensors).
     storage: Any = torch.UntypedStorage
-    reason = "the handles of memory are NVIDIA's; torch.multiprocessing sends tensors"
+    reason = "CUDA IPC handles are not emulated; send tensors with torch.multiprocessing"
 
     def _share_cuda_(self: Any) -> Any:
         if self.device.type != "cuda":
@@ -240,7 +240,7 @@ def hide_addresses(module: ModuleType, _C: Any) -> None:
 
     def __cuda_array_interface__(self: torch.Tensor) -> Any:
         raise AttributeError(
-            "openreg: __cuda_array_interface__ is for the memory of a GPU, and this device is emulated on the CPU; use "
+            "openreg: __cuda_array_interface__ requires the memory of a GPU, and CUDA is emulated on the CPU; use "
             "Tensor.cpu()"
         )
 
@@ -249,7 +249,7 @@ def hide_addresses(module: ModuleType, _C: Any) -> None:
         def to_dlpack(tensor: torch.Tensor, *, dl_device: Any = None, **kwargs: Any) -> Any:
             if tensor.is_cuda and (dl_device and int(dl_device[0])) in on_the_device:  # a copy for the host has its own
                 raise BufferError(
-                    "openreg: DLPack hands tensors of CUDA to libraries that compute on a GPU, and this device is "
+                    "openreg: DLPack cannot export CUDA tensors: the importing library would use a GPU, and CUDA is "
                     "emulated on the CPU; use Tensor.cpu()"
                 )
             return original(tensor, dl_device=dl_device, **kwargs)
@@ -359,7 +359,7 @@ def capture_cpp(scheduler: ModuleType) -> None:
     @functools.wraps(should_partition)
     def ask(self: Any, node: Any) -> Any:
         if isinstance(node.node, ir.MultiOutput) and isinstance(node.node.inputs[0], ir.WhileLoop):
-            return "results of a loop, which a graph cannot take as its inputs: they are a list"
+            return "results of a loop are a list, which a graph cannot take as inputs"
         token = asks.set(True)
         try:
             return should_partition(self, node)
@@ -398,8 +398,8 @@ def capture_unguarded(trees: ModuleType) -> None:
         if not _C.debugs_memory():
             return original(model, *args, **kwargs)
         warnings.warn(
-            "openreg: Inductor captures no graphs while TORCH_OPENREG_DEBUG_MEMORY looks for errors in the use of "
-            "memory; programs run as in the default mode",
+            "openreg: Inductor does not capture graphs with TORCH_OPENREG_DEBUG_MEMORY=1; compiled programs run as in "
+            "the default mode",
             stacklevel=2,
         )
         return model

@@ -36,7 +36,7 @@ def make_class(c10d: ModuleType, _C: Any) -> type:
     distributed = importlib.import_module(".device._distributed", __package__)
 
     class Options(_C.ProcessGroupOcclOptions):  # type: ignore[misc]
-        """Accepted for all that NCCL takes. Only the timeout has an effect."""
+        """Accepts all options of NCCL; only the timeout has an effect."""
 
         def __init__(self, is_high_priority_stream: bool = False) -> None:
             super().__init__(TIMEOUT)
@@ -88,7 +88,7 @@ def _add_methods(group: Any) -> None:
 
     def check_pool(self: Any, pool: Any) -> None:
         if not isinstance(pool, torch.cuda.MemPool):
-            raise TypeError(f"openreg: this is no pool of memory (got {pool!r}, expected a torch.cuda.MemPool)")
+            raise TypeError(f"openreg: the pool has the wrong type (got {pool!r}, expected a torch.cuda.MemPool)")
 
     members: dict[str, Any] = {
         "uid": property(uid),
@@ -111,9 +111,9 @@ def _add_methods(group: Any) -> None:
         "NCCL_CTA_POLICY_DEFAULT": 0,
         "NCCL_CTA_POLICY_EFFICIENCY": 1,
         "NCCL_CTA_POLICY_ZERO": 2,
-        "_start_time_estimate": _refusal("_start_time_estimate", "the time that NCCL would take cannot be estimated"),
-        "_end_time_estimate": _refusal("_end_time_estimate", "the time that NCCL would take cannot be estimated"),
-        "_comm_ptr": _refusal("_comm_ptr", "there is no communicator of NCCL"),
+        "_start_time_estimate": _refusal("_start_time_estimate", "NCCL's time cannot be estimated"),
+        "_end_time_estimate": _refusal("_end_time_estimate", "NCCL's time cannot be estimated"),
+        "_comm_ptr": _refusal("_comm_ptr", "there is no NCCL communicator"),
     }
     for name, member in members.items():
         setattr(group, name, member)
@@ -124,5 +124,5 @@ def _refusal(name: str, reason: str) -> Callable[..., NoReturn]:
 
 
 def hash_tensors(tensors: list[torch.Tensor]) -> int:
-    """``torch._C._distributed_c10d._hash_tensors``, for messages of the level of detail."""
+    """``torch._C._distributed_c10d._hash_tensors``, for debug messages of the level DETAIL."""
     return sum(int(torch.hash_tensor(tensor.detach())) for tensor in tensors)

@@ -1,6 +1,6 @@
-"""The GPUs whose properties programs may ask for. Facts from NVIDIA's data sheets and CUDA's table of capabilities.
+"""The GPUs whose properties programs may request. Facts from NVIDIA's data sheets and CUDA's table of capabilities.
 
-They change what ``torch.cuda`` answers, and how much memory there is; the speed is that of the machine.
+They change what ``torch.cuda`` returns, and the amount of memory; the speed is that of the machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` says of the GPU: the facts of a profile, and what the machine has."""
+"""What ``torch.cuda`` reports about the GPU: the facts of a profile, and what the machine has."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DeviceProperties.__name__ = DeviceProperties.__qualname__ = "_CudaDeviceProperti
 
 
 def limit_memory(profile: Profile) -> None:
-    """The devices have the memory of the GPU, unless the environment says how much, or the machine has less."""
+    """Gives devices the memory of the GPU, unless the environment sets it, or the machine has less."""
     if profile.memory is None or _MEMORY in os.environ:
         return
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -67,8 +67,8 @@ def limit_memory(profile: Profile) -> None:
         os.environ[_MEMORY] = f"{profile.memory}GiB"
         return
     print(
-        f"openreg-cuda: {profile.name} has {profile.memory} GiB of memory, and this machine {machine // _GIB}: its "
-        "devices share that",
+        f"openreg-cuda: {profile.name} has {profile.memory} GiB of memory, but this machine has only "
+        f"{machine // _GIB} GiB, which all devices share",
         file=sys.stderr,
     )
 

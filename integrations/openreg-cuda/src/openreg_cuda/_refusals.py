@@ -1,4 +1,4 @@
-"""Where the device refuses to be CUDA's: where there is a real one, or kernels for it."""
+"""Where CUDA is not emulated: on a machine with a GPU, and with a torch that was built for one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def check() -> None:
     for driver in _DRIVERS:
         if Path(driver).exists():
             raise ImportError(
-                f"openreg-cuda does not stand in for a GPU that this machine has ({driver} exists): unset OPENREG_CUDA"
+                f"openreg-cuda cannot emulate CUDA on a machine that has a GPU ({driver} exists): unset OPENREG_CUDA"
             )
     if "torch_openreg._C" in sys.modules:
         raise ImportError(
-            "openreg-cuda cannot be loaded beside torch_openreg, which is loaded: a process has one of them; import "
-            "torch with OPENREG_CUDA set, before torch_openreg"
+            "openreg-cuda cannot be loaded: torch_openreg is loaded already, and a process can use only one of them; "
+            "import torch with OPENREG_CUDA set, before torch_openreg"
         )

@@ -1,4 +1,4 @@
-"""What ``OPENREG_CUDA`` asks for: ``1``, the name of a profile, or the name and a number of devices, ``a100:2``."""
+"""What ``OPENREG_CUDA`` requests: ``1``, the name of a profile, or the name and a number of devices, ``a100:2``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def made() -> Request:
 
 
 def all_devices() -> int | None:
-    """How many devices the environment asks for, those that are hidden included, or None if it does not say."""
+    """How many devices the environment requests, including hidden ones; None if it sets no number."""
     if made().devices is not None or "CUDA_VISIBLE_DEVICES" not in os.environ:
         return made().devices
     text = os.environ.get("TORCH_OPENREG_DEVICES", "2")
@@ -45,15 +45,15 @@ def all_devices() -> int | None:
 
 
 def tell_children(count: int) -> None:
-    """Makes the processes that this one starts ask for so many devices, some of which may be hidden."""
+    """Makes child processes request this many devices, some of which may be hidden."""
     name = os.environ.get(VARIABLE, "1").partition(":")[0] or "1"
     os.environ[VARIABLE] = f"{name}:{count}"
 
 
 def device_count() -> int | None:
-    """How many of these devices are shown, or None if the environment does not say.
+    """How many of these devices are visible; None if the environment sets no number.
 
-    ``CUDA_VISIBLE_DEVICES`` lists those of them that are shown: as in CUDA, the list ends at the first entry that is no
+    ``CUDA_VISIBLE_DEVICES`` lists the visible ones: as in CUDA, the list ends at the first entry that is no
     device, and an index that occurs twice hides all.
     """
     count = all_devices()

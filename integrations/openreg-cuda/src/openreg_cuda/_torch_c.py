@@ -127,7 +127,7 @@ def _contexts(module: ModuleType, _C: Any) -> tuple[Callable[[Any], None], Calla
 
 def _enable_cache(enabled: bool) -> None:
     if not enabled:
-        raise NotImplementedError("openreg: the caching of memory cannot be switched off (got False)")
+        raise NotImplementedError("openreg: the caching allocator cannot be disabled (got False)")
 
 
 def _record_history(module: ModuleType) -> Callable[..., None]:

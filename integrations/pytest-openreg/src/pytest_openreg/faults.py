@@ -56,7 +56,7 @@ def _inject(specification: str) -> Any:
 
 
 def _allocations(item: pytest.Function) -> int:
-    """How many the test makes. It has run once, so it makes no more of those that are made once."""
+    """How many allocations the test makes. It has run before, so one-time allocations are not counted."""
     with _inject(f"oom@allocation:{COUNTS_ALL}") as fault:
         item.runtest()
     counted: int = fault.counted
@@ -95,7 +95,7 @@ def _clear(error: BaseException | None, seen: set[int]) -> None:
 
 
 def check(item: pytest.Item, specification: Any) -> str | None:
-    """What is wrong with a specification; None: nothing, or the device is missing."""
+    """What is wrong with a specification; None if nothing is, or if the device is missing."""
     if not isinstance(specification, str):
         return f"got {specification!r}, expected a string such as 'oom@allocation:3'"
     if device.absence():

@@ -326,7 +326,7 @@ def _races(item: pytest.Item) -> Iterator[None]:
         if not outstanding.is_busy():  # else it would wait
             device.set_race_detection_mode(before)
     if reports:
-        pytest.fail("\n".join(("openreg: the test has caught the error of a race", *reports)), pytrace=False)
+        pytest.fail("\n".join(("openreg: the test caught the error that reported a race", *reports)), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

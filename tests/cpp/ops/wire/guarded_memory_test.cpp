@@ -47,7 +47,7 @@ TEST_F(GuardedMemoryDeathTest, AWriteBeforeItIsFoundLater) {
     static_cast<Bytes>(memory.get())[-1] = 0;
     memory.reset();
   };
-  EXPECT_DEATH(write(), "a kernel wrote beside the memory of a stand-in");
+  EXPECT_DEATH(write(), "a kernel wrote out of the bounds of a tensor");
 }
 
 TEST_F(GuardedMemoryDeathTest, AWriteBehindAnOddEndIsFoundLater) {
@@ -56,7 +56,7 @@ TEST_F(GuardedMemoryDeathTest, AWriteBehindAnOddEndIsFoundLater) {
     static_cast<Bytes>(memory.get())[7] = 0;
     memory.reset();
   };
-  EXPECT_DEATH(write(), "a kernel wrote beside the memory of a stand-in");
+  EXPECT_DEATH(write(), "a kernel wrote out of the bounds of a tensor");
 }
 
 }  // namespace

@@ -274,9 +274,8 @@ TEST_F(AddressSpaceDeathTest, WindowsShrinkUnderALimitOfAddressesAndOneLineSaysS
         exit_after_use(2 * kGiB);
       },
       testing::ExitedWithCode(0),
-      "^openreg: the system allows only 2.00 GiB of addresses per device instead of 64.00 GiB; a "
-      "device "
-      "has 2.00 GiB of memory\n$");
+      "^openreg: only 2.00 GiB of address space could be reserved per device, instead of 64.00 "
+      "GiB; each device has 2.00 GiB of memory; raise `ulimit -v` for more\n$");
 }
 
 TEST_F(AddressSpaceDeathTest, BelowOneGibibyteOfAddressesPerDeviceIsAnError) {
@@ -295,8 +294,7 @@ TEST_F(AddressSpaceDeathTest, BelowOneGibibyteOfAddressesPerDeviceIsAnError) {
         }
       },
       testing::ExitedWithCode(0),
-      "^openreg: the system refuses the addresses of 2 devices \\(got \"Cannot allocate memory\", "
-      "expected 4.00 GiB\\); "
+      "^openreg: cannot reserve 4.00 GiB of address space for 2 devices: Cannot allocate memory; "
       "raise `ulimit -v`, or lower TORCH_OPENREG_DEVICES or TORCH_OPENREG_MEMORY$");
 }
 

@@ -40,7 +40,7 @@ void exit_if_address_is_right(int signal, siginfo_t* info, void*) {
 
 TEST_F(FaultMessageDeathTest, AHostReadOfDeviceMemoryPrintsOneLineAndDiesBySegv) {
   EXPECT_EXIT(read_byte(map_on(1)), testing::KilledBySignal(SIGSEGV),
-              "^openreg: the host touched device memory of openreg:1 \\(address 0x[0-9a-f]+\\); "
+              "^openreg: host code accessed device memory of openreg:1 \\(address 0x[0-9a-f]+\\); "
               "copy it with "
               "\\.cpu\\(\\)\n$");
 }
@@ -53,7 +53,7 @@ TEST_F(FaultMessageDeathTest, AHostWriteIntoAnUnmappedPartOfAWindowDoesTheSame) 
         *reinterpret_cast<volatile char*>(space.window_begin(0) + space.window_bytes() - 1) = 1;
       },
       testing::KilledBySignal(SIGSEGV),
-      "^openreg: the host touched device memory of openreg:0 .*\n$");
+      "^openreg: host code accessed device memory of openreg:0 .*\n$");
 }
 
 TEST_F(FaultMessageDeathTest, ThePreviousHandlerRunsAfterTheMessage) {
@@ -62,7 +62,7 @@ TEST_F(FaultMessageDeathTest, ThePreviousHandlerRunsAfterTheMessage) {
         signal(SIGSEGV, exit_politely);
         read_byte(map_on(0));
       },
-      testing::ExitedWithCode(42), "^openreg: the host touched device memory of openreg:0 .*\n$");
+      testing::ExitedWithCode(42), "^openreg: host code accessed device memory of openreg:0 .*\n$");
 }
 
 TEST_F(FaultMessageDeathTest, AFaultElsewhereDiesWithoutAMessage) {
@@ -108,7 +108,7 @@ TEST_F(FaultMessageDeathTest, ASignalThatSomebodySentStaysIgnoredWhereItWas) {
         read_byte(segment);
       },
       testing::KilledBySignal(SIGSEGV),
-      "^still here\nopenreg: the host touched device memory of openreg:0 .*\n$");
+      "^still here\nopenreg: host code accessed device memory of openreg:0 .*\n$");
 }
 
 TEST_F(FaultMessageDeathTest, TheSettingLeavesItOut) {
@@ -227,7 +227,7 @@ TEST_F(FaultMessageDeathTest, AJudgeComesBeforeTheMessageAndBeforeHandlersOfThat
         read_byte(g_page);
         read_byte(segment);
       },
-      testing::ExitedWithCode(42), "^openreg: the host touched device memory of openreg:0 .*\n$");
+      testing::ExitedWithCode(42), "^openreg: host code accessed device memory of openreg:0 .*\n$");
 }
 
 }  // namespace

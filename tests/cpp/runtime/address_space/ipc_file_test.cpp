@@ -228,7 +228,7 @@ TEST(IpcFile, AProcessThatIsGoneIsAClearError) {
     const IpcFile file(kBytes);
     name = file.name();
   }
-  EXPECT_NE(error_of([&] { IpcFile{name}; }).find("must live until it is received"),
+  EXPECT_NE(error_of([&] { IpcFile{name}; }).find("must not exit before the tensor is received"),
             std::string::npos)
       << "the descriptor is closed";
   const IpcFile other(kBytes);
@@ -242,7 +242,7 @@ TEST(IpcFile, ADescriptorThatIsNoFileIsNotOpened) {
   ASSERT_EQ(pipe(ends), 0);
   EXPECT_NE(error_of([&] {
               IpcFile{IpcFileName{getpid(), ends[0], 1, kBytes}};
-            }).find("cannot be reached"),
+            }).find("cannot open device memory of process"),
             std::string::npos);
   for (const int end : ends) close(end);
 }
@@ -254,8 +254,8 @@ TEST(IpcFile, NoMoreDescriptorsIsAClearErrorAndLeavesNothing) {
     const testing::Limit none(RLIMIT_NOFILE, 0);
     const IpcFile file(kBytes);
   });
-  EXPECT_NE(error.find("the system refuses the file in which processes share device memory (got "
-                       "\"Too many open files\"); raise `ulimit -n`"),
+  EXPECT_NE(error.find("cannot open a file to share device memory with other processes: "
+                       "Too many open files; raise `ulimit -n`"),
             std::string::npos)
       << error;
 }

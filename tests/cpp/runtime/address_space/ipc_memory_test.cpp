@@ -189,7 +189,7 @@ TEST(IpcMemory, MemoryThatTheSystemRefusesIsAnErrorAndStaysUsable) {
   } catch (const Error& refused) {
     error = refused.what();
   }
-  EXPECT_NE(error.find("the system refuses memory that processes can share (got \"File too large"),
+  EXPECT_NE(error.find("cannot share device memory with other processes: File too large"),
             std::string::npos)
       << error;
   EXPECT_EQ(std::ranges::count(memory.words(), 8), memory.words().size());
@@ -211,7 +211,8 @@ TEST(IpcMemoryDeathTest, AnAccessThatIsNoneOfItsEndsAsBefore) {
         AddressSpace::get().share(memory.begin, 1);
         read_byte(memory.begin);
       },
-      ::testing::KilledBySignal(SIGSEGV), "^openreg: the host touched device memory of openreg:0");
+      ::testing::KilledBySignal(SIGSEGV),
+      "^openreg: host code accessed device memory of openreg:0");
   EXPECT_EXIT(
       {
         const Memory memory(1);

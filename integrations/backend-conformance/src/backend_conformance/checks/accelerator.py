@@ -158,7 +158,7 @@ def memory_of_each_device_is_counted_apart(device: Device) -> None:
 
 @check(level=Level.BOOTS, hook="DeviceGuardImplInterface::setDevice")
 def other_devices_are_refused(device: Device) -> None:
-    """The functions of `torch.accelerator` refuse a device that is no accelerator, and an index out of range.
+    """The functions of `torch.accelerator` refuse a device that is not an accelerator, and an index out of range.
 
     PyTorch checks the type itself; the index goes to the guard.
     """

@@ -114,7 +114,7 @@ def allocations_accumulate(device: Device) -> None:
         key = f"allocated_bytes.all.{name}"
         if key not in after:
             missing(f"memory_stats() has no {key}")
-        assert after[key] - before[key] >= _MIB, f"{key} grows by {after[key] - before[key]} in place of {_MIB}"
+        assert after[key] - before[key] >= _MIB, f"{key} grows by {after[key] - before[key]} instead of {_MIB}"
     torch.accelerator.reset_accumulated_memory_stats()
     assert torch.accelerator.memory_stats()["allocated_bytes.all.freed"] == 0
     assert torch.accelerator.memory_allocated() == after["allocated_bytes.all.current"], (

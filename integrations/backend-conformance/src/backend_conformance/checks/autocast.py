@@ -141,7 +141,7 @@ def dtypes_of_autocast_are_listed(device: Device) -> None:
 
 @check(level=Level.TRAINS, hook="the key AutocastPrivateUse1")
 def contexts_nest_and_belong_to_the_thread(device: Device) -> None:
-    """A context can switch autocast off within another, and other threads are not concerned."""
+    """A context can switch autocast off within another, and other threads are not affected."""
     a, b, dtype = _inputs(device)
     seen: list[torch.dtype] = []
     with torch.autocast(device.name, dtype=dtype):
@@ -208,7 +208,7 @@ def functions_of_users_follow_autocast(device: Device) -> None:
 
 @check(level=Level.COMPLETE, hook="binary_cross_entropy at the key AutocastPrivateUse1")
 def binary_cross_entropy_is_refused(device: Device) -> None:
-    """`binary_cross_entropy` raises under autocast, as on CUDA, and says what to use in its place.
+    """`binary_cross_entropy` raises under autocast, as on CUDA, and says what to use instead.
 
     Its derivative overflows in lower precision.
     """
@@ -248,7 +248,7 @@ def scaler_unscales_and_steps(device: Device) -> None:
         scaler.step(optimizer)
         scaler.update()
         device.cpu_equal(parameter, [1.0 - (turn + 1) * step for step in (1.0, 2.0, 3.0)])
-    assert scaler.get_scale() == 16.0, f"after two steps the scale is {scaler.get_scale()} in place of 16"
+    assert scaler.get_scale() == 16.0, f"after two steps the scale is {scaler.get_scale()} instead of 16"
 
 
 @check(
@@ -257,7 +257,7 @@ def scaler_unscales_and_steps(device: Device) -> None:
     cases=("inf", "-inf", "nan"),
 )
 def scaler_leaves_out_steps_with_infinite_gradients(device: Device, case: str) -> None:
-    """A gradient that is infinite, or no number, in any element: the step is left out, and the scale halves."""
+    """If any element of a gradient is infinite or NaN, the step is skipped and the scale halves."""
     parameters = [nn.Parameter(torch.ones(3, 4, device=device.this)), nn.Parameter(torch.ones(5, device=device.this))]
     optimizer = torch.optim.SGD(parameters, lr=1.0)
     scaler = torch.amp.GradScaler(device.name, init_scale=8.0)
@@ -273,7 +273,7 @@ def scaler_leaves_out_steps_with_infinite_gradients(device: Device, case: str) -
 
 @check(level=Level.COMPLETE, hook="aten::_amp_foreach_non_finite_check_and_unscale_", needs=("several_devices",))
 def scaler_takes_gradients_of_several_devices(device: Device) -> None:
-    """One scaler unscales gradients on several devices: an infinite one on any leaves the step out on all."""
+    """One scaler unscales gradients on several devices: an infinite one on any device skips the step on all."""
     parameters = [nn.Parameter(torch.ones(2, device=where)) for where in (device.this, device.other)]
     optimizer = torch.optim.SGD(parameters, lr=1.0)
     scaler = torch.amp.GradScaler(device.name, init_scale=8.0)

@@ -152,7 +152,7 @@ def modules_take_a_dtype_and_a_device(device: Device) -> None:
 
 @check(level=Level.BOOTS, hook="Tensor.__array__")
 def numpy_refuses_device_memory(device: Device) -> None:
-    """`numpy()` of a tensor of the device raises TypeError and advises `cpu()`, in place of reading device memory."""
+    """`numpy()` of a tensor of the device raises TypeError and advises `cpu()`, instead of reading device memory."""
     if not has_numpy():
         not_applicable("NumPy is not installed")
     x = torch.ones(3, device=device.this)

@@ -1,4 +1,4 @@
-"""Distributions: whether random numbers are those that were asked for.
+"""Distributions: whether random numbers have the requested distribution.
 
 Random operators turn numbers of the generator into a distribution. Their values differ from those of the CPU and of
 other devices, so only what they have in common can be checked: means, deviations, ranges, and that permutations are
@@ -47,8 +47,8 @@ def numbers_have_their_distribution(device: Device, case: str) -> None:
     numbers = draw(device.this).cpu().double()
     tolerance = 6 * deviation / _N**0.5
     found = numbers.mean().item(), numbers.std().item()
-    assert abs(found[0] - mean) < tolerance, f"the mean is {found[0]:.4f} in place of {mean:.4f}"
-    assert abs(found[1] - deviation) < 0.05 * deviation, f"the deviation is {found[1]:.4f} in place of {deviation:.4f}"
+    assert abs(found[0] - mean) < tolerance, f"the mean is {found[0]:.4f} instead of {mean:.4f}"
+    assert abs(found[1] - deviation) < 0.05 * deviation, f"the deviation is {found[1]:.4f} instead of {deviation:.4f}"
 
 
 @check(level=Level.TRAINS, hook="aten::randperm.generator_out, aten::multinomial")
@@ -85,6 +85,6 @@ def dropout_scales_and_drops_the_same_in_both_passes(device: Device) -> None:
     values = y.detach().cpu()
     assert x.grad is not None and torch.equal(values, x.grad.cpu())
     dropped = values.eq(0).float().mean().item()
-    assert abs(dropped - 0.3) < 0.03, f"a share of {dropped} is dropped, in place of 0.3"
+    assert abs(dropped - 0.3) < 0.03, f"a share of {dropped} is dropped, instead of 0.3"
     torch.testing.assert_close(values[values != 0], torch.full_like(values[values != 0], 1 / 0.7))
     assert torch.equal(torch.nn.functional.dropout(x, 0.3, training=False).cpu(), x.cpu())

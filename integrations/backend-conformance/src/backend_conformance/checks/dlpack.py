@@ -78,7 +78,7 @@ def memory_lives_as_long_as_its_last_user(device: Device) -> None:
 
 @check(level=Level.COMPLETE, hook=_HOOK)
 def tensors_with_derivatives_are_refused(device: Device) -> None:
-    """A tensor that requires a gradient, or is conjugated lazily, is refused, because a capsule cannot say so."""
+    """A tensor that requires a gradient, or is conjugated lazily, is refused, because a capsule cannot express this."""
     refused(
         lambda: torch.from_dlpack(torch.ones(2, device=device.this, requires_grad=True)),
         "an exchange of a tensor that requires a gradient",

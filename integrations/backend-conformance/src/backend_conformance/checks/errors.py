@@ -140,7 +140,7 @@ def tensors_of_the_cpu_are_refused(device: Device) -> None:
 
 @check(level=Level.BOOTS, hook="DeviceGuardImplInterface::setDevice")
 def absent_device_is_refused(device: Device) -> None:
-    """A device index that does not exist is refused, by factories, copies and the current device; then all goes on.
+    """A device index that does not exist is refused, by factories, copies and the current device, which remains usable.
 
     setDevice and the allocator check the index against deviceCount.
     """

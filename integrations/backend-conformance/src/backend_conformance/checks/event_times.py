@@ -16,7 +16,7 @@ from backend_conformance.evidence import Trials, expect_error
 
 @check(level=Level.ASYNCHRONOUS, hook="DeviceGuardImplInterface::elapsedTime", needs=("streams",))
 def elapsed_time_is_the_time_of_the_work(device: Device) -> None:
-    """`elapsed_time` lies between what the host saw at least and at most.
+    """`elapsed_time` is between the lower and the upper bound that the host measured.
 
     elapsedTime returns milliseconds. The host sees the first event complete before it submits the work, and the
     second one incomplete afterwards: the device's time cannot be less than the time between. It cannot be more than
@@ -79,8 +79,8 @@ def elapsed_times_add_up(device: Device) -> None:
 def elapsed_time_needs_complete_events(device: Device) -> None:
     """`elapsed_time` raises an error for events without timing, unrecorded and incomplete events.
 
-    PyTorch checks this itself, by the flag and by queryEvent: a query that is always True makes elapsedTime wait or
-    lie.
+    PyTorch checks this itself, by the flag and by queryEvent: a query that is always True makes elapsedTime wait, or
+    return a wrong time.
     """
     stream = torch.Stream(device.this)
     plain = [stream.record_event(torch.Event(device.this)) for _ in range(2)]

@@ -119,7 +119,7 @@ def waiting_stream_sees_earlier_work(device: Device) -> None:
 
 @check(level=Level.ASYNCHRONOUS, hook="DeviceGuardImplInterface::record", needs=("streams",))
 def second_record_does_not_release_earlier_waits(device: Device) -> None:
-    """Who waits for an event waits for the record before the wait, although the event is recorded again.
+    """A stream that waits for an event waits for the record before the wait, even if it is recorded again.
 
     An event with a counter instead of a position breaks this: a second record on a fast stream completes the counter.
     """

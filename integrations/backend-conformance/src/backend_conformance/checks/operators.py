@@ -96,7 +96,7 @@ def unary_operator_follows_the_cpu(device: Device, case: str) -> None:
 def operator_of_positive_numbers_follows_the_cpu(device: Device, case: str) -> None:
     """Logarithms, roots and their like give the CPU's values for positive numbers, and their gradients.
 
-    They are apart because their values at other numbers are NaN, which would hide differences.
+    They are separate because their values at other numbers are NaN, which would hide differences.
     """
     unary(device, case, POSITIVE[case], positive=True)
 

@@ -137,7 +137,7 @@ def capturable_takes_the_same_steps(device: Device, case: str) -> None:
 
 @check(level=Level.TRAINS, hook="the operators of the optimizer")
 def optimizer_state_is_saved_and_restored(device: Device) -> None:
-    """The state of an optimizer moves between the CPU and the device, and training goes on as if it had not.
+    """The state of an optimizer moves between the CPU and the device, and training continues unchanged.
 
     `load_state_dict` copies the state to the parameters' devices.
     """

@@ -21,9 +21,9 @@ _TOO_MUCH = 1 << 46  # bytes: 64 TiB
 
 @check(level=Level.BOOTS, hook="throw c10::OutOfMemoryError")
 def too_large_a_tensor_is_an_error_of_its_own(device: Device) -> None:
-    """A tensor of 64 TiB raises `torch.OutOfMemoryError`, and the device goes on.
+    """A tensor of 64 TiB raises `torch.OutOfMemoryError`, and the device remains usable.
 
-    With any other error, programs that retry with less memory do not.
+    Programs that retry with less memory catch no other error.
     """
     before = torch.arange(4.0, device=device.this)
     for _ in range(3):
@@ -31,13 +31,13 @@ def too_large_a_tensor_is_an_error_of_its_own(device: Device) -> None:
             lambda: torch.empty(_TOO_MUCH, dtype=torch.uint8, device=device.this), "64 TiB", RuntimeError, MemoryError
         )
         if not isinstance(error, torch.OutOfMemoryError):
-            wrong(f"{type(error).__name__} in place of torch.OutOfMemoryError: {first_line(error)}")
+            wrong(f"{type(error).__name__} instead of torch.OutOfMemoryError: {first_line(error)}")
     device.cpu_equal(before + 1, [1.0, 2.0, 3.0, 4.0])
 
 
 @check(level=Level.BOOTS, hook="aten::empty.memory_format: compute sizes with a check of overflow")
 def sizes_that_overflow_are_refused(device: Device) -> None:
-    """A size whose bytes do not fit in 64 bits raises, in place of a tensor with less memory than it claims.
+    """A size whose bytes do not fit in 64 bits raises, instead of returning a tensor with less memory than it claims.
 
     `at::detail::empty_generic` checks this; a factory of a backend's own may not.
     """
@@ -90,7 +90,7 @@ def backward_pass_that_runs_out_of_memory_can_be_repeated(device: Device) -> Non
     loss = hungry.apply(x).sum()
     error = refused(lambda: loss.backward(retain_graph=True), "64 TiB in a backward pass")
     if not isinstance(error, torch.OutOfMemoryError):
-        wrong(f"{type(error).__name__} in place of torch.OutOfMemoryError: {first_line(error)}")
+        wrong(f"{type(error).__name__} instead of torch.OutOfMemoryError: {first_line(error)}")
     assert x.grad is None, "the failed pass leaves a gradient"
     Hungry.size = 16
     device.cpu_equal(torch.autograd.grad(loss, x)[0], [2.0] * 3)
@@ -109,7 +109,7 @@ def storage_that_cannot_grow_stays(device: Device) -> None:
 
 @check(level=Level.COMPLETE, hook="DeviceAllocator::getDeviceStats")
 def failed_allocations_do_not_count(device: Device) -> None:
-    """After `torch.OutOfMemoryError` the statistics have the memory that is in use, not what was asked for."""
+    """After `torch.OutOfMemoryError` the statistics count the memory in use, not the failed request."""
     torch.empty(1 << 20, dtype=torch.uint8, device=device.this)
     gc.collect()
     before = torch.accelerator.memory_allocated()

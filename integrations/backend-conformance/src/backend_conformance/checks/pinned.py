@@ -121,7 +121,7 @@ def non_blocking_copy_to_the_host_arrives(device: Device) -> None:
 
 @check(level=Level.ASYNCHRONOUS, hook="aten::_copy_from with non_blocking and pinned memory", needs=("streams",))
 def copy_from_pinned_memory_does_not_wait(device: Device) -> None:
-    """A copy with `non_blocking=True` of pinned memory returns before the work in front of it is done.
+    """A copy with `non_blocking=True` of pinned memory returns before earlier work of the stream is done.
 
     The reason for pinned memory: the next batch is copied while the device computes.
     """
@@ -156,7 +156,7 @@ def pinned_memory_is_not_reused_before_it_was_read(device: Device) -> None:
         others = [torch.full((size,), -5.0, pin_memory=True) for _ in range(2)]
         ahead = not torch.accelerator.current_stream().query()
         values = there.cpu()
-        assert values.eq(turn).all(), f"the copy has {values.unique().tolist()[:4]} in place of {turn}"
+        assert values.eq(turn).all(), f"the copy has {values.unique().tolist()[:4]} instead of {turn}"
         del others
         if ahead:
             return

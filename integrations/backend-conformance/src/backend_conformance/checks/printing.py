@@ -36,14 +36,14 @@ _TENSORS: dict[str, Callable[[], torch.Tensor]] = {
 
 @check(level=Level.TRAINS, hook="the operators of torch/_tensor_str.py", cases=tuple(_TENSORS))
 def text_is_that_of_the_cpu_and_the_device(device: Device, case: str) -> None:
-    """`repr` is that of the same tensor on the CPU, and the device."""
+    """`repr` is that of the same tensor on the CPU, with the device added."""
     host = _TENSORS[case]()
     there = host.detach().to(device.this).requires_grad_(host.requires_grad and host.is_leaf)
     if host.grad_fn is not None:
         there = host.detach().div(2).to(device.this).requires_grad_() * 2
     expected, found = _words(repr(host)), _words(repr(there))
     assert f"device='{device.this}'" in found, f"the text does not name the device: {found}"
-    assert found.replace(f", device='{device.this}'", "") == expected, f"{found}\nin place of\n{expected}"
+    assert found.replace(f", device='{device.this}'", "") == expected, f"{found}\ninstead of\n{expected}"
 
 
 @check(level=Level.BOOTS, hook="aten::_local_scalar_dense")

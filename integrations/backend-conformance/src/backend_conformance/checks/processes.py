@@ -62,7 +62,7 @@ def child_forked_before_the_first_use_computes(device: Device) -> None:
 
 @check(level=Level.COMPLETE, hook="isAvailable and deviceCount must not start the device", timeout=120.0)
 def child_forked_after_questions_computes(device: Device) -> None:
-    """Asking for the device's name, number and availability is no use: a child that is forked afterwards can use it.
+    """Querying the device's name, count and availability is not a use: a child forked afterwards can use it.
 
     Libraries ask when they are imported, before a data loader forks. CUDA fails here, unless it asks NVML.
     """

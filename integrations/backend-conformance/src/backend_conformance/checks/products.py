@@ -157,7 +157,7 @@ DECOMPOSITIONS: dict[str, Function] = {
 def decomposition_follows_the_cpu(device: Device, case: str) -> None:
     """A decomposition gives matrices with the CPU's product, single and in batches.
 
-    Factors are unique up to signs only, so that what they multiply to is compared.
+    Factors are unique only up to signs, so their product is compared.
     """
     comparison = Comparison(device)
     for dtype in (torch.float32, torch.float64):

@@ -38,7 +38,7 @@ _DRAWS: dict[str, Callable[[torch.device, torch.Generator | None], torch.Tensor]
 
 @check(level=Level.TRAINS, hook="manual_seed_all of the module, GeneratorImpl::set_current_seed")
 def manual_seed_repeats_the_numbers(device: Device) -> None:
-    """The same seed gives the same numbers again, and the numbers go on.
+    """The same seed gives the same numbers again, and later draws continue the sequence.
 
     `torch.manual_seed` seeds the CPU, and calls `manual_seed_all` of the device's module, which has to seed the default
     generators of all devices. Without it, training on the device is not reproducible.

@@ -146,7 +146,7 @@ def work_before_the_save_is_in_the_file(device: Device) -> None:
 
 @check(level=Level.COMPLETE, hook="device_count of the module")
 def absent_devices_are_refused(device: Device) -> None:
-    """Loading to an index without a device raises, and says so; loading to the CPU still works."""
+    """Loading to an index without a device raises a clear error; loading to the CPU still works."""
     saved = _saved(torch.ones(2, device=device.this))
     refused(
         lambda: torch.load(io.BytesIO(saved), map_location=f"{device.name}:{device.count}", weights_only=True),

@@ -46,7 +46,7 @@ def device_can_be_synchronized(device: Device) -> None:
 
 @check(level=Level.ASYNCHRONOUS, hook="DeviceGuardImplInterface::getNewStream", needs=("streams",))
 def new_streams_differ(device: Device) -> None:
-    """A new stream is another one than the current stream and than another new stream.
+    """A new stream differs from the current stream and from other new streams.
 
     `torch.Stream(device)` calls getNewStream. A backend that returns the default stream loses all concurrency.
     """

@@ -1,4 +1,4 @@
-"""Explains checks: what PyTorch asks, and what goes wrong without it."""
+"""Explains checks: what PyTorch requires, and what goes wrong without it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str]) -> int:
     options = made.parse_args(arguments)
     chosen = {each.base: each for each in catalogue.load(options.folder).select(options.checks)}
     if not chosen:
-        print("no check has such an id")
+        print("no check matches")
         return 2
     for each in chosen.values():
         print(f"{each.base}  (level: {each.level.label})\n\n{each.doc}\n")

@@ -12,7 +12,7 @@ from .options import folder, level
 
 def main(arguments: Sequence[str]) -> int:
     made = argparse.ArgumentParser(prog="python -m backend_conformance list", description=__doc__)
-    made.add_argument("checks", nargs="*", metavar="CHECK", help="ids, groups, or patterns with * and ?; all if none")
+    made.add_argument("checks", nargs="*", metavar="CHECK", help="ids, groups, or patterns with * and ?; default: all")
     made.add_argument("--level", type=level, default=Level.COMPLETE, help="the highest level to list")
     made.add_argument(
         "--folder", type=folder, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks"

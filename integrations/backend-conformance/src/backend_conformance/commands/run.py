@@ -26,18 +26,18 @@ def parser() -> argparse.ArgumentParser:
         description="Checks what PyTorch expects of a backend. The exit status is 0 if no check fails.",
         epilog="Other commands: list, explain, compare, matrix, pages, new; each has --help.",
     )
-    made.add_argument("checks", nargs="*", metavar="CHECK", help="ids, groups, or patterns with * and ?; all if none")
+    made.add_argument("checks", nargs="*", metavar="CHECK", help="ids, groups, or patterns with * and ?; default: all")
     made.add_argument("--device", required=True, help="the name of the device type")
     made.add_argument(
-        "--setup", default="", help="what loads the backend: a package to import, or file.py:function to call"
+        "--setup", default="", help="how to load the backend: a package to import, or file.py:function to call"
     )
     made.add_argument("--level", type=level, default=Level.COMPLETE, help="the highest level to run")
     made.add_argument("--declarations", type=Path, metavar="FILE", help="what the backend does not support (TOML)")
-    made.add_argument("-n", "--workers", type=int, default=1, help="processes at a time")
-    made.add_argument("--patience", type=float, default=1.0, help="a factor for the limits of time")
-    made.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
-    made.add_argument("--html", type=Path, metavar="FILE", help="write a page with the results there")
-    made.add_argument("--badge", type=Path, metavar="FILE", help="write an SVG with the level there")
+    made.add_argument("-n", "--workers", type=int, default=1, help="number of worker processes (default: 1)")
+    made.add_argument("--patience", type=float, default=1.0, help="multiplies the time limits of checks")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as JSON")
+    made.add_argument("--html", type=Path, metavar="FILE", help="write the results to FILE as an HTML page")
+    made.add_argument("--badge", type=Path, metavar="FILE", help="write an SVG badge with the level to FILE")
     made.add_argument(
         "--folder", type=folder, default=groups.CHECKS_FOLDER, help="a folder with other groups of checks"
     )
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"the backend cannot be loaded:\n{error}", file=sys.stderr)
         return NOTHING_RAN
     except KeyboardInterrupt:
-        print("interrupted: the processes of the checks have been ended", file=sys.stderr)
+        print("interrupted; the check processes were terminated", file=sys.stderr)
         return INTERRUPTED
     if options.json:
         json.write(summary, options.json)

@@ -17,4 +17,4 @@ def read(path: Path) -> Summary:
     try:
         return Summary.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} has no results of this kit: {error}") from error
+        raise ValueError(f"{path} is not a results file of this kit: {error}") from error

@@ -58,7 +58,7 @@ def _cases(results: Sequence[Result]) -> str:
 
 
 def counts(summary: Summary) -> list[str]:
-    """How many checks of each level pass, and what came of the others."""
+    """How many checks of each level pass, and the outcomes of the others."""
     lines = []
     for level in Level:
         found = Counter(each.verdict for each in summary.results if each.level == level)
