@@ -24,6 +24,8 @@ REFUSED = {
     r"(?:by|without|bad) luck": "by chance; deterministically",
     r"(?:is|are) (?:written|tested) so": "works this way",
     r"detectors? of races": "race detector",
+    r"follow(?:s|ed|ing)? (?:a |an |the |one |its )?(?:device )?(?:pointer|address)(?:e?s)?": "dereference",
+    r"late errors?": "asynchronous error",
 }
 
 _PAGES = ("*.md", "docs/**/*.md", "integrations/*/README.md", "mkdocs.yml")
