@@ -47,7 +47,7 @@ LAYERS = [
     # Every layer includes some of their headers (slot_name.h, slot.h), by the name alone.
     Layer(
         ("cpp/slot/privateuse1", "cpp/slot/cuda"),
-        "the two slots: PyTorch's place for the device, by name",
+        "the two slots: the device as PrivateUse1, and as CUDA",
         python=True,
     ),
     Layer(("python/torch_openreg",), "torch.openreg, loading, adapting PyTorch's Python", python=True),
@@ -108,7 +108,7 @@ def parts_of(layer: Layer) -> str:
 
 def table() -> str:
     """The layers as a table, as CONTRIBUTING.md shows it."""
-    lines = ["| where | what | beside the rows above, may use |", "|---|---|---|"]
+    lines = ["| where | what | may also use |", "|---|---|---|"]
     for layer in LAYERS:
         where = ", ".join(f"`{folder}`" for folder in layer.folders)
         what = f"{layer.content}; {parts_of(layer)}" if layer.parts else layer.content

@@ -26,6 +26,8 @@ REFUSED = {
     r"detectors? of races": "race detector",
     r"(?:the )?system refuses": "cannot ...: and the system's own message",
     r"(?:of )?another kind of device": "another device type, the wrong device type",
+    r"follow(?:s|ed|ing)? (?:a |an |the |one |its )?(?:device )?(?:pointer|address)(?:e?s)?": "dereference",
+    r"late errors?": "asynchronous error",
 }
 
 _PAGES = ("*.md", "docs/**/*.md", "integrations/*/README.md", "mkdocs.yml")

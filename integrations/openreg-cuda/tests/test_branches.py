@@ -1,4 +1,4 @@
-"""Where ATen asks for CUDA: docs/cuda-branches.md lists the places, and names these tests."""
+"""Where ATen checks for CUDA: docs/cuda-branches.md lists the places, and names these tests."""
 
 from __future__ import annotations
 
