@@ -29,7 +29,7 @@ explains the class, the sources and the Python tests. [How PyTorch talks to a de
 begin.
 
 `scripts/contract.py` writes this page. *Behaviour* is the summary of the first check of the
-[conformance kit](device/conformance.md) that names the function; without one, the names of the tests say it.
+[conformance kit](device/conformance.md) that names the function; without one, the tests' names describe it.
 `group.check` is a check (`python -m backend_conformance explain group.check` describes it), `Suite.Name` a C++ test.
 """
 

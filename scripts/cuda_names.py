@@ -54,7 +54,7 @@ DIFFERENCES = [
         "a device without an index",
         "events are plain `torch.Event`s, because `torch.Stream` and compiled code refuse those of a subclass",
     ),
-    ("`get_rng_state(None)`", "AttributeError", "the state of the current device", "None means that elsewhere"),
+    ("`get_rng_state(None)`", "AttributeError", "the state of the current device", "elsewhere None is the current one"),
     ("`get_rng_state(7)`", "IndexError", "RuntimeError", "the usual type for a device that does not exist"),
     ("`Event().record(1)`", "RuntimeError", "undefined", "PyTorch's `torch.Event` does not check its argument"),
     ("`Event(interprocess=True)`", "an event", "RuntimeError", "PyTorch has handles for CUDA's events only"),

@@ -32,5 +32,5 @@ def set_schedule(schedule: str) -> None:
 
 
 def get_schedule() -> str:
-    """The schedule in force, as `set_schedule` accepts it."""
+    """The current schedule, as `set_schedule` accepts it."""
     return _C.get_schedule()

@@ -87,7 +87,7 @@ def _sync_debug_mode() -> int:
 
 
 def schedule() -> str:
-    """The schedule in force."""
+    """The current schedule."""
     module = own_module()
     if module is None:
         return "earliest"

@@ -1,4 +1,4 @@
-"""The hooks: what PyTorch asks of a device beside the guard.
+"""The hooks: what PyTorch requires of a device in addition to the guard.
 
 `at::PrivateUse1HooksInterface` has one object, registered by `at::RegisterPrivateUse1HooksInterface`: whether there
 is a device, whether it is in use, its generators, its pinned memory, and the size of storages. It repeats the guard's

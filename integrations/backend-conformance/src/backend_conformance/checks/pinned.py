@@ -1,4 +1,4 @@
-"""Pinned memory: memory of the host that the device reads and writes while the host goes on.
+"""Pinned memory: memory of the host that the device reads and writes while the host continues.
 
 The hook `getPinnedMemoryAllocator` returns the allocator, `at::setHostAllocator` registers it for
 `torch.accelerator.empty_host_cache`, and `isPinnedPtr` recognises its memory. A copy with `non_blocking=True` between

@@ -186,7 +186,7 @@ def import_does_not_initialise_the_device(device: Device) -> None:
     """The import, and questions whether the device exists, do not initialise it.
 
     A program that only asks should not pay for the device, and what it forks should still be able to use it.
-    `is_initialized()` of the module is what PyTorch asks; fake tensors and device meshes do.
+    Fake tensors and device meshes call `is_initialized()` of the module.
     """
     printed = device.output(
         f"module = torch.{device.name}\n"

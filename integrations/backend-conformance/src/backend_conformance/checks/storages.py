@@ -174,7 +174,7 @@ def lazy_clones_separate_at_the_first_write(device: Device) -> None:
 def moved_modules_keep_their_parameters(device: Device) -> None:
     """`Module.to` changes the parameters' data, and keeps the parameter objects; so does `tensor.data = other`.
 
-    Otherwise an optimizer that was made before goes on with the parameters on the CPU: training changes nothing.
+    Otherwise an optimizer created earlier keeps updating the parameters on the CPU, and training has no effect.
     """
     module = nn.Linear(2, 2)
     weight = module.weight

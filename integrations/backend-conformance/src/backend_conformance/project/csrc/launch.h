@@ -9,7 +9,7 @@
 #include "device.h"
 
 // How an operator reaches the device: it makes arguments that a command may keep, and submits the
-// command to the current stream. The host goes on.
+// command to the current stream. The host continues.
 namespace torch_acme {
 
 inline bool is_ours(const at::Tensor& tensor) { return tensor.device().type() == kAcme; }

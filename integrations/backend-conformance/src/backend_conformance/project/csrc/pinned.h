@@ -4,7 +4,7 @@
 
 namespace torch_acme {
 
-/// Host memory that copies may use while the host goes on.
+/// Host memory that copies may use while the host continues.
 at::HostAllocator& pinned_allocator();
 
 /// True for pointers into the middle of a block too, such as those of slices.
