@@ -56,7 +56,7 @@ def test_a_file_of_results_keeps_them(tmp_path: Path) -> None:
     json.write(written, tmp_path / "file.json")
     assert json.read(tmp_path / "file.json") == written
     (tmp_path / "other.json").write_text("[1, 2]")
-    with pytest.raises(ValueError, match=r"other\.json has no results"):
+    with pytest.raises(ValueError, match=r"other\.json is not a results file"):
         json.read(tmp_path / "other.json")
 
 

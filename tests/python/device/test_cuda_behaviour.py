@@ -7,7 +7,7 @@ and the differences below. The functions that take a device are in `DEVICES`. Wr
 subject of test_wrong_arguments.py.
 
 Deliberate differences, because torch.cuda hides a mistake: an object that is not a device is a ValueError, not the
-current device; another kind of device is one, too, where torch.cuda looks at the index only; and before the first use
+current device; another device type is one, too, where torch.cuda looks at the index only; and before the first use
 devices are checked as afterwards.
 """
 
@@ -181,12 +181,12 @@ ROWS: dict[str, list[Row]] = {
     "StreamContext": [
         Row("inside(StreamContext(STREAM_1)) == (1, STREAM_1.stream_id)", True, DEVICE),
         Row("inside(StreamContext(None))", (0, 0), DEVICE),
-        Row("inside(StreamContext(torch.Stream('cpu')))", raises(ValueError, "another kind .*got cpu"), DEVICE),
+        Row("inside(StreamContext(torch.Stream('cpu')))", raises(ValueError, "wrong device type .*got cpu"), DEVICE),
     ],
     "stream": [
         Row("inside(stream(STREAM_1)) == (1, STREAM_1.stream_id)", True, DEVICE),
         Row("inside(stream(None))", (0, 0), DEVICE),
-        Row("inside(stream(torch.Stream('cpu')))", raises(ValueError, "another kind .*got cpu"), DEVICE),
+        Row("inside(stream(torch.Stream('cpu')))", raises(ValueError, "wrong device type .*got cpu"), DEVICE),
     ],
     "set_stream": [
         Row("set_stream(None)", None, DEVICE),

@@ -510,7 +510,7 @@ def test_malformed_specifications_are_refused(arguments: tuple[str, str], messag
 def test_a_malformed_setting_is_an_error_of_the_first_use(run_python):
     done = run_python("import torch\ntorch.ones(1, device='openreg')", check=False, TORCH_OPENREG_FAULTS="oom@launch")
     assert done.returncode == 1
-    expected = 'RuntimeError: openreg: TORCH_OPENREG_FAULTS is malformed: no such place for "oom"'
+    expected = 'RuntimeError: openreg: TORCH_OPENREG_FAULTS is malformed: invalid fault: no such place for "oom"'
     assert expected in done.stderr
 
 

@@ -118,7 +118,7 @@ def test_deleting_twice_is_an_error_and_changes_nothing():
     address = allocate(MIB)
     delete(address)
     before = torch.openreg.memory_stats()
-    with pytest.raises(RuntimeError, match="no block that is in use"):
+    with pytest.raises(RuntimeError, match="invalid device pointer"):
         delete(address)
     assert torch.openreg.memory_stats() == before
     x, y = (torch.empty(MIB, dtype=torch.uint8, device="openreg") for _ in range(2))
@@ -146,4 +146,4 @@ def test_a_tensor_over_deleted_memory_is_reported_when_it_is_freed(run_python):
         "del x\n"
         "assert torch.ones(3, device='openreg').sum().item() == 3\n"
     )
-    assert "memory was not reused" in result.stderr and "no block that is in use" in result.stderr
+    assert "memory was not reused" in result.stderr and "invalid device pointer" in result.stderr
