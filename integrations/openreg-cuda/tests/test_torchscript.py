@@ -105,12 +105,12 @@ def test_a_function_waits_for_the_device() -> None:
     assert torch.cuda.current_stream().query()
 
 
-def test_an_event_between_processes_is_refused() -> None:
+def test_an_interprocess_event_is_refused() -> None:
     @torch.jit.script
     def make() -> bool:
         return torch.cuda.Event(False, False, True).query()
 
-    with pytest.raises(RuntimeError, match="stay in their process"):
+    with pytest.raises(RuntimeError, match="does not support interprocess events"):
         make()
 
 
