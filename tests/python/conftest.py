@@ -47,13 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _keep(config, items, _sample(items, *map(int, sample.split(":"))))
     schedule = os.environ.get("TORCH_OPENREG_SCHEDULE", "earliest")
     skipped = []
-    if schedule != "earliest":
+    if schedule not in ("earliest", "default"):
         skipped.append(("needs_engines", "needs engines"))
     if schedule.startswith("random"):
         skipped.append(("not_at_random", "not in a random schedule"))
     if os.environ.get("TORCH_OPENREG_DETECT_RACES", "0") != "0":
         skipped.append(("no_race_detection", "not while races are detected"))
-    if os.environ.get("TORCH_OPENREG_EXECUTOR", "thread") != "thread":
+    if os.environ.get("TORCH_OPENREG_EXECUTOR", "thread") not in ("thread", "default"):
         skipped.append(("no_executor", "not with executors"))
     for item in items:
         for name, reason in skipped:
