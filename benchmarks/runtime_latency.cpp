@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "runtime/command.h"
+#include "base/command.h"
 #include "runtime/event.h"
 #include "runtime/stream.h"
 

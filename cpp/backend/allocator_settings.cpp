@@ -10,8 +10,8 @@
 
 #include "memory/device_heap.h"
 #include "memory/policy.h"
-#include "runtime/once.h"
-#include "runtime/settings.h"
+#include "base/once.h"
+#include "base/settings.h"
 
 namespace openreg::backend {
 

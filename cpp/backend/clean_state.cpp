@@ -21,8 +21,8 @@
 #include "backend/team_choice.h"
 #include "backend/thread_current.h"
 #include "runtime/callbacks.h"
-#include "runtime/processor.h"
-#include "runtime/usable_cores.h"
+#include "base/processor.h"
+#include "base/usable_cores.h"
 
 namespace openreg::backend {
 

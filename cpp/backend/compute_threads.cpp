@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "runtime/usable_cores.h"
+#include "base/usable_cores.h"
 
 namespace openreg::backend {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/callbacks.h"
-#include "runtime/command.h"
+#include "base/command.h"
 
 namespace openreg::backend {
 

@@ -4,7 +4,7 @@
 
 #include "backend/exception.h"
 #include "backend/thread_current.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 
 namespace openreg::backend {
 

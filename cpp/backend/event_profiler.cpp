@@ -11,7 +11,7 @@
 #include "backend/profiler.h"
 #include "backend/stream.h"
 #include "runtime/event.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "runtime/stream.h"
 #include "slot_hooks.h"
 

@@ -7,7 +7,7 @@
 #include "backend/race_detection.h"
 #include "runtime/capture.h"
 #include "runtime/device_health.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg::backend {
 

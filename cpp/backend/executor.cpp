@@ -1,6 +1,6 @@
-// What PyTorch's kernels need in a device's executor (runtime/executor.h): the settings of the
+// What PyTorch's kernels need in a device's executor (executor/executor.h): the settings of the
 // program, its number of threads, its exceptions and warnings. Registers itself.
-#include "runtime/executor.h"
+#include "executor/executor.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -22,7 +22,7 @@
 #include "backend/clean_state.h"
 #include "backend/compute_threads.h"
 #include "backend/result_placement.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 extern "C" [[gnu::visibility("default")]] void openreg_serve_executor(int socket) {
   openreg::serve_executor(socket);

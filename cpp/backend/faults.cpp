@@ -9,12 +9,12 @@
 #include "backend/exception.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/device_health.h"
-#include "runtime/device_name.h"
-#include "runtime/error.h"
+#include "base/device_name.h"
+#include "base/error.h"
 #include "runtime/process.h"
-#include "runtime/trace.h"
+#include "base/trace.h"
 
 namespace openreg::backend {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "memory/memory_use.h"
-#include "runtime/command.h"
+#include "base/command.h"
 #include "runtime/fault_table.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph.h"

@@ -19,11 +19,11 @@
 #include "backend/graph.h"
 #include "backend/stream.h"
 #include "backend/thread_current.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/device_health.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 #include "runtime/process.h"
-#include "runtime/quantity.h"
+#include "base/quantity.h"
 #include "slot.h"
 
 namespace openreg::backend {

@@ -18,11 +18,11 @@
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "memory/race_detector.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/device_health.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 #include "runtime/process.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "slot.h"
 
 namespace openreg::backend {

@@ -12,7 +12,7 @@
 #include "backend/generator.h"
 #include "runtime/capture.h"
 #include "runtime/graph_exec.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 
 namespace openreg::backend {
 

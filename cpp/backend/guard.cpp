@@ -13,9 +13,9 @@
 #include "backend/stream.h"
 #include "memory/debugger.h"
 #include "runtime/capture.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 #include "runtime/event.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "slot_trace.h"
 
 namespace openreg::backend {

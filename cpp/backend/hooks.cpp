@@ -7,9 +7,9 @@
 #include "backend/generator.h"
 #include "backend/host_allocator.h"
 #include "backend/storage.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/process.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "slot_hooks.h"
 
 namespace openreg::backend {

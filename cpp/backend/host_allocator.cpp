@@ -26,8 +26,8 @@
 #include "runtime/event.h"
 #include "runtime/fault_table.h"
 #include "runtime/process.h"
-#include "runtime/quantity.h"
-#include "runtime/settings.h"
+#include "base/quantity.h"
+#include "base/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/address_space/ipc_file.h"
+#include "address_space/ipc_file.h"
 
 namespace openreg::backend {
 
 // Device memory that several processes use (torch.multiprocessing). See Note [Blocks that processes
-// share] in runtime/address_space/ipc_file.cpp for how its use is counted.
+// share] in address_space/ipc_file.cpp for how its use is counted.
 
 /// The data from which another process makes the same storage. Each handle is for one message.
 struct IpcHandle {

@@ -11,16 +11,16 @@
 
 #include "memory/debugger.h"
 #include "memory/race_detector.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/device_name.h"
-#include "runtime/error.h"
+#include "address_space/address_space.h"
+#include "base/device_name.h"
+#include "base/error.h"
 #include "runtime/happens_before.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 #include "runtime/process.h"
-#include "runtime/quantity.h"
+#include "base/quantity.h"
 #include "runtime/stream.h"
 #include "runtime/stream_pool.h"
-#include "runtime/thread.h"
+#include "base/thread.h"
 #include "slot.h"
 
 namespace openreg::backend {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/address_space/ipc_file.h"
+#include "address_space/ipc_file.h"
 
 namespace openreg::backend {
 

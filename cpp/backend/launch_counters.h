@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "runtime/counters.h"
+#include "base/counters.h"
 
 /// How operators reach the device; see docs/architecture.md, "Three tiers" and "Plans".
 namespace openreg::backend::counters {

@@ -10,7 +10,7 @@
 
 #include "memory/device_heap.h"
 #include "memory/history.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 
 namespace openreg::backend {
 

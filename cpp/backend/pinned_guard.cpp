@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/address_space/signal_text.h"
+#include "address_space/signal_text.h"
 #include "runtime/callbacks.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 #include "runtime/process.h"
 #include "slot.h"
 

@@ -9,9 +9,9 @@
 #include "backend/pending_copies.h"
 #include "backend/pinned_windows.h"
 #include "memory/footprint.h"
-#include "runtime/address_space/fault_message.h"
+#include "address_space/fault_message.h"
 #include "runtime/happens_before.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 
 namespace openreg::backend {
 

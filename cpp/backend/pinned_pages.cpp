@@ -16,9 +16,9 @@
 
 #include "backend/pinned_guard.h"
 #include "backend/pinned_windows.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/address_space/host_memory.h"
-#include "runtime/error.h"
+#include "address_space/address_space.h"
+#include "base/host_memory.h"
+#include "base/error.h"
 #include "runtime/process.h"
 
 namespace openreg::backend::pinned_pages {

@@ -12,13 +12,13 @@
 #include <iterator>
 #include <system_error>
 
-#include "runtime/address_space/anonymous_file.h"
-#include "runtime/address_space/host_memory.h"
+#include "address_space/anonymous_file.h"
+#include "base/host_memory.h"
 
 namespace openreg::backend {
 
 // Note [Two windows of pinned memory]
-// As with device memory (Note [Two windows] in runtime/address_space/address_space.cpp), each block
+// As with device memory (Note [Two windows] in address_space/address_space.cpp), each block
 // exists twice, at a constant distance:
 //
 //   begin_                        begin_ + bytes_

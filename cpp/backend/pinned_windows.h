@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "backend/published.h"
-#include "runtime/address_space/range_allocator.h"
-#include "runtime/mutex.h"
+#include "address_space/range_allocator.h"
+#include "base/mutex.h"
 
 namespace openreg::backend {
 

@@ -1,5 +1,5 @@
 // The device in torch.profiler: the interface of Kineto, PyTorch's profiler library, to an
-// accelerator. runtime/trace.h records; here a recording becomes the activities of a trace. The
+// accelerator. base/trace.h records; here a recording becomes the activities of a trace. The
 // track of a stream has the device's index as its process id and the stream's number as its thread
 // id.
 #include <IActivityProfiler.h>
@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "backend/trace_activities.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/device_name.h"
+#include "address_space/address_space.h"
+#include "base/device_name.h"
 #include "runtime/process.h"
-#include "runtime/quantity.h"
-#include "runtime/settings.h"
-#include "runtime/trace.h"
+#include "base/quantity.h"
+#include "base/settings.h"
+#include "base/trace.h"
 #include "slot_kineto.h"
 
 namespace openreg::backend {

@@ -14,10 +14,10 @@
 #include "backend/pinned_guard.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
-#include "runtime/launch_site.h"
-#include "runtime/once.h"
+#include "base/launch_site.h"
+#include "base/once.h"
 #include "runtime/process.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {

@@ -10,8 +10,8 @@
 #include "backend/allocator.h"
 #include "backend/stream.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/once.h"
+#include "address_space/address_space.h"
+#include "base/once.h"
 
 namespace openreg::backend {
 

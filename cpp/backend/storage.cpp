@@ -12,10 +12,10 @@
 #include "backend/exception.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/command.h"
+#include "address_space/address_space.h"
+#include "base/command.h"
 #include "runtime/event.h"
-#include "runtime/trace.h"
+#include "base/trace.h"
 
 namespace openreg::backend {
 

@@ -8,7 +8,7 @@
 
 #include "backend/exception.h"
 #include "backend/thread_current.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 #include "runtime/process.h"
 #include "slot_trace.h"
 

@@ -6,7 +6,7 @@
 #include "memory/debugger.h"
 #include "memory/race_detector.h"
 #include "runtime/capture.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 
 namespace openreg::backend {
 

@@ -9,7 +9,7 @@
 
 #include "backend/launch_counters.h"
 #include "memory/memory_use.h"
-#include "runtime/command.h"
+#include "base/command.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "backend/device.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 
 namespace openreg {
 class Stream;

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 #include "slot_kineto.h"
 
 namespace openreg::backend {

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "runtime/trace.h"
+#include "base/trace.h"
 
 namespace openreg::backend {
 

@@ -12,7 +12,7 @@
 
 #include "backend/device.h"
 #include "runtime/process.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 
 namespace openreg::bindings {
 

@@ -18,10 +18,10 @@
 #include "backend/exception.h"
 #include "bindings/autograd_threads.h"
 #include "bindings/bindings.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "runtime/process.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 
 namespace openreg::bindings {
 

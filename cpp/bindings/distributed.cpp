@@ -7,7 +7,7 @@
 
 #include "bindings/bindings.h"
 #include "distributed/process_group.h"
-#include "runtime/once.h"
+#include "base/once.h"
 
 namespace openreg::bindings {
 

@@ -5,7 +5,7 @@
 
 #include "backend/exception.h"
 #include "bindings/bindings.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg::bindings {
 

@@ -13,7 +13,7 @@
 #include "backend/exception.h"
 #include "bindings/bindings.h"
 #include "runtime/device_health.h"
-#include "runtime/executor.h"
+#include "executor/executor.h"
 #include "runtime/fault_table.h"
 
 namespace openreg::bindings {

@@ -16,9 +16,9 @@
 #include "bindings/bindings.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/process.h"
-#include "runtime/quantity.h"
+#include "base/quantity.h"
 
 namespace openreg::bindings {
 

@@ -21,8 +21,8 @@
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "memory/history.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/settings.h"
+#include "address_space/address_space.h"
+#include "base/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::bindings {

@@ -15,8 +15,8 @@
 #include "backend/race_detection.h"
 #include "bindings/bindings.h"
 #include "ops/launch/memory_of_command.h"
-#include "runtime/device_name.h"
-#include "runtime/launch_site.h"
+#include "base/device_name.h"
+#include "base/launch_site.h"
 #include "slot.h"
 
 namespace openreg::bindings {

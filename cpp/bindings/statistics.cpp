@@ -6,9 +6,9 @@
 #include "backend/launch_counters.h"
 #include "bindings/bindings.h"
 #include "ops/launch/sync_debug.h"
-#include "runtime/counters.h"
-#include "runtime/schedule.h"
-#include "runtime/trace.h"
+#include "base/counters.h"
+#include "base/schedule.h"
+#include "base/trace.h"
 
 namespace openreg::bindings {
 

@@ -9,8 +9,8 @@
 #include "backend/exception.h"
 #include "backend/stream.h"
 #include "bindings/bindings.h"
-#include "runtime/device_name.h"
-#include "runtime/error.h"
+#include "base/device_name.h"
+#include "base/error.h"
 #include "runtime/process.h"
 #include "runtime/stream_pool.h"
 

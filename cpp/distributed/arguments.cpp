@@ -8,7 +8,7 @@
 
 #include "backend/device.h"
 #include "ops/wire/reach.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 
 namespace openreg::distributed {
 

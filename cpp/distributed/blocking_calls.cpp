@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/thread.h"
+#include "base/thread.h"
 
 namespace openreg::distributed {
 

@@ -4,7 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg::distributed {
 

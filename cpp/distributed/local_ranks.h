@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 #include "runtime/stream.h"
 
 namespace openreg::distributed {

@@ -18,7 +18,7 @@
 #include "memory/race_detector.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "runtime/stream_pool.h"
 
 namespace openreg::distributed {

@@ -10,7 +10,7 @@
 #include "distributed/host_view.h"
 #include "distributed/process_group.h"
 #include "distributed/reduction.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 #include "slot.h"
 
 namespace openreg::distributed {

@@ -11,7 +11,7 @@
 
 #include "memory/memory_use.h"
 #include "runtime/happens_before.h"
-#include "runtime/launch_site.h"
+#include "base/launch_site.h"
 
 namespace openreg {
 class Stream;

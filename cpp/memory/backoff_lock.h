@@ -4,8 +4,8 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/mutex.h"
-#include "runtime/processor.h"
+#include "base/mutex.h"
+#include "base/processor.h"
 
 namespace openreg::memory {
 

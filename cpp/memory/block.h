@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "memory/statistics.h"
-#include "runtime/round_up.h"
+#include "base/round_up.h"
 
 namespace openreg {
 class Stream;

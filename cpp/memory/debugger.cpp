@@ -7,14 +7,14 @@
 #include <iterator>
 #include <utility>
 
-#include "runtime/address_space/address_space.h"
-#include "runtime/device_name.h"
-#include "runtime/error.h"
+#include "address_space/address_space.h"
+#include "base/device_name.h"
+#include "base/error.h"
 #include "runtime/event.h"
-#include "runtime/once.h"
+#include "base/once.h"
 #include "runtime/process.h"
-#include "runtime/quantity.h"
-#include "runtime/settings.h"
+#include "base/quantity.h"
+#include "base/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory {

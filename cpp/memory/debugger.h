@@ -15,9 +15,9 @@
 #include "memory/device_heap.h"
 #include "memory/memory_use.h"
 #include "runtime/capture.h"
-#include "runtime/command.h"
+#include "base/command.h"
 #include "runtime/happens_before.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 
 namespace openreg::memory {
 

@@ -8,11 +8,11 @@
 
 #include "memory/debugger.h"
 #include "memory/race_detector.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/capture.h"
 #include "runtime/event.h"
 #include "runtime/happens_before.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory {

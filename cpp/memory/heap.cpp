@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg::memory {
 

@@ -5,7 +5,7 @@
 
 #include "memory/heap.h"
 #include "memory/heap_blocks.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg::memory {
 

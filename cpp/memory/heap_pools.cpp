@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "memory/heap.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg::memory {
 

@@ -18,12 +18,12 @@
 #include "memory/access_history.h"
 #include "memory/memory_use.h"
 #include "runtime/capture.h"
-#include "runtime/command.h"
-#include "runtime/error.h"
+#include "base/command.h"
+#include "base/error.h"
 #include "runtime/happens_before.h"
-#include "runtime/launch_site.h"
-#include "runtime/mutex.h"
-#include "runtime/settings.h"
+#include "base/launch_site.h"
+#include "base/mutex.h"
+#include "base/settings.h"
 
 namespace openreg {
 class Stream;

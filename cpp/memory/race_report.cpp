@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "memory/race_detector.h"
-#include "runtime/device_name.h"
-#include "runtime/quantity.h"
+#include "base/device_name.h"
+#include "base/quantity.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory {

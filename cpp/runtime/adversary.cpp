@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "runtime/fence.h"
-#include "runtime/mix.h"
-#include "runtime/mutex.h"
+#include "base/mix.h"
+#include "base/mutex.h"
 #include "runtime/patience.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "runtime/callbacks.h"
-#include "runtime/schedule.h"
+#include "base/schedule.h"
 #include "runtime/stream_impl.h"
 #include "runtime/wait.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/intrusive_list.h"
+#include "base/intrusive_list.h"
 #include "runtime/scheduler_mutex.h"
 #include "runtime/stream_impl.h"
 

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 
 namespace openreg {
 

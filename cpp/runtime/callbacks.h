@@ -5,8 +5,8 @@
 #include <exception>
 #include <string>
 
-#include "runtime/command.h"
-#include "runtime/launch_site.h"
+#include "base/command.h"
+#include "base/launch_site.h"
 
 namespace openreg {
 

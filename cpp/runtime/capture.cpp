@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "runtime/device_health.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 #include "runtime/fence.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 #include "runtime/process.h"
 #include "runtime/stream_impl.h"
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/command.h"
-#include "runtime/error.h"
+#include "base/command.h"
+#include "base/error.h"
 #include "runtime/graph.h"
-#include "runtime/launch_site.h"
+#include "base/launch_site.h"
 
 namespace openreg {
 

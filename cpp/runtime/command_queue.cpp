@@ -5,7 +5,7 @@
 #include <new>
 
 #include "runtime/fence.h"
-#include "runtime/processor.h"
+#include "base/processor.h"
 
 namespace openreg {
 

@@ -7,9 +7,9 @@
 #include <span>
 #include <utility>
 
-#include "runtime/command.h"
-#include "runtime/launch_site.h"
-#include "runtime/mutex.h"
+#include "base/command.h"
+#include "base/launch_site.h"
+#include "base/mutex.h"
 
 namespace openreg {
 

@@ -4,10 +4,10 @@
 #include <memory>
 #include <utility>
 
-#include "runtime/device_name.h"
-#include "runtime/executor.h"
+#include "base/device_name.h"
+#include "executor/executor.h"
 #include "runtime/fault_table.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 #include "runtime/stream.h"
 #include "runtime/stream_pool.h"
 

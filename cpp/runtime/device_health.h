@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/error.h"
+#include "base/error.h"
 #include "runtime/failure.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 
 namespace openreg {
 

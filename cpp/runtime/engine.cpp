@@ -5,16 +5,16 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/counters.h"
-#include "runtime/error.h"
-#include "runtime/executor.h"
+#include "base/counters.h"
+#include "base/error.h"
+#include "executor/executor.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
-#include "runtime/spin.h"
+#include "base/spin.h"
 #include "runtime/stream_impl.h"
-#include "runtime/test_point.h"
-#include "runtime/thread.h"
-#include "runtime/usable_cores.h"
+#include "base/test_point.h"
+#include "base/thread.h"
+#include "base/usable_cores.h"
 
 namespace openreg {
 

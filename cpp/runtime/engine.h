@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "runtime/command.h"
+#include "base/command.h"
 
 namespace openreg {
 

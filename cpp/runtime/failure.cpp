@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "runtime/device_name.h"
-#include "runtime/error.h"
+#include "base/device_name.h"
+#include "base/error.h"
 
 namespace openreg {
 

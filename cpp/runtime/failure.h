@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "runtime/launch_site.h"
-#include "runtime/mutex.h"
+#include "base/launch_site.h"
+#include "base/mutex.h"
 
 namespace openreg {
 

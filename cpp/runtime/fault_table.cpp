@@ -10,13 +10,13 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/device_name.h"
-#include "runtime/error.h"
+#include "base/device_name.h"
+#include "base/error.h"
 #include "runtime/event.h"
-#include "runtime/mix.h"
-#include "runtime/once.h"
-#include "runtime/quantity.h"
-#include "runtime/settings.h"
+#include "base/mix.h"
+#include "base/once.h"
+#include "base/quantity.h"
+#include "base/settings.h"
 
 namespace openreg {
 

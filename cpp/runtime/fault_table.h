@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/fault_spec.h"
-#include "runtime/mutex.h"
+#include "base/fault_spec.h"
+#include "base/mutex.h"
 #include "runtime/stream.h"
 
 namespace openreg {

@@ -7,13 +7,13 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/error.h"
-#include "runtime/mutex.h"
+#include "base/error.h"
+#include "base/mutex.h"
 #include "runtime/process.h"
-#include "runtime/round_up.h"
+#include "base/round_up.h"
 #include "runtime/run_slice.h"
 #include "runtime/stream.h"
-#include "runtime/trace.h"
+#include "base/trace.h"
 
 namespace openreg {
 

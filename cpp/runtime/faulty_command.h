@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/command.h"
+#include "base/command.h"
 
 namespace openreg {
 

@@ -2,7 +2,7 @@
 
 #include "runtime/brief_run.h"
 #include "runtime/scheduler.h"
-#include "runtime/test_point.h"
+#include "base/test_point.h"
 
 namespace openreg {
 

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 
 namespace openreg {
 

@@ -3,7 +3,7 @@
 #include <ostream>
 #include <string>
 
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 
 namespace openreg {
 

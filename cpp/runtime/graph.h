@@ -5,8 +5,8 @@
 #include <iosfwd>
 #include <vector>
 
-#include "runtime/command.h"
-#include "runtime/launch_site.h"
+#include "base/command.h"
+#include "base/launch_site.h"
 #include "runtime/stream.h"
 
 namespace openreg {

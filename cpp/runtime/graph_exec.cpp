@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
-#include "runtime/address_space/address_space.h"
-#include "runtime/address_space/fault_message.h"
+#include "address_space/address_space.h"
+#include "address_space/fault_message.h"
 #include "runtime/device_health.h"
 #include "runtime/fence.h"
 #include "runtime/process.h"

@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "runtime/command.h"
-#include "runtime/executor.h"
+#include "base/command.h"
+#include "executor/executor.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 
 namespace openreg {
 

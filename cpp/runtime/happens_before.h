@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/milestones.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 #include "runtime/vector_clock.h"
 
 namespace openreg {

@@ -14,10 +14,10 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/error.h"
-#include "runtime/mutex.h"
+#include "base/error.h"
+#include "base/mutex.h"
 #include "runtime/scheduler.h"
-#include "runtime/thread.h"
+#include "base/thread.h"
 
 namespace openreg::patience {
 

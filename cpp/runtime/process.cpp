@@ -13,22 +13,22 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/adversary.h"
 #include "runtime/callbacks.h"
-#include "runtime/command.h"
-#include "runtime/device_name.h"
-#include "runtime/error.h"
-#include "runtime/executor.h"
+#include "base/command.h"
+#include "base/device_name.h"
+#include "base/error.h"
+#include "executor/executor.h"
 #include "runtime/fault_table.h"
-#include "runtime/launch_site.h"
+#include "base/launch_site.h"
 #include "runtime/patience.h"
-#include "runtime/schedule.h"
+#include "base/schedule.h"
 #include "runtime/scheduler.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "runtime/stream_impl.h"
 #include "runtime/stream_pool.h"
-#include "runtime/test_point.h"
+#include "base/test_point.h"
 
 namespace openreg {
 

@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "runtime/adversary.h"
-#include "runtime/counters.h"
-#include "runtime/error.h"
+#include "base/counters.h"
+#include "base/error.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
 #include "runtime/scheduler.h"
-#include "runtime/test_point.h"
-#include "runtime/thread.h"
-#include "runtime/trace.h"
+#include "base/test_point.h"
+#include "base/thread.h"
+#include "base/trace.h"
 
 namespace openreg {
 

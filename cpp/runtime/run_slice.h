@@ -7,9 +7,9 @@
 #include <optional>
 #include <span>
 
-#include "runtime/address_space/device_work.h"
+#include "address_space/device_work.h"
 #include "runtime/callbacks.h"
-#include "runtime/executor.h"
+#include "executor/executor.h"
 #include "runtime/stream_impl.h"
 
 namespace openreg {

@@ -4,14 +4,14 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/counters.h"
+#include "base/counters.h"
 #include "runtime/engine.h"
-#include "runtime/error.h"
+#include "base/error.h"
 #include "runtime/run_slice.h"
-#include "runtime/settings.h"
-#include "runtime/spin.h"
-#include "runtime/test_point.h"
-#include "runtime/usable_cores.h"
+#include "base/settings.h"
+#include "base/spin.h"
+#include "base/test_point.h"
+#include "base/usable_cores.h"
 
 namespace openreg {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "runtime/fence.h"
-#include "runtime/intrusive_list.h"
-#include "runtime/mutex.h"
+#include "base/intrusive_list.h"
+#include "base/mutex.h"
 #include "runtime/scheduler_mutex.h"
 #include "runtime/stream_impl.h"
 #include "runtime/waiter.h"
@@ -28,7 +28,7 @@ namespace openreg {
 ///   those two, and the mutexes of AddressSpace > the mutex of an ExecutorProcess
 /// All others are leaves: while one of them is held, no other lock is taken and nothing is waited
 /// for. No other callback, no kernel, and no destructor of what a kernel threw runs under a lock of
-/// the runtime. Clang checks the part of this that is annotated (runtime/mutex.h).
+/// the runtime. Clang checks the part of this that is annotated (base/mutex.h).
 class Scheduler {
  public:
   static Scheduler& get();

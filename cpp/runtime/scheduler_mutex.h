@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 
 namespace openreg {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "runtime/command.h"
+#include "base/command.h"
 
 namespace openreg {
 

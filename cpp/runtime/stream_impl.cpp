@@ -8,12 +8,12 @@
 #include "runtime/brief_run.h"
 #include "runtime/callbacks.h"
 #include "runtime/device_health.h"
-#include "runtime/device_name.h"
-#include "runtime/error.h"
+#include "base/device_name.h"
+#include "base/error.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
 #include "runtime/scheduler.h"
-#include "runtime/trace.h"
+#include "base/trace.h"
 #include "runtime/wait.h"
 
 namespace openreg {

@@ -10,12 +10,12 @@
 #include <span>
 
 #include "runtime/capture.h"
-#include "runtime/command.h"
+#include "base/command.h"
 #include "runtime/command_queue.h"
 #include "runtime/failure.h"
-#include "runtime/intrusive_list.h"
-#include "runtime/launch_site.h"
-#include "runtime/mutex.h"
+#include "base/intrusive_list.h"
+#include "base/launch_site.h"
+#include "base/mutex.h"
 #include "runtime/scheduler_mutex.h"
 #include "runtime/stream.h"
 #include "runtime/waiter.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "runtime/error.h"
+#include "base/error.h"
 #include "runtime/stream.h"
 
 namespace openreg {

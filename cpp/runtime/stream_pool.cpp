@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "runtime/device_name.h"
-#include "runtime/error.h"
-#include "runtime/settings.h"
+#include "base/device_name.h"
+#include "base/error.h"
+#include "base/settings.h"
 
 namespace openreg {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "runtime/failure.h"
-#include "runtime/mutex.h"
+#include "base/mutex.h"
 #include "runtime/stream_impl.h"
 
 namespace openreg {

@@ -9,14 +9,14 @@
 
 #include "runtime/adversary.h"
 #include "runtime/callbacks.h"
-#include "runtime/counters.h"
+#include "base/counters.h"
 #include "runtime/engine.h"
 #include "runtime/patience.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
-#include "runtime/spin.h"
-#include "runtime/test_point.h"
-#include "runtime/trace.h"
+#include "base/spin.h"
+#include "base/test_point.h"
+#include "base/trace.h"
 
 namespace openreg {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "runtime/intrusive_list.h"
+#include "base/intrusive_list.h"
 #include "runtime/scheduler_mutex.h"
 
 namespace openreg {

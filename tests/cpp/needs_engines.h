@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/schedule.h"
+#include "base/schedule.h"
 
 /// At the beginning of a test that measures what engines do beside hosts, or expects that a query
-/// finds work unfinished: skips it in an adversarial schedule (runtime/schedule.h), where engines
+/// finds work unfinished: skips it in an adversarial schedule (base/schedule.h), where engines
 /// hold back and a query runs what it asks about. The Python tests have a mark of this name.
 // A macro, because GTEST_SKIP returns from the test.
 #define OPENREG_NEEDS_ENGINES(reason)               \

@@ -18,10 +18,10 @@
 #include "ops/launch/cost.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/device_name.h"
-#include "runtime/error.h"
-#include "runtime/processor.h"
+#include "address_space/address_space.h"
+#include "base/device_name.h"
+#include "base/error.h"
+#include "base/processor.h"
 #include "slot.h"
 
 namespace openreg::ops {

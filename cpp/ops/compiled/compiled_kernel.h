@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/submit.h"
-#include "runtime/command.h"
+#include "base/command.h"
 
 namespace openreg::ops {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ops/wire/signature.h"
-#include "runtime/command.h"
+#include "base/command.h"
 
 namespace openreg::ops {
 

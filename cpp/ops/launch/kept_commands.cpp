@@ -9,7 +9,7 @@
 #include "ops/launch/op_kernel.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"
-#include "runtime/per_thread.h"
+#include "base/per_thread.h"
 
 namespace openreg::ops {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "ops/wire/command_layout.h"
-#include "runtime/processor.h"
+#include "base/processor.h"
 
 namespace openreg::ops {
 

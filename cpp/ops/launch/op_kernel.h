@@ -9,7 +9,7 @@
 #include "ops/launch/repeated_warnings.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"
-#include "runtime/command.h"
+#include "base/command.h"
 
 namespace openreg::ops {
 
@@ -30,7 +30,7 @@ struct BodyTraits {
   using Keep = std::unique_ptr<KeptCommand> (*)(const OpKernel& kernel,
                                                 std::span<const std::byte> command);
   Keep keep = nullptr;
-  /// The body uses other memory than the device's: it runs in the program (runtime/executor.h).
+  /// The body uses other memory than the device's: it runs in the program (executor/executor.h).
   bool in_program = false;
 };
 

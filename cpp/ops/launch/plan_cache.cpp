@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/launch_counters.h"
-#include "runtime/per_thread.h"
+#include "base/per_thread.h"
 
 namespace openreg::ops {
 

@@ -6,7 +6,7 @@
 
 #include "backend/launch_counters.h"
 #include "backend/stream.h"
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 
 namespace openreg::ops {
 

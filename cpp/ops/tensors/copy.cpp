@@ -16,9 +16,9 @@
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/reach.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/event.h"
-#include "runtime/trace.h"
+#include "base/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {

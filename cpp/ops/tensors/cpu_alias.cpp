@@ -15,8 +15,8 @@
 #include "ops/tensors/storage.h"
 #include "ops/tensors/tensor_parts.h"
 #include "ops/wire/reach.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/error.h"
+#include "address_space/address_space.h"
+#include "base/error.h"
 #include "slot.h"
 
 namespace openreg::ops {

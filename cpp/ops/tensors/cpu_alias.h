@@ -8,7 +8,7 @@
 #include "ops/launch/below_autograd.h"
 #include "ops/launch/zero_arguments.h"
 #include "ops/wire/argument_writer.h"
-#include "runtime/address_space/device_work.h"
+#include "address_space/device_work.h"
 
 namespace openreg::ops {
 

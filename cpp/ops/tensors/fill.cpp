@@ -9,7 +9,7 @@
 #include "ops/wire/command_layout.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/typed_arguments.h"
-#include "runtime/trace.h"
+#include "base/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {

@@ -12,8 +12,8 @@
 #include "ops/launch/memory_of_command.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/reach.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/trace.h"
+#include "address_space/address_space.h"
+#include "base/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {

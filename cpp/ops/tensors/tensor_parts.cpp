@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/device_name.h"
+#include "base/device_name.h"
 
 namespace openreg::ops {
 

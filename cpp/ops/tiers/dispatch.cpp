@@ -8,8 +8,8 @@
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/same_device.h"
-#include "runtime/device_name.h"
-#include "runtime/settings.h"
+#include "base/device_name.h"
+#include "base/settings.h"
 #include "slot.h"
 
 namespace openreg::ops {

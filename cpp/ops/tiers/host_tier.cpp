@@ -16,7 +16,7 @@
 #include "ops/tiers/apart.h"
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
-#include "runtime/trace.h"
+#include "base/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {

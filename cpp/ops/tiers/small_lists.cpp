@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ops/tiers/command_values.h"
-#include "runtime/processor.h"
+#include "base/processor.h"
 
 namespace openreg::ops {
 

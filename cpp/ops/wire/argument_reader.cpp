@@ -17,7 +17,7 @@
 #include "backend/pinned_pages.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/tensor_pool.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg::ops {
 

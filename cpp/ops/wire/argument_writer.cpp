@@ -12,8 +12,8 @@
 #include "backend/shared_memory.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
-#include "runtime/processor.h"
-#include "runtime/round_up.h"
+#include "base/processor.h"
+#include "base/round_up.h"
 
 namespace openreg::ops {
 

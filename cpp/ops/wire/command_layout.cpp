@@ -3,8 +3,8 @@
 #include <string>
 
 #include "ops/wire/reach.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/error.h"
+#include "address_space/address_space.h"
+#include "base/error.h"
 
 namespace openreg::ops {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "runtime/trace.h"
+#include "base/trace.h"
 
 namespace openreg::ops {
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "runtime/round_up.h"
+#include "base/round_up.h"
 
 namespace openreg::ops {
 

@@ -3,7 +3,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
-#include "runtime/quantity.h"
+#include "base/quantity.h"
 
 namespace openreg::ops {
 

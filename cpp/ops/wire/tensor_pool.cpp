@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "runtime/per_thread.h"
+#include "base/per_thread.h"
 
 namespace openreg::ops {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// How messages name the device. Without torch, for runtime/device_name.h.
+// How messages name the device. Without torch, for base/device_name.h.
 
 namespace openreg {
 

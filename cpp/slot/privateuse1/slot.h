@@ -9,8 +9,8 @@
 
 #include <string>
 
-#include "runtime/device_name.h"
-#include "runtime/quantity.h"
+#include "base/device_name.h"
+#include "base/quantity.h"
 
 // The slot of PyTorch that the device takes. All that names it is in this folder.
 

@@ -15,7 +15,7 @@
 
 #include "backend/allocator.h"
 #include "backend/device.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory::testing {

@@ -17,7 +17,7 @@
 #include "backend/storage.h"
 #include "backend/stream.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "slot_hooks.h"
 #include "support.h"
 

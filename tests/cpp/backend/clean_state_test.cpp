@@ -15,7 +15,7 @@
 
 #include "backend/device.h"
 #include "backend/stream.h"
-#include "runtime/processor.h"
+#include "base/processor.h"
 #include "support.h"
 
 namespace openreg::backend {

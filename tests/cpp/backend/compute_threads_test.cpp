@@ -8,7 +8,7 @@
 
 #include "backend/clean_state.h"
 #include "backend/stream.h"
-#include "runtime/usable_cores.h"
+#include "base/usable_cores.h"
 #include "support.h"
 
 namespace openreg::backend {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "runtime/device_health.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg::backend {
 namespace {

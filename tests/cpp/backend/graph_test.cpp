@@ -24,7 +24,7 @@
 #include "backend/host_allocator.h"
 #include "backend/stream.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg::backend {
 namespace {

@@ -19,7 +19,7 @@
 #include "backend/allocator.h"
 #include "backend/ipc_imports.h"
 #include "backend/stream.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "support.h"
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
-#include "runtime/command.h"
-#include "runtime/schedule.h"
+#include "base/command.h"
+#include "base/schedule.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend::testing {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <limits>
 
-#include "runtime/address_space/fault_message.h"
+#include "address_space/fault_message.h"
 
 namespace openreg::memory {
 namespace {

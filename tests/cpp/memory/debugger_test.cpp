@@ -21,10 +21,10 @@
 
 #include "../runtime/stream_helpers.h"
 #include "memory/device_heap.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "runtime/capture.h"
-#include "runtime/error.h"
+#include "base/error.h"
 #include "runtime/event.h"
 #include "runtime/graph_exec.h"
 #include "runtime/stream.h"

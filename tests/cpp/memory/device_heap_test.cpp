@@ -19,9 +19,9 @@
 
 #include "../runtime/stream_helpers.h"
 #include "memory/race_detector.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
-#include "runtime/error.h"
+#include "base/error.h"
 #include "runtime/event.h"
 #include "seed.h"
 

@@ -16,7 +16,7 @@
 
 #include "heap_checks.h"
 #include "memory/heap.h"
-#include "runtime/error.h"
+#include "base/error.h"
 #include "seed.h"
 
 namespace openreg::memory {

@@ -6,7 +6,7 @@
 
 #include "heap_checks.h"
 #include "memory/heap.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg::memory {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heap_checks.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg::memory {
 namespace {

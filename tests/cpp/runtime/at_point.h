@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include "runtime/test_point.h"
+#include "base/test_point.h"
 #include "stream_helpers.h"
 
 namespace openreg::testing {

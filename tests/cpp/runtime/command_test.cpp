@@ -1,4 +1,4 @@
-#include "runtime/command.h"
+#include "base/command.h"
 
 #include <gtest/gtest.h>
 

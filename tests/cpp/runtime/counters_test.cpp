@@ -1,4 +1,4 @@
-#include "runtime/counters.h"
+#include "base/counters.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Devices whose kernels run in a process of their own. This program is both: the executor is
 // started as `<this program> --executor <number of the program>`.
 
-#include "runtime/executor.h"
+#include "executor/executor.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -31,18 +31,18 @@
 #include "../needs_engines.h"
 #include "graph_helpers.h"
 #include "limit.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
-#include "runtime/counters.h"
+#include "base/counters.h"
 #include "runtime/device_health.h"
-#include "runtime/error.h"
+#include "base/error.h"
 #include "runtime/event.h"
-#include "runtime/executor/guardian.h"
+#include "executor/guardian.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph_exec.h"
 #include "runtime/process.h"
 #include "runtime/stream_impl.h"
-#include "runtime/trace.h"
+#include "base/trace.h"
 #include "stream_helpers.h"
 
 namespace openreg {

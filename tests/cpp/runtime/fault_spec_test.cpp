@@ -1,4 +1,4 @@
-#include "runtime/fault_spec.h"
+#include "base/fault_spec.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg {
 namespace {

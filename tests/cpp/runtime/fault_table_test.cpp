@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/error.h"
+#include "base/error.h"
 #include "stream_helpers.h"
 
 namespace openreg {

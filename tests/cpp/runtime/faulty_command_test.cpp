@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "graph_helpers.h"
-#include "runtime/error.h"
+#include "base/error.h"
 #include "runtime/event.h"
 #include "runtime/graph_exec.h"
 #include "stream_helpers.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "graph_helpers.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/error.h"
+#include "address_space/address_space.h"
+#include "base/error.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
 

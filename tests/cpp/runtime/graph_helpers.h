@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/capture.h"
-#include "runtime/command.h"
+#include "base/command.h"
 #include "runtime/stream.h"
 
 namespace openreg::testing {

@@ -8,11 +8,11 @@
 #include <string>
 #include <thread>
 
-#include "runtime/address_space/address_space.h"
-#include "runtime/address_space/device_work.h"
-#include "runtime/address_space/fault_message.h"
-#include "runtime/error.h"
-#include "runtime/settings.h"
+#include "address_space/address_space.h"
+#include "address_space/device_work.h"
+#include "address_space/fault_message.h"
+#include "base/error.h"
+#include "base/settings.h"
 #include "stream_helpers.h"
 
 namespace openreg {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "runtime/callbacks.h"
-#include "runtime/command.h"
+#include "base/command.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/processor.h"
+#include "base/processor.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include "at_point.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
-#include "runtime/test_point.h"
+#include "base/test_point.h"
 #include "stream_helpers.h"
 
 namespace openreg {

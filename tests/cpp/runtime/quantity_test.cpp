@@ -1,4 +1,4 @@
-#include "runtime/quantity.h"
+#include "base/quantity.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/schedule.h"
+#include "base/schedule.h"
 
 #include <gtest/gtest.h>
 

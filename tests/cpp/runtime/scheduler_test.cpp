@@ -20,9 +20,9 @@
 #include "one_core.h"
 #include "runtime/engine.h"
 #include "runtime/event.h"
-#include "runtime/settings.h"
+#include "base/settings.h"
 #include "runtime/stream_impl.h"
-#include "runtime/usable_cores.h"
+#include "base/usable_cores.h"
 #include "stream_helpers.h"
 
 namespace openreg {

@@ -1,4 +1,4 @@
-#include "runtime/settings.h"
+#include "base/settings.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/address_space/host_memory.h"
-#include "runtime/error.h"
+#include "base/host_memory.h"
+#include "base/error.h"
 
 namespace openreg {
 namespace {

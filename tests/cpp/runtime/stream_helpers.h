@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/command.h"
-#include "runtime/counters.h"
-#include "runtime/schedule.h"
-#include "runtime/settings.h"
+#include "base/command.h"
+#include "base/counters.h"
+#include "base/schedule.h"
+#include "base/settings.h"
 #include "runtime/stream.h"
 #include "runtime/stream_impl.h"
 

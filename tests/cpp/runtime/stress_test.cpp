@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/callbacks.h"
-#include "runtime/error.h"
+#include "base/error.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/usable_cores.h"
+#include "base/usable_cores.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

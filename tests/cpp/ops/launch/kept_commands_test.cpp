@@ -15,7 +15,7 @@
 #include "ops/launch/op_kernel.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_writer.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "../test_device.h"
 #include "backend/device.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {

@@ -12,7 +12,7 @@
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/stream.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {

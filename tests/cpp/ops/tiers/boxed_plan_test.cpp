@@ -14,7 +14,7 @@
 #include "ops/launch/plan_cache.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/shape_rules.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {

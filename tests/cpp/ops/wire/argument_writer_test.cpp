@@ -16,8 +16,8 @@
 #include "backend/storage.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/typed_arguments.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/command.h"
+#include "address_space/address_space.h"
+#include "base/command.h"
 
 namespace openreg::ops {
 namespace {

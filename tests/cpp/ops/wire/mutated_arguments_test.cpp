@@ -17,8 +17,8 @@
 #include "ops/wire/argument_writer.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/typed_arguments.h"
-#include "runtime/command.h"
-#include "runtime/error.h"
+#include "base/command.h"
+#include "base/error.h"
 #include "slot.h"
 
 namespace openreg::ops {

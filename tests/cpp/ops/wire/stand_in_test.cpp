@@ -16,7 +16,7 @@
 #include "ops/wire/argument_writer.h"
 #include "ops/wire/guarded_memory.h"
 #include "ops/wire/reach.h"
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {

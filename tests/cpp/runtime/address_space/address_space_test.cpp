@@ -1,4 +1,4 @@
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/address_space/fault_message.h"
-#include "runtime/error.h"
-#include "runtime/settings.h"
+#include "address_space/fault_message.h"
+#include "base/error.h"
+#include "base/settings.h"
 
 namespace openreg {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/address_space/fault_message.h"
+#include "address_space/fault_message.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "runtime/address_space/address_space.h"
+#include "address_space/address_space.h"
 
 namespace openreg {
 namespace {

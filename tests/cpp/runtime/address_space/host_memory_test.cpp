@@ -1,4 +1,4 @@
-#include "runtime/address_space/host_memory.h"
+#include "base/host_memory.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "runtime/address_space/ipc_file.h"
+#include "address_space/ipc_file.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "../limit.h"
-#include "runtime/error.h"
+#include "base/error.h"
 
 namespace openreg {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/address_space/ipc_memory.h"
+#include "address_space/ipc_memory.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "../limit.h"
-#include "runtime/address_space/address_space.h"
-#include "runtime/address_space/fault_message.h"
-#include "runtime/error.h"
-#include "runtime/thread.h"
+#include "address_space/address_space.h"
+#include "address_space/fault_message.h"
+#include "base/error.h"
+#include "base/thread.h"
 
 namespace openreg {
 namespace {

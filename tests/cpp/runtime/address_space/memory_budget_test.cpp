@@ -1,4 +1,4 @@
-#include "runtime/address_space/memory_budget.h"
+#include "address_space/memory_budget.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/address_space/range_allocator.h"
+#include "address_space/range_allocator.h"
 
 #include <gtest/gtest.h>
 

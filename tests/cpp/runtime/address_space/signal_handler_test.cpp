@@ -1,4 +1,4 @@
-#include "runtime/address_space/signal_handler.h"
+#include "address_space/signal_handler.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "runtime/address_space/fault_message.h"
+#include "address_space/fault_message.h"
 
 namespace openreg {
 namespace {

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "address_space/mapped_pieces.h"
+#include "address_space/memory_budget.h"
+
+namespace openreg {
+
+/// What of the apertures has memory, and whether the machine can hold more. Thread safe.
+class MappedMemory {
+ public:
+  /// `apertures`: where they begin; `bytes`: of all.
+  MappedMemory(std::uintptr_t apertures, std::size_t bytes);
+
+  /// Asked before memory is mapped.
+  MemoryBudget& budget() noexcept { return budget_; }
+
+  /// Held while memory is mapped or unmapped, and that is noted, so that open() cannot come
+  /// between. No memory of an aperture is used meanwhile.
+  class Change {
+   public:
+    explicit Change(MappedMemory& memory) noexcept;
+    ~Change() { memory_.changing_.clear(std::memory_order_release); }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    MappedMemory& memory_;
+  };
+  /// Whose memory it is: only a device's own counts towards its capacity.
+  enum class Owner : bool { kDevice, kOtherProcess };
+  void note_mapped(const void* memory, std::size_t bytes, Owner owner) noexcept;
+  void note_unmapped(const void* memory, std::size_t bytes, Owner owner) noexcept;
+
+  enum class Opened : std::uint8_t {
+    kNot,        ///< it is not in an aperture, or too much is open
+    kWasMapped,  ///< another thread has mapped it in the meantime
+    kOpened,
+  };
+  /// Makes the piece around `address` accessible although nothing is mapped there: it reads as
+  /// zeros. Called by a signal handler.
+  Opened open(const void* address, bool writes) noexcept;
+  /// Undoes all calls of open().
+  void close_opened() noexcept;
+
+ private:
+  static constexpr int kMostWritable = 512;  // pieces, of a GiB
+
+  std::size_t untouched() const;
+  std::size_t piece_of(const void* memory) const noexcept;
+  void* begin_of(std::size_t piece) const noexcept;
+  bool is_mapped(std::size_t piece) const noexcept {
+    return own_.contains(piece) || foreign_.contains(piece);
+  }
+
+  const std::uintptr_t apertures_;
+  const std::size_t pieces_;
+  MappedPieces own_;
+  MappedPieces foreign_;
+  std::atomic_flag changing_;
+  MappedPieces opened_;                // written with changing_
+  std::atomic<int> opened_count_{0};   // likewise
+  int writable_ = 0;                   // likewise
+  std::atomic<std::size_t> bytes_{0};  // of own_
+  MemoryBudget budget_;
+};
+
+/// Prints one line on stderr if a device's capacity is more than the machine, or the process's
+/// control group, has.
+void report_capacity_beyond_machine(std::size_t capacity);
+
+}  // namespace openreg

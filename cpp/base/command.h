@@ -1,0 +1,176 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace openreg {
+
+class Kernel;
+struct CommandSummary;
+
+/// A command that runs many times with the same arguments (in a captured graph). It holds what can
+/// be decided once for all runs. Used by one thread at a time.
+class PreparedCommand {
+ public:
+  virtual ~PreparedCommand() = default;
+  /// Throws to fail the command.
+  virtual void run() = 0;
+};
+
+/// How an executor (executor.h) makes a kernel that it does not have since its library was loaded.
+/// Static: objects live as long as the process. `name` is unique.
+class KernelMaker {
+ public:
+  /// In the program: what make() needs. No value: the kernel exists in the program only.
+  using Describe = std::optional<std::string> (*)(const Kernel& kernel);
+  /// In the executor: the kernel of this name; null if it cannot be made.
+  using Make = const Kernel* (*)(const std::string& name, const std::string& description);
+
+  KernelMaker(const char* name, Describe describe, Make make);
+  KernelMaker(const KernelMaker&) = delete;
+  KernelMaker& operator=(const KernelMaker&) = delete;
+
+  const char* name() const noexcept { return name_; }
+  std::optional<std::string> describe(const Kernel& kernel) const { return describe_(kernel); }
+  const Kernel* make(const std::string& name, const std::string& description) const {
+    return make_(name, description);
+  }
+
+  static const KernelMaker* find(std::string_view name) noexcept;
+
+ private:
+  const char* name_;
+  Describe describe_;
+  Make make_;
+};
+
+/// The kinds of engines. Each engine runs only the commands of its kind, so a long copy and a
+/// kernel on two streams run at the same time even if there is only one engine of each kind.
+enum class EngineKind : std::uint8_t { kCompute, kCopy };
+
+struct KernelTraits {
+  EngineKind engine = EngineKind::kCompute;
+  /// The command may wait for something outside the device (Python, a host function); process exit
+  /// does not wait for it.
+  bool may_block = false;
+  /// The command takes microseconds and waits for nothing: the thread that makes it ready runs it,
+  /// as it runs the records and waits of events (runtime/brief_run.h).
+  bool brief = false;
+  /// Each command runs only once: it owns something, or stands for an action outside the device. So
+  /// it cannot be captured.
+  bool once = false;
+  /// The command needs nothing of this process but the device's memory, so it runs in the device's
+  /// executor if there is one (executor.h).
+  bool in_executor = false;
+  /// How the executor gets the kernel. Null: it has it.
+  const KernelMaker* maker = nullptr;
+  /// Called instead of the kernel if the stream skips the command because an earlier one failed.
+  /// Null: nothing is called. For commands that own something, or that others wait for. Must not
+  /// throw.
+  void (*skip)(std::span<const std::byte> arguments) noexcept = nullptr;
+  /// Throws Error if these bytes cannot be the kernel's arguments. Null: any bytes can. Called for
+  /// commands that come from outside the process (decode()).
+  void (*check)(std::span<const std::byte> arguments) = nullptr;
+  /// Prepares a command. Its arguments stay in place for the lifetime of the returned object, which
+  /// must not be null. Called on a thread that runs commands; throws to fail the command. Null:
+  /// each run calls the kernel.
+  std::unique_ptr<PreparedCommand> (*prepare)(const Kernel& kernel,
+                                              std::span<const std::byte> arguments) = nullptr;
+  /// Describes such a command in a trace (base/trace.h). Null: it is shown as a kernel.
+  CommandSummary (*summarize)(std::span<const std::byte> arguments) noexcept = nullptr;
+};
+
+/// The function that a command runs. Static: one object per kernel, which lives as long as the
+/// process; its constructor registers it. `name` is the operator's name, in errors and traces, and
+/// unique. `id` is derived from it, so it is the same in every process: a command can be encoded
+/// here and decoded elsewhere.
+class Kernel {
+ public:
+  /// Runs on the thread that owns the stream, with the kernel itself and the command's arguments;
+  /// throws to fail the command.
+  using Run = void (*)(const Kernel& kernel, std::span<const std::byte> arguments);
+
+  /// Throws Error if another kernel has the name or its id.
+  Kernel(const char* name, Run run, KernelTraits traits = {});
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  const char* name() const noexcept { return name_; }
+  std::uint64_t id() const noexcept { return id_; }
+  void run(std::span<const std::byte> arguments) const { run_(*this, arguments); }
+  const KernelTraits& traits() const noexcept { return traits_; }
+  /// Whether commands run in the device's executor, if there is one. It may turn out later that
+  /// executors do not have the kernel.
+  bool runs_in_executor() const noexcept {
+    return traits_.in_executor && !is_in_program_.load(std::memory_order_relaxed);
+  }
+  void note_missing_in_executor() const noexcept {
+    is_in_program_.store(true, std::memory_order_relaxed);
+  }
+  /// Never null.
+  std::unique_ptr<PreparedCommand> prepare(std::span<const std::byte> arguments) const;
+  CommandSummary summary(std::span<const std::byte> arguments) const noexcept;
+
+  /// The registered kernel with this id, or nullptr.
+  static const Kernel* find(std::uint64_t id) noexcept;
+
+ protected:
+  struct StandsFor {
+    const Kernel& kernel;
+  };
+  /// A kernel that stands for another one, and has its name and id. It is not registered.
+  Kernel(StandsFor other, Run run, KernelTraits traits)
+      : name_(other.kernel.name_), run_(run), id_(other.kernel.id_), traits_(traits) {}
+
+ private:
+  const char* name_;
+  Run run_;
+  std::uint64_t id_;
+  KernelTraits traits_;
+  mutable std::atomic<bool> is_in_program_{false};
+};
+
+/// What a command is expected to cost the thread that runs it.
+struct Cost {
+  static constexpr std::uint32_t kMost = (1U << 31) - 1;
+  /// Starting a team takes a tenth of this time.
+  static constexpr std::uint32_t kLong = 1'000'000;
+
+  bool is_long() const noexcept { return nanoseconds >= kLong; }
+  /// Adds the time of another command.
+  void add(Cost other) noexcept {
+    nanoseconds = std::min(kMost, std::uint32_t{nanoseconds} + other.nanoseconds);
+  }
+
+  /// Expected time of one thread, at most kMost. 0: negligible.
+  std::uint32_t nanoseconds : 31 = 0;
+  /// The results depend on the number of threads and must be the same in every run, so that number
+  /// must not depend on which thread runs the command.
+  bool reproducible : 1 = false;
+};
+
+/// Whether the calling thread is running commands: it is inside a run slice (run_slice.h).
+bool in_command() noexcept;
+
+/// A command outside of a queue: a kernel and its arguments. Arguments are flat bytes (copied with
+/// memcpy, aligned to 16 in the queue) that hold device pointers, sizes and values, and no host
+/// pointers except to pinned memory.
+struct Command {
+  const Kernel* kernel = nullptr;
+  std::vector<std::byte> arguments;
+};
+
+std::vector<std::byte> encode(const Kernel& kernel, std::span<const std::byte> arguments);
+/// Throws Error if the bytes are not a command, if they name a kernel that this process does not
+/// have, or if they cannot be that kernel's arguments.
+Command decode(std::span<const std::byte> bytes);
+
+}  // namespace openreg

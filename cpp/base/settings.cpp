@@ -1,0 +1,247 @@
+#include "base/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <charconv>
+#include <climits>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "base/host_memory.h"
+#include "base/error.h"
+#include "base/usable_cores.h"
+
+namespace openreg {
+
+namespace {
+
+constexpr std::string_view kPrefix = "TORCH_OPENREG_";
+// The names that may follow it. The last one is read in Python.
+constexpr std::array<std::string_view, 15> kNames{
+    "DEVICES",      "MEMORY",       "ENGINES",       "LAUNCH_BLOCKING", "FAULT_MESSAGE",
+    "DEBUG_MEMORY", "DETECT_RACES", "CPU_FALLBACK",  "STACKS",          "TRACE_RECORDS",
+    "SCHEDULE",     "FAULTS",       "STICKY_ERRORS", "EXECUTOR",        "AUTOLOAD"};
+
+constexpr int kMaxEngines = 1024;
+constexpr int kMostTraceRecords = 1 << 30;
+// From one huge page, the unit in which memory is committed, to what fits into an address space of
+// 47 bits.
+constexpr std::size_t kMinMemory = std::size_t{2} << 20;
+constexpr std::size_t kMaxMemory = std::size_t{16} << 40;
+
+bool is_setting(std::string_view variable) {
+  return variable.starts_with(kPrefix) &&
+         std::ranges::find(kNames, variable.substr(kPrefix.size())) != kNames.end();
+}
+
+std::optional<std::string_view> any_environment(const char* variable) {
+  // Safe unless another thread calls setenv at the same time, which a program must not do during
+  // the first use of a device. NOLINTNEXTLINE(concurrency-mt-unsafe)
+  const char* value = std::getenv(variable);
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+std::optional<std::string_view> environment(const char* variable) {
+  assert(is_setting(variable));
+  return any_environment(variable);
+}
+
+[[noreturn]] void malformed(const char* variable, std::string_view value,
+                            const std::string& expected) {
+  throw Error("openreg: " + std::string(variable) + " is malformed (got \"" + std::string(value) +
+              "\", expected " + expected + ")");
+}
+
+// Digits only: no sign, no space, nothing after them. nullopt also if the number does not fit.
+std::optional<std::uint64_t> parse_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+  struct Unit {
+    std::string_view suffix;
+    int shift;
+  };
+  static constexpr std::array<Unit, 4> kUnits{{{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
+  int shift = 0;
+  for (const auto& unit : kUnits) {
+    if (text.ends_with(unit.suffix)) {
+      text.remove_suffix(unit.suffix.size());
+      shift = unit.shift;
+      break;
+    }
+  }
+  const auto number = parse_number(text);
+  if (!number || *number > (UINT64_MAX >> shift)) return std::nullopt;
+  return *number << shift;
+}
+
+int read_integer(const char* variable, int otherwise, int highest) {
+  const auto text = environment(variable);
+  if (!text) return otherwise;
+  const auto number = parse_number(*text);
+  if (!number || *number < 1 || *number > static_cast<std::uint64_t>(highest)) {
+    malformed(variable, *text, "an integer from 1 to " + std::to_string(highest));
+  }
+  return static_cast<int>(*number);
+}
+
+bool read_switch(const char* variable, bool otherwise) {
+  const auto text = environment(variable);
+  if (!text) return otherwise;
+  if (*text != "0" && *text != "1") malformed(variable, *text, "0 or 1");
+  return *text == "1";
+}
+
+RaceDetectionMode read_race_detection_mode(const char* variable) {
+  const auto text = environment(variable).value_or("0");
+  if (text == "0" || text == "off" || text == "default") return RaceDetectionMode::kOff;
+  if (text == "warn") return RaceDetectionMode::kWarn;
+  if (text != "1" && text != "error") malformed(variable, text, "0, \"warn\" or 1");
+  return RaceDetectionMode::kError;
+}
+
+std::optional<std::size_t> read_memory(const char* variable, int devices) {
+  const auto text = environment(variable);
+  if (!text) return std::nullopt;
+  std::optional<std::uint64_t> bytes;
+  if (text->ends_with('%')) {
+    const auto percent = parse_number(text->substr(0, text->size() - 1));
+    if (percent && *percent >= 1 && *percent <= 100) {
+      bytes = std::max(default_device_memory(devices) / 100 * *percent, kMinMemory);
+    }
+  } else {
+    bytes = parse_size(*text);
+  }
+  if (!bytes || *bytes < kMinMemory || *bytes > kMaxMemory) {
+    malformed(variable, *text,
+              "a size from 2MiB to 16TiB, such as \"8GiB\", \"512MiB\" or \"1073741824\", or a "
+              "percentage of the default "
+              "from \"1%\" to \"100%\"");
+  }
+  return *bytes;
+}
+
+Schedule read_schedule(const char* variable) {
+  const auto text = environment(variable);
+  if (!text) return {};
+  const auto schedule = Schedule::parse(*text);
+  if (!schedule) malformed(variable, *text, Schedule::kExpected);
+  return *schedule;
+}
+
+bool read_executor(const char* variable) {
+  const auto text = environment(variable).value_or("thread");
+  if (text != "thread" && text != "default" && text != "process")
+    malformed(variable, text, "\"thread\" or \"process\"");
+  return text == "process";
+}
+
+std::vector<FaultSpec> read_faults(const char* variable) {
+  const auto text = environment(variable);
+  if (!text) return {};
+  try {
+    return FaultSpec::parse_list(*text);
+  } catch (const Error& error) {
+    throw Error("openreg: " + std::string(variable) +
+                " is malformed: " + describe_cause(std::make_exception_ptr(error)));
+  }
+}
+
+// The number of letters that must be inserted, removed or replaced to turn one into the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest_name(std::string_view name) {
+  return *std::ranges::min_element(
+      kNames, {}, [name](std::string_view candidate) { return edit_distance(name, candidate); });
+}
+
+int default_engines() { return std::clamp(usable_cores() - 1, 1, kMaxEngines); }
+
+}  // namespace
+
+Settings read_settings() {
+  Settings result;
+  result.devices =
+      read_integer("TORCH_OPENREG_DEVICES", result.devices, static_cast<int>(kMaxDevices));
+  result.memory = read_memory("TORCH_OPENREG_MEMORY", result.devices);
+  result.engines = read_integer("TORCH_OPENREG_ENGINES", default_engines(), kMaxEngines);
+  result.launch_blocking = read_switch("TORCH_OPENREG_LAUNCH_BLOCKING", result.launch_blocking);
+  result.fault_message = read_switch("TORCH_OPENREG_FAULT_MESSAGE", result.fault_message);
+  result.debug_memory = read_switch("TORCH_OPENREG_DEBUG_MEMORY", result.debug_memory);
+  result.detect_races = read_race_detection_mode("TORCH_OPENREG_DETECT_RACES");
+  result.cpu_fallback = read_switch("TORCH_OPENREG_CPU_FALLBACK", result.cpu_fallback);
+  result.stacks = read_switch("TORCH_OPENREG_STACKS", result.stacks);
+  result.trace_records =
+      read_integer("TORCH_OPENREG_TRACE_RECORDS", result.trace_records, kMostTraceRecords);
+  result.schedule = read_schedule("TORCH_OPENREG_SCHEDULE");
+  result.faults = read_faults("TORCH_OPENREG_FAULTS");
+  result.sticky_errors = read_switch("TORCH_OPENREG_STICKY_ERRORS", result.sticky_errors);
+  result.executor_process = read_executor("TORCH_OPENREG_EXECUTOR");
+  return result;
+}
+
+const Settings& settings() {
+  static const Settings result =
+      read_settings();  // an initialisation that throws is tried again by the next call
+  return result;
+}
+
+LaunchedProcess launched_process() {
+  const auto read = [](const char* variable) -> std::optional<int> {
+    const auto number = parse_number(any_environment(variable).value_or(""));
+    if (!number || *number > INT_MAX) return std::nullopt;
+    return static_cast<int>(*number);
+  };
+  return {.rank = read("RANK"), .restart = read("TORCHELASTIC_RESTART_COUNT").value_or(0)};
+}
+
+int device_count() noexcept {
+  try {
+    return settings().devices;
+  } catch (const std::exception& error) {
+    static std::atomic_flag reported = ATOMIC_FLAG_INIT;
+    if (!reported.test_and_set()) std::fprintf(stderr, "%s; there are no devices\n", error.what());
+    return 0;
+  }
+}
+
+std::vector<std::string> unknown_settings() {
+  std::vector<std::string> lines;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view variable = text.substr(0, text.find('='));
+    if (!variable.starts_with(kPrefix) || is_setting(variable)) continue;
+    lines.push_back("openreg: " + std::string(variable) + " is not a setting; did you mean " +
+                    std::string(kPrefix) +
+                    std::string(nearest_name(variable.substr(kPrefix.size()))) + "?");
+  }
+  return lines;
+}
+
+}  // namespace openreg
