@@ -21,7 +21,7 @@ function(openreg_target name)
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/cpp")
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic
     $<$<BOOL:${OPENREG_WARNINGS_AS_ERRORS}>:-Werror>)
-  # See runtime/mutex.h. The second flag checks the order of locks.
+  # See base/mutex.h. The second flag checks the order of locks.
   target_compile_options(${name} PRIVATE
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety -Wthread-safety-beta>)
   # Without this GCC inlines no function that a library loaded earlier could replace.

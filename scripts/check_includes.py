@@ -28,12 +28,10 @@ class Layer:
 
 # Lowest first. A folder may include itself and all folders of a lower rank.
 LAYERS = [
-    Layer(
-        ("cpp/runtime",),
-        "the emulated device: memory, streams, events, commands",
-        (("address_space",), ("executor",), ("",)),
-        torch=False,
-    ),
+    Layer(("cpp/base",), "what knows nothing of streams: kernels, settings, errors, traces, threads", torch=False),
+    Layer(("cpp/address_space",), "the devices' memory", torch=False),
+    Layer(("cpp/executor",), "processes that run a device's kernels", torch=False),
+    Layer(("cpp/runtime",), "the emulated device: streams, events, graphs, scheduling", torch=False),
     Layer(("cpp/memory",), "caching allocator, memory debugger, race detector", torch=False),
     Layer(("cpp/slot",), "torch's version, the figures of an out-of-memory error"),
     Layer(("cpp/backend",), "PyTorch's device contract: allocator, guard, hooks, generator"),
@@ -64,10 +62,6 @@ def _below_cpp() -> Iterator[tuple[str, int, Layer]]:
 
 _RANKS = {folder: rank for folder, rank, _ in _below_cpp()}
 _LAYER_OF = {folder: layer for folder, _, layer in _below_cpp()}
-# Tools that every folder may include: they know nothing of devices and streams.
-_TOOLS = {
-    f"runtime/{name}.h" for name in ("device_name", "error", "mutex", "quantity", "round_up", "settings", "thread")
-}
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 _TORCH = re.compile(r"(ATen|c10|torch|caffe2)/")
@@ -93,7 +87,7 @@ def complaints(sources: Path) -> Iterator[str]:
         for included in _INCLUDE.findall(source.read_text()):
             other = folder_of(included)
             if "/" in included and other in _RANKS:
-                allowed = other == folder or _RANKS[other] < _RANKS[folder] or included in _TOOLS
+                allowed = other == folder or _RANKS[other] < _RANKS[folder]
             else:
                 allowed = _LAYER_OF[folder].torch or not _TORCH.match(included)
                 allowed = allowed and (_LAYER_OF[folder].python or not _PYTHON.match(included))

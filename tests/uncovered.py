@@ -80,7 +80,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
     r"^python/torch_openreg/openreg/device": {r"^torch\.accelerator\.synchronize\(\) if device is None else ": DYNAMO},
     r"^python/torch_openreg/_distributed": {r"^return  # PyTorch then reports": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
-    r"^cpp/runtime/address_space/address_space": {
+    r"^cpp/address_space/address_space": {
         r"^madvise\(address, bytes, MADV_DONTNEED\);$": "the system has no room for another mapping",
         r"^ranges\.free\(address, bytes\);$": MEMORY,
         r"^ranges\.free.*\nreturn false;$": MEMORY,
@@ -91,8 +91,8 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^throw Error\(\"openreg: cannot start an engine thread|^\"; raise `ulimit -u`": SYSTEM,
     },
     r"^cpp/runtime/failure\.cpp": {r"^\} catch .*// no memory|^std::fprintf\(stderr, \"openreg: %s failed; no": MEMORY},
-    r"^cpp/runtime/address_space/(fault_message|signal_handler)": {r"": KILLED},
-    r"^cpp/runtime/address_space/host_memory": {
+    r"^cpp/address_space/(fault_message|signal_handler)": {r"": KILLED},
+    r"^cpp/base/host_memory": {
         r"^throw Error\(\"openreg: the size of the machine's memory is unknown": SYSTEM
     },
     r"^cpp/runtime/process": {r"^throw Error\(\"openreg: cannot register the exit and fork handlers": MEMORY},

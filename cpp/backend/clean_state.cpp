@@ -20,9 +20,9 @@
 #include "backend/kernel_warnings.h"
 #include "backend/team_choice.h"
 #include "backend/thread_current.h"
-#include "runtime/callbacks.h"
 #include "base/processor.h"
 #include "base/usable_cores.h"
+#include "runtime/callbacks.h"
 
 namespace openreg::backend {
 
@@ -154,6 +154,7 @@ struct SliceState {
 void install_clean_state() {
   settle_number_of_threads();  // of the thread that imports torch, before another one changes it
   Callbacks callbacks;
+  set_exception_message(&sentence_of);
   callbacks.enter_commands = [](const Callbacks::Beginning& beginning) -> void* {
     auto slice = std::make_unique<SliceState>();
     if (beginning.engine) {
@@ -175,7 +176,6 @@ void install_clean_state() {
   // Autograd's thread would have a team beside that of the program's thread, and each parallel
   // region would have to wake its own team's threads.
   callbacks.works_for_room = [] { return torch::autograd::get_current_graph_task_id() == -1; };
-  callbacks.describe = &sentence_of;
   install_callbacks(callbacks);
 }
 

@@ -5,9 +5,10 @@
 #include <string>
 
 #include "backend/race_detection.h"
-#include "runtime/capture.h"
-#include "runtime/device_health.h"
 #include "base/error.h"
+#include "runtime/capture.h"
+#include "runtime/command_error.h"
+#include "runtime/device_health.h"
 
 namespace openreg::backend {
 

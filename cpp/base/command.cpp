@@ -1,14 +1,12 @@
 #include "base/command.h"
 
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "base/error.h"
 #include "base/mutex.h"
-#include "base/quantity.h"
-#include "base/trace.h"
 
 namespace openreg {
 
@@ -56,15 +54,6 @@ std::vector<const KernelMaker*>& makers() {
   return all;
 }
 
-// The header of an encoded command, in the machine's byte order.
-struct Envelope {
-  static constexpr std::uint64_t kMagic = 0x31646d636765726f;  // "oregcmd1"
-
-  std::uint64_t magic;
-  std::uint64_t kernel;
-  std::uint64_t bytes;
-};
-
 /// For a kernel that has nothing to prepare.
 class RepeatedCall final : public PreparedCommand {
  public:
@@ -107,33 +96,5 @@ CommandSummary Kernel::summary(std::span<const std::byte> arguments) const noexc
 }
 
 const Kernel* Kernel::find(std::uint64_t id) noexcept { return Registry::get().find(id); }
-
-std::vector<std::byte> encode(const Kernel& kernel, std::span<const std::byte> arguments) {
-  const Envelope envelope{Envelope::kMagic, kernel.id(), arguments.size()};
-  std::vector<std::byte> bytes(sizeof envelope + arguments.size());
-  std::memcpy(bytes.data(), &envelope, sizeof envelope);
-  if (!arguments.empty()) {
-    std::memcpy(bytes.data() + sizeof envelope, arguments.data(), arguments.size());
-  }
-  return bytes;
-}
-
-Command decode(std::span<const std::byte> bytes) {
-  Envelope envelope{};
-  if (bytes.size() >= sizeof envelope) std::memcpy(&envelope, bytes.data(), sizeof envelope);
-  if (envelope.magic != Envelope::kMagic || envelope.bytes != bytes.size() - sizeof envelope) {
-    throw Error("openreg: these bytes are not a command that encode() returned (got " +
-                format_count(bytes.size(), "byte") + ")");
-  }
-  const Kernel* const kernel = Kernel::find(envelope.kernel);
-  if (!kernel) {
-    throw Error("openreg: this process has no kernel with the command's id (got " +
-                std::to_string(envelope.kernel) + ")");
-  }
-  const auto arguments = bytes.subspan(sizeof envelope);
-  Command command{kernel, {arguments.begin(), arguments.end()}};
-  if (const auto check = kernel->traits().check) check(command.arguments);
-  return command;
-}
 
 }  // namespace openreg

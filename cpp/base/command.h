@@ -9,12 +9,23 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace openreg {
 
 class Kernel;
-struct CommandSummary;
+
+/// Where the memory lies that a copy reads or writes.
+enum class MemoryKind : std::uint8_t { kDevice, kOtherDevice, kPinned, kPageable };
+
+/// Describes a command in a trace, beyond its name.
+struct CommandSummary {
+  enum class Kind : std::uint8_t { kKernel, kCopy, kFill };
+
+  Kind kind = Kind::kKernel;
+  MemoryKind from = MemoryKind::kDevice;  ///< of a copy
+  MemoryKind to = MemoryKind::kDevice;
+  std::uint64_t bytes = 0;  ///< copied or filled
+};
 
 /// A command that runs many times with the same arguments (in a captured graph). It holds what can
 /// be decided once for all runs. Used by one thread at a time.
@@ -76,22 +87,19 @@ struct KernelTraits {
   /// Null: nothing is called. For commands that own something, or that others wait for. Must not
   /// throw.
   void (*skip)(std::span<const std::byte> arguments) noexcept = nullptr;
-  /// Throws Error if these bytes cannot be the kernel's arguments. Null: any bytes can. Called for
-  /// commands that come from outside the process (decode()).
-  void (*check)(std::span<const std::byte> arguments) = nullptr;
   /// Prepares a command. Its arguments stay in place for the lifetime of the returned object, which
   /// must not be null. Called on a thread that runs commands; throws to fail the command. Null:
   /// each run calls the kernel.
   std::unique_ptr<PreparedCommand> (*prepare)(const Kernel& kernel,
                                               std::span<const std::byte> arguments) = nullptr;
-  /// Describes such a command in a trace (base/trace.h). Null: it is shown as a kernel.
+  /// Describes such a command in a trace (trace.h). Null: it is shown as a kernel.
   CommandSummary (*summarize)(std::span<const std::byte> arguments) noexcept = nullptr;
 };
 
 /// The function that a command runs. Static: one object per kernel, which lives as long as the
 /// process; its constructor registers it. `name` is the operator's name, in errors and traces, and
-/// unique. `id` is derived from it, so it is the same in every process: a command can be encoded
-/// here and decoded elsewhere.
+/// unique. `id` is derived from it, so it is the same in every process: an executor finds the
+/// kernel by it.
 class Kernel {
  public:
   /// Runs on the thread that owns the stream, with the kernel itself and the command's arguments;
@@ -156,21 +164,5 @@ struct Cost {
   /// must not depend on which thread runs the command.
   bool reproducible : 1 = false;
 };
-
-/// Whether the calling thread is running commands: it is inside a run slice (run_slice.h).
-bool in_command() noexcept;
-
-/// A command outside of a queue: a kernel and its arguments. Arguments are flat bytes (copied with
-/// memcpy, aligned to 16 in the queue) that hold device pointers, sizes and values, and no host
-/// pointers except to pinned memory.
-struct Command {
-  const Kernel* kernel = nullptr;
-  std::vector<std::byte> arguments;
-};
-
-std::vector<std::byte> encode(const Kernel& kernel, std::span<const std::byte> arguments);
-/// Throws Error if the bytes are not a command, if they name a kernel that this process does not
-/// have, or if they cannot be that kernel's arguments.
-Command decode(std::span<const std::byte> bytes);
 
 }  // namespace openreg

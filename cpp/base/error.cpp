@@ -1,15 +1,20 @@
 #include "base/error.h"
 
+#include <atomic>
 #include <string_view>
-#include <utility>
-
-#include "runtime/callbacks.h"
-#include "base/device_name.h"
 
 namespace openreg {
 
+namespace {
+constinit std::atomic<std::string (*)(const std::exception_ptr&)> g_message{nullptr};
+}
+
+void set_exception_message(std::string (*message)(const std::exception_ptr& error)) noexcept {
+  g_message.store(message, std::memory_order_relaxed);
+}
+
 std::string describe(const std::exception_ptr& error) {
-  if (const auto describe_it = current_callbacks().describe) return describe_it(error);
+  if (const auto message = g_message.load(std::memory_order_relaxed)) return message(error);
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
@@ -24,28 +29,5 @@ std::string describe_cause(const std::exception_ptr& error) {
   auto text = describe(error);
   return text.starts_with(kPrefix) ? text.substr(kPrefix.size()) : text;
 }
-
-namespace {
-
-std::string message(const char* kernel, LaunchSite site, int device, std::int64_t stream,
-                    const std::string& cause) {
-  const std::string end = cause.ends_with('.') ? " " : ". ";
-  const std::string advice =
-      site != 0 ? "" : "TORCH_OPENREG_STACKS=1 to report the line of the call, or ";
-  return "openreg: " + std::string(kernel) + " failed on " + device_name(device) + ", stream " +
-         std::to_string(stream) + launched_by(site) + ": " + cause + end +
-         "Later work on that stream was skipped; set " + advice +
-         "TORCH_OPENREG_LAUNCH_BLOCKING=1 to raise the error at the call";
-}
-
-}  // namespace
-
-CommandError::CommandError(const char* kernel, LaunchSite site, int device, std::int64_t stream,
-                           std::exception_ptr cause)
-    : Error(message(kernel, site, device, stream, describe_cause(cause))),
-      kernel_(kernel),
-      device_(device),
-      stream_(stream),
-      cause_(std::move(cause)) {}
 
 }  // namespace openreg

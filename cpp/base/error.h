@@ -1,11 +1,8 @@
 #pragma once
 
-#include <cstdint>
 #include <exception>
 #include <stdexcept>
 #include <string>
-
-#include "base/launch_site.h"
 
 namespace openreg {
 
@@ -23,31 +20,11 @@ class InjectedError : public Error {
   using Error::Error;
 };
 
-/// The message of any exception: what(), if it has one.
+/// The message of any exception: that of set_exception_message(), else what(), if it has one.
 std::string describe(const std::exception_ptr& error);
+/// Called for the message of an exception, by any thread. Meant for library initialisation.
+void set_exception_message(std::string (*message)(const std::exception_ptr& error)) noexcept;
 /// Like describe(), but without a leading "openreg: ", for a sentence that begins so already.
 std::string describe_cause(const std::exception_ptr& error);
-
-/// A command failed on the device. Thrown by the first call that synchronises with the stream or
-/// its device, or queries the stream. Events pass the failure to other streams, and each throws it
-/// once.
-class CommandError : public Error {
- public:
-  /// `kernel` is the failed kernel's name, `site` the line that launched it; `cause` is what it
-  /// threw.
-  CommandError(const char* kernel, LaunchSite site, int device, std::int64_t stream,
-               std::exception_ptr cause);
-
-  const char* kernel() const noexcept { return kernel_; }
-  int device() const noexcept { return device_; }
-  std::int64_t stream() const noexcept { return stream_; }
-  std::exception_ptr cause() const noexcept { return cause_; }
-
- private:
-  const char* kernel_;
-  int device_;
-  std::int64_t stream_;
-  std::exception_ptr cause_;
-};
 
 }  // namespace openreg

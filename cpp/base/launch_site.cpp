@@ -1,16 +1,18 @@
 #include "base/launch_site.h"
 
-#include "runtime/callbacks.h"
-#include "runtime/run_slice.h"
 #include "base/settings.h"
 
 namespace openreg {
 
+namespace {
+constexpr LaunchSiteFinder kNone;
+constinit std::atomic<const LaunchSiteFinder*> g_finder{&kNone};
+}  // namespace
+
 constinit std::atomic<LaunchSite (*)() noexcept> detail::g_launch_site_here{nullptr};
 
-// Launches from within a command have no line in the program.
-LaunchSite detail::find_launch_site(LaunchSite (*here)() noexcept) noexcept {
-  return in_command() ? 0 : here();
+void install_launch_site_finder(const LaunchSiteFinder& finder) noexcept {
+  g_finder.store(&finder, std::memory_order_release);
 }
 
 void ask_for_launch_sites() {
@@ -19,12 +21,12 @@ void ask_for_launch_sites() {
 
 void find_launch_sites(bool wanted) {
   wanted |= settings().stacks;
-  detail::g_launch_site_here.store(wanted ? current_callbacks().launch_site : nullptr,
-                                   std::memory_order_relaxed);
+  detail::g_launch_site_here.store(
+      wanted ? g_finder.load(std::memory_order_acquire)->here : nullptr, std::memory_order_relaxed);
 }
 
 std::string describe(LaunchSite site) {
-  const auto describe_it = current_callbacks().describe_launch_site;
+  const auto describe_it = g_finder.load(std::memory_order_acquire)->describe;
   return site != 0 && describe_it ? describe_it(site) : std::string();
 }
 

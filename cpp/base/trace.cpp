@@ -7,10 +7,8 @@
 #include <new>
 #include <utility>
 
-#include "base/command.h"
 #include "base/mutex.h"
 #include "base/per_thread.h"
-#include "runtime/stream.h"
 
 namespace openreg::tracing {
 
@@ -76,12 +74,12 @@ bool take_room() noexcept {
   return left != 0;
 }
 
-TraceSlice submission_of(const Stream& stream, const char* name,
+TraceSlice submission_of(StreamTrack track, const char* name,
                          const CommandSummary& summary) noexcept {
   return {.what = TraceSlice::What::kSubmission,
           .submits = TraceSlice::What::kCommand,
-          .device = stream.device(),
-          .stream = stream.id(),
+          .device = track.device,
+          .stream = track.stream,
           .name = name,
           .summary = summary};
 }
@@ -194,16 +192,16 @@ void ThreadSlice::begin_wait(const char* name) noexcept {
   begin({.what = TraceSlice::What::kHostWait, .name = name});
 }
 
-void ThreadSlice::begin_submission(const Stream& stream, const Kernel& kernel,
+void ThreadSlice::begin_submission(StreamTrack track, const Kernel& kernel,
                                    std::span<const std::byte> arguments) noexcept {
-  begin(submission_of(stream, kernel.name(), kernel.summary(arguments)));
+  begin(submission_of(track, kernel.name(), kernel.summary(arguments)));
 }
 
-void ThreadSlice::begin_submission(const Stream& stream, TraceSlice::What submits) noexcept {
+void ThreadSlice::begin_submission(StreamTrack track, TraceSlice::What submits) noexcept {
   begin({.what = TraceSlice::What::kSubmission,
          .submits = submits,
-         .device = stream.device(),
-         .stream = stream.id()});
+         .device = track.device,
+         .stream = track.stream});
 }
 
 void ThreadSlice::finish() noexcept {
@@ -211,9 +209,9 @@ void ThreadSlice::finish() noexcept {
   keep(*slice_);
 }
 
-void HostCommand::begin(const Stream& stream, const char* name,
+void HostCommand::begin(StreamTrack track, const char* name,
                         const CommandSummary& summary) noexcept {
-  submission_.begin(submission_of(stream, name, summary));
+  submission_.begin(submission_of(track, name, summary));
 }
 
 void HostCommand::finish() noexcept {

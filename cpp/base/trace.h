@@ -7,25 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "base/command.h"
 #include "base/launch_site.h"
 
 namespace openreg {
-
-class Kernel;
-class Stream;
-
-/// Where the memory lies that a copy reads or writes.
-enum class MemoryKind : std::uint8_t { kDevice, kOtherDevice, kPinned, kPageable };
-
-/// Describes a command in a trace, beyond its name.
-struct CommandSummary {
-  enum class Kind : std::uint8_t { kKernel, kCopy, kFill };
-
-  Kind kind = Kind::kKernel;
-  MemoryKind from = MemoryKind::kDevice;  ///< of a copy
-  MemoryKind to = MemoryKind::kDevice;
-  std::uint64_t bytes = 0;  ///< copied or filled
-};
 
 /// An interval on a track of a trace. A track belongs to a stream or to a thread.
 struct TraceSlice {
@@ -54,6 +39,12 @@ struct TraceSlice {
   CommandSummary summary{};
   std::uint64_t operation = 0;   ///< of a thread's slice: the innermost one of push_operation()
   std::uint64_t annotation = 0;  ///< the same of push_annotation()
+};
+
+/// Names a stream.
+struct StreamTrack {
+  std::int32_t device;
+  std::int64_t stream;
 };
 
 struct Trace {
@@ -101,13 +92,13 @@ class ThreadSlice {
     if (on()) begin_wait(name);
   }
   /// The submission of a command.
-  ThreadSlice(const Stream& stream, const Kernel& kernel,
+  ThreadSlice(StreamTrack track, const Kernel& kernel,
               std::span<const std::byte> arguments) noexcept {
-    if (on()) begin_submission(stream, kernel, arguments);
+    if (on()) begin_submission(track, kernel, arguments);
   }
   /// The submission of an event's record or wait.
-  ThreadSlice(const Stream& stream, TraceSlice::What submits) noexcept {
-    if (on()) begin_submission(stream, submits);
+  ThreadSlice(StreamTrack track, TraceSlice::What submits) noexcept {
+    if (on()) begin_submission(track, submits);
   }
   ~ThreadSlice() {
     if (slice_) finish();
@@ -123,9 +114,9 @@ class ThreadSlice {
   ThreadSlice() = default;
   void begin(TraceSlice slice) noexcept;
   void begin_wait(const char* name) noexcept;
-  void begin_submission(const Stream& stream, const Kernel& kernel,
+  void begin_submission(StreamTrack track, const Kernel& kernel,
                         std::span<const std::byte> arguments) noexcept;
-  void begin_submission(const Stream& stream, TraceSlice::What submits) noexcept;
+  void begin_submission(StreamTrack track, TraceSlice::What submits) noexcept;
   void finish() noexcept;
 
   std::optional<TraceSlice> slice_;
@@ -135,8 +126,8 @@ class ThreadSlice {
 /// track too.
 class HostCommand {
  public:
-  HostCommand(const Stream& stream, const char* name, const CommandSummary& summary = {}) noexcept {
-    if (on()) begin(stream, name, summary);
+  HostCommand(StreamTrack track, const char* name, const CommandSummary& summary = {}) noexcept {
+    if (on()) begin(track, name, summary);
   }
   ~HostCommand() {
     if (submission_.slice_) finish();
@@ -145,7 +136,7 @@ class HostCommand {
   HostCommand& operator=(const HostCommand&) = delete;
 
  private:
-  void begin(const Stream& stream, const char* name, const CommandSummary& summary) noexcept;
+  void begin(StreamTrack track, const char* name, const CommandSummary& summary) noexcept;
   void finish() noexcept;
 
   ThreadSlice submission_;

@@ -12,9 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/launch_site.h"
 #include "bindings/bindings.h"
 #include "bindings/library_code.h"
-#include "runtime/callbacks.h"
+#include "runtime/run_slice.h"
 
 namespace openreg::bindings {
 
@@ -157,6 +158,8 @@ LaunchSite of_backward_pass() {
 }
 
 LaunchSite here() noexcept {
+  // Launches from within a command have no line in the program.
+  if (in_command()) return 0;
   // A thread that Python does not know has no frames, and while Python finalises none are read.
   if (!Py_IsInitialized() || !PyGILState_GetThisThreadState()) return 0;
   try {
@@ -178,7 +181,8 @@ std::string describe(LaunchSite site) { return Lines::get().describe(site); }
 }  // namespace
 
 void init_launch_sites(nb::module_&) {
-  install_callbacks({.launch_site = &here, .describe_launch_site = &describe});
+  static constexpr LaunchSiteFinder kFinder{.here = &here, .describe = &describe};
+  install_launch_site_finder(kFinder);
 }
 
 }  // namespace openreg::bindings

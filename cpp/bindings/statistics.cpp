@@ -4,11 +4,11 @@
 
 #include "backend/exception.h"
 #include "backend/launch_counters.h"
+#include "base/counters.h"
+#include "base/trace.h"
 #include "bindings/bindings.h"
 #include "ops/launch/sync_debug.h"
-#include "base/counters.h"
-#include "base/schedule.h"
-#include "base/trace.h"
+#include "runtime/current_schedule.h"
 
 namespace openreg::bindings {
 

@@ -8,9 +8,9 @@
 
 #include "backend/exception.h"
 #include "backend/stream.h"
-#include "bindings/bindings.h"
 #include "base/device_name.h"
 #include "base/error.h"
+#include "bindings/bindings.h"
 #include "runtime/process.h"
 #include "runtime/stream_pool.h"
 
@@ -32,11 +32,7 @@ void run_sleep(const Kernel&, std::span<const std::byte> arguments) {
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(wanted - slept, kSlice));
 }
 
-void check_sleep(std::span<const std::byte> arguments) {
-  if (arguments.size() != sizeof(std::int64_t)) throw Error("openreg: wrong sleep arguments");
-}
-
-const Kernel kSleep{"openreg::sleep", &run_sleep, {.check = &check_sleep}};
+const Kernel kSleep{"openreg::sleep", &run_sleep};
 
 void sleep(std::int64_t cycles) {
   backend::translate_errors([cycles] {

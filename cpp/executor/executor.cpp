@@ -13,11 +13,11 @@
 
 #include "address_space/address_space.h"
 #include "base/counters.h"
-#include "runtime/device_health.h"
+#include "base/device_error.h"
 #include "base/error.h"
-#include "executor/executor_wire.h"
 #include "base/mutex.h"
 #include "base/settings.h"
+#include "executor/wire.h"
 
 namespace openreg {
 
@@ -46,6 +46,8 @@ namespace openreg {
 constinit std::atomic<bool> detail::g_executors{false};
 
 namespace {
+
+constinit std::atomic<void (*)(int device, const std::string& reason)> g_ended{nullptr};
 
 ExecutorCallbacks& installed_callbacks() noexcept {
   static ExecutorCallbacks installed;
@@ -150,8 +152,10 @@ Executor& Executor::find(int device) {
   return executors[static_cast<std::size_t>(device)];
 }
 
-void Executor::begin_use() {
-  if (settings().executor_process) detail::g_executors.store(true, std::memory_order_relaxed);
+void Executor::begin_use(void (*ended)(int device, const std::string& reason)) {
+  if (!settings().executor_process) return;
+  g_ended.store(ended, std::memory_order_relaxed);
+  detail::g_executors.store(true, std::memory_order_release);
 }
 
 std::string Executor::State::describe(const executor::ExecutorProcess::End& end) {
@@ -170,7 +174,7 @@ void Executor::State::note_end(const executor::ExecutorProcess::End& end) {
     why = why_ended = is_being_ended ? "it was reset" : describe(end);
     expected = is_being_ended;
   }
-  if (!expected) stop_device(device, why);
+  if (!expected) g_ended.load(std::memory_order_relaxed)(device, why);
 }
 
 void Executor::start() { static_cast<void>(running()); }

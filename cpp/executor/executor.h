@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/command.h"
-#include "executor/executor_process.h"
 #include "base/launch_site.h"
+#include "executor/executor_process.h"
 
 namespace openreg {
 
@@ -51,7 +51,8 @@ class Executor {
     return detail::g_executors.load(std::memory_order_relaxed) ? &find(device) : nullptr;
   }
   /// Called when the device comes into use: there are executors from now on if the setting says so.
-  static void begin_use();
+  /// `ended` is called with the device and the reason when a process has ended by itself.
+  static void begin_use(void (*ended)(int device, const std::string& reason));
 
   /// Sends commands, at least one, of kernels that run there. Throws Error if the process cannot be
   /// started.

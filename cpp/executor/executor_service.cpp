@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "executor/executor.h"
 #include "executor/executor_server.h"
-#include "executor/executor_wire.h"
-#include "base/mutex.h"
+#include "executor/wire.h"
 
 namespace openreg {
 

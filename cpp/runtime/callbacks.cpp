@@ -33,11 +33,10 @@ void install_callbacks(const Callbacks& callbacks) {
   const Table* const previous = g_table.load(std::memory_order_relaxed);
   auto* const table = new Table{previous->callbacks, previous};
   replace_if_set(table->callbacks, callbacks, &Callbacks::enter_commands,
-                 &Callbacks::leave_commands, &Callbacks::describe, &Callbacks::begin_compute,
-                 &Callbacks::end_compute, &Callbacks::begin_wait, &Callbacks::end_wait,
-                 &Callbacks::works_for_room, &Callbacks::check_interrupt, &Callbacks::begin_use,
-                 &Callbacks::hosts_have_seen_more, &Callbacks::launch_site,
-                 &Callbacks::describe_launch_site);
+                 &Callbacks::leave_commands, &Callbacks::begin_compute, &Callbacks::end_compute,
+                 &Callbacks::begin_wait, &Callbacks::end_wait, &Callbacks::works_for_room,
+                 &Callbacks::check_interrupt, &Callbacks::begin_use,
+                 &Callbacks::hosts_have_seen_more);
   g_table.store(table, std::memory_order_release);
 }
 

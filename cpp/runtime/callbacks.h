@@ -2,11 +2,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
-#include <string>
 
 #include "base/command.h"
-#include "base/launch_site.h"
 
 namespace openreg {
 
@@ -41,9 +38,6 @@ struct Callbacks {
   void* (*enter_commands)(const Beginning& beginning) = nullptr;
   void (*leave_commands)(void* state) noexcept = nullptr;
 
-  /// The message of an exception. Null: what(), if the exception has one.
-  std::string (*describe)(const std::exception_ptr& error) = nullptr;
-
   /// The number of threads for a command, and that which its runner has otherwise.
   struct Team {
     int threads;
@@ -76,13 +70,6 @@ struct Callbacks {
 
   /// A host has seen work complete (HappensBefore). Called with no lock held.
   void (*hosts_have_seen_more)() = nullptr;
-
-  /// The line of the program that the calling thread is at. Called at each launch with
-  /// TORCH_OPENREG_STACKS=1, with no lock held.
-  LaunchSite (*launch_site)() noexcept = nullptr;
-  /// The line of a launch as text: "train.py:12 in step". Called from any thread, also with the
-  /// captures' lock held: it must take no lock under which the runtime is called.
-  std::string (*describe_launch_site)(LaunchSite site) = nullptr;
 };
 
 /// Replaces the non-null members, both of a pair at once. Thread safe; meant for library

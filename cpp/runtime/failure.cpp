@@ -5,6 +5,7 @@
 
 #include "base/device_name.h"
 #include "base/error.h"
+#include "runtime/command_error.h"
 
 namespace openreg {
 

@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
-#include "runtime/process.h"
 #include "base/round_up.h"
-#include "runtime/run_slice.h"
-#include "runtime/stream.h"
 #include "base/trace.h"
+#include "runtime/process.h"
+#include "runtime/remote_run.h"
+#include "runtime/stream.h"
 
 namespace openreg {
 
@@ -86,17 +86,13 @@ CommandSummary summarize_faulty(std::span<const std::byte> arguments) noexcept {
   return faulty.kernel().summary(faulty.rest());
 }
 
-void refuse_to_decode(std::span<const std::byte>) {
-  throw Error("openreg: a command with an injected fault cannot be sent to another process");
-}
-
 void run_delay(const Kernel&, std::span<const std::byte> arguments) {
   CommandFault fault;
   std::memcpy(&fault.delay, arguments.data(), sizeof fault.delay);
   fault.around([] {});
 }
 
-const Kernel kDelayKernel{"openreg::delay", &run_delay, {.check = &refuse_to_decode}};
+const Kernel kDelayKernel{"openreg::delay", &run_delay};
 
 class FaultyKernel final : public Kernel {
  public:
@@ -105,7 +101,6 @@ class FaultyKernel final : public Kernel {
                {.engine = kernel.traits().engine,
                 .may_block = kernel.traits().may_block,
                 .skip = &skip_faulty,
-                .check = &refuse_to_decode,
                 .summarize = &summarize_faulty}) {}
 
   // Made once, because kernels live as long as the process.

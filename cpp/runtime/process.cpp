@@ -14,21 +14,23 @@
 #include <vector>
 
 #include "address_space/address_space.h"
-#include "runtime/adversary.h"
-#include "runtime/callbacks.h"
 #include "base/command.h"
 #include "base/device_name.h"
 #include "base/error.h"
-#include "executor/executor.h"
-#include "runtime/fault_table.h"
 #include "base/launch_site.h"
-#include "runtime/patience.h"
-#include "base/schedule.h"
-#include "runtime/scheduler.h"
 #include "base/settings.h"
+#include "base/test_point.h"
+#include "executor/executor.h"
+#include "runtime/adversary.h"
+#include "runtime/callbacks.h"
+#include "runtime/current_schedule.h"
+#include "runtime/device_health.h"
+#include "runtime/fault_table.h"
+#include "runtime/patience.h"
+#include "runtime/run_slice.h"
+#include "runtime/scheduler.h"
 #include "runtime/stream_impl.h"
 #include "runtime/stream_pool.h"
-#include "base/test_point.h"
 
 namespace openreg {
 
@@ -194,7 +196,7 @@ void begin_use() {
   ask_for_launch_sites();
   Scheduler::get().start();
   begin_schedule();
-  Executor::begin_use();
+  Executor::begin_use(&stop_device);
   faults::start();
   g_used.store(true);
   // Before another thread can find the device in use and use it.

@@ -3,20 +3,18 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <memory>
 #include <utility>
 
-#include "runtime/adversary.h"
 #include "base/counters.h"
 #include "base/error.h"
+#include "base/test_point.h"
+#include "base/trace.h"
+#include "runtime/compute_scope.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
+#include "runtime/remote_run.h"
 #include "runtime/scheduler.h"
-#include "base/test_point.h"
-#include "base/thread.h"
-#include "base/trace.h"
+#include "runtime/traced_command.h"
 
 namespace openreg {
 
@@ -24,66 +22,9 @@ namespace {
 
 constinit thread_local bool t_running = false;
 
-// Around a command that needs another number of threads than its runner has.
-class ComputeScope {
- public:
-  ComputeScope(const Callbacks& callbacks, Cost cost, bool engine)
-      : callbacks_(callbacks.begin_compute && (cost.is_long() || cost.reproducible) ? &callbacks
-                                                                                    : nullptr) {
-    if (callbacks_) team_ = callbacks_->begin_compute(cost, engine);
-  }
-  ~ComputeScope() {
-    if (callbacks_ && callbacks_->end_compute) callbacks_->end_compute(team_);
-  }
-  ComputeScope(const ComputeScope&) = delete;
-  ComputeScope& operator=(const ComputeScope&) = delete;
-
- private:
-  const Callbacks* const callbacks_;
-  Callbacks::Team team_{};
-};
-
 }  // namespace
 
-// A command's slice of the trace.
-class RunSlice::TracedCommand {
- public:
-  TracedCommand(const RunSlice& slice, std::uint32_t id, const Executor::Command& command) noexcept
-      : slice_(slice), id_(id), command_(command) {
-    if (tracing::on()) begin_ = tracing::now();
-  }
-  ~TracedCommand() {
-    if (begin_ != 0) keep();
-  }
-  TracedCommand(const TracedCommand&) = delete;
-  TracedCommand& operator=(const TracedCommand&) = delete;
-
-  void drop() noexcept { begin_ = 0; }
-
- private:
-  void keep() const noexcept {
-    tracing::keep({.what = TraceSlice::What::kCommand,
-                   .by_engine = slice_.by_engine(),
-                   .id = id_,
-                   .device = slice_.stream_.device_index,
-                   .stream = slice_.stream_.number,
-                   .begin = begin_,
-                   .end = tracing::now(),
-                   .site = command_.site,
-                   .name = command_.kernel->name(),
-                   .summary = command_.kernel->summary(command_.arguments)});
-  }
-
-  const RunSlice& slice_;
-  const std::uint32_t id_;
-  const Executor::Command command_;
-  std::int64_t begin_ = 0;
-};
-
 namespace {
-
-// How long a thread stays with a command in an executor.
-constexpr std::chrono::milliseconds kPatience{50};
 
 void trace_event_record(const StreamImpl& stream, const Record& record,
                         std::int64_t begin) noexcept {
@@ -154,8 +95,8 @@ bool RunSlice::step() {
     return true;
   }
   if (Executor* const executor = Executor::of(stream_.device_index)) [[unlikely]] {
-    const InExecutor result = step_in(*executor);
-    if (result != InExecutor::kNothing) return result == InExecutor::kHasRun;
+    const RemoteRun::Result result = RemoteRun(*this, *executor).step();
+    if (result != RemoteRun::Result::kNothing) return result == RemoteRun::Result::kHasRun;
   }
   switch (record.kind) {
     case Record::kRun: {
@@ -248,7 +189,7 @@ bool RunSlice::run(const Record& record, const Executor::Command& command, Cost 
   ++commands_;
   site_ = command.site;
   enter();
-  const TracedCommand traced(*this, record.traced_as, command);
+  const TracedCommand traced(stream_, by_engine(), record.traced_as, command);
   DeviceWorkScope work({.name = command.kernel->name(),
                         .device = stream_.device_index,
                         .stream = stream_.number,
@@ -289,140 +230,6 @@ bool RunSlice::run_node(const Record& record) {
     return false;
   graph.go_on();
   return true;
-}
-
-// Note [Custodians]
-// A command may take long in an executor, or for ever: a kernel hangs, or the process is stopped. A
-// host that waits for it must notice Ctrl-C, an engine must serve other streams. So after a while
-// the thread hands the stream, with its command under way, to a thread that does nothing else: a
-// custodian. It finishes the command as the runner would have done, and gives the stream up. In an
-// adversarial schedule the runner stays, since the order of commands is its choice.
-
-// Runs the next commands in the device's process, if they belong there.
-RunSlice::InExecutor RunSlice::step_in(Executor& executor) {
-  const auto batch = sent_ ? sent_->batch() : next_batch();
-  if (!batch) return InExecutor::kNothing;
-  enter();
-  const auto end = run_in(executor, batch);
-  if (!end) return InExecutor::kHandedOver;
-  take_off(*batch, *end);
-  return InExecutor::kHasRun;
-}
-
-// What the next command is sent with. Null: it runs here.
-std::shared_ptr<const Executor::Batch> RunSlice::next_batch() {
-  constexpr std::size_t kMostRecords = 64;
-  const Kernel* const next = stream_.next_kernel();
-  if (!next || !next->runs_in_executor()) return nullptr;
-  // A trace shows single commands, and an adversary chooses among them.
-  const bool single = tracing::on() || adversary::acts();
-  const auto batch = std::make_shared<Executor::Batch>(single ? 1 : Executor::Batch::kMost);
-  for (std::size_t i = 0; i < kMostRecords; ++i) {
-    const Record* const record = stream_.queue.behind_front(i);
-    if (!record) break;
-    if (record->kind == Record::kRun) {
-      const auto& kernel = *static_cast<const Kernel*>(record->target);
-      if (!kernel.runs_in_executor() ||
-          !batch->add({&kernel, record->arguments(), record->site}, record->cost) || record->fence)
-        break;
-    } else if (record->kind == Record::kGraph) {
-      const auto& run = *static_cast<const GraphRun*>(record->target);
-      if (i != 0 && (run.hands_over() || run.has_cells())) break;
-      if (!run.has_node() || !run.add_to(*batch)) break;
-    } else {
-      break;
-    }
-  }
-  return batch->empty() ? nullptr : batch;
-}
-
-// Without a value the stream has been handed over.
-std::optional<Executor::Sent::End> RunSlice::run_in(
-    Executor& executor, const std::shared_ptr<const Executor::Batch>& batch) {
-  const bool stays = sent_.has_value() || adversary::acts();
-  std::optional<TracedCommand> traced;
-  Cost cost;
-  if (batch->commands().size() == 1) {
-    cost = batch->cost();
-    traced.emplace(*this, stream_.queue.front().traced_as, batch->commands().front());
-  }
-  const ComputeScope team(callbacks_, cost, by_engine());
-  try {
-    auto sent = sent_ ? *std::exchange(sent_, std::nullopt) : executor.send(batch);
-    if (wait_for(sent, stays)) return sent.end();
-    if (traced) traced->drop();
-    return std::nullopt;
-  } catch (const abi::__forced_unwind&) {
-    throw;
-  } catch (...) {
-    return Executor::Sent::End{.completed = 0, .error = std::current_exception()};
-  }
-}
-
-// False: another thread has taken the stream over.
-bool RunSlice::wait_for(Executor::Sent& sent, bool stays) {
-  const RunningScope outside(false);  // exit need not wait: the process ends with this one
-  if (!stays && !sent.wait(kPatience) && hand_over(sent)) return false;
-  return sent.wait();
-}
-
-// False: the system refuses a thread.
-bool RunSlice::hand_over(Executor::Sent& sent) {
-  std::shared_ptr<std::optional<Executor::Sent>> shared;
-  try {
-    shared = std::make_shared<std::optional<Executor::Sent>>(std::move(sent));
-    start_detached_thread("openreg-custody", [&stream = stream_, shared] {
-      bool owned = false;
-      {
-        RunSlice slice(stream, Runner::kEngine);
-        slice.sent_ = std::move(*shared);
-        owned = slice.step();
-      }
-      if (owned) Scheduler::get().release(stream);
-    });
-  } catch (const std::exception&) {
-    if (shared) sent = std::move(**shared);
-    return false;
-  }
-  return true;
-}
-
-// Takes off the queue what has run, or failed.
-void RunSlice::take_off(const Executor::Batch& batch, const Executor::Sent::End& end) {
-  commands_ += end.completed + (end.error ? 1 : 0);
-  std::size_t left = end.completed;
-  const Executor::Command* command = batch.commands().data();
-  for (const auto& item : batch.items()) {
-    const Record& record = stream_.queue.front();
-    const auto completed = std::min<std::size_t>(left, item.commands);
-    const bool failed = completed < item.commands && end.error;
-    if (failed) fail(record, command[completed], end.error);
-    if (record.kind == Record::kGraph) {
-      auto* const run = static_cast<GraphRun*>(record.target);
-      run->go_on(completed);
-      if (run->has_node() && !failed) return;
-      delete run;
-    } else if (completed == 0 && !failed) {
-      return;
-    }
-    pop(record);
-    if (failed) return;
-    left -= completed;
-    command += item.commands;
-  }
-}
-
-void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes) {
-  RunSlice* const slice = RunSlice::innermost_;
-  Executor* const executor = slice ? Executor::of(slice->stream_.device_index) : nullptr;
-  if (!executor || !kernel.runs_in_executor()) return kernel.run(arguments);
-  const auto batch = std::make_shared<Executor::Batch>();
-  batch->add({&kernel, arguments, slice->site_, crashes}, {});
-  auto sent = executor->send(batch);
-  slice->wait_for(sent, /*stays=*/true);
-  const auto end = sent.end();
-  if (end.error) std::rethrow_exception(end.error);
-  if (end.completed == 0) kernel.run(arguments);
 }
 
 void RunSlice::flush_counters() noexcept {

@@ -3,13 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <span>
 
 #include "address_space/device_work.h"
-#include "runtime/callbacks.h"
 #include "executor/executor.h"
+#include "runtime/callbacks.h"
 #include "runtime/stream_impl.h"
 
 namespace openreg {
@@ -47,7 +46,7 @@ class RunSlice {
   bool is_for(EngineKind kind) noexcept;
   /// Runs the next command, or one node of a graph, or what an executor runs at once; has_work()
   /// was true. False: the stream is no longer the caller's. It is parked, or its executor takes
-  /// long (Note [Custodians]).
+  /// long (Note [Custodians] in remote_run.cpp).
   bool step();
   /// Adds the commands run so far to the counters.
   void flush_counters() noexcept;
@@ -56,10 +55,8 @@ class RunSlice {
   friend bool runs_here(const StreamImpl& stream) noexcept;
   friend bool runs_device_here(int device) noexcept;
   friend bool in_command() noexcept;
+  friend class RemoteRun;
   friend void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes);
-
-  class TracedCommand;
-  enum class InExecutor { kNothing, kHasRun, kHandedOver };
 
   bool by_engine() const noexcept { return runner_ == Runner::kEngine; }
   void enter();
@@ -71,14 +68,6 @@ class RunSlice {
   bool run_node(const Record& record);
   void fail(const Record& record, const Executor::Command& command, std::exception_ptr error);
   void pop(const Record& record);
-
-  InExecutor step_in(Executor& executor);
-  std::optional<Executor::Sent::End> run_in(Executor& executor,
-                                            const std::shared_ptr<const Executor::Batch>& batch);
-  std::shared_ptr<const Executor::Batch> next_batch();
-  bool wait_for(Executor::Sent& sent, bool stays);
-  bool hand_over(Executor::Sent& sent);
-  void take_off(const Executor::Batch& batch, const Executor::Sent::End& end);
 
   StreamImpl& stream_;
   const Runner runner_;
@@ -95,14 +84,12 @@ class RunSlice {
   static constinit thread_local RunSlice* innermost_;
 };
 
-/// Runs a command inside another one, on the calling thread: in the device's executor if it belongs
-/// there, which it may end (executor.h).
-void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes = false);
-
 /// Whether the calling thread is inside a run slice of this stream, or of any stream of this
 /// device.
 bool runs_here(const StreamImpl& stream) noexcept;
 bool runs_device_here(int device) noexcept;
+/// Whether the calling thread runs commands: it is inside a run slice.
+bool in_command() noexcept;
 [[noreturn]] void throw_self_wait();
 
 }  // namespace openreg

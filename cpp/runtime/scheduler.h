@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/fence.h"
 #include "base/intrusive_list.h"
 #include "base/mutex.h"
+#include "runtime/fence.h"
 #include "runtime/scheduler_mutex.h"
 #include "runtime/stream_impl.h"
 #include "runtime/waiter.h"
@@ -21,10 +21,10 @@ namespace openreg {
 ///   Fence's mutex > Scheduler's mutex
 ///   the mutex of patience.cpp > Scheduler's mutex
 ///   GraphExec's mutex > all that an enqueue takes
-///   Captures' mutex > what Callbacks::describe_launch_site takes
+///   Captures' mutex > what LaunchSiteFinder::describe takes
 ///   the trace's mutex > the mutexes of its shards
 ///   the mutex of fault_table.cpp > the mutexes of its faults
-///   an executor's `starting` > its `mutex` > what Callbacks::describe_launch_site takes
+///   an executor's `starting` > its `mutex` > what LaunchSiteFinder::describe takes
 ///   those two, and the mutexes of AddressSpace > the mutex of an ExecutorProcess
 /// All others are leaves: while one of them is held, no other lock is taken and nothing is waited
 /// for. No other callback, no kernel, and no destructor of what a kernel threw runs under a lock of

@@ -4,23 +4,24 @@
 #include <string>
 #include <utility>
 
+#include "base/device_name.h"
+#include "base/error.h"
+#include "base/trace.h"
 #include "runtime/adversary.h"
 #include "runtime/brief_run.h"
 #include "runtime/callbacks.h"
 #include "runtime/device_health.h"
-#include "base/device_name.h"
-#include "base/error.h"
 #include "runtime/fence.h"
 #include "runtime/graph_exec.h"
+#include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
-#include "base/trace.h"
 #include "runtime/wait.h"
 
 namespace openreg {
 
 void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                              LaunchSite site, const FenceRef& fence, Backpressure backpressure) {
-  const tracing::ThreadSlice traced(*this, kernel, arguments);
+  const tracing::ThreadSlice traced({device_index, number}, kernel, arguments);
   if (fence) note_record(*fence, *this);
   FenceRef reference = fence;
   // The queue only reads the kernel; the targets of other records are not const.
@@ -36,7 +37,7 @@ void StreamImpl::enqueue_run(const Kernel& kernel, std::span<const std::byte> ar
 }
 
 void StreamImpl::enqueue_record(const FenceRef& fence) {
-  const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventRecord);
+  const tracing::ThreadSlice traced({device_index, number}, TraceSlice::What::kEventRecord);
   note_record(*fence, *this);
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord, .traced_as = traced.id()};
@@ -55,7 +56,7 @@ void StreamImpl::enqueue_mark(const FenceRef& fence) {
 }
 
 void StreamImpl::enqueue_wait(const FenceRef& fence, Backpressure backpressure) {
-  const tracing::ThreadSlice traced(*this, TraceSlice::What::kEventWait);
+  const tracing::ThreadSlice traced({device_index, number}, TraceSlice::What::kEventWait);
   note_ordered_after(*this, *fence);
   FenceRef reference = fence;
   const Record record{.target = reference.get(),
@@ -68,7 +69,7 @@ void StreamImpl::enqueue_wait(const FenceRef& fence, Backpressure backpressure) 
 }
 
 void StreamImpl::enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost) {
-  const tracing::ThreadSlice traced(*this, TraceSlice::What::kGraph);
+  const tracing::ThreadSlice traced({device_index, number}, TraceSlice::What::kGraph);
   const Record record{.target = run.get(),
                       .kind = Record::kGraph,
                       .cost = cost,

@@ -1,4 +1,4 @@
-"""The one setting that is read before the library is loaded. All others are read in cpp/runtime/settings.cpp."""
+"""The one setting that is read before the library is loaded. All others are read in cpp/base/settings.cpp."""
 
 from __future__ import annotations
 

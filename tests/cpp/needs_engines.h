@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/schedule.h"
+#include "runtime/current_schedule.h"
 
 /// At the beginning of a test that measures what engines do beside hosts, or expects that a query
 /// finds work unfinished: skips it in an adversarial schedule (base/schedule.h), where engines

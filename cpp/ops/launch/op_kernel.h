@@ -5,11 +5,11 @@
 #include <memory>
 #include <span>
 
+#include "base/command.h"
 #include "ops/launch/kept_commands.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"
-#include "base/command.h"
 
 namespace openreg::ops {
 
@@ -63,7 +63,6 @@ class OpKernel : public Kernel {
 
   static KernelTraits completed(KernelTraits traits, const BodyTraits& body_traits) {
     traits.in_executor = !body_traits.in_program;
-    traits.check = &expect_layout;
     traits.prepare = &prepare;
     return traits;
   }

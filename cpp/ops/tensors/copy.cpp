@@ -9,16 +9,16 @@
 
 #include <cstring>
 
+#include "address_space/address_space.h"
 #include "backend/exception.h"
 #include "backend/faults.h"
 #include "backend/stream.h"
+#include "base/trace.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/reach.h"
-#include "address_space/address_space.h"
 #include "runtime/event.h"
-#include "base/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {
@@ -167,8 +167,9 @@ void copy_from_cpu(const at::Tensor& source, const at::Tensor& destination, bool
     launch(copy_kernel, writer);
   } else {
     wait_for_device(device, "aten::copy_ from memory that is not pinned");
+    const auto& stream = backend::current_stream(device.index());
     const tracing::HostCommand traced(
-        backend::current_stream(device.index()), copy_kernel.name(),
+        {stream.device(), stream.id()}, copy_kernel.name(),
         pageable_copy(MemoryKind::kPageable, MemoryKind::kDevice, destination));
     CpuAliases aliases(device, copy_kernel.name());
     aliases.at_argument(kDestination);
@@ -193,8 +194,9 @@ void copy_to_cpu(const at::Tensor& source, const at::Tensor& destination, bool n
     return;
   }
   wait_for_device(device, "aten::copy_ to the CPU");
+  const auto& stream = backend::current_stream(device.index());
   const tracing::HostCommand traced(
-      backend::current_stream(device.index()), copy_kernel.name(),
+      {stream.device(), stream.id()}, copy_kernel.name(),
       pageable_copy(MemoryKind::kDevice, MemoryKind::kPageable, destination));
   CpuAliases aliases(device, copy_kernel.name());
   aliases.at_argument(kSource);

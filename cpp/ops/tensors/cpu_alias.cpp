@@ -7,16 +7,17 @@
 
 #include <cstring>
 
+#include "address_space/address_space.h"
 #include "backend/exception.h"
 #include "backend/stream.h"
+#include "base/error.h"
 #include "ops/launch/launch.h"
 #include "ops/launch/memory_of_command.h"
 #include "ops/tensors/factories.h"
 #include "ops/tensors/storage.h"
 #include "ops/tensors/tensor_parts.h"
 #include "ops/wire/reach.h"
-#include "address_space/address_space.h"
-#include "base/error.h"
+#include "runtime/command_error.h"
 #include "slot.h"
 
 namespace openreg::ops {

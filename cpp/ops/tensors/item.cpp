@@ -6,14 +6,14 @@
 #include <cstddef>
 #include <cstring>
 
+#include "address_space/address_space.h"
 #include "backend/faults.h"
 #include "backend/stream.h"
+#include "base/trace.h"
 #include "ops/launch/launch.h"
 #include "ops/launch/memory_of_command.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/reach.h"
-#include "address_space/address_space.h"
-#include "base/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {
@@ -26,7 +26,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   expect_memory(self);
   wait_for_device(self.device(), "aten::_local_scalar_dense");
   auto& stream = backend::current_stream(self.device().index());
-  const tracing::HostCommand traced(stream, "aten::_local_scalar_dense",
+  const tracing::HostCommand traced({stream.device(), stream.id()}, "aten::_local_scalar_dense",
                                     {.kind = CommandSummary::Kind::kCopy,
                                      .from = MemoryKind::kDevice,
                                      .to = MemoryKind::kPageable,

@@ -11,12 +11,12 @@
 #include "backend/result_placement.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
+#include "base/trace.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/tiers/apart.h"
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
-#include "base/trace.h"
 #include "slot.h"
 
 namespace openreg::ops {
@@ -101,7 +101,8 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
     const char* const name =
         tracing::on() ? c10::Symbol::fromQualString(cpu_op.operator_name().name).toQualString()
                       : "";
-    const tracing::HostCommand traced(backend::current_stream(device.index()), name);
+    const auto& stream = backend::current_stream(device.index());
+    const tracing::HostCommand traced({stream.device(), stream.id()}, name);
     const BelowAutograd below_autograd;
     const backend::DeviceRoom room(device);
     cpu_op.redispatchBoxed(c10::DispatchKeySet(key), stack);

@@ -21,9 +21,8 @@ bool is_device_memory(const void* pointer) noexcept;
 
 /// Reads a command's arguments back on the device, in the order in which they were written. Tensors
 /// are CPU tensors over the aperture: one TensorImpl per tensor and one StorageImpl per storage of
-/// the call, so that identity and aliasing are kept. Throws
-/// if there are no more; otherwise it relies on the layout that ArgumentWriter makes, which
-/// expect_layout() checks.
+/// the call, so that identity and aliasing are kept. Throws if there are no more; otherwise it
+/// relies on the layout that ArgumentWriter makes.
 class ArgumentReader {
  public:
   static constexpr std::size_t kMostStorages = 64;  // of commands that are alike

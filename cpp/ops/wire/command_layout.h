@@ -68,7 +68,7 @@ struct TensorShape {
 };
 static_assert(sizeof(TensorShape) == sizeof(std::uint64_t));
 
-/// A view of an encoded command. Does not check the bytes: see expect_layout().
+/// A view of a command as ArgumentWriter has laid it out.
 class CommandView {
  public:
   explicit CommandView(std::span<const std::byte> command) : begin_(command.data()) {}
@@ -114,11 +114,5 @@ class CommandView {
 
   const std::byte* begin_;
 };
-
-/// Throws Error unless ArgumentReader can safely read these bytes: all parts lie within them,
-/// tensors within their storages, and storages within the payload or a device's addresses. The
-/// bytes do not show whether that memory is allocated, or for which process; and the addresses of
-/// pinned memory are not checked.
-void expect_layout(std::span<const std::byte> command);
 
 }  // namespace openreg::ops

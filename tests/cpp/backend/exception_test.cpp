@@ -8,8 +8,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/device_health.h"
 #include "base/error.h"
+#include "runtime/command_error.h"
+#include "runtime/device_health.h"
 
 namespace openreg::backend {
 namespace {

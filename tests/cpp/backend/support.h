@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/command.h"
-#include "base/schedule.h"
+#include "runtime/current_schedule.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend::testing {

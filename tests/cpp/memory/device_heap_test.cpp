@@ -18,10 +18,11 @@
 #include <vector>
 
 #include "../runtime/stream_helpers.h"
-#include "memory/race_detector.h"
 #include "address_space/address_space.h"
-#include "runtime/callbacks.h"
 #include "base/error.h"
+#include "memory/race_detector.h"
+#include "runtime/callbacks.h"
+#include "runtime/command_error.h"
 #include "runtime/event.h"
 #include "seed.h"
 

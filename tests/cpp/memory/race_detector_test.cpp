@@ -297,8 +297,9 @@ TEST_F(RaceDetectorTest, WhatSpansSeveralBlocksIsKeptInEach) {
 }
 
 TEST_F(RaceDetectorTest, TheReportNamesBothAccesses) {
-  install_callbacks(
-      {.describe_launch_site = [](LaunchSite) { return std::string("a.py:1 in f"); }});
+  static constexpr LaunchSiteFinder kFinder{
+      .describe = [](LaunchSite) { return std::string("a.py:1 in f"); }};
+  install_launch_site_finder(kFinder);
   detector().allocated(at(0), 4096, a);
   std::vector<std::int64_t> sizes{4, 8};
   std::vector<std::int64_t> strides{16, 1};

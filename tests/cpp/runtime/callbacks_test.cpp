@@ -16,6 +16,7 @@
 #include "at_point.h"
 #include "base/command.h"
 #include "runtime/event.h"
+#include "runtime/run_slice.h"
 #include "stream_helpers.h"
 
 namespace openreg {

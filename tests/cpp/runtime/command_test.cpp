@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/run_slice.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -28,34 +29,6 @@ const Kernel& add_kernel() {
         g_sum += arguments.value * static_cast<double>(arguments.sizes[0] * arguments.sizes[1]);
       });
   return kernel;
-}
-
-TEST(Command, IsEncodedAndDecoded) {
-  const AddArguments arguments{0x7f0000000000, {3, 4}, 2.5};
-  const auto bytes = encode(add_kernel(), std::as_bytes(std::span(&arguments, 1)));
-  const Command command = decode(bytes);
-  EXPECT_EQ(command.kernel, &add_kernel());
-  ASSERT_EQ(command.arguments.size(), sizeof arguments);
-  EXPECT_EQ(std::memcmp(command.arguments.data(), &arguments, sizeof arguments), 0);
-  g_sum = 0;
-  default_stream(0).enqueue(*command.kernel, command.arguments);
-  default_stream(0).synchronize();
-  EXPECT_EQ(g_sum, 30.0);
-}
-
-TEST(Command, WithoutArgumentsIsEncodedAndDecoded) {
-  const Command command = decode(encode(testing::empty_kernel(), {}));
-  EXPECT_EQ(command.kernel, &testing::empty_kernel());
-  EXPECT_TRUE(command.arguments.empty());
-}
-
-TEST(Command, OtherBytesAreRefused) {
-  auto bytes = encode(add_kernel(), std::as_bytes(std::span("12345678")));
-  bytes.pop_back();
-  EXPECT_EQ(error_of([&] { decode(bytes); }),
-            "openreg: these bytes are not a command that encode() returned (got 32 bytes)");
-  EXPECT_EQ(error_of([&] { decode({}); }),
-            "openreg: these bytes are not a command that encode() returned (got 0 bytes)");
 }
 
 TEST(Kernel, AnIdDependsOnTheNameOnly) {

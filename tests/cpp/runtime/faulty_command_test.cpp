@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "graph_helpers.h"
 #include "base/error.h"
+#include "graph_helpers.h"
 #include "runtime/event.h"
 #include "runtime/graph_exec.h"
 #include "stream_helpers.h"
@@ -87,16 +87,6 @@ TEST(FaultyCommand, IsSkippedAsTheOtherWouldBe) {
   submit({.delay = 1ms});      // is skipped itself
   EXPECT_NE(error_of([&] { stream->synchronize(); }), "nothing");
   EXPECT_EQ(skipped, 6);
-}
-
-TEST(FaultyCommand, IsNotSentToAnotherProcess) {
-  Log log;
-  const testing::Append arguments{&log, 1};
-  with_faulty_command(append_kernel(), std::as_bytes(std::span(&arguments, 1)), {.delay = 1ms},
-                      [&](const Kernel& kernel, std::span<const std::byte> bytes) {
-                        EXPECT_STREQ(kernel.name(), "test_append");
-                        EXPECT_NE(error_of([&] { kernel.traits().check(bytes); }), "nothing");
-                      });
 }
 
 TEST(FaultyCommand, ADelayIsACommandToo) {

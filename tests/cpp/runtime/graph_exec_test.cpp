@@ -11,9 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "graph_helpers.h"
 #include "address_space/address_space.h"
 #include "base/error.h"
+#include "graph_helpers.h"
+#include "runtime/command_error.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
 

@@ -13,6 +13,7 @@
 #include "address_space/fault_message.h"
 #include "base/error.h"
 #include "base/settings.h"
+#include "runtime/command_error.h"
 #include "stream_helpers.h"
 
 namespace openreg {

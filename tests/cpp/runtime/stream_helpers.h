@@ -17,8 +17,8 @@
 
 #include "base/command.h"
 #include "base/counters.h"
-#include "base/schedule.h"
 #include "base/settings.h"
+#include "runtime/current_schedule.h"
 #include "runtime/stream.h"
 #include "runtime/stream_impl.h"
 

@@ -224,11 +224,5 @@ TEST(StreamOperation, IsQueuedWithTheWaitForItsEndEvenIfTheQueueIsFullAndTheHost
   EXPECT_TRUE(after);
 }
 
-TEST(StreamOperation, CannotComeFromElsewhere) {
-  const std::vector<std::byte> pointer(sizeof(void*));
-  EXPECT_EQ(error_of([&] { decode(encode(kernel(), pointer)); }),
-            "openreg: a stream operation cannot be sent to another process");
-}
-
 }  // namespace
 }  // namespace openreg

@@ -15,8 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/callbacks.h"
 #include "base/error.h"
+#include "runtime/callbacks.h"
+#include "runtime/command_error.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
 

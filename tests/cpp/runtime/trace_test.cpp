@@ -277,7 +277,7 @@ TEST(Trace, AKernelSaysWhatItCopies) {
 TEST(Trace, WhatTheHostRunsItselfIsOnItsThreadAndOnTheStream) {
   const OwnStream stream(1);
   tracing::start(kEnough);
-  { const tracing::HostCommand traced(*stream, "test_host"); }
+  { const tracing::HostCommand traced({stream->device(), stream->id()}, "test_host"); }
   const Trace trace = tracing::stop();
   const auto commands = of(trace, What::kCommand);
   ASSERT_EQ(commands.size(), 1u);

@@ -24,8 +24,8 @@ def complaints(tmp_path: Path, path: str, included: str) -> list[str]:
     ("path", "included"),
     [
         ("runtime/stream.h", '"memory/heap.h"'),
-        ("runtime/address_space/host_memory.cpp", '"runtime/stream.h"'),
-        ("runtime/address_space/host_memory.cpp", "<c10/core/Stream.h>"),
+        ("base/host_memory.cpp", '"runtime/stream.h"'),
+        ("base/host_memory.cpp", "<c10/core/Stream.h>"),
         ("memory/heap.cpp", '"backend/stream.h"'),
         ("backend/hooks.cpp", '"ops/wire/number.h"'),
         ("ops/wire/number.h", '"ops/launch/launch.h"'),
@@ -51,8 +51,8 @@ def test_finds(tmp_path, path, included):
     [
         ("runtime/stream.h", "<memory>"),
         ("runtime/stream.h", '"runtime/fence.h"'),
-        ("runtime/process.cpp", '"runtime/address_space/address_space.h"'),
-        ("runtime/address_space/host_memory.cpp", '"runtime/error.h"'),
+        ("runtime/process.cpp", '"address_space/address_space.h"'),
+        ("base/host_memory.cpp", '"base/error.h"'),
         ("memory/heap.cpp", '"runtime/stream.h"'),
         ("ops/tiers/boxed.cpp", '"ops/wire/number.h"'),
         ("distributed/work.cpp", '"ops/wire/number.h"'),

@@ -20,8 +20,8 @@ def sources_with(pattern: str) -> set[str]:
 
 def test_processes_are_started_where_the_page_says() -> None:
     assert sources_with(r"\b(?:v?fork\(\)|(?:posix_spawnp?|execv\w*|popen|system)\()") == {
-        "cpp/runtime/executor/executor_process.cpp",
-        "cpp/runtime/executor/guardian.cpp",
+        "cpp/executor/executor_process.cpp",
+        "cpp/executor/guardian.cpp",
     }
     assert sources_with(r"^import subprocess\b|subprocess\.\w+\(") == {"python/torch_openreg/__main__.py"}
     for words in ("TORCH_OPENREG_EXECUTOR=process", "`torch.compile`", "`python -m torch_openreg --check`"):
@@ -29,7 +29,7 @@ def test_processes_are_started_where_the_page_says() -> None:
 
 
 def test_sockets_are_those_of_executors() -> None:
-    assert sources_with(r"\bsocket(?:pair)?\(|import socket\b") == {"cpp/runtime/executor/executor_process.cpp"}
+    assert sources_with(r"\bsocket(?:pair)?\(|import socket\b") == {"cpp/executor/executor_process.cpp"}
 
 
 def test_the_page_lists_the_files_of_the_system() -> None:

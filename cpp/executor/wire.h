@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "executor/executor.h"
 #include "base/round_up.h"
+#include "executor/executor.h"
 
 // How requests and answers of executors look, for the two sides (executor.cpp,
 // executor_service.cpp).

@@ -1,4 +1,4 @@
-#include "base/schedule.h"
+#include "runtime/current_schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "base/command.h"
+#include "runtime/callbacks.h"
+
+namespace openreg {
+
+/// Around a command that needs another number of threads than its runner has.
+class ComputeScope {
+ public:
+  ComputeScope(const Callbacks& callbacks, Cost cost, bool engine)
+      : callbacks_(callbacks.begin_compute && (cost.is_long() || cost.reproducible) ? &callbacks
+                                                                                    : nullptr) {
+    if (callbacks_) team_ = callbacks_->begin_compute(cost, engine);
+  }
+  ~ComputeScope() {
+    if (callbacks_ && callbacks_->end_compute) callbacks_->end_compute(team_);
+  }
+  ComputeScope(const ComputeScope&) = delete;
+  ComputeScope& operator=(const ComputeScope&) = delete;
+
+ private:
+  const Callbacks* const callbacks_;
+  Callbacks::Team team_{};
+};
+
+}  // namespace openreg
