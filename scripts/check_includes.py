@@ -42,6 +42,7 @@ LAYERS = [
     ),
     Layer(("cpp/distributed",), "the process group: collectives by PyTorch's Gloo"),
     Layer(("cpp/bindings",), "the extension module _C", python=True),
+    Layer(("cpp/cuda",), "what PyTorch asks of CUDA's slot only", python=True),
     # Every layer includes some of their headers (slot_name.h, slot.h), by the name alone.
     Layer(
         ("cpp/slot/privateuse1", "cpp/slot/cuda"),

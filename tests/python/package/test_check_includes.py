@@ -57,8 +57,8 @@ def test_finds(tmp_path, path, included):
         ("ops/tiers/boxed.cpp", '"ops/wire/number.h"'),
         ("distributed/work.cpp", '"ops/wire/number.h"'),
         ("bindings/module.cpp", "<Python.h>"),
-        ("slot/cuda/graph_trees.cpp", "<Python.h>"),
-        ("slot/cuda/graph_trees.cpp", '"bindings/bindings.h"'),
+        ("cuda/graph_trees.cpp", "<Python.h>"),
+        ("cuda/graph_trees.cpp", '"bindings/bindings.h"'),
         ("backend/hooks.cpp", "<ATen/Context.h>"),
     ],
 )
