@@ -4,8 +4,8 @@
     python benchmarks/compare.py [--rounds 5] [--case REGEX] [--json FILE] [--picture FILE] [--anyway]
 
 For each case it prints the medians over the rounds, the ratio openreg / CPU of the medians (below 1 openreg is faster)
-and the spreads. On a busy machine it does not measure (exit status 3). The cases are in cases.py, the measurement is in
-rounds.py, and picture.py draws a JSON file again.
+and the spreads. On a busy machine it does not measure (exit status 3). The cases are in cases.py, and the
+measurement is in rounds.py.
 """
 
 from __future__ import annotations
