@@ -1,15 +1,28 @@
-"""The cases of compare.py that repeat the same shapes; first_time.py has those that measure new shapes."""
+"""The cases of compare.py."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import networks
 import torch
-from models import Decoder, cnn_step, mlp_adamw_step, mlp_step, transformer_step
-from rounds import Groups, Step, steady, steady_and_host, synchronize
+from models import (
+    Decoder,
+    Transformer,
+    cnn,
+    cnn_step,
+    labels_for,
+    mlp_adamw_step,
+    mlp_step,
+    trainer,
+    transformer_step,
+)
+from rounds import Case, Groups, Step, steady, steady_and_host, synchronize
 from torch import nn
+
+STREAMS = 8
 
 
 def adds(device: str, numel: int, count: int) -> Step:
@@ -135,6 +148,61 @@ def replayed(make: Callable[[str], Step]) -> Callable[[str], Step]:
     return of
 
 
+def products_on_streams(device: str) -> Step:
+    """On the CPU, which has no streams, one after the other."""
+    multiplications = [product(device, 512) for _ in range(STREAMS)]
+    streams = [nullcontext() if device == "cpu" else torch.Stream(device=device) for _ in multiplications]
+    synchronize(device)
+
+    def step() -> None:
+        for _ in range(20):
+            for stream, multiply in zip(streams, multiplications, strict=True):
+                with stream:
+                    multiply()
+
+    return step
+
+
+# --- New shapes: the first and the second time of their use in a process ---
+
+
+def passes(device: str, train: Callable[..., None], warm_up: torch.Tensor, inputs: list[torch.Tensor]) -> list[float]:
+    """The seconds for a sample in the first pass and in the second.
+
+    Before the first pass the process uses another shape, `warm_up`, so that one-time work of libraries (threads,
+    tables, the first call of an operator) is not counted, but work for each shape is. A pass ends with a wait.
+    """
+    first, *samples = [(x.to(device), labels_for(x).to(device)) for x in (warm_up, *inputs)]
+    train(*first)
+    synchronize(device)
+    times = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        for sample in samples:
+            train(*sample)
+        synchronize(device)
+        times.append((time.perf_counter() - begin) / len(samples))
+    return times
+
+
+def new_images(device: str, _seconds: float) -> list[float]:
+    train = trainer(cnn(), torch.optim.SGD, device, lr=0.01)
+    return passes(device, train, torch.randn(8, 3, 80, 80), [torch.randn(8, 3, n, n) for n in range(24, 64)])
+
+
+def new_sequences(device: str, _seconds: float) -> list[float]:
+    train = trainer(Transformer(), torch.optim.AdamW, device)
+    return passes(device, train, torch.randn(8, 80, 128), [torch.randn(8, n, 128) for n in range(5, 65)])
+
+
+def new_tokens(device: str, _seconds: float) -> list[float]:
+    model = Decoder().to(device)
+    model.generate(1, before=300)
+    begin = time.perf_counter()
+    model.generate(200)
+    return [time.perf_counter() - begin]
+
+
 def groups() -> Groups:
     return {
         "element-wise": [
@@ -190,4 +258,9 @@ def groups() -> Groups:
             steady("product of 2048, 5 ms of Python", lambda device: product_before(device, 2048, 5)),
             steady("product of 2048, 20 ms of Python", lambda device: product_before(device, 2048, 20)),
         ],
+        "streams": [steady("products of 512 on 8 streams", products_on_streams, operations=20 * STREAMS)],
+        # One case in each group, so that each case has a separate process.
+        "new image sizes": [Case(("40 image sizes, first time", "40 image sizes, second time"), new_images)],
+        "new lengths": [Case(("60 lengths, first time", "60 lengths, second time"), new_sequences)],
+        "new tokens": [Case(("200 tokens, first time",), new_tokens)],
     }

@@ -129,8 +129,8 @@ def mlp_adamw_step(device: str) -> Callable[[], None]:
     return training_step(mlp(), torch.optim.AdamW, torch.randn(256, 64), device)
 
 
-def cnn_step(device: str, batch: int = 32) -> Callable[[], None]:
-    return training_step(cnn(), torch.optim.SGD, torch.randn(batch, 3, 32, 32), device, lr=0.01)
+def cnn_step(device: str) -> Callable[[], None]:
+    return training_step(cnn(), torch.optim.SGD, torch.randn(32, 3, 32, 32), device, lr=0.01)
 
 
 def transformer_step(device: str) -> Callable[[], None]:

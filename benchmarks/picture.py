@@ -1,17 +1,9 @@
-#!/usr/bin/env python3
-"""Draws the ratios of a JSON file that compare.py wrote, as an SVG of bars on a logarithmic scale, light and dark.
-
-python benchmarks/picture.py FILE.json FILE.svg
-"""
+"""Draws the ratios that compare.py measured, as an SVG of bars on a logarithmic scale, light and dark."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from html import escape
-from pathlib import Path
-from typing import cast
 
 from rounds import Report
 
@@ -95,15 +87,3 @@ def draw(report: Report) -> str:
             "</svg>\n",
         ]
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("json", type=Path)
-    parser.add_argument("svg", type=Path)
-    options = parser.parse_args()
-    options.svg.write_text(draw(cast(Report, json.loads(options.json.read_text()))))
-
-
-if __name__ == "__main__":
-    main()

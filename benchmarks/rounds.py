@@ -2,7 +2,7 @@
 
 Two OpenMP teams in one process slow each other down, so one process never times both devices. Cases come in groups, and
 each group has a process for each device and round, so that the after-effects of a case (freed memory, cached shapes)
-reach few other cases. The cases are in the scripts that call `run`, such as compare.py and many_cores.py.
+reach few other cases. The cases are in the scripts that call `run`, such as compare.py and compiled.py.
 """
 
 from __future__ import annotations

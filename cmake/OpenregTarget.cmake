@@ -7,7 +7,7 @@ function(openreg_target name)
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
   get_target_property(_type ${name} TYPE)
   if(_type STREQUAL "EXECUTABLE")
-    # Tests and benchmarks run from the build tree and load torch themselves. An RPATH, unlike a RUNPATH, also holds
+    # Tests run from the build tree and load torch themselves. An RPATH, unlike a RUNPATH, also holds
     # for the libraries that ours needs.
     target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
   else()

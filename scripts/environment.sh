@@ -26,7 +26,6 @@ have() {
     qemu-user) command -v qemu-aarch64 >/dev/null ;;
     git | gdb | spin | valgrind | clang-tidy) command -v "$1" >/dev/null ;;
     libgtest-dev) has_header gtest/gtest.h ;;
-    libbenchmark-dev) has_header benchmark/benchmark.h ;;
     python3-venv | python3-dev) find_python ;;
     *) false ;;
   esac

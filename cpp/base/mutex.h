@@ -38,6 +38,7 @@ class OPENREG_CAPABILITY("mutex") Mutex {
 
   void lock() OPENREG_ACQUIRE() { mutex_.lock(); }
   void unlock() OPENREG_RELEASE() { mutex_.unlock(); }
+  bool try_lock() OPENREG_THREAD_SAFETY(try_acquire_capability(true)) { return mutex_.try_lock(); }
 
  private:
   friend class UniqueLock;

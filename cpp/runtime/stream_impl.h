@@ -39,6 +39,7 @@ class Ownership {
   bool idle() const noexcept { return state_.load(std::memory_order_seq_cst) == State::kIdle; }
   /// Whether a host wants to run the stream: a hint for its runner.
   bool wanted() const noexcept { return wanted_.load(std::memory_order_relaxed) > 0; }
+  State state() const noexcept { return state_.load(std::memory_order_relaxed); }
 
  private:
   friend class Scheduler;

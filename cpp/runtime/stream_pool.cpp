@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <string>
 #include <utility>
 
 #include "base/device_name.h"
 #include "base/error.h"
 #include "base/settings.h"
+#include "runtime/fence.h"
 
 namespace openreg {
 
@@ -27,7 +29,52 @@ const std::vector<StreamPool*>& pools() {
   return pools;
 }
 
+// What a debugger calls. A thread that it has stopped may hold any lock, so nothing is allocated.
+constinit char g_dump[1 << 16];
+constinit std::size_t g_dumped = 0;
+
+template <class... Values>
+void dump(const char* format, Values... values) {
+  const auto space = sizeof g_dump - g_dumped;
+  const auto length = std::snprintf(g_dump + g_dumped, space, format, values...);
+  g_dumped += std::min(static_cast<std::size_t>(length), space - 1);
+}
+
+void dump_record(const Record& record) {
+  if (record.kind == Record::kRun) return dump("%s", static_cast<Kernel*>(record.target)->name());
+  if (record.kind == Record::kGraph) return dump("%s", "replay of a graph");
+  const auto& fence = *static_cast<Fence*>(record.target);
+  const char* const what = record.kind == Record::kWait ? "wait for" : "event at";
+  if (fence.name()) return dump("%s \"%s\"", what, fence.name());
+  dump("%s command %lu of %s:%d stream %ld", what, fence.position() + 1, kDeviceName,
+       fence.source()->device_index, fence.source()->number);
+}
+
+void dump_stream(StreamImpl& stream) {
+  constexpr const char* kStates[] = {"idle", "queued", "running", "parked", "left to a host"};
+  dump("%s:%d stream %ld: %s, %lu of %lu commands completed%s", kDeviceName, stream.device_index,
+       stream.number, kStates[static_cast<int>(stream.ownership.state())], stream.queue.completed(),
+       stream.queue.published(), stream.failure.full() ? ", failed" : "");
+  for (std::size_t i = 0; i < 4 && stream.queue.behind_front(i); ++i) {
+    dump("%s", i == 0 ? "; next: " : ", ");
+    dump_record(*stream.queue.behind_front(i));
+  }
+  dump("%s", "\n");
+}
+
 }  // namespace
+
+const char* openreg_dump_streams() noexcept {
+  g_dumped = 0;
+  for (StreamPool* const pool : StreamPool::all()) {
+    if (!pool->mutex_.try_lock()) return "a thread is changing the list of streams; try again\n";
+    for (StreamImpl* const stream : pool->streams_) {
+      if (stream && stream->queue.published() > 0) dump_stream(*stream);
+    }
+    pool->mutex_.unlock();
+  }
+  return g_dumped == 0 ? "no stream has been used\n" : g_dump;
+}
 
 StreamPool::StreamPool(int device)
     : device_(device), default_(new StreamImpl(device, 0, Priority::kNormal)), streams_{default_} {}
@@ -42,9 +89,9 @@ StreamPool& StreamPool::of(int device) {
   return *all[index];
 }
 
-std::vector<StreamPool*> StreamPool::all() noexcept {
+std::span<StreamPool* const> StreamPool::all() noexcept {
   const auto* const pools = g_pools.load(std::memory_order_acquire);
-  return pools ? *pools : std::vector<StreamPool*>();
+  return pools ? std::span(*pools) : std::span<StreamPool* const>();
 }
 
 StreamImpl& StreamPool::create(Priority priority, std::uint64_t queue_limit) {

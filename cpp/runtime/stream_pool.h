@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/failure.h"
@@ -8,6 +9,10 @@
 #include "runtime/stream_impl.h"
 
 namespace openreg {
+
+/// For debuggers, which stop all other threads: what the streams run and wait for, one in each
+/// line. Allocates nothing and waits for no lock. The next call overwrites the text.
+extern "C" const char* openreg_dump_streams() noexcept;
 
 /// The streams of one device. Thread safe; never destroyed, and neither are its streams.
 class StreamPool {
@@ -17,7 +22,7 @@ class StreamPool {
   /// Throws Error if there is no such device, or the settings are malformed.
   static StreamPool& of(int device);
   /// The pools of all devices; empty if no device has been used.
-  static std::vector<StreamPool*> all() noexcept;
+  static std::span<StreamPool* const> all() noexcept;
 
   StreamImpl& default_stream() noexcept { return *default_; }
   StreamImpl& create(Priority priority, std::uint64_t queue_limit);
@@ -35,6 +40,7 @@ class StreamPool {
   FailurePtr take_oldest_failure();
 
  private:
+  friend const char* openreg_dump_streams() noexcept;
   StreamImpl* reopen(Priority priority, std::uint64_t queue_limit);
   bool take(const Failure& failure);
 

@@ -6,6 +6,7 @@ import argparse
 import functools
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -249,11 +250,29 @@ def run_checks_without(settings: Sequence[str]) -> int:
     return subprocess.run(command, env=environment, check=False).returncode
 
 
+def dump(process: int) -> int:
+    """Prints the streams of a process, which gdb stops meanwhile; returns the exit status."""
+    if not shutil.which("gdb"):
+        sys.exit("--dump needs gdb, which is not installed")
+    call = 'printf "streams:\\n%s", ((const char *(*)()) openreg_dump_streams)()'
+    steps = ("set print inferior-events off", "set scheduler-locking on", "set unwindonsignal on", call)
+    command = ["gdb", "-nx", "-batch", f"--pid={process}", *(f"--eval-command={step}" for step in steps)]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    _, found, streams = result.stdout.partition("streams:\n")
+    if not found:
+        sys.exit(f"gdb cannot read process {process}:\n{result.stderr}")
+    print(streams, end="")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     parser.add_argument("--check", action="store_true", help="run a self-test of a few seconds")
+    parser.add_argument("--dump", type=int, metavar="PID", help="print what the streams of a process wait for")
     parser.add_argument("--only-checks", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.dump is not None:
+        return dump(options.dump)
     if options.only_checks:
         return int(run_checks() > 0)
     for line in report():

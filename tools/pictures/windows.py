@@ -6,7 +6,6 @@ from svg import arrow, picture, rectangle, text
 
 WIDTH, HEIGHT = 880, 372
 LEFT, RANGE = 24, 200  # a device's range of addresses, in pixels
-GAP = 16
 APERTURES = WIDTH - LEFT - 2 * RANGE
 BAR, BAR_HEIGHT = 150, 54
 

@@ -11,6 +11,7 @@ from torch_sources import UNBUILT_VERSIONS, unpacked
 
 PROJECT = Path(__file__).parents[3]
 SLOT = PROJECT / "cpp/slot/cuda"
+FOLDERS = (SLOT, PROJECT / "cpp/cuda")
 
 # The virtual functions of PyTorch's hooks that the slot does not override, and why what they do by default is right.
 DEFAULT_HOOKS = {
@@ -62,7 +63,8 @@ def test_the_slot_compiles(torch_root: Path, tmp_path: Path) -> None:
     source = tmp_path / "slot.cpp"
     # The bindings also need nanobind, and of PyTorch its classes and storages in Python.
     bindings = ("bindings", "dlpack_exchange", "graph_trees")
-    files = [each for kind in ("*.h", "*.cpp") for each in SLOT.glob(kind) if each.stem not in bindings]
+    files = [each for folder in FOLDERS for each in folder.iterdir() if each.suffix in (".h", ".cpp")]
+    files = [each for each in files if each.stem not in bindings]
     source.write_text("".join(f'#include "{file}"\n' for file in sorted(files, reverse=True)))
     ours = (PROJECT, PROJECT / "cpp", SLOT)
     theirs = (headers, headers / "torch/csrc/api/include", headers / "kineto")

@@ -125,31 +125,6 @@ def test_the_operator_in_cpp_builds_and_works_with_all_of_pytorch(tmp_path):
     assert report == OPERATOR_REPORT
 
 
-# In a process of its own, which torch_openreg may not be loaded into: PyTorch has one slot for such devices.
-@links
-@pytest.mark.full
-def test_the_smallest_backend_builds_and_trains(tmp_path):
-    report, output = reported(tmp_path, "smallest_backend.py", "--build-directory", tmp_path / "build")
-    assert "Warning" not in output
-    first, last = report.pop("losses")
-    assert last < 0.1 * first
-    assert report == {
-        "device": "tiny:0",
-        "back on the CPU": [3, 10, 20],
-        "error": "tiny: there is no such device (got tiny:3, expected tiny:0)",
-        "sorted": [3, 10, 20],
-        "inverse": [[0.5, 0], [0, 0.25]],
-        "gradient": [6, 20, 40],
-        "manual_seed repeats": True,
-        "fork_rng restores": True,
-        "Generator repeats": True,
-        "calls differ": True,
-        "dropout repeats": True,
-        "running mean": 3,
-        "LSTM as the CPU": True,
-    }
-
-
 def test_the_profile_of_a_training_step_is_drawn(tmp_path):
     profiled = load("examples/profile_training.py")
     events = profiled.profile_steps(1, tmp_path / "trace.json")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +71,45 @@ def test_a_failing_self_test_is_reported(monkeypatch, capsys):
     assert program.run_checks() == 1
     printed = capsys.readouterr().out
     assert "right: ok" in printed and "wrong: FAILED" in printed and "3 is not 4" in printed
+
+
+HANGS = """
+import torch
+first, second = torch.openreg.Stream(), torch.openreg.Stream()
+with first:
+    torch.openreg._sleep(10**12)
+second.wait_stream(first)
+with second:
+    torch.empty(3, device="openreg").fill_(1)
+print("hangs", flush=True)
+second.synchronize()
+"""
+
+
+@pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
+def test_it_dumps_what_the_streams_of_a_process_that_hangs_run_and_wait_for():
+    with subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "hangs\n"
+            command = [sys.executable, "-m", "torch_openreg", "--dump", str(process.pid)]
+            dumped = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert process.poll() is None
+        finally:
+            process.kill()
+    if "ptrace" in dumped.stderr:
+        pytest.skip("the system forbids to trace processes")
+    sleeping = re.search(
+        r"(openreg:0 stream \d+): [\w ]+, 0 of \d .*; next: openreg::sleep, event at (.*)\n", dumped.stdout
+    )
+    assert sleeping and sleeping[2] == f"command 2 of {sleeping[1]}"
+    assert re.search(rf"; next: wait for {sleeping[2]}, aten::fill_\.Scalar", dumped.stdout)
+
+
+def test_a_dump_needs_gdb(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["torch_openreg", "--dump", "0"])
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="--dump needs gdb, which is not installed"):
+        program.main()
 
 
 def test_bad_arguments_are_reported(monkeypatch, capsys):

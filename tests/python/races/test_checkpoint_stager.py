@@ -68,7 +68,7 @@ def test_it_is_silent_if_the_host_has_waited_for_the_step(tmp_path):
 
 
 def test_the_change_that_the_report_proposes_makes_the_order(tmp_path, monkeypatch):
-    """docs/upstream/pytorch-checkpoint-stager.md"""
+    """docs/upstream/README.md"""
 
     class Ordered(DefaultStager):
         def stage(self, state_dict, **kwargs):
@@ -83,11 +83,11 @@ def test_the_change_that_the_report_proposes_makes_the_order(tmp_path, monkeypat
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("ordered", [False, True])
 def test_the_program_of_the_report(ordered, run_python, tmp_path):
-    """docs/upstream/pytorch-checkpoint-stager.md: the weights are old; with a wait, they are new.
+    """docs/upstream/README.md: the weights are old; with a wait, they are new.
 
     The device sleeps instead of computing.
     """
-    (program,) = page_of(DOCUMENTS / "upstream" / "pytorch-checkpoint-stager.md").programs
+    (program,) = page_of(DOCUMENTS / "upstream/README.md").programs
     code = program.code.replace("x = x @ x", "torch.openreg._sleep(20_000_000)").replace("4000, 4000", "4")
     if ordered:
         code = code.replace("stager = ", "torch.accelerator.current_stream().synchronize()\nstager = ")
