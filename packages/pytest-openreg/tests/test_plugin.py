@@ -12,7 +12,7 @@ from suite import Result, has, run_suite
 pytest_plugins = ["pytester"]
 
 requested = pytest.importorskip(
-    "pytest_openreg.request", reason="pytest-openreg is not installed; pip install integrations/pytest-openreg"
+    "pytest_openreg.request", reason="pytest-openreg is not installed; pip install packages/pytest-openreg"
 )
 openreg = pytest.mark.openreg
 openreg_fault = pytest.mark.openreg_fault

@@ -15,7 +15,7 @@ import pytest
 from suite import has, run_suite
 
 pytestmark = pytest.mark.full
-pytest.importorskip("pytest_openreg", reason="pytest-openreg is not installed; pip install integrations/pytest-openreg")
+pytest.importorskip("pytest_openreg", reason="pytest-openreg is not installed; pip install packages/pytest-openreg")
 
 # By the name that `-p no:` takes. What they need besides pytest is named too: pip must not install another pytest.
 PLUGINS = {

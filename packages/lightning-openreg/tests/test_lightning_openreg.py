@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip(
-    "lightning_openreg", reason="lightning-openreg is not installed; pip install integrations/lightning-openreg"
+    "lightning_openreg", reason="lightning-openreg is not installed; pip install packages/lightning-openreg"
 )
 from lightning_openreg.accelerator import OpenregAccelerator
 from lightning_openreg.post_import import when_imported

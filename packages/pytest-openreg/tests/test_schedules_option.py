@@ -9,7 +9,7 @@ import pytest
 from suite import has, run_suite
 
 schedules = pytest.importorskip(
-    "pytest_openreg.schedules", reason="pytest-openreg is not installed; pip install integrations/pytest-openreg"
+    "pytest_openreg.schedules", reason="pytest-openreg is not installed; pip install packages/pytest-openreg"
 )
 
 SUITE = """

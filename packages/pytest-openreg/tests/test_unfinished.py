@@ -10,7 +10,7 @@ import pytest
 import torch
 from suite import Result, has, run_suite
 
-pytest.importorskip("pytest_openreg", reason="pytest-openreg is not installed; pip install integrations/pytest-openreg")
+pytest.importorskip("pytest_openreg", reason="pytest-openreg is not installed; pip install packages/pytest-openreg")
 
 # After each test that leaves something, one that finds the device as it was.
 CAPTURES = """
