@@ -68,8 +68,8 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^except OSError|^lines = \[\]$": "a system without /proc",
         r"^raise AssertionError|^except AssertionError": "a device that does not work",
     },
-    r"^python/torch_openreg/_attention": {r"^return module\._templated_ring_attention_backward\($": AUTOGRAD},
-    r"^python/torch_openreg/_data_parallel": {
+    r"^python/torch_openreg/_pytorch/attention": {r"^return module\._templated_ring_attention_backward\($": AUTOGRAD},
+    r"^python/torch_openreg/_pytorch/ddp": {
         r"^future|^if bucket|^return future$": AUTOGRAD,
         r"^if gradient|\(ctx, gradient\)$|^size = |^own = |_tensor\(own|None, own": AUTOGRAD,
         r"^return original\(group_name, min_size\)$": "a machine with CUDA",
@@ -78,7 +78,7 @@ UNCOVERED: dict[str, dict[str, str]] = {
         r"^plain = |^return plain\b|^index = _get_device_index|^return Stream\(stream_id=0": DYNAMO,
     },
     r"^python/torch_openreg/openreg/device": {r"^torch\.accelerator\.synchronize\(\) if device is None else ": DYNAMO},
-    r"^python/torch_openreg/_distributed": {r"^return  # PyTorch then reports": "a torch without Gloo"},
+    r"^python/torch_openreg/_pytorch/distributed": {r"^return  # PyTorch then reports": "a torch without Gloo"},
     r"^cpp/ops/tensors/copy": {r"^at::_ops::zero_::call": "PyTorch has made zero tensors real before, by its own key"},
     r"^cpp/runtime/address_space/address_space": {
         r"^madvise\(address, bytes, MADV_DONTNEED\);$": "the system has no room for another mapping",

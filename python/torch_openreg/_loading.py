@@ -53,10 +53,11 @@ def load() -> None:
     _load_library()
     _slot.take()
 
-    from . import _exit, _patches, openreg
+    from . import _exit, openreg
+    from ._pytorch import patches
 
     _slot.publish(openreg)
-    _patches.apply()
+    patches.apply()
     _register_log()
     _exit.follow_functions_at_exit()
 

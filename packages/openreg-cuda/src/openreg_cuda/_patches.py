@@ -64,7 +64,7 @@ originals: dict[str, Any] = {}
 
 def apply(module: ModuleType, _C: Any) -> None:
     """Applies all patches. Called once, when the device is loaded."""
-    when_imported = importlib.import_module(".device._post_import", __package__).when_imported
+    when_imported = importlib.import_module(".device._pytorch.post_import", __package__).when_imported
     for name in AT_ONCE:
         globals()[name](module, _C)
     for target, name in (*WHEN_IMPORTED, *OF_OTHER_LIBRARIES):

@@ -33,7 +33,7 @@ def make_class(c10d: ModuleType, _C: Any) -> type:
     """The class. Called once, with torch.distributed.distributed_c10d, after whose import the device's class exists."""
     group_class = _C.process_group_class()
     _add_methods(group_class)
-    distributed = importlib.import_module(".device._distributed", __package__)
+    distributed = importlib.import_module(".device._pytorch.distributed", __package__)
 
     class Options(_C.ProcessGroupOcclOptions):  # type: ignore[misc]
         """Accepts all options of NCCL; only the timeout has an effect."""

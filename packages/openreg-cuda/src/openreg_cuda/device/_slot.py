@@ -17,12 +17,12 @@ KEY = "CUDA"
 
 UNNEEDED_PATCHES = frozenset(
     {
-        "_patches:patch_dlpack_device",  # PyTorch knows the type
-        "_attention:register_flex_autocast",  # PyTorch has the kernel
-        "_compile:register_device_context",  # Dynamo knows torch.cuda.device, which is the device's class
+        "patches:patch_dlpack_device",  # PyTorch knows the type
+        "attention:register_flex_autocast",  # PyTorch has the kernel
+        "compile.dynamo_interface:register_device_context",  # Dynamo knows torch.cuda.device, the device's class
     }
 )
-"""Those of `_patches` that this slot does without."""
+"""Those of `_pytorch.patches` that this slot does without."""
 
 
 def check_free() -> None:

@@ -11,9 +11,9 @@ from torch._inductor.stream_constants import DEFAULT_STREAM
 from torch._inductor.stream_utils import get_stream_name
 from torch._inductor.virtualized import V
 
-from .._slot import NAME
+from ...._slot import NAME
 from . import waits
-from .streams import switches_streams
+from .stream_switches import switches_streams
 
 
 class _OnTheDevice(PythonWrapperCodegen):

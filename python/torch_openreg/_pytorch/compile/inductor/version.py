@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-from .. import __version__
+from .... import __version__
 
 
 @functools.cache
 def version_of_programs() -> str:
     """Changes with everything that could invalidate an old program: the package's version and its Python sources."""
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+    for file in sorted(Path(__file__).parents[3].rglob("*.py")):
         digest.update(file.read_bytes())
     return f"torch_openreg {__version__} {digest.hexdigest()}"
 

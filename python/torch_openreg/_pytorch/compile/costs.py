@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from . import openreg
-from ._slot import NAME
+from ... import openreg
+from ..._slot import NAME
 
 # Of one core, as in Note [Costs] of cpp/ops/launch/cost.cpp. They are not measured, so that a program is ordered in the
 # same way in every run. Half precision is computed in float32.

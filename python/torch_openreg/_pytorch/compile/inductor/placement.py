@@ -11,8 +11,8 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .. import _cpu_equivalence
-from .._slot import NAME
+from ...._slot import NAME
+from .. import cpu_equivalence
 
 
 def run_where_results_are() -> None:
@@ -22,7 +22,7 @@ def run_where_results_are() -> None:
     memory. Elementwise operators prefer a GPU; the others are left to eager mode's kernels. Numbers travel with the
     command, so an element of a tensor on the CPU is copied to a number of its own.
     """
-    _cpu_equivalence.prefer_the_device_to_the_cpu(lowering)
+    cpu_equivalence.prefer_the_device_to_the_cpu(lowering)
     original = GraphLowering.call_function
 
     @functools.wraps(original)

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import torch
 from torch.multiprocessing import reductions
 
-from . import _C
-from ._slot import NAME
+from .. import _C
+from .._slot import NAME
 
 
 def share_memory_between_processes() -> None:

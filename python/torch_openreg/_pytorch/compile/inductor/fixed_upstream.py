@@ -11,7 +11,7 @@ from torch._inductor.graph import SubgraphLowering
 from torch._inductor.ops_handler import WrapperHandler
 from torch._inductor.virtualized import V
 
-from .._slot import NAME
+from ...._slot import NAME
 
 
 def backport_fixes() -> None:

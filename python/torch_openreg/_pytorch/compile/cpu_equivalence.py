@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ._slot import KEY, NAME
+from ..._slot import KEY, NAME
 
 OF_FORMULAS = {
     "torch._decomp.decompositions": ("native_batch_norm_helper",),

@@ -4,7 +4,7 @@ A program waits where its author says so, which is enough for the values that it
 pass has more of them: values that it computes again, without the waits around them, and gradients that come from the
 autograd engine and go back to it. In eager mode the engine waits between the streams of such values, so the program
 does too. PyTorch's own waits know only some of them, and need objects that exist only where the graph was traced: a
-program from the cache has none (`_order.leave_waits_to_programs`).
+program from the cache has none (`graph_order.leave_waits_to_programs`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch._inductor.stream_constants import DEFAULT_STREAM
 from torch._inductor.stream_utils import get_stream_name
 from torch._inductor.virtualized import V
 
-from .._slot import NAME
+from ...._slot import NAME
 
 CURRENT_STREAM = 0
 """The number of the stream that is current at the call, among the objects of a program."""

@@ -2,7 +2,7 @@
 
 Recording an event, waiting for one, synchronizing, an operator with an effect and without tensors: nothing that such an
 operation reads or writes tells PyTorch's passes what precedes it. Each is a barrier: no value moves across it, and no
-two computations on both sides of it become one. `_inductor.order` continues this in Inductor.
+two computations on both sides of it become one. `inductor.kernel_order` continues this in Inductor.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from . import openreg
-from ._streams import stream_of
+from ... import openreg
+from .graph_streams import stream_of
 
 # Namespaces of operators whose effects are all in their arguments and results.
 _WITHOUT_EFFECTS = frozenset({"aten", "prims", "prim", "inductor", "rngprims", "profiler"})
@@ -102,7 +102,7 @@ def keep_order_of_joint_graphs(graph_capture: ModuleType) -> None:
 
 
 def leave_waits_to_programs(graph_capture: ModuleType) -> None:
-    """The waits of backward passes are written with the programs (`_inductor.waits`).
+    """The waits of backward passes are written with the programs (`inductor.waits`).
 
     PyTorch would add them to the graph: with events that it registers with Dynamo as it traces, so a program that comes
     from the cache, without being traced, would not find them; and not for values that are computed again.

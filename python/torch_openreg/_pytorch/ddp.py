@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._slot import NAME
+from .._slot import NAME
 
 
 def accept_bfloat16_hooks(module: ModuleType) -> None:

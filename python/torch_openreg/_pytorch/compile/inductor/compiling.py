@@ -14,8 +14,8 @@ from torch._inductor import compile_fx
 from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.utils import BoxedBool
 
-from .. import _C
-from .._slot import CAPTURES_COMPILED_GRAPHS, NAME
+from .... import _C
+from ...._slot import CAPTURES_COMPILED_GRAPHS, NAME
 
 WAY_OUT = (
     'openreg: Inductor could not compile this graph; torch.compile(..., backend="aot_eager") runs it operator by '

@@ -23,7 +23,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .._slot import NAME
+from ...._slot import NAME
 from . import attention_blocks as blocks
 
 _FORWARD = torch.ops.higher_order.flex_attention

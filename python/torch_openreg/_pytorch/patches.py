@@ -14,50 +14,51 @@ from torch._prims import rng_prims
 from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
-from . import _multiprocessing, openreg
-from ._post_import import when_imported
-from ._slot import KEY, NAME, UNNEEDED_PATCHES
+from .. import openreg
+from .._slot import KEY, NAME, UNNEEDED_PATCHES
+from . import multiprocessing
+from .post_import import when_imported
 
 # Modules of PyTorch, and the function that is called with each of them after its import.
 _WHEN_IMPORTED = (
-    ("torch", "_patches:patch_dlpack_device"),
-    ("torch.distributed.distributed_c10d", "_distributed:register"),
-    ("torch.cuda._pin_memory_utils", "_distributed:pin_for_the_device"),
-    ("torch.distributed.checkpoint._state_dict_stager", "_distributed:pin_while_staging"),
-    ("torch.testing._internal.distributed.fake_pg", "_distributed:register_fake"),
-    ("torch.testing._internal.distributed.multi_threaded_pg", "_distributed:order_threads"),
-    ("torch.nn.attention.flex_attention", "_attention:accept_flex_attention"),
-    ("torch._higher_order_ops.flex_attention", "_attention:register_flex_autocast"),
-    ("torch.distributed.tensor", "_attention:register_sharding"),
-    ("torch.distributed.tensor.experimental._context_parallel._attention", "_attention:register_ring"),
-    ("torch.nn.parallel.comm", "_scatter_gather:register"),
-    ("torch.nn.parallel.parallel_apply", "_scatter_gather:register_threads"),
-    ("torch.nn.parallel.distributed", "_data_parallel:accept_bfloat16_hooks"),
-    ("torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "_data_parallel:order_callbacks"),
-    ("torch.distributed.algorithms.ddp_comm_hooks.quantization_hooks", "_data_parallel:order_callbacks"),
-    ("torch.distributed.nn.functional", "_data_parallel:reduce_gradients_of_gathered"),
-    ("torch.distributed._symmetric_memory", "_data_parallel:refuse_workspaces"),
-    ("torch._dynamo.device_interface", "_compile:register_interface"),
-    ("torch._dynamo.variables.ctx_manager", "_compile:register_device_context"),
-    ("torch._dynamo.eval_frame", "_order:run_methods_of_streams"),
-    ("torch._dynamo.output_graph", "_order:break_graphs_after_mutations"),
-    ("torch._functorch._aot_autograd.graph_capture", "_order:keep_order_of_joint_graphs"),
-    ("torch._functorch._aot_autograd.graph_capture", "_order:leave_waits_to_programs"),
-    ("torch._functorch._aot_autograd.streams", "_streams:find_the_current_stream"),
-    ("torch._functorch._aot_autograd.runtime_wrappers", "_streams:keep_streams_for_backward"),
-    ("torch._functorch.partitioners", "_streams:draw_on_the_same_stream"),
-    ("torch._inductor.pattern_matcher", "_order:keep_order_of_patterns"),
-    ("torch._inductor.fx_passes.replace_random", "_streams:draw_seeds_on_each_stream"),
-    ("torch._inductor.codecache", "_streams:add_to_keys_of_programs"),
-    ("torch._subclasses.fake_impls", "_patches:patch_fake_convolutions"),
-    ("torch._meta_registrations", "_cpu_equivalence:extend_meta_functions"),
-    ("torch._refs", "_cpu_equivalence:extend_formulas"),
-    ("torch._inductor.analysis.device_info", "_costs:add_to_datasheets"),
-    ("torch._inductor.utils", "_costs:answer_for_the_device"),
-    ("torch._inductor.runtime.benchmarking", "_costs:measure_on_the_device"),
-    ("torch._inductor.cpp_builder", "_build_files:rename_when_whole"),
-    ("torch._inductor.compile_fx", "_inductor.registration:register"),
-    ("torch.testing._internal.optests.autograd_registration", "_patches:patch_opcheck"),
+    ("torch", "patches:patch_dlpack_device"),
+    ("torch.distributed.distributed_c10d", "distributed:register"),
+    ("torch.cuda._pin_memory_utils", "distributed:pin_for_the_device"),
+    ("torch.distributed.checkpoint._state_dict_stager", "distributed:pin_while_staging"),
+    ("torch.testing._internal.distributed.fake_pg", "distributed:register_fake"),
+    ("torch.testing._internal.distributed.multi_threaded_pg", "distributed:order_threads"),
+    ("torch.nn.attention.flex_attention", "attention:accept_flex_attention"),
+    ("torch._higher_order_ops.flex_attention", "attention:register_flex_autocast"),
+    ("torch.distributed.tensor", "attention:register_sharding"),
+    ("torch.distributed.tensor.experimental._context_parallel._attention", "attention:register_ring"),
+    ("torch.nn.parallel.comm", "data_parallel:register"),
+    ("torch.nn.parallel.parallel_apply", "data_parallel:register_threads"),
+    ("torch.nn.parallel.distributed", "ddp:accept_bfloat16_hooks"),
+    ("torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "ddp:order_callbacks"),
+    ("torch.distributed.algorithms.ddp_comm_hooks.quantization_hooks", "ddp:order_callbacks"),
+    ("torch.distributed.nn.functional", "ddp:reduce_gradients_of_gathered"),
+    ("torch.distributed._symmetric_memory", "ddp:refuse_workspaces"),
+    ("torch._dynamo.device_interface", "compile.dynamo_interface:register_interface"),
+    ("torch._dynamo.variables.ctx_manager", "compile.dynamo_interface:register_device_context"),
+    ("torch._dynamo.eval_frame", "compile.graph_order:run_methods_of_streams"),
+    ("torch._dynamo.output_graph", "compile.graph_order:break_graphs_after_mutations"),
+    ("torch._functorch._aot_autograd.graph_capture", "compile.graph_order:keep_order_of_joint_graphs"),
+    ("torch._functorch._aot_autograd.graph_capture", "compile.graph_order:leave_waits_to_programs"),
+    ("torch._functorch._aot_autograd.streams", "compile.graph_streams:find_the_current_stream"),
+    ("torch._functorch._aot_autograd.runtime_wrappers", "compile.graph_streams:keep_streams_for_backward"),
+    ("torch._functorch.partitioners", "compile.graph_streams:draw_on_the_same_stream"),
+    ("torch._inductor.pattern_matcher", "compile.graph_order:keep_order_of_patterns"),
+    ("torch._inductor.fx_passes.replace_random", "compile.graph_streams:draw_seeds_on_each_stream"),
+    ("torch._inductor.codecache", "compile.graph_streams:add_to_keys_of_programs"),
+    ("torch._subclasses.fake_impls", "patches:patch_fake_convolutions"),
+    ("torch._meta_registrations", "compile.cpu_equivalence:extend_meta_functions"),
+    ("torch._refs", "compile.cpu_equivalence:extend_formulas"),
+    ("torch._inductor.analysis.device_info", "compile.costs:add_to_datasheets"),
+    ("torch._inductor.utils", "compile.costs:answer_for_the_device"),
+    ("torch._inductor.runtime.benchmarking", "compile.costs:measure_on_the_device"),
+    ("torch._inductor.cpp_builder", "compile.build_files:rename_when_whole"),
+    ("torch._inductor.compile_fx", "compile.inductor.registration:register"),
+    ("torch.testing._internal.optests.autograd_registration", "patches:patch_opcheck"),
 )
 
 
@@ -67,7 +68,7 @@ def apply() -> None:
     _accept_default_tensor_type()
     _patch_random_replay()
     _refuse_to_capture_optimizers()
-    _multiprocessing.share_memory_between_processes()
+    multiprocessing.share_memory_between_processes()
     for module, patch in _WHEN_IMPORTED:
         if patch not in UNNEEDED_PATCHES:
             when_imported(module, patch)

@@ -15,8 +15,8 @@ from torch._inductor import ir
 from torch._inductor.graph import GraphLowering
 from torch.utils._pytree import tree_leaves
 
-from .._order import is_barrier, orders_streams
-from .._slot import NAME
+from ...._slot import NAME
+from ..graph_order import is_barrier, orders_streams
 
 
 def keep_order() -> None:

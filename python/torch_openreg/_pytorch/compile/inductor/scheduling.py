@@ -9,10 +9,10 @@ from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.utils import Placeholder, get_fused_kernel_name, parallel_num_threads
 from torch._inductor.virtualized import V
 
-from .._slot import NAME
+from ...._slot import NAME
 from .parts import used_in_part
 from .sources import source_for_the_device
-from .streams import switches_streams
+from .stream_switches import switches_streams
 
 
 class OpenregScheduling(CppScheduling):

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch._utils import _get_available_device_type, _get_device_index
 
-from ._slot import NAME
-from .openreg.arguments import unsigned
+from .._slot import NAME
+from ..openreg.arguments import unsigned
 
 _HOST = -1  # the device index that means the host
 

@@ -12,9 +12,9 @@ from torch._inductor.codecache import LOCK_TIMEOUT, CppCodeCache, LambdaFuture, 
 from torch._inductor.utils import clear_on_fresh_cache
 from torch.utils._filelock import FileLock
 
-from .. import _C
-from .._build_files import is_whole
-from ..openreg import current_stream
+from .... import _C
+from ....openreg import current_stream
+from ..build_files import is_whole
 from .sources import ENTRY
 
 Launcher = Callable[..., None]

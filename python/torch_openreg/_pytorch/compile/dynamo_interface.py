@@ -1,4 +1,4 @@
-"""The device's interface for torch.compile. This module imports torch._dynamo, which takes a second, so `_patches`
+"""The device's interface for torch.compile. This module imports torch._dynamo, which takes a second, so `patches`
 imports this module only after a program has imported torch._dynamo."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import torch
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
 from torch.accelerator._utils import _get_device_index
 
-from . import openreg
-from ._slot import NAME
+from ... import openreg
+from ..._slot import NAME
 
 
 class OpenregInterface(DeviceInterface):

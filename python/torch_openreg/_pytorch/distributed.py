@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from . import _C, openreg
-from ._slot import NAME
+from .. import _C, openreg
+from .._slot import NAME
 
 BACKEND = "occl"
 

@@ -8,7 +8,7 @@ from torch._inductor import scheduler
 from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
 from torch._inductor.virtualized import V
 
-from .._slot import NAME
+from ...._slot import NAME
 
 
 class DeviceOperations(CpuDeviceOpOverrides):

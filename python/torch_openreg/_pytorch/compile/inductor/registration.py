@@ -7,15 +7,15 @@ from types import ModuleType
 from torch._inductor import graph
 from torch._inductor.codegen import common
 
-from .. import _cpu_equivalence
-from .._slot import NAME
+from ...._slot import NAME
+from .. import cpu_equivalence
 from . import compiling, fixed_upstream
 from .aot import NoCppWrapper
-from .attention import replace_flex_attention
-from .order import keep_order
+from .flex_attention import replace_flex_attention
+from .kernel_order import keep_order
 from .placement import run_where_results_are
 from .scheduling import OpenregScheduling
-from .streams import DeviceOperations, guard_where_streams_are_switched
+from .stream_switches import DeviceOperations, guard_where_streams_are_switched
 from .version import VersionOfPrograms
 from .waits import wait_where_values_need_it
 from .wrapper import OpenregWrapper
@@ -23,7 +23,7 @@ from .wrapper import OpenregWrapper
 
 def register(_: ModuleType) -> None:
     """Registers the device with Inductor. Called once, after its import."""
-    _cpu_equivalence.extend(_cpu_equivalence.OF_INDUCTOR)
+    cpu_equivalence.extend(cpu_equivalence.OF_INDUCTOR)
     # Convolutions use oneDNN, so programs with convolutions keep images in channels-last order.
     graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, NAME)  # type: ignore[assignment]
     # The device's module could provide generators of code, but not the version that the cache of programs needs.
