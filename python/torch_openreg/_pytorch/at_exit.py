@@ -1,18 +1,44 @@
-"""Defines leaks for ``TORCH_OPENREG_DEBUG_MEMORY=1``: memory that no Python object holds at exit."""
+"""The end of Python: functions at exit may use the device, whenever they were registered, and what Python still holds
+then is no leak for ``TORCH_OPENREG_DEBUG_MEMORY=1``."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
+import threading
 
 import torch
 
-from . import _C
-from ._slot import NAME
+from .. import _C
+from .._slot import NAME
 
 
-def forget_what_python_holds() -> None:
-    """Called at exit. Memory that the program's tensors or other processes still hold then is not a leak.
+class _AfterTheLast:
+    """Python releases the arguments of its functions at exit when it has called all of them.
+
+    So this comes after functions that were registered before `import torch`, and before the interpreter ends, when a
+    thread that needs it must not run any more.
+    """
+
+    def __del__(self) -> None:
+        if threading.main_thread().is_alive():  # a program can call the functions itself, or drop them
+            return
+        exclude_reachable_tensors()
+        _C.end_of_python()
+
+
+def follow_functions_at_exit() -> None:
+    """Called once, when the device is loaded."""
+    atexit.register(_hold, _AfterTheLast())
+
+
+def _hold(_: _AfterTheLast) -> None:
+    pass
+
+
+def exclude_reachable_tensors() -> None:
+    """Excludes memory that the program's tensors or other processes hold at exit from the leaks that are reported.
 
     PyTorch never frees some of it when the interpreter ends: gradients, and the graphs of results.
     """
