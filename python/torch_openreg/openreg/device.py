@@ -16,6 +16,27 @@ from .._slot import NAME
 from .arguments import CurrentDevice, DeviceLike, check_type, device_index
 from .entries import begin_entry, end_entry
 
+__all__ = [
+    "can_device_access_peer",
+    "current_blas_handle",
+    "current_device",
+    "current_solver_handle",
+    "device",
+    "device_count",
+    "device_of",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_gencode_flags",
+    "init",
+    "is_available",
+    "is_initialized",
+    "is_tf32_supported",
+    "set_device",
+    "synchronize",
+]
+
 log = logging.getLogger("torch_openreg")
 
 _at_first_use: list[Callable[[], object]] = [lambda: log.info("%s is in use: %d devices", NAME, _C.device_count())]
