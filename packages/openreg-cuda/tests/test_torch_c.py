@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from openreg_cuda import _absent
+from openreg_cuda import _unsupported
 
 ROOT = Path(torch.__file__).parent
 # Of other devices, and of other kinds of builds.
@@ -56,16 +56,16 @@ def is_used(name: str) -> bool:
 def test_each_name_is_there_or_is_probed() -> None:
     names = reachable_names() - {"*"}
     assert len(names) > 500
-    missing = sorted(name for name in names if not hasattr(torch._C, name) and name not in _absent.PROBED)
+    missing = sorted(name for name in names if not hasattr(torch._C, name) and name not in _unsupported.PROBED)
     assert not missing, missing
 
 
-@pytest.mark.parametrize("name", _absent.PROBED)
+@pytest.mark.parametrize("name", _unsupported.PROBED)
 def test_a_name_that_is_probed_is_not_there(name: str) -> None:
     assert not hasattr(torch._C, name) and is_used(name)
 
 
-@pytest.mark.parametrize("name", _absent.REFUSED)
+@pytest.mark.parametrize("name", _unsupported.REFUSED)
 def test_a_name_without_a_meaning_raises_a_sentence(name: str) -> None:
     assert is_used(name)
     with pytest.raises(NotImplementedError, match=f"^openreg: torch._C.{name} needs a GPU: .{{20}}"):

@@ -56,7 +56,7 @@ _WHEN_IMPORTED = (
     ("torch._inductor.analysis.device_info", "compile.costs:add_to_datasheets"),
     ("torch._inductor.utils", "compile.costs:answer_for_the_device"),
     ("torch._inductor.runtime.benchmarking", "compile.costs:measure_on_the_device"),
-    ("torch._inductor.cpp_builder", "compile.build_files:rename_when_whole"),
+    ("torch._inductor.cpp_builder", "compile.build_files:write_atomically"),
     ("torch._inductor.compile_fx", "compile.inductor.registration:register"),
     ("torch.testing._internal.optests.autograd_registration", "patches:patch_opcheck"),
 )

@@ -19,14 +19,14 @@ def _autoload() -> None:
         return
     import torch
 
-    from . import _refusals, _request
+    from . import _options, _preconditions
 
-    if _request.device_count() == 0:
-        _refusals.check()
-        torch.cuda._lazy_init = _report_that_there_are_none
+    if _options.device_count() == 0:
+        _preconditions.check()
+        torch.cuda._lazy_init = _raise_no_devices
         return
     importlib.import_module(".device._loading", __package__).load()
 
 
-def _report_that_there_are_none() -> None:
+def _raise_no_devices() -> None:
     raise RuntimeError("No CUDA GPUs are available (CUDA_VISIBLE_DEVICES hides those that openreg-cuda emulates)")

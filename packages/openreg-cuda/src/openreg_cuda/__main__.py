@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 
-from ._request import VARIABLE, parse
+from ._options import VARIABLE, parse
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from . import _absent
+from . import _unsupported
 
 _SUFFIXES = (".cu", ".cuh")
 _LIBRARIES = "it would be linked with CUDA's libraries; CppExtension builds C++ for the CPU"
@@ -59,8 +59,8 @@ def refuse(cpp_extension: ModuleType) -> None:
 
 def _check(name: str, sources: Iterable[Any]) -> None:
     if any(os.fspath(source).endswith(_SUFFIXES) for source in sources):
-        _refusal(name, _absent.SOURCES)()
+        _refusal(name, _unsupported.SOURCES)()
 
 
 def _refusal(name: str, reason: str) -> Callable[..., Any]:
-    return _absent.refusal(f"the extension {name!r}", reason)
+    return _unsupported.refusal(f"the extension {name!r}", reason)

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import _absent, _events, _extensions, _process_group, _request
+from . import _events, _extensions, _options, _process_group, _unsupported
 
 log = logging.getLogger("torch_openreg")
 
@@ -33,28 +33,28 @@ WHEN_IMPORTED = (
     ("torch._inductor.scheduler", "capture_cpp"),
     ("torch._inductor.lowering", "capture_no_branches"),
     ("torch._inductor.cudagraph_trees", "capture_unguarded"),
-    ("torch.distributed.distributed_c10d", "serve_nccl"),
+    ("torch.distributed.distributed_c10d", "register_nccl"),
     ("torch.multiprocessing.reductions", "share_tensors"),
-    ("torch.utils.cpp_extension", "build_no_extensions"),
+    ("torch.utils.cpp_extension", "refuse_extensions"),
 )
 # The same for modules of other libraries, which may not be installed.
 OF_OTHER_LIBRARIES = (("triton.runtime.driver", "refuse_triton"),)
 # The same for `torch`, whose import is nearly over.
 AT_ONCE = (
     "keep_operators",
-    "claim_to_be_built",
+    "report_cuda_build",
     "allocate_storages",
-    "share_no_handles",
+    "refuse_ipc_handles",
     "accept_types",
     "add_attributes",
     "add_runtime",
     "list_activities",
     "hide_addresses",
     "replace_foreign_kernels",
-    "compile_nothing",
+    "refuse_kernel_sources",
     "script_originals",
     "make_events",
-    "be_without_cudnn",
+    "report_no_cudnn",
 )
 
 
@@ -77,7 +77,7 @@ def keep_operators(module: ModuleType, _C: Any) -> None:
     registry.deregister_op_overrides(disable_dispatch_keys="CUDA")
 
 
-def claim_to_be_built(module: ModuleType, _C: Any) -> None:
+def report_cuda_build(module: ModuleType, _C: Any) -> None:
     # Programs and PyTorch ask whether torch has CUDA, and which.
     cuda: Any = torch.cuda
     torch._C._has_cuda = True
@@ -86,7 +86,7 @@ def claim_to_be_built(module: ModuleType, _C: Any) -> None:
     cuda._is_compiled = lambda: True
     cuda._lazy_seed_tracker = None
     cuda.is_bf16_supported = lambda including_emulation=True: True
-    cuda._raw_device_count_nvml = lambda: _request.all_devices() or _C.device_count()
+    cuda._raw_device_count_nvml = lambda: _options.all_devices() or _C.device_count()
     cuda._get_nvml_device_index = lambda device: cuda._utils._get_device_index(device, optional=True)
 
 
@@ -115,7 +115,7 @@ def allocate_storages(module: ModuleType, _C: Any) -> None:
     torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
 
 
-def share_no_handles(module: ModuleType, _C: Any) -> None:
+def refuse_ipc_handles(module: ModuleType, _C: Any) -> None:
     # They would say that CUDA is not available. Tensors are sent to other processes without them (share_tensors).
     storage: Any = torch.UntypedStorage
     reason = "CUDA IPC handles are not emulated; send tensors with torch.multiprocessing"
@@ -123,11 +123,11 @@ def share_no_handles(module: ModuleType, _C: Any) -> None:
     def _share_cuda_(self: Any) -> Any:
         if self.device.type != "cuda":
             raise RuntimeError("_share_cuda_: only available on CUDA")
-        return _absent.refusal("torch.UntypedStorage._share_cuda_", reason)()
+        return _unsupported.refusal("torch.UntypedStorage._share_cuda_", reason)()
 
     storage._share_cuda_ = _share_cuda_
     for name in ("_new_shared_cuda", "_release_ipc_counter_cuda"):
-        setattr(storage, name, _absent.refusal(f"torch.UntypedStorage.{name}", reason))
+        setattr(storage, name, _unsupported.refusal(f"torch.UntypedStorage.{name}", reason))
 
 
 def accept_types(module: ModuleType, _C: Any) -> None:
@@ -290,10 +290,10 @@ def replace_foreign_kernels(module: ModuleType, _C: Any) -> None:
     ctypes.CDLL.__init__ = replace_after(ctypes.CDLL.__init__)  # type: ignore[method-assign]
 
 
-def compile_nothing(module: ModuleType, _C: Any) -> None:
+def refuse_kernel_sources(module: ModuleType, _C: Any) -> None:
     # torch.cuda._compile_kernel would look for NVIDIA's compiler.
     cuda: Any = torch.cuda
-    cuda._compile_kernel = _absent.refusal("torch.cuda._compile_kernel", _absent.SOURCES)
+    cuda._compile_kernel = _unsupported.refusal("torch.cuda._compile_kernel", _unsupported.SOURCES)
 
 
 def script_originals(module: ModuleType, _C: Any) -> None:
@@ -318,7 +318,7 @@ def make_events(module: ModuleType, _C: Any) -> None:
     _events.provide(module, _C)
 
 
-def be_without_cudnn(module: ModuleType, _C: Any) -> None:
+def report_no_cudnn(module: ModuleType, _C: Any) -> None:
     # Recurrent networks ask at each call, and are warned of a build without cuDNN.
     cudnn: Any = torch.backends.cudnn
     original = cudnn.is_acceptable
@@ -407,7 +407,7 @@ def capture_unguarded(trees: ModuleType) -> None:
     trees.cudagraphify_impl = cudagraphify_impl  # type: ignore[attr-defined]
 
 
-def serve_nccl(c10d: ModuleType) -> None:
+def register_nccl(c10d: ModuleType) -> None:
     # occl serves "nccl", and "gloo" for tensors of the device: PyTorch's Gloo would get a null pointer from a registry
     # that only a build with CUDA fills.
     _C = importlib.import_module(".device._C", __package__)
@@ -415,9 +415,9 @@ def serve_nccl(c10d: ModuleType) -> None:
         "ProcessGroupNCCL": _process_group.make_class(c10d, _C),
         "_DEFAULT_PG_NCCL_TIMEOUT": _process_group.TIMEOUT,
         "_hash_tensors": _process_group.hash_tensors,
-        "_register_external_nccl_comm": _absent.refusal("_register_external_nccl_comm", _absent.NVLINK),
-        "_unregister_external_nccl_comm": _absent.refusal("_unregister_external_nccl_comm", _absent.NVLINK),
-        "_nvshmemx_cumodule_init": _absent.refusal("_nvshmemx_cumodule_init", _absent.NVLINK),
+        "_register_external_nccl_comm": _unsupported.refusal("_register_external_nccl_comm", _unsupported.NVLINK),
+        "_unregister_external_nccl_comm": _unsupported.refusal("_unregister_external_nccl_comm", _unsupported.NVLINK),
+        "_nvshmemx_cumodule_init": _unsupported.refusal("_nvshmemx_cumodule_init", _unsupported.NVLINK),
     }
     for each in (c10d, sys.modules["torch.distributed"], sys.modules["torch._C._distributed_c10d"]):
         for name, value in names.items():
@@ -467,6 +467,6 @@ def refuse_triton(driver: ModuleType) -> None:
     driver._create_driver = _create_driver  # type: ignore[attr-defined]
 
 
-def build_no_extensions(cpp_extension: ModuleType) -> None:
+def refuse_extensions(cpp_extension: ModuleType) -> None:
     # It would call NVIDIA's compiler, or search the capabilities of this build of PyTorch, which has none.
     _extensions.refuse(cpp_extension)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from . import _absent, _collectives
+from . import _collectives, _unsupported
 
 TIMEOUT = datetime.timedelta(minutes=10)
 _CONFIG = {
@@ -120,7 +120,7 @@ def _add_methods(group: Any) -> None:
 
 
 def _refusal(name: str, reason: str) -> Callable[..., NoReturn]:
-    return _absent.refusal(f"ProcessGroupNCCL.{name}", reason, needs="NCCL")
+    return _unsupported.refusal(f"ProcessGroupNCCL.{name}", reason, needs="NCCL")
 
 
 def hash_tensors(tensors: list[torch.Tensor]) -> int:

@@ -1,4 +1,4 @@
-"""The names of ``torch._C`` that a build of torch without CUDA lacks. Those without a meaning raise (`_absent`)."""
+"""The names of ``torch._C`` that a build without CUDA lacks. Those without a meaning raise (`_unsupported`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from . import _absent, _collectives, _tuning
+from . import _collectives, _tuning, _unsupported
 
 _CUDA_VERSION = 13000  # of torch.version.cuda
 
 
 def supply(module: ModuleType, _C: Any) -> None:
     """Adds the names. Those that exist as classes that cannot be used are replaced."""
-    names = {**_absent.refusals(), **_tuning.settings(), **_collectives.functions(), **_names(module, _C)}
+    names = {**_unsupported.refusals(), **_tuning.settings(), **_collectives.functions(), **_names(module, _C)}
     for name, value in names.items():
         if isinstance(getattr(torch._C, name, None), type) or not hasattr(torch._C, name):
             setattr(torch._C, name, _copy_of(value) if callable(value) and not isinstance(value, type) else value)

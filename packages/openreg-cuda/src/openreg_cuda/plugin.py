@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ._request import VARIABLE, parse
+from ._options import VARIABLE, parse
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 _HEADER = struct.Struct("<40xQ10xHH2x")
 
 
-def rename_when_whole(module: ModuleType) -> None:
+def write_atomically(module: ModuleType) -> None:
     """Makes torch._inductor.cpp_builder write a file beside its place, and rename it once the compiler has succeeded.
 
     Libraries and precompiled headers count as compiled if there is a file of that name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from .. import _face, _refusals
+from .. import _install, _preconditions
 
 NAME = "cuda"
 """The type of the device: ``torch.device(NAME)``."""
@@ -27,13 +27,13 @@ UNNEEDED_PATCHES = frozenset(
 
 def check_free() -> None:
     """Raises ImportError if this process may not have an emulated CUDA device."""
-    _refusals.check()
-    _face.tell_the_device()
+    _preconditions.check()
+    _install.set_environment()
 
 
 def is_published(module: ModuleType | None) -> bool:
     """Whether torch.cuda has the functions of `module` already."""
-    return module is not None and _face.is_on(module)
+    return module is not None and _install.is_installed(module)
 
 
 def take() -> None:
@@ -42,4 +42,4 @@ def take() -> None:
 
 def publish(module: ModuleType) -> None:
     """Gives torch.cuda the functions of `module`."""
-    _face.put_on(module)
+    _install.install(module)

@@ -17,7 +17,7 @@ from torch._inductor.utils import BoxedBool
 from .... import _C
 from ...._slot import CAPTURES_COMPILED_GRAPHS, NAME
 
-WAY_OUT = (
+HINT = (
     'openreg: Inductor could not compile this graph; torch.compile(..., backend="aot_eager") runs it operator by '
     "operator and needs no C++ compiler"
 )
@@ -62,7 +62,7 @@ def _watch_compilations() -> None:
         except Exception as error:
             # Not a note: Dynamo raises its own exception with this one's text.
             if error.args and isinstance(error.args[0], str):
-                error.args = (f"{error.args[0]}\n{WAY_OUT}", *error.args[1:])
+                error.args = (f"{error.args[0]}\n{HINT}", *error.args[1:])
             raise
         finally:
             _now.compiles = before

@@ -13,12 +13,12 @@ _MOST_DEVICES = 16
 
 
 @dataclass(frozen=True)
-class Request:
+class Options:
     profile: Profile
     devices: int | None  # None: as many as TORCH_OPENREG_DEVICES says
 
 
-def parse(text: str) -> Request:
+def parse(text: str) -> Options:
     """Raises ValueError if `text` is malformed."""
     name, colon, count = text.partition(":")
     key = DEFAULT if name == "1" else name.lower()
@@ -27,24 +27,24 @@ def parse(text: str) -> Request:
             f"openreg: {VARIABLE} is malformed (got {text!r}, expected 1, or one of {', '.join(PROFILES)}, optionally "
             f"with a number of devices from 1 to {_MOST_DEVICES}, as in a100:2)"
         )
-    return Request(PROFILES[key], int(count) if colon else None)
+    return Options(PROFILES[key], int(count) if colon else None)
 
 
 @functools.cache
-def made() -> Request:
-    """The request of this process."""
+def current() -> Options:
+    """The options of this process."""
     return parse(os.environ.get(VARIABLE, "1") or "1")
 
 
 def all_devices() -> int | None:
     """How many devices the environment requests, including hidden ones; None if it sets no number."""
-    if made().devices is not None or "CUDA_VISIBLE_DEVICES" not in os.environ:
-        return made().devices
+    if current().devices is not None or "CUDA_VISIBLE_DEVICES" not in os.environ:
+        return current().devices
     text = os.environ.get("TORCH_OPENREG_DEVICES", "2")
     return int(text) if text.isdecimal() else None  # the device reports it
 
 
-def tell_children(count: int) -> None:
+def set_for_children(count: int) -> None:
     """Makes child processes request this many devices, some of which may be hidden."""
     name = os.environ.get(VARIABLE, "1").partition(":")[0] or "1"
     os.environ[VARIABLE] = f"{name}:{count}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import _patches, _properties, _request, _torch_c
+from . import _options, _patches, _properties, _torch_c
 
 # Those of torch.cuda that the device's module does not replace: packages, whose contents it replaces below, and classes
 # that are PyTorch's own.
@@ -33,22 +33,22 @@ _PACKAGES = ("graphs", "memory", "random", "streams", "nvtx", "profiler")
 _module: ModuleType | None = None
 
 
-def tell_the_device() -> None:
+def set_environment() -> None:
     """Sets what the device reads from the environment: how many devices there are, and how much memory they have."""
-    count, of = _request.device_count(), _request.all_devices()
+    count, of = _options.device_count(), _options.all_devices()
     if count is not None:
         os.environ["TORCH_OPENREG_DEVICES"] = str(count)
     if of is not None and of != count:
-        _request.tell_children(of)
-    _properties.limit_memory(_request.made().profile)
+        _options.set_for_children(of)
+    _properties.limit_memory(_options.current().profile)
 
 
-def is_on(module: ModuleType) -> bool:
+def is_installed(module: ModuleType) -> bool:
     """Whether torch.cuda has the functions of `module`."""
     return module is _module
 
 
-def put_on(module: ModuleType) -> None:
+def install(module: ModuleType) -> None:
     """Gives torch.cuda the functions of `module`, and PyTorch what it lacks without CUDA."""
     global _module
     cuda = torch.cuda
@@ -71,7 +71,7 @@ def put_on(module: ModuleType) -> None:
             raise AttributeError(f"module 'torch.cuda' has no attribute {name!r}") from None
 
     cuda.__getattr__ = __getattr__  # type: ignore[method-assign]
-    profile = _request.made().profile
+    profile = _options.current().profile
     _C = importlib.import_module(".device._C", __package__)
     _properties.answer_from_the_profile(module, profile)
     _torch_c.supply(module, _C)
