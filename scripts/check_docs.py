@@ -28,7 +28,7 @@ _README_LINES, _README_WORDS = 120, 1000
 
 def documents() -> list[Path]:
     """The project's own: not those of an environment or a build tree."""
-    pages = [ROOT.glob(pattern) for pattern in ("*.md", "docs/**/*.md", "tests/*.md", "integrations/*/*.md")]
+    pages = [ROOT.glob(pattern) for pattern in ("*.md", "docs/**/*.md", "tests/*.md", "packages/*/*.md")]
     return sorted(page for each in pages for page in each)
 
 
@@ -71,7 +71,7 @@ def long_readme(readme: Path) -> list[str]:
 
 def unknown_tests() -> list[str]:
     """One complaint for each file of tests that a document names and that does not exist."""
-    tests = {path.name for folder in ("tests", "integrations") for path in (ROOT / folder).rglob("*test*")}
+    tests = {path.name for folder in ("tests", "packages") for path in (ROOT / folder).rglob("*test*")}
     named = {document: set(_TEST.findall(document.read_text())) for document in documents()}
     return [f"{page.relative_to(ROOT)}: there is no {name}" for page in named for name in sorted(named[page] - tests)]
 

@@ -30,9 +30,9 @@ REFUSED = {
     r"late errors?": "asynchronous error",
 }
 
-_PAGES = ("*.md", "docs/**/*.md", "integrations/*/README.md", "mkdocs.yml")
-_PYTHON = ("python/**/*.py", "integrations/*/src/**/*.py")
-_CPP = tuple(f"{folder}/**/*.{ending}" for folder in ("cpp", "integrations/*/src") for ending in ("cpp", "h"))
+_PAGES = ("*.md", "docs/**/*.md", "packages/*/README.md", "mkdocs.yml")
+_PYTHON = ("python/**/*.py", "packages/*/src/**/*.py")
+_CPP = tuple(f"{folder}/**/*.{ending}" for folder in ("cpp", "packages/*/src") for ending in ("cpp", "h"))
 _CODE = re.compile(r"^```.*?^```", re.M | re.S)
 # What may have quotation marks in C++: comments, raw strings, strings and characters.
 _TOKEN = re.compile(

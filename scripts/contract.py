@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CHECKS = "integrations/backend-conformance/src/backend_conformance/checks"
+CHECKS = "packages/backend-conformance/src/backend_conformance/checks"
 NAMESPACES = ("at", "c10", "libkineto", "torch")
 MOST = 2  # C++ tests in each row: the most specific
 

@@ -5,8 +5,8 @@
     python scripts/device_checks.py --list   all that it asks
 
 A place is an expression in a function: a call of `is_gpu` and its like, an attribute such as `is_cuda`, or a comparison
-with the name of a device. `python/torch_openreg/_cpu_equivalence.py` and `_inductor` carry out the decisions that
-change something. For a new torch, run the script, decide about each place that it prints, and add it to the table.
+with the name of a device. `python/torch_openreg/_pytorch/compile` carries out the decisions that change something. For
+a new torch, run the script, decide about each place that it prints, and add it to the table.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from . import _build, _loading, _settings, openreg
+from . import _build, _loading, openreg
 from ._slot import NAME
 
 DEVICE = torch.device(NAME)
@@ -28,7 +28,7 @@ DEVICE = torch.device(NAME)
 def _autoload() -> str:
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
         return "loads no backend: TORCH_DEVICE_BACKEND_AUTOLOAD=0"
-    choice = _settings.autoload_choice()
+    choice = _loading.autoload_choice()
     if choice == "off":
         return "does not load the device: TORCH_OPENREG_AUTOLOAD=off"
     other = _loading.available_accelerator()

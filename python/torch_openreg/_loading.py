@@ -10,10 +10,12 @@ from types import ModuleType
 
 import torch
 
-from . import _build, _settings, _slot
+from . import _build, _slot
 
 _ACCELERATORS = ("cuda", "xpu", "mtia", "mps")
-_WAYS_OUT = "run `pip uninstall torch_openreg` or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+_AUTOLOAD = "TORCH_OPENREG_AUTOLOAD"  # all other settings are read in cpp/base/settings.cpp
+_CHOICES = ("default", "force", "off")
+_HINT = "run `pip uninstall torch_openreg` or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 
 log = logging.getLogger("torch_openreg")
 
@@ -25,7 +27,7 @@ def autoload() -> bool:
     is available. ``TORCH_OPENREG_AUTOLOAD`` overrides this.
     """
     _register_log()  # in any case: `import torch` raises for a name in TORCH_LOGS that it does not know
-    choice = _settings.autoload_choice()
+    choice = autoload_choice()
     if choice == "off" or _is_cuda_emulated():
         return False
     if choice != "force" and (other := available_accelerator()):
@@ -53,12 +55,35 @@ def load() -> None:
     _load_library()
     _slot.take()
 
-    from . import _exit, _patches, openreg
+    from . import openreg
+    from ._pytorch import at_exit, patches
 
     _slot.publish(openreg)
-    _patches.apply()
+    patches.apply()
     _register_log()
-    _exit.follow_functions_at_exit()
+    at_exit.follow_functions_at_exit()
+
+
+def autoload_choice() -> str:
+    """The value of ``TORCH_OPENREG_AUTOLOAD``: ``default``, ``force`` or ``off``.
+
+    A malformed value counts as the default, because it must not break ``import torch``; `check_settings` reports it
+    later.
+    """
+    value = os.environ.get(_AUTOLOAD, "default")
+    return value if value in _CHOICES else "default"
+
+
+def has_malformed_setting() -> bool:
+    """Whether `check_settings` raises."""
+    return os.environ.get(_AUTOLOAD, "default") not in _CHOICES
+
+
+def check_settings() -> None:
+    """Raises RuntimeError if the variable is malformed. Called at the first use of the device."""
+    if has_malformed_setting():
+        value = os.environ[_AUTOLOAD]
+        raise RuntimeError(f"openreg: {_AUTOLOAD} is malformed (got {value!r}, expected one of {', '.join(_CHOICES)})")
 
 
 def available_accelerator() -> str | None:
@@ -98,7 +123,7 @@ def _check_torch_version() -> None:
     if installed.split(".")[:2] != _build.TORCH_VERSION.split(".")[:2]:
         raise ImportError(
             f"torch_openreg {_build.VERSION} was built for torch {_build.TORCH_VERSION}, but torch {installed} is "
-            f"installed: build it again for that torch, or {_WAYS_OUT}"
+            f"installed: build it again for that torch, or {_HINT}"
         )
 
 
@@ -108,7 +133,7 @@ def _load_library() -> None:
     except ImportError as error:
         raise ImportError(
             f"torch_openreg's library cannot be loaded: {error}; reinstall torch_openreg, or, to use torch without it, "
-            f"{_WAYS_OUT}"
+            f"{_HINT}"
         ) from error
 
 

@@ -12,7 +12,7 @@ NAME = "openreg"
 """The type of the device: ``torch.device(NAME)``."""
 
 UNNEEDED_PATCHES: frozenset[str] = frozenset()
-"""Those of `_patches` that this slot does without."""
+"""Those of `_pytorch.patches` that this slot does without."""
 
 CAPTURES_COMPILED_GRAPHS = False
 """Whether Inductor captures graphs of the device: its trees of graphs call torch.cuda by name."""

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # lightning-openreg uses private names of Lightning, and none of PyTorch.
 PACKAGES = [
     package
-    for package in (ROOT / "python", *sorted(ROOT.glob("integrations/*/src")))
+    for package in (ROOT / "python", *sorted(ROOT.glob("packages/*/src")))
     if package.parent.name != "lightning-openreg"
 ]
 

@@ -50,7 +50,7 @@ class Page:
 
 def pages() -> list[Page]:
     """All pages of the site."""
-    outside = [*ROOT.glob("*.md"), *ROOT.glob("integrations/*/README.md")]
+    outside = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md")]
     return [page_of(path) for path in sorted([*outside, *DOCUMENTS.rglob("*.md")])]
 
 

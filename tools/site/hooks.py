@@ -20,10 +20,10 @@ PROJECT = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
-    "integrations/backend-conformance/README.md",
-    "integrations/lightning-openreg/README.md",
-    "integrations/openreg-cuda/README.md",
-    "integrations/pytest-openreg/README.md",
+    "packages/backend-conformance/README.md",
+    "packages/lightning-openreg/README.md",
+    "packages/openreg-cuda/README.md",
+    "packages/pytest-openreg/README.md",
 ]
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".toml": "toml", ".yml": "yaml", ".pyi": "python"}
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")

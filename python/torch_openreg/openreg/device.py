@@ -11,16 +11,37 @@ from types import TracebackType
 
 import torch
 
-from .. import _C, _settings
+from .. import _C, _loading
 from .._slot import NAME
 from .arguments import CurrentDevice, DeviceLike, check_type, device_index
 from .entries import begin_entry, end_entry
+
+__all__ = [
+    "can_device_access_peer",
+    "current_blas_handle",
+    "current_device",
+    "current_solver_handle",
+    "device",
+    "device_count",
+    "device_of",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_gencode_flags",
+    "init",
+    "is_available",
+    "is_initialized",
+    "is_tf32_supported",
+    "set_device",
+    "synchronize",
+]
 
 log = logging.getLogger("torch_openreg")
 
 _at_first_use: list[Callable[[], object]] = [lambda: log.info("%s is in use: %d devices", NAME, _C.device_count())]
 _calling = threading.RLock()  # other threads wait until the functions are done, which may use the device
-if _settings.is_malformed():
+if _loading.has_malformed_setting():
     _C.require_lazy_init(True)
 os.register_at_fork(after_in_child=_C.after_fork)
 
@@ -54,7 +75,7 @@ def init() -> None:
 
 def _lazy_init() -> None:
     """Same as `init`. PyTorch calls it before the first tensor of the device, unless the device is in use by then."""
-    _settings.check()
+    _loading.check_settings()
     _C.init()
     _call_lazy_calls()
     _C.require_lazy_init(False)

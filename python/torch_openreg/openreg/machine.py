@@ -10,6 +10,8 @@ import torch
 
 from .arguments import DeviceLike, device_index
 
+__all__ = ["clock_rate", "device_memory_used", "memory_usage", "power_draw", "temperature", "utilization"]
+
 _SYS, _PROC = Path("/sys"), Path("/proc")
 
 

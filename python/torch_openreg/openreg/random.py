@@ -14,6 +14,18 @@ from .. import _C
 from .._slot import NAME
 from .arguments import device_index
 
+__all__ = [
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+]
+
 _Device = torch.device | str | int
 
 

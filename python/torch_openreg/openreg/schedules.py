@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .. import _C
 
+__all__ = ["get_schedule", "set_schedule"]
+
 
 def set_schedule(schedule: str) -> None:
     """Waits for all devices, and then sets when commands run: some schedules reveal missing synchronization.

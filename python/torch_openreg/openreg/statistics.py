@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .. import _C
 
+__all__ = ["get_sync_debug_mode", "launch_stats", "reset_launch_stats", "scheduler_stats", "set_sync_debug_mode"]
+
 
 def launch_stats() -> dict[str, int]:
     """Counts how operators reached the device, since the process began or the last `reset_launch_stats`.

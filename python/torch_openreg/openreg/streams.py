@@ -18,6 +18,18 @@ from .entries import begin_entry, end_entry
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = [
+    "Event",
+    "ExternalStream",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "get_stream_from_external",
+    "set_stream",
+    "stream",
+]
+
 _DEVICE_TYPE: int = torch._C._autograd.DeviceType.__members__[KEY].value
 
 

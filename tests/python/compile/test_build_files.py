@@ -12,8 +12,8 @@ import torch
 from children import child_environment
 from torch._inductor import cpp_builder
 
-from torch_openreg._build_files import is_whole
-from torch_openreg._inductor.programs import _Libraries
+from torch_openreg._pytorch.compile.build_files import is_whole
+from torch_openreg._pytorch.compile.inductor.programs import _Libraries
 
 PROGRAM = """
 import torch

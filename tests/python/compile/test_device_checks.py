@@ -19,7 +19,7 @@ def test_each_place_of_this_torch_has_a_decision():
 
 
 def test_functions_that_decide_as_for_the_cpu_are_in_the_table():
-    from torch_openreg._cpu_equivalence import OF_INDUCTOR
+    from torch_openreg._pytorch.compile.cpu_equivalence import OF_INDUCTOR
 
     decided = {
         each.functions for each in device_checks.decisions(device_checks.TABLE.read_text()) if each.decision == "cpu"

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch._inductor.codecache import FxGraphHashDetails
 
-from torch_openreg._inductor import version
-from torch_openreg._inductor.version import VersionOfPrograms
+from torch_openreg._pytorch.compile.inductor import version
+from torch_openreg._pytorch.compile.inductor.version import VersionOfPrograms
 
 PROGRAM = """
 import time, torch
@@ -47,18 +47,18 @@ def test_the_version_is_part_of_the_key(monkeypatch):
 
 def test_the_version_changes_with_a_source_that_decides_how_code_is_generated(monkeypatch, tmp_path):
     def of_a_package(changed):
-        package = tmp_path / changed
+        package = tmp_path / Path(changed).stem
         ignored = shutil.ignore_patterns("*.so", "__pycache__")
-        shutil.copytree(Path(version.__file__).parents[1], package, ignore=ignored)
+        shutil.copytree(Path(version.__file__).parents[3], package, ignore=ignored)
         with (package / changed).open("a") as file:
             file.write("# changed")
-        monkeypatch.setattr(version, "__file__", str(package / "_inductor/version.py"))
+        monkeypatch.setattr(version, "__file__", str(package / "_pytorch/compile/inductor/version.py"))
         return version.version_of_programs.__wrapped__()
 
     versions = {
         version.version_of_programs(),
-        of_a_package("_cpu_equivalence.py"),
-        of_a_package("_inductor/wrapper.py"),
+        of_a_package("_pytorch/compile/cpu_equivalence.py"),
+        of_a_package("_pytorch/compile/inductor/wrapper.py"),
     }
     assert len(versions) == 3
 

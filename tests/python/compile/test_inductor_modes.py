@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing import assert_close
 
-from torch_openreg._inductor import compiling
+from torch_openreg._pytorch.compile.inductor import compiling
 
 DEVICE = "openreg"
 

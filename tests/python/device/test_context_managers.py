@@ -155,7 +155,7 @@ def test_each_context_manager_has_a_row():
 def test_no_context_manager_is_hidden_elsewhere():
     """In modules that are imported late, and in openreg-cuda: by their sources."""
     found = set()
-    for folder in ("python/torch_openreg", "integrations/openreg-cuda/src"):
+    for folder in ("python/torch_openreg", "packages/openreg-cuda/src"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.ClassDef):

@@ -153,7 +153,7 @@ def test_no_source_recognises_libraries_by_parts_of_a_path():
     guess = re.compile(r"""["'(]/\(?(torch|torch_openreg|_pytest|pluggy|site-packages|dist-packages|lib/python)\b""")
     sources = [
         path
-        for kind in ("cpp/**/*.h", "cpp/**/*.cpp", "python/**/*.py", "integrations/*/src/**/*.py", "tools/**/*.py")
+        for kind in ("cpp/**/*.h", "cpp/**/*.cpp", "python/**/*.py", "packages/*/src/**/*.py", "tools/**/*.py")
         for path in root.glob(kind)
     ]
     assert len(sources) > 300

@@ -71,7 +71,7 @@ def test_looks_at_the_strings_of_python(tmp_path):
     assert lines == ["1", "3", "5", "7"]
 
 
-@pytest.mark.parametrize("folder", ["cpp/runtime", "integrations/kit/src/kit/project"])
+@pytest.mark.parametrize("folder", ["cpp/runtime", "packages/kit/src/kit/project"])
 def test_looks_at_the_strings_of_cpp(tmp_path, folder):
     source = (
         "// on purpose\n"

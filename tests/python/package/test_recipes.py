@@ -123,7 +123,7 @@ def environment(tmp_path):
         constraints = tmp_path / "constraints.txt"  # otherwise pip may replace torch
         constraints.write_text(f"torch=={metadata.version('torch').partition('+')[0]}\n")
         install = [python, "-m", "pip", "install", "--quiet", "-c", constraints]
-        for arguments in (packages, ["--no-deps", ROOT / "integrations/lightning-openreg"]):
+        for arguments in (packages, ["--no-deps", ROOT / "packages/lightning-openreg"]):
             result = subprocess.run([*install, *arguments], capture_output=True, text=True)
             if result.returncode:
                 pytest.skip(f"pip cannot install {arguments}: {result.stderr[-300:]}")

@@ -106,7 +106,7 @@ def test_an_archive_of_the_sources_is_checked_without_git(tmp_path: Path) -> Non
 def test_documents_are_those_of_the_project() -> None:
     check_docs = load("scripts/check_docs.py")
     names = {str(path.relative_to(ROOT)) for path in check_docs.documents()}
-    assert names >= {"README.md", "docs/memory.md", "docs/device/index.md", "integrations/pytest-openreg/README.md"}
+    assert names >= {"README.md", "docs/memory.md", "docs/device/index.md", "packages/pytest-openreg/README.md"}
     assert not any(name.startswith(("build/", ".venv/", ".")) for name in names)
     assert {path.suffix for path in check_docs.sources()} == {".h", ".cpp", ".py"}
 

@@ -1,0 +1,32 @@
+"""openreg-cuda: CUDA emulation, PyTorch's CUDA device on a machine without a GPU.
+
+It is enabled by ``OPENREG_CUDA=1`` in the environment, the command ``openreg-cuda``, or ``pytest --openreg-cuda``. Then
+``import torch`` has a CUDA device that computes on the CPU: torch_openreg, compiled as the CUDA device of a build of
+torch without CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+__all__: list[str] = []
+
+
+def _autoload() -> None:
+    """The entry point: ``import torch`` calls it at its end."""
+    if os.environ.get("OPENREG_CUDA", "0") in ("", "0"):
+        return
+    import torch
+
+    from . import _options, _preconditions
+
+    if _options.device_count() == 0:
+        _preconditions.check()
+        torch.cuda._lazy_init = _raise_no_devices
+        return
+    importlib.import_module(".device._loading", __package__).load()
+
+
+def _raise_no_devices() -> None:
+    raise RuntimeError("No CUDA GPUs are available (CUDA_VISIBLE_DEVICES hides those that openreg-cuda emulates)")

@@ -1,6 +1,0 @@
-"""torch.compile with Inductor, PyTorch's compiler: C++ as for the CPU, launched as commands of the device.
-
-Importing this package imports Inductor, so only `_patches` imports it, once a program compiles.
-"""
-
-import torch._inductor.compile_fx  # noqa: F401  registers the device, so it must come first
