@@ -21,6 +21,7 @@
 #include "ops/tensors/factories.h"
 #include "ops/tiers/apart.h"
 #include "ops/tiers/direct.h"
+#include "ops/tiers/index_by_mask.h"
 #include "ops/tiers/kept_iterator.h"
 #include "ops/tiers/quirks.h"
 #include "ops/tiers/structured_call.h"
@@ -186,27 +187,10 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   }
 
   void call(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
-    if constexpr (std::is_same_v<std::tuple<std::remove_cvref_t<A>...>,
-                                 std::tuple<at::Tensor, c10::List<std::optional<at::Tensor>>>>) {
-      if (form == Form::kFunctional) {
-        if (const auto selected = selected_by_mask(args...)) {
-          outputs[0] = *selected;
-          return;
-        }
-      }
-    }
+    using Own = OwnWay<R(A...)>;
+    if (Own::answers(form, outputs, args...)) return;
     if (!takes_any_strides_) return call_with(form, outputs, contiguous(args)...);
-    call_with(form, outputs, plannable(args, args...)...);
-  }
-
-  /// An argument as a signature can tell it from others. `self`: the first argument.
-  template <class T, class Self, class... Rest>
-  static decltype(auto) plannable(const T& argument, const Self& self, const Rest&...) {
-    if constexpr (std::is_same_v<T, c10::List<std::optional<at::Tensor>>>) {
-      return without_masks(self, argument);
-    } else {
-      return (argument);
-    }
+    call_with(form, outputs, Own::argument(args, args...)...);
   }
 
   template <class T>

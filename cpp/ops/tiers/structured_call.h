@@ -58,17 +58,6 @@ class StructuredCall {
   c10::Device device_ = c10::kCPU;
 };
 
-/// The elements of self at which the only index, a mask of its size, is true: `index` would need
-/// two commands for them. Nothing if the indices are others.
-std::optional<at::Tensor> selected_by_mask(const at::Tensor& self,
-                                           const c10::List<std::optional<at::Tensor>>& indices);
-
-/// Indices of `self` in which each mask of bools is replaced by the indices of its true elements:
-/// for one on the device the host waits for their number here, and then the call is planned as any
-/// other. Masks that do not fit stay, for ATen to refuse them.
-c10::List<std::optional<at::Tensor>> without_masks(
-    const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
-
 /// The sizes and strides of given outputs, as they were before the meta function.
 class OutputSizes {
  public:
