@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from devices import DEVICE
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 
 @pytest.fixture
 def deterministic() -> Iterator[None]:

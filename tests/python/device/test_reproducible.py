@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 ROUNDS = 150
 
 

@@ -7,6 +7,8 @@ import torch
 from devices import DEVICE
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 
 @pytest.fixture
 def deterministic():
