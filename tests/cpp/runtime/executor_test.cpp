@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "../needs_engines.h"
+#include "../not_emulated.h"
 #include "graph_helpers.h"
 #include "limit.h"
 #include "runtime/address_space/address_space.h"
@@ -194,6 +195,7 @@ void begin_to_sleep(Stream& stream) {
 
 class ExecutorTest : public ::testing::Test {
  protected:
+  void SetUp() override { OPENREG_NOT_EMULATED("starts a second program"); }
   void TearDown() override {
     for (int device = 0; device < 2; ++device) reset_health(device);
   }
