@@ -140,6 +140,14 @@ def _device_state_is_restored() -> Iterator[None]:
 
 
 @pytest.fixture
+def deterministic() -> Iterator[None]:
+    """Sums are rounded alike, whoever runs a command: an engine, or a host that waits and has more threads."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
 def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs Python code in a process of its own, away from the source tree.
 

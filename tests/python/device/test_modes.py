@@ -14,13 +14,6 @@ from torch.testing import assert_close
 pytestmark = pytest.mark.any_device
 
 
-@pytest.fixture
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 EMPTY: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
     "empty": lambda dtype: torch.empty(5, dtype=dtype, device=DEVICE),
     "empty_like": lambda dtype: torch.empty_like(torch.ones(5, dtype=dtype, device=DEVICE)),

@@ -25,13 +25,6 @@ def one_result(call: Callable[[], torch.Tensor]) -> bool:
     return True
 
 
-@pytest.fixture
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 def gradient_of_norm(shape: tuple[int, ...]) -> Callable[[], torch.Tensor]:
     x = torch.randn(shape, device=DEVICE, dtype=torch.float64, requires_grad=True)
     norm = torch.nn.LayerNorm(shape[-1], device=DEVICE, dtype=torch.float64)

@@ -10,13 +10,6 @@ from torch.testing import assert_close
 pytestmark = pytest.mark.any_device
 
 
-@pytest.fixture
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -259,13 +259,6 @@ def test_put_takes_the_dtypes_that_the_cpu_takes(dtype: torch.dtype, accumulate:
     taken = assert_as_cpu(lambda x, i, s: x.put_(i, s, accumulate), x, index, source)
     assert taken == (dtype not in (torch.complex32, torch.uint16))
     assert assert_as_cpu(lambda x, i, s: x.put_(i, s, accumulate), x, index[:0], source[:0])
-
-
-@pytest.fixture
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.openreg_only("CUDA raises, because a GPU's kernel is not deterministic")
