@@ -20,6 +20,7 @@
 #include "backend/kernel_warnings.h"
 #include "backend/team_choice.h"
 #include "backend/thread_current.h"
+#include "base/error.h"
 #include "base/processor.h"
 #include "base/usable_cores.h"
 #include "runtime/callbacks.h"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from children import child_environment, write_metadata
-from devices import DEVICE, OPENREG, needs_openreg, only_for_openreg
+from devices import DEVICE, OPENREG
 from linking import CANNOT_LINK, REASON, skip_what_inductor_compiles
 
 MODULE = torch.get_device_module(DEVICE)
@@ -29,8 +29,9 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    leave_out = DEVICE != OPENREG and collection_path.match("test_*.py") and needs_openreg(collection_path)
-    return True if leave_out else None
+    """Other devices do not import a file that has no test for them, because it may need torch.openreg."""
+    other = DEVICE != OPENREG and collection_path.match("test_*.py")
+    return True if other and "pytest.mark.any_device" not in collection_path.read_text() else None
 
 
 @pytest.hookimpl(trylast=True)  # after the selection by markers
@@ -42,7 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     errors name the line that launched a command. With executors some kernels run in another process.
     """
     if DEVICE != OPENREG:
-        _keep(config, items, [item for item in items if not only_for_openreg(item)])
+        fit = [item for item in items if item.get_closest_marker("any_device")]
+        _keep(config, items, [item for item in fit if not item.get_closest_marker("openreg_only")])
     if sample := config.getoption("--sample"):
         _keep(config, items, _sample(items, *map(int, sample.split(":"))))
     schedule = os.environ.get("TORCH_OPENREG_SCHEDULE", "earliest")
@@ -135,6 +137,14 @@ def _device_state_is_restored() -> Iterator[None]:
     if IS_OURS and MODULE.is_initialized():
         for index in reversed(range(MODULE.device_count())):
             MODULE.set_stream(MODULE.default_stream(index))
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """Sums are rounded alike, whoever runs a command: an engine, or a host that waits and has more threads."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture

@@ -29,20 +29,21 @@
 #include <vector>
 
 #include "../needs_engines.h"
+#include "../not_emulated.h"
+#include "address_space/address_space.h"
+#include "base/counters.h"
+#include "base/error.h"
+#include "base/trace.h"
+#include "executor/guardian.h"
 #include "graph_helpers.h"
 #include "limit.h"
-#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
-#include "base/counters.h"
 #include "runtime/device_health.h"
-#include "base/error.h"
 #include "runtime/event.h"
-#include "executor/guardian.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph_exec.h"
 #include "runtime/process.h"
 #include "runtime/stream_impl.h"
-#include "base/trace.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -194,6 +195,7 @@ void begin_to_sleep(Stream& stream) {
 
 class ExecutorTest : public ::testing::Test {
  protected:
+  void SetUp() override { OPENREG_NOT_EMULATED("starts a second program"); }
   void TearDown() override {
     for (int device = 0; device < 2; ++device) reset_health(device);
   }

@@ -17,9 +17,12 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+pytestmark = pytest.mark.any_device
+
 both_ways = pytest.mark.parametrize("reentrant", [True, False])
 
 
+@pytest.mark.openreg_only
 @both_ways
 @pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
 def test_random_numbers_are_the_same_when_computed_again(reentrant, device):

@@ -10,6 +10,8 @@ from devices import DEVICE
 from torch.autograd.function import once_differentiable
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 
 class Exp(torch.autograd.Function):
     """With everything that transforms ask for."""

@@ -16,6 +16,8 @@ from slices import one_in, passes_where_the_cpu_does
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+pytestmark = pytest.mark.any_device
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_methods_invocations import op_db

@@ -9,6 +9,8 @@ import torch
 from devices import DEVICE
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 
 def test_a_graph_can_be_kept():
     x = torch.ones(2, device=DEVICE, requires_grad=True)

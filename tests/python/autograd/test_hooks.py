@@ -12,6 +12,8 @@ from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 Log = list[tuple[str, Any]]
 
 

@@ -28,6 +28,8 @@ from torch.func import (
 from torch.testing import assert_close
 from torch.utils._pytree import tree_map
 
+pytestmark = pytest.mark.any_device
+
 GENERATOR = torch.Generator().manual_seed(0)
 W, X = torch.randn(4, 4, generator=GENERATOR), torch.randn(4, generator=GENERATOR)
 

@@ -15,13 +15,6 @@ from torch.utils.checkpoint import checkpoint
 BACKENDS = ["eager", "aot_eager"]
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def make_model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))

@@ -44,7 +44,6 @@ def test_a_tensor_goes_from_one_stream_to_another_in_a_training_step(backend):
             w = y * 2 * x
         return z, w
 
-    torch._dynamo.reset()
     x = torch.ones(4, 4, device="openreg", requires_grad=True)
     torch.openreg.synchronize()
     z, w = torch.compile(step, backend=backend, fullgraph=True)(x)
@@ -64,7 +63,6 @@ def test_a_budget_of_memory_decides_what_is_computed_again(estimator):
     def run(x: torch.Tensor) -> torch.Tensor:
         return ((x @ x).sin() @ x).cos().sum()
 
-    torch._dynamo.reset()
     x = torch.eye(16, device="openreg", requires_grad=True)
     (expected,) = torch.autograd.grad(run(x), x)
     with functorch_config.patch(activation_memory_budget=0.5, activation_memory_budget_runtime_estimator=estimator):

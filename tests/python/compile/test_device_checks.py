@@ -7,6 +7,8 @@ import ast
 import pytest
 from modules import load
 
+pytestmark = pytest.mark.any_device
+
 device_checks = load("scripts/device_checks.py")
 Place = device_checks.Place
 
@@ -18,6 +20,7 @@ def test_each_place_of_this_torch_has_a_decision():
     assert not unknown, "decide these, and add them to scripts/device_checks.txt:\n" + "\n".join(map(str, unknown))
 
 
+@pytest.mark.openreg_only
 def test_functions_that_decide_as_for_the_cpu_are_in_the_table():
     from torch_openreg._pytorch.compile.cpu_equivalence import OF_INDUCTOR
 

@@ -26,13 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without to
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def of_the_device(module):
     package = "torch_openreg" if DEVICE == "openreg" else "openreg_cuda.device"
     return importlib.import_module(f"{package}._inductor.{module}")

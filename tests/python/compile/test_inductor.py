@@ -16,13 +16,6 @@ from waits import no_waits
 DEVICE = "openreg"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def rows(device: str = DEVICE, seed: int = 0) -> torch.Tensor:
     return torch.randn(8, 16, generator=torch.Generator().manual_seed(seed)).to(device)
 

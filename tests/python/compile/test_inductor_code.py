@@ -20,12 +20,10 @@ DEVICE = "openreg"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet():
-    """Not in earlier runs either, whose code may be that of another version of a test."""
-    torch._dynamo.reset()
+def _nothing_is_cached():
+    """Nothing of earlier runs, whose code may be that of another version of a test."""
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
         yield
-    torch._dynamo.reset()
 
 
 class Images(nn.Module):

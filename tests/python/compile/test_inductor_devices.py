@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import busy_streams
 import pytest
@@ -13,13 +12,6 @@ from torch.testing import assert_close
 
 N = 8
 DEVICES = (0, 1)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def current(device: int) -> torch.Stream:

@@ -18,13 +18,6 @@ from torch_openreg._pytorch.compile.inductor import compiling
 DEVICE = "openreg"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def rows() -> torch.Tensor:
     return torch.randn(8, 16, generator=torch.Generator().manual_seed(0)).to(DEVICE)
 

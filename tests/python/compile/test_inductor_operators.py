@@ -12,7 +12,7 @@ import torch
 from slices import UNINITIALISED, passes_where_the_cpu_does
 from test_operators import equals_eager, operators
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.any_device, pytest.mark.filterwarnings("ignore")]
 
 
 def compiled_equals_eager(op: Any, device: str) -> bool:

@@ -19,11 +19,9 @@ from torch.testing import assert_close
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet() -> Iterator[None]:
-    torch._dynamo.reset()
+def _nothing_is_cached() -> Iterator[None]:
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
         yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -26,11 +26,9 @@ Block = Callable[[torch.Tensor, torch.Tensor, list[torch.Stream]], torch.Tensor]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet() -> Iterator[None]:
-    torch._dynamo.reset()
+def _nothing_is_cached() -> Iterator[None]:
     with fresh_cache():
         yield
-    torch._dynamo.reset()
 
 
 @torch.library.custom_op("openreg_streams::double_", mutates_args=("x",))

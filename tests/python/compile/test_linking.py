@@ -26,7 +26,5 @@ def test_paths_that_pytorch_does_not_quote(path, taken_apart):
 def test_a_test_in_which_inductor_compiles_is_skipped(monkeypatch):
     monkeypatch.setattr(CppBuilder, "build", CppBuilder.build)  # restored afterwards
     linking.skip_what_inductor_compiles()
-    torch._dynamo.reset()
     with fresh_cache(), pytest.raises(pytest.skip.Exception, match="PyTorch, on the CPU too, cannot link C"):
         torch.compile(lambda x: x.sin() + 1)(torch.ones(3, device="openreg"))
-    torch._dynamo.reset()

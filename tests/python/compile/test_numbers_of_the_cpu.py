@@ -15,13 +15,6 @@ from torch.utils._pytree import tree_leaves
 DEVICE = "openreg"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def elementwise(s: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (
         s + x,

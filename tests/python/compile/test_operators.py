@@ -21,7 +21,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_methods_invocations import op_db
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.any_device, pytest.mark.filterwarnings("ignore")]
 SAMPLES = 4
 
 Operation = Callable[..., Any]
@@ -72,6 +72,7 @@ def differences(op: Any, device: str) -> list[tuple[int, int, str]]:
     return found
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("op", operators(16))
 def test_a_fake_result_looks_like_the_real_one(op):
     try:

@@ -13,13 +13,6 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def like_a_tensor(x: torch.Tensor) -> list[torch.Tensor]:
     """The device is that of a tensor: of the first argument, of another one, or of one of no elements."""
     positive = x.detach().abs() + 1

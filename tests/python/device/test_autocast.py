@@ -12,6 +12,8 @@ from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_products_run_in_the_low_dtype(dtype):
@@ -42,6 +44,7 @@ def test_the_default_dtype_is_half():
         assert (x @ x).dtype == torch.float16
 
 
+@pytest.mark.openreg_only
 def test_an_unsupported_dtype_warns_and_switches_autocast_off():
     x = torch.randn(3, 3, device=DEVICE)
     with pytest.warns(UserWarning, match="In openreg autocast, but the target dtype is not supported"):
@@ -77,6 +80,7 @@ def test_a_training_step_with_a_grad_scaler():
     assert model.weight.grad.dtype == torch.float32
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
 def test_the_module_has_autocast_with_the_device_filled_in(dtype):
     x = torch.randn(3, 3, device=DEVICE)
@@ -92,6 +96,7 @@ def test_the_module_has_autocast_with_the_device_filled_in(dtype):
     assert product().dtype == torch.float16
 
 
+@pytest.mark.openreg_only
 def test_the_module_has_a_scaler_with_the_device_filled_in():
     weight = torch.ones(3, device=DEVICE, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -108,6 +113,7 @@ def test_the_module_has_a_scaler_with_the_device_filled_in():
     assert weight.tolist() == [0, 0, 0] and scaler.get_scale() == 2
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("cast_inputs", [None, torch.float32])
 def test_functions_of_autograd_have_autocast_in_forward_and_backward(cast_inputs):
     seen = []

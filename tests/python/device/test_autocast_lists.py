@@ -9,6 +9,8 @@ import torch
 from devices import DEVICE
 from torch.testing._internal.autocast_test_lists import AutocastTestLists, TestAutocast
 
+pytestmark = pytest.mark.any_device
+
 # Where PyTorch's own tests look for the operators of a list; None: they are methods only.
 MODULES = {"nn": torch._C._nn, "linalg": torch._C._linalg, "methods": None, "torch": torch}
 DTYPES = [torch.float16, torch.bfloat16]
@@ -86,6 +88,7 @@ def test_pytorchs_lists_are_all_run():
     assert names == {*mark.args[1], "banned"}
 
 
+@pytest.mark.openreg_only
 def test_every_operator_that_cuda_registers_is_registered():
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
     cuda, ours = set(registered("AutocastCUDA")), set(registered("AutocastPrivateUse1"))

@@ -14,6 +14,8 @@ from torch.nn.parallel import comm, data_parallel, gather, parallel_apply, repli
 from torch.testing import assert_close
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 DEVICES = [torch.device(DEVICE, index) for index in range(2)]
 
 
@@ -169,6 +171,7 @@ def test_an_error_in_a_replica_names_it():
         nn.DataParallel(Broken())(batch())
 
 
+@pytest.mark.openreg_only
 def test_a_module_on_another_device_is_refused():
     with pytest.raises(RuntimeError, match=r"on device openreg:0 .* but found one of them on device: openreg:1"):
         nn.DataParallel(network().to(DEVICES[1]))(batch())
@@ -215,6 +218,7 @@ def test_broadcast():
         comm.broadcast(x, out=[torch.empty(3, device=DEVICE)])
 
 
+@pytest.mark.openreg_only
 def test_broadcast_coalesced_gives_copies_of_their_own():
     tensors = [torch.ones(2, device=DEVICE), torch.zeros(3, device=DEVICE, dtype=torch.int)]
     first, second, third = comm.broadcast_coalesced(tensors, [0, 1, 0])
@@ -258,6 +262,7 @@ def test_reductions():
     assert total.device == DEVICES[0] and total.tolist() == [3, 3]
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize(
     ("call", "message"),
     [

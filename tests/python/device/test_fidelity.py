@@ -55,7 +55,6 @@ def agree(name: str, here: Any, there: Any) -> bool:
 
 @pytest.mark.needs_engines("a query would run the work that it asks about")
 @pytest.mark.no_race_detection("it observes what programs that race do")
-@pytest.mark.of_openreg("openreg-cuda differs from a GPU in other ways")
 def test_observations_are_those_of_a_gpu(tmp_path):
     there = json.loads((FIDELITY / "cuda.json").read_text())["observations"]
     here = observe(tmp_path)

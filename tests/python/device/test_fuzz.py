@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_device
+
 FUZZ = Path(__file__).resolve().parents[2] / "fuzz" / "fuzz.py"
 
 

@@ -11,12 +11,7 @@ import torch.nn.functional as F
 from devices import DEVICE
 from torch.testing import assert_close
 
-
-@pytest.fixture
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.any_device
 
 
 EMPTY: dict[str, Callable[[torch.dtype], torch.Tensor]] = {

@@ -24,6 +24,7 @@ def test_the_two_examples():
     assert repr(torch.tensor(1, device=DEVICE)) == "tensor(1, device='openreg:0')"
 
 
+@pytest.mark.any_device
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0,), (0, 3)])

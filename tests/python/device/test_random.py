@@ -7,6 +7,7 @@ import torch
 from devices import DEVICE
 
 
+@pytest.mark.any_device
 def test_a_generator_lies_on_its_device():
     generator = torch.Generator(f"{DEVICE}:1")
     assert generator.device == torch.device(f"{DEVICE}:1")
@@ -64,6 +65,7 @@ def test_the_state_is_seed_and_offset():
     assert seed == 77 and offset > 0 and offset % 4 == 0
 
 
+@pytest.mark.any_device
 def test_the_offset_can_be_read_and_set():
     generator = torch.Generator(DEVICE).manual_seed(3)
     assert generator.get_offset() == 0
@@ -74,6 +76,7 @@ def test_the_offset_can_be_read_and_set():
     assert torch.equal(torch.rand(10, device=DEVICE, generator=generator), second)
 
 
+@pytest.mark.any_device
 def test_the_greatest_offset_is_followed_by_0():
     generator = torch.Generator(DEVICE).manual_seed(3)
     first = torch.rand(8, device=DEVICE, generator=generator)
@@ -105,6 +108,7 @@ def test_a_wrong_device_is_refused():
         torch.openreg.get_rng_state(7)
 
 
+@pytest.mark.any_device
 def test_the_same_seed_gives_the_same_numbers_on_both_devices():
     numbers = []
     for index in range(2):
@@ -113,6 +117,7 @@ def test_the_same_seed_gives_the_same_numbers_on_both_devices():
     assert torch.equal(*numbers)
 
 
+@pytest.mark.any_device
 def test_a_generator_of_another_device_is_refused():
     with pytest.raises(RuntimeError):
         torch.rand(2, device=DEVICE, generator=torch.Generator("cpu"))
@@ -128,6 +133,7 @@ def test_fork_rng_restores_the_device_s_state():
         assert torch.equal(state, expected)
 
 
+@pytest.mark.any_device
 def test_checkpointing_replays_dropout():
     from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 

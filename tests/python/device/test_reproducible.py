@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 ROUNDS = 150
 
 
@@ -21,13 +23,6 @@ def one_result(call: Callable[[], torch.Tensor]) -> bool:
         if not torch.equal(first, result.cpu()):
             return False
     return True
-
-
-@pytest.fixture
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def gradient_of_norm(shape: tuple[int, ...]) -> Callable[[], torch.Tensor]:

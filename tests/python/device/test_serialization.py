@@ -143,7 +143,6 @@ def test_tensor_metadata_is_empty_by_default():
     assert torch._utils.get_tensor_metadata(torch.ones(1, device=DEVICE)) == {}
 
 
-@pytest.mark.of_openreg("PyTorch asks devices of PrivateUse1 only for metadata")
 def test_tensor_metadata_is_kept_with_the_tensor_and_in_checkpoints():
     x = torch.ones(3, device=DEVICE)
     torch._utils.set_tensor_metadata(x, {"folded": True})

@@ -9,6 +9,8 @@ import pytest
 import torch
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 
 def launch_long_work() -> torch.Tensor:
     """A result that takes some tenths of a second, on the current stream."""
@@ -74,6 +76,7 @@ def test_many_threads_wait_at_once():
     assert len(seen) == 8 and len(set(seen)) == 1
 
 
+@pytest.mark.openreg_only
 @pytest.mark.needs_engines("a query would run the work that it asks about")
 def test_a_signal_handler_runs_during_a_wait_and_may_use_the_device(run_python):
     """The timer goes off while the main thread waits; the wait goes on after the handler."""

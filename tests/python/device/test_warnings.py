@@ -11,6 +11,8 @@ import pytest
 import torch
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 # Each is run three times in a process of its own for each device, since many warnings are given once in a process; and
 # then again with torch.set_warn_always, where they are given each time.
 CASES = {
@@ -130,6 +132,7 @@ def test_a_warning_that_is_an_error_is_raised():
     assert (x + 1).item() == 2
 
 
+@pytest.mark.openreg_only
 def test_a_python_kernel_warns_at_the_call():
     with torch.library._scoped_library("openreg_warnings", "DEF") as library:
         library.define("warn(Tensor x) -> Tensor")

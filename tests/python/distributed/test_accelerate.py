@@ -140,6 +140,7 @@ def test_the_batch_size_is_reduced_until_it_fits(run_python):
 LAUNCH = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize("launcher", [LAUNCH, ()], ids=["two processes", "one process"])
 def test_the_documented_program_learns(launcher, tmp_path):
     report = run_program(tmp_path, documented("accelerate"), *launcher).splitlines()

@@ -73,7 +73,6 @@ def test_backends_of_other_devices_are_refused_with_the_name_of_ours(backend):
     assert not dist.is_initialized()
 
 
-@pytest.mark.of_openreg("CUDA's process group is PyTorch's default")
 def test_a_group_of_another_device_is_refused_in_a_running_program():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:

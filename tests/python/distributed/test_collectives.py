@@ -12,6 +12,8 @@ from devices import DEVICE
 from ranks import run_ranks
 from torch.distributed import ReduceOp
 
+pytestmark = pytest.mark.any_device
+
 SHAPES = [(), (0,), (1,), (6,), (12, 5), (12, 0, 3)]
 MOVED = [torch.float32, torch.bool, torch.int16, torch.bfloat16, torch.complex64, torch.float8_e4m3fn]
 NUMBERS = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8]

@@ -359,7 +359,6 @@ def test_training_resumes_as_if_it_had_not_stopped(of, expected, way):
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.usefixtures("of")
-@pytest.mark.of_openreg("the ranks name the device")
 def test_one_process_without_a_group_resumes_from_the_checkpoint_of_many(folder, expected):
     training = Training(1, plain)
     training.load(folder / "saved")
@@ -372,6 +371,7 @@ def go_on(rank: int, folder: Path) -> list[float]:
     return training.run(AFTER)
 
 
+@pytest.mark.any_device
 @pytest.mark.full
 @pytest.mark.usefixtures("of")
 def test_half_of_the_ranks_resume_from_the_checkpoint_of_all(size, folder, tmp_path, expected):
@@ -382,6 +382,7 @@ def by_a_process(rank: int, folder: Path) -> Any:
     return saved_meanwhile(folder, async_checkpointer_type=AsyncCheckpointerType.PROCESS)
 
 
+@pytest.mark.any_device
 @pytest.mark.full
 def test_a_process_of_its_own_writes_the_checkpoint(tmp_path, expected):
     for undisturbed, again in run_ranks(by_a_process, 2, tmp_path, tmp_path / "checkpoint"):
@@ -392,6 +393,7 @@ def without_a_group_of_the_cpu(rank: int, folder: Path) -> Any:
     return saved(folder)
 
 
+@pytest.mark.any_device
 @pytest.mark.full
 def test_checkpoints_need_no_backend_for_the_cpu(tmp_path, expected):
     for undisturbed, again in run_ranks(

@@ -21,6 +21,8 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+pytestmark = pytest.mark.any_device
+
 
 def ones(*shape: int) -> torch.Tensor:
     return torch.ones(*shape, device=DEVICE)
@@ -199,6 +201,7 @@ def call_others(rank: int) -> str:
     return message
 
 
+@pytest.mark.openreg_only
 def test_the_error_of_different_collectives_names_those_of_the_other_ranks(of):
     first, second = of(call_others)
     assert "occl::all_reduce (number 2 of" in first and "rank 1: in occl::broadcast (number 2)" in first
@@ -216,6 +219,7 @@ def call_in_another_order(rank: int) -> str:
     return message
 
 
+@pytest.mark.openreg_only
 def test_groups_that_ranks_use_in_another_order_are_named(of):
     messages = of(call_in_another_order)
     order = [("rows", "columns"), ("columns", "rows")]
@@ -305,6 +309,7 @@ def free_memory_in_use(rank: int) -> Any:
     return len(shared) if rank == 0 else 0, all(bool((tensor == -1).all()) for tensor in kept)
 
 
+@pytest.mark.openreg_only
 def test_memory_that_is_freed_is_not_used_again_before_its_collective_has_ended(of):
     assert of(free_memory_in_use) == [(0, True)] * 2
 
@@ -323,6 +328,7 @@ def destroy_in_flight(rank: int) -> list[float]:
     return tensor.tolist()
 
 
+@pytest.mark.openreg_only
 def test_a_group_is_destroyed_when_what_is_in_flight_has_ended(of):
     assert of(destroy_in_flight) == [[6.0] * 4] * 2
 
@@ -360,6 +366,7 @@ def count_resources(rank: int, folder: str) -> Any:
     return found
 
 
+@pytest.mark.openreg_only
 @pytest.mark.full
 def test_groups_that_are_made_and_destroyed_leave_nothing_behind(tmp_path):
     for found in run_ranks(count_resources, 2, tmp_path, str(tmp_path)):

@@ -14,7 +14,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
 from trainers import BATCH, data, documented, model, needs, ranks, run_program, run_trainers
 
-pytestmark = needs("lightning") + needs("lightning_openreg", "pip install packages/lightning-openreg")
+pytestmark = [
+    pytest.mark.any_device,
+    *needs("lightning"),
+    *needs("lightning_openreg", "pip install packages/lightning-openreg"),
+]
 
 
 def module(shard: bool = False) -> Any:

@@ -25,6 +25,8 @@ from torch.distributed.pipelining import (
 )
 from torch.distributed.pipelining.schedules import ScheduleDualPipeV
 
+pytestmark = pytest.mark.any_device
+
 STEPS, BATCH, PARTS, WIDTH, LAYERS = 4, 16, 8, 12, 8
 ONE_STAGE = {each.__name__: each for each in (ScheduleGPipe, Schedule1F1B)}
 V_SHAPED = ScheduleZBVZeroBubble, ScheduleDualPipeV

@@ -69,6 +69,7 @@ def device_sum(rank: int) -> float:
     return tensor[0].item()
 
 
+@pytest.mark.any_device
 def test_a_program_on_cpu_tensors_has_no_more_threads_than_without_the_device(tmp_path):
     program = (
         "import sys, torch, torch.distributed as dist\n"
@@ -215,6 +216,7 @@ def uneven(rank: int) -> Any:
     return [each.tolist() for each in gathered], scattered.tolist(), exchanged.tolist()
 
 
+@pytest.mark.any_device
 def test_uneven_sizes(tmp_path):
     for rank, (gathered, scattered, exchanged) in enumerate(run_ranks(uneven, 3, tmp_path)):
         assert gathered == [[0.0], [1.0] * 2, [2.0] * 3]
@@ -255,6 +257,7 @@ def first_call_between_two_of_three(rank: int) -> Any:
     return None
 
 
+@pytest.mark.any_device
 def test_two_ranks_can_begin_without_the_third(tmp_path):
     # Without Gloo for the CPU: its ranks connect at the start, and fail if one ends before all are connected.
     assert run_ranks(first_call_between_two_of_three, 3, tmp_path, backend="occl") == [None, [0.0, 0.0], None]
@@ -270,6 +273,7 @@ def from_any_rank(rank: int) -> Any:
     return sorted(sources), tensor[0].item() == sources[-1]
 
 
+@pytest.mark.any_device
 def test_receive_from_any_rank(tmp_path):
     assert run_ranks(from_any_rank, 3, tmp_path)[0] == ([1, 2], True)
 
@@ -329,7 +333,6 @@ def without_gloo(rank: int) -> Any:
     )
 
 
-@pytest.mark.of_openreg("the process group's name")
 def test_a_group_of_the_device_alone(tmp_path):
     for rank, (single, lists, halves, unsigned, result, success, error, name) in enumerate(
         run_ranks(without_gloo, 2, tmp_path, backend="occl")
@@ -379,6 +382,7 @@ def reduce_in_inference_mode(rank: int) -> Any:
         return [each.tolist() for each in (part, scattered, reduced, gathered)]
 
 
+@pytest.mark.any_device
 def test_collectives_of_inference_tensors(tmp_path):
     for rank, results in enumerate(run_ranks(reduce_in_inference_mode, 2, tmp_path)):
         part = [4.0 * rank, 4.0 * rank + 2]
@@ -399,6 +403,7 @@ def reduce_uint64(rank: int) -> Any:
     return results
 
 
+@pytest.mark.any_device
 def test_reductions_of_uint64(tmp_path):
     expected = {
         str(ReduceOp.SUM): [1, 6],
@@ -424,6 +429,7 @@ def lose_a_rank(rank: int) -> Any:
     return None
 
 
+@pytest.mark.any_device
 def test_a_rank_that_dies_fails_the_collective_of_the_others(tmp_path):
     message, _ = run_ranks(lose_a_rank, 2, tmp_path, expect_exit={1: 3})
     assert "occl::all_reduce (number 2 of process group " in message
@@ -448,6 +454,7 @@ def wait_alone(rank: int) -> Any:
     return time.monotonic() - begin < 10
 
 
+@pytest.mark.any_device
 def test_timeouts(tmp_path):
     assert run_ranks(wait_alone, 2, tmp_path, timeout=2)[0]
 
@@ -461,6 +468,7 @@ def detail(rank: int) -> Any:
     return str(error.value)
 
 
+@pytest.mark.any_device
 def test_debug_detail_trains_and_names_what_does_not_fit(tmp_path):
     for message in run_ranks(detail, 2, tmp_path, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}):
         assert "ALLREDUCE" in message and "TensorShape=[2]" in message and "TensorShape=[3]" in message
@@ -476,6 +484,7 @@ def leave_work_in_flight(rank: int) -> Any:
     return True
 
 
+@pytest.mark.any_device
 def test_abort(tmp_path):
     # Without Gloo for the CPU, which connects all ranks at once: one would abort while the other still connects.
     assert run_ranks(leave_work_in_flight, 2, tmp_path, backend="occl") == [True, True]
@@ -518,6 +527,7 @@ def test_a_wait_for_a_collective_can_be_interrupted(wait, tmp_path):
     assert result.stdout == "interrupted\n", result.stderr
 
 
+@pytest.mark.any_device
 def test_groups_are_made_without_a_warning_and_record_each_collective_once(tmp_path):
     program = (
         "import os, pickle, torch, torch.distributed as dist\n"

@@ -78,6 +78,7 @@ def losses_of_one_process(train_digits: Any, epochs: int) -> list[float]:
     return losses
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_ranks_learn_the_digits_as_one_process_does(train_digits, tmp_path, ranks):
     log = tmp_path / "losses"
@@ -100,6 +101,7 @@ def undisturbed(tmp_path_factory):
     return report_of(4, EXAMPLES / "train_fsdp.py", *FSDP, tmp_path_factory.mktemp("checkpoints"))
 
 
+@pytest.mark.any_device
 @pytest.mark.full
 def test_a_model_in_parts_learns_what_it_does_in_one_piece(undisturbed):
     assert set(undisturbed) == {"loss", "resumed_from", "seconds", "ranks", "device"}
@@ -117,6 +119,7 @@ def pid_of(agent: int, rank: int) -> int:
     raise LookupError(f"torchrun has no rank {rank}")
 
 
+@pytest.mark.any_device
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 2])
 def test_training_resumes_after_a_rank_was_killed(undisturbed, tmp_path, rank):
@@ -248,7 +251,6 @@ def test_a_device_id_beyond_the_devices_is_refused_with_their_number():
     assert not dist.is_initialized()
 
 
-@pytest.mark.of_openreg("torchrun does not take CUDA's name")
 def test_as_many_ranks_as_devices():
     assert [determine_local_world_size(each) for each in ("auto", DEVICE)] == [torch.accelerator.device_count()] * 2
     with pytest.raises(ValueError, match="Cuda is not available"):

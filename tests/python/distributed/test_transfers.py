@@ -13,6 +13,8 @@ import torch.distributed as dist
 from devices import DEVICE
 from ranks import run_in_turn, run_ranks
 
+pytestmark = pytest.mark.any_device
+
 BLOCKING = {"TORCH_OPENREG_LAUNCH_BLOCKING": "1"}
 
 
@@ -113,6 +115,7 @@ CASES = (
 )
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("environment", [{}, BLOCKING], ids=["asynchronous", "blocking"])
 def test_transfers_are_matched_by_tag_in_any_order(environment, tmp_path):
     results = run_ranks(run_in_turn, 2, tmp_path, *CASES, environment=environment)
@@ -172,6 +175,7 @@ def many_coalesced(rank: int) -> list[float]:
     return [each[0].item() for each in results]
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("environment", [{}, BLOCKING], ids=["asynchronous", "blocking"])
 def test_calls_never_wait_for_room_that_later_calls_make(environment, tmp_path):
     cases = [many_in_a_batch, many_without_a_batch, many_in_opposite_orders]

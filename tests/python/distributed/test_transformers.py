@@ -147,6 +147,7 @@ def test_a_loaded_model_generates_what_it_does_on_the_cpu(of_one):
     assert on_device == on_cpu
 
 
+@pytest.mark.any_device
 def test_the_documented_program_learns(tmp_path):
     pieces = [documented("accelerate")[0], *documented("transformers")]
     report = run_program(tmp_path, pieces, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")

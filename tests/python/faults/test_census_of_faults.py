@@ -5,48 +5,31 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from censuses import CENSUS, run_census
 
 pytest.importorskip("expecttest", reason="torch's own test utilities need expecttest")
-
-CENSUS = Path(__file__).resolve().parents[2] / "census"
-
-
-def sweep(tmp_path: Path, script: str, *options: str) -> list[dict[str, Any]]:
-    """What it found. Fails if that is not what it expects."""
-    # In a process of its own: the sweep forks, and a process that has used the device must not.
-    output = tmp_path / "results.json"
-    run = subprocess.run(
-        [sys.executable, CENSUS / script, *options, "--json", output], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    results: list[dict[str, Any]] = json.loads(output.read_text())
-    return results
 
 
 @pytest.mark.timeout(300)
 def test_one_operator_in_128_recovers_from_a_lack_of_memory(tmp_path):
-    results = sweep(tmp_path, "out_of_memory.py", "--slice", "--samples", "1")
+    results = run_census(tmp_path, "--slice", "--samples", "1", program="out_of_memory.py")
     assert len(results) >= 4 and sum(result["samples"] for result in results) >= 40
 
 
 @pytest.mark.timeout(300)
 def test_some_programs_recover_from_a_lack_of_memory_and_from_failing_commands(tmp_path):
-    results = sweep(tmp_path, "failing_programs.py", "--slice")
+    results = run_census(tmp_path, "--slice", program="failing_programs.py")
     assert len(results) == 8 and sum(result["samples"] for result in results) >= 16
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_programs_recover_wherever_a_command_or_an_allocation_fails(tmp_path):
-    results = sweep(tmp_path, "failing_programs.py")
+    results = run_census(tmp_path, program="failing_programs.py")
     assert len(results) == 40 and sum(result["samples"] for result in results) >= 350
 
 
@@ -173,5 +156,5 @@ def test_the_sweep_of_programs_finds(monkeypatch, program, found):
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_every_operator_recovers_from_a_lack_of_memory(tmp_path):
-    results = sweep(tmp_path, "out_of_memory.py")
+    results = run_census(tmp_path, program="out_of_memory.py")
     assert len(results) >= 600 and sum(result["samples"] for result in results) >= 20_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -250,15 +249,7 @@ class Training:
         return [tensor.detach().clone().cpu() for tensor in tensors]
 
 
-@pytest.fixture
-def same_bits() -> Iterator[None]:
-    """Sums are rounded alike, whoever runs a command: an engine, or a host that waits and has more threads."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.usefixtures("same_bits")
+@pytest.mark.usefixtures("deterministic")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_captured_training_step_equals_eager_bit_by_bit(optimizer):
     eager, captured = Training(optimizer), Training(optimizer)
@@ -308,7 +299,7 @@ def test_an_optimizer_that_cannot_be_capturable_refuses():
             training.step()
 
 
-@pytest.mark.usefixtures("same_bits")
+@pytest.mark.usefixtures("deterministic")
 def test_gradients_of_a_captured_backward_pass_with_scaled_losses():
     def run(replayed: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)

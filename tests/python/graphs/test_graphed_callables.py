@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,14 +12,8 @@ import torch.nn.functional as F
 from polling import happens
 
 openreg = torch.openreg
-
-
-@pytest.fixture(autouse=True)
-def _same_bits() -> Iterator[None]:
-    """Sums are rounded alike, whoever runs a command: an engine, or a host that waits and has more threads."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+# Sums are rounded alike, whoever runs a command: an engine, or a host that waits and has more threads.
+pytestmark = pytest.mark.usefixtures("deterministic")
 
 
 def network(seed: int = 0, dropout: float = 0.0) -> torch.nn.Sequential:

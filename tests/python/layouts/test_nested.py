@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from devices import DEVICE
 from results import tensor_pairs
 
+pytestmark = pytest.mark.any_device
+
 PARTS = [torch.linspace(-1, 1, 12).reshape(4, 3), torch.linspace(0, 2, 6).reshape(2, 3)]
 
 
@@ -153,6 +155,7 @@ def test_views_of_a_nested_tensor_share_its_memory() -> None:
     assert n.unbind()[1].eq(5).all() and n.unbind()[0].eq(0).all()
 
 
+@pytest.mark.openreg_only
 def test_random_numbers_come_from_the_devices_generator() -> None:
     torch.manual_seed(3)
     state = torch.openreg.get_rng_state()

@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from devices import DEVICE
 from results import tensor_pairs
 
+pytestmark = pytest.mark.any_device
+
 X = torch.linspace(-1, 2, 2 * 3 * 4 * 4).reshape(2, 3, 4, 4)
 
 
@@ -83,6 +85,7 @@ def test_copies_keep_integers_and_scales(kind: str, device: str) -> None:
         assert_same(copy.deepcopy(there), expected)
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("kind", KINDS)
 def test_printing_shows_the_device_and_the_scheme(kind: str) -> None:
     x = KINDS[kind](X)
@@ -91,6 +94,7 @@ def test_printing_shows_the_device_and_the_scheme(kind: str) -> None:
     assert text.replace(", device='openreg:0'", "").split() == repr(x).split()
 
 
+@pytest.mark.openreg_only
 def test_a_part_of_a_packed_tensor_is_not_copied():
     source, destination = (
         torch._empty_affine_quantized([8], scale=1.0, zero_point=0, dtype=torch.quint4x2, device=DEVICE)

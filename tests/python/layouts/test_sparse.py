@@ -20,9 +20,12 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves, tree_map
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Sparse:UserWarning", "ignore:.*sparse.*:UserWarning", "ignore:ComplexHalf:UserWarning"
-)
+pytestmark = [
+    pytest.mark.any_device,
+    pytest.mark.filterwarnings(
+        "ignore:Sparse:UserWarning", "ignore:.*sparse.*:UserWarning", "ignore:ComplexHalf:UserWarning"
+    ),
+]
 
 LAYOUTS = {
     "coo": torch.sparse_coo,
@@ -80,7 +83,7 @@ def test_conversions_equal_the_cpu(layout: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("device", [f"{DEVICE}:0", f"{DEVICE}:1"])
-@pytest.mark.of_openreg("CUDA, like the CPU, cannot copy compressed tensors deeply")
+@pytest.mark.openreg_only("CUDA, like the CPU, cannot copy compressed tensors deeply")
 def test_copies_and_printing(layout: str, device: str) -> None:
     expected = sparse(layout)
     there = expected.to(device)

@@ -10,6 +10,8 @@ import torch
 from devices import DEVICE
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 HALF = [torch.float16, torch.bfloat16, torch.complex32]
 LIMITS = {"rtol": 2e-2, "atol": 2e-2}
 

@@ -11,6 +11,8 @@ from devices import DEVICE
 from torch.testing import assert_close
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 
 @pytest.mark.alone("it measures how long calls take")
 def test_a_chain_of_products_returns_at_once():
@@ -106,6 +108,7 @@ def test_freed_memory_is_reused_in_the_order_of_the_stream():
         assert_close(y.cpu(), (expected + 1) @ expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("call", ["index", "tolist", "resize", "numpy"])
 def test_host_paths_that_hold_the_gil_do_not_deadlock(call):
     library = torch.library.Library(f"openreg_test_gil_{call}", "FRAGMENT")

@@ -583,6 +583,7 @@ def test_what_reads_elements_at_the_call_waits_and_raises(case, refuse_to_wait):
         case[0](*arguments)
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize("other", ["cpu", f"{DEVICE}:1"])
 @pytest.mark.parametrize("case", ON_ONE_DEVICE.values(), ids=ON_ONE_DEVICE)
 def test_a_tensor_of_another_device_is_refused_at_the_call(case, other):

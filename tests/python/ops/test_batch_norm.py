@@ -36,7 +36,7 @@ TYPES = [
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-pytestmark = pytest.mark.usefixtures("seeded")
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 
 def compare(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:

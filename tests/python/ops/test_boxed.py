@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from devices import DEVICE
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 
 def launches(work):
     """What `work` returns, and the launches it took."""
@@ -61,6 +63,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("name", FAMILIES)
 def test_results_equal_the_cpu_without_waiting(name):
     work = FAMILIES[name]
@@ -125,6 +128,7 @@ def test_wrong_shapes_raise_at_the_call_after_right_ones():
     torch.accelerator.synchronize()
 
 
+@pytest.mark.openreg_only
 def test_results_whose_shape_depends_on_elements_are_left_to_tier_3():
     x = torch.tensor([0, 3, 0, 5], device=DEVICE)
     for work in (torch.nonzero, torch.unique, lambda x: torch.masked_select(x, x > 0)):

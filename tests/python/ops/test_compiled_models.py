@@ -24,7 +24,7 @@ from test_models import (
 from torch import nn
 from torch.testing import assert_close
 
-pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.any_device, pytest.mark.full, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,8 @@ from devices import DEVICE
 from torch.testing import assert_close
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 DTYPES = [
     torch.float32,
     torch.float64,

@@ -16,6 +16,8 @@ from slices import one_in
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map
 
+pytestmark = pytest.mark.any_device
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_modules import module_db

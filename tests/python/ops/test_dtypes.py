@@ -9,6 +9,8 @@ import pytest
 import torch
 from as_cpu import assert_as_cpu
 
+pytestmark = pytest.mark.any_device
+
 DTYPES = [
     *(torch.bool, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),

@@ -18,6 +18,8 @@ from slices import one_in
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 pytest.importorskip("expecttest", reason="torch's own test utilities need expecttest")
 
 SWEEP = str(Path(__file__).resolve().parents[2] / "census")

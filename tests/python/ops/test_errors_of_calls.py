@@ -36,6 +36,7 @@ def _a_failure_poisons_no_other_test() -> Iterator[None]:
 # Numbers
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize("good_calls_before", [0, 1, 9])
 @pytest.mark.parametrize("name", CASES)
 def test_a_bad_number_raises_at_the_call_whatever_was_called_before(name, good_calls_before):

@@ -7,12 +7,7 @@ import torch
 from devices import DEVICE
 from torch.testing import assert_close
 
-
-@pytest.fixture
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.any_device
 
 
 @pytest.mark.parametrize(

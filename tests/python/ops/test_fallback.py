@@ -7,6 +7,8 @@ import torch
 from devices import DEVICE
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 
 def test_functional_operators_return_device_tensors():
     a = torch.randn(4, 4)
@@ -81,6 +83,7 @@ def test_lu_solve_may_leave_a_conjugated_output():
     assert_close(got.cpu(), expected)
 
 
+@pytest.mark.openreg_only
 def test_operator_without_a_cpu_kernel_is_named():
     image, grid = torch.ones(1, 1, 3, 3, device=DEVICE), torch.zeros(1, 3, 3, 2, device=DEVICE)
     with pytest.raises(NotImplementedError, match="aten::cudnn_grid_sampler has no kernel for openreg"):
@@ -93,6 +96,7 @@ def test_results_of_layouts_that_no_device_has_are_refused():
         x.to_mkldnn()
 
 
+@pytest.mark.openreg_only
 def test_random_operators_follow_the_devices_seed():
     torch.manual_seed(3)
     cpu_state = torch.get_rng_state()
@@ -116,6 +120,7 @@ def test_random_operators_take_a_generator():
         torch.rand(5, device=DEVICE, generator=torch.Generator("cpu"))
 
 
+@pytest.mark.openreg_only
 def test_dropout_follows_the_devices_seed():
     x = torch.ones(1000, device=DEVICE)
     torch.openreg.manual_seed(1)
@@ -141,6 +146,7 @@ def test_convolution_forward_and_backward():
         assert_close(got.cpu(), e, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.openreg_only
 def test_custom_operator_with_a_python_cpu_kernel():
     library = torch.library.Library("openreg_test", "FRAGMENT")
     library.define("twice(Tensor x) -> Tensor")
@@ -162,6 +168,7 @@ def test_custom_operator_with_a_python_cpu_kernel():
         library._destroy()
 
 
+@pytest.mark.openreg_only
 def test_custom_operator_with_tensors_in_dictionaries_and_nested_lists():
     library = torch.library.Library("openreg_test_nested", "FRAGMENT")
     library.define("total(Tensor x, Dict(str, Tensor) named, Tensor[][] lists) -> Tensor")
@@ -179,6 +186,7 @@ def test_custom_operator_with_tensors_in_dictionaries_and_nested_lists():
         library._destroy()
 
 
+@pytest.mark.openreg_only
 def test_autocast_of_the_cpu_does_not_reach_into_a_kernel():
     a = torch.randn(8, 8)
     library = torch.library.Library("openreg_test_autocast", "FRAGMENT")
@@ -193,6 +201,7 @@ def test_autocast_of_the_cpu_does_not_reach_into_a_kernel():
         library._destroy()
 
 
+@pytest.mark.openreg_only
 def test_memory_that_a_kernel_keeps_stays_alive():
     library = torch.library.Library("openreg_test_keep", "FRAGMENT")
     library.define("keep(Tensor x) -> ()")
@@ -208,6 +217,7 @@ def test_memory_that_a_kernel_keeps_stays_alive():
         library._destroy()
 
 
+@pytest.mark.openreg_only
 def test_a_kernel_may_give_its_argument_another_storage():
     library = torch.library.Library("openreg_test_set", "FRAGMENT")
     library.define("become(Tensor(a!) x, Tensor y) -> Tensor(a!)")
@@ -221,6 +231,7 @@ def test_a_kernel_may_give_its_argument_another_storage():
         library._destroy()
 
 
+@pytest.mark.openreg_only
 def test_a_kernel_may_resize_and_conjugate_its_output():
     library = torch.library.Library("openreg_test_conj", "FRAGMENT")
     library.define("conjugate(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
@@ -241,6 +252,7 @@ def test_a_kernel_may_resize_and_conjugate_its_output():
         library._destroy()
 
 
+@pytest.mark.openreg_only
 def test_an_argument_on_the_cpu_is_returned_as_itself():
     library = torch.library.Library("openreg_test_count", "FRAGMENT")
     library.define("count(Tensor x, Tensor(a!) counter) -> Tensor(a!)")
@@ -253,6 +265,7 @@ def test_an_argument_on_the_cpu_is_returned_as_itself():
         library._destroy()
 
 
+@pytest.mark.openreg_only
 def test_counts_by_tier():
     torch.openreg.reset_launch_stats()
     x = torch.ones(4, device=DEVICE)

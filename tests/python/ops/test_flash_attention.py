@@ -17,7 +17,7 @@ KEYS = [7, 2, 5, 4]
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-pytestmark = pytest.mark.usefixtures("seeded")
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 
 def compare(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype = torch.float32) -> None:

@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import AuxRequest, and_masks, create_bloc
 from torch.testing import assert_close
 from waits import no_waits
 
-pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+pytestmark = [pytest.mark.any_device, pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")]
 
 HEADS, LENGTH, WIDTH = 4, 40, 16
 
@@ -153,6 +153,7 @@ def test_masks_are_those_of_the_cpu():
     assert torch.equal(dense.cpu(), create_mask(window, 1, 1, LENGTH, LENGTH, device="cpu"))
 
 
+@pytest.mark.openreg_only
 def test_only_numbers_of_pytorchs_wait():
     ours = leaves(inputs(), DEVICE)
     with no_waits():

@@ -120,6 +120,7 @@ def float8(*shape: int) -> torch.Tensor:
 ENDS = torch.tensor([8, 16, 24], dtype=torch.int32)
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -10,6 +10,7 @@ from devices import DEVICE
 from torch.testing import assert_close
 
 pytestmark = [
+    pytest.mark.any_device,
     pytest.mark.usefixtures("seeded"),
     pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),
 ]

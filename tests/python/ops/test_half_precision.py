@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 Operands = list[torch.Tensor]
 
 
@@ -130,6 +132,7 @@ def test_it_is_rounded_once(name, half):
         assert torch.equal(got, in_float)
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("name", SCALAR)
 def test_replays_are_rounded_once_too(name):
     call, make = SCALAR[name]
@@ -170,6 +173,7 @@ for op in op_db:
 """
 
 
+@pytest.mark.openreg_only
 def test_a_widened_kernel_stays_within_its_memory():
     """It allocates other memory than the kernel of float16 that was probed for its results."""
     environment = {**os.environ, "MALLOC_CHECK_": "3"}

@@ -10,6 +10,8 @@ import torch
 import waits
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 ELEMENTS = 1 << 16  # 256 KiB of floats: more than a command carries with it
 
 
@@ -243,6 +245,7 @@ def test_memory_freed_behind_a_copy_between_devices_is_not_reused_before_it(busy
     assert result.eq(4).all() and reused.eq(7).all() and last.eq(8).all()
 
 
+@pytest.mark.openreg_only
 def test_devices_can_access_each_other_and_not_themselves():
     access = torch.openreg.can_device_access_peer
     assert access(0, 1) and access(1, 0) and access(f"{DEVICE}:0", torch.device(f"{DEVICE}:1"))
@@ -251,6 +254,7 @@ def test_devices_can_access_each_other_and_not_themselves():
         assert access(None, 0) and access(DEVICE, 0) and not access(None, 1)
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [

@@ -16,6 +16,8 @@ from devices import DEVICE
 from slices import one_in
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 pytest.importorskip("expecttest", reason="torch's own test utilities need expecttest")
 
 with warnings.catch_warnings():

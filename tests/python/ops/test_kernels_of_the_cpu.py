@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from as_cpu import assert_as_cpu, assert_same_tensor
 from devices import DEVICE
+
+pytestmark = pytest.mark.any_device
 
 X = torch.linspace(-2, 3, 2 * 4 * 6 * 6).reshape(2, 4, 6, 6)
 
@@ -96,6 +98,7 @@ def test_an_overlap_is_refused_at_the_call_after_a_call_of_the_same_shapes_witho
     assert x[:4].tolist() == [4, 6, 8, 10]
 
 
+@pytest.mark.openreg_only
 def test_rows_of_one_tensor_are_planned_once_wherever_they_are() -> None:
     x = torch.ones(20, 8, device=DEVICE)
     x[1].add_(x[0])
@@ -107,6 +110,7 @@ def test_rows_of_one_tensor_are_planned_once_wherever_they_are() -> None:
     assert x[:, 0].tolist() == [1, *range(3, 22)]
 
 
+@pytest.mark.openreg_only
 def test_an_alias_of_the_same_elements_is_no_reason_to_wait() -> None:
     x = torch.ones(8, device=DEVICE)
     for _ in range(2):
@@ -117,6 +121,7 @@ def test_an_alias_of_the_same_elements_is_no_reason_to_wait() -> None:
     assert x.tolist() == [36.0] * 8
 
 
+@pytest.mark.openreg_only
 def test_views_that_do_not_overlap_are_launched_without_a_wait() -> None:
     x = torch.rand(6, 8, device=DEVICE)
     expected = x.cpu()
@@ -140,6 +145,7 @@ def test_dtypes_that_only_large_tensors_refuse_are_refused_at_the_call() -> None
     torch.accelerator.synchronize()
 
 
+@pytest.mark.openreg_only
 def test_sizes_that_only_the_kernel_checks_are_refused_at_the_call() -> None:
     a, b = torch.ones(2, 3, device=DEVICE), torch.ones(3, 4, device=DEVICE)
     torch.addmm(torch.ones(4, device=DEVICE), a, b)  # from now on the arguments' dtypes are known
@@ -188,6 +194,7 @@ def test_warnings_of_kernels_are_emitted_once_by_the_first_call_as_on_the_cpu(na
     assert late == []
 
 
+@pytest.mark.openreg_only
 def test_products_of_vectors_answer_zero_tensors_and_conjugation_without_a_wait() -> None:
     x = torch.arange(1.0, 4)
     zero = torch._efficientzerotensor((3,), device=DEVICE)
@@ -207,6 +214,7 @@ def test_products_of_vectors_answer_zero_tensors_and_conjugation_without_a_wait(
             torch.testing.assert_close(got.cpu(), expected)
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("view", [lambda t: t, lambda t: t.t()], ids=["contiguous", "transposed"])
 def test_put_(accumulate: bool, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -253,14 +261,7 @@ def test_put_takes_the_dtypes_that_the_cpu_takes(dtype: torch.dtype, accumulate:
     assert assert_as_cpu(lambda x, i, s: x.put_(i, s, accumulate), x, index[:0], source[:0])
 
 
-@pytest.fixture
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.of_openreg("CUDA raises, because a GPU's kernel is not deterministic")
+@pytest.mark.openreg_only("CUDA raises, because a GPU's kernel is not deterministic")
 @pytest.mark.usefixtures("deterministic")
 def test_put_that_accumulates_is_deterministic() -> None:
     index = torch.tensor([1, -1, 1, 0]).repeat(20_000)
@@ -330,6 +331,7 @@ def test_addr_broadcasts_no_shape_in_place(shape: tuple[int, ...]) -> None:
     assert not assert_as_cpu(lambda x, v, w: x.addr_(v, w), torch.ones(shape), one.unsqueeze(0), two)
 
 
+@pytest.mark.openreg_only
 def test_solves_do_not_wait_since_pivots_are_tried_as_ones() -> None:
     a, b = torch.eye(3).to(DEVICE) * 2, torch.ones(3, 1, device=DEVICE)
     lu, pivots, _ = torch.linalg.lu_factor_ex(a)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from devices import DEVICE
 
-pytestmark = pytest.mark.usefixtures("seeded")
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 
 def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

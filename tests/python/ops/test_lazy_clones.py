@@ -6,6 +6,8 @@ import pytest
 import torch
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 
 @pytest.mark.parametrize(
     "write",
@@ -144,6 +146,7 @@ def test_what_reads_on_the_calling_thread_leaves_a_lazy_clone_as_it_is(read):
     assert torch.equal(result.cpu().to_dense(), read(x).to_dense())
 
 
+@pytest.mark.openreg_only
 def test_a_write_that_gets_no_memory_leaves_both_as_they_were():
     x = torch.ones(4, device=DEVICE)
     clone = torch._lazy_clone(x)

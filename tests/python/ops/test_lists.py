@@ -13,6 +13,8 @@ from devices import DEVICE
 from torch.testing import assert_close
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 Tensors = list[torch.Tensor]
 
 
@@ -88,6 +90,7 @@ def test_cat_refuses_an_output_that_is_an_input():
             torch.cat([base[:3], base[3:]], out=base)
 
 
+@pytest.mark.openreg_only
 def test_cat_in_a_graph_reads_the_tensors_at_each_replay():
     given = numbered(*[(8,)] * 50)
     moved = on_device(given)
@@ -143,6 +146,7 @@ IN_PLACE: dict[str, Callable[[Tensors, Tensors, Tensors], object]] = {
 }
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_operators_on_lists_in_place_are_one_command(name):
     shapes = [(n % 4 + 1, 3) for n in range(12)]
@@ -252,6 +256,7 @@ def test_denormal_numbers_in_lists_are_flushed_if_the_caller_does(flushes):
     assert torch.equal(values[0].cpu(), torch.full((5,), 0.0 if flushes else 2e-39))
 
 
+@pytest.mark.openreg_only
 def test_numbers_that_change_take_no_new_plan():
     tensors = on_device(numbered(*[(3,)] * 4))
     torch._foreach_mul_(tensors, 0.5)
@@ -271,6 +276,7 @@ def test_a_list_may_be_on_several_devices_and_the_cpu():
     assert_close([t.cpu() for t in number], [given[0] * 2, torch.tensor(6.0)])
 
 
+@pytest.mark.openreg_only
 def test_an_optimizer_launches_few_commands():
     parameters = [torch.nn.Parameter(torch.ones(8, device=DEVICE)) for _ in range(50)]
     for parameter in parameters:

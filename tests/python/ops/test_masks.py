@@ -9,6 +9,8 @@ import torch
 from devices import DEVICE
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 Tensor = torch.Tensor
 # x: [4, 5, 6]; rows, planes and all: masks of its first, first two and all dimensions
 CASES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
@@ -55,6 +57,7 @@ def test_results_and_gradients_are_those_of_the_cpu(name):
             torch.testing.assert_close(got.cpu(), expected)
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("name", ["rows", "planes", "elements", "a later dimension", "a mask and a slice"])
 def test_a_mask_waits_once_and_is_probed_once(name):
     given = tensors(DEVICE)
@@ -77,6 +80,7 @@ def test_a_mask_of_the_cpu_waits_for_nothing(name):
         assert torch.equal(result, expected) and result.stride() == expected.stride()
 
 
+@pytest.mark.openreg_only
 def test_a_graph_keeps_the_elements_of_a_mask_of_the_cpu():
     x, mask = torch.arange(4.0, device=DEVICE), torch.tensor([True, False, True, True])
     graph = torch.openreg.CUDAGraph()

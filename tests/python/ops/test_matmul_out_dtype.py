@@ -7,7 +7,7 @@ import torch
 from devices import DEVICE
 from waits import assert_close_to
 
-pytestmark = pytest.mark.usefixtures("seeded")
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 
 SHAPES = {

@@ -25,7 +25,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_methods_invocations import op_db
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.any_device, pytest.mark.filterwarnings("ignore")]
 aten = torch.ops.aten
 
 Put = Callable[[Any], torch.Tensor]

@@ -19,6 +19,8 @@ from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 
 def to(device, values):
     """All tensors in `values`, on the device."""

@@ -15,6 +15,8 @@ from torch import nn
 from torch.testing import assert_close
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 
 def encoder():
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), 2)
@@ -71,6 +73,7 @@ def forward_and_backward(module, run, inputs):
     return [o.detach() for o in outputs] + [x.grad for x in inputs] + [p.grad for p in module.parameters()]
 
 
+@pytest.mark.openreg_only
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_cpu_without_waiting(name):
@@ -151,6 +154,7 @@ class LastOutput(nn.Module):
         return self.head(self.recurrent(x)[0][:, -1])
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize(
     "implementation", [{}, {"foreach": True}, {"fused": True}], ids=["default", "foreach", "fused"]
 )

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 TWO = (f"{DEVICE}:0", f"{DEVICE}:1")
 MIXED = [TWO, TWO[::-1], (f"{DEVICE}:0", "cpu"), ("cpu", f"{DEVICE}:0")]
 
@@ -40,6 +42,7 @@ def test_mixed_devices_are_refused_at_the_call(op, first, second):
     assert torch.ones(2, device=f"{DEVICE}:0").sum().item() == 2.0
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize(
     "op",
     [
@@ -54,6 +57,7 @@ def test_a_cpu_tensor_that_would_be_written_is_refused_without_dimensions_too(op
         op(torch.ones((), device=DEVICE))
 
 
+@pytest.mark.openreg_only
 def test_an_index_on_the_cpu_is_refused_without_dimensions_too():
     x = torch.ones(3, device=DEVICE)
     with pytest.raises(RuntimeError, match=r"same device.*openreg:0.*cpu"):
@@ -67,6 +71,7 @@ def test_the_error_is_raised_where_the_host_reads():
     assert torch.ones(1, device=DEVICE).item() == 1.0
 
 
+@pytest.mark.openreg_only
 def test_launch_blocking_raises_at_the_call(run_python):
     run_python(
         """

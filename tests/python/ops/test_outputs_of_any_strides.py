@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from devices import DEVICE
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 Make = Callable[..., Any]
 
 FILLER = -77.0
@@ -66,6 +68,7 @@ def test_output(name, layout):
             assert (memory_around(output) == FILLER).all()
 
 
+@pytest.mark.openreg_only
 def test_output_in_a_graph():
     x = X.to(DEVICE)
     outputs = [transposed(X), gaps(X)]
@@ -158,6 +161,7 @@ IN_PLACE: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("layout", [transposed, gaps])
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_in_place_on_other_strides_neither_waits_nor_ends_a_capture(name, layout):

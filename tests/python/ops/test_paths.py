@@ -17,7 +17,12 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1200), pytest.mark.filterwarnings("ignore")]  # a minute, quiet
+pytestmark = [
+    pytest.mark.any_device,
+    pytest.mark.full,
+    pytest.mark.timeout(1200),
+    pytest.mark.filterwarnings("ignore"),
+]  # a minute, quiet
 
 # Why the paths differ.
 EXPECTED = {

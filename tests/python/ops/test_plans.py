@@ -116,6 +116,7 @@ def test_a_convolution_with_more_than_64_mib_of_weights():
     torch.testing.assert_close(F.conv1d(x, w).cpu(), F.conv1d(image, weight), rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.any_device
 def test_results_that_a_kernel_makes_itself_lie_in_device_memory_with_its_values():
     x = torch.randn(3, 5, 14, 14)
     weight = torch.randn(7, 5, 3, 3)
@@ -136,6 +137,7 @@ def test_a_probe_of_a_large_call_reads_what_is_there():
     assert torch.equal(torch.roll(x, 5).cpu(), expected)
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16], ids=str)
 def test_a_number_in_a_tensor_of_the_host_is_refused_at_the_call(dtype):
     x = torch.arange(6, dtype=dtype, device=DEVICE)
@@ -146,6 +148,7 @@ def test_a_number_in_a_tensor_of_the_host_is_refused_at_the_call(dtype):
     assert (x // torch.tensor(4, dtype=dtype)).tolist() == [0, 0, 0, 0, 1, 1]
 
 
+@pytest.mark.any_device
 def test_numbers_beyond_int64_are_whole():
     x = torch.zeros(3, dtype=torch.uint64, device=DEVICE)
     for number in (2**63 - 1, 2**63, 2**64 - 1, 2**64 - 2):
@@ -153,6 +156,7 @@ def test_numbers_beyond_int64_are_whole():
         assert (x == number).all().item() and not (x == number - 1).any().item()
 
 
+@pytest.mark.any_device
 def test_a_convolution_by_lists_of_one_number_is_the_cpus():
     x, weight = torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3)
     overrideable = torch.ops.aten.convolution_overrideable
@@ -164,6 +168,7 @@ def test_a_convolution_by_lists_of_one_number_is_the_cpus():
             torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.any_device
 def test_a_gradient_of_a_convolution_with_too_few_dimensions_has_the_sentence_of_the_cpu():
     tensors = torch.ones(2, 4, 9), torch.ones(2, 3, 9, 9), torch.ones(4, 3, 3, 3)
     rest = [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True]
@@ -174,6 +179,7 @@ def test_a_gradient_of_a_convolution_with_too_few_dimensions_has_the_sentence_of
     assert str(got.value) == str(expected.value)
 
 
+@pytest.mark.any_device
 @pytest.mark.parametrize("shape", [(8,), (4, 8), (2, 4, 8)])
 def test_attention_of_too_few_dimensions_has_the_sentence_of_the_cpu(shape):
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -9,6 +9,8 @@ import torch
 from devices import DEVICE
 from philox import GRID_THREADS, kolmogorov_smirnov, philox, reference_bits
 
+pytestmark = pytest.mark.any_device
+
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
@@ -198,6 +200,7 @@ def test_the_numbers_do_not_depend_on_the_thread_that_computes_them(draw):
     assert torch.equal(numbers[0], numbers[1]) and torch.equal(numbers[0], numbers[2])
 
 
+@pytest.mark.openreg_only
 def test_no_draw_waits():
     torch.openreg.reset_launch_stats()
     x = torch.empty(100, device=DEVICE)

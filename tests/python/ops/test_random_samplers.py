@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from devices import DEVICE
 from philox import GRID_THREADS, kolmogorov_smirnov, philox, reference_bits
 
+pytestmark = pytest.mark.any_device
+
 
 def seeded(seed: int) -> torch.Generator:
     return torch.Generator(DEVICE).manual_seed(seed)
@@ -243,6 +245,7 @@ def test_an_element_depends_on_its_place_only():
 # --- dropout and rrelu
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("shape", [(64,), (4, 250), (33,), (2, 33), (4 * GRID_THREADS + 8,)])
 def test_dropout_is_that_of_cudas_fused_kernel(shape):
     p = 0.3
@@ -518,6 +521,7 @@ def random_operators():
             yield name
 
 
+@pytest.mark.openreg_only
 def test_every_random_operator_is_ours_or_made_of_ours():
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
@@ -537,6 +541,7 @@ def test_every_random_operator_is_ours_or_made_of_ours():
     } == without_dropout | of_keys.intersection(names)
 
 
+@pytest.mark.openreg_only
 def test_no_draw_waits():
     p = torch.full((6, 6), 0.5, device=DEVICE)
     key = keyed.key(1, device=DEVICE)

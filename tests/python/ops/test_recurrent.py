@@ -12,6 +12,8 @@ from devices import DEVICE
 from torch import nn
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 TIME, BATCH, FEATURES, HIDDEN = 7, 3, 5, 4
 KINDS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -69,6 +71,7 @@ def test_results_and_gradients_are_those_of_the_cpu(kind, options):
     )
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,6 +91,7 @@ def test_without_gradients_a_network_is_one_command(kind, options, mode):
     assert stats["boxed"] == 1 and stats["typed"] == 0 and stats["host_waits"] == 0
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("directions", [1, 2])
 def test_an_lstm_trains_with_a_command_for_each_layer_and_direction(directions):
     _, model = network("LSTM", num_layers=3, bidirectional=directions == 2)
@@ -209,6 +213,7 @@ def test_transforms_of_torch_func_see_each_operator(kind):
     assert_close(functionalized(on_device, x.to(DEVICE)), functionalized(on_cpu, x))
 
 
+@pytest.mark.openreg_only
 def test_a_network_is_captured():
     on_cpu, on_device = network("LSTM", num_layers=2)
     x = sequence()

@@ -10,6 +10,8 @@ import pytest
 import torch
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 Selection = Callable[..., Any]
 
 SELECTIONS: dict[str, Selection] = {
@@ -73,6 +75,7 @@ def test_gradient(name):
     assert base.grad is not None and base.grad.tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.openreg_only
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_in_a_graph(name):
     base = torch.zeros(24, device=DEVICE)

@@ -9,7 +9,7 @@ from devices import DEVICE
 from torch.testing import assert_close
 from waits import assert_close_to
 
-pytestmark = pytest.mark.usefixtures("seeded")
+pytestmark = [pytest.mark.any_device, pytest.mark.usefixtures("seeded")]
 
 
 def compare(got: torch.Tensor, expected: torch.Tensor) -> None:
@@ -63,6 +63,7 @@ def test_eps_has_the_default_of_the_type_that_is_computed_with(dtype):
     assert_close(F.rms_norm(x.to(DEVICE), (4,)).cpu(), F.rms_norm(x, (4,)))
 
 
+@pytest.mark.openreg_only
 def test_forward_and_backward_are_one_command_each():
     x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
     grad = torch.randn(4, 8, device=DEVICE)

@@ -8,6 +8,8 @@ from devices import DEVICE
 from torch.testing import assert_close
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
+
 BATCH, HIDDEN = 3, 5
 
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 ROWS = 300
 BYTES = 4 * ROWS * ROWS
 

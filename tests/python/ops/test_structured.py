@@ -12,7 +12,10 @@ from modules import load
 from torch.testing import assert_close
 from waits import no_waits
 
+pytestmark = pytest.mark.any_device
 
+
+@pytest.mark.openreg_only
 def test_every_structured_operator_has_a_kernel_in_each_form():
     pytest.importorskip("yaml", reason="torchgen reads the schema with PyYAML")
     missing = []

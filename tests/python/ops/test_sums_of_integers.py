@@ -8,6 +8,8 @@ import pytest
 import torch
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16]
 SHAPES = [
     (),
@@ -89,6 +91,7 @@ def test_into_an_output():
     assert torch.equal(on_device.sum(1, dtype=torch.int32).cpu(), x.sum(1, dtype=torch.int32))
 
 
+@pytest.mark.openreg_only
 def test_in_a_graph():
     x = torch.zeros(300, 40, dtype=torch.int8, device=DEVICE)
     torch.accelerator.synchronize()

@@ -39,6 +39,7 @@ def use(thread: int, round_: int, streams: list[torch.Stream], start: threading.
         assert_close(got[name], work(inputs), rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.any_device
 def test_eight_threads_on_four_streams_of_two_devices_two_hundred_times():
     streams = [torch.Stream(device=f"{DEVICE}:{d}") for d in range(2) for _ in range(STREAMS_PER_DEVICE)]
     with ThreadPoolExecutor(THREADS) as pool:

@@ -10,6 +10,8 @@ from devices import DEVICE
 from torch import nn
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.any_device
+
 
 def losses(device: str, optimizer_class, **options) -> list[float]:
     torch.manual_seed(0)
@@ -125,6 +127,7 @@ assert of_autograd and len(of_autograd) == len(set(of_autograd)), names
 """
 
 
+@pytest.mark.openreg_only
 def test_autograds_thread_keeps_no_team(run_python):
     # A second OpenMP team in the process makes each parallel region of both cost a wake from sleep. Threads of a team
     # have the name of the one that made it.

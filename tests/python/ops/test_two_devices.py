@@ -12,7 +12,12 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1200), pytest.mark.filterwarnings("ignore")]  # half a minute, quiet
+pytestmark = [
+    pytest.mark.any_device,
+    pytest.mark.full,
+    pytest.mark.timeout(1200),
+    pytest.mark.filterwarnings("ignore"),
+]  # half a minute, quiet
 
 ELSEWHERE = (f"{DEVICE}:1", "cpu")
 # Operators that take each tensor by itself, or that copy one to the device of the other, in PyTorch's code for all.

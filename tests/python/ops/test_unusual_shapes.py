@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from as_cpu import assert_as_cpu, ones
 from devices import DEVICE
 
+pytestmark = pytest.mark.any_device
+
 
 def ints(*shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.long)

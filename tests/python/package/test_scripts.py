@@ -100,7 +100,7 @@ def test_an_archive_of_the_sources_is_checked_without_git(tmp_path: Path) -> Non
     assert (result.returncode, result.stderr) == (0, "")
     formatted = (root / "formatted").read_text().splitlines()
     assert sorted(formatted) == sorted(["--dry-run", "--Werror", *sources])
-    assert (root / "called").read_text().split() == ["ruff", "ruff", "mypy", *["python"] * 4, "zizmor"]
+    assert (root / "called").read_text().split() == ["ruff", "ruff", "mypy", *["python"] * 5, "zizmor"]
 
 
 def test_documents_are_those_of_the_project() -> None:

@@ -27,7 +27,6 @@ def differences(names: list[str]) -> dict[str, object]:
     return json.loads(result.stdout)
 
 
-@pytest.mark.of_openreg("its program names the device")
 def test_the_first_launch_shows_what_the_second_shows():
     assert set(SAMPLE) <= set(NAMES)
     assert differences(SAMPLE + NAMES[::90]) == {}

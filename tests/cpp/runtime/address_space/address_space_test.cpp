@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../not_emulated.h"
 #include "address_space/fault_message.h"
 #include "base/error.h"
 #include "base/settings.h"
@@ -183,6 +184,7 @@ TEST(AddressSpace, UnmappedMemoryGoesBackToTheSystem) {
 }
 
 TEST(AddressSpace, AForkedChildKnowsDevicePointersButHasNotTheirMemory) {
+  OPENREG_NOT_EMULATED("MADV_DONTFORK");
   auto& space = AddressSpace::get();
   void* const segment = space.map(1, kGranularity);
   ASSERT_NE(segment, nullptr);
@@ -264,6 +266,7 @@ TEST_F(AddressSpaceDeathTest, NothingIsReservedBeforeFirstUse) {
 }
 
 TEST_F(AddressSpaceDeathTest, WindowsShrinkUnderALimitOfAddressesAndOneLineSaysSo) {
+  OPENREG_NOT_EMULATED("limits addresses");
   if (!kFaultMessageAvailable)
     GTEST_SKIP() << "a sanitizer needs more addresses than any limit leaves";
   EXPECT_EXIT(
@@ -279,6 +282,7 @@ TEST_F(AddressSpaceDeathTest, WindowsShrinkUnderALimitOfAddressesAndOneLineSaysS
 }
 
 TEST_F(AddressSpaceDeathTest, BelowOneGibibyteOfAddressesPerDeviceIsAnError) {
+  OPENREG_NOT_EMULATED("limits addresses");
   if (!kFaultMessageAvailable)
     GTEST_SKIP() << "a sanitizer needs more addresses than any limit leaves";
   EXPECT_EXIT(

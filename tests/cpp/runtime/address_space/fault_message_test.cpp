@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "../../not_emulated.h"
 #include "address_space/address_space.h"
 
 namespace openreg {
@@ -39,6 +40,7 @@ void exit_if_address_is_right(int signal, siginfo_t* info, void*) {
 }
 
 TEST_F(FaultMessageDeathTest, AHostReadOfDeviceMemoryPrintsOneLineAndDiesBySegv) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(read_byte(map_on(1)), testing::KilledBySignal(SIGSEGV),
               "^openreg: host code accessed device memory of openreg:1 \\(address 0x[0-9a-f]+\\); "
               "copy it with "
@@ -66,6 +68,7 @@ TEST_F(FaultMessageDeathTest, ThePreviousHandlerRunsAfterTheMessage) {
 }
 
 TEST_F(FaultMessageDeathTest, AFaultElsewhereDiesWithoutAMessage) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
         map_on(0);
@@ -89,6 +92,7 @@ TEST_F(FaultMessageDeathTest, AFaultElsewhereGoesToThePreviousHandler) {
 }
 
 TEST_F(FaultMessageDeathTest, ASignalThatSomebodySentKillsAsBefore) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
         map_on(0);
@@ -112,6 +116,7 @@ TEST_F(FaultMessageDeathTest, ASignalThatSomebodySentStaysIgnoredWhereItWas) {
 }
 
 TEST_F(FaultMessageDeathTest, TheSettingLeavesItOut) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
         setenv("TORCH_OPENREG_FAULT_MESSAGE", "0", 1);
@@ -136,6 +141,7 @@ FaultVerdict open_page(const void* address, FaultAccess access) noexcept {
 }
 
 TEST_F(FaultMessageDeathTest, AJudgeLetsTheInstructionGoOnAndKnowsWhatItDoes) {
+  OPENREG_NOT_EMULATED("asks what the instruction does");
   EXPECT_EXIT(
       {
         g_page = static_cast<char*>(inaccessible_page());
@@ -180,6 +186,7 @@ TEST_F(FaultMessageDeathTest, ASignalHandlerBetweenTheFaultAndTheInstructionMayF
 }
 
 TEST_F(FaultMessageDeathTest, AJudgeIsNotAskedAboutWhatAnotherProtectionDoesNotMend) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   const auto execute = [] { reinterpret_cast<void (*)()>(g_page)(); };
   const auto read_unmapped = [] {
     munmap(g_page, kPage);
@@ -208,6 +215,7 @@ TEST_F(FaultMessageDeathTest, AFatalFaultGoesToTheHandlerBefore) {
 }
 
 TEST_F(FaultMessageDeathTest, AFatalFaultEndsTheProcessAsUsual) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
         judge_faults_by([](const void*, FaultAccess) noexcept { return FaultVerdict::kFatal; });

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../../not_emulated.h"
 #include "address_space/fault_message.h"
 
 namespace openreg {
@@ -83,6 +84,7 @@ TEST_F(SignalHandlerDeathTest, AFaultThatSomebodySentReachesAHandlerThatWasInsta
 }
 
 TEST_F(SignalHandlerDeathTest, AHandlerThatCallsOursIsCalledOnce) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
         install_ours();
@@ -115,6 +117,7 @@ TEST_F(SignalHandlerDeathTest, HandlersBetweenOursAreCalledFromTheLastToTheFirst
 
 // As crash reporters do: the fault occurs again and reaches what they have restored.
 TEST_F(SignalHandlerDeathTest, AHandlerThatRestoresOursAndReturnsIsCalledOnce) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
         install_ours();
@@ -130,6 +133,7 @@ TEST_F(SignalHandlerDeathTest, AHandlerThatRestoresOursAndReturnsIsCalledOnce) {
 
 // As Python's faulthandler does.
 TEST_F(SignalHandlerDeathTest, AHandlerThatRestoresOursAndRaisesTheSignalIsCalledOnce) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   for (const int flags : {0, int{SA_NODEFER}}) {
     EXPECT_EXIT(
         {
@@ -150,6 +154,7 @@ TEST_F(SignalHandlerDeathTest, AHandlerThatRestoresOursAndRaisesTheSignalIsCalle
 }
 
 TEST_F(SignalHandlerDeathTest, AHandlerThatIsInstalledAndRemovedAgainAndAgainNeedsNoMoreOfOurs) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
         for (int i = 0; i < 100; ++i) {
@@ -168,6 +173,7 @@ TEST_F(SignalHandlerDeathTest, AHandlerThatIsInstalledAndRemovedAgainAndAgainNee
 }
 
 TEST_F(SignalHandlerDeathTest, AHandlerHasTheMaskAndTheFlagsThatItWasInstalledWith) {
+  OPENREG_NOT_EMULATED("dies by a signal without other output");
   EXPECT_EXIT(
       {
         struct sigaction action {};
@@ -191,6 +197,7 @@ TEST_F(SignalHandlerDeathTest, AHandlerHasTheMaskAndTheFlagsThatItWasInstalledWi
 }
 
 TEST_F(SignalHandlerDeathTest, ASignalThatIsIgnoredInterruptsNoSystemCall) {
+  OPENREG_NOT_EMULATED("SA_RESTART");
   EXPECT_EXIT(
       {
         signal(SIGSEGV, SIG_IGN);
