@@ -22,7 +22,7 @@ std::optional<at::Tensor> selected_by_mask(const at::Tensor& self,
 c10::List<std::optional<at::Tensor>> without_masks(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
 
-/// index() and index_out() with masks.
+/// Indexing with masks, as index() and its out form do.
 template <>
 struct OwnWay<at::Tensor(const at::Tensor&, const c10::List<std::optional<at::Tensor>>&)>
     : OwnWay<void()> {
