@@ -77,8 +77,8 @@ std::optional<Executor::Sent::End> RemoteRun::run(
   Cost cost;
   if (batch->commands().size() == 1) {
     cost = batch->cost();
-    traced.emplace(stream, slice_.by_engine(), stream.queue.front().traced_as,
-                   batch->commands().front());
+    traced.emplace(StreamTrack{stream.device_index, stream.number}, slice_.by_engine(),
+                   stream.queue.front().traced_as, batch->commands().front());
   }
   const ComputeScope team(slice_.callbacks_, cost, slice_.by_engine());
   try {

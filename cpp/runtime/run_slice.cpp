@@ -189,7 +189,8 @@ bool RunSlice::run(const Record& record, const Executor::Command& command, Cost 
   ++commands_;
   site_ = command.site;
   enter();
-  const TracedCommand traced(stream_, by_engine(), record.traced_as, command);
+  const TracedCommand traced({stream_.device_index, stream_.number}, by_engine(), record.traced_as,
+                             command);
   DeviceWorkScope work({.name = command.kernel->name(),
                         .device = stream_.device_index,
                         .stream = stream_.number,
