@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/host_expectation.h"
+
 namespace openreg::backend {
 
 // Note [Teams of hosts]
@@ -28,15 +30,11 @@ namespace openreg::backend {
 namespace {
 
 using Duration = std::chrono::duration<double, std::nano>;
-using std::chrono::milliseconds;
 
-constexpr milliseconds kSpinOfTeams{5};
 constexpr int kNothingDone = 16;  // an engine that did less than a 16th did nothing
 constexpr double kClear = 8;      // gain and cost differ by this factor
 
 constexpr std::uint64_t kWaitsToSettle = 2;
-constexpr milliseconds kSettling{8};  // until the threads of a team have stopped spinning
-constexpr milliseconds kPart{2};
 constexpr std::uint64_t kWaitsOfPart = 8;
 // Of the parts of a trial the fastest counts: other programs disturb some of them. But a trial ends
 // if a part, even a short one, takes much longer than the other choice: beside busy programs a step
@@ -60,7 +58,7 @@ double worth_of_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWa
   if (done > launched / kNothingDone)
     rest = std::max(rest, std::min<Duration>(left, away * (left / done)));
   const double too_many = std::max(0.0, (threads + 1.0) / cores - 1);  // of a core
-  const Duration cost = std::min<Duration>(away, kSpinOfTeams) * too_many;
+  const Duration cost = std::min<Duration>(away, thresholds::kSpinOfTeams) * too_many;
   return rest * (1 - 1.0 / threads) / std::max(cost, Duration(1));
 }
 
@@ -86,15 +84,17 @@ void TeamChoice::measure(const Waits& so_far) noexcept {
   const auto time = so_far.time - begin_.time;
   const Duration launched = so_far.launched - begin_.launched;
   if (!settled_) {
-    if (waits < kWaitsToSettle || time < kSettling) return;
+    if (waits < kWaitsToSettle || time < thresholds::kSettling) return;
     settled_ = true;
     begin_ = so_far;
     return;
   }
   if (launched.count() <= 0) return;
   const double pace = time / launched;
-  const bool whole = waits >= kWaitsOfPart && time >= kPart;
-  if (!whole && !(waits >= kWaitsOfSlowPart && time >= kSettling && is_much_slower(pace))) return;
+  const bool whole = waits >= kWaitsOfPart && time >= thresholds::kPart;
+  if (!whole &&
+      !(waits >= kWaitsOfSlowPart && time >= thresholds::kSettling && is_much_slower(pace)))
+    return;
   begin_ = so_far;
   note(launched.count() / static_cast<double>(waits), pace);
 }

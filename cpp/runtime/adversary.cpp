@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/fence.h"
 #include "base/mix.h"
 #include "base/mutex.h"
+#include "runtime/fence.h"
+#include "runtime/host_expectation.h"
 #include "runtime/patience.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
@@ -129,8 +130,6 @@ Pending& pending_of(const StreamImpl& stream) OPENREG_REQUIRES(g_mutex) {
   return g_streams.try_emplace(&stream, g_streams.size()).first->second;
 }
 
-constexpr std::chrono::milliseconds kAsk{20};  // for an interrupt, as in a wait
-
 bool is_random() {
   const LockGuard lock(g_mutex);
   return g_kind == Schedule::Kind::kRandom;
@@ -196,7 +195,7 @@ Ran run_needed(const Needs& needs, bool may_block, Callbacks::SinceLastWait befo
   StreamImpl* const stream = scheduler.take_queued(
       [&needs](const Streams& queued) { return choose_needed(queued, needs); });
   if (!stream) return Ran::kNothing;
-  const auto end = Fence::Clock::now() + kAsk;
+  const auto end = Fence::Clock::now() + thresholds::kAskWhileHelping;
   bool blocks = false;
   {
     RunSlice slice(*stream, RunSlice::Runner::kHost, before);
@@ -300,7 +299,7 @@ void poll(const Goal& goal, Asks asks) {
     if (ran == Ran::kNothing) return;
     if (ran == Ran::kWouldBlock) return patience::lose();
     patience::renew();
-    if (Fence::Clock::now() - asked < kAsk) continue;
+    if (Fence::Clock::now() - asked < thresholds::kAskWhileHelping) continue;
     const auto check = current_callbacks().check_interrupt;
     if (check && !in_command()) check();
     asked = Fence::Clock::now();

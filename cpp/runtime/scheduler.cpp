@@ -1,17 +1,15 @@
 #include "runtime/scheduler.h"
 
 #include <cassert>
-#include <chrono>
-#include <thread>
 
 #include "base/counters.h"
-#include "runtime/engine.h"
 #include "base/error.h"
-#include "runtime/run_slice.h"
 #include "base/settings.h"
-#include "base/spin.h"
 #include "base/test_point.h"
 #include "base/usable_cores.h"
+#include "runtime/engine.h"
+#include "runtime/host_expectation.h"
+#include "runtime/run_slice.h"
 
 namespace openreg {
 
@@ -53,20 +51,6 @@ namespace {
 using State = Ownership::State;
 
 bool is_high(const StreamImpl& stream) noexcept { return stream.level == Priority::kHigh; }
-
-// Called by an engine that has been woken, before it looks for work. If the process may use only
-// one core, or as much time, an engine interrupts the hosts, which run their commands themselves
-// when they wait or when a queue is full. So it begins when they have not done so for some time, or
-// not soon enough for a host that polls.
-void leave_core_to_hosts() noexcept {
-  constexpr std::chrono::milliseconds kTime{1};
-  constexpr int kMostTimes = 10;
-  for (int times = 0; times < kMostTimes && usable_cores() == 1; ++times) {
-    const auto helps = counters::helps.value();
-    std::this_thread::sleep_for(kTime);
-    if (counters::helps.value() == helps) return;
-  }
-}
 
 }  // namespace
 
@@ -118,7 +102,7 @@ bool Scheduler::hand_over(StreamImpl& stream) {
   return true;
 }
 
-bool Scheduler::leave_to_host(StreamImpl& stream, StreamImpl::Clock::time_point end) {
+bool Scheduler::leave_to_host(StreamImpl& stream, HostExpectation::Clock::time_point end) {
   Engines& engines = of(EngineKind::kCompute);
   UniqueLock lock(scheduler_mutex);
   assert(stream.ownership.is(State::kRunning));
@@ -375,7 +359,7 @@ StreamImpl* Scheduler::next_stream(EngineKind kind, bool arriving) {
       has_spun = true;
       ++engines.visitors;
       lock.unlock();
-      if (!spin_until([this, kind] { return has_ready(kind) || stopping(); }))
+      if (!poll_before_sleep(*this, kind))
         refresh_usable_cores();  // now, when nothing waits for this engine
       lock.lock();
       --engines.visitors;
