@@ -37,14 +37,14 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
   RunSlice slice(stream, RunSlice::Runner::kEngine);
   Quantum quantum;
   const bool low = stream.level != Priority::kHigh;
-  std::uint64_t given = 0;
+  std::uint64_t yielded = 0;
   while (!scheduler.stopping()) {
     if (!slice.has_work()) {
       slice.flush_counters();
-      if (!linger(stream, scheduler, kind) && scheduler.go_idle(stream)) return;
+      if (!poll_before_idle(stream, scheduler, kind) && scheduler.go_idle(stream)) return;
       continue;
     }
-    if (!leave_to_expected_host(stream, scheduler, kind)) return;
+    if (!wait_for_expected_host(stream, scheduler, kind)) return;
     if (stream.ownership.wanted() && scheduler.hand_over(stream)) return;
     if (scheduler.holds_engines() || !slice.is_for(kind) ||
         (scheduler.has_ready(kind) && quantum.used_up()) ||
@@ -52,7 +52,7 @@ void run(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
       scheduler.release(stream);
       return;
     }
-    if (gives_host_a_moment(stream, scheduler, kind, given)) continue;
+    if (yield_before_long(stream, scheduler, kind, yielded)) continue;
     if (!slice.step()) return;
   }
 }

@@ -20,11 +20,11 @@ void HostExpectation::note_wait(Clock::time_point end, std::chrono::nanoseconds 
   latest_next_wait.store(end + away + away / 2, std::memory_order_relaxed);
 }
 
-constinit thread_local Rhythm::Clock::time_point Rhythm::last_begin_;
-constinit thread_local Rhythm::Clock::time_point Rhythm::last_end_;
-constinit thread_local Callbacks::SinceLastWait::Waits Rhythm::waits_;
+constinit thread_local HostWaitStats::Clock::time_point HostWaitStats::last_begin_;
+constinit thread_local HostWaitStats::Clock::time_point HostWaitStats::last_end_;
+constinit thread_local Callbacks::SinceLastWait::Waits HostWaitStats::waits_;
 
-Rhythm::Rhythm(StreamImpl* stream) noexcept : stream_(stream) {
+HostWaitStats::HostWaitStats(StreamImpl* stream) noexcept : stream_(stream) {
   if (!stream_) return;
   begin_ = Clock::now();
   if (last_end_ == Clock::time_point{}) return;
@@ -35,7 +35,7 @@ Rhythm::Rhythm(StreamImpl* stream) noexcept : stream_(stream) {
   before_.waits = waits_;
 }
 
-Rhythm::~Rhythm() {
+HostWaitStats::~HostWaitStats() {
   if (!stream_) return;
   const auto end = Clock::now();
   if (last_end_ != Clock::time_point{}) {
@@ -48,7 +48,7 @@ Rhythm::~Rhythm() {
   stream_->host_expectation.note_wait(last_end_, before_.away, stream_->queue.cost_published());
 }
 
-bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kind) {
+bool poll_before_idle(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kind) {
   spin_until([&] {
     return !stream.drained() || stream.ownership.wanted() || scheduler.has_ready(kind) ||
            scheduler.stopping();
@@ -72,20 +72,20 @@ void leave_core_to_hosts() noexcept {
 }
 
 // Only if the host is expected in no more time than a team takes for the command.
-bool leave_to_expected_host(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
+bool wait_for_expected_host(StreamImpl& stream, Scheduler& scheduler, EngineKind kind) {
   const HostExpectation& expected = stream.host_expectation;
   const auto latest = expected.latest_next_wait.load(std::memory_order_relaxed);
   if (kind != EngineKind::kCompute || latest == HostExpectation::Clock::time_point{}) return true;
   const Record& record = stream.queue.front();
   const std::chrono::nanoseconds alone(record.cost.nanoseconds);
-  if (record.kind != Record::kRun || alone < thresholds::kWorthLeaving || stream.failure.full())
+  if (record.kind != Record::kRun || alone < thresholds::kWorthWaiting || stream.failure.full())
     return true;
   const auto now = HostExpectation::Clock::now();
   if (now >= latest || scheduler.holds_engines() || Executor::of(stream.device_index)) return true;
   const auto longest =
       std::min<std::chrono::nanoseconds>(alone / usable_cores(), thresholds::kSoon);
   const auto until_next = expected.next_wait.load(std::memory_order_relaxed) - now;
-  return until_next > longest || scheduler.leave_to_host(stream, latest);
+  return until_next > longest || scheduler.reserve_for_host(stream, latest);
 }
 
 namespace {
@@ -98,13 +98,13 @@ bool is_last(StreamImpl& stream) noexcept {
 
 }  // namespace
 
-bool gives_host_a_moment(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind,
-                         std::uint64_t& given) {
+bool yield_before_long(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind,
+                       std::uint64_t& yielded) {
   const auto number = stream.queue.completed() + 1;
-  if (kind != EngineKind::kCompute || given == number || !stream.next_is_long() ||
+  if (kind != EngineKind::kCompute || yielded == number || !stream.next_is_long() ||
       stream.failure.full() || !is_last(stream))
     return false;
-  given = number;
+  yielded = number;
   reach(TestPoint::kLongIsNext);
   spin_until([&] {
     return stream.ownership.wanted() || !is_last(stream) || scheduler.has_ready(kind) ||

@@ -19,16 +19,17 @@ struct StreamImpl;
 // command competes with that team for the cores. And a wake-up costs more than a small command. So
 // an engine waits in six places before it runs a stream, or gives one up:
 //
-//   linger                  The stream has nothing left to run: polls for spin_until()'s time. A
+//   poll_before_idle                  The stream has nothing left to run: polls for spin_until()'s
+//   time. A
 //                           launch then costs the producer neither a lock nor a wake-up.
 //   poll_before_sleep       No stream is ready: polls for that time before the engine sleeps.
 //   leave_core_to_hosts     The engine has been woken, and the process may use one core only:
 //                           sleeps until hosts have run nothing for kHostsIdle, kMostSleeps times
 //                           at most.
-//   leave_to_expected_host  The next command takes kWorthLeaving or more, and a host is expected to
+//   wait_for_expected_host  The next command takes kWorthWaiting or more, and a host is expected to
 //                           wait: leaves the stream to it. Hosts wait in a rhythm, so the time that
 //                           a host was away before its last wait predicts the next one.
-//   gives_host_a_moment     The next command is long (Cost::kLong) and the last of the stream,
+//   yield_before_long     The next command is long (Cost::kLong) and the last of the stream,
 //   which
 //                           is often followed by a wait: polls once, for spin_until()'s time.
 //   Scheduler::holds_engines  An adversarial schedule is in force: runs nothing (patience.h).
@@ -53,7 +54,7 @@ inline constexpr milliseconds kHostsIdle{1};
 inline constexpr int kMostSleeps = 10;
 
 /// Some ten times what handing a stream over costs.
-inline constexpr microseconds kWorthLeaving{100};
+inline constexpr microseconds kWorthWaiting{100};
 /// The longest time until the host is expected. Not longer, because an engine has a team, too, for
 /// a command that takes ten milliseconds, which gains more from beginning early. A layer's forward
 /// and backward passes of 8 ms took up to 60 ms if an engine began them while the host was still
@@ -93,14 +94,14 @@ struct HostExpectation {
 
 /// A wait of the calling host, and what it has done since its last one. From that a host decides
 /// whether its team pays off (Callbacks::SinceLastWait).
-class Rhythm {
+class HostWaitStats {
  public:
   /// Begins a wait for `stream`; null if the wait does not count: waits of commands, and of hosts
   /// that only sleep.
-  explicit Rhythm(StreamImpl* stream) noexcept;
-  ~Rhythm();
-  Rhythm(const Rhythm&) = delete;
-  Rhythm& operator=(const Rhythm&) = delete;
+  explicit HostWaitStats(StreamImpl* stream) noexcept;
+  ~HostWaitStats();
+  HostWaitStats(const HostWaitStats&) = delete;
+  HostWaitStats& operator=(const HostWaitStats&) = delete;
 
   Callbacks::SinceLastWait before() const noexcept { return before_; }
 
@@ -117,17 +118,17 @@ class Rhythm {
 };
 
 /// Called by the stream's owner when it is drained. Returns whether there is something to run.
-bool linger(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kind);
+bool poll_before_idle(const StreamImpl& stream, const Scheduler& scheduler, EngineKind kind);
 /// Returns whether a stream is ready, or the scheduler stops.
 bool poll_before_sleep(const Scheduler& scheduler, EngineKind kind);
 /// Called by an engine that has been woken, before it looks for work.
 void leave_core_to_hosts() noexcept;
 /// Called by the stream's owner when it has something to run. Returns whether the engine still owns
 /// the stream.
-bool leave_to_expected_host(StreamImpl& stream, Scheduler& scheduler, EngineKind kind);
-/// Called by the stream's owner when it has something to run. `given`: the number of the command
+bool wait_for_expected_host(StreamImpl& stream, Scheduler& scheduler, EngineKind kind);
+/// Called by the stream's owner when it has something to run. `yielded`: the number of the command
 /// for which the engine polled last; once for each command. Returns whether it has polled now.
-bool gives_host_a_moment(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind,
-                         std::uint64_t& given);
+bool yield_before_long(StreamImpl& stream, const Scheduler& scheduler, EngineKind kind,
+                       std::uint64_t& yielded);
 
 }  // namespace openreg

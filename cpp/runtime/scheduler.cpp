@@ -32,8 +32,8 @@ namespace openreg {
 //   engine that reaches a command of the other kind releases the stream. Both kinds run records and
 //   waits; for these the stream stays in the run queue that it was in last, so on a stream of
 //   copies they do not wait for a kernel to end. Hosts run everything.
-// - An engine that leaves its stream to a host (Left, not in the figure) takes it back if the host
-//   does not come in time.
+// - An engine that leaves its stream to a host (ReservedForHost, not in the figure) takes it back
+//   if the host does not come in time.
 // - The thread that makes brief commands ready runs them: the stream goes from Idle, or from
 //   Parked, directly to Running (brief_run.h).
 // - Engines alone guarantee progress. Hosts that run commands while they wait only make it faster.
@@ -102,12 +102,12 @@ bool Scheduler::hand_over(StreamImpl& stream) {
   return true;
 }
 
-bool Scheduler::leave_to_host(StreamImpl& stream, HostExpectation::Clock::time_point end) {
+bool Scheduler::reserve_for_host(StreamImpl& stream, HostExpectation::Clock::time_point end) {
   Engines& engines = of(EngineKind::kCompute);
   UniqueLock lock(scheduler_mutex);
   assert(stream.ownership.is(State::kRunning));
   if (!stream.ownership.helpers_.empty() || has_ready(engines.kind) || stopping()) return true;
-  stream.ownership.set(State::kLeft);
+  stream.ownership.set(State::kReservedForHost);
   ++engines.sleeping;
   while (engines.notified == 0 && lock.wait_until(engines.work, end)) {
   }
@@ -116,7 +116,7 @@ bool Scheduler::leave_to_host(StreamImpl& stream, HostExpectation::Clock::time_p
     --engines.notified;
     --engines.visitors;
   }
-  if (!stream.ownership.is(State::kLeft)) return false;
+  if (!stream.ownership.is(State::kReservedForHost)) return false;
   stream.ownership.set(State::kRunning);
   return true;
 }
@@ -155,7 +155,7 @@ Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
     case State::kQueued:
       dequeue(*stream);
       break;
-    case State::kLeft:
+    case State::kReservedForHost:
       break;
     case State::kRunning:
       if (runs_here(*stream)) throw_self_wait();

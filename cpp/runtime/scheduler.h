@@ -75,7 +75,7 @@ class Scheduler {
   /// Called by an engine for computing that owns the stream: leaves it until `end` to a host that
   /// is expected to wait for it. Returns at once, or early, if the engine has something else to do.
   /// False: a host has taken the stream.
-  bool leave_to_host(StreamImpl& stream, HostExpectation::Clock::time_point end)
+  bool reserve_for_host(StreamImpl& stream, HostExpectation::Clock::time_point end)
       OPENREG_EXCLUDES(scheduler_mutex);
   /// Called by the owner, with the fence's mutex held: the stream waits for the fence.
   void set_parked(StreamImpl& stream, Fence& fence) OPENREG_EXCLUDES(scheduler_mutex);

@@ -27,12 +27,12 @@ class FenceRef;
 class GraphRun;
 
 /// Which thread runs a stream, or what it waits for. A stream has at most one owner: the run queue
-/// (kQueued), one thread (kRunning) or one fence (kParked), or it is left to a host (kLeft).
-/// Written by the Scheduler, with its mutex held; the hints for producers and runners are read
-/// without.
+/// (kQueued), one thread (kRunning) or one fence (kParked), or it is left to a host
+/// (kReservedForHost). Written by the Scheduler, with its mutex held; the hints for producers and
+/// runners are read without.
 class Ownership {
  public:
-  enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked, kLeft };
+  enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked, kReservedForHost };
 
   /// Whether no thread will look at the stream. Called by a producer after it has published a
   /// command; see Note [Who runs a stream].

@@ -102,7 +102,7 @@ class HostWait {
       if (expired()) return false;
       if (scheduler_.stopping()) block_forever();
       if (adversary::acts() && meanwhile_ == Meanwhile::kWorks &&
-          adversary::work(needs(), rhythm_.before())) {
+          adversary::work(needs(), stats_.before())) {
         if (interrupt_.due()) interrupt_.ask();
         continue;
       }
@@ -143,7 +143,7 @@ class HostWait {
 
   // False: this thread no longer owns the stream.
   bool run_commands(StreamImpl& stream, const Fence* blocking_fence) {
-    RunSlice slice(stream, RunSlice::Runner::kHost, rhythm_.before());
+    RunSlice slice(stream, RunSlice::Runner::kHost, stats_.before());
     while (!scheduler_.stopping() && !reached(blocking_fence)) {
       if (!slice.has_work()) {
         if (scheduler_.go_idle(stream)) return false;
@@ -205,8 +205,8 @@ class HostWait {
   const Goal& goal_;
   const std::span<const Goal> all_;
   const Meanwhile meanwhile_;
-  const Rhythm rhythm_{meanwhile_ == Meanwhile::kWorks && !in_command() ? &goal_.stream()
-                                                                        : nullptr};
+  const HostWaitStats stats_{meanwhile_ == Meanwhile::kWorks && !in_command() ? &goal_.stream()
+                                                                              : nullptr};
   const std::optional<Deadline> deadline_;
   Scheduler& scheduler_ = Scheduler::get();
   const tracing::ThreadSlice traced_{goal_.fence() ? "Synchronize" : "WaitForRoom"};
