@@ -36,8 +36,8 @@ struct StreamImpl;
 //
 // A host that waits for a stream that another thread runs polls for spin_until()'s time, too, and
 // then sleeps. It decides with how many threads it computes from the same rhythm: Note [Teams of
-// hosts] in backend/team_choice.cpp. How many threads a long command gets is in Note [Teams] in
-// backend/compute_threads.cpp.
+// hosts] in backend/thread_count_tuner.cpp. How many threads a long command gets is in Note [Teams]
+// in backend/compute_threads.cpp.
 
 /// The thresholds of this Note, but for spin_until()'s time (base/spin.h) and Cost::kLong
 /// (base/command.h), which is also the time from which a command gets a team.

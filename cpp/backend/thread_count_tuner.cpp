@@ -1,4 +1,4 @@
-#include "backend/team_choice.h"
+#include "backend/thread_count_tuner.h"
 
 #include <algorithm>
 
@@ -64,22 +64,23 @@ double worth_of_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWa
 
 }  // namespace
 
-bool TeamChoice::takes_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before,
-                            int threads, int cores) noexcept {
+bool ThreadCountTuner::takes_team(std::chrono::nanoseconds left,
+                                  const Callbacks::SinceLastWait& before, int threads,
+                                  int cores) noexcept {
   if (threads == 1) return false;
   if (before.away.count() == 0) return true;  // the first wait
   had_team_ = choose(worth_of_team(left, before, had_team_, threads, cores), before.waits);
   return had_team_;
 }
 
-bool TeamChoice::choose(double worth, const Waits& so_far) noexcept {
+bool ThreadCountTuner::choose(double worth, const Waits& so_far) noexcept {
   if (worth >= kClear) return true;
   if (worth <= 1 / kClear) return false;
   measure(so_far);
   return team_;
 }
 
-void TeamChoice::measure(const Waits& so_far) noexcept {
+void ThreadCountTuner::measure(const Waits& so_far) noexcept {
   const auto waits = so_far.count - begin_.count;
   const auto time = so_far.time - begin_.time;
   const Duration launched = so_far.launched - begin_.launched;
@@ -99,11 +100,11 @@ void TeamChoice::measure(const Waits& so_far) noexcept {
   note(launched.count() / static_cast<double>(waits), pace);
 }
 
-bool TeamChoice::is_much_slower(double pace) const noexcept {
+bool ThreadCountTuner::is_much_slower(double pace) const noexcept {
   return in_trial_ && pace > kMuchSlower * pace_[team_ ? 0 : 1];
 }
 
-void TeamChoice::note(double work, double pace) noexcept {
+void ThreadCountTuner::note(double work, double pace) noexcept {
   const auto [less, more] = std::minmax(work, work_);
   const bool other = more > less * kOtherWork;
   work_ = work;
@@ -123,7 +124,7 @@ void TeamChoice::note(double work, double pace) noexcept {
   settle(!team_);
 }
 
-void TeamChoice::end_trial() noexcept {
+void ThreadCountTuner::end_trial() noexcept {
   const double pace = pace_[team_ ? 1 : 0];
   const bool faster = pace < pace_[team_ ? 0 : 1] * kFaster;
   const int times = is_much_slower(pace) ? 4 : 2;
@@ -134,7 +135,7 @@ void TeamChoice::end_trial() noexcept {
   settle(faster ? team_ : !team_);
 }
 
-void TeamChoice::settle(bool team) noexcept {
+void ThreadCountTuner::settle(bool team) noexcept {
   team_ = team;
   parts_ = 0;
   settled_ = false;
