@@ -59,7 +59,7 @@ std::shared_ptr<const Executor::Batch> RemoteRun::next_batch() {
         break;
     } else if (record->kind == Record::kGraph) {
       const auto& graph = *static_cast<const GraphRun*>(record->target);
-      if (i != 0 && (graph.hands_over() || graph.has_cells())) break;
+      if (i != 0 && (graph.clears_failure() || graph.has_parameters())) break;
       if (!graph.has_node() || !graph.add_to(*batch)) break;
     } else {
       break;
@@ -133,7 +133,7 @@ void RemoteRun::retire(const Executor::Batch& batch, const Executor::Sent::End& 
     if (failed) slice_.fail(record, command[completed], end.error);
     if (record.kind == Record::kGraph) {
       auto* const graph = static_cast<GraphRun*>(record.target);
-      graph->go_on(completed);
+      graph->advance(completed);
       if (graph->has_node() && !failed) return;
       delete graph;
     } else if (completed == 0 && !failed) {

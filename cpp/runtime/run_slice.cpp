@@ -157,12 +157,12 @@ bool RunSlice::begin(const Record& record) {
   if (record.kind == Record::kRun) return !stream_.failure.full() || !skip(record);
   if (record.kind != Record::kGraph) return true;
   auto* const run = static_cast<GraphRun*>(record.target);
-  if (run->hands_over()) static_cast<void>(stream_.failure.take());
+  if (run->clears_failure()) static_cast<void>(stream_.failure.take());
   if (stream_.failure.full()) {
     delete run;
     return false;
   }
-  run->write_cells();
+  run->write_parameters();
   return true;
 }
 
@@ -229,7 +229,7 @@ bool RunSlice::run_node(const Record& record) {
           record, {node.kernel, node.arguments, node.site}, node.cost, [&] { graph.run_node(); },
           static_cast<std::int64_t>(graph.node_number())))
     return false;
-  graph.go_on();
+  graph.advance();
   return true;
 }
 
