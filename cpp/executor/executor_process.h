@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "address_space/address_space.h"
+#include "base/mutex.h"
 #include "executor/descriptor.h"
 #include "executor/messages.h"
 #include "executor/shared_block.h"
-#include "base/mutex.h"
 
 namespace openreg::executor {
 
@@ -76,10 +76,10 @@ class ExecutorProcess final : public MappingObserver {
   void greet();
   void wait_until_ready();
   void watch(const OnEnd& on_end);
-  // `status` is none if the guardian has ended without a report.
+  // `status` is none if the supervisor has ended without a report.
   End describe_end(std::optional<int> status) const;
   std::string cause_of_end(std::optional<int> status) const;
-  void reap_guardian() const noexcept;
+  void reap_supervisor() const noexcept;
   void post(const Message& message, int descriptor = -1) noexcept OPENREG_EXCLUDES(mutex_);
   void forget_unsent(const Mapping& mapping) noexcept OPENREG_EXCLUDES(mutex_);
   bool send_unsent() OPENREG_REQUIRES(mutex_);
@@ -92,8 +92,8 @@ class ExecutorProcess final : public MappingObserver {
 
   const int device_;
   pid_t number_ = 0;
-  pid_t guardian_number_ = 0;
-  Descriptor guardian_;
+  pid_t supervisor_number_ = 0;
+  Descriptor supervisor_;
   Descriptor socket_;
   SharedBlock* block_ = nullptr;
   Descriptor block_file_;

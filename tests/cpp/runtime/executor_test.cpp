@@ -29,20 +29,20 @@
 #include <vector>
 
 #include "../needs_engines.h"
+#include "address_space/address_space.h"
+#include "base/counters.h"
+#include "base/error.h"
+#include "base/trace.h"
+#include "executor/supervisor.h"
 #include "graph_helpers.h"
 #include "limit.h"
-#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
-#include "base/counters.h"
 #include "runtime/device_health.h"
-#include "base/error.h"
 #include "runtime/event.h"
-#include "executor/guardian.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph_exec.h"
 #include "runtime/process.h"
 #include "runtime/stream_impl.h"
-#include "base/trace.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -827,13 +827,13 @@ TEST_F(ExecutorTest, TheProgramHasNoChild) {
   EXPECT_EQ(errno, ECHILD);
 }
 
-TEST_F(ExecutorTest, EndsWithItsGuardian) {
+TEST_F(ExecutorTest, EndsWithItsSupervisor) {
   enqueue(default_stream(0), Action::kSleep);
   synchronize_device(0);
   const pid_t process = process_of(0);
-  const pid_t guardian = status_of(process).parent;
-  ASSERT_GT(guardian, 1);
-  kill(guardian, SIGKILL);
+  const pid_t supervisor = status_of(process).parent;
+  ASSERT_GT(supervisor, 1);
+  kill(supervisor, SIGKILL);
   EXPECT_TRUE(happens([&] { return !exists(process); }));
   EXPECT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
 }
