@@ -224,8 +224,8 @@ std::optional<pid_t> Executor::process() const {
   return state_->process->number();
 }
 
-Executor::Sent Executor::send(std::shared_ptr<const Batch> batch) {
-  Sent sent(*state_, std::move(batch), running());
+Executor::PendingBatch Executor::send(std::shared_ptr<const Batch> batch) {
+  PendingBatch sent(*state_, std::move(batch), running());
   sent.send();
   return sent;
 }
@@ -239,8 +239,8 @@ void Executor::forget_graph(std::uint64_t graph) noexcept {
   }
 }
 
-Executor::Sent::Sent(State& state, std::shared_ptr<const Batch> batch,
-                     std::shared_ptr<Process> process)
+Executor::PendingBatch::PendingBatch(State& state, std::shared_ptr<const Batch> batch,
+                                     std::shared_ptr<Process> process)
     : state_(&state),
       process_(process.get()),
       batch_(std::move(batch)),
@@ -261,7 +261,7 @@ Executor::Sent::Sent(State& state, std::shared_ptr<const Batch> batch,
   }
 }
 
-void Executor::Sent::send() {
+void Executor::PendingBatch::send() {
   auto header = header_here();
   header.items = static_cast<std::uint32_t>(is_new_.size());
   std::vector<wire::ItemHeader> headers(is_new_.size());
@@ -293,7 +293,7 @@ void Executor::Sent::send() {
 }
 
 // What the process has now, or cannot have.
-void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& answer) {
+void Executor::PendingBatch::note_end(std::uint32_t status, const wire::AnswerHeader& answer) {
   const std::span<const Command> commands = batch_->commands();
   if (status == wire::kUnknownKernel) commands[answer.unknown].kernel->note_missing_in_executor();
   const LockGuard lock(state_->mutex);
@@ -313,7 +313,7 @@ void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& an
   }
 }
 
-Executor::Sent::End Executor::Sent::end() {
+Executor::PendingBatch::End Executor::PendingBatch::end() {
   const auto answer = request_.answer();
   const auto all = static_cast<std::uint32_t>(batch_->commands().size());
   if (!answer) {

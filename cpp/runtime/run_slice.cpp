@@ -90,7 +90,7 @@ bool RunSlice::is_for(EngineKind kind) noexcept {
 
 bool RunSlice::step() {
   const Record& record = stream_.queue.front();
-  if (!sent_ && !begin(record)) {
+  if (!pending_ && !begin(record)) {
     pop(record);
     return true;
   }
