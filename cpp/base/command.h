@@ -38,16 +38,16 @@ class PreparedCommand {
 
 /// How an executor (executor.h) makes a kernel that it does not have since its library was loaded.
 /// Static: objects live as long as the process. `name` is unique.
-class KernelMaker {
+class KernelFactory {
  public:
   /// In the program: what make() needs. No value: the kernel exists in the program only.
   using Describe = std::optional<std::string> (*)(const Kernel& kernel);
   /// In the executor: the kernel of this name; null if it cannot be made.
   using Make = const Kernel* (*)(const std::string& name, const std::string& description);
 
-  KernelMaker(const char* name, Describe describe, Make make);
-  KernelMaker(const KernelMaker&) = delete;
-  KernelMaker& operator=(const KernelMaker&) = delete;
+  KernelFactory(const char* name, Describe describe, Make make);
+  KernelFactory(const KernelFactory&) = delete;
+  KernelFactory& operator=(const KernelFactory&) = delete;
 
   const char* name() const noexcept { return name_; }
   std::optional<std::string> describe(const Kernel& kernel) const { return describe_(kernel); }
@@ -55,7 +55,7 @@ class KernelMaker {
     return make_(name, description);
   }
 
-  static const KernelMaker* find(std::string_view name) noexcept;
+  static const KernelFactory* find(std::string_view name) noexcept;
 
  private:
   const char* name_;
@@ -82,7 +82,7 @@ struct KernelTraits {
   /// executor if there is one (executor.h).
   bool in_executor = false;
   /// How the executor gets the kernel. Null: it has it.
-  const KernelMaker* maker = nullptr;
+  const KernelFactory* factory = nullptr;
   /// Called instead of the kernel if the stream skips the command because an earlier one failed.
   /// Null: nothing is called. For commands that own something, or that others wait for. Must not
   /// throw.
