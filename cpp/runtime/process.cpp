@@ -96,7 +96,8 @@ bool run_queued() {
   const patience::EnginesWork engines_work;
   const std::vector<Rest> rests = queued();
   const auto runs = [](const Rest& rest) {
-    return rest.stream->queue.completed() < rest.published && Scheduler::get().moves(*rest.stream);
+    return rest.stream->queue.completed() < rest.published &&
+           Scheduler::get().is_runnable(*rest.stream);
   };
   const auto end = std::chrono::steady_clock::now() + kGrace;
   while (std::ranges::any_of(rests, runs) && std::chrono::steady_clock::now() < end) {

@@ -62,7 +62,7 @@ Scheduler& Scheduler::get() {
 Scheduler::Scheduler()
     : engines_{Engines(EngineKind::kCompute, settings().engines), Engines(EngineKind::kCopy, 1)} {}
 
-bool Scheduler::moves(const StreamImpl& stream) {
+bool Scheduler::is_runnable(const StreamImpl& stream) {
   const LockGuard lock(scheduler_mutex);
   return !stream.ownership.is(State::kParked) || stream.ownership.parked_on_->done();
 }

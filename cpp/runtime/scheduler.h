@@ -56,7 +56,7 @@ class Scheduler {
 
   /// Whether the stream's next command can run now: the stream is not parked on an unfinished
   /// fence.
-  bool moves(const StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
+  bool is_runnable(const StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Called by a producer that published a command and then saw the stream idle: finds an owner for
   /// it.
