@@ -102,7 +102,7 @@ class HostWait {
       if (expired()) return false;
       if (scheduler_.stopping()) block_forever();
       if (adversary::acts() && meanwhile_ == Meanwhile::kWorks &&
-          adversary::work(needs(), stats_.before())) {
+          adversary::work(required(), stats_.before())) {
         if (interrupt_.due()) interrupt_.ask();
         continue;
       }
@@ -133,7 +133,9 @@ class HostWait {
   }
 
   // Until the wait ends: commands that are submitted meanwhile cannot add to them.
-  const adversary::Needs& needs() { return needs_ ? *needs_ : needs_.emplace(all_); }
+  const adversary::RequiredCommands& required() {
+    return required_ ? *required_ : required_.emplace(all_);
+  }
 
   // Runs a stream that this thread owns, until the goal or the blocking fence is reached, or the
   // stream is empty or parked.
@@ -214,7 +216,7 @@ class HostWait {
   InterruptClock interrupt_;
   Waiter waiter_;
   bool ask_ = false;
-  std::optional<adversary::Needs> needs_;
+  std::optional<adversary::RequiredCommands> required_;
 };
 
 }  // namespace
