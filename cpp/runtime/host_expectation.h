@@ -19,28 +19,28 @@ struct StreamImpl;
 // command competes with that team for the cores. And a wake-up costs more than a small command. So
 // an engine waits in six places before it runs a stream, or gives one up:
 //
-//   poll_before_idle                  The stream has nothing left to run: polls for spin_until()'s
-//   time. A
-//                           launch then costs the producer neither a lock nor a wake-up.
-//   poll_before_sleep       No stream is ready: polls for that time before the engine sleeps.
-//   leave_core_to_hosts     The engine has been woken, and the process may use one core only:
-//                           sleeps until hosts have run nothing for kHostsIdle, kMostSleeps times
-//                           at most.
-//   wait_for_expected_host  The next command takes kWorthWaiting or more, and a host is expected to
-//                           wait: leaves the stream to it. Hosts wait in a rhythm, so the time that
-//                           a host was away before its last wait predicts the next one.
-//   yield_before_long     The next command is long (Cost::kLong) and the last of the stream,
-//   which
-//                           is often followed by a wait: polls once, for spin_until()'s time.
-//   Scheduler::holds_engines  An adversarial schedule is in force: runs nothing (patience.h).
+// - poll_before_idle: the stream has nothing left to run. The engine polls for kSpinTime. A launch
+//   then costs the producer neither a lock nor a wake-up.
+// - poll_before_sleep: no stream is ready. The engine polls for kSpinTime before it sleeps.
+// - leave_core_to_hosts: the engine has been woken, and the process may use one core only. The
+//   engine sleeps until hosts have run nothing for kHostsIdle, at most kMostSleeps times.
+// - wait_for_expected_host: the next command takes kWorthWaiting or more, and a host is expected to
+//   wait before a team would have run it, and within kSoon. The engine leaves the stream to the
+//   host. Host waits are periodic, so the time that a host was away before its last wait predicts
+//   the next one; it is given half as long again.
+// - yield_before_long: the next command is long (Cost::kLong) and the last of the stream, which is
+//   often followed by a wait. The engine polls for kSpinTime, once for each command.
+// - Scheduler::holds_engines: an adversarial schedule is in force. The engine runs nothing
+//   (patience.h).
 //
-// A host that waits for a stream that another thread runs polls for spin_until()'s time, too, and
-// then sleeps. It decides with how many threads it computes from the same rhythm: Note [Teams of
-// hosts] in backend/thread_count_tuner.cpp. How many threads a long command gets is in Note [Teams]
-// in backend/compute_threads.cpp.
+// A host that waits for a stream that another thread runs polls for kSpinTime, too, and then
+// sleeps; it checks for an interrupt every kAskWhileHelping or kAskWhileAsleep. From its earlier
+// waits it decides with how many threads it computes: Note [Teams of hosts] in
+// backend/thread_count_tuner.cpp (kSpinOfTeams, kSettling, kPart). How many threads a long command
+// gets is in Note [Teams] in backend/compute_threads.cpp (kOutlastsHost).
 
-/// The thresholds of this Note, but for spin_until()'s time (base/spin.h) and Cost::kLong
-/// (base/command.h), which is also the time from which a command gets a team.
+/// The thresholds of Note [What engines and hosts expect of each other], except kSpinTime
+/// (base/spin.h) and Cost::kLong (base/command.h), from which a command gets a team.
 namespace thresholds {
 
 using std::chrono::microseconds;
