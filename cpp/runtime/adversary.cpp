@@ -9,9 +9,9 @@
 
 #include "base/mix.h"
 #include "base/mutex.h"
+#include "runtime/engine_gate.h"
 #include "runtime/fence.h"
 #include "runtime/host_expectation.h"
-#include "runtime/patience.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 
@@ -241,13 +241,13 @@ void apply(const Schedule& schedule) {
     g_streams.clear();
   }
   g_acts.store(acts, std::memory_order_relaxed);
-  patience::hold_engines(acts);
+  engine_gate::hold_engines(acts);
 }
 
 void submitted(StreamImpl& stream, const Record& record, std::uint64_t position,
                Backpressure backpressure) {
   const bool by_host = !in_command();
-  if (by_host) patience::renew();
+  if (by_host) engine_gate::close();
   int commands =
       note_submission(stream, record, position, by_host && backpressure != Backpressure::kIgnore);
   if (stream.ownership.idle()) Scheduler::get().schedule(stream);
@@ -298,8 +298,8 @@ void poll(const Goal& goal, QueryKind kind) {
   while (!Scheduler::get().stopping() && !goal.reached()) {
     const Ran ran = run_needed(required, false);
     if (ran == Ran::kNothing) return;
-    if (ran == Ran::kWouldBlock) return patience::lose();
-    patience::renew();
+    if (ran == Ran::kWouldBlock) return engine_gate::open();
+    engine_gate::close();
     if (Fence::Clock::now() - asked < thresholds::kAskWhileHelping) continue;
     const auto check = current_callbacks().check_interrupt;
     if (check && !in_command()) check();

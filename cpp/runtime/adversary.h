@@ -12,8 +12,8 @@
 
 /// Carries out the adversarial schedules (schedule.h). Engines leave all streams alone, and hosts
 /// run commands inside their calls: in the latest schedule what they wait or ask for, as late as
-/// possible; in the random one also others, at any call. Engines work while hosts lose patience
-/// (patience.h).
+/// possible; in the random one also others, at any call. Engines work while a gate is open
+/// (engine_gate.h).
 namespace openreg::adversary {
 
 inline constinit std::atomic<bool> g_acts{false};

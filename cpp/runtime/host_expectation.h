@@ -31,7 +31,7 @@ struct StreamImpl;
 // - yield_before_long: the next command is long (Cost::kLong) and the last of the stream, which is
 //   often followed by a wait. The engine polls for kSpinTime, once for each command.
 // - Scheduler::holds_engines: an adversarial schedule is in force. The engine runs nothing
-//   (patience.h).
+//   (engine_gate.h).
 //
 // A host that waits for a stream that another thread runs polls for kSpinTime, too, and then
 // sleeps; it checks for an interrupt every kAskWhileHelping or kAskWhileAsleep. From its earlier

@@ -37,7 +37,7 @@ namespace openreg {
 // - The thread that makes brief commands ready runs them: the stream goes from Idle, or from
 //   Parked, directly to Running (brief_run.h).
 // - Engines alone guarantee progress. Hosts that run commands while they wait only make it faster.
-//   In an adversarial schedule engines are held back until hosts lose patience (patience.h).
+//   In an adversarial schedule engines are held back until a gate opens (engine_gate.h).
 // - make_runnable() is the only place that hands a stream over: to a host that has asked for it
 //   (then it never leaves Running), else to the run queue.
 // - A producer that publishes and then looks for an owner races with an owner that gives up and

@@ -19,7 +19,7 @@ namespace openreg {
 ///
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
-///   the mutex of patience.cpp > Scheduler's mutex
+///   the mutex of engine_gate.cpp > Scheduler's mutex
 ///   GraphExec's mutex > all that an enqueue takes
 ///   Captures' mutex > what LaunchSiteFinder::describe takes
 ///   the trace's mutex > the mutexes of its shards
@@ -50,7 +50,7 @@ class Scheduler {
     return of(kind).ready_high.load(std::memory_order_relaxed) > 0;
   }
   bool stopping() const noexcept { return stopping_.load(std::memory_order_relaxed); }
-  /// Whether engines shall run nothing (patience.h).
+  /// Whether engines shall run nothing (engine_gate.h).
   bool holds_engines() const noexcept { return holding_.load(std::memory_order_relaxed); }
   void hold_engines(bool hold) OPENREG_EXCLUDES(scheduler_mutex);
 

@@ -14,8 +14,8 @@
 #include "runtime/adversary.h"
 #include "runtime/callbacks.h"
 #include "runtime/engine.h"
+#include "runtime/engine_gate.h"
 #include "runtime/host_expectation.h"
-#include "runtime/patience.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 
@@ -225,14 +225,14 @@ void wait_for(const Goal& goal) { wait_for_all({&goal, 1}); }
 
 void wait_for_all(std::span<const Goal> goals) {
   for (const Goal& goal : goals) {
-    if (adversary::acts()) patience::renew();
+    if (adversary::acts()) engine_gate::close();
     HostWait(goal, goals, HostWait::Meanwhile::kWorks).run();
     if (goal.fence()) note_host_saw(*goal.fence());
   }
 }
 
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
-  const patience::EnginesWork engines_work;
+  const engine_gate::OpenScope engines_work;
   const Goal goal = Goal::fence(fence);
   return HostWait(goal, {&goal, 1}, HostWait::Meanwhile::kSleeps, deadline).run();
 }
