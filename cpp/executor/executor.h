@@ -135,7 +135,7 @@ class Executor::PendingBatch {
     /// process has not got what the next one needs; it is sent again, or runs in the program.
     std::exception_ptr error;
   };
-  /// After wait(), once.
+  /// Returns how the batch has ended. Called once, after wait().
   End end();
 
  private:

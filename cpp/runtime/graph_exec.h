@@ -43,11 +43,11 @@ class GraphRun {
 
   bool clears_failure() const noexcept { return clears_failure_; }
   bool has_parameters() const noexcept { return !parameters_.empty(); }
-  /// Before the first node.
+  /// Writes the parameters. Called before the first node.
   void write_parameters() noexcept;
   bool has_node() const noexcept { return next_ != nodes_.size(); }
   const Graph::Node& node() const noexcept;
-  /// In the graph.
+  /// The next node's number in the graph.
   std::uint32_t node_number() const noexcept { return nodes_[next_]; }
   void run_node();
   void advance(std::size_t nodes = 1) noexcept { next_ += nodes; }
@@ -56,7 +56,7 @@ class GraphRun {
   bool add_to(Executor::Batch& batch) const;
 
  private:
-  // On purpose, in this run.
+  // Whether a fault is injected into the node in this run.
   bool has_fault(std::uint32_t node) const noexcept { return faults_ && faults_->contains(node); }
 
   const std::shared_ptr<GraphExec> exec_;

@@ -79,7 +79,7 @@ class RunSlice {
   RunSlice* const outer_;  // of the same thread
   std::uint64_t commands_ = 0;
   LaunchSite site_ = 0;  // of the command that runs
-  // Of a detached waiter: the next commands, which are under way.
+  // The next commands, which are under way, if a detached waiter runs this.
   std::optional<Executor::PendingBatch> pending_;
 
   static constinit thread_local RunSlice* innermost_;

@@ -114,7 +114,8 @@ class Scheduler {
   void begin_running() noexcept;
   void end_running() noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// Around an engine's sleep inside a command: another engine does its work during that time.
+  /// Called around an engine's sleep inside a command: another engine does its work during that
+  /// time.
   void block_engine(EngineKind kind) OPENREG_EXCLUDES(scheduler_mutex);
   void unblock_engine(EngineKind kind) OPENREG_EXCLUDES(scheduler_mutex);
 

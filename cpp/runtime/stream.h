@@ -16,14 +16,14 @@ enum class Priority : int { kHigh = -1, kNormal = 0 };
 /// error.
 enum class Backpressure : std::uint8_t {
   kWait,          ///< waits for room, and may run commands while it waits
-  kIgnore,        ///< also for callers that hold a lock: the thread runs no commands
-  kIgnoreAndRun,  ///< for callers that hold none: the thread may run brief commands
+  kIgnore,        ///< for callers that may hold a lock: the thread runs no commands
+  kIgnoreAndRun,  ///< for callers that hold no lock: the thread may run brief commands
 };
 
-/// Whose error it is if a command fails that a call waits for.
+/// The scope of the failure of a command that a call waits for.
 enum class FailureScope : std::uint8_t {
-  kCall,    ///< the call's: its arguments were wrong
-  kDevice,  ///< the device's too, as if no call had waited (device_health.h)
+  kCall,    ///< the call only: the arguments were wrong
+  kDevice,  ///< also the device, as if no call had waited (device_health.h)
 };
 
 /// A FIFO of commands on one device. It owns no thread: engines and waiting hosts run it

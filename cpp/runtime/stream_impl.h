@@ -117,7 +117,7 @@ struct StreamImpl final : Stream {
 
   CommandQueue queue;
 
-  // Of the first command that failed.
+  // The failure of the first command that failed.
   alignas(64) FailureSlot failure;
   std::int64_t wait_began = 0;  // the runner's: of the wait at the front, if it is traced
 
