@@ -9,10 +9,10 @@ class IpcFile;
 
 /// A part of a device's window that has memory.
 struct Mapping {
-  std::size_t offset;  ///< in the window
+  std::size_t offset;  ///< from the beginning of the window
   std::size_t bytes;
-  const IpcFile* file;          ///< of another process; null: the device's own, at the same offset
-  std::size_t file_offset = 0;  ///< in the other process's file
+  const IpcFile* file;  ///< another process's file; null: the device's own, at the same offset
+  std::size_t file_offset = 0;  ///< offset in the other process's file
 };
 
 /// Receives each change of what memory a device has mapped. Called with locks held: must not wait.

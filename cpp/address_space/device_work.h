@@ -10,10 +10,10 @@ namespace openreg {
 struct DeviceWork {
   static constexpr std::int64_t kNone = -1;
 
-  const char* name = nullptr;  ///< the kernel's or the operator's; null: nothing
+  const char* name = nullptr;  ///< name of the kernel or the operator; null: none
   int device = 0;
   std::int64_t stream = kNone;
-  std::int64_t node = kNone;  ///< of a graph
+  std::int64_t node = kNone;  ///< number of the graph's node
 };
 
 /// The calling thread does this work until the end of the scope. Scopes nest. `work.name` outlives
@@ -37,8 +37,8 @@ class DeviceWorkScope {
       raise();
   }
 
-  /// Where a thread's work is, for signal handlers of any thread. Never freed; those of threads
-  /// that have ended are used again.
+  /// Publishes a thread's work to signal handlers of any thread. Never freed; the slot of a thread
+  /// that has ended is used again.
   struct Slot {
     std::atomic<const char*> name{nullptr};
     std::atomic<int> device{0};

@@ -15,8 +15,8 @@ bool map_file_at(void* address, std::size_t bytes, int descriptor, std::size_t o
 
 /// Identifies an IpcFile for other processes.
 struct IpcFileName {
-  int process = 0;          ///< of a process that has it open
-  int descriptor = -1;      ///< in that process
+  int process = 0;          ///< number of a process that has the file open
+  int descriptor = -1;      ///< descriptor of the file in that process
   std::uint64_t token = 0;  ///< unique to this file
   std::size_t bytes = 0;    ///< size of its memory
 };

@@ -18,7 +18,7 @@
 #include "backend/compute_threads.h"
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
-#include "backend/team_choice.h"
+#include "backend/thread_count_tuner.h"
 #include "backend/thread_current.h"
 #include "base/error.h"
 #include "base/processor.h"
@@ -162,9 +162,9 @@ void install_clean_state() {
       compute_with_one_thread();
       slice->engine.emplace();
     } else {
-      thread_local TeamChoice choice;
-      if (!choice.takes_team(beginning.left, beginning.before, at::get_num_threads(),
-                             usable_cores()))
+      thread_local ThreadCountTuner tuner;
+      if (!tuner.takes_team(beginning.left, beginning.before, at::get_num_threads(),
+                            usable_cores()))
         slice->alone.emplace();
     }
     if (beginning.engine || KernelWarnings::has_no_handler())

@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
+#include <chrono>
 
 #include "base/usable_cores.h"
+#include "runtime/host_expectation.h"
 
 namespace openreg::backend {
 
@@ -65,7 +66,6 @@ void set_threads(int threads, int threads_of_mkl) {
 }
 void set_threads(int threads) { set_threads(threads, threads); }
 
-constexpr std::uint32_t kOutlastsHost = 10'000'000;  // nanoseconds
 constexpr int kFewCores = 3;
 
 std::atomic<int> g_wanted{1};
@@ -125,7 +125,8 @@ ComputingEngine::ComputingEngine() noexcept { g_engines.fetch_add(1, std::memory
 ComputingEngine::~ComputingEngine() { g_engines.fetch_sub(1, std::memory_order_relaxed); }
 
 int threads_of_engine(Cost cost, int wanted, const Load& load) noexcept {
-  const bool leaves_one = load.cores > kFewCores || cost.nanoseconds < kOutlastsHost;
+  const bool leaves_one = load.cores > kFewCores ||
+                          std::chrono::nanoseconds(cost.nanoseconds) < thresholds::kOutlastsHost;
   const int cores = load.cores - (leaves_one ? 1 : 0);
   const int share = (cores + load.engines - 1) / std::max(load.engines, 1);
   return std::max(1, std::min({wanted, share, cores - load.taken}));

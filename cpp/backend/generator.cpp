@@ -293,7 +293,7 @@ void CapturedGenerator::end_capture() noexcept {
   source_->captured.erase(found);
 }
 
-GraphCell CapturedGenerator::take() {
+ReplayParameter CapturedGenerator::take() {
   const std::lock_guard lock(source_->mutex);
   const auto now = source_->philox;
   source_->philox.offset = advance(now.offset, taken_);

@@ -48,7 +48,7 @@ class CapturedGenerator {
   /// Whether the captured commands take no numbers.
   bool is_unused() const noexcept { return !drawn_; }
   /// Takes the numbers of one run. Returns what the run must write first.
-  GraphCell take();
+  ReplayParameter take();
 
  private:
   const std::shared_ptr<PhiloxSource> source_;

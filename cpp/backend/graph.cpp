@@ -248,7 +248,7 @@ void CapturableGraph::replay() {
     check_healthy(stream.device());  // before the generators advance
     NodeFaults faults;
     if (faults::any()) faults = faults_of_run(stream, exec_->graph());
-    std::vector<GraphCell> cells;
+    std::vector<ReplayParameter> cells;
     for (const auto& generator : generators_) {
       if (!generator->is_unused()) cells.push_back(generator->take());
     }

@@ -49,8 +49,8 @@ class Registry {
   std::unordered_map<std::uint64_t, const Kernel*> kernels_ OPENREG_GUARDED_BY(mutex_);
 };
 
-std::vector<const KernelMaker*>& makers() {
-  static auto& all = *new std::vector<const KernelMaker*>;
+std::vector<const KernelFactory*>& factories() {
+  static auto& all = *new std::vector<const KernelFactory*>;
   return all;
 }
 
@@ -69,14 +69,14 @@ class RepeatedCall final : public PreparedCommand {
 }  // namespace
 
 // Only while libraries are loaded, by one thread.
-KernelMaker::KernelMaker(const char* name, Describe describe, Make make)
+KernelFactory::KernelFactory(const char* name, Describe describe, Make make)
     : name_(name), describe_(describe), make_(make) {
-  makers().push_back(this);
+  factories().push_back(this);
 }
 
-const KernelMaker* KernelMaker::find(std::string_view name) noexcept {
-  for (const KernelMaker* const maker : makers()) {
-    if (name == maker->name()) return maker;
+const KernelFactory* KernelFactory::find(std::string_view name) noexcept {
+  for (const KernelFactory* const factory : factories()) {
+    if (name == factory->name()) return factory;
   }
   return nullptr;
 }

@@ -22,9 +22,9 @@ struct CommandSummary {
   enum class Kind : std::uint8_t { kKernel, kCopy, kFill };
 
   Kind kind = Kind::kKernel;
-  MemoryKind from = MemoryKind::kDevice;  ///< of a copy
-  MemoryKind to = MemoryKind::kDevice;
-  std::uint64_t bytes = 0;  ///< copied or filled
+  MemoryKind from = MemoryKind::kDevice;  ///< source of a copy
+  MemoryKind to = MemoryKind::kDevice;    ///< destination of a copy
+  std::uint64_t bytes = 0;                ///< number of bytes copied or filled
 };
 
 /// A command that runs many times with the same arguments (in a captured graph). It holds what can
@@ -36,18 +36,19 @@ class PreparedCommand {
   virtual void run() = 0;
 };
 
-/// How an executor (executor.h) makes a kernel that it does not have since its library was loaded.
-/// Static: objects live as long as the process. `name` is unique.
-class KernelMaker {
+/// Makes a kernel in an executor (executor.h) that has not had it since its library was loaded.
+/// Objects are static: they live as long as the process. `name` is unique.
+class KernelFactory {
  public:
-  /// In the program: what make() needs. No value: the kernel exists in the program only.
+  /// Called in the program: returns what make() needs. No value: the kernel exists in the program
+  /// only.
   using Describe = std::optional<std::string> (*)(const Kernel& kernel);
-  /// In the executor: the kernel of this name; null if it cannot be made.
+  /// Called in the executor: returns the kernel of this name; null if it cannot be made.
   using Make = const Kernel* (*)(const std::string& name, const std::string& description);
 
-  KernelMaker(const char* name, Describe describe, Make make);
-  KernelMaker(const KernelMaker&) = delete;
-  KernelMaker& operator=(const KernelMaker&) = delete;
+  KernelFactory(const char* name, Describe describe, Make make);
+  KernelFactory(const KernelFactory&) = delete;
+  KernelFactory& operator=(const KernelFactory&) = delete;
 
   const char* name() const noexcept { return name_; }
   std::optional<std::string> describe(const Kernel& kernel) const { return describe_(kernel); }
@@ -55,7 +56,7 @@ class KernelMaker {
     return make_(name, description);
   }
 
-  static const KernelMaker* find(std::string_view name) noexcept;
+  static const KernelFactory* find(std::string_view name) noexcept;
 
  private:
   const char* name_;
@@ -81,8 +82,8 @@ struct KernelTraits {
   /// The command needs nothing of this process but the device's memory, so it runs in the device's
   /// executor if there is one (executor.h).
   bool in_executor = false;
-  /// How the executor gets the kernel. Null: it has it.
-  const KernelMaker* maker = nullptr;
+  /// Makes the kernel in the executor. Null: the executor has it.
+  const KernelFactory* factory = nullptr;
   /// Called instead of the kernel if the stream skips the command because an earlier one failed.
   /// Null: nothing is called. For commands that own something, or that others wait for. Must not
   /// throw.

@@ -29,7 +29,7 @@ class Counter {
   const std::size_t index_;
 };
 
-/// What the scheduler does.
+/// Counters of what the scheduler does.
 namespace counters {
 extern Counter commands_by_engines;
 extern Counter commands_by_hosts;
@@ -39,7 +39,7 @@ extern Counter parks;     ///< streams parked until an event completes
 extern Counter spares;    ///< engines started in place of blocked ones
 extern Counter sleeps;    ///< times that a host thread slept in a wait
 extern Counter engines;   ///< engine threads started
-extern Counter requests;  ///< to executors (executor.h), each with one or several commands
+extern Counter requests;  ///< requests to executors (executor.h), each with one or several commands
 }  // namespace counters
 
 /// All counters of the scheduler.

@@ -10,9 +10,9 @@ namespace openreg {
 /// Whether a device accepts work.
 enum class Health : std::uint8_t {
   kHealthy,
-  kStopped,  ///< its executor has ended: it runs no kernels, but its memory can be read
+  kStopped,  ///< the device's executor has ended: it runs no kernels, but its memory can be read
   kFailed,   ///< a command failed, with TORCH_OPENREG_STICKY_ERRORS=1
-  kLost,     ///< by an injected fault
+  kLost,     ///< the device is lost, by an injected fault
 };
 
 /// Thrown by each call that needs a device which has failed or is lost.

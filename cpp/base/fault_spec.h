@@ -9,7 +9,7 @@
 
 namespace openreg {
 
-/// What goes wrong.
+/// The kinds of faults.
 enum class FaultKind : std::uint8_t {
   kOutOfMemory,  ///< "oom": an allocation fails
   kError,        ///< "error": a command, a collective, a receipt or a compilation fails
@@ -21,12 +21,12 @@ enum class FaultKind : std::uint8_t {
   kCrash,        ///< "crash": the device's executor ends in a kernel
 };
 
-/// What is counted.
+/// The kinds of events that faults count.
 enum class FaultPoint : std::uint8_t {
-  kAllocation,  ///< of device memory
-  kLaunch,      ///< of a command that is not a copy, or one in a graph
-  kCopy,        ///< by a command, or by the host
-  kCollective,  ///< also sends and receives
+  kAllocation,  ///< an allocation of device memory
+  kLaunch,      ///< a launch of a command that is not a copy, or of a graph's node
+  kCopy,        ///< a copy by a command, or by the host
+  kCollective,  ///< a collective, a send or a receive
   kPin,         ///< an allocation of pinned memory
   kIpc,         ///< memory of another process is opened
   kCompile,     ///< a program is compiled
@@ -43,11 +43,11 @@ struct FaultSpec {
   /// Several, separated by semicolons.
   static std::vector<FaultSpec> parse_list(std::string_view text);
 
-  std::string text;  ///< as it was written
+  std::string text;  ///< the specification as it was written
   FaultKind kind = FaultKind::kError;
   FaultPoint point = FaultPoint::kLaunch;
-  std::string op{};         ///< of kOperator; without the name of an overload: all its forms
-  std::uint64_t first = 1;  ///< the first one that can fail, counted from 1
+  std::string op{};  ///< the operator of kOperator; without the name of an overload: all its forms
+  std::uint64_t first = 1;               ///< the first one that can fail, counted from 1
   std::optional<std::uint64_t> times{};  ///< how many fail at most; nullopt: no limit
   std::optional<int> device{};           ///< only those of this device are counted
   std::optional<int> rank{};     ///< only on this rank: the global one, or RANK of the process
@@ -55,7 +55,7 @@ struct FaultSpec {
   std::string match{};           ///< only those with a name that matches; "*" and "?"
   double probability = 1;
   std::optional<std::uint64_t> seed{};
-  std::chrono::nanoseconds delay{};  ///< of kSlow
+  std::chrono::nanoseconds delay{};  ///< the delay of kSlow
 };
 
 /// "allocation", as in a specification. For kOperator: "call".

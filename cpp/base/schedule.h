@@ -11,9 +11,9 @@ namespace openreg {
 /// every schedule; the adversarial ones show what a program gets wrong (docs/architecture.md).
 struct Schedule {
   enum class Kind : std::uint8_t {
-    kEarliest,  ///< as early as the engines can
-    kLatest,    ///< as late as hosts permit, and only what a host waits or asks for
-    kRandom,    ///< at moments and in an order that depend on the seed and the submissions only
+    kEarliest,  ///< commands run as early as engines can
+    kLatest,    ///< commands run as late as hosts permit, and only what a host waits or asks for
+    kRandom,    ///< time and order depend on the seed and the submissions only
   };
 
   /// "earliest" (also "default"), "latest", or "random:SEED" with a number of 64 bits; else

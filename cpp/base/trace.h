@@ -16,7 +16,7 @@ namespace openreg {
 struct TraceSlice {
   enum class What : std::uint8_t {
     kCommand,      ///< stream: a kernel, a copy, a fill, or an operation outside the device
-    kEventRecord,  ///< stream: of an event
+    kEventRecord,  ///< stream: an event was recorded
     kEventWait,    ///< stream: it was parked until an event completed
     kSubmission,   ///< thread: the call that queued one of these
     kGraph,        ///< what a submission queued: a graph, whose nodes are commands
@@ -24,21 +24,21 @@ struct TraceSlice {
   };
 
   What what = What::kCommand;
-  What submits = What::kCommand;  ///< of a submission
-  bool by_engine = false;         ///< of a command: an engine ran it, not a waiting host
+  What submits = What::kCommand;  ///< what a submission has queued
+  bool by_engine = false;         ///< an engine ran the command, not a waiting host
   std::uint32_t id = 0;           ///< links a submission and what it queued; 0: queued untraced
   std::int32_t device = -1;
   std::int32_t thread = 0;         ///< the system's id of the thread that was busy
-  std::int32_t other_device = -1;  ///< of an event wait: where the event was recorded
-  std::int64_t other_stream = 0;
+  std::int32_t other_device = -1;  ///< device on which an awaited event was recorded
+  std::int64_t other_stream = 0;   ///< stream on which it was recorded
   std::int64_t stream = 0;
   std::int64_t begin = 0;  ///< nanoseconds since the epoch
   std::int64_t end = 0;
-  LaunchSite site = 0;         ///< of a command: the line that launched it
-  const char* name = nullptr;  ///< the kernel's, or what the host waits for; static
+  LaunchSite site = 0;         ///< the line that launched a command
+  const char* name = nullptr;  ///< name of the kernel, or of what the host waits for; static
   CommandSummary summary{};
-  std::uint64_t operation = 0;   ///< of a thread's slice: the innermost one of push_operation()
-  std::uint64_t annotation = 0;  ///< the same of push_annotation()
+  std::uint64_t operation = 0;   ///< innermost push_operation() of a thread
+  std::uint64_t annotation = 0;  ///< innermost push_annotation() of a thread
 };
 
 /// Names a stream.
@@ -48,8 +48,8 @@ struct StreamTrack {
 };
 
 struct Trace {
-  std::vector<TraceSlice> slices;  ///< in no order
-  std::uint64_t dropped = 0;       ///< slices above the limit
+  std::vector<TraceSlice> slices;  ///< slices, not sorted
+  std::uint64_t dropped = 0;       ///< number of slices above the limit
 };
 
 /// Records what streams and hosts do from start() to stop(). One recording at a time; all functions

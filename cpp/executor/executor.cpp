@@ -40,7 +40,7 @@ namespace openreg {
 //
 // A kernel is found by its id, because the process loads the same library. One that was made while
 // the program ran (a boxed operator, compiled code) is made there by the first command that needs
-// it (KernelMaker); if that is not possible, it runs in the program. Settings that kernels read
+// it (KernelFactory); if that is not possible, it runs in the program. Settings that kernels read
 // travel with each request.
 
 constinit std::atomic<bool> detail::g_executors{false};
@@ -55,16 +55,16 @@ ExecutorCallbacks& installed_callbacks() noexcept {
 }
 
 // How the process makes the kernel; empty: it has it, or cannot have it.
-std::string recipe_of(const Kernel& kernel) {
-  const KernelMaker* const maker = kernel.traits().maker;
-  if (!maker) return {};
-  const auto description = maker->describe(kernel);
+std::string serialize(const Kernel& kernel) {
+  const KernelFactory* const factory = kernel.traits().factory;
+  if (!factory) return {};
+  const auto description = factory->describe(kernel);
   if (!description) return {};
-  std::string recipe;
-  wire::append_text(recipe, maker->name());
-  wire::append_text(recipe, kernel.name());
-  wire::append_text(recipe, *description);
-  return recipe;
+  std::string serialized;
+  wire::append_text(serialized, factory->name());
+  wire::append_text(serialized, kernel.name());
+  wire::append_text(serialized, *description);
+  return serialized;
 }
 
 wire::Header header_here() {
@@ -80,7 +80,7 @@ std::string definition_of(std::span<const Executor::Command> nodes) {
   std::string definition;
   for (const auto& node : nodes) {
     wire::append(definition, node.kernel->id());
-    wire::append_text(definition, recipe_of(*node.kernel));
+    wire::append_text(definition, serialize(*node.kernel));
     wire::append_text(
         definition, {reinterpret_cast<const char*>(node.arguments.data()), node.arguments.size()});
   }
@@ -224,8 +224,8 @@ std::optional<pid_t> Executor::process() const {
   return state_->process->number();
 }
 
-Executor::Sent Executor::send(std::shared_ptr<const Batch> batch) {
-  Sent sent(*state_, std::move(batch), running());
+Executor::PendingBatch Executor::send(std::shared_ptr<const Batch> batch) {
+  PendingBatch sent(*state_, std::move(batch), running());
   sent.send();
   return sent;
 }
@@ -239,8 +239,8 @@ void Executor::forget_graph(std::uint64_t graph) noexcept {
   }
 }
 
-Executor::Sent::Sent(State& state, std::shared_ptr<const Batch> batch,
-                     std::shared_ptr<Process> process)
+Executor::PendingBatch::PendingBatch(State& state, std::shared_ptr<const Batch> batch,
+                                     std::shared_ptr<Process> process)
     : state_(&state),
       process_(process.get()),
       batch_(std::move(batch)),
@@ -261,7 +261,7 @@ Executor::Sent::Sent(State& state, std::shared_ptr<const Batch> batch,
   }
 }
 
-void Executor::Sent::send() {
+void Executor::PendingBatch::send() {
   auto header = header_here();
   header.items = static_cast<std::uint32_t>(is_new_.size());
   std::vector<wire::ItemHeader> headers(is_new_.size());
@@ -273,7 +273,7 @@ void Executor::Sent::send() {
     const auto& command = commands.front();
     std::span<const std::byte> arguments;
     if (graph == 0) {
-      if (is_new_[i]) definitions[i] = recipe_of(*command.kernel);
+      if (is_new_[i]) definitions[i] = serialize(*command.kernel);
       arguments = command.arguments;
     } else if (is_new_[i]) {
       definitions[i] = definition_of(commands.first(count));
@@ -293,7 +293,7 @@ void Executor::Sent::send() {
 }
 
 // What the process has now, or cannot have.
-void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& answer) {
+void Executor::PendingBatch::note_end(std::uint32_t status, const wire::AnswerHeader& answer) {
   const std::span<const Command> commands = batch_->commands();
   if (status == wire::kUnknownKernel) commands[answer.unknown].kernel->note_missing_in_executor();
   const LockGuard lock(state_->mutex);
@@ -313,7 +313,7 @@ void Executor::Sent::note_end(std::uint32_t status, const wire::AnswerHeader& an
   }
 }
 
-Executor::Sent::End Executor::Sent::end() {
+Executor::PendingBatch::End Executor::PendingBatch::end() {
   const auto answer = request_.answer();
   const auto all = static_cast<std::uint32_t>(batch_->commands().size());
   if (!answer) {

@@ -37,7 +37,7 @@ extern constinit std::atomic<bool> g_executors;
 class Executor {
  public:
   class Batch;
-  class Sent;
+  class PendingBatch;
   /// A command, whose arguments live elsewhere. With `crashes` the process ends when it begins.
   struct Command {
     const Kernel* kernel;
@@ -56,7 +56,7 @@ class Executor {
 
   /// Sends commands, at least one, of kernels that run there. Throws Error if the process cannot be
   /// started.
-  Sent send(std::shared_ptr<const Batch> batch);
+  PendingBatch send(std::shared_ptr<const Batch> batch);
   /// The graph has been destroyed.
   static void forget_graph(std::uint64_t graph) noexcept;
 
@@ -117,10 +117,10 @@ class Executor::Batch {
 };
 
 /// A batch that has been sent. Used by one thread at a time.
-class Executor::Sent {
+class Executor::PendingBatch {
  public:
-  Sent(Sent&& other) noexcept = default;
-  Sent& operator=(Sent&& other) noexcept = default;
+  PendingBatch(PendingBatch&& other) noexcept = default;
+  PendingBatch& operator=(PendingBatch&& other) noexcept = default;
 
   const std::shared_ptr<const Batch>& batch() const noexcept { return batch_; }
   /// Waits for the end of the batch. False: the limit has been reached first.
@@ -135,12 +135,12 @@ class Executor::Sent {
     /// process has not got what the next one needs; it is sent again, or runs in the program.
     std::exception_ptr error;
   };
-  /// After wait(), once.
+  /// Returns how the batch has ended. Called once, after wait().
   End end();
 
  private:
   friend class Executor;
-  Sent(State& state, std::shared_ptr<const Batch> batch, std::shared_ptr<Process> process);
+  PendingBatch(State& state, std::shared_ptr<const Batch> batch, std::shared_ptr<Process> process);
   void send();
   void note_end(std::uint32_t status, const wire::AnswerHeader& answer);
 

@@ -20,9 +20,9 @@
 #include "address_space/ipc_file.h"
 #include "base/device_name.h"
 #include "base/error.h"
-#include "executor/guardian.h"
 #include "base/round_up.h"
 #include "base/thread.h"
+#include "executor/supervisor.h"
 
 namespace openreg::executor {
 
@@ -65,9 +65,9 @@ Sockets make_sockets(int device) {
 // Attributes and descriptors of a new process.
 class SpawnOptions {
  public:
-  SpawnOptions(int guardian, int executor) {
+  SpawnOptions(int supervisor, int executor) {
     posix_spawn_file_actions_init(&actions_);
-    posix_spawn_file_actions_adddup2(&actions_, guardian, kGuardianSocket);
+    posix_spawn_file_actions_adddup2(&actions_, supervisor, kSupervisorSocket);
     posix_spawn_file_actions_adddup2(&actions_, executor, kExecutorSocket);
     posix_spawnattr_init(&attributes_);
     sigset_t signals;
@@ -141,9 +141,9 @@ ExecutorProcess::ExecutorProcess(int device)
 ExecutorProcess::~ExecutorProcess() { munmap(block_, sizeof(SharedBlock)); }
 
 void ExecutorProcess::spawn(const Program& program) {
-  auto guardian = make_sockets(device_);
+  auto supervisor = make_sockets(device_);
   auto executor = make_sockets(device_);
-  const SpawnOptions options(guardian.theirs.get(), executor.theirs.get());
+  const SpawnOptions options(supervisor.theirs.get(), executor.theirs.get());
   std::vector<std::string> words{program.path};
   words.insert(words.end(), program.arguments.begin(), program.arguments.end());
   words.push_back(std::to_string(getpid()));
@@ -157,18 +157,18 @@ void ExecutorProcess::spawn(const Program& program) {
   if (refused != 0) throw_refused(device_, refused);
   while (waitpid(first, nullptr, 0) < 0 && errno == EINTR) {
   }
-  guardian_ = std::move(guardian.ours);
+  supervisor_ = std::move(supervisor.ours);
   socket_ = std::move(executor.ours);
 }
 
 void ExecutorProcess::greet() {
-  GuardianReport report{};
-  if (!receive_packet(guardian_.get(), report)) {
+  SupervisorReport report{};
+  if (!receive_packet(supervisor_.get(), report)) {
     throw Error("openreg: the executor process of " + device_name(device_) +
                 " did not start; the reason is in the program's standard error output");
   }
   number_ = report.number;
-  guardian_number_ = report.guardian;
+  supervisor_number_ = report.supervisor;
   auto& space = AddressSpace::get();
   const Hello hello{sizeof(SharedBlock), space.layout(), device_};
   const std::array descriptors{block_file_.get(), space.shared_file(device_)->descriptor()};
@@ -179,37 +179,37 @@ void ExecutorProcess::wait_until_ready() {
   char ready = 0;
   const bool in_time = wait_readable(socket_.get(), kLongestStart);
   if (in_time && receive_packet(socket_.get(), ready)) return;
-  if (!in_time) shutdown(guardian_.get(), SHUT_RDWR);
-  GuardianReport report{};
-  const bool reported = receive_packet(guardian_.get(), report);
+  if (!in_time) shutdown(supervisor_.get(), SHUT_RDWR);
+  SupervisorReport report{};
+  const bool reported = receive_packet(supervisor_.get(), report);
   const End end = describe_end(reported ? std::optional(report.number) : std::nullopt);
-  reap_guardian();
+  reap_supervisor();
   throw Error("openreg: the executor process of " + device_name(device_) +
               " failed to start: " + end.what);
 }
 
 void ExecutorProcess::watch(const OnEnd& on_end) {
-  GuardianReport report{};
-  const bool reported = receive_packet(guardian_.get(), report);
+  SupervisorReport report{};
+  const bool reported = receive_packet(supervisor_.get(), report);
   on_end(describe_end(reported ? std::optional(report.number) : std::nullopt));
-  reap_guardian();
+  reap_supervisor();
   const LockGuard lock(mutex_);
   ended_.store(true, std::memory_order_release);
   for (Channel& channel : block_->channels) channel.answers.ring(channel.answers.value() | kEnded);
   changed_.notify_all();
 }
 
-// If the program adopts orphans, the guardian is its child.
-void ExecutorProcess::reap_guardian() const noexcept {
-  while (waitpid(guardian_number_, nullptr, 0) < 0 && errno == EINTR) {
+// If the program adopts orphans, the supervisor is its child.
+void ExecutorProcess::reap_supervisor() const noexcept {
+  while (waitpid(supervisor_number_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
 std::string ExecutorProcess::cause_of_end(std::optional<int> reported) const {
   const std::string process = "its process " + std::to_string(number_);
   if (!reported) {
-    return process + " was killed because its parent, process " + std::to_string(guardian_number_) +
-           ", ended";
+    return process + " was killed because its parent, process " +
+           std::to_string(supervisor_number_) + ", ended";
   }
   const int status = *reported;
   if (const auto end = std::ranges::find(block_->reason, '\0'); end != block_->reason.begin())
@@ -237,9 +237,9 @@ ExecutorProcess::End ExecutorProcess::describe_end(std::optional<int> status) co
 }
 
 void ExecutorProcess::end() noexcept {
-  shutdown(guardian_.get(), SHUT_WR);
+  shutdown(supervisor_.get(), SHUT_WR);
   UniqueLock lock(mutex_);
-  if (!has_ended()) kill(guardian_number_, SIGCONT);  // it may be stopped
+  if (!has_ended()) kill(supervisor_number_, SIGCONT);  // it may be stopped
   while (!has_ended()) lock.wait(changed_);
 }
 

@@ -16,15 +16,15 @@
 #include <vector>
 
 #include "address_space/address_space.h"
+#include "base/mutex.h"
 #include "executor/descriptor.h"
 #include "executor/messages.h"
 #include "executor/shared_block.h"
-#include "base/mutex.h"
 
 namespace openreg::executor {
 
-/// What is started: a program that calls be_executor(), with its arguments. The number of the
-/// calling process is added to them.
+/// The program to start, which calls be_executor(), with its arguments. The number of the calling
+/// process is added to them.
 struct Program {
   std::string path;
   std::vector<std::string> arguments;
@@ -40,9 +40,10 @@ class ExecutorProcess final : public MappingObserver {
   /// by SIGKILL".
   struct End {
     std::string what;
-    // Whose request ended it or, if it was ended from outside, was being handled.
+    /// The channel whose request ended the executor or, if it was ended from outside, was being
+    /// handled.
     std::optional<std::size_t> channel;
-    std::uint32_t progress = 0;  // of that request
+    std::uint32_t progress = 0;  ///< progress of that request
   };
   /// Called once, on a thread of its own.
   using OnEnd = std::function<void(const End& end)>;
@@ -57,7 +58,7 @@ class ExecutorProcess final : public MappingObserver {
   void end() noexcept OPENREG_EXCLUDES(mutex_);
   bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
 
-  /// What requests have left in the process under this number is not needed any more.
+  /// Lets the process drop what requests have left in it under this number.
   void forget(std::uint64_t number) noexcept;
 
   void mapped(const Mapping& mapping) noexcept override;
@@ -76,10 +77,10 @@ class ExecutorProcess final : public MappingObserver {
   void greet();
   void wait_until_ready();
   void watch(const OnEnd& on_end);
-  // `status` is none if the guardian has ended without a report.
+  // `status` is none if the supervisor has ended without a report.
   End describe_end(std::optional<int> status) const;
   std::string cause_of_end(std::optional<int> status) const;
-  void reap_guardian() const noexcept;
+  void reap_supervisor() const noexcept;
   void post(const Message& message, int descriptor = -1) noexcept OPENREG_EXCLUDES(mutex_);
   void forget_unsent(const Mapping& mapping) noexcept OPENREG_EXCLUDES(mutex_);
   bool send_unsent() OPENREG_REQUIRES(mutex_);
@@ -92,8 +93,8 @@ class ExecutorProcess final : public MappingObserver {
 
   const int device_;
   pid_t number_ = 0;
-  pid_t guardian_number_ = 0;
-  Descriptor guardian_;
+  pid_t supervisor_number_ = 0;
+  Descriptor supervisor_;
   Descriptor socket_;
   SharedBlock* block_ = nullptr;
   Descriptor block_file_;
@@ -107,7 +108,7 @@ class ExecutorProcess final : public MappingObserver {
   std::size_t served_ OPENREG_GUARDED_BY(mutex_) = 0;  // channels that have a thread there
 };
 
-/// Where the parts of a request begin: at multiples of it.
+/// The parts of a request begin at multiples of this number.
 inline constexpr std::size_t kPartAlignment = 16;
 
 /// A request on its way. Used by one thread at a time.
@@ -123,15 +124,16 @@ class ExecutorProcess::Request {
   ~Request();
 
   std::optional<std::size_t> channel() const noexcept { return number_; }
-  /// Called once, before wait(). Each part begins at a multiple of kPartAlignment.
+  /// Sends the request. Called once, before wait(). Each part begins at a multiple of
+  /// kPartAlignment.
   void send(Parts parts);
   /// Waits for the answer. False: the limit has been reached first.
   bool wait(std::optional<std::chrono::milliseconds> limit = std::nullopt);
-  /// After wait(). No value: the process has ended.
   struct Answer {
     std::uint32_t status;
     std::span<const std::byte> data;  // lives as long as the request
   };
+  /// Called after wait(). No value: the process has ended.
   std::optional<Answer> answer() const noexcept;
   /// How far the process was when it ended.
   std::uint32_t progress() const noexcept;

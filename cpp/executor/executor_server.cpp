@@ -18,11 +18,11 @@
 
 #include "address_space/address_space.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "executor/descriptor.h"
 #include "executor/executor_process.h"
 #include "executor/messages.h"
 #include "executor/shared_block.h"
-#include "base/thread.h"
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
@@ -40,7 +40,7 @@ constinit thread_local std::int32_t t_channel = SharedBlock::kNone;
   _exit(1);
 }
 
-// The guardian reports the signal; this adds whose request it was.
+// The supervisor reports the signal; this adds whose request it was.
 void note_crash(int signal) {
   std::int32_t none = SharedBlock::kNone;
   if (t_channel != SharedBlock::kNone) g_block->crashed.compare_exchange_strong(none, t_channel);

@@ -17,7 +17,7 @@ struct Service {
   /// `data` is what else the program shall get, of which at most Channel::kBytes arrive. Must not
   /// throw.
   std::uint32_t (*handle)(std::span<const std::byte> request, std::string& data) noexcept = nullptr;
-  /// What requests have left under this number is not needed any more.
+  /// Drops what requests have left under this number.
   void (*forget)(std::uint64_t number) = nullptr;
 };
 

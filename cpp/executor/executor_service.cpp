@@ -24,10 +24,10 @@ const ExecutorCallbacks& callbacks() noexcept { return executor_callbacks(); }
 const Kernel* find_or_make(std::uint64_t id, std::span<const std::byte> recipe) {
   if (const Kernel* const found = Kernel::find(id)) return found;
   Reader reader(recipe);
-  const KernelMaker* const maker = KernelMaker::find(reader.text());
-  if (!maker) return nullptr;
+  const KernelFactory* const factory = KernelFactory::find(reader.text());
+  if (!factory) return nullptr;
   const std::string name = reader.text();
-  return maker->make(name, reader.text());
+  return factory->make(name, reader.text());
 }
 
 // A kernel is missing: the number of its command in the request.

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "executor/guardian.h"
+#include "executor/supervisor.h"
 
 namespace {
 

@@ -7,10 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/fence.h"
 #include "base/mix.h"
 #include "base/mutex.h"
-#include "runtime/patience.h"
+#include "runtime/engine_gate.h"
+#include "runtime/fence.h"
+#include "runtime/host_expectation.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 
@@ -22,9 +23,9 @@ namespace {
 /// (Burckhardt and others, 2010), it has phases. In a phase, streams have random priorities, so
 /// that one is far behind another, and a submission is followed by commands always, sometimes or
 /// never.
-class Dice {
+class ScheduleRng {
  public:
-  explicit Dice(std::uint64_t seed) noexcept : state_(mix(seed)) { begin_phase(); }
+  explicit ScheduleRng(std::uint64_t seed) noexcept : state_(mix(seed)) { begin_phase(); }
 
   /// How many commands run after a submission.
   int commands() noexcept {
@@ -120,7 +121,7 @@ class Pending {
 /// A leaf of Note [Lock order].
 Mutex g_mutex;
 Schedule::Kind g_kind OPENREG_GUARDED_BY(g_mutex) = Schedule::Kind::kEarliest;
-Dice g_dice OPENREG_GUARDED_BY(g_mutex){0};
+ScheduleRng g_rng OPENREG_GUARDED_BY(g_mutex){0};
 std::uint64_t g_submissions OPENREG_GUARDED_BY(g_mutex) = 0;
 std::unordered_map<const StreamImpl*, Pending>& g_streams OPENREG_GUARDED_BY(g_mutex) =
     *new std::unordered_map<const StreamImpl*, Pending>;
@@ -128,8 +129,6 @@ std::unordered_map<const StreamImpl*, Pending>& g_streams OPENREG_GUARDED_BY(g_m
 Pending& pending_of(const StreamImpl& stream) OPENREG_REQUIRES(g_mutex) {
   return g_streams.try_emplace(&stream, g_streams.size()).first->second;
 }
-
-constexpr std::chrono::milliseconds kAsk{20};  // for an interrupt, as in a wait
 
 bool is_random() {
   const LockGuard lock(g_mutex);
@@ -141,12 +140,12 @@ using Streams = std::vector<StreamImpl*>;
 // What may block could wait for what the calling thread does after its call.
 StreamImpl* choose_any(const Streams& queued) {
   const LockGuard lock(g_mutex);
-  g_dice.advance();
+  g_rng.advance();
   StreamImpl* chosen = nullptr;
   std::uint64_t highest = 0;
   for (StreamImpl* const stream : queued) {
     if (stream->next_may_block()) continue;
-    const auto priority = g_dice.priority(pending_of(*stream).number());
+    const auto priority = g_rng.priority(pending_of(*stream).number());
     if (chosen && priority <= highest) continue;
     chosen = stream;
     highest = priority;
@@ -169,17 +168,17 @@ bool run_any(Callbacks::SinceLastWait before = {}) {
 // Among the streams whose next command is needed and need not wait: first those whose next command
 // computes nothing, then the one whose next command was submitted last or, in the random schedule,
 // the one with the highest priority.
-StreamImpl* choose_needed(const Streams& queued, const Needs& needs) {
+StreamImpl* choose_needed(const Streams& queued, const RequiredCommands& required) {
   const LockGuard lock(g_mutex);
   StreamImpl* chosen = nullptr;
   std::uint64_t highest = 0;
   for (StreamImpl* const stream : queued) {
-    if (!needs.includes_next(*stream)) continue;
+    if (!required.includes_next(*stream)) continue;
     Pending& pending = pending_of(*stream);
     const auto next = pending.next(stream->queue);
     if (!next.can_run()) continue;
     const bool by_seed = g_kind == Schedule::Kind::kRandom && next.time != Pending::kAtOnce;
-    const auto priority = by_seed ? g_dice.priority(pending.number()) : next.time;
+    const auto priority = by_seed ? g_rng.priority(pending.number()) : next.time;
     if (chosen && priority <= highest) continue;
     chosen = stream;
     highest = priority;
@@ -191,17 +190,18 @@ enum class Ran : std::uint8_t { kNothing, kCommands, kWouldBlock };
 
 // Runs commands of one stream. A later one of the same stream was submitted later, so there is
 // nothing new to choose until one that computes nothing: a record may release another stream.
-Ran run_needed(const Needs& needs, bool may_block, Callbacks::SinceLastWait before = {}) {
+Ran run_needed(const RequiredCommands& required, bool may_block,
+               Callbacks::SinceLastWait before = {}) {
   Scheduler& scheduler = Scheduler::get();
   StreamImpl* const stream = scheduler.take_queued(
-      [&needs](const Streams& queued) { return choose_needed(queued, needs); });
+      [&required](const Streams& queued) { return choose_needed(queued, required); });
   if (!stream) return Ran::kNothing;
-  const auto end = Fence::Clock::now() + kAsk;
+  const auto end = Fence::Clock::now() + thresholds::kAskWhileHelping;
   bool blocks = false;
   {
     RunSlice slice(*stream, RunSlice::Runner::kHost, before);
     bool again = true;
-    while (again && !scheduler.stopping() && needs.includes_next(*stream) && slice.has_work()) {
+    while (again && !scheduler.stopping() && required.includes_next(*stream) && slice.has_work()) {
       if ((blocks = !may_block && stream->next_may_block())) break;
       again = stream->next_computes();
       if (!slice.step()) return Ran::kCommands;  // it is parked
@@ -226,7 +226,7 @@ int note_submission(StreamImpl& stream, const Record& record, std::uint64_t posi
                     bool may_run) {
   const LockGuard lock(g_mutex);
   pending_of(stream).note(stream.queue, position, pending_command(record));
-  return g_kind == Schedule::Kind::kRandom && may_run ? g_dice.commands() : 0;
+  return g_kind == Schedule::Kind::kRandom && may_run ? g_rng.commands() : 0;
 }
 
 }  // namespace
@@ -236,18 +236,18 @@ void apply(const Schedule& schedule) {
   {
     const LockGuard lock(g_mutex);
     g_kind = schedule.kind;
-    g_dice = Dice(schedule.seed);
+    g_rng = ScheduleRng(schedule.seed);
     g_submissions = 0;
     g_streams.clear();
   }
   g_acts.store(acts, std::memory_order_relaxed);
-  patience::hold_engines(acts);
+  engine_gate::hold_engines(acts);
 }
 
 void submitted(StreamImpl& stream, const Record& record, std::uint64_t position,
                Backpressure backpressure) {
   const bool by_host = !in_command();
-  if (by_host) patience::renew();
+  if (by_host) engine_gate::close();
   int commands =
       note_submission(stream, record, position, by_host && backpressure != Backpressure::kIgnore);
   if (stream.ownership.idle()) Scheduler::get().schedule(stream);
@@ -257,7 +257,7 @@ void submitted(StreamImpl& stream, const Record& record, std::uint64_t position,
   }
 }
 
-Needs::Needs(std::span<const Goal> goals) {
+RequiredCommands::RequiredCommands(std::span<const Goal> goals) {
   const LockGuard lock(g_mutex);
   std::vector<std::pair<const StreamImpl*, std::uint64_t>> open;
   for (const Goal& goal : goals) open.emplace_back(&goal.stream(), goal.commands());
@@ -273,34 +273,34 @@ Needs::Needs(std::span<const Goal> goals) {
   }
 }
 
-bool Needs::includes_next(const StreamImpl& stream) const noexcept {
+bool RequiredCommands::includes_next(const StreamImpl& stream) const noexcept {
   const auto found = commands_.find(&stream);
   return found != commands_.end() && stream.queue.completed() < found->second;
 }
 
-bool work(const Needs& needs, Callbacks::SinceLastWait before) {
+bool work(const RequiredCommands& required, Callbacks::SinceLastWait before) {
   if (in_command()) return false;
-  return is_random() ? run_any(before) : run_needed(needs, true, before) != Ran::kNothing;
+  return is_random() ? run_any(before) : run_needed(required, true, before) != Ran::kNothing;
 }
 
-void poll(const Goal& goal, Asks asks) {
+void poll(const Goal& goal, QueryKind kind) {
   if (goal.reached()) return;
   {
     const LockGuard lock(g_mutex);
-    if (g_kind == Schedule::Kind::kRandom && g_dice.coin()) return;
-    if (g_kind == Schedule::Kind::kLatest && asks == Asks::kOnce &&
+    if (g_kind == Schedule::Kind::kRandom && g_rng.coin()) return;
+    if (g_kind == Schedule::Kind::kLatest && kind == QueryKind::kOnce &&
         pending_of(goal.stream()).ask_first(goal.commands()))
       return;
   }
-  const Needs needs({&goal, 1});
+  const RequiredCommands required({&goal, 1});
   const WaitScope scope;
   auto asked = Fence::Clock::now();
   while (!Scheduler::get().stopping() && !goal.reached()) {
-    const Ran ran = run_needed(needs, false);
+    const Ran ran = run_needed(required, false);
     if (ran == Ran::kNothing) return;
-    if (ran == Ran::kWouldBlock) return patience::lose();
-    patience::renew();
-    if (Fence::Clock::now() - asked < kAsk) continue;
+    if (ran == Ran::kWouldBlock) return engine_gate::open();
+    engine_gate::close();
+    if (Fence::Clock::now() - asked < thresholds::kAskWhileHelping) continue;
     const auto check = current_callbacks().check_interrupt;
     if (check && !in_command()) check();
     asked = Fence::Clock::now();

@@ -44,14 +44,14 @@ struct Callbacks {
     int otherwise;
     bool engine;
   };
-  /// Around a command whose expected time is long (Cost::is_long()), or whose number of threads
-  /// must not depend on which thread runs it. begin_compute's result is passed to end_compute.
-  /// Neither may throw.
+  /// Called around a command whose expected time is long (Cost::is_long()), or whose number of
+  /// threads must not depend on which thread runs it. begin_compute's result is passed to
+  /// end_compute. Neither may throw.
   Team (*begin_compute)(Cost cost, bool engine) = nullptr;
   void (*end_compute)(Team team) noexcept = nullptr;
 
-  /// Around a wait for the device, including one made by a command (bindings: releases the GIL if
-  /// held).
+  /// Called around a wait for the device, including one made by a command (bindings: releases the
+  /// GIL if held).
   void* (*begin_wait)() = nullptr;
   void (*end_wait)(void* state) noexcept = nullptr;
 

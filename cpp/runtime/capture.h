@@ -10,8 +10,8 @@
 
 #include "base/command.h"
 #include "base/error.h"
-#include "runtime/graph.h"
 #include "base/launch_site.h"
+#include "runtime/graph.h"
 
 namespace openreg {
 
@@ -41,7 +41,7 @@ using CaptureId = std::uint64_t;
 /// system, which may wait.
 enum class CaptureMode : std::uint8_t {
   kGlobal,       ///< potentially unsafe calls of any thread
-  kThreadLocal,  ///< those of the thread that began the capture
+  kThreadLocal,  ///< potentially unsafe calls of the thread that began the capture
   kRelaxed,      ///< only calls that concern captured streams and events
 };
 

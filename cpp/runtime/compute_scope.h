@@ -5,7 +5,7 @@
 
 namespace openreg {
 
-/// Around a command that needs another number of threads than its runner has.
+/// Gives a command the number of threads that it needs, if its runner has another one.
 class ComputeScope {
  public:
   ComputeScope(const Callbacks& callbacks, Cost cost, bool engine)

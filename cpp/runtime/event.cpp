@@ -7,14 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "base/device_name.h"
+#include "base/error.h"
+#include "base/mutex.h"
 #include "runtime/adversary.h"
 #include "runtime/capture.h"
 #include "runtime/device_health.h"
-#include "base/device_name.h"
-#include "base/error.h"
 #include "runtime/failure.h"
 #include "runtime/fence.h"
-#include "base/mutex.h"
 #include "runtime/process.h"
 #include "runtime/run_slice.h"
 #include "runtime/stream_impl.h"
@@ -144,7 +144,7 @@ bool Event::poll() {
   const FenceRef fence = impl_->newest();
   if (!fence) return true;
   if (adversary::acts() && !is_shut_down())
-    adversary::poll(Goal::fence(fence), adversary::Asks::kUntilItIsReached);
+    adversary::poll(Goal::fence(fence), adversary::QueryKind::kUntilReached);
   if (!fence->done()) return false;
   note_host_saw(*fence);
   return true;

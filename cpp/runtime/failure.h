@@ -18,7 +18,7 @@ class Failure {
   /// `source` is the failed kernel's name, and static; `site` the line that launched it.
   Failure(const char* source, LaunchSite site, int device, std::int64_t stream,
           std::exception_ptr cause);
-  /// No call can collect the failure any more: prints it if none did.
+  /// Prints the failure if no call has collected it.
   ~Failure() { print_if_uncollected(); }
   Failure(const Failure&) = delete;
   Failure& operator=(const Failure&) = delete;

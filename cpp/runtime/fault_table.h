@@ -18,11 +18,11 @@ namespace openreg {
 /// Something that faults count.
 struct FaultEvent {
   FaultPoint point;
-  const char* name = "";  ///< of the operator or the collective, if it has one
+  const char* name = "";  ///< name of the operator or the collective, if there is one
   int device = -1;
-  int rank = -1;             ///< in the group of a collective
+  int rank = -1;             ///< rank in the group of a collective
   bool can_corrupt = false;  ///< it writes to memory that is known: only such count for "corrupt"
-  bool in_executor = false;  ///< it runs there, if there is one: only such count for "crash"
+  bool in_executor = false;  ///< it runs in the executor, if any: only such count for "crash"
 };
 
 /// A fault that is in force until it is disarmed. Thread safe.
@@ -57,8 +57,8 @@ class ArmedFault {
   /// Later commands of `stream` wait until the fault is disarmed, or the stream's device is lost or
   /// reset. Throws as Stream::enqueue() does.
   void hang(Stream& stream) OPENREG_EXCLUDES(mutex_);
-  /// Calls `end` at that moment, from the thread that causes it, with no lock held; at once if the
-  /// fault has been disarmed.
+  /// Calls `end` when the fault is disarmed, or the device is lost or reset, from the thread that
+  /// causes it, with no lock held; at once if the fault has been disarmed.
   void hang(int device, std::function<void()> end) OPENREG_EXCLUDES(mutex_);
   /// Ends the hangs of `device`, or (-1) all and all future ones.
   void release(int device = -1) OPENREG_EXCLUDES(mutex_);
@@ -84,7 +84,7 @@ class ArmedFault {
 /// A fault that occurs now.
 struct Firing {
   std::shared_ptr<ArmedFault> fault;
-  std::uint64_t number;  ///< of the event, among those that the fault has counted
+  std::uint64_t number;  ///< number of the event among those that the fault has counted
 };
 
 /// The faults of the process.
@@ -110,7 +110,8 @@ void disarm(const std::shared_ptr<ArmedFault>& fault);
 inline std::vector<Firing> ask(const FaultEvent& event) {
   return any() ? detail::ask(event) : std::vector<Firing>();
 }
-/// For points with one kind of fault: counts the event, and describes the fault that fires, if any.
+/// Meant for points with one kind of fault: counts the event, and describes the fault that fires,
+/// if any.
 std::optional<std::string> refusal(const FaultEvent& event);
 
 /// Ends all that hangs on the device.

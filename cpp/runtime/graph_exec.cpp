@@ -33,10 +33,10 @@ void wait(StreamImpl& stream, const FenceRef& fence) {
 
 }  // namespace
 
-void GraphRun::write_cells() noexcept {
-  for (const auto& [memory, value] : cells_)
+void GraphRun::write_parameters() noexcept {
+  for (const auto& [memory, value] : parameters_)
     std::memcpy(AddressSpace::get().aperture(memory), value.data(), sizeof value);
-  cells_.clear();
+  parameters_.clear();
 }
 
 const Graph::Node& GraphRun::node() const noexcept { return exec_->graph_.nodes[nodes_[next_]]; }
@@ -150,14 +150,16 @@ void GraphExec::cut_into_segments() {
   ends_ = segments_of(waits[nodes.size()]);
 }
 
-std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment, std::vector<GraphCell> cells,
+std::unique_ptr<GraphRun> GraphExec::run_of(const Segment* segment,
+                                            std::vector<ReplayParameter> parameters,
                                             SharedFaults faults) {
   return std::make_unique<GraphRun>(shared_from_this(),
                                     segment ? GraphRun::Nodes(segment->nodes) : GraphRun::Nodes(),
-                                    std::move(cells), std::move(faults));
+                                    std::move(parameters), std::move(faults));
 }
 
-void GraphExec::enqueue(Stream& stream, std::vector<GraphCell> cells, NodeFaults faults) {
+void GraphExec::enqueue(Stream& stream, std::vector<ReplayParameter> parameters,
+                        NodeFaults faults) {
   check_usable();
   StreamImpl& impl = StreamImpl::of(stream);
   check_runs_kernels(impl.device_index);
@@ -173,15 +175,15 @@ void GraphExec::enqueue(Stream& stream, std::vector<GraphCell> cells, NodeFaults
   last_ = &impl;
   const bool is_chain = segments_.size() == 1 && segments_[0].lane == 0;
   if (is_chain) {
-    impl.enqueue_graph(run_of(&segments_[0], std::move(cells), shared), segments_[0].cost);
+    impl.enqueue_graph(run_of(&segments_[0], std::move(parameters), shared), segments_[0].cost);
   } else if (!segments_.empty()) {
-    enqueue_lanes(impl, std::move(cells), shared);
+    enqueue_lanes(impl, std::move(parameters), shared);
   }
 }
 
-void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells,
+void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<ReplayParameter> parameters,
                               const SharedFaults& faults) {
-  stream.enqueue_graph(run_of(nullptr, std::move(cells), nullptr), {});
+  stream.enqueue_graph(run_of(nullptr, std::move(parameters), nullptr), {});
   const FenceRef begin = mark(stream);
   for (StreamImpl* const lane : lanes_) {
     if (lane) wait(*lane, begin);
@@ -199,7 +201,7 @@ void GraphExec::enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells,
   for (StreamImpl* const lane : lanes_) {
     if (!lane) continue;
     lane->enqueue_graph(std::make_unique<GraphRun>(shared_from_this(), GraphRun::Nodes(),
-                                                   std::vector<GraphCell>(), nullptr, true),
+                                                   std::vector<ReplayParameter>(), nullptr, true),
                         {});
   }
 }

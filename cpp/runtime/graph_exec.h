@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/command.h"
+#include "base/mutex.h"
 #include "executor/executor.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph.h"
-#include "base/mutex.h"
 
 namespace openreg {
 
@@ -19,7 +19,7 @@ class GraphExec;
 struct StreamImpl;
 
 /// 16 bytes of device memory that a run writes first: what differs between runs.
-struct GraphCell {
+struct ReplayParameter {
   void* memory;
   std::array<std::uint64_t, 2> value;
 };
@@ -31,39 +31,39 @@ class GraphRun {
  public:
   using Nodes = std::span<const std::uint32_t>;
 
-  /// Writes the cells and then runs the nodes. With `hands_over` the stream drops its failure, if
-  /// it has one, because other streams have it by then.
-  GraphRun(std::shared_ptr<GraphExec> exec, Nodes nodes, std::vector<GraphCell> cells,
-           std::shared_ptr<const NodeFaults> faults = nullptr, bool hands_over = false)
+  /// Writes the parameters and then runs the nodes. With `clears_failure` the stream drops its
+  /// failure, if it has one, because other streams have it by then.
+  GraphRun(std::shared_ptr<GraphExec> exec, Nodes nodes, std::vector<ReplayParameter> parameters,
+           std::shared_ptr<const NodeFaults> faults = nullptr, bool clears_failure = false)
       : exec_(std::move(exec)),
         nodes_(nodes),
-        cells_(std::move(cells)),
+        parameters_(std::move(parameters)),
         faults_(std::move(faults)),
-        hands_over_(hands_over) {}
+        clears_failure_(clears_failure) {}
 
-  bool hands_over() const noexcept { return hands_over_; }
-  bool has_cells() const noexcept { return !cells_.empty(); }
-  /// Before the first node.
-  void write_cells() noexcept;
+  bool clears_failure() const noexcept { return clears_failure_; }
+  bool has_parameters() const noexcept { return !parameters_.empty(); }
+  /// Writes the parameters. Called before the first node.
+  void write_parameters() noexcept;
   bool has_node() const noexcept { return next_ != nodes_.size(); }
   const Graph::Node& node() const noexcept;
-  /// In the graph.
+  /// The next node's number in the graph.
   std::uint32_t node_number() const noexcept { return nodes_[next_]; }
   void run_node();
-  void go_on(std::size_t nodes = 1) noexcept { next_ += nodes; }
+  void advance(std::size_t nodes = 1) noexcept { next_ += nodes; }
   /// Adds the next nodes that run in executors, as far as there is room: behind other commands all
   /// or none, so that a graph has few different parts. Returns whether those are all that are left.
   bool add_to(Executor::Batch& batch) const;
 
  private:
-  // On purpose, in this run.
+  // Whether a fault is injected into the node in this run.
   bool has_fault(std::uint32_t node) const noexcept { return faults_ && faults_->contains(node); }
 
   const std::shared_ptr<GraphExec> exec_;
   const Nodes nodes_;
-  std::vector<GraphCell> cells_;
+  std::vector<ReplayParameter> parameters_;
   const std::shared_ptr<const NodeFaults> faults_;  // null: none
-  const bool hands_over_;
+  const bool clears_failure_;
   std::size_t next_ = 0;
 };
 
@@ -88,7 +88,8 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   /// lane and each lane that waits for it, and fails `stream` as a failed command does. Nodes with
   /// `faults` have them in this run. Throws as
   /// Stream::enqueue() does; then nothing is queued, except after std::bad_alloc.
-  void enqueue(Stream& stream, std::vector<GraphCell> cells = {}, NodeFaults faults = {});
+  void enqueue(Stream& stream, std::vector<ReplayParameter> parameters = {},
+               NodeFaults faults = {});
 
  private:
   friend class GraphRun;
@@ -104,10 +105,10 @@ class GraphExec : public std::enable_shared_from_this<GraphExec> {
   explicit GraphExec(Graph graph, std::shared_ptr<const void> keeps_alive);
   void cut_into_segments();
   using SharedFaults = std::shared_ptr<const NodeFaults>;
-  std::unique_ptr<GraphRun> run_of(const Segment* segment, std::vector<GraphCell> cells,
+  std::unique_ptr<GraphRun> run_of(const Segment* segment, std::vector<ReplayParameter> parameters,
                                    SharedFaults faults);
-  void enqueue_lanes(StreamImpl& stream, std::vector<GraphCell> cells, const SharedFaults& faults)
-      OPENREG_REQUIRES(mutex_);
+  void enqueue_lanes(StreamImpl& stream, std::vector<ReplayParameter> parameters,
+                     const SharedFaults& faults) OPENREG_REQUIRES(mutex_);
 
   const Graph graph_;
   const std::uint64_t number_;  // of this object, for executors

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/milestones.h"
 #include "base/mutex.h"
+#include "runtime/milestones.h"
 #include "runtime/vector_clock.h"
 
 namespace openreg {
@@ -41,7 +41,7 @@ class HappensBefore {
   /// The clock of what hosts have seen.
   VectorClock seen_by_hosts();
 
-  // Of collectives whose ranks are threads of this process; see Milestones.
+  // Milestones order collectives whose ranks are threads of this process.
 
   /// A new sequence of milestones: the number of its moments' stream.
   std::uint32_t add_milestones(std::uint64_t group, std::uint32_t home);

@@ -25,8 +25,8 @@
 #include "runtime/callbacks.h"
 #include "runtime/current_schedule.h"
 #include "runtime/device_health.h"
+#include "runtime/engine_gate.h"
 #include "runtime/fault_table.h"
-#include "runtime/patience.h"
 #include "runtime/run_slice.h"
 #include "runtime/scheduler.h"
 #include "runtime/stream_impl.h"
@@ -93,10 +93,11 @@ std::vector<Rest> queued() {
 // Returns when the engines have run what is queued now, cannot continue, or the time is up.
 // Whether they have run it.
 bool run_queued() {
-  const patience::EnginesWork engines_work;
+  const engine_gate::OpenScope engines_work;
   const std::vector<Rest> rests = queued();
   const auto runs = [](const Rest& rest) {
-    return rest.stream->queue.completed() < rest.published && Scheduler::get().moves(*rest.stream);
+    return rest.stream->queue.completed() < rest.published &&
+           Scheduler::get().is_runnable(*rest.stream);
   };
   const auto end = std::chrono::steady_clock::now() + kGrace;
   while (std::ranges::any_of(rests, runs) && std::chrono::steady_clock::now() < end) {

@@ -18,12 +18,12 @@
 
 namespace openreg {
 
-// Note [Custodians]
+// Note [Detached waiters]
 // A command may take long in an executor, or for ever: a kernel hangs, or the process is stopped. A
 // host that waits for it must notice Ctrl-C, an engine must serve other streams. So after a while
-// the thread hands the stream, with its command under way, to a thread that does nothing else: a
-// custodian. It finishes the command as the runner would have done, and gives the stream up. In an
-// adversarial schedule the runner stays, since the order of commands is its choice.
+// the thread hands the stream, with its command under way, to a detached thread that does nothing
+// else. It waits for the command, finishes it as the runner would have done, and gives the stream
+// up. In an adversarial schedule the runner stays, since the order of commands is its choice.
 
 namespace {
 // How long a thread stays with a command in an executor.
@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kPatience{50};
 }  // namespace
 
 RemoteRun::Result RemoteRun::step() {
-  const auto batch = slice_.sent_ ? slice_.sent_->batch() : next_batch();
+  const auto batch = slice_.pending_ ? slice_.pending_->batch() : next_batch();
   if (!batch) return Result::kNothing;
   slice_.enter();
   const auto end = run(batch);
@@ -59,7 +59,7 @@ std::shared_ptr<const Executor::Batch> RemoteRun::next_batch() {
         break;
     } else if (record->kind == Record::kGraph) {
       const auto& graph = *static_cast<const GraphRun*>(record->target);
-      if (i != 0 && (graph.hands_over() || graph.has_cells())) break;
+      if (i != 0 && (graph.clears_failure() || graph.has_parameters())) break;
       if (!graph.has_node() || !graph.add_to(*batch)) break;
     } else {
       break;
@@ -69,47 +69,48 @@ std::shared_ptr<const Executor::Batch> RemoteRun::next_batch() {
 }
 
 // Without a value the stream has been handed over.
-std::optional<Executor::Sent::End> RemoteRun::run(
+std::optional<Executor::PendingBatch::End> RemoteRun::run(
     const std::shared_ptr<const Executor::Batch>& batch) {
   StreamImpl& stream = slice_.stream_;
-  const bool stays = slice_.sent_.has_value() || adversary::acts();
+  const bool stays = slice_.pending_.has_value() || adversary::acts();
   std::optional<TracedCommand> traced;
   Cost cost;
   if (batch->commands().size() == 1) {
     cost = batch->cost();
-    traced.emplace(stream, slice_.by_engine(), stream.queue.front().traced_as,
-                   batch->commands().front());
+    traced.emplace(StreamTrack{stream.device_index, stream.number}, slice_.by_engine(),
+                   stream.queue.front().traced_as, batch->commands().front());
   }
   const ComputeScope team(slice_.callbacks_, cost, slice_.by_engine());
   try {
-    auto sent = slice_.sent_ ? *std::exchange(slice_.sent_, std::nullopt) : executor_.send(batch);
+    auto sent =
+        slice_.pending_ ? *std::exchange(slice_.pending_, std::nullopt) : executor_.send(batch);
     if (wait(sent, stays ? nullptr : &stream)) return sent.end();
     if (traced) traced->drop();
     return std::nullopt;
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (...) {
-    return Executor::Sent::End{.completed = 0, .error = std::current_exception()};
+    return Executor::PendingBatch::End{.completed = 0, .error = std::current_exception()};
   }
 }
 
 // False: another thread has taken the stream over, which it may not if it is null.
-bool RemoteRun::wait(Executor::Sent& sent, StreamImpl* hand_over_from) {
+bool RemoteRun::wait(Executor::PendingBatch& sent, StreamImpl* hand_over_from) {
   const RunningScope outside(false);  // exit need not wait: the process ends with this one
   if (hand_over_from && !sent.wait(kPatience) && hand_over(sent, *hand_over_from)) return false;
   return sent.wait();
 }
 
 // False: the thread cannot be started.
-bool RemoteRun::hand_over(Executor::Sent& sent, StreamImpl& stream) {
-  std::shared_ptr<std::optional<Executor::Sent>> shared;
+bool RemoteRun::hand_over(Executor::PendingBatch& sent, StreamImpl& stream) {
+  std::shared_ptr<std::optional<Executor::PendingBatch>> shared;
   try {
-    shared = std::make_shared<std::optional<Executor::Sent>>(std::move(sent));
-    start_detached_thread("openreg-custody", [&stream, shared] {
+    shared = std::make_shared<std::optional<Executor::PendingBatch>>(std::move(sent));
+    start_detached_thread("openreg-waiter", [&stream, shared] {
       bool owned = false;
       {
         RunSlice slice(stream, RunSlice::Runner::kEngine);
-        slice.sent_ = std::move(*shared);
+        slice.pending_ = std::move(*shared);
         owned = slice.step();
       }
       if (owned) Scheduler::get().release(stream);
@@ -122,7 +123,7 @@ bool RemoteRun::hand_over(Executor::Sent& sent, StreamImpl& stream) {
 }
 
 // Retires what has run, or failed.
-void RemoteRun::retire(const Executor::Batch& batch, const Executor::Sent::End& end) {
+void RemoteRun::retire(const Executor::Batch& batch, const Executor::PendingBatch::End& end) {
   slice_.commands_ += end.completed + (end.error ? 1 : 0);
   std::size_t left = end.completed;
   const Executor::Command* command = batch.commands().data();
@@ -133,7 +134,7 @@ void RemoteRun::retire(const Executor::Batch& batch, const Executor::Sent::End& 
     if (failed) slice_.fail(record, command[completed], end.error);
     if (record.kind == Record::kGraph) {
       auto* const graph = static_cast<GraphRun*>(record.target);
-      graph->go_on(completed);
+      graph->advance(completed);
       if (graph->has_node() && !failed) return;
       delete graph;
     } else if (completed == 0 && !failed) {

@@ -31,10 +31,11 @@ class RemoteRun {
   friend void run_command(const Kernel& kernel, std::span<const std::byte> arguments, bool crashes);
 
   std::shared_ptr<const Executor::Batch> next_batch();
-  std::optional<Executor::Sent::End> run(const std::shared_ptr<const Executor::Batch>& batch);
-  static bool wait(Executor::Sent& sent, StreamImpl* hand_over_from);
-  static bool hand_over(Executor::Sent& sent, StreamImpl& stream);
-  void retire(const Executor::Batch& batch, const Executor::Sent::End& end);
+  std::optional<Executor::PendingBatch::End> run(
+      const std::shared_ptr<const Executor::Batch>& batch);
+  static bool wait(Executor::PendingBatch& sent, StreamImpl* hand_over_from);
+  static bool hand_over(Executor::PendingBatch& sent, StreamImpl& stream);
+  void retire(const Executor::Batch& batch, const Executor::PendingBatch::End& end);
 
   RunSlice& slice_;
   Executor& executor_;

@@ -90,7 +90,7 @@ bool RunSlice::is_for(EngineKind kind) noexcept {
 
 bool RunSlice::step() {
   const Record& record = stream_.queue.front();
-  if (!sent_ && !begin(record)) {
+  if (!pending_ && !begin(record)) {
     pop(record);
     return true;
   }
@@ -157,12 +157,12 @@ bool RunSlice::begin(const Record& record) {
   if (record.kind == Record::kRun) return !stream_.failure.full() || !skip(record);
   if (record.kind != Record::kGraph) return true;
   auto* const run = static_cast<GraphRun*>(record.target);
-  if (run->hands_over()) static_cast<void>(stream_.failure.take());
+  if (run->clears_failure()) static_cast<void>(stream_.failure.take());
   if (stream_.failure.full()) {
     delete run;
     return false;
   }
-  run->write_cells();
+  run->write_parameters();
   return true;
 }
 
@@ -189,7 +189,8 @@ bool RunSlice::run(const Record& record, const Executor::Command& command, Cost 
   ++commands_;
   site_ = command.site;
   enter();
-  const TracedCommand traced(stream_, by_engine(), record.traced_as, command);
+  const TracedCommand traced({stream_.device_index, stream_.number}, by_engine(), record.traced_as,
+                             command);
   DeviceWorkScope work({.name = command.kernel->name(),
                         .device = stream_.device_index,
                         .stream = stream_.number,
@@ -228,7 +229,7 @@ bool RunSlice::run_node(const Record& record) {
           record, {node.kernel, node.arguments, node.site}, node.cost, [&] { graph.run_node(); },
           static_cast<std::int64_t>(graph.node_number())))
     return false;
-  graph.go_on();
+  graph.advance();
   return true;
 }
 

@@ -46,7 +46,7 @@ class RunSlice {
   bool is_for(EngineKind kind) noexcept;
   /// Runs the next command, or one node of a graph, or what an executor runs at once; has_work()
   /// was true. False: the stream is no longer the caller's. It is parked, or its executor takes
-  /// long (Note [Custodians] in remote_run.cpp).
+  /// long (Note [Detached waiters] in remote_run.cpp).
   bool step();
   /// Adds the commands run so far to the counters.
   void flush_counters() noexcept;
@@ -78,8 +78,9 @@ class RunSlice {
   void* clean_state_ = nullptr;
   RunSlice* const outer_;  // of the same thread
   std::uint64_t commands_ = 0;
-  LaunchSite site_ = 0;                 // of the command that runs
-  std::optional<Executor::Sent> sent_;  // a custodian's: the next commands, which are under way
+  LaunchSite site_ = 0;  // of the command that runs
+  // The next commands, which are under way, if a detached waiter runs this.
+  std::optional<Executor::PendingBatch> pending_;
 
   static constinit thread_local RunSlice* innermost_;
 };

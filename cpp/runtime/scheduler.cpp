@@ -1,17 +1,15 @@
 #include "runtime/scheduler.h"
 
 #include <cassert>
-#include <chrono>
-#include <thread>
 
 #include "base/counters.h"
-#include "runtime/engine.h"
 #include "base/error.h"
-#include "runtime/run_slice.h"
 #include "base/settings.h"
-#include "base/spin.h"
 #include "base/test_point.h"
 #include "base/usable_cores.h"
+#include "runtime/engine.h"
+#include "runtime/host_expectation.h"
+#include "runtime/run_slice.h"
 
 namespace openreg {
 
@@ -34,12 +32,12 @@ namespace openreg {
 //   engine that reaches a command of the other kind releases the stream. Both kinds run records and
 //   waits; for these the stream stays in the run queue that it was in last, so on a stream of
 //   copies they do not wait for a kernel to end. Hosts run everything.
-// - An engine that leaves its stream to a host (Left, not in the figure) takes it back if the host
-//   does not come in time.
+// - An engine that leaves its stream to a host (ReservedForHost, not in the figure) takes it back
+//   if the host does not come in time.
 // - The thread that makes brief commands ready runs them: the stream goes from Idle, or from
 //   Parked, directly to Running (brief_run.h).
 // - Engines alone guarantee progress. Hosts that run commands while they wait only make it faster.
-//   In an adversarial schedule engines are held back until hosts lose patience (patience.h).
+//   In an adversarial schedule engines are held back until a gate opens (engine_gate.h).
 // - make_runnable() is the only place that hands a stream over: to a host that has asked for it
 //   (then it never leaves Running), else to the run queue.
 // - A producer that publishes and then looks for an owner races with an owner that gives up and
@@ -54,20 +52,6 @@ using State = Ownership::State;
 
 bool is_high(const StreamImpl& stream) noexcept { return stream.level == Priority::kHigh; }
 
-// Called by an engine that has been woken, before it looks for work. If the process may use only
-// one core, or as much time, an engine interrupts the hosts, which run their commands themselves
-// when they wait or when a queue is full. So it begins when they have not done so for some time, or
-// not soon enough for a host that polls.
-void leave_core_to_hosts() noexcept {
-  constexpr std::chrono::milliseconds kTime{1};
-  constexpr int kMostTimes = 10;
-  for (int times = 0; times < kMostTimes && usable_cores() == 1; ++times) {
-    const auto helps = counters::helps.value();
-    std::this_thread::sleep_for(kTime);
-    if (counters::helps.value() == helps) return;
-  }
-}
-
 }  // namespace
 
 Scheduler& Scheduler::get() {
@@ -78,7 +62,7 @@ Scheduler& Scheduler::get() {
 Scheduler::Scheduler()
     : engines_{Engines(EngineKind::kCompute, settings().engines), Engines(EngineKind::kCopy, 1)} {}
 
-bool Scheduler::moves(const StreamImpl& stream) {
+bool Scheduler::is_runnable(const StreamImpl& stream) {
   const LockGuard lock(scheduler_mutex);
   return !stream.ownership.is(State::kParked) || stream.ownership.parked_on_->done();
 }
@@ -118,12 +102,12 @@ bool Scheduler::hand_over(StreamImpl& stream) {
   return true;
 }
 
-bool Scheduler::leave_to_host(StreamImpl& stream, StreamImpl::Clock::time_point end) {
+bool Scheduler::reserve_for_host(StreamImpl& stream, HostExpectation::Clock::time_point end) {
   Engines& engines = of(EngineKind::kCompute);
   UniqueLock lock(scheduler_mutex);
   assert(stream.ownership.is(State::kRunning));
   if (!stream.ownership.helpers_.empty() || has_ready(engines.kind) || stopping()) return true;
-  stream.ownership.set(State::kLeft);
+  stream.ownership.set(State::kReservedForHost);
   ++engines.sleeping;
   while (engines.notified == 0 && lock.wait_until(engines.work, end)) {
   }
@@ -132,7 +116,7 @@ bool Scheduler::leave_to_host(StreamImpl& stream, StreamImpl::Clock::time_point 
     --engines.notified;
     --engines.visitors;
   }
-  if (!stream.ownership.is(State::kLeft)) return false;
+  if (!stream.ownership.is(State::kReservedForHost)) return false;
   stream.ownership.set(State::kRunning);
   return true;
 }
@@ -171,7 +155,7 @@ Scheduler::Claim Scheduler::claim(StreamImpl& begin, Waiter& waiter) {
     case State::kQueued:
       dequeue(*stream);
       break;
-    case State::kLeft:
+    case State::kReservedForHost:
       break;
     case State::kRunning:
       if (runs_here(*stream)) throw_self_wait();
@@ -375,7 +359,7 @@ StreamImpl* Scheduler::next_stream(EngineKind kind, bool arriving) {
       has_spun = true;
       ++engines.visitors;
       lock.unlock();
-      if (!spin_until([this, kind] { return has_ready(kind) || stopping(); }))
+      if (!poll_before_sleep(*this, kind))
         refresh_usable_cores();  // now, when nothing waits for this engine
       lock.lock();
       --engines.visitors;

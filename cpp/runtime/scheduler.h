@@ -19,7 +19,7 @@ namespace openreg {
 ///
 /// Note [Lock order] of the runtime, outer to inner:
 ///   Fence's mutex > Scheduler's mutex
-///   the mutex of patience.cpp > Scheduler's mutex
+///   the mutex of engine_gate.cpp > Scheduler's mutex
 ///   GraphExec's mutex > all that an enqueue takes
 ///   Captures' mutex > what LaunchSiteFinder::describe takes
 ///   the trace's mutex > the mutexes of its shards
@@ -50,13 +50,13 @@ class Scheduler {
     return of(kind).ready_high.load(std::memory_order_relaxed) > 0;
   }
   bool stopping() const noexcept { return stopping_.load(std::memory_order_relaxed); }
-  /// Whether engines shall run nothing (patience.h).
+  /// Whether engines shall run nothing (engine_gate.h).
   bool holds_engines() const noexcept { return holding_.load(std::memory_order_relaxed); }
   void hold_engines(bool hold) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Whether the stream's next command can run now: the stream is not parked on an unfinished
   /// fence.
-  bool moves(const StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
+  bool is_runnable(const StreamImpl& stream) OPENREG_EXCLUDES(scheduler_mutex);
 
   /// Called by a producer that published a command and then saw the stream idle: finds an owner for
   /// it.
@@ -75,7 +75,7 @@ class Scheduler {
   /// Called by an engine for computing that owns the stream: leaves it until `end` to a host that
   /// is expected to wait for it. Returns at once, or early, if the engine has something else to do.
   /// False: a host has taken the stream.
-  bool leave_to_host(StreamImpl& stream, StreamImpl::Clock::time_point end)
+  bool reserve_for_host(StreamImpl& stream, HostExpectation::Clock::time_point end)
       OPENREG_EXCLUDES(scheduler_mutex);
   /// Called by the owner, with the fence's mutex held: the stream waits for the fence.
   void set_parked(StreamImpl& stream, Fence& fence) OPENREG_EXCLUDES(scheduler_mutex);
@@ -114,7 +114,8 @@ class Scheduler {
   void begin_running() noexcept;
   void end_running() noexcept OPENREG_EXCLUDES(scheduler_mutex);
 
-  /// Around an engine's sleep inside a command: another engine does its work during that time.
+  /// Called around an engine's sleep inside a command: another engine does its work during that
+  /// time.
   void block_engine(EngineKind kind) OPENREG_EXCLUDES(scheduler_mutex);
   void unblock_engine(EngineKind kind) OPENREG_EXCLUDES(scheduler_mutex);
 

@@ -80,7 +80,7 @@ void Stream::wait_for_room() {
 }
 
 void Stream::enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
-                              WhoseError whose) {
+                              FailureScope scope) {
   check_usable();
   StreamImpl& stream = StreamImpl::of(*this);
   check_accepts(stream, kernel);
@@ -99,7 +99,7 @@ void Stream::enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> a
     throw;
   }
   if (done->error()) {
-    if (whose == WhoseError::kDevices) {
+    if (scope == FailureScope::kDevice) {
       const auto failure = std::make_shared<Failure>(kernel.name(), site, stream.device_index,
                                                      stream.number, done->error());
       failure->set_collected();

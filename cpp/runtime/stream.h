@@ -16,14 +16,14 @@ enum class Priority : int { kHigh = -1, kNormal = 0 };
 /// error.
 enum class Backpressure : std::uint8_t {
   kWait,          ///< waits for room, and may run commands while it waits
-  kIgnore,        ///< also for callers that hold a lock: the thread runs no commands
-  kIgnoreAndRun,  ///< for callers that hold none: the thread may run brief commands
+  kIgnore,        ///< for callers that may hold a lock: the thread runs no commands
+  kIgnoreAndRun,  ///< for callers that hold no lock: the thread may run brief commands
 };
 
-/// Whose error it is if a command fails that a call waits for.
-enum class WhoseError : std::uint8_t {
-  kCalls,    ///< the call's: its arguments were wrong
-  kDevices,  ///< the device's too, as if no call had waited (device_health.h)
+/// The scope of the failure of a command that a call waits for.
+enum class FailureScope : std::uint8_t {
+  kCall,    ///< the call only: the arguments were wrong
+  kDevice,  ///< also the device, as if no call had waited (device_health.h)
 };
 
 /// A FIFO of commands on one device. It owns no thread: engines and waiting hosts run it
@@ -48,11 +48,11 @@ class Stream {
 
   /// Like enqueue(), but returns when this command has run; the calling thread helps to run
   /// commands. What the command throws is thrown here, unchanged, and only here; later commands
-  /// run, unless the device has failed (WhoseError). If the wait is interrupted, the stream fails
+  /// run, unless the device has failed (FailureScope). If the wait is interrupted, the stream fails
   /// instead. Throws CommandError if an earlier failure made the stream skip the command, Error if
   /// called from a command of this stream, and CaptureError if a capture forbids the call.
   void enqueue_and_wait(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost = {},
-                        WhoseError whose = WhoseError::kCalls);
+                        FailureScope scope = FailureScope::kCall);
 
   /// Whether nothing is queued and nothing is running. Never throws, never waits, and collects no
   /// failure.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -9,13 +8,14 @@
 #include <optional>
 #include <span>
 
-#include "runtime/capture.h"
 #include "base/command.h"
-#include "runtime/command_queue.h"
-#include "runtime/failure.h"
 #include "base/intrusive_list.h"
 #include "base/launch_site.h"
 #include "base/mutex.h"
+#include "runtime/capture.h"
+#include "runtime/command_queue.h"
+#include "runtime/failure.h"
+#include "runtime/host_expectation.h"
 #include "runtime/scheduler_mutex.h"
 #include "runtime/stream.h"
 #include "runtime/waiter.h"
@@ -27,12 +27,12 @@ class FenceRef;
 class GraphRun;
 
 /// Which thread runs a stream, or what it waits for. A stream has at most one owner: the run queue
-/// (kQueued), one thread (kRunning) or one fence (kParked), or it is left to a host (kLeft).
-/// Written by the Scheduler, with its mutex held; the hints for producers and runners are read
-/// without.
+/// (kQueued), one thread (kRunning) or one fence (kParked), or it is left to a host
+/// (kReservedForHost). Written by the Scheduler, with its mutex held; the hints for producers and
+/// runners are read without.
 class Ownership {
  public:
-  enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked, kLeft };
+  enum class State : std::uint8_t { kIdle, kQueued, kRunning, kParked, kReservedForHost };
 
   /// Whether no thread will look at the stream. Called by a producer after it has published a
   /// command; see Note [Who runs a stream].
@@ -59,8 +59,6 @@ class Ownership {
 
 /// The implementation of a Stream: its commands, its owner and its failure.
 struct StreamImpl final : Stream {
-  using Clock = std::chrono::steady_clock;
-
   StreamImpl(int device, std::int64_t id, Priority priority,
              std::uint64_t queue_limit = kQueueLimit)  // throws std::bad_alloc
       : queue(queue_limit), level(priority), device_index(device), number(id) {}
@@ -103,17 +101,6 @@ struct StreamImpl final : Stream {
     return record.kind == Record::kRun || (record.kind == Record::kGraph && record.computes);
   }
 
-  /// Estimated time of what was published since note_wait(); a hint for hosts.
-  std::chrono::nanoseconds cost_since_last_wait() const noexcept {
-    return queue.cost_published() - cost_at_last_wait.load(std::memory_order_relaxed);
-  }
-  /// A host's wait for the stream has ended; before it the host was away for this time.
-  void note_wait(Clock::time_point end, std::chrono::nanoseconds away) noexcept {
-    cost_at_last_wait.store(queue.cost_published(), std::memory_order_relaxed);
-    next_wait.store(end + away, std::memory_order_relaxed);
-    latest_next_wait.store(end + away + away / 2, std::memory_order_relaxed);
-  }
-
   /// Called by the owner if something is published: whether the next command takes long and is no
   /// graph.
   bool next_is_long() noexcept {
@@ -130,16 +117,12 @@ struct StreamImpl final : Stream {
 
   CommandQueue queue;
 
-  // Of the first command that failed.
+  // The failure of the first command that failed.
   alignas(64) FailureSlot failure;
   std::int64_t wait_began = 0;  // the runner's: of the wait at the front, if it is traced
 
   alignas(64) Ownership ownership;
-  std::atomic<std::chrono::nanoseconds> cost_at_last_wait{};  // written by hosts
-  // When a host is expected to wait for the stream again, and the latest time at which engines
-  // still expect it. Written by hosts.
-  std::atomic<Clock::time_point> next_wait{Clock::time_point{}};
-  std::atomic<Clock::time_point> latest_next_wait{Clock::time_point{}};
+  HostExpectation host_expectation;
   std::atomic<CaptureId> captured_by{0};
   const Priority level;
   const int device_index;

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "runtime/failure.h"
 #include "base/mutex.h"
+#include "runtime/failure.h"
 #include "runtime/stream_impl.h"
 
 namespace openreg {
@@ -50,7 +50,7 @@ class StreamPool {
   std::vector<StreamImpl*> streams_ OPENREG_GUARDED_BY(mutex_);  // by id
   // Destroyed; reused once they have drained.
   std::vector<StreamImpl*> closed_ OPENREG_GUARDED_BY(mutex_);
-  // Of streams that have been reused.
+  // Failures of streams that have been reused.
   std::vector<FailurePtr> orphaned_ OPENREG_GUARDED_BY(mutex_);
 };
 

@@ -4,7 +4,6 @@
 
 #include "base/trace.h"
 #include "executor/executor.h"
-#include "runtime/stream_impl.h"
 
 namespace openreg {
 
@@ -12,9 +11,9 @@ namespace openreg {
 class TracedCommand {
  public:
   /// `id` links it with its submission.
-  TracedCommand(const StreamImpl& stream, bool by_engine, std::uint32_t id,
+  TracedCommand(StreamTrack track, bool by_engine, std::uint32_t id,
                 const Executor::Command& command) noexcept
-      : stream_(stream), by_engine_(by_engine), id_(id), command_(command) {
+      : track_(track), by_engine_(by_engine), id_(id), command_(command) {
     if (tracing::on()) begin_ = tracing::now();
   }
   ~TracedCommand() {
@@ -30,8 +29,8 @@ class TracedCommand {
     tracing::keep({.what = TraceSlice::What::kCommand,
                    .by_engine = by_engine_,
                    .id = id_,
-                   .device = stream_.device_index,
-                   .stream = stream_.number,
+                   .device = track_.device,
+                   .stream = track_.stream,
                    .begin = begin_,
                    .end = tracing::now(),
                    .site = command_.site,
@@ -39,7 +38,7 @@ class TracedCommand {
                    .summary = command_.kernel->summary(command_.arguments)});
   }
 
-  const StreamImpl& stream_;
+  const StreamTrack track_;
   const bool by_engine_;
   const std::uint32_t id_;
   const Executor::Command command_;

@@ -7,16 +7,17 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/adversary.h"
-#include "runtime/callbacks.h"
 #include "base/counters.h"
-#include "runtime/engine.h"
-#include "runtime/patience.h"
-#include "runtime/run_slice.h"
-#include "runtime/scheduler.h"
 #include "base/spin.h"
 #include "base/test_point.h"
 #include "base/trace.h"
+#include "runtime/adversary.h"
+#include "runtime/callbacks.h"
+#include "runtime/engine.h"
+#include "runtime/engine_gate.h"
+#include "runtime/host_expectation.h"
+#include "runtime/run_slice.h"
+#include "runtime/scheduler.h"
 
 namespace openreg {
 
@@ -32,9 +33,6 @@ namespace openreg {
 
 namespace {
 
-constexpr std::chrono::milliseconds kAskWhileHelping{20};
-constexpr std::chrono::milliseconds kAskWhileAsleep{50};
-
 // Decides when the waiting thread checks for an interrupt.
 class InterruptClock {
  public:
@@ -45,7 +43,7 @@ class InterruptClock {
   }
 
   bool enabled() const noexcept { return check_ != nullptr; }
-  bool due() const noexcept { return check_ && now() - last_ >= kAskWhileHelping; }
+  bool due() const noexcept { return check_ && now() - last_ >= thresholds::kAskWhileHelping; }
   // Without a lock, and owning no stream: a signal handler may be Python code that uses the device.
   void ask() {
     check_();
@@ -66,54 +64,6 @@ class InterruptClock {
   void (*check_)();
   std::chrono::nanoseconds last_{};
 };
-
-// Hosts wait in a rhythm: a training step is launched, then its loss is read. The time that a host
-// was away since its last wait predicts how long it will be away until the next one. From that a
-// host decides whether its team pays off (Callbacks::SinceLastWait). Waits of commands, and of
-// hosts that only sleep, do not count.
-class Rhythm {
- public:
-  /// Begins a wait for `stream`; null if the wait does not count.
-  explicit Rhythm(StreamImpl* stream) noexcept : stream_(stream) {
-    if (!stream_) return;
-    begin_ = Clock::now();
-    if (last_end_ == Clock::time_point{}) return;
-    before_.away = begin_ - last_end_;
-    before_.launched = stream_->cost_since_last_wait();
-    before_.last_wait = last_end_ - last_begin_;
-    before_.waits = waits_;
-  }
-  ~Rhythm() {
-    if (!stream_) return;
-    const auto end = Clock::now();
-    if (last_end_ != Clock::time_point{}) {
-      ++waits_.count;
-      waits_.time += end - last_end_;
-      waits_.launched += before_.launched;
-    }
-    last_begin_ = begin_;
-    last_end_ = end;
-    stream_->note_wait(last_end_, before_.away);
-  }
-  Rhythm(const Rhythm&) = delete;
-  Rhythm& operator=(const Rhythm&) = delete;
-
-  Callbacks::SinceLastWait before() const noexcept { return before_; }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  StreamImpl* const stream_;
-  Callbacks::SinceLastWait before_;
-  Clock::time_point begin_;
-
-  static constinit thread_local Clock::time_point last_begin_;
-  static constinit thread_local Clock::time_point last_end_;
-  static constinit thread_local Callbacks::SinceLastWait::Waits waits_;
-};
-constinit thread_local Rhythm::Clock::time_point Rhythm::last_begin_;
-constinit thread_local Rhythm::Clock::time_point Rhythm::last_end_;
-constinit thread_local Callbacks::SinceLastWait::Waits Rhythm::waits_;
 
 // Around a thread's sleep.
 class SleepScope {
@@ -152,7 +102,7 @@ class HostWait {
       if (expired()) return false;
       if (scheduler_.stopping()) block_forever();
       if (adversary::acts() && meanwhile_ == Meanwhile::kWorks &&
-          adversary::work(needs(), rhythm_.before())) {
+          adversary::work(required(), stats_.before())) {
         if (interrupt_.due()) interrupt_.ask();
         continue;
       }
@@ -183,7 +133,9 @@ class HostWait {
   }
 
   // Until the wait ends: commands that are submitted meanwhile cannot add to them.
-  const adversary::Needs& needs() { return needs_ ? *needs_ : needs_.emplace(all_); }
+  const adversary::RequiredCommands& required() {
+    return required_ ? *required_ : required_.emplace(all_);
+  }
 
   // Runs a stream that this thread owns, until the goal or the blocking fence is reached, or the
   // stream is empty or parked.
@@ -193,7 +145,7 @@ class HostWait {
 
   // False: this thread no longer owns the stream.
   bool run_commands(StreamImpl& stream, const Fence* blocking_fence) {
-    RunSlice slice(stream, RunSlice::Runner::kHost, rhythm_.before());
+    RunSlice slice(stream, RunSlice::Runner::kHost, stats_.before());
     while (!scheduler_.stopping() && !reached(blocking_fence)) {
       if (!slice.has_work()) {
         if (scheduler_.go_idle(stream)) return false;
@@ -243,7 +195,7 @@ class HostWait {
 
   std::optional<std::chrono::milliseconds> longest_sleep() const {
     std::optional<std::chrono::milliseconds> longest;
-    if (interrupt_.enabled()) longest = kAskWhileAsleep;
+    if (interrupt_.enabled()) longest = thresholds::kAskWhileAsleep;
     if (deadline_) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(
           *deadline_ - std::chrono::steady_clock::now());
@@ -255,8 +207,8 @@ class HostWait {
   const Goal& goal_;
   const std::span<const Goal> all_;
   const Meanwhile meanwhile_;
-  const Rhythm rhythm_{meanwhile_ == Meanwhile::kWorks && !in_command() ? &goal_.stream()
-                                                                        : nullptr};
+  const HostWaitStats stats_{meanwhile_ == Meanwhile::kWorks && !in_command() ? &goal_.stream()
+                                                                              : nullptr};
   const std::optional<Deadline> deadline_;
   Scheduler& scheduler_ = Scheduler::get();
   const tracing::ThreadSlice traced_{goal_.fence() ? "Synchronize" : "WaitForRoom"};
@@ -264,7 +216,7 @@ class HostWait {
   InterruptClock interrupt_;
   Waiter waiter_;
   bool ask_ = false;
-  std::optional<adversary::Needs> needs_;
+  std::optional<adversary::RequiredCommands> required_;
 };
 
 }  // namespace
@@ -273,14 +225,14 @@ void wait_for(const Goal& goal) { wait_for_all({&goal, 1}); }
 
 void wait_for_all(std::span<const Goal> goals) {
   for (const Goal& goal : goals) {
-    if (adversary::acts()) patience::renew();
+    if (adversary::acts()) engine_gate::close();
     HostWait(goal, goals, HostWait::Meanwhile::kWorks).run();
     if (goal.fence()) note_host_saw(*goal.fence());
   }
 }
 
 bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
-  const patience::EnginesWork engines_work;
+  const engine_gate::OpenScope engines_work;
   const Goal goal = Goal::fence(fence);
   return HostWait(goal, {&goal, 1}, HostWait::Meanwhile::kSleeps, deadline).run();
 }

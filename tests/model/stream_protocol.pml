@@ -40,7 +40,7 @@
 #define CLOSED_LIST 10   /* a fence that has fired accepts no waiter */
 #define TAKE_NOTICE 11   /* an engine whose time for a host is over is the one that was notified meanwhile */
 
-mtype = { Idle, Queued, Running, Parked, Left };
+mtype = { Idle, Queued, Running, Parked, ReservedForHost };
 mtype = { Run, Copy, Fail, Record, Wait, Submit, Synchronize };  /* commands */
 
 typedef Stream {
@@ -154,11 +154,11 @@ inline release(s) {
 /* An engine leaves its stream to a host that is expected to wait for it, until some time has passed. It
    may do so before any command. Only in some scenarios: it multiplies the states. */
 #define leaves (scenario == 2 || scenario == 6 || scenario == 7 || scenario == 10)
-inline leave_to_host(s) {
+inline reserve_for_host(s) {
   atomic { !mutex ->
     if
     :: S[s].helpers == 0 && ready[mine] == 0 ->
-       S[s].state = Left; sleeping[mine]++; sleeps = true
+       S[s].state = ReservedForHost; sleeping[mine]++; sleeps = true
     :: else
     fi
   }
@@ -168,7 +168,7 @@ inline leave_to_host(s) {
        sleeping[mine]--; sleeps = false;
        if :: notified[mine] > 0 && !without(TAKE_NOTICE) -> notified[mine]--; visitors[mine]-- :: else fi;
        if
-       :: S[s].state == Left -> S[s].state = Running
+       :: S[s].state == ReservedForHost -> S[s].state = Running
        :: else -> gone = true
        fi
      }
@@ -325,7 +325,7 @@ inline run_stream(s) {
   :: !host && !empty(s) && S[s].helpers != 0 ->    /* may be missed: the other guards hold, too */
      atomic { !mutex -> if :: S[s].helpers != 0 -> make_runnable(s); gone = true :: else fi };
      if :: gone -> break :: else fi
-  :: leaves && !host && !empty(s) && next(s) == Run -> leave_to_host(s); if :: gone -> break :: else fi
+  :: leaves && !host && !empty(s) && next(s) == Run -> reserve_for_host(s); if :: gone -> break :: else fi
   :: !host && !empty(s) && (ready[mine] > 0 || !for_kind(s, mine)) ->
      release(s); break      /* the end of a turn */
   :: !enough && !empty(s) && (host || for_kind(s, mine)) -> run_command(s); if :: gone -> break :: else fi
@@ -430,7 +430,7 @@ inline wait_for(interruptible) {
        :: else ->
           if
           :: S[at].state == Queued -> S[at].state = Running; ready[S[at].queued_for]--; own = true
-          :: S[at].state == Left || (S[at].state == Idle && !empty(at)) -> S[at].state = Running; own = true
+          :: S[at].state == ReservedForHost || (S[at].state == Idle && !empty(at)) -> S[at].state = Running; own = true
           :: S[at].state == Idle && empty(at) ->
              assert(reached || (hop != NONE && done(hop)))
           :: S[at].state == Running || S[at].state == Parked ->

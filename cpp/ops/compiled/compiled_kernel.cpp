@@ -11,17 +11,17 @@
 #include <mutex>
 #include <utility>
 
+#include "address_space/address_space.h"
 #include "backend/race_detection.h"
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
-#include "ops/launch/cost.h"
-#include "ops/wire/reach.h"
-#include "ops/wire/same_device.h"
-#include "address_space/address_space.h"
 #include "base/device_name.h"
 #include "base/error.h"
 #include "base/processor.h"
+#include "ops/launch/cost.h"
+#include "ops/wire/reach.h"
+#include "ops/wire/same_device.h"
 #include "slot.h"
 
 namespace openreg::ops {
@@ -75,10 +75,10 @@ const Kernel* CompiledKernel::make(const std::string& name, const std::string& d
   return &get(name, reinterpret_cast<Entry>(entry), parameters);
 }
 
-const KernelMaker CompiledKernel::kMaker("compiled kernel", &describe, &make);
+const KernelFactory CompiledKernel::kFactory("compiled kernel", &describe, &make);
 
 CompiledKernel::CompiledKernel(const char* name, Entry entry, std::vector<Parameter> parameters)
-    : Kernel(name, &run, {.in_executor = true, .maker = &kMaker}),
+    : Kernel(name, &run, {.in_executor = true, .factory = &kFactory}),
       entry_(entry),
       parameters_(std::move(parameters)) {}
 

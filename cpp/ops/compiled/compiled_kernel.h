@@ -44,7 +44,7 @@ class CompiledKernel : public Kernel {
   static void run(const Kernel& kernel, std::span<const std::byte> arguments);
   static std::optional<std::string> describe(const Kernel& kernel);
   static const Kernel* make(const std::string& name, const std::string& description);
-  static const KernelMaker kMaker;
+  static const KernelFactory kFactory;
 
   const Entry entry_;
   const std::vector<Parameter> parameters_;

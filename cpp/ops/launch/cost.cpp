@@ -12,8 +12,8 @@ namespace openreg::ops {
 // Note [Costs]
 //
 // The duration of a call determines whether several cores share it: Note [Teams] in
-// backend/compute_threads.cpp, Note [Teams of hosts] in backend/team_choice.cpp. An error by a
-// factor of two does no harm, so the duration is estimated from shapes: products by their
+// backend/compute_threads.cpp, Note [Teams of hosts] in backend/thread_count_tuner.cpp. An error by
+// a factor of two does no harm, so the duration is estimated from shapes: products by their
 // multiplications and additions, everything else by the bytes that are read and written. The rates
 // are those of one core of a server of 2023: half the rate of its vector units in a good matrix
 // product, and a third of its rate for copies.

@@ -46,7 +46,7 @@ const Kernel* make_boxed(const std::string& name, const std::string&) {
   return boxed ? &boxed->kernel() : nullptr;
 }
 
-const KernelMaker kBoxedMaker("boxed operator", &describe_boxed, &make_boxed);
+const KernelFactory kBoxedFactory("boxed operator", &describe_boxed, &make_boxed);
 
 }  // namespace
 
@@ -62,7 +62,7 @@ class BoxedOperator::CpuKernel final : public OpKernel {
                  [](const OpKernel& kernel, ArgumentReader& reader) {
                    static_cast<const CpuKernel&>(kernel).op_.run(reader);
                  },
-                 {.maker = &kBoxedMaker},
+                 {.factory = &kBoxedFactory},
                  {.widened = widened_dtypes(name),
                   .direct = lists == ListComputation::kNone ? nullptr : &compute_lists}),
         op_(op),

@@ -177,7 +177,7 @@ TEST_F(DeviceHealth, AFailureOfABlockingLaunchIsTheDevicesToo) {
                               });
   EXPECT_EQ(error_of([&] { stream->enqueue_and_wait(failing, {}); }), "index 7 is out of bounds");
   EXPECT_EQ(health_of(0), Health::kHealthy);  // the call's own error
-  EXPECT_EQ(error_of([&] { stream->enqueue_and_wait(failing, {}, {}, WhoseError::kDevices); }),
+  EXPECT_EQ(error_of([&] { stream->enqueue_and_wait(failing, {}, {}, FailureScope::kDevice); }),
             "index 7 is out of bounds");
   expect_failed([&] { stream->synchronize(); }, "synchronize");
 }

@@ -34,7 +34,7 @@
 #include "base/counters.h"
 #include "base/error.h"
 #include "base/trace.h"
-#include "executor/guardian.h"
+#include "executor/supervisor.h"
 #include "graph_helpers.h"
 #include "limit.h"
 #include "runtime/callbacks.h"
@@ -829,13 +829,13 @@ TEST_F(ExecutorTest, TheProgramHasNoChild) {
   EXPECT_EQ(errno, ECHILD);
 }
 
-TEST_F(ExecutorTest, EndsWithItsGuardian) {
+TEST_F(ExecutorTest, EndsWithItsSupervisor) {
   enqueue(default_stream(0), Action::kSleep);
   synchronize_device(0);
   const pid_t process = process_of(0);
-  const pid_t guardian = status_of(process).parent;
-  ASSERT_GT(guardian, 1);
-  kill(guardian, SIGKILL);
+  const pid_t supervisor = status_of(process).parent;
+  ASSERT_GT(supervisor, 1);
+  kill(supervisor, SIGKILL);
   EXPECT_TRUE(happens([&] { return !exists(process); }));
   EXPECT_TRUE(happens([] { return health_of(0) == Health::kStopped; }));
 }

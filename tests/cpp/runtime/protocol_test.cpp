@@ -10,9 +10,9 @@
 
 #include "../needs_engines.h"
 #include "at_point.h"
+#include "base/test_point.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
-#include "base/test_point.h"
 #include "stream_helpers.h"
 
 namespace openreg {
@@ -159,9 +159,9 @@ TEST(Protocol, AnEngineLeavesALongCommandToTheHostThatWaitsForIt) {
 
 void expect_host(Stream& stream, std::chrono::milliseconds until) {
   auto& impl = StreamImpl::of(stream);
-  const auto now = StreamImpl::Clock::now();
-  impl.next_wait = now;
-  impl.latest_next_wait = now + until;
+  const auto now = HostExpectation::Clock::now();
+  impl.host_expectation.next_wait = now;
+  impl.host_expectation.latest_next_wait = now + until;
 }
 constexpr std::chrono::milliseconds kForLong{3'000};
 constexpr std::chrono::milliseconds kEnginesBegin{20};  // if they do not wait for a host
@@ -176,11 +176,12 @@ TEST(Protocol, AHostThatHasWaitedTwiceIsExpectedAgain) {
   stream->synchronize();
   std::this_thread::sleep_for(kAway);
   enqueue_nothing(*stream);
-  const auto begin = StreamImpl::Clock::now();
+  const auto begin = HostExpectation::Clock::now();
   stream->synchronize();
   const auto& impl = StreamImpl::of(*stream);
-  EXPECT_GE(impl.next_wait.load(), begin + kAway);
-  EXPECT_GE(impl.latest_next_wait.load(), impl.next_wait.load() + kAway / 2);
+  EXPECT_GE(impl.host_expectation.next_wait.load(), begin + kAway);
+  EXPECT_GE(impl.host_expectation.latest_next_wait.load(),
+            impl.host_expectation.next_wait.load() + kAway / 2);
 }
 
 TEST(Protocol, AnEngineLeavesALongCommandToTheHostThatIsExpected) {
@@ -206,7 +207,8 @@ TEST(Protocol, AnEngineLeavesNoShortCommand) {
 TEST(Protocol, AnEngineDoesNotWaitForAHostForLongerThanATeamTakes) {
   OPENREG_NEEDS_ENGINES("the host does not wait");
   const OwnStream stream;
-  StreamImpl::of(*stream).note_wait(StreamImpl::Clock::now(), std::chrono::hours(1));
+  StreamImpl::of(*stream).host_expectation.note_wait(HostExpectation::Clock::now(),
+                                                     std::chrono::hours(1), {});
   enqueue(
       *stream, [] {}, testing::function_kernel(), kLongCommand);
   EXPECT_TRUE(happens([&] { return stream->query(); }));

@@ -187,7 +187,7 @@ class BusyEngines {
 
 /// Waits until the predicate is true, for events without a hand-shake such as a thread that falls
 /// asleep. Returns false after a time that suffices on any machine. Sleeps meanwhile: in an
-/// adversarial schedule engines work soon if all threads are asleep (runtime/patience.h).
+/// adversarial schedule engines work soon if all threads are asleep (runtime/engine_gate.h).
 template <class Predicate>
 [[nodiscard]] bool happens(Predicate happened) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);

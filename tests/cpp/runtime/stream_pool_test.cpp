@@ -20,7 +20,7 @@ using testing::enqueue_nothing;
 using testing::happens;
 using testing::OwnStream;
 
-bool is_parked(Stream& stream) { return !Scheduler::get().moves(StreamImpl::of(stream)); }
+bool is_parked(Stream& stream) { return !Scheduler::get().is_runnable(StreamImpl::of(stream)); }
 
 std::string name(const Stream& stream) {
   return "openreg:" + std::to_string(stream.device()) + " stream " + std::to_string(stream.id());

@@ -21,7 +21,7 @@ def sources_with(pattern: str) -> set[str]:
 def test_processes_are_started_where_the_page_says() -> None:
     assert sources_with(r"\b(?:v?fork\(\)|(?:posix_spawnp?|execv\w*|popen|system)\()") == {
         "cpp/executor/executor_process.cpp",
-        "cpp/executor/guardian.cpp",
+        "cpp/executor/supervisor.cpp",
     }
     assert sources_with(r"^import subprocess\b|subprocess\.\w+\(") == {"python/torch_openreg/__main__.py"}
     for words in ("TORCH_OPENREG_EXECUTOR=process", "`torch.compile`", "`python -m torch_openreg --check`"):

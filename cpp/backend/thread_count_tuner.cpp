@@ -1,6 +1,8 @@
-#include "backend/team_choice.h"
+#include "backend/thread_count_tuner.h"
 
 #include <algorithm>
+
+#include "runtime/host_expectation.h"
 
 namespace openreg::backend {
 
@@ -28,15 +30,11 @@ namespace openreg::backend {
 namespace {
 
 using Duration = std::chrono::duration<double, std::nano>;
-using std::chrono::milliseconds;
 
-constexpr milliseconds kSpinOfTeams{5};
 constexpr int kNothingDone = 16;  // an engine that did less than a 16th did nothing
 constexpr double kClear = 8;      // gain and cost differ by this factor
 
 constexpr std::uint64_t kWaitsToSettle = 2;
-constexpr milliseconds kSettling{8};  // until the threads of a team have stopped spinning
-constexpr milliseconds kPart{2};
 constexpr std::uint64_t kWaitsOfPart = 8;
 // Of the parts of a trial the fastest counts: other programs disturb some of them. But a trial ends
 // if a part, even a short one, takes much longer than the other choice: beside busy programs a step
@@ -60,50 +58,53 @@ double worth_of_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWa
   if (done > launched / kNothingDone)
     rest = std::max(rest, std::min<Duration>(left, away * (left / done)));
   const double too_many = std::max(0.0, (threads + 1.0) / cores - 1);  // of a core
-  const Duration cost = std::min<Duration>(away, kSpinOfTeams) * too_many;
+  const Duration cost = std::min<Duration>(away, thresholds::kSpinOfTeams) * too_many;
   return rest * (1 - 1.0 / threads) / std::max(cost, Duration(1));
 }
 
 }  // namespace
 
-bool TeamChoice::takes_team(std::chrono::nanoseconds left, const Callbacks::SinceLastWait& before,
-                            int threads, int cores) noexcept {
+bool ThreadCountTuner::takes_team(std::chrono::nanoseconds left,
+                                  const Callbacks::SinceLastWait& before, int threads,
+                                  int cores) noexcept {
   if (threads == 1) return false;
   if (before.away.count() == 0) return true;  // the first wait
   had_team_ = choose(worth_of_team(left, before, had_team_, threads, cores), before.waits);
   return had_team_;
 }
 
-bool TeamChoice::choose(double worth, const Waits& so_far) noexcept {
+bool ThreadCountTuner::choose(double worth, const Waits& so_far) noexcept {
   if (worth >= kClear) return true;
   if (worth <= 1 / kClear) return false;
   measure(so_far);
   return team_;
 }
 
-void TeamChoice::measure(const Waits& so_far) noexcept {
+void ThreadCountTuner::measure(const Waits& so_far) noexcept {
   const auto waits = so_far.count - begin_.count;
   const auto time = so_far.time - begin_.time;
   const Duration launched = so_far.launched - begin_.launched;
   if (!settled_) {
-    if (waits < kWaitsToSettle || time < kSettling) return;
+    if (waits < kWaitsToSettle || time < thresholds::kSettling) return;
     settled_ = true;
     begin_ = so_far;
     return;
   }
   if (launched.count() <= 0) return;
   const double pace = time / launched;
-  const bool whole = waits >= kWaitsOfPart && time >= kPart;
-  if (!whole && !(waits >= kWaitsOfSlowPart && time >= kSettling && is_much_slower(pace))) return;
+  const bool whole = waits >= kWaitsOfPart && time >= thresholds::kPart;
+  if (!whole &&
+      !(waits >= kWaitsOfSlowPart && time >= thresholds::kSettling && is_much_slower(pace)))
+    return;
   begin_ = so_far;
   note(launched.count() / static_cast<double>(waits), pace);
 }
 
-bool TeamChoice::is_much_slower(double pace) const noexcept {
+bool ThreadCountTuner::is_much_slower(double pace) const noexcept {
   return in_trial_ && pace > kMuchSlower * pace_[team_ ? 0 : 1];
 }
 
-void TeamChoice::note(double work, double pace) noexcept {
+void ThreadCountTuner::note(double work, double pace) noexcept {
   const auto [less, more] = std::minmax(work, work_);
   const bool other = more > less * kOtherWork;
   work_ = work;
@@ -123,7 +124,7 @@ void TeamChoice::note(double work, double pace) noexcept {
   settle(!team_);
 }
 
-void TeamChoice::end_trial() noexcept {
+void ThreadCountTuner::end_trial() noexcept {
   const double pace = pace_[team_ ? 1 : 0];
   const bool faster = pace < pace_[team_ ? 0 : 1] * kFaster;
   const int times = is_much_slower(pace) ? 4 : 2;
@@ -134,7 +135,7 @@ void TeamChoice::end_trial() noexcept {
   settle(faster ? team_ : !team_);
 }
 
-void TeamChoice::settle(bool team) noexcept {
+void ThreadCountTuner::settle(bool team) noexcept {
   team_ = team;
   parts_ = 0;
   settled_ = false;

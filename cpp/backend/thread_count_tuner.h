@@ -10,7 +10,7 @@ namespace openreg::backend {
 
 /// Decides for one thread of the program, wait by wait, whether it runs commands with its team. See
 /// Note [Teams of hosts].
-class TeamChoice {
+class ThreadCountTuner {
  public:
   /// Called when the thread begins to run commands in a wait: `left` is the expected time of one
   /// thread for the stream's commands, `threads` the size of the team, on this many `cores`.

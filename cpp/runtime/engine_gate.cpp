@@ -1,4 +1,4 @@
-#include "runtime/patience.h"
+#include "runtime/engine_gate.h"
 
 #include <dirent.h>
 #include <sys/syscall.h>
@@ -16,14 +16,14 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
-#include "runtime/scheduler.h"
 #include "base/thread.h"
+#include "runtime/scheduler.h"
 
-namespace openreg::patience {
+namespace openreg::engine_gate {
 
 namespace {
 
-// Shorter, and a host that only starts a process or reads a file would lose it; longer, and
+// Shorter, and the gate would open while a host starts a process or reads a file; longer, and
 // programs that depend on engines in each step would take minutes.
 constexpr std::chrono::milliseconds kTick{50};
 constexpr int kTicksAsleep = 4;
@@ -35,20 +35,20 @@ constexpr int kTicksOfWork = 2;
 /// Outside the scheduler's mutex in Note [Lock order].
 Mutex g_mutex;
 bool g_held OPENREG_GUARDED_BY(g_mutex) = false;
-bool g_insists OPENREG_GUARDED_BY(g_mutex) = false;  // renew() has no effect
-int g_sleepers OPENREG_GUARDED_BY(g_mutex) = 0;      // EnginesWork
+bool g_insists OPENREG_GUARDED_BY(g_mutex) = false;  // close() has no effect
+int g_open_scopes OPENREG_GUARDED_BY(g_mutex) = 0;   // OpenScope
 bool g_watched OPENREG_GUARDED_BY(g_mutex) = false;  // the watch has been started
-std::atomic<bool> g_lost{false};                     // written with the mutex held
-std::atomic<std::uint64_t> g_renewals{0};
+std::atomic<bool> g_open{false};                     // written with the mutex held
+std::atomic<std::uint64_t> g_closings{0};
 
 void update() OPENREG_REQUIRES(g_mutex) {
-  Scheduler::get().hold_engines(g_held && g_sleepers == 0 &&
-                                !g_lost.load(std::memory_order_relaxed));
+  Scheduler::get().hold_engines(g_held && g_open_scopes == 0 &&
+                                !g_open.load(std::memory_order_relaxed));
 }
 
-void set_lost(bool lost, bool insists) {
+void set_open(bool open, bool insists) {
   const LockGuard lock(g_mutex);
-  g_lost.store(lost, std::memory_order_relaxed);
+  g_open.store(open, std::memory_order_relaxed);
   g_insists = insists;
   update();
 }
@@ -92,24 +92,24 @@ class Watch {
  private:
   void tick() {
     const Scheduler& scheduler = Scheduler::get();
-    if (insisted_ > 0 && --insisted_ == 0) set_lost(false, false);
-    const auto renewals = g_renewals.load(std::memory_order_relaxed);
-    const bool renewed = std::exchange(renewals_, renewals) != renewals;
+    if (insisted_ > 0 && --insisted_ == 0) set_open(false, false);
+    const auto closings = g_closings.load(std::memory_order_relaxed);
+    const bool was_closed = std::exchange(closings_, closings) != closings;
     if (!scheduler.holds_engines() || !has_ready(scheduler)) return restart();
     ++awake_;
-    asleep_ = renewed || others_are_awake() ? 0 : asleep_ + 1;
+    asleep_ = was_closed || others_are_awake() ? 0 : asleep_ + 1;
     if (asleep_ == kTicksAsleep) {
       restart();
-      set_lost(true, false);
+      set_open(true, false);
     } else if (awake_ == kTicksAwake) {
       restart();
       insisted_ = kTicksOfWork;
-      set_lost(true, true);
+      set_open(true, true);
     }
   }
   void restart() { asleep_ = awake_ = 0; }
 
-  std::uint64_t renewals_ = 0;
+  std::uint64_t closings_ = 0;
   int asleep_ = 0;
   int awake_ = 0;     // or asleep
   int insisted_ = 0;  // ticks that engines may still work
@@ -133,32 +133,32 @@ void hold_engines(bool held) {
     g_watched = true;
   }
   g_held = held;
-  g_lost.store(false, std::memory_order_relaxed);
+  g_open.store(false, std::memory_order_relaxed);
   g_insists = false;
   update();
 }
 
-void renew() noexcept {
-  g_renewals.fetch_add(1, std::memory_order_relaxed);
-  if (!g_lost.load(std::memory_order_relaxed)) return;
+void close() noexcept {
+  g_closings.fetch_add(1, std::memory_order_relaxed);
+  if (!g_open.load(std::memory_order_relaxed)) return;
   const LockGuard lock(g_mutex);
   if (g_insists) return;
-  g_lost.store(false, std::memory_order_relaxed);
+  g_open.store(false, std::memory_order_relaxed);
   update();
 }
 
-void lose() noexcept { set_lost(true, false); }
+void open() noexcept { set_open(true, false); }
 
-EnginesWork::EnginesWork() noexcept {
+OpenScope::OpenScope() noexcept {
   const LockGuard lock(g_mutex);
-  ++g_sleepers;
+  ++g_open_scopes;
   if (g_held) update();
 }
 
-EnginesWork::~EnginesWork() {
+OpenScope::~OpenScope() {
   const LockGuard lock(g_mutex);
-  --g_sleepers;
+  --g_open_scopes;
   if (g_held) update();
 }
 
-}  // namespace openreg::patience
+}  // namespace openreg::engine_gate

@@ -1,4 +1,4 @@
-#include "executor/guardian.h"
+#include "executor/supervisor.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -17,15 +17,16 @@ namespace openreg::executor {
 
 // Note [An executor's processes]
 //
-//   program --starts--> first process --fork--> guardian --fork--> executor
+//   program --starts--> first process --fork--> supervisor --fork--> executor
 //                       (exits at once)
 //
 // The program has no child: a program that waits for any child (waitpid(-1)) must not meet ours.
-// (Unless it adopts orphans, as the first process of a container does: then it reaps the guardian.)
-// The guardian is the executor's parent, so it learns how the executor ended, whatever ended it. It
-// watches the program, too, and ends the executor with it. (The system can do that as well,
-// PR_SET_PDEATHSIG, but when the parent's *thread* ends, and no thread of the program is ours to
-// keep.) If the guardian itself is killed, the executor ends with it: the guardian has one thread.
+// (Unless it adopts orphans, as the first process of a container does: then it reaps the
+// supervisor.) The supervisor is the executor's parent, so it learns how the executor ended,
+// whatever ended it. It watches the program, too, and ends the executor with it. (The system can do
+// that as well, PR_SET_PDEATHSIG, but when the parent's *thread* ends, and no thread of the program
+// is ours to keep.) If the supervisor itself is killed, the executor ends with it: the supervisor
+// has one thread.
 //
 // All of this runs in the small program before it has loaded a library or started a thread, so it
 // may fork.
@@ -70,8 +71,8 @@ void offer_to_be_killed() noexcept {
 }
 
 void report(int number) noexcept {
-  const GuardianReport message{number, getpid()};
-  send(kGuardianSocket, &message, sizeof message, MSG_NOSIGNAL);
+  const SupervisorReport message{number, getpid()};
+  send(kSupervisorSocket, &message, sizeof message, MSG_NOSIGNAL);
 }
 
 // Returns the executor's status.
@@ -80,7 +81,7 @@ int watch(int program_pidfd, pid_t executor) noexcept {
   const bool polls = program_pidfd < 0 || executor_pidfd < 0;  // an old system
   for (bool ends = false;;) {
     pollfd watched[] = {
-        {kGuardianSocket, POLLIN, 0}, {executor_pidfd, POLLIN, 0}, {program_pidfd, POLLIN, 0}};
+        {kSupervisorSocket, POLLIN, 0}, {executor_pidfd, POLLIN, 0}, {program_pidfd, POLLIN, 0}};
     poll(watched, 3, polls || ends ? 50 : -1);
     // The program sends nothing: it closes the socket, or shuts it down to end the executor.
     if (!ends && (watched[0].revents != 0 || watched[2].revents != 0)) {
@@ -103,13 +104,13 @@ void be_executor(int program, void (*serve)(int socket)) {
   close_others();
   take_no_input();
   leave_a_directory_that_is_gone();
-  const pid_t guardian = getpid();
+  const pid_t supervisor = getpid();
   const pid_t executor = fork();
   if (executor < 0) _exit(1);
   if (executor == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != guardian) _exit(1);
-    close(kGuardianSocket);
+    if (getppid() != supervisor) _exit(1);
+    close(kSupervisorSocket);
     fcntl(kExecutorSocket, F_SETFD, FD_CLOEXEC);
     offer_to_be_killed();
     serve(kExecutorSocket);

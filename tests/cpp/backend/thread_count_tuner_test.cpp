@@ -1,4 +1,4 @@
-#include "backend/team_choice.h"
+#include "backend/thread_count_tuner.h"
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ class Program {
     before_.away = steps_[team_].away;
     before_.launched = launched_;
     // The engine did nothing beside the host: nothing is known from it.
-    team_ = choice_.takes_team(launched_, before_, /*threads=*/2, /*cores=*/2);
+    team_ = tuner_.takes_team(launched_, before_, /*threads=*/2, /*cores=*/2);
     const nanoseconds wait = steps_[team_].wait * (is_disturbed ? 10 : 1);
     before_.last_wait = wait;
     ++before_.waits.count;
@@ -57,7 +57,7 @@ class Program {
     return before_.away + wait;
   }
 
-  TeamChoice choice_;
+  ThreadCountTuner tuner_;
   Callbacks::SinceLastWait before_;
   nanoseconds launched_;
   Step steps_[2];
@@ -72,41 +72,44 @@ constexpr Step kNormWithTeam{microseconds(55), microseconds(105)};
 constexpr Step kMlpAlone{microseconds(190), microseconds(90)};
 constexpr Step kMlpWithTeam{microseconds(170), microseconds(155)};
 
-TEST(TeamChoice, AHostThatHasNotWaitedBeforeTakesItsTeam) {
-  EXPECT_TRUE(TeamChoice().takes_team({}, {}, 2, 2));
+TEST(ThreadCountTuner, AHostThatHasNotWaitedBeforeTakesItsTeam) {
+  EXPECT_TRUE(ThreadCountTuner().takes_team({}, {}, 2, 2));
 }
 
-TEST(TeamChoice, ATeamOfOneIsNone) { EXPECT_FALSE(TeamChoice().takes_team({}, {}, 1, 2)); }
+TEST(ThreadCountTuner, ATeamOfOneIsNone) {
+  EXPECT_FALSE(ThreadCountTuner().takes_team({}, {}, 1, 2));
+}
 
-TEST(TeamChoice, AWaitMuchLongerThanTheLaunchesBeforeItHasATeam) {
+TEST(ThreadCountTuner, AWaitMuchLongerThanTheLaunchesBeforeItHasATeam) {
   Program program({microseconds(20), milliseconds(2)}, {microseconds(20), milliseconds(1)},
                   milliseconds(2));
   EXPECT_GT(program.run(seconds(1)), 0.99);  // all but the first one
 }
 
-TEST(TeamChoice, AWaitMuchShorterThanTheLaunchesBeforeItHasNone) {
+TEST(ThreadCountTuner, AWaitMuchShorterThanTheLaunchesBeforeItHasNone) {
   Program program({microseconds(900), microseconds(50)}, {microseconds(900), microseconds(50)});
   EXPECT_LT(program.run(seconds(1)), 0.01);  // the first one
 }
 
-TEST(TeamChoice, MuchThatIsLeftAfterAnEngineHasShownItsPaceHasATeam) {
+TEST(ThreadCountTuner, MuchThatIsLeftAfterAnEngineHasShownItsPaceHasATeam) {
   const milliseconds left(9), launched(10);
   EXPECT_TRUE(
-      TeamChoice().takes_team(left, {milliseconds(1), launched, milliseconds(0), {}}, 2, 2));
-  EXPECT_FALSE(TeamChoice().takes_team({}, {milliseconds(1), launched, milliseconds(0), {}}, 2, 2));
+      ThreadCountTuner().takes_team(left, {milliseconds(1), launched, milliseconds(0), {}}, 2, 2));
+  EXPECT_FALSE(
+      ThreadCountTuner().takes_team({}, {milliseconds(1), launched, milliseconds(0), {}}, 2, 2));
 }
 
-TEST(TeamChoice, ATeamSpinsForMillisecondsOnly) {
-  EXPECT_TRUE(TeamChoice().takes_team(
+TEST(ThreadCountTuner, ATeamSpinsForMillisecondsOnly) {
+  EXPECT_TRUE(ThreadCountTuner().takes_team(
       milliseconds(100), {seconds(1), milliseconds(100), milliseconds(100), {}}, 2, 2));
 }
 
-TEST(TeamChoice, OnManyCoresASpinningThreadCostsLittle) {
+TEST(ThreadCountTuner, OnManyCoresASpinningThreadCostsLittle) {
   const Callbacks::SinceLastWait before{microseconds(100), microseconds(600), microseconds(60), {}};
-  EXPECT_TRUE(TeamChoice().takes_team(microseconds(600), before, 16, 16));
+  EXPECT_TRUE(ThreadCountTuner().takes_team(microseconds(600), before, 16, 16));
 }
 
-TEST(TeamChoice, InDoubtTheFasterIsFoundByMeasuring) {
+TEST(ThreadCountTuner, InDoubtTheFasterIsFoundByMeasuring) {
   Program norm(kNormAlone, kNormWithTeam);
   norm.run(milliseconds(200));
   EXPECT_GT(norm.run(seconds(10)), 0.97);
@@ -115,7 +118,7 @@ TEST(TeamChoice, InDoubtTheFasterIsFoundByMeasuring) {
   EXPECT_LT(mlp.run(seconds(10)), 0.03);
 }
 
-TEST(TeamChoice, WhatOtherProgramsDisturbIsNotCompared) {
+TEST(ThreadCountTuner, WhatOtherProgramsDisturbIsNotCompared) {
   Program norm(kNormAlone, kNormWithTeam);
   norm.disturb_each(40);
   norm.run(milliseconds(200));
@@ -126,7 +129,7 @@ TEST(TeamChoice, WhatOtherProgramsDisturbIsNotCompared) {
   EXPECT_LT(mlp.run(seconds(10)), 0.05);
 }
 
-TEST(TeamChoice, TheSlowerIsTriedAgain) {
+TEST(ThreadCountTuner, TheSlowerIsTriedAgain) {
   Program program(kMlpAlone, kMlpWithTeam);
   program.run(seconds(20));
   program.change(kNormAlone, kNormWithTeam, microseconds(600));
@@ -134,7 +137,7 @@ TEST(TeamChoice, TheSlowerIsTriedAgain) {
   EXPECT_GT(program.run(seconds(1)), 0.9);
 }
 
-TEST(TeamChoice, OtherWorkIsMeasuredSoon) {
+TEST(ThreadCountTuner, OtherWorkIsMeasuredSoon) {
   Program program(kMlpAlone, kMlpWithTeam);
   program.run(seconds(20));
   program.change(kNormAlone, kNormWithTeam, microseconds(200));
@@ -142,13 +145,13 @@ TEST(TeamChoice, OtherWorkIsMeasuredSoon) {
   EXPECT_GT(program.run(seconds(1)), 0.9);
 }
 
-TEST(TeamChoice, ATrialOfAMuchSlowerChoiceIsShort) {
+TEST(ThreadCountTuner, ATrialOfAMuchSlowerChoiceIsShort) {
   // A training step of a small MLP beside two busy programs, on two cores.
   Program program({milliseconds(2), milliseconds(2)}, {milliseconds(2), milliseconds(21)});
   EXPECT_LT(program.run(seconds(10)), 0.08);
 }
 
-TEST(TeamChoice, LongStepsAreMeasuredByFew) {
+TEST(ThreadCountTuner, LongStepsAreMeasuredByFew) {
   Program program({milliseconds(50), milliseconds(100)}, {milliseconds(50), milliseconds(60)},
                   milliseconds(200));
   program.run(seconds(10));
