@@ -20,7 +20,7 @@ DEVICE = os.environ.get("TEST_DEVICE", OPENREG)
 _TESTS = Path(__file__).parent
 # Fixtures for child processes, whose programs name it, and scripts that fork after they have asked for the device's
 # properties, which CUDA does not allow.
-_OF_OPENREG_ONLY = {"run_python", "install", "CENSUS"}
+_OF_OPENREG_ONLY = {"run_python", "run_forked", "install", "CENSUS"}
 
 
 def needs_openreg(file: Path) -> bool:

@@ -97,8 +97,8 @@ def test_exchanging_the_device_returns_the_one_before(exchange):
         exchange(2)
 
 
-def test_lazy_calls_wait_for_the_first_use(run_python):
-    run_python(
+def test_lazy_calls_wait_for_the_first_use(run_forked):
+    run_forked(
         "import torch\n"
         "done = []\n"
         "torch.openreg._lazy_call(lambda: done.append(1))\n"
@@ -112,8 +112,8 @@ def test_lazy_calls_wait_for_the_first_use(run_python):
 
 
 @pytest.mark.parametrize("first_use", ["torch.ones(2, device='openreg')", "torch.openreg.synchronize(0)"])
-def test_lazy_calls_are_made_whatever_the_first_use_is(run_python, first_use):
-    run_python(
+def test_lazy_calls_are_made_whatever_the_first_use_is(run_forked, first_use):
+    run_forked(
         "import torch\n"
         "done = []\n"
         "torch.openreg._lazy_call(lambda: done.append(1))\n"
@@ -122,8 +122,8 @@ def test_lazy_calls_are_made_whatever_the_first_use_is(run_python, first_use):
     )
 
 
-def test_another_thread_waits_for_the_lazy_calls(run_python):
-    run_python(
+def test_another_thread_waits_for_the_lazy_calls(run_forked):
+    run_forked(
         "import threading, torch\n"
         "done, began, may_end = [], threading.Event(), threading.Event()\n"
         "def call():\n"
@@ -145,9 +145,9 @@ def test_another_thread_waits_for_the_lazy_calls(run_python):
     )
 
 
-def test_waiting_for_nothing_is_no_first_use(run_python):
+def test_waiting_for_nothing_is_no_first_use(run_forked):
     """PyTorch's profiler synchronizes also where a program does not use the device."""
-    run_python("import torch\ntorch.openreg.synchronize()\nassert not torch.openreg.is_initialized()\n")
+    run_forked("import torch\ntorch.openreg.synchronize()\nassert not torch.openreg.is_initialized()\n")
 
 
 def test_launch_stats_count_launches():

@@ -67,8 +67,8 @@ def test_freed_memory_that_another_stream_uses_is_not_reused_before_it_is_done()
     assert y.sum().item() == 0
 
 
-def test_a_memory_limit_is_kept(run_python):
-    run_python(
+def test_a_memory_limit_is_kept(run_forked):
+    run_forked(
         "import torch\n"
         "assert torch.openreg.mem_get_info()[1] == 256 << 20\n"
         "x = torch.empty(100 << 20, dtype=torch.uint8, device='openreg')\n"
@@ -94,8 +94,8 @@ def test_loops_do_not_leak():
     assert torch.openreg.memory_allocated() == before
 
 
-def test_the_process_that_uses_a_device_is_listed(run_python):
-    run_python(
+def test_the_process_that_uses_a_device_is_listed(run_forked):
+    run_forked(
         "import os, torch\n"
         "unused = torch.openreg.list_gpu_processes(1)\n"
         "assert unused == 'openreg:1\\nno processes are running', unused\n"

@@ -1,7 +1,7 @@
 """Inputs without dimensions, without elements and with seven dimensions, for operators whose samples have few of them.
 
-Element-wise operators and reductions: the census's check `shapes`. Also here: what the census cannot move. The samples of
-PyTorch's database have scalars and empty tensors for the other operators.
+Element-wise operators and reductions: the census's check `shapes`. Also here: what the census cannot move,
+and operators for which PyTorch's database has no sample of such a shape.
 """
 
 from __future__ import annotations
