@@ -64,7 +64,7 @@ class Server:
 
 def serve() -> None:
     """Forks for each request. The child runs the program, and ends as Python does."""
-    import torch._subclasses.fake_tensor  # noqa: F401  which memory debugging needs, and which takes a second
+    import torch  # noqa: F401  and nothing else: modules that come later may read settings
 
     gc.freeze()
 
