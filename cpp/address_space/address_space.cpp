@@ -14,12 +14,12 @@
 #include <system_error>
 
 #include "address_space/fault_message.h"
-#include "base/host_memory.h"
 #include "address_space/ipc_file.h"
 #include "address_space/ipc_memory.h"
 #include "address_space/mapped_memory.h"
 #include "address_space/range_allocator.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/mutex.h"
 #include "base/quantity.h"
 #include "base/round_up.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "address_space/address_space.h"
-#include "base/host_memory.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/quantity.h"
 
 namespace openreg {

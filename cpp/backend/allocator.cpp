@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "address_space/address_space.h"
 #include "backend/allocator_settings.h"
 #include "backend/device.h"
 #include "backend/exception.h"
@@ -16,15 +17,14 @@
 #include "backend/race_detection.h"
 #include "backend/storage.h"
 #include "backend/stream.h"
+#include "base/device_name.h"
+#include "base/once.h"
+#include "base/quantity.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
-#include "address_space/address_space.h"
 #include "runtime/device_health.h"
-#include "base/device_name.h"
 #include "runtime/fault_table.h"
-#include "base/once.h"
 #include "runtime/process.h"
-#include "base/quantity.h"
 #include "runtime/stream.h"
 #include "slot.h"
 #include "slot_trace.h"

@@ -8,10 +8,10 @@
 #include <set>
 #include <string>
 
-#include "memory/device_heap.h"
-#include "memory/policy.h"
 #include "base/once.h"
 #include "base/settings.h"
+#include "memory/device_heap.h"
+#include "memory/policy.h"
 
 namespace openreg::backend {
 

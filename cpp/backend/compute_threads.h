@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/callbacks.h"
 #include "base/command.h"
+#include "runtime/callbacks.h"
 
 namespace openreg::backend {
 

@@ -10,8 +10,8 @@
 #include "backend/exception.h"
 #include "backend/profiler.h"
 #include "backend/stream.h"
-#include "runtime/event.h"
 #include "base/settings.h"
+#include "runtime/event.h"
 #include "runtime/stream.h"
 #include "slot_hooks.h"
 

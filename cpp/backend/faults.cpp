@@ -6,15 +6,15 @@
 #include <cstdlib>
 #include <string>
 
-#include "backend/exception.h"
-#include "memory/debugger.h"
-#include "memory/device_heap.h"
 #include "address_space/address_space.h"
-#include "runtime/device_health.h"
+#include "backend/exception.h"
 #include "base/device_name.h"
 #include "base/error.h"
-#include "runtime/process.h"
 #include "base/trace.h"
+#include "memory/debugger.h"
+#include "memory/device_heap.h"
+#include "runtime/device_health.h"
+#include "runtime/process.h"
 
 namespace openreg::backend {
 

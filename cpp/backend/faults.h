@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/memory_use.h"
 #include "base/command.h"
+#include "memory/memory_use.h"
 #include "runtime/fault_table.h"
 #include "runtime/faulty_command.h"
 #include "runtime/graph.h"

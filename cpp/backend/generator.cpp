@@ -14,16 +14,16 @@
 #include <utility>
 #include <vector>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/exception.h"
 #include "backend/graph.h"
 #include "backend/stream.h"
 #include "backend/thread_current.h"
-#include "address_space/address_space.h"
-#include "runtime/device_health.h"
 #include "base/device_name.h"
-#include "runtime/process.h"
 #include "base/quantity.h"
+#include "runtime/device_health.h"
+#include "runtime/process.h"
 #include "slot.h"
 
 namespace openreg::backend {

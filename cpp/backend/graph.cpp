@@ -10,19 +10,19 @@
 #include <mutex>
 #include <utility>
 
+#include "address_space/address_space.h"
 #include "backend/device.h"
 #include "backend/exception.h"
 #include "backend/faults.h"
 #include "backend/host_allocator.h"
 #include "backend/stream.h"
+#include "base/device_name.h"
+#include "base/settings.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "memory/race_detector.h"
-#include "address_space/address_space.h"
 #include "runtime/device_health.h"
-#include "base/device_name.h"
 #include "runtime/process.h"
-#include "base/settings.h"
 #include "slot.h"
 
 namespace openreg::backend {

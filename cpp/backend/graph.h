@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "backend/generator.h"
+#include "base/mutex.h"
 #include "runtime/capture.h"
 #include "runtime/graph_exec.h"
-#include "base/mutex.h"
 
 namespace openreg::backend {
 

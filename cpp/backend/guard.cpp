@@ -11,11 +11,11 @@
 #include "backend/exception.h"
 #include "backend/kernel_warnings.h"
 #include "backend/stream.h"
+#include "base/device_name.h"
+#include "base/settings.h"
 #include "memory/debugger.h"
 #include "runtime/capture.h"
-#include "base/device_name.h"
 #include "runtime/event.h"
-#include "base/settings.h"
 #include "slot_trace.h"
 
 namespace openreg::backend {

@@ -2,14 +2,14 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
+#include "address_space/address_space.h"
 #include "backend/device.h"
 #include "backend/exception.h"
 #include "backend/generator.h"
 #include "backend/host_allocator.h"
 #include "backend/storage.h"
-#include "address_space/address_space.h"
-#include "runtime/process.h"
 #include "base/settings.h"
+#include "runtime/process.h"
 #include "slot_hooks.h"
 
 namespace openreg::backend {

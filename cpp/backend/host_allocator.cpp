@@ -21,13 +21,13 @@
 #include "backend/pinned_windows.h"
 #include "backend/race_detection.h"
 #include "backend/stream.h"
+#include "base/quantity.h"
+#include "base/settings.h"
 #include "runtime/capture.h"
 #include "runtime/device_health.h"
 #include "runtime/event.h"
 #include "runtime/fault_table.h"
 #include "runtime/process.h"
-#include "base/quantity.h"
-#include "base/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {

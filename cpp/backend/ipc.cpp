@@ -9,16 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/exception.h"
 #include "backend/ipc_imports.h"
-#include "memory/device_heap.h"
-#include "address_space/address_space.h"
-#include "runtime/device_health.h"
 #include "base/device_name.h"
 #include "base/error.h"
-#include "runtime/fault_table.h"
 #include "base/mutex.h"
+#include "memory/device_heap.h"
+#include "runtime/device_health.h"
+#include "runtime/fault_table.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
 #include "slot.h"

@@ -9,18 +9,18 @@
 #include <system_error>
 #include <utility>
 
-#include "memory/debugger.h"
-#include "memory/race_detector.h"
 #include "address_space/address_space.h"
 #include "base/device_name.h"
 #include "base/error.h"
-#include "runtime/happens_before.h"
 #include "base/mutex.h"
-#include "runtime/process.h"
 #include "base/quantity.h"
+#include "base/thread.h"
+#include "memory/debugger.h"
+#include "memory/race_detector.h"
+#include "runtime/happens_before.h"
+#include "runtime/process.h"
 #include "runtime/stream.h"
 #include "runtime/stream_pool.h"
-#include "base/thread.h"
 #include "slot.h"
 
 namespace openreg::backend {

@@ -8,9 +8,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/settings.h"
 #include "memory/device_heap.h"
 #include "memory/history.h"
-#include "base/settings.h"
 
 namespace openreg::backend {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "address_space/signal_text.h"
-#include "runtime/callbacks.h"
 #include "base/device_name.h"
+#include "runtime/callbacks.h"
 #include "runtime/process.h"
 #include "slot.h"
 

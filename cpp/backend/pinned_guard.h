@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "address_space/fault_message.h"
 #include "backend/pending_copies.h"
 #include "backend/pinned_windows.h"
-#include "memory/footprint.h"
-#include "address_space/fault_message.h"
-#include "runtime/happens_before.h"
 #include "base/mutex.h"
+#include "memory/footprint.h"
+#include "runtime/happens_before.h"
 
 namespace openreg::backend {
 

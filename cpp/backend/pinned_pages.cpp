@@ -14,11 +14,11 @@
 #include <shared_mutex>
 #include <string>
 
+#include "address_space/address_space.h"
 #include "backend/pinned_guard.h"
 #include "backend/pinned_windows.h"
-#include "address_space/address_space.h"
-#include "base/host_memory.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "runtime/process.h"
 
 namespace openreg::backend::pinned_pages {

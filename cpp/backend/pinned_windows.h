@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backend/published.h"
 #include "address_space/range_allocator.h"
+#include "backend/published.h"
 #include "base/mutex.h"
 
 namespace openreg::backend {

@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "backend/trace_activities.h"
 #include "address_space/address_space.h"
+#include "backend/trace_activities.h"
 #include "base/device_name.h"
-#include "runtime/process.h"
 #include "base/quantity.h"
 #include "base/settings.h"
 #include "base/trace.h"
+#include "runtime/process.h"
 #include "slot_kineto.h"
 
 namespace openreg::backend {

@@ -12,12 +12,12 @@
 #include "backend/exception.h"
 #include "backend/host_allocator.h"
 #include "backend/pinned_guard.h"
-#include "memory/debugger.h"
-#include "memory/device_heap.h"
 #include "base/launch_site.h"
 #include "base/once.h"
-#include "runtime/process.h"
 #include "base/settings.h"
+#include "memory/debugger.h"
+#include "memory/device_heap.h"
+#include "runtime/process.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {

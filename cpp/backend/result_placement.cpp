@@ -7,11 +7,11 @@
 #include <atomic>
 #include <utility>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/stream.h"
-#include "memory/device_heap.h"
-#include "address_space/address_space.h"
 #include "base/once.h"
+#include "memory/device_heap.h"
 
 namespace openreg::backend {
 

@@ -8,14 +8,14 @@
 #include <span>
 #include <utility>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/exception.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
-#include "address_space/address_space.h"
 #include "base/command.h"
-#include "runtime/event.h"
 #include "base/trace.h"
+#include "runtime/event.h"
 
 namespace openreg::backend {
 

@@ -3,10 +3,10 @@
 #include "backend/compute_threads.h"
 #include "backend/exception.h"
 #include "backend/faults.h"
+#include "base/settings.h"
 #include "memory/debugger.h"
 #include "memory/race_detector.h"
 #include "runtime/capture.h"
-#include "base/settings.h"
 
 namespace openreg::backend {
 

@@ -8,8 +8,8 @@
 #include <span>
 
 #include "backend/launch_counters.h"
-#include "memory/memory_use.h"
 #include "base/command.h"
+#include "memory/memory_use.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/host_memory.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/usable_cores.h"
 
 namespace openreg {

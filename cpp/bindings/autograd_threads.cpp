@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "backend/device.h"
-#include "runtime/process.h"
 #include "base/settings.h"
+#include "runtime/process.h"
 
 namespace openreg::bindings {
 

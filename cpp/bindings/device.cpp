@@ -15,13 +15,13 @@
 #include <thread>
 #include <vector>
 
+#include "address_space/address_space.h"
 #include "backend/exception.h"
+#include "base/settings.h"
 #include "bindings/autograd_threads.h"
 #include "bindings/bindings.h"
-#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "runtime/process.h"
-#include "base/settings.h"
 
 namespace openreg::bindings {
 

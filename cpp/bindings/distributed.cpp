@@ -5,9 +5,9 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
+#include "base/once.h"
 #include "bindings/bindings.h"
 #include "distributed/process_group.h"
-#include "base/once.h"
 
 namespace openreg::bindings {
 

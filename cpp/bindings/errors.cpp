@@ -4,8 +4,8 @@
 #include <exception>
 
 #include "backend/exception.h"
-#include "bindings/bindings.h"
 #include "base/error.h"
+#include "bindings/bindings.h"
 
 namespace openreg::bindings {
 

@@ -12,8 +12,8 @@
 
 #include "backend/exception.h"
 #include "bindings/bindings.h"
-#include "runtime/device_health.h"
 #include "executor/executor.h"
+#include "runtime/device_health.h"
 #include "runtime/fault_table.h"
 
 namespace openreg::bindings {

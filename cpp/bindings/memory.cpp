@@ -9,16 +9,16 @@
 #include <thread>
 #include <utility>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/exception.h"
 #include "backend/stream.h"
+#include "base/quantity.h"
 #include "bindings/bindings.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
-#include "address_space/address_space.h"
 #include "runtime/process.h"
-#include "base/quantity.h"
 
 namespace openreg::bindings {
 

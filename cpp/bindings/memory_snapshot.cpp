@@ -16,13 +16,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "address_space/address_space.h"
 #include "backend/memory_history.h"
+#include "base/settings.h"
 #include "bindings/bindings.h"
 #include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "memory/history.h"
-#include "address_space/address_space.h"
-#include "base/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::bindings {

@@ -13,10 +13,10 @@
 
 #include "backend/pinned_guard.h"
 #include "backend/race_detection.h"
-#include "bindings/bindings.h"
-#include "ops/launch/memory_of_command.h"
 #include "base/device_name.h"
 #include "base/launch_site.h"
+#include "bindings/bindings.h"
+#include "ops/launch/memory_of_command.h"
 #include "slot.h"
 
 namespace openreg::bindings {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "backend/device.h"
-#include "ops/wire/reach.h"
 #include "base/device_name.h"
+#include "ops/wire/reach.h"
 
 namespace openreg::distributed {
 

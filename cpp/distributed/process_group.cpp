@@ -14,11 +14,11 @@
 #include "backend/faults.h"
 #include "backend/stream.h"
 #include "backend/submit.h"
+#include "base/settings.h"
 #include "distributed/injected_faults.h"
 #include "memory/race_detector.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
-#include "base/settings.h"
 #include "runtime/stream_pool.h"
 
 namespace openreg::distributed {

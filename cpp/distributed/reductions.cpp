@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "backend/device.h"
+#include "base/device_name.h"
 #include "distributed/arguments.h"
 #include "distributed/host_view.h"
 #include "distributed/process_group.h"
 #include "distributed/reduction.h"
-#include "base/device_name.h"
 #include "slot.h"
 
 namespace openreg::distributed {

@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
+#include "base/launch_site.h"
 #include "memory/memory_use.h"
 #include "runtime/happens_before.h"
-#include "base/launch_site.h"
 
 namespace openreg {
 class Stream;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "memory/statistics.h"
 #include "base/round_up.h"
+#include "memory/statistics.h"
 
 namespace openreg {
 class Stream;

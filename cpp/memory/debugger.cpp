@@ -10,11 +10,11 @@
 #include "address_space/address_space.h"
 #include "base/device_name.h"
 #include "base/error.h"
-#include "runtime/event.h"
 #include "base/once.h"
-#include "runtime/process.h"
 #include "base/quantity.h"
 #include "base/settings.h"
+#include "runtime/event.h"
+#include "runtime/process.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory {

@@ -12,12 +12,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/command.h"
+#include "base/mutex.h"
 #include "memory/device_heap.h"
 #include "memory/memory_use.h"
 #include "runtime/capture.h"
-#include "base/command.h"
 #include "runtime/happens_before.h"
-#include "base/mutex.h"
 
 namespace openreg::memory {
 

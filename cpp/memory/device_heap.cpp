@@ -6,13 +6,13 @@
 #include <cstring>
 #include <memory>
 
+#include "address_space/address_space.h"
+#include "base/settings.h"
 #include "memory/debugger.h"
 #include "memory/race_detector.h"
-#include "address_space/address_space.h"
 #include "runtime/capture.h"
 #include "runtime/event.h"
 #include "runtime/happens_before.h"
-#include "base/settings.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory {

@@ -3,9 +3,9 @@
 #include <iterator>
 #include <string>
 
+#include "base/error.h"
 #include "memory/heap.h"
 #include "memory/heap_blocks.h"
-#include "base/error.h"
 
 namespace openreg::memory {
 

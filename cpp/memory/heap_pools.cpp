@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "memory/heap.h"
 #include "base/error.h"
+#include "memory/heap.h"
 
 namespace openreg::memory {
 

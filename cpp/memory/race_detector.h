@@ -15,15 +15,15 @@
 #include <utility>
 #include <vector>
 
-#include "memory/access_history.h"
-#include "memory/memory_use.h"
-#include "runtime/capture.h"
 #include "base/command.h"
 #include "base/error.h"
-#include "runtime/happens_before.h"
 #include "base/launch_site.h"
 #include "base/mutex.h"
 #include "base/settings.h"
+#include "memory/access_history.h"
+#include "memory/memory_use.h"
+#include "runtime/capture.h"
+#include "runtime/happens_before.h"
 
 namespace openreg {
 class Stream;

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/race_detector.h"
 #include "base/device_name.h"
 #include "base/quantity.h"
+#include "memory/race_detector.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory {

@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "runtime/device_health.h"
 #include "base/device_name.h"
-#include "runtime/fence.h"
 #include "base/mutex.h"
+#include "runtime/device_health.h"
+#include "runtime/fence.h"
 #include "runtime/process.h"
 #include "runtime/stream_impl.h"
 

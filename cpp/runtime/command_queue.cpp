@@ -4,8 +4,8 @@
 #include <memory>
 #include <new>
 
-#include "runtime/fence.h"
 #include "base/processor.h"
+#include "runtime/fence.h"
 
 namespace openreg {
 

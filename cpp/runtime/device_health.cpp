@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/device_name.h"
+#include "base/mutex.h"
 #include "executor/executor.h"
 #include "runtime/fault_table.h"
-#include "base/mutex.h"
 #include "runtime/stream.h"
 #include "runtime/stream_pool.h"
 

@@ -12,11 +12,11 @@
 
 #include "base/device_name.h"
 #include "base/error.h"
-#include "runtime/event.h"
 #include "base/mix.h"
 #include "base/once.h"
 #include "base/quantity.h"
 #include "base/settings.h"
+#include "runtime/event.h"
 
 namespace openreg {
 

@@ -1,8 +1,8 @@
 #include "runtime/fence.h"
 
+#include "base/test_point.h"
 #include "runtime/brief_run.h"
 #include "runtime/scheduler.h"
-#include "base/test_point.h"
 
 namespace openreg {
 

@@ -8,11 +8,11 @@
 #include <memory>
 #include <utility>
 
+#include "base/intrusive_list.h"
+#include "base/mutex.h"
 #include "runtime/failure.h"
 #include "runtime/fence_pool.h"
 #include "runtime/happens_before.h"
-#include "base/intrusive_list.h"
-#include "base/mutex.h"
 #include "runtime/scheduler_mutex.h"
 #include "runtime/stream_impl.h"
 #include "runtime/waiter.h"

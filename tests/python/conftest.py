@@ -13,6 +13,7 @@ import pytest
 import torch
 from children import child_environment, write_metadata
 from devices import DEVICE, OPENREG
+from forked import Server
 from linking import CANNOT_LINK, REASON, skip_what_inductor_compiles
 
 MODULE = torch.get_device_module(DEVICE)
@@ -171,6 +172,28 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
             text=True,
             timeout=timeout,
         )
+        if check:
+            assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def run_forked(tmp_path: Path, _server: Server) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Like run_python, without the import of torch; `forked.py` says when not to use it."""
+
+    def run(
+        code: str, *, check: bool = True, timeout: float = 120, **variables: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        result = _server.run(code, tmp_path, child_environment([], variables), timeout)
         if check:
             assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result

@@ -11,8 +11,8 @@
 #include <memory>
 #include <vector>
 
-#include "ops/wire/signature.h"
 #include "base/command.h"
+#include "ops/wire/signature.h"
 
 namespace openreg::ops {
 

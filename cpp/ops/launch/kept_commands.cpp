@@ -6,10 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/per_thread.h"
 #include "ops/launch/op_kernel.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"
-#include "base/per_thread.h"
 
 namespace openreg::ops {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ops/wire/command_layout.h"
 #include "base/processor.h"
+#include "ops/wire/command_layout.h"
 
 namespace openreg::ops {
 

@@ -5,10 +5,10 @@
 #include <c10/util/SmallVector.h>
 #include <optional>
 
+#include "address_space/device_work.h"
 #include "ops/launch/below_autograd.h"
 #include "ops/launch/zero_arguments.h"
 #include "ops/wire/argument_writer.h"
-#include "address_space/device_work.h"
 
 namespace openreg::ops {
 

@@ -3,13 +3,13 @@
 #include <optional>
 
 #include "backend/device.h"
+#include "base/device_name.h"
+#include "base/settings.h"
 #include "ops/tiers/boxed.h"
 #include "ops/tiers/host_tier.h"
 #include "ops/tiers/quirks.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "ops/wire/same_device.h"
-#include "base/device_name.h"
-#include "base/settings.h"
 #include "slot.h"
 
 namespace openreg::ops {

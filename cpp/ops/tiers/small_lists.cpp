@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/tiers/command_values.h"
 #include "base/processor.h"
+#include "ops/tiers/command_values.h"
 
 namespace openreg::ops {
 

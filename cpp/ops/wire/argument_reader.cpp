@@ -14,10 +14,10 @@
 #include <functional>
 #include <utility>
 
+#include "address_space/address_space.h"
 #include "backend/pinned_pages.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/tensor_pool.h"
-#include "address_space/address_space.h"
 
 namespace openreg::ops {
 

@@ -10,10 +10,10 @@
 #include <algorithm>
 
 #include "backend/shared_memory.h"
-#include "ops/wire/reach.h"
-#include "ops/wire/same_device.h"
 #include "base/processor.h"
 #include "base/round_up.h"
+#include "ops/wire/reach.h"
+#include "ops/wire/same_device.h"
 
 namespace openreg::ops {
 

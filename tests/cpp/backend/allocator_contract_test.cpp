@@ -13,9 +13,9 @@
 #include <mutex>
 #include <utility>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/device.h"
-#include "address_space/address_space.h"
 #include "runtime/stream.h"
 
 namespace openreg::memory::testing {

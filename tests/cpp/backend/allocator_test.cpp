@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "address_space/address_space.h"
 #include "backend/device.h"
 #include "backend/guard.h"
 #include "backend/hooks.h"
 #include "backend/storage.h"
 #include "backend/stream.h"
 #include "memory/device_heap.h"
-#include "address_space/address_space.h"
 #include "slot_hooks.h"
 #include "support.h"
 

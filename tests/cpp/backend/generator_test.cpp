@@ -98,29 +98,12 @@ TEST(GeneratorTest, AGeneratorOfAnotherDeviceIsRefused) {
   }
 }
 
-TEST(GeneratorTest, SeedingStartsFromTheFirstNumber) {
-  auto generator = new_generator(0);
-  reserve_philox(generator, 0, 100);
-  generator.set_current_seed(3);
-  EXPECT_EQ(generator.get_offset(), 0U);
-}
-
 TEST(GeneratorTest, RandomSeedsDifferAndFitADouble) {
   auto generator = new_generator(0);
   const auto first = generator.seed();
   EXPECT_EQ(generator.current_seed(), first);
   EXPECT_NE(generator.seed(), first);
   EXPECT_LT(first, std::uint64_t{1} << 53);
-}
-
-TEST(GeneratorTest, TheStateIsSixteenBytesSeedThenOffset) {
-  auto generator = new_generator(0);
-  generator.set_current_seed(42);
-  generator.set_offset(8);
-  EXPECT_EQ(numbers(generator.get_state()), (std::vector<std::uint64_t>{42, 8}));
-  generator.set_state(state_tensor(5, 12));
-  EXPECT_EQ(generator.current_seed(), 5U);
-  EXPECT_EQ(generator.get_offset(), 12U);
 }
 
 TEST(GeneratorTest, AStateThatIsNoneIsRefusedAndChangesNothing) {
@@ -133,28 +116,6 @@ TEST(GeneratorTest, AStateThatIsNoneIsRefusedAndChangesNothing) {
   EXPECT_THROW(generator.set_state(state_tensor(1, 3)), c10::Error);
   EXPECT_THROW(generator.set_offset(2), c10::Error);
   EXPECT_EQ(numbers(generator.get_state()), (std::vector<std::uint64_t>{42, 0}));
-}
-
-TEST(GeneratorTest, ACloneGoesItsOwnWay) {
-  auto generator = new_generator(1);
-  generator.set_current_seed(42);
-  reserve_philox(generator, 1, 4);
-  auto copy = generator.clone();
-  EXPECT_EQ(copy.device(), generator.device());
-  EXPECT_EQ(numbers(copy.get_state()), numbers(generator.get_state()));
-  reserve_philox(copy, 1, 4);
-  EXPECT_EQ(generator.get_offset(), 4U);
-}
-
-TEST(GeneratorTest, AGraphSafeStateIsShared) {
-  auto generator = new_generator(0);
-  auto shared = generator.graphsafe_get_state();
-  reserve_philox(shared, 0, 4);
-  EXPECT_EQ(generator.get_offset(), 4U);
-  auto other = new_generator(0);
-  other.graphsafe_set_state(generator);
-  reserve_philox(other, 0, 4);
-  EXPECT_EQ(generator.get_offset(), 8U);
 }
 
 }  // namespace

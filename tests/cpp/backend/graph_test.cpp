@@ -18,13 +18,13 @@
 #include <utility>
 #include <vector>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/exception.h"
 #include "backend/host_allocator.h"
 #include "backend/stream.h"
 #include "memory/device_heap.h"
-#include "address_space/address_space.h"
 
 namespace openreg::backend {
 namespace {

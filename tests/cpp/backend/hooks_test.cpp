@@ -84,14 +84,6 @@ TEST_F(HooksTest, MalformedSettingsAreNoDevicesAndAnErrorAtTheFirstUse) {
   });
 }
 
-TEST_F(HooksTest, TheCurrentDeviceIsTheGuards) {
-  hooks.setCurrentDevice(1);
-  EXPECT_EQ(device_guard().getDevice().index(), 1);
-  EXPECT_EQ(hooks.exchangeDevice(0), 1);
-  EXPECT_EQ(hooks.getCurrentDevice(), 0);
-  EXPECT_THROW(hooks.setCurrentDevice(2), c10::Error);
-}
-
 TEST_F(HooksTest, MaybeExchangeLeavesTheDeviceWhereThereIsNone) {
   hooks.setCurrentDevice(1);
   EXPECT_EQ(hooks.maybeExchangeDevice(-1), 1);

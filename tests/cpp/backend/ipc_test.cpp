@@ -16,10 +16,10 @@
 #include <thread>
 #include <utility>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/ipc_imports.h"
 #include "backend/stream.h"
-#include "address_space/address_space.h"
 #include "runtime/callbacks.h"
 #include "support.h"
 

@@ -20,11 +20,11 @@
 #include <vector>
 
 #include "../runtime/stream_helpers.h"
-#include "memory/device_heap.h"
 #include "address_space/address_space.h"
+#include "base/error.h"
+#include "memory/device_heap.h"
 #include "runtime/callbacks.h"
 #include "runtime/capture.h"
-#include "base/error.h"
 #include "runtime/event.h"
 #include "runtime/graph_exec.h"
 #include "runtime/stream.h"

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "heap_checks.h"
 #include "memory/heap.h"
-#include "base/error.h"
 #include "seed.h"
 
 namespace openreg::memory {

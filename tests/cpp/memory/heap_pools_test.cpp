@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <string>
 
+#include "base/error.h"
 #include "heap_checks.h"
 #include "memory/heap.h"
-#include "base/error.h"
 
 namespace openreg::memory {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "heap_checks.h"
 #include "base/error.h"
+#include "heap_checks.h"
 
 namespace openreg::memory {
 namespace {

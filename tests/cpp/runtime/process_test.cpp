@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/callbacks.h"
 #include "base/command.h"
+#include "runtime/callbacks.h"
 #include "runtime/event.h"
 #include "stream_helpers.h"
 

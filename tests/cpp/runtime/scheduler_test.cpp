@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "../needs_engines.h"
+#include "base/settings.h"
+#include "base/usable_cores.h"
 #include "one_core.h"
 #include "runtime/engine.h"
 #include "runtime/event.h"
-#include "base/settings.h"
 #include "runtime/stream_impl.h"
-#include "base/usable_cores.h"
 #include "stream_helpers.h"
 
 namespace openreg {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/host_memory.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 
 namespace openreg {
 namespace {

@@ -56,22 +56,6 @@ def test_the_states_need_not_be_preserved(reentrant):
     assert not torch.equal(drawn[0], drawn[1])
 
 
-@both_ways
-def test_autocast_is_the_same_when_computed_again(reentrant):
-    dtypes = []
-
-    def block(x: torch.Tensor) -> torch.Tensor:
-        y = x @ x
-        dtypes.append(y.dtype)
-        return y.float().exp()
-
-    x = torch.ones(4, 4, device=DEVICE, requires_grad=True)
-    with torch.autocast(DEVICE, dtype=torch.bfloat16):
-        y = checkpoint(block, x, use_reentrant=reentrant)
-    y.sum().backward()
-    assert dtypes == [torch.bfloat16] * 2
-
-
 def test_it_saves_memory():
     def peak(run) -> int:
         x = torch.ones(1 << 18, device=DEVICE, requires_grad=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +10,7 @@ import torch
 import torch.autograd.forward_ad as fwAD
 import torch.nn.functional as F
 from devices import DEVICE
-from torch import nn
 from torch.func import (
-    functional_call,
     grad,
     grad_and_value,
     hessian,
@@ -21,7 +18,6 @@ from torch.func import (
     jacrev,
     jvp,
     linearize,
-    stack_module_state,
     vjp,
     vmap,
 )
@@ -67,31 +63,6 @@ def test_a_transform_gives_what_it_gives_on_the_cpu(name):
     assert_close(tree_map(lambda t: t.cpu(), got), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_per_sample_are_those_of_single_samples():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3)).to(DEVICE)
-    parameters = {name: p.detach() for name, p in model.named_parameters()}
-    images, labels = torch.randn(5, 1, 8, 8, device=DEVICE), torch.randint(3, (5,), device=DEVICE)
-
-    def loss(parameters: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
-
-    together = vmap(grad(loss), (None, 0, 0))(parameters, images, labels)
-    for sample in range(5):
-        alone = grad(loss)(parameters, images[sample], labels[sample])
-        assert_close({name: t[sample] for name, t in together.items()}, alone, rtol=1e-4, atol=1e-5)
-
-
-def test_an_ensemble_runs_as_one():
-    torch.manual_seed(0)
-    models = [nn.Linear(3, 2).to(DEVICE) for _ in range(3)]
-    parameters, buffers = stack_module_state(models)
-    skeleton = copy.deepcopy(models[0]).to("meta")
-    x = torch.randn(4, 3, device=DEVICE)
-    got = vmap(lambda p, b: functional_call(skeleton, (p, b), (x,)))(parameters, buffers)
-    assert_close(got, torch.stack([model(x) for model in models]))
-
-
 RANDOM: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rand": lambda x: x + torch.rand(4, device=x.device),
     "randn_like": lambda x: torch.randn_like(x),
@@ -117,20 +88,6 @@ def test_random_numbers_in_vmap_are_the_same_or_different_as_asked(name):
     first = vmap(RANDOM[name], randomness="different")(x)
     torch.manual_seed(9)
     assert vmap(RANDOM[name], randomness="different")(x).equal(first)
-
-
-def test_dual_tensors_carry_tangents():
-    def tangent(device: str) -> torch.Tensor:
-        x, t = X.to(device), W[0].to(device)
-        with fwAD.dual_level():
-            dual = fwAD.make_dual(x, t)
-            y = (W.to(device) @ dual).sin().softmax(0)
-            primal, result = fwAD.unpack_dual(y)
-            assert fwAD.unpack_dual(dual).tangent is not None and primal.device.type == device
-        assert fwAD.unpack_dual(y).tangent is None
-        return result.cpu()
-
-    assert_close(tangent(DEVICE), tangent("cpu"))
 
 
 def test_tangents_follow_copies_between_devices():

@@ -2,82 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 import torch.utils.checkpoint
 from devices import DEVICE
-from torch import nn
 from torch.testing import assert_close
 
 pytestmark = pytest.mark.any_device
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_products_run_in_the_low_dtype(dtype):
-    a, b = torch.randn(4, 4), torch.randn(4, 4)
-    with torch.autocast(DEVICE, dtype):
-        got = a.to(DEVICE) @ b.to(DEVICE)
-    assert got.dtype == dtype
-    assert_close(got.cpu(), a.to(dtype) @ b.to(dtype))
-
-
-def test_reductions_run_in_float32():
-    x = torch.randn(4, device=DEVICE, dtype=torch.float16)
-    with torch.autocast(DEVICE, torch.float16):
-        assert torch.softmax(x, 0).dtype == torch.float32
-        assert torch.norm(x).dtype == torch.float32
-
-
-def test_mixed_operands_are_promoted():
-    x = torch.randn(3, device=DEVICE)
-    with torch.autocast(DEVICE, torch.float16):
-        assert torch.addcmul(x, x.half(), x.half()).dtype == torch.float32
-
-
-def test_the_default_dtype_is_half():
-    assert torch.get_autocast_dtype(DEVICE) == torch.float16
-    x = torch.randn(3, 3, device=DEVICE)
-    with torch.autocast(DEVICE):
-        assert (x @ x).dtype == torch.float16
-
-
-@pytest.mark.openreg_only
-def test_an_unsupported_dtype_warns_and_switches_autocast_off():
-    x = torch.randn(3, 3, device=DEVICE)
-    with pytest.warns(UserWarning, match="In openreg autocast, but the target dtype is not supported"):
-        context = torch.autocast(DEVICE, torch.float32)
-    with context:
-        assert (x @ x).dtype == torch.float32
-
-
-def test_binary_cross_entropy_is_refused():
-    x = torch.rand(3, device=DEVICE)
-    with torch.autocast(DEVICE), pytest.raises(RuntimeError, match="unsafe to autocast"):
-        nn.functional.binary_cross_entropy(x, x)
-
-
-def test_a_training_step_with_a_grad_scaler():
-    torch.manual_seed(0)
-    model = nn.Linear(8, 4).to(DEVICE)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler(DEVICE)
-    x, y = torch.randn(16, 8, device=DEVICE), torch.randn(16, 4, device=DEVICE)
-    losses = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(10):
-            optimizer.zero_grad()
-            with torch.autocast(DEVICE, torch.float16):
-                loss = nn.functional.mse_loss(model(x), y)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    assert model.weight.grad.dtype == torch.float32
 
 
 @pytest.mark.openreg_only
@@ -169,12 +100,6 @@ def test_an_error_inside_leaves_the_region():
     with pytest.raises(ZeroDivisionError), torch.autocast(DEVICE):
         raise ZeroDivisionError
     assert not torch.is_autocast_enabled(DEVICE)
-
-
-def test_a_region_is_of_the_thread_that_entered_it():
-    x = torch.randn(3, 3, device=DEVICE)
-    with torch.autocast(DEVICE), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(lambda: (x @ x).dtype).result() == torch.float32
 
 
 def test_float64_and_integers_are_left_alone():

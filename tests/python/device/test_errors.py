@@ -60,8 +60,8 @@ def fail():
 
 
 @pytest.mark.no_race_detection("the message names the launching line")
-def test_a_failure_on_the_device_is_raised_once_by_a_synchronization(run_python):
-    result = run_python(
+def test_a_failure_on_the_device_is_raised_once_by_a_synchronization(run_forked):
+    result = run_forked(
         FAIL + "fail()\n"
         "try: torch.accelerator.synchronize()\n"
         "except torch.AcceleratorError as error: print(error)\n"
@@ -76,8 +76,8 @@ def test_a_failure_on_the_device_is_raised_once_by_a_synchronization(run_python)
     )
 
 
-def test_a_failure_is_raised_at_the_call_where_launches_block(run_python):
-    result = run_python(
+def test_a_failure_is_raised_at_the_call_where_launches_block(run_forked):
+    result = run_forked(
         FAIL + "try: fail()\nexcept IndexError as error: print(error)\n",
         TORCH_OPENREG_LAUNCH_BLOCKING="1",
     )
@@ -86,8 +86,8 @@ def test_a_failure_is_raised_at_the_call_where_launches_block(run_python):
 
 @pytest.mark.no_race_detection("the message names the launching line")
 @pytest.mark.parametrize("polled", ["torch.accelerator.current_stream()", "torch.Event('openreg')"])
-def test_polling_raises_a_failure_as_waiting_does(run_python, polled):
-    result = run_python(
+def test_polling_raises_a_failure_as_waiting_does(run_forked, polled):
+    result = run_forked(
         FAIL + "fail()\n"
         f"polled = {polled}\n"
         "if isinstance(polled, torch.Event): polled.record()\n"
@@ -100,8 +100,8 @@ def test_polling_raises_a_failure_as_waiting_does(run_python, polled):
     assert "failed on openreg:0, stream 0: " in result.stdout
 
 
-def test_of_two_failures_each_is_raised_once(run_python):
-    result = run_python(
+def test_of_two_failures_each_is_raised_once(run_forked):
+    result = run_forked(
         FAIL + "for stream in (torch.Stream('openreg'), torch.Stream('openreg')):\n"
         "    with stream: fail()\n"
         "for _ in range(2):\n"
@@ -114,13 +114,13 @@ def test_of_two_failures_each_is_raised_once(run_python):
     assert not result.stderr
 
 
-def test_a_failure_that_no_call_collected_is_printed_once_at_exit(run_python):
-    result = run_python(FAIL + "fail()\ntorch.openreg.empty_cache()\n")
+def test_a_failure_that_no_call_collected_is_printed_once_at_exit(run_forked):
+    result = run_forked(FAIL + "fail()\ntorch.openreg.empty_cache()\n")
     assert len(re.findall("openreg: .* failed on openreg:0", result.stderr)) == 1
 
 
-def test_a_failure_of_what_is_queued_at_exit_is_printed(run_python):
-    result = run_python(FAIL + "x = torch.ones(300, 300, device='openreg')\nfor _ in range(5): x = x @ x\nfail()\n")
+def test_a_failure_of_what_is_queued_at_exit_is_printed(run_forked):
+    result = run_forked(FAIL + "x = torch.ones(300, 300, device='openreg')\nfor _ in range(5): x = x @ x\nfail()\n")
     assert len(re.findall("openreg: .* failed on openreg:0", result.stderr)) == 1
 
 
@@ -136,7 +136,7 @@ def test_a_failure_of_what_is_queued_at_exit_is_printed(run_python):
         pytest.param(*("TORCH_OPENREG_FAULT_MESSAGE", "2", "1"), marks=pytest.mark.full),
     ],
 )
-def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_python, variable, value, allowed):
+def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_forked, variable, value, allowed):
     code = (
         "import torch\n"
         "torch.manual_seed(3)\n"
@@ -146,7 +146,7 @@ def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_py
         "    try: use()\n"
         "    except RuntimeError as error: print(error)\n"
     )
-    result = run_python(code, **{variable: value})
+    result = run_forked(code, **{variable: value})
     lines = result.stdout.splitlines()
     assert len(lines) == 3
     assert result.stderr == lines[0] + "; there are no devices\n"
@@ -163,8 +163,8 @@ def test_a_malformed_setting_is_reported_at_first_use_and_every_later_one(run_py
         ("TORCH_OPENREG_memory", "TORCH_OPENREG_MEMORY"),
     ],
 )
-def test_a_misspelt_setting_is_named_once_at_the_first_use(run_python, misspelt, meant):
-    result = run_python(
+def test_a_misspelt_setting_is_named_once_at_the_first_use(run_forked, misspelt, meant):
+    result = run_forked(
         "import sys, torch\n"
         "assert torch.openreg.device_count() == 2\n"
         "print('not used yet', file=sys.stderr)\n"
@@ -175,8 +175,8 @@ def test_a_misspelt_setting_is_named_once_at_the_first_use(run_python, misspelt,
     assert result.stderr.splitlines() == ["not used yet", sentence]
 
 
-def test_the_number_of_devices_is_a_setting(run_python):
-    run_python(
+def test_the_number_of_devices_is_a_setting(run_forked):
+    run_forked(
         "import torch\n"
         "assert torch.accelerator.device_count() == 5 == len(torch.openreg.default_generators)\n"
         "assert torch.ones(1, device='openreg:4').item() == 1\n",
@@ -184,8 +184,8 @@ def test_the_number_of_devices_is_a_setting(run_python):
     )
 
 
-def test_backward_threads_are_one_per_device(run_python):
-    result = run_python(
+def test_backward_threads_are_one_per_device(run_forked):
+    result = run_forked(
         "import glob, torch\n"
         "for i in range(2):\n"
         "    x = torch.ones(1, device=f'openreg:{i}', requires_grad=True)\n"
@@ -196,8 +196,8 @@ def test_backward_threads_are_one_per_device(run_python):
     assert "pt_autograd_0" in result.stdout and "pt_autograd_1" in result.stdout
 
 
-def test_host_access_to_device_memory_names_the_address_and_dies(run_python):
-    result = run_python(
+def test_host_access_to_device_memory_names_the_address_and_dies(run_forked):
+    result = run_forked(
         "import ctypes, torch\n"
         "x = torch.ones(4, device='openreg')\n"
         "torch.accelerator.synchronize()\n"

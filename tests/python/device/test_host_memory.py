@@ -34,12 +34,12 @@ def has(**expected):
 """
 
 
-def test_every_statistic_of_a_script_is_what_one_computes_by_hand(run_python: Run) -> None:
+def test_every_statistic_of_a_script_is_what_one_computes_by_hand(run_forked: Run) -> None:
     """Blocks of 1 KiB, 4 KiB and 1 KiB; each takes whole pages. Columns: current, peak, allocated, freed.
 
     PyTorch empties the host's cache only where a tensor of the device has been made.
     """
-    run_python(
+    run_forked(
         PRELUDE + "assert openreg.host_memory_stats() == openreg.host_memory_stats_as_nested_dict() == {}\n"
         "torch.empty(0, device='openreg')\n"
         "a, b, c = pinned(1000), pinned(4096), pinned(513)\n"
@@ -76,8 +76,8 @@ def test_every_statistic_of_a_script_is_what_one_computes_by_hand(run_python: Ru
 
 
 @pytest.mark.needs_engines("a query would run the work that it asks about")
-def test_statistics_count_a_block_until_the_copy_that_uses_it_is_done(run_python: Run) -> None:
-    run_python(
+def test_statistics_count_a_block_until_the_copy_that_uses_it_is_done(run_forked: Run) -> None:
+    run_forked(
         PRELUDE + "x = torch.rand(1200, 1200, device='openreg')\n"
         "target = torch.empty(1024, dtype=torch.uint8, device='openreg')\n"
         "host = pinned(1024)\n"
@@ -160,9 +160,9 @@ PAGE = resource.getpagesize()
 )
 
 
-def test_pages_are_locked_as_far_as_the_limit_allows_and_silently(run_python: Run) -> None:
+def test_pages_are_locked_as_far_as_the_limit_allows_and_silently(run_forked: Run) -> None:
     """The statistic is compared with the system's own number after each step."""
-    result = run_python(
+    result = run_forked(
         LIMITED + "torch.empty(0, device='openreg')\n"
         "limit(23 * PAGE)\n"
         "a = pinned(16 * PAGE).fill_(1)\n"
@@ -186,8 +186,8 @@ def test_pages_are_locked_as_far_as_the_limit_allows_and_silently(run_python: Ru
 
 
 @pytest.mark.parametrize("pages", [0, 1, 5, 64, 100])
-def test_a_block_is_locked_up_to_any_limit(run_python: Run, pages: int) -> None:
-    run_python(
+def test_a_block_is_locked_up_to_any_limit(run_forked: Run, pages: int) -> None:
+    run_forked(
         LIMITED + "torch.empty(0, device='openreg')\n"
         f"limit({pages} * PAGE)\n"
         "a = pinned(64 * PAGE).fill_(1)\n"
@@ -199,8 +199,8 @@ def test_a_block_is_locked_up_to_any_limit(run_python: Run, pages: int) -> None:
 
 
 @pytest.mark.no_race_detection("pinned memory then lies in addresses that are reserved, which the limit does not count")
-def test_cached_blocks_of_other_sizes_make_room_for_a_request(run_python: Run) -> None:
-    run_python(
+def test_cached_blocks_of_other_sizes_make_room_for_a_request(run_forked: Run) -> None:
+    run_forked(
         PRELUDE + "import resource\n"
         "torch.empty(0, device='openreg')\n"
         "a = pinned(1 << 29)\n"
@@ -218,8 +218,8 @@ def test_cached_blocks_of_other_sizes_make_room_for_a_request(run_python: Run) -
     )
 
 
-def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_python: Run) -> None:
-    run_python(
+def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_forked: Run) -> None:
+    run_forked(
         PRELUDE + "import os\n"
         "a = pinned(1000)\n"
         "b = pinned(1000)\n"
@@ -236,8 +236,8 @@ def test_a_forked_child_has_no_statistics_and_no_cache_and_does_not_hang(run_pyt
     )
 
 
-def test_a_query_before_a_fork_does_not_keep_the_child_from_pinning_memory(run_python: Run) -> None:
-    run_python(
+def test_a_query_before_a_fork_does_not_keep_the_child_from_pinning_memory(run_forked: Run) -> None:
+    run_forked(
         PRELUDE + "import os\n"
         "openreg.reset_peak_host_memory_stats()\n"
         "openreg.reset_accumulated_host_memory_stats()\n"
@@ -250,9 +250,9 @@ def test_a_query_before_a_fork_does_not_keep_the_child_from_pinning_memory(run_p
 
 
 @pytest.mark.parametrize("cached", ["", "del a\n"])
-def test_a_forked_child_of_a_process_that_pinned_memory_is_advised_to_spawn(run_python: Run, cached: str) -> None:
+def test_a_forked_child_of_a_process_that_pinned_memory_is_advised_to_spawn(run_forked: Run, cached: str) -> None:
     """Also if the device has not been used, whose message would be different."""
-    result = run_python(
+    result = run_forked(
         PRELUDE + "import os, sys\n"
         "a = pinned(1000)\n" + cached + "assert not openreg.is_initialized()\n"
         "child = os.fork()\n"
@@ -319,8 +319,8 @@ assert not there.is_pinned()
 """
 
 
-def test_memory_of_the_program_is_pinned_once_it_is_registered(run_python: Run) -> None:
-    run_python(REGISTERING)
+def test_memory_of_the_program_is_pinned_once_it_is_registered(run_forked: Run) -> None:
+    run_forked(REGISTERING)
 
 
 def test_a_tensor_without_elements_is_not_pinned_as_with_cuda():

@@ -31,36 +31,3 @@ def test_the_two_examples():
 def test_every_dtype(dtype, shape):
     x = torch.arange(1, 1 + torch.Size(shape).numel()).to(torch.float32).reshape(shape).to(dtype)
     assert on_cpu(repr(x.to(DEVICE))) == on_cpu(repr(x))
-
-
-@pytest.mark.parametrize(
-    "x",
-    [
-        torch.arange(5000).view(50, 100),
-        torch.linspace(-1e8, 1e-8, 2000),
-        torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0]),
-        torch.ones(3, requires_grad=True),
-        torch.nn.Parameter(torch.ones(2)).detach(),
-        torch.eye(3).to(torch.complex64).conj(),
-        torch.arange(12).view(3, 4).t(),
-    ],
-    ids=["large", "wide range", "not finite", "requires grad", "detached", "conjugate", "transposed"],
-)
-def test_other_tensors(x):
-    y = x.detach().to(DEVICE).requires_grad_(x.requires_grad)
-    assert on_cpu(repr(y)) == on_cpu(repr(x))
-    assert "device='openreg:0'" in repr(y)
-
-
-def test_a_result_shows_its_gradient_function():
-    x = torch.ones(2, device=DEVICE, requires_grad=True)
-    assert repr(x * 2) == "tensor([2., 2.], device='openreg:0', grad_fn=<MulBackward0>)"
-
-
-def test_a_parameter_and_the_second_device():
-    p = torch.nn.Parameter(torch.ones(2, device=f"{DEVICE}:1"))
-    assert repr(p) == "Parameter containing:\ntensor([1., 1.], device='openreg:1', requires_grad=True)"
-
-
-def test_format_takes_a_number():
-    assert f"{torch.tensor(1.25, device='openreg'):.3f}" == "1.250"

@@ -330,8 +330,8 @@ def test_a_thread_that_sleeps_does_not_keep_another_from_its_results():
 
 
 @pytest.mark.parametrize("schedule", ADVERSARIAL)
-def test_the_environment_sets_the_schedule_and_work_at_exit_runs(run_python, schedule):
-    result = run_python(
+def test_the_environment_sets_the_schedule_and_work_at_exit_runs(run_forked, schedule):
+    result = run_forked(
         "import torch\n"
         "print(torch.openreg.get_schedule())\n"
         "torch.ones(2, device='openreg').index_select(0, torch.tensor([5], device='openreg'))\n",
@@ -341,14 +341,14 @@ def test_the_environment_sets_the_schedule_and_work_at_exit_runs(run_python, sch
     assert "index out of range" in result.stderr
 
 
-def test_a_malformed_schedule_is_an_error_at_the_first_use(run_python):
-    result = run_python("import torch\ntorch.ones(1, device='openreg')", TORCH_OPENREG_SCHEDULE="random", check=False)
+def test_a_malformed_schedule_is_an_error_at_the_first_use(run_forked):
+    result = run_forked("import torch\ntorch.ones(1, device='openreg')", TORCH_OPENREG_SCHEDULE="random", check=False)
     assert 'TORCH_OPENREG_SCHEDULE is malformed (got "random", expected "earliest", "latest", or' in result.stderr
 
 
 @pytest.mark.no_race_detection("the program races")
-def test_it_can_be_set_before_the_first_use(run_python):
-    result = run_python(
+def test_it_can_be_set_before_the_first_use(run_forked):
+    result = run_forked(
         "import torch\n"
         "torch.openreg.set_schedule('latest')\n"
         "print(torch.openreg.is_initialized(), torch.openreg.get_schedule())\n"

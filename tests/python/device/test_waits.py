@@ -78,9 +78,9 @@ def test_many_threads_wait_at_once():
 
 @pytest.mark.openreg_only
 @pytest.mark.needs_engines("a query would run the work that it asks about")
-def test_a_signal_handler_runs_during_a_wait_and_may_use_the_device(run_python):
+def test_a_signal_handler_runs_during_a_wait_and_may_use_the_device(run_forked):
     """The timer goes off while the main thread waits; the wait goes on after the handler."""
-    result = run_python(
+    result = run_forked(
         "import signal, torch\n"
         "x = torch.rand(1000, 1000, device='openreg')\n"
         "def handler(number, frame):\n"

@@ -10,7 +10,6 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -31,16 +30,16 @@ def run_ranks(
 
     `backend` "" makes no group. `expect_exit`: the status of ranks that return nothing.
     """
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # whose processes need not import torch
+    context.set_forkserver_preload(["torch.distributed"])
     pipes, processes = [], []
     for rank in range(size):
         mine, theirs = context.Pipe(duplex=False)
         process = context.Process(
             target=_main,
-            args=(theirs, function, rank, size, str(folder / "store"), args, backend, timeout),
+            args=(theirs, environment or {}, function, rank, size, str(folder / "store"), args, backend, timeout),
         )
-        with patch.dict(os.environ, environment or {}):
-            process.start()
+        process.start()
         theirs.close()
         pipes.append(mine)
         processes.append(process)
@@ -89,6 +88,7 @@ def _receive(pipe: Connection) -> Any:
 
 def _main(
     pipe: Connection,
+    environment: dict[str, str],
     function: Callable[..., Any],
     rank: int,
     size: int,
@@ -97,6 +97,8 @@ def _main(
     backend: str | None,
     timeout: int,
 ) -> None:
+    os.environ.update(environment)
+    dist.set_debug_level_from_env()  # which torch.distributed asked for when it was loaded
     try:
         if backend != "":
             dist.init_process_group(

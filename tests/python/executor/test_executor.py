@@ -42,9 +42,10 @@ def stop(pid):
 
 
 @pytest.fixture
-def run(run_python: Run) -> Run:
+def run(run_forked: Run, run_python: Run) -> Run:
     def run(code: str, first: str = "", **arguments: object) -> subprocess.CompletedProcess[str]:
-        return run_python(first + BEGIN + code, **{"TORCH_OPENREG_EXECUTOR": "process", **arguments})
+        run_it = run_python if "path" in arguments else run_forked
+        return run_it(first + BEGIN + code, **{"TORCH_OPENREG_EXECUTOR": "process", **arguments})
 
     return run
 
@@ -646,9 +647,9 @@ assert (x @ x).sum().item() == 1e6
     )
 
 
-def test_what_is_written_to_closed_outputs_ends_up_in_no_file_of_the_device(run_python: Run, tmp_path: Path):
+def test_what_is_written_to_closed_outputs_ends_up_in_no_file_of_the_device(run_forked: Run, tmp_path: Path):
     """A program's file has the lowest number that is free."""
-    run_python(
+    run_forked(
         f"""
 import os
 for number in (0, 1, 2):

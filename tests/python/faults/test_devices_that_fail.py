@@ -148,20 +148,20 @@ def program(fail: str, end: str) -> str:
 
 
 @pytest.mark.parametrize("end", ["", RESET], ids=["to the end", "reset"])
-def test_after_a_sticky_error_each_call_that_needs_the_device_raises_it(end, run_python):
-    done = run_python(program(STICKY, end), TORCH_OPENREG_STICKY_ERRORS="1")
+def test_after_a_sticky_error_each_call_that_needs_the_device_raises_it(end, run_forked):
+    done = run_forked(program(STICKY, end), TORCH_OPENREG_STICKY_ERRORS="1")
     assert done.stdout == ("usable again\n" if end else "")
     assert done.stderr == ""  # it exits normally, and nothing is left to report
 
 
 @pytest.mark.parametrize("end", ["", RESET], ids=["to the end", "reset"])
-def test_after_the_loss_of_a_device_each_call_that_needs_it_raises(end, run_python):
-    done = run_python(program(LOST, end))
+def test_after_the_loss_of_a_device_each_call_that_needs_it_raises(end, run_forked):
+    done = run_forked(program(LOST, end))
     assert done.stdout == ("usable again\n" if end else "")
     assert done.stderr == ""
 
 
-def test_by_default_an_error_is_raised_once(run_python):
+def test_by_default_an_error_is_raised_once(run_forked):
     code = """
 import torch
 x = torch.arange(4.0, device="openreg")
@@ -172,11 +172,11 @@ except torch.AcceleratorError as error:
     assert error.error_code == 1
 assert (x + 1).tolist() == [1, 2, 3, 4]
 """
-    run_python(code, TORCH_OPENREG_STICKY_ERRORS=None)
+    run_forked(code, TORCH_OPENREG_STICKY_ERRORS=None)
 
 
-def test_a_node_of_a_graph_loses_its_own_device(run_python):
-    run_python("""
+def test_a_node_of_a_graph_loses_its_own_device(run_forked):
+    run_forked("""
 import torch
 from torch.openreg import faults
 
@@ -207,8 +207,8 @@ else:
 """)
 
 
-def test_all_faults_of_a_copy_occur(run_python):
-    run_python("""
+def test_all_faults_of_a_copy_occur(run_forked):
+    run_forked("""
 import time
 import torch
 from torch.openreg import faults
@@ -227,7 +227,7 @@ assert slow.fired == 1 and time.monotonic() - begin >= 0.2
 """)
 
 
-def test_an_error_of_a_call_is_not_the_devices(run_python):
+def test_an_error_of_a_call_is_not_the_devices(run_forked):
     code = """
 import torch
 x = torch.arange(4.0, device="openreg")
@@ -240,10 +240,10 @@ for call in (lambda: x @ torch.ones(3, device="openreg"), lambda: torch.linalg.c
         assert not isinstance(error, torch.AcceleratorError), error
 assert (x + 1).tolist() == [1, 2, 3, 4]
 """
-    run_python(code, TORCH_OPENREG_STICKY_ERRORS="1")
+    run_forked(code, TORCH_OPENREG_STICKY_ERRORS="1")
 
 
-def test_with_blocking_launches_an_error_sticks_too(run_python):
+def test_with_blocking_launches_an_error_sticks_too(run_forked):
     code = """
 import torch
 x = torch.arange(4.0, device="openreg")
@@ -258,10 +258,10 @@ try:
 except torch.AcceleratorError as error:
     assert error.error_code == 710
 """
-    run_python(code, TORCH_OPENREG_STICKY_ERRORS="1", TORCH_OPENREG_LAUNCH_BLOCKING="1")
+    run_forked(code, TORCH_OPENREG_STICKY_ERRORS="1", TORCH_OPENREG_LAUNCH_BLOCKING="1")
 
 
-def test_a_reset_loses_memory_or_keeps_it(run_python):
+def test_a_reset_loses_memory_or_keeps_it(run_forked):
     code = """
 import torch
 from torch.openreg import faults, reset_device
@@ -286,10 +286,10 @@ assert other.tolist() == [1, 1, 1, 1]
 x.fill_(3)
 assert x.tolist() == [3, 3, 3, 3]
 """
-    run_python(code)
+    run_forked(code)
 
 
-def test_a_reset_is_no_invalid_write_to_memory(run_python):
+def test_a_reset_is_no_invalid_write_to_memory(run_forked):
     code = """
 import torch
 from torch.openreg import faults, reset_device
@@ -304,10 +304,10 @@ y = torch.empty(4, device="openreg").fill_(2)
 del x
 assert y.tolist() == [2, 2, 2, 2]
 """
-    run_python(code, TORCH_OPENREG_DEBUG_MEMORY="1")
+    run_forked(code, TORCH_OPENREG_DEBUG_MEMORY="1")
 
 
-def test_memory_that_was_freed_meanwhile_is_used_again(run_python):
+def test_memory_that_was_freed_meanwhile_is_used_again(run_forked):
     code = """
 import torch
 from torch.openreg import faults, reset_device
@@ -327,10 +327,10 @@ assert torch.openreg.memory_allocated() == 0
 assert torch.ones(1 << 20, device="openreg").data_ptr() == address
 torch.openreg.empty_cache()
 """
-    run_python(code)
+    run_forked(code)
 
 
-def test_a_host_that_waits_when_the_device_is_lost_gets_the_error(run_python):
+def test_a_host_that_waits_when_the_device_is_lost_gets_the_error(run_forked):
     code = """
 import threading, torch
 from torch.openreg import faults
@@ -355,4 +355,4 @@ with faults.inject("hang", at="launch:1"), faults.inject("lost", at="launch:2"):
     waiting.join()
 assert len(errors) == 1 and "the device is lost" in errors[0], errors
 """
-    run_python(code)
+    run_forked(code)

@@ -112,8 +112,8 @@ def test_an_operators_nth_call_fails_when_the_host_waits():
     assert (a @ a).sum().item() == 64
 
 
-def test_an_error_names_the_line_that_launched_it(run_python):
-    done = run_python(
+def test_an_error_names_the_line_that_launched_it(run_forked):
+    done = run_forked(
         "import torch\na = torch.ones(4, 4, device='openreg')\nb = a @ a\nb.cpu()\n",
         check=False,
         TORCH_OPENREG_FAULTS="error@launch:2",
@@ -122,8 +122,8 @@ def test_an_error_names_the_line_that_launched_it(run_python):
     assert "aten::mm failed on openreg:0, stream 0, launched by <string>:3 in <module>" in done.stderr
 
 
-def test_a_blocking_launch_fails_at_its_call(run_python):
-    done = run_python(
+def test_a_blocking_launch_fails_at_its_call(run_forked):
+    done = run_forked(
         "import torch\na = torch.ones(4, 4, device='openreg')\nb = a @ a\n",
         check=False,
         TORCH_OPENREG_FAULTS="error@aten::mm",
@@ -290,8 +290,8 @@ def test_a_host_that_waits_for_what_hangs_is_interrupted(heeds_interrupts):
     assert y.tolist() == [2, 2, 2]
 
 
-def test_a_process_ends_although_a_command_hangs(run_python):
-    done = run_python(
+def test_a_process_ends_although_a_command_hangs(run_forked):
+    done = run_forked(
         "import torch\nx = torch.ones(3, device='openreg') + 1\nprint('done')", TORCH_OPENREG_FAULTS="hang@launch:1"
     )
     assert done.stdout == "done\n"
@@ -431,7 +431,7 @@ CACHES = {
     "cache", [pytest.param(each, marks=() if "code" in each else pytest.mark.full) for each in CACHES]
 )
 @pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_graphs_from_each_cache_are_compilations(run_python, tmp_path, cache, training):
+def test_graphs_from_each_cache_are_compilations(run_forked, tmp_path, cache, training):
     """Each run counts the same graphs, and a fault at any of them ends the call: no run compiles instead."""
 
     def run(which, folder="a"):
@@ -439,7 +439,7 @@ def test_graphs_from_each_cache_are_compilations(run_python, tmp_path, cache, tr
         if which != 1000:
             options["after"] = ""
         program = COMPILES.format(which=which, training=training, **options)
-        return run_python(program, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / folder)).stdout
+        return run_forked(program, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / folder)).stdout
 
     graphs = 2 if training else 1
     assert run(1000) == f"works\n{graphs} 0\n"
@@ -507,8 +507,8 @@ def test_malformed_specifications_are_refused(arguments: tuple[str, str], messag
         faults.inject(*arguments)
 
 
-def test_a_malformed_setting_is_an_error_of_the_first_use(run_python):
-    done = run_python("import torch\ntorch.ones(1, device='openreg')", check=False, TORCH_OPENREG_FAULTS="oom@launch")
+def test_a_malformed_setting_is_an_error_of_the_first_use(run_forked):
+    done = run_forked("import torch\ntorch.ones(1, device='openreg')", check=False, TORCH_OPENREG_FAULTS="oom@launch")
     assert done.returncode == 1
     expected = 'RuntimeError: openreg: TORCH_OPENREG_FAULTS is malformed: invalid fault: no such place for "oom"'
     assert expected in done.stderr
@@ -532,7 +532,7 @@ def test_a_drawn_seed_is_printed(capfd: pytest.CaptureFixture[str]):
         assert capfd.readouterr().err == f"openreg: fault error@launch,probability=0.5: random seed={fault.seed}\n"
 
 
-def test_the_summary_at_exit_names_what_fired_and_what_never_did(run_python):
+def test_the_summary_at_exit_names_what_fired_and_what_never_did(run_forked):
     code = """
 import torch
 from torch.openreg import faults
@@ -547,7 +547,7 @@ with faults.inject("slow@copy:1=1ms"):
     x.cpu()
 assert "slow@copy:1=1ms: fired 1 time" in faults.summary()
 """
-    done = run_python(code, TORCH_OPENREG_FAULTS="error@aten::add; hang@aten::bmm:3")
+    done = run_forked(code, TORCH_OPENREG_FAULTS="error@aten::add; hang@aten::bmm:3")
     assert done.stderr == (
         "openreg: injected faults:\n"
         "  error@aten::add: fired 1 time, first at call 1 (aten::add.Tensor) on openreg:0; 1 counted\n"
@@ -556,5 +556,5 @@ assert "slow@copy:1=1ms: fired 1 time" in faults.summary()
     )
 
 
-def test_an_unused_device_has_no_summary(run_python):
-    assert run_python("import torch", TORCH_OPENREG_FAULTS="oom@allocation:1").stderr == ""
+def test_an_unused_device_has_no_summary(run_forked):
+    assert run_forked("import torch", TORCH_OPENREG_FAULTS="oom@allocation:1").stderr == ""

@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def run_alone(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
+def run_alone(run_forked: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
     """Runs a function in a separate process with an unused allocator, and returns what it printed.
 
     The function's source is what runs: it sees `torch` and `MIB`, and nothing else of its module. Keywords are
@@ -26,7 +26,7 @@ def run_alone(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Ca
 
     def run(function: Callable[[], None], **variables: str | None) -> str:
         source = f"import torch\nMIB = 1 << 20\n{inspect.getsource(function)}\n{function.__name__}()\n"
-        result = run_python(source, **variables)
+        result = run_forked(source, **variables)
         assert "Exception ignored" not in result.stderr
         return result.stdout
 

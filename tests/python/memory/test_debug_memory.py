@@ -10,8 +10,8 @@ from slices import one_in
 
 
 @pytest.fixture
-def run_debugging(run_python):
-    return functools.partial(run_python, TORCH_OPENREG_DEBUG_MEMORY="1")
+def run_debugging(run_forked):
+    return functools.partial(run_forked, TORCH_OPENREG_DEBUG_MEMORY="1")
 
 
 def test_uninitialised_memory_is_nan(run_debugging):
@@ -267,10 +267,10 @@ def test_leaked_memory_is_listed_at_exit(run_debugging):
     assert "in forget_it" in result.stderr
 
 
-def test_what_goes_after_the_device_was_shut_down_is_no_leak(run_debugging):
+def test_what_goes_after_the_device_was_shut_down_is_no_leak(run_python):
     """A handler that was registered before torch runs after the device's own. What only a graph holds, Python does not
     know of."""
-    result = run_debugging(
+    result = run_python(
         "import atexit\n"
         "def late():\n"
         "    global y\n"
@@ -280,7 +280,8 @@ def test_what_goes_after_the_device_was_shut_down_is_no_leak(run_debugging):
         "import torch\n"
         "address = torch.openreg.caching_allocator_alloc(512)\n"
         "x = torch.ones(1000, device='openreg', requires_grad=True)\n"
-        "y = x.exp().sin().sum()\n"
+        "y = x.exp().sin().sum()\n",
+        TORCH_OPENREG_DEBUG_MEMORY="1",
     )
     assert result.stderr == ""
 
@@ -331,8 +332,8 @@ def test_a_program_without_errors_runs_as_ever(run_debugging):
     assert result.stderr == ""
 
 
-def test_without_the_setting_nothing_is_looked_for(run_python):
-    result = run_python(
+def test_without_the_setting_nothing_is_looked_for(run_forked):
+    result = run_forked(
         "import torch\n"
         "torch.openreg.caching_allocator_alloc(12345)\n"
         "x = torch.zeros(1000, device='openreg')\n"
@@ -344,6 +345,6 @@ def test_without_the_setting_nothing_is_looked_for(run_python):
     assert result.stderr == ""
 
 
-def test_the_setting_is_0_or_1(run_python):
-    result = run_python("import torch\ntorch.ones(1, device='openreg')", TORCH_OPENREG_DEBUG_MEMORY="yes", check=False)
+def test_the_setting_is_0_or_1(run_forked):
+    result = run_forked("import torch\ntorch.ones(1, device='openreg')", TORCH_OPENREG_DEBUG_MEMORY="yes", check=False)
     assert 'TORCH_OPENREG_DEBUG_MEMORY is malformed (got "yes", expected 0 or 1)' in result.stderr

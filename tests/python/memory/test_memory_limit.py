@@ -466,10 +466,10 @@ def gibibytes_of(line: str) -> float:
     return float(number) * {"GiB": 1, "MiB": 2**-10, "KiB": 2**-20, "bytes": 2**-30}[unit]
 
 
-def test_what_the_machine_cannot_hold_is_an_error_at_the_allocation(run_python):
+def test_what_the_machine_cannot_hold_is_an_error_at_the_allocation(run_forked):
     machine = machine_bytes() / 2**30
     source = inspect.getsource(machine_bytes) + inspect.getsource(more_than_the_machine_has)
-    result = run_python(
+    result = run_forked(
         f"import os, pathlib, torch\nMIB = 1 << 20\n{source}\nmore_than_the_machine_has()\n",
         TORCH_OPENREG_MEMORY=f"{int(4 * machine) + 1}GiB",
     )
@@ -485,15 +485,15 @@ def test_what_the_machine_cannot_hold_is_an_error_at_the_allocation(run_python):
     assert result.stderr.startswith("openreg: TORCH_OPENREG_MEMORY is ") and "torch.OutOfMemoryError" in result.stderr
 
 
-def test_a_capacity_that_the_machine_has_is_set_without_a_line(run_python):
+def test_a_capacity_that_the_machine_has_is_set_without_a_line(run_forked):
     code = "import torch; torch.ones(1, device='openreg')"
-    assert run_python(code, TORCH_OPENREG_MEMORY="1GiB").stderr == ""
-    assert run_python(code, TORCH_OPENREG_MEMORY=None).stderr == ""
+    assert run_forked(code, TORCH_OPENREG_MEMORY="1GiB").stderr == ""
+    assert run_forked(code, TORCH_OPENREG_MEMORY=None).stderr == ""
 
 
 @pytest.mark.no_executor("the memory of devices is in files, which `ulimit -d` does not count")
-def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_python):
-    result = run_python(
+def test_memory_that_the_system_refuses_is_not_said_to_be_free(run_forked):
+    result = run_forked(
         "import resource, threading, time, torch\n"
         "from pathlib import Path\n"
         "torch.ones(1, device='openreg').item()\n"

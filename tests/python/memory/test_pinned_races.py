@@ -69,7 +69,7 @@ def test_the_error_says_which_copy_and_what_to_do():
     assert "torch.openreg.synchronize(), event.synchronize() or stream.synchronize()" in message
 
 
-def test_the_error_describes_the_copys_access_and_the_memory(run_python):
+def test_the_error_describes_the_copys_access_and_the_memory(run_forked):
     code = """
 import torch
 x = torch.ones(1000, device="openreg")
@@ -77,7 +77,7 @@ host = torch.empty(1000, pin_memory=True)
 host.copy_(x, non_blocking=True)
 host.sum()
 """
-    result = run_python(code, check=False, TORCH_OPENREG_DETECT_RACES="1")
+    result = run_forked(code, check=False, TORCH_OPENREG_DETECT_RACES="1")
     assert (
         "; aten::copy_ writes `self` (1000 elements, float32) on stream 0 of openreg:0, launched by <string>:5 in "
         "<module>; a block of 4.00 KiB of pinned memory, allocated by <string>:4 in <module>)"
@@ -263,8 +263,8 @@ thread.join()
 """
 
 
-def test_in_another_thread_a_line_explains_the_end_of_the_process(run_python):
-    result = run_python(PROGRAM, check=False, TORCH_OPENREG_DETECT_RACES="1")
+def test_in_another_thread_a_line_explains_the_end_of_the_process(run_forked):
+    result = run_forked(PROGRAM, check=False, TORCH_OPENREG_DETECT_RACES="1")
     assert result.returncode == -signal.SIGSEGV
     assert result.stderr.startswith("openreg: the host read pinned memory before it waited")
 
@@ -293,21 +293,21 @@ def copy():
 
 
 @pytest.mark.parametrize("enable", ["before", "after", "after and again"])
-def test_a_fault_elsewhere_is_explained_by_faulthandler_once(run_python, enable):
+def test_a_fault_elsewhere_is_explained_by_faulthandler_once(run_forked, enable):
     lines = ["copy()", "faulthandler.enable()"]
     if enable == "before":
         lines.reverse()
     elif enable == "after and again":
         lines += ["copy()", "faulthandler.disable()", "faulthandler.enable()"]
     lines += ["copy()", "ctypes.string_at(1)"]
-    result = run_python(SIGNALS + "\n".join(lines), check=False, TORCH_OPENREG_DETECT_RACES="1")
+    result = run_forked(SIGNALS + "\n".join(lines), check=False, TORCH_OPENREG_DETECT_RACES="1")
     assert result.returncode == -signal.SIGSEGV
     assert result.stderr.count("Fatal Python error: Segmentation fault") == 1, result.stderr
 
 
-def test_an_early_read_of_another_thread_is_explained_by_faulthandler_too(run_python):
+def test_an_early_read_of_another_thread_is_explained_by_faulthandler_too(run_forked):
     program = PROGRAM.replace("def read", "import faulthandler\nfaulthandler.enable()\ndef read")
-    result = run_python(program, check=False, TORCH_OPENREG_DETECT_RACES="1")
+    result = run_forked(program, check=False, TORCH_OPENREG_DETECT_RACES="1")
     assert result.returncode == -signal.SIGSEGV
     assert result.stderr.startswith("openreg: the host read pinned memory before it waited")
     assert result.stderr.count("Fatal Python error: Segmentation fault") == 1
@@ -333,11 +333,11 @@ LATER = {
 
 
 @pytest.mark.parametrize("then", [one_in(2, *each) for each in LATER.items()])
-def test_what_a_program_does_with_the_signal_later_matters_only_to_races(run_python, then):
-    run_python(SIGNALS + OTHER_BYTES.format(then=then), TORCH_OPENREG_DETECT_RACES="1")
+def test_what_a_program_does_with_the_signal_later_matters_only_to_races(run_forked, then):
+    run_forked(SIGNALS + OTHER_BYTES.format(then=then), TORCH_OPENREG_DETECT_RACES="1")
 
 
-def test_a_signal_that_was_sent_reaches_the_programs_own_handler(run_python):
+def test_a_signal_that_was_sent_reaches_the_programs_own_handler(run_forked):
     program = """
 copy()
 signal.signal(signal.SIGSEGV, lambda *_: print("theirs"))
@@ -347,7 +347,7 @@ signal.signal(signal.SIGSEGV, signal.SIG_DFL)
 copy()
 os.kill(os.getpid(), signal.SIGSEGV)
 """
-    result = run_python(SIGNALS + program, check=False, TORCH_OPENREG_DETECT_RACES="1", PYTHONUNBUFFERED="1")
+    result = run_forked(SIGNALS + program, check=False, TORCH_OPENREG_DETECT_RACES="1", PYTHONUNBUFFERED="1")
     assert result.stdout == "theirs\n"
     assert result.returncode == -signal.SIGSEGV
 
@@ -365,7 +365,7 @@ def test_of_thousands_of_copies_without_a_wait_the_newest_are_guarded():
 
 
 @pytest.mark.no_executor("an executor cannot be started with this limit")
-def test_with_a_limit_of_files_pinned_memory_is_not_guarded_and_a_line_says_so(run_python):
+def test_with_a_limit_of_files_pinned_memory_is_not_guarded_and_a_line_says_so(run_forked):
     program = """
 import resource, signal, torch
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -375,6 +375,6 @@ for i in range(2):
     host.to("openreg", non_blocking=True)
     host.zero_()
 """
-    result = run_python(program, TORCH_OPENREG_DETECT_RACES="1")
+    result = run_forked(program, TORCH_OPENREG_DETECT_RACES="1")
     assert result.stderr.count("\n") == 1
     assert ": File too large; raise `ulimit -f`" in result.stderr

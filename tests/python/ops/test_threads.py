@@ -118,3 +118,24 @@ def test_autograds_thread_may_have_another_number_of_threads_than_the_engine(run
         "    gradients.append((x.grad.cpu(), layer.weight.grad.clone().cpu()))\n"
         "torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-2)\n"
     )
+
+
+THREADS_OF_A_TRAINING_STEP = """
+from pathlib import Path
+import torch
+
+model = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3), torch.nn.BatchNorm2d(16)).to("openreg")
+x = torch.randn(16, 8, 32, 32).to("openreg")
+for _ in range(3):
+    model(x).square().mean().backward()
+torch.accelerator.synchronize()
+names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+of_autograd = [name for name in names if name.startswith("pt_autograd")]
+assert of_autograd and len(of_autograd) == len(set(of_autograd)), names
+"""
+
+
+def test_autograds_thread_keeps_no_team(run_python):
+    # A second OpenMP team in the process makes each parallel region of both cost a wake from sleep. Threads of a team
+    # have the name of the one that made it.
+    run_python(THREADS_OF_A_TRAINING_STEP, OMP_NUM_THREADS="2")

@@ -138,52 +138,52 @@ def test_the_order_counts_and_not_the_time():
                 x + 1
 
 
-def run(run_python, value: str | None, code: str = RACE, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return run_python(code, check=check, TORCH_OPENREG_DETECT_RACES=value)
+def run(run_forked, value: str | None, code: str = RACE, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return run_forked(code, check=check, TORCH_OPENREG_DETECT_RACES=value)
 
 
-def test_the_variable_raises(run_python):
-    result = run(run_python, "1", check=False)
+def test_the_variable_raises(run_forked):
+    result = run(run_forked, "1", check=False)
     assert result.returncode == 1 and result.stdout == ""
     last = result.stderr[result.stderr.index("torch.openreg.UnsynchronizedAccessError: ") :]
     assert "aten::fill_.Scalar wrote `self` (4 elements, float32)" in last
     assert "launched by <string>:3 in <module>" in last and "launched by <string>:5 in <module>" in last
 
 
-def test_the_variable_warns(run_python):
-    result = run(run_python, "warn")
+def test_the_variable_warns(run_forked):
+    result = run(run_forked, "warn")
     assert result.stdout != ""
     assert result.stderr.count("unsynchronized accesses to the same memory") == 1
 
 
 @pytest.mark.parametrize("value", [None, "0"])
-def test_without_the_variable_nothing_is_compared(run_python, value):
-    result = run(run_python, value)  # it prints what the race leads to
+def test_without_the_variable_nothing_is_compared(run_forked, value):
+    result = run(run_forked, value)  # it prints what the race leads to
     assert result.stdout != "" and result.stderr == ""
 
 
-def test_the_variable_is_the_first_mode(run_python):
+def test_the_variable_is_the_first_mode(run_forked):
     code = "import torch; print(torch.openreg.get_race_detection_mode())"
-    assert run(run_python, "1", code).stdout == "error\n"
-    assert run(run_python, "warn", code).stdout == "warn\n"
-    assert run(run_python, None, code).stdout == "off\n"
+    assert run(run_forked, "1", code).stdout == "error\n"
+    assert run(run_forked, "warn", code).stdout == "warn\n"
+    assert run(run_forked, None, code).stdout == "off\n"
 
 
 @pytest.mark.parametrize("value", ["", "Warn", *(pytest.param(each, marks=pytest.mark.full) for each in ("yes", "2"))])
-def test_malformed_values_are_refused(run_python, value):
-    result = run(run_python, value, check=False)
+def test_malformed_values_are_refused(run_forked, value):
+    result = run(run_forked, value, check=False)
     assert result.returncode != 0
     assert "TORCH_OPENREG_DETECT_RACES" in result.stderr and f'got "{value}"' in result.stderr
 
 
-def test_a_forked_child_that_does_not_use_the_device_is_unharmed(run_python):
+def test_a_forked_child_that_does_not_use_the_device_is_unharmed(run_forked):
     code = "import os, torch\ntorch.ones(4, device='openreg')\npid = os.fork()\nif pid == 0: os._exit(7)\n"
     code += "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
-    assert run(run_python, "1", code).stdout == "7\n"
+    assert run(run_forked, "1", code).stdout == "7\n"
 
 
 @pytest.mark.parametrize("stacks", ["0", "1"])
-def test_errors_of_commands_have_lines_while_races_are_looked_for(run_python, stacks):
+def test_errors_of_commands_have_lines_while_races_are_looked_for(run_forked, stacks):
     code = """
 import torch
 
@@ -198,11 +198,11 @@ for mode in ("off", "error", "off"):
     torch.openreg.set_race_detection_mode(mode)
     print(error_has_a_line())
 """
-    result = run_python(code, TORCH_OPENREG_STACKS=stacks, TORCH_OPENREG_DETECT_RACES=None)
+    result = run_forked(code, TORCH_OPENREG_STACKS=stacks, TORCH_OPENREG_DETECT_RACES=None)
     without_races = str(stacks == "1")
     assert result.stdout.split() == [without_races, "True", without_races]
 
 
-def test_waits_of_blocking_launches_are_not_the_programs(run_python):
-    result = run_python(RACE, check=False, TORCH_OPENREG_DETECT_RACES="1", TORCH_OPENREG_LAUNCH_BLOCKING="1")
+def test_waits_of_blocking_launches_are_not_the_programs(run_forked):
+    result = run_forked(RACE, check=False, TORCH_OPENREG_DETECT_RACES="1", TORCH_OPENREG_LAUNCH_BLOCKING="1")
     assert result.returncode == 1 and "UnsynchronizedAccessError" in result.stderr

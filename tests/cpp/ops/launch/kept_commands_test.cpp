@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "../test_device.h"
+#include "address_space/address_space.h"
 #include "backend/device.h"
 #include "ops/launch/op_kernel.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_writer.h"
-#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {

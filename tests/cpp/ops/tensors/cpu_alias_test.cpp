@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "../test_device.h"
-#include "backend/device.h"
 #include "address_space/address_space.h"
+#include "backend/device.h"
 
 namespace openreg::ops {
 namespace {

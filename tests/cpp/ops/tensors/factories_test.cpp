@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "address_space/address_space.h"
 #include "backend/allocator.h"
 #include "backend/device.h"
 #include "backend/stream.h"
-#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "../test_device.h"
+#include "address_space/address_space.h"
 #include "backend/device.h"
 #include "backend/launch_counters.h"
 #include "backend/result_placement.h"
 #include "ops/launch/plan_cache.h"
 #include "ops/tensors/factories.h"
 #include "ops/tiers/shape_rules.h"
-#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "../test_device.h"
+#include "address_space/address_space.h"
 #include "backend/device.h"
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/argument_writer.h"
 #include "ops/wire/guarded_memory.h"
 #include "ops/wire/reach.h"
-#include "address_space/address_space.h"
 
 namespace openreg::ops {
 namespace {
