@@ -28,7 +28,7 @@ TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-5, torch.bfloat16: 4e-2, to
 
 def of_the_device(module):
     package = "torch_openreg" if DEVICE == "openreg" else "openreg_cuda.device"
-    return importlib.import_module(f"{package}._inductor.{module}")
+    return importlib.import_module(f"{package}._pytorch.compile.inductor.{module}")
 
 
 @pytest.fixture(params=["one block", "a loop"])
@@ -46,7 +46,7 @@ def graphs_only(gm, inputs):
     """A backend that makes the graphs which Inductor compiles, and runs their operators one by one."""
 
     def prepare(gm, inputs):
-        of_the_device("attention").replace_in(gm)
+        of_the_device("flex_attention").replace_in(gm)
         assert not gm.graph.find_nodes(op="call_function", target=torch.ops.higher_order.flex_attention_backward)
         return make_boxed_func(gm.forward)
 
