@@ -71,7 +71,7 @@ struct Callbacks {
   /// A host has seen work complete (HappensBefore). Called with no lock held.
   void (*hosts_have_seen_more)() = nullptr;
 
-  /// There are faults now, or none any more (faults::any()). Called with a lock held.
+  /// There are faults now, or none any more (fault_table.h). Called with a lock held.
   void (*faults_armed)(bool any) = nullptr;
 };
 
