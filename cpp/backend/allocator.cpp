@@ -20,8 +20,8 @@
 #include "base/device_name.h"
 #include "base/once.h"
 #include "base/quantity.h"
+#include "memory/command_check.h"
 #include "memory/debugger.h"
-#include "memory/device_heap.h"
 #include "runtime/device_health.h"
 #include "runtime/fault_table.h"
 #include "runtime/process.h"
@@ -123,21 +123,6 @@ std::string advice(memory::DeviceHeap::Shortage of, bool has_fraction) {
                    ".memory_summary()", injected.empty() ? "" : "; ", injected);
 }
 
-// What happens to this allocation: empty if nothing does. Throws DeviceError if the device is lost.
-std::string injected_failure(int device) {
-  std::string failure;
-  for (const auto& [fault, number] :
-       faults::ask({.point = FaultPoint::kAllocation, .device = device})) {
-    if (fault->spec().kind == FaultKind::kLost) {
-      lose_device(device, fault->describe());
-    } else {
-      failure = fault->describe();
-    }
-  }
-  check_healthy(device);
-  return failure;
-}
-
 std::atomic<OutOfMemoryHook> g_hook{nullptr};
 
 bool hook_made_room(int device, std::size_t bytes) {
@@ -161,22 +146,17 @@ void free_block(void* address) {
   const auto* space = AddressSpace::get_if_reserved();
   const int device = space == nullptr ? 0 : std::max(space->device_of(address), 0);
   auto& heap = memory::device_heap(device);
-  auto* const debugger = memory::Debugger::get();
   trace_call([&](const auto& to) {
     to.trace_gpu_memory_deallocation(kDeviceType, reinterpret_cast<std::uintptr_t>(address));
   });
-  if (auto* const detector = memory::RaceDetector::get()) detector->freed(address);
-  const auto usage = debugger == nullptr
-                         ? heap.free(address, context_of_free())
-                         : debugger->free(heap, address, python_stack(), context_of_free());
+  const auto usage = memory::checks::free(heap, address, &python_stack, context_of_free());
   c10::reportMemoryUsageToProfiler(address, usage.bytes, usage.allocated, usage.reserved,
                                    torch_device(device));
 }
 
 /// Memory that can no longer be returned when its tensor is destroyed is not a leak.
 void forget(void* address) {
-  if (auto* debugger = memory::Debugger::get(); debugger != nullptr && !in_bad_fork())
-    debugger->forget(address);
+  if (!in_bad_fork()) memory::checks::tell(&memory::CommandCheck::abandoned, address);
 }
 
 void delete_device_block(void* address) {
@@ -244,14 +224,7 @@ class Allocator final : public c10::DeviceAllocator {
     if (address == nullptr || !ours) return;  // empty, or not ours to reuse
     auto& user = to_runtime(stream);
     auto& heap = memory::device_heap(data.device().index());
-    translate_errors([&] {
-      if (auto* detector = memory::RaceDetector::get()) detector->record_stream(address, user);
-      if (auto* debugger = memory::Debugger::get()) {
-        debugger->record_stream(heap, address, user);
-      } else {
-        heap.record_stream(address, user);
-      }
-    });
+    translate_errors([&] { memory::checks::record_stream(heap, address, user); });
   }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
@@ -307,18 +280,13 @@ void* allocate_raw(std::size_t bytes, openreg::Stream& stream) {
     return translate_errors([&] {
       check_healthy(stream.device());
       auto& heap = memory::device_heap(stream.device());
-      if (faults::any()) injected = injected_failure(stream.device());
-      if (!injected.empty()) return heap.refuse(bytes, stream, context_of_allocation());
-      if (auto* debugger = memory::Debugger::get())
-        return debugger->allocate(heap, bytes, stream, python_stack(), context_of_allocation());
-      return heap.allocate(bytes, stream, context_of_allocation());
+      return memory::checks::allocate(heap, bytes, stream, &python_stack, context_of_allocation(),
+                                      injected);
     });
   };
   auto result = attempt();
   while (result.address == nullptr && hook_made_room(stream.device(), bytes)) result = attempt();
   if (result.address == nullptr) throw_out_of_memory(bytes, stream.device(), result, injected);
-  if (auto* const detector = memory::RaceDetector::get())
-    detector->allocated(result.address, bytes, stream);
   trace_call([&](const auto& to) {
     to.trace_gpu_memory_allocation(kDeviceType, reinterpret_cast<std::uintptr_t>(result.address));
   });
@@ -334,8 +302,7 @@ void set_out_of_memory_hook(OutOfMemoryHook hook) noexcept {
 
 std::vector<openreg::Stream*> streams_of(const void* address) {
   auto& heap = memory::device_heap(AddressSpace::get().device_of(address));
-  auto* const debugger = memory::Debugger::get();
-  return debugger == nullptr ? heap.streams_of(address) : debugger->streams_of(heap, address);
+  return heap.streams_of(memory::checks::block_of(address));
 }
 
 void deallocate_raw(void* address) {

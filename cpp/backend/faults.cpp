@@ -4,15 +4,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "address_space/address_space.h"
 #include "backend/exception.h"
 #include "base/device_name.h"
 #include "base/error.h"
 #include "base/trace.h"
-#include "memory/debugger.h"
-#include "memory/device_heap.h"
+#include "memory/command_check.h"
+#include "runtime/callbacks.h"
 #include "runtime/device_health.h"
 #include "runtime/process.h"
 
@@ -84,44 +86,72 @@ void add_fault(CommandFault& fault, const Firing& firing, openreg::Stream& strea
   }
 }
 
-void sleep_here(std::chrono::nanoseconds delay) {
-  CommandFault{.delay = delay}.around([] {});
-}
+/// Fault injection. It is asked before the other checks: what they refuse has been counted.
+class FaultInjection final : public memory::CommandCheck {
+  std::string before_allocation(openreg::Stream& stream) override {
+    const int device = stream.device();
+    std::string failure;
+    for (const auto& [fault, number] :
+         faults::ask({.point = FaultPoint::kAllocation, .device = device})) {
+      if (fault->spec().kind == FaultKind::kLost) {
+        lose_device(device, fault->describe());
+      } else {
+        failure = fault->describe();
+      }
+    }
+    check_healthy(device);
+    return failure;
+  }
+
+  // What is captured is not launched: it counts when the graph runs. Collectives count themselves.
+  void before_enqueue(memory::Launch& launch) override {
+    if (launch.kernel == nullptr || launch.capture != 0) return;
+    const auto fault = fault_of(launch, *launch.kernel, launch.arguments, launch.stream.device());
+    if (fault.empty()) return;
+    with_faulty_command(*launch.kernel, launch.arguments, fault,
+                        [&](const Kernel& kernel, std::span<const std::byte> arguments) {
+                          launch.replaced.assign(arguments.begin(), arguments.end());
+                          launch.kernel = &kernel;
+                          launch.arguments = launch.replaced;
+                        });
+  }
+
+  // A command that hangs does so before the run.
+  void before_replay(memory::Launch& launch) override {
+    if (launch.capture != 0) return;
+    for (std::uint32_t i = 0; i < launch.nodes->nodes.size(); ++i) {
+      const auto& node = launch.nodes->nodes[i];
+      auto fault =
+          fault_of(launch, *node.kernel, node.arguments, launch.nodes->lanes[node.lane].device);
+      if (!fault.empty()) launch.faults.emplace(i, std::move(fault));
+    }
+  }
+
+  // Counts a command: what goes wrong with it.
+  static CommandFault fault_of(const memory::Launch& launch, const Kernel& kernel,
+                               std::span<const std::byte> arguments, int device) {
+    check_healthy(launch.stream.device());  // a call that is refused is not counted
+    CommandFault fault;
+    for (const auto& firing : faults::ask({.point = point_of_command(kernel, arguments),
+                              .name = kernel.name(),
+                              .device = device,
+                              .can_corrupt = first_written(launch.memory) != nullptr,
+                              .in_executor = kernel.traits().in_executor}))
+      add_fault(fault, firing, launch.stream, device, launch.memory);
+    return fault;
+  }
+};
+
+const bool kInstalled = [] {
+  install_callbacks({.faults_armed = [](bool any) {
+    static auto& injection = *new FaultInjection;
+    any ? memory::checks::add(injection, memory::checks::kFaults)
+        : memory::checks::remove(memory::checks::kFaults);
+  }});
+  return true;
+}();
 
 }  // namespace
-
-void enqueue_with_faults(
-    openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
-    std::span<const memory::MemoryUse> used,
-    const std::function<void(const Kernel&, std::span<const std::byte>)>& enqueue) {
-  check_healthy(stream.device());  // a call that is refused is not counted
-  CommandFault fault;
-  for (const auto& firing : faults::ask({.point = point_of_command(kernel, arguments),
-                            .name = kernel.name(),
-                            .device = stream.device(),
-                            .can_corrupt = first_written(used) != nullptr,
-                            .in_executor = kernel.traits().in_executor}))
-    add_fault(fault, firing, stream, stream.device(), used);
-  if (fault.empty()) return enqueue(kernel, arguments);
-  with_faulty_command(kernel, arguments, fault, enqueue);
-}
-
-NodeFaults faults_of_run(openreg::Stream& stream, const Graph& graph) {
-  check_healthy(stream.device());
-  NodeFaults result;
-  for (std::uint32_t i = 0; i < graph.nodes.size(); ++i) {
-    const auto& node = graph.nodes[i];
-    CommandFault fault;
-    const int device = graph.lanes[node.lane].device;
-    for (const auto& firing : faults::ask({.point = point_of_command(*node.kernel, node.arguments),
-                              .name = node.kernel->name(),
-                              .device = device,
-                              .in_executor = node.kernel->traits().in_executor}))
-      add_fault(fault, firing, stream, device, {});
-    if (!fault.empty()) result.emplace(i, std::move(fault));
-  }
-  return result;
-}
 
 CollectiveFault fault_of_collective(openreg::Stream& stream, const char* name, int rank) {
   CollectiveFault result;
@@ -155,33 +185,31 @@ std::vector<std::string> reset_device(int device, bool keep_memory) {
     return reset_health(device, [&] {
       if (keep_memory || !is_initialized()) return;
       memory::device_heap(device).overwrite(std::byte{255});
-      if (auto* const debugger = memory::Debugger::get()) debugger->forget_contents(device);
+      memory::checks::tell(&memory::CommandCheck::overwritten, device);
     });
   });
 }
 
 void HostCopy::begin(openreg::Stream& stream, const char* name) {
-  translate_errors([&] { begin_counted(stream, name); });
-}
-
-void HostCopy::begin_counted(openreg::Stream& stream, const char* name) {
-  CommandFault of_copy;
-  for (const auto& firing : faults::ask({.point = FaultPoint::kCopy,
-                            .name = name,
-                            .device = stream.device(),
-                            .can_corrupt = true})) {
-    const auto& fault = *firing.fault;
-    if (fault.spec().kind == FaultKind::kCorrupt) {
-      corrupts_ = fault.random(firing.number);
-      continue;
+  translate_errors([&] {
+    CommandFault of_copy;
+    for (const auto& firing : faults::ask({.point = FaultPoint::kCopy,
+                              .name = name,
+                              .device = stream.device(),
+                              .can_corrupt = true})) {
+      const auto& fault = *firing.fault;
+      if (fault.spec().kind == FaultKind::kCorrupt) {
+        corrupts_ = fault.random(firing.number);
+        continue;
+      }
+      add_fault(of_copy, firing, stream, stream.device(), {});
+      if (fault.spec().kind == FaultKind::kHang) stream.synchronize();
     }
-    add_fault(of_copy, firing, stream, stream.device(), {});
-    if (fault.spec().kind == FaultKind::kHang) stream.synchronize();
-  }
-  sleep_here(of_copy.delay);
-  if (of_copy.error.empty()) return;
-  throw InjectedError("openreg: " + of_copy.error + ": " + name + " of " +
-                      device_name(stream.device()));
+    CommandFault{.delay = of_copy.delay}.around([] {});
+    if (of_copy.error.empty()) return;
+    throw InjectedError("openreg: " + of_copy.error + ": " + name + " of " +
+                        device_name(stream.device()));
+  });
 }
 
 void HostCopy::corrupt(void* memory, std::size_t bytes) noexcept {

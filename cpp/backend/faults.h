@@ -2,32 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "base/command.h"
-#include "memory/memory_use.h"
 #include "runtime/fault_table.h"
-#include "runtime/faulty_command.h"
-#include "runtime/graph.h"
 #include "runtime/stream.h"
 
 namespace openreg::backend {
-
-/// Counts a command, and calls `enqueue` with it, or with one that has a fault. `used` is what the
-/// command uses. Throws what `enqueue` throws, and DeviceError if the device is lost now.
-void enqueue_with_faults(
-    openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
-    std::span<const memory::MemoryUse> used,
-    const std::function<void(const Kernel&, std::span<const std::byte>)>& enqueue);
-
-/// Counts the nodes of a run of a graph on `stream`, and returns their faults. A command that hangs
-/// does so before the run. Throws DeviceError if the device is lost now.
-NodeFaults faults_of_run(openreg::Stream& stream, const Graph& graph);
 
 /// What goes wrong with a collective.
 struct CollectiveFault {
@@ -59,7 +42,6 @@ class HostCopy {
 
  private:
   void begin(openreg::Stream& stream, const char* name);
-  void begin_counted(openreg::Stream& stream, const char* name);
   void corrupt(void* memory, std::size_t bytes) noexcept;
 
   std::optional<std::uint64_t> corrupts_;  // a random number

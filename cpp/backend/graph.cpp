@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -13,14 +12,11 @@
 #include "address_space/address_space.h"
 #include "backend/device.h"
 #include "backend/exception.h"
-#include "backend/faults.h"
 #include "backend/host_allocator.h"
 #include "backend/stream.h"
 #include "base/device_name.h"
 #include "base/settings.h"
-#include "memory/debugger.h"
-#include "memory/device_heap.h"
-#include "memory/race_detector.h"
+#include "memory/command_check.h"
 #include "runtime/device_health.h"
 #include "runtime/process.h"
 #include "slot.h"
@@ -226,34 +222,35 @@ void CapturableGraph::replay() {
   if (exec_ == nullptr) instantiate();
   translate_errors([&] {
     auto& stream = current_stream(static_cast<c10::DeviceIndex>(stream_->device()));
-    if (auto* const debugger = memory::Debugger::get()) debugger->check_graph(capture_);
-    const auto in_order = [&](const std::function<void()>& enqueue) {
-      auto* const detector = memory::RaceDetector::get();
-      auto* const debugger = memory::Debugger::get();
-      if (!detector && !debugger) return enqueue();
-      const LockGuard lock(replays_);
-      const auto* const last = exec_->stream_of_last_run();
-      const auto debugged = [&](Moment = {}) {
-        debugger ? debugger->enqueue_graph(stream, capture_, last, enqueue) : enqueue();
-      };
-      detector ? detector->enqueue_graph(stream, capture_, last, debugged) : debugged();
-    };
-    if (capture_of(stream) != 0) {
+    const bool captures = capture_of(stream) != 0;
+    if (captures) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           std::ranges::all_of(generators_, [](const auto& each) { return each->is_unused(); }),
           "openreg: a graph with random numbers cannot be captured as part of another; capture "
           "its operators instead");
-      return in_order([&] { capture_graph(stream, exec_->graph()); });
+    } else {
+      check_healthy(stream.device());  // before the generators advance
     }
-    check_healthy(stream.device());  // before the generators advance
-    NodeFaults faults;
-    if (faults::any()) faults = faults_of_run(stream, exec_->graph());
-    std::vector<ReplayParameter> cells;
-    for (const auto& generator : generators_) {
-      if (!generator->is_unused()) cells.push_back(generator->take());
+    const auto enqueue = [&](NodeFaults faults = {}) {
+      if (captures) return capture_graph(stream, exec_->graph());
+      std::vector<ReplayParameter> cells;
+      for (const auto& generator : generators_) {
+        if (!generator->is_unused()) cells.push_back(generator->take());
+      }
+      exec_->enqueue(stream, std::move(cells), std::move(faults));
+    };
+    if (memory::checks::any()) {
+      const LockGuard lock(replays_);
+      memory::Launch launch{.stream = stream,
+                            .name = "graph",
+                            .graph = capture_,
+                            .last = exec_->stream_of_last_run(),
+                            .nodes = &exec_->graph()};
+      memory::checks::enqueue_checked(launch, [&] { enqueue(std::move(launch.faults)); });
+    } else {
+      enqueue();
     }
-    in_order([&] { exec_->enqueue(stream, std::move(cells), std::move(faults)); });
-    if (!settings().launch_blocking) return;
+    if (captures || !settings().launch_blocking) return;
     const UnseenWaits unseen;
     stream.synchronize();
   });
@@ -276,8 +273,7 @@ void CapturableGraph::forget() noexcept {
   exec_.reset();
   graph_ = {};
   pool_.reset();
-  if (auto* const debugger = memory::Debugger::get()) debugger->forget_graph(capture_);
-  if (auto* const detector = memory::RaceDetector::get()) detector->forget_graph(capture_);
+  memory::checks::tell(&memory::CommandCheck::graph_gone, capture_);
   capture_ = 0;
   state_ = State::kEmpty;
 }

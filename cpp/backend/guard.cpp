@@ -13,7 +13,7 @@
 #include "backend/stream.h"
 #include "base/device_name.h"
 #include "base/settings.h"
-#include "memory/debugger.h"
+#include "memory/command_check.h"
 #include "runtime/capture.h"
 #include "runtime/event.h"
 #include "slot_trace.h"
@@ -30,7 +30,7 @@ template <class F>
 void wait(int device, F&& f) {
   translate_errors([&] {
     f();
-    if (auto* debugger = memory::Debugger::get()) debugger->check_guards(device);
+    memory::checks::tell(&memory::CommandCheck::host_waited, device);
   });
   KernelWarnings::raise_kept();
 }

@@ -23,6 +23,7 @@
 #include "backend/stream.h"
 #include "base/quantity.h"
 #include "base/settings.h"
+#include "memory/command_check.h"
 #include "runtime/capture.h"
 #include "runtime/device_health.h"
 #include "runtime/event.h"
@@ -52,8 +53,7 @@ class Stopwatch {
 // The copies that used the block have completed, and do not concern its next owner.
 void note_reuse(const void* block, std::size_t bytes) {
   if (auto* const guard = PinnedGuard::get()) guard->reused(block);
-  if (auto* const detector = memory::RaceDetector::get())
-    detector->reused(block, bytes, memory::BlockKind::kPinned);
+  memory::checks::tell(&memory::CommandCheck::reused, block, bytes, memory::BlockKind::kPinned);
 }
 
 // PyTorch's cache: sizes rounded to powers of two, a free list per size, and a block that streams

@@ -15,8 +15,7 @@
 #include "base/mutex.h"
 #include "base/quantity.h"
 #include "base/thread.h"
-#include "memory/debugger.h"
-#include "memory/race_detector.h"
+#include "memory/command_check.h"
 #include "runtime/happens_before.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
@@ -43,8 +42,7 @@ struct Mapping {
                   "; free received tensors, or raise `ulimit -v` or vm.max_map_count");
     }
     // Memory that was freed at these addresses has nothing to do with the memory that is there now.
-    if (auto* const debugger = memory::Debugger::get())
-      debugger->forget_freed(address, address + bytes);
+    memory::checks::tell(&memory::CommandCheck::forgotten, address, bytes);
   }
   ~Mapping() { AddressSpace::get().unmap_foreign(address, bytes); }
   Mapping(const Mapping&) = delete;
@@ -198,8 +196,7 @@ c10::DataPtr import_block(const IpcFileName& name, int device, std::size_t offse
   if (!import->source->file.receive(offset, generation)) refuse_second_reading();
   import->mapping = import->source->map(device, offset, offset + bytes);
   auto* const address = import->mapping->address + (offset - import->mapping->offset);
-  if (auto* const detector = memory::RaceDetector::get())
-    detector->reused(address, bytes, memory::BlockKind::kImported);
+  memory::checks::tell(&memory::CommandCheck::reused, address, bytes, memory::BlockKind::kImported);
   return {address, import.release(), &delete_import,
           c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device))};
 }

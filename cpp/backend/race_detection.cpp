@@ -15,7 +15,6 @@
 #include "base/launch_site.h"
 #include "base/once.h"
 #include "base/settings.h"
-#include "memory/debugger.h"
 #include "memory/device_heap.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
@@ -38,8 +37,8 @@ void note_allocations() {
           if (block.state != memory::Block::State::kHeld) continue;
           const auto* const address = reinterpret_cast<const void*>(block.address);
           detector->allocated(address, block.requested, *segment.stream, 0);
-          for (const auto* const user : inner.streams_of(address))
-            detector->record_stream(address, *user);
+          for (auto* const user : inner.streams_of(address))
+            detector->used_by_stream(address, *user);
         }
       }
     });
@@ -49,7 +48,7 @@ void note_allocations() {
 // The detector and what it needs of pinned memory.
 void switch_to(RaceDetectionMode mode) {
   const bool on = mode != RaceDetectionMode::kOff;
-  const bool was_on = memory::RaceDetector::get() != nullptr;
+  const bool was_on = memory::RaceDetector::mode() != RaceDetectionMode::kOff;
   find_launch_sites(on);
   if (on) {
     memory::install_race_hooks(
@@ -132,15 +131,6 @@ memory::MemoryUse use_of(const at::TensorBase& tensor, bool writes) {
   use.sizes = tensor.sizes();
   use.strides = tensor.strides();
   return use;
-}
-
-void check_host_access(const char* op, const memory::MemoryUse& use) {
-  auto* const detector = memory::RaceDetector::get();
-  auto* const debugger = memory::Debugger::get();
-  translate_errors([&] {
-    if (detector) detector->check_host(op, {&use, 1});
-    if (debugger) debugger->check_host(op, {&use, 1});
-  });
 }
 
 void set_race_error(void (*throw_it)(const std::string& message)) noexcept {

@@ -25,10 +25,6 @@ const char* dtype_name(c10::ScalarType dtype);
 /// The use of a tensor's memory, in device or pinned memory.
 memory::MemoryUse use_of(const at::TensorBase& tensor, bool writes);
 
-/// To be called when the calling thread, which has waited for the current stream, is about to
-/// access memory of the device itself, for the operator `op`. Throws as backend::submit() does.
-void check_host_access(const char* op, const memory::MemoryUse& use);
-
 /// Installed by the bindings: throws the exception that PyTorch turns into Python's
 /// torch.openreg.UnsynchronizedAccessError.
 void set_race_error(void (*throw_it)(const std::string& message)) noexcept;

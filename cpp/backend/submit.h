@@ -4,7 +4,6 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>
-#include <functional>
 #include <span>
 
 #include "backend/launch_counters.h"
@@ -26,20 +25,12 @@ struct Submission {
 using MemoryOfCommand = c10::SmallVector<memory::MemoryUse, 4>;
 
 /// The only way into a stream's queue for everything that computes or copies. `memory` returns what
-/// the command uses; it is called only if checks_commands(). Throws c10::Error after shutdown, in a
-/// forked child, and if the debugger finds that the memory has been freed; c10::AcceleratorError if
-/// the call would wait on a captured stream, or the device has failed or is lost; and
-/// throw_race_error()'s exception if an access of the command is not ordered after an earlier one.
+/// the command uses; it is called only if there are checks (memory::checks). Throws c10::Error
+/// after shutdown, in a forked child, and if the debugger finds that the memory has been freed;
+/// c10::AcceleratorError if the call would wait on a captured stream, or the device has failed or
+/// is lost; and throw_race_error()'s exception if an access of the command is not ordered after an
+/// earlier one.
 void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::byte> arguments,
             c10::function_ref<MemoryOfCommand()> memory, const Submission& how);
-
-/// Whether commands are checked before they are enqueued: with TORCH_OPENREG_DEBUG_MEMORY=1, while
-/// races are detected, or while there are faults.
-bool checks_commands() noexcept;
-/// Calls `enqueue`, which enqueues a command that uses `memory`, after these checks. Throws the
-/// runtime's errors. For submit(), and for collectives.
-void enqueue_checked(openreg::Stream& stream, const char* kernel,
-                     std::span<const memory::MemoryUse> memory,
-                     const std::function<void()>& enqueue);
 
 }  // namespace openreg::backend

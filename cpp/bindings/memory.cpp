@@ -187,7 +187,7 @@ void init_memory(nb::module_& m) {
   m.def(
       "forget_block",
       [](std::uintptr_t address) {
-        memory::Debugger::get()->forget(reinterpret_cast<const void*>(address));
+        memory::Debugger::get()->abandoned(reinterpret_cast<const void*>(address));
       },
       nb::arg("address"), ReleaseGil(),
       "The block that begins at this address, if any, does not count as a leak.");

@@ -20,7 +20,7 @@
 #include "backend/memory_history.h"
 #include "base/settings.h"
 #include "bindings/bindings.h"
-#include "memory/debugger.h"
+#include "memory/command_check.h"
 #include "memory/device_heap.h"
 #include "memory/history.h"
 #include "runtime/stream.h"
@@ -229,7 +229,7 @@ void with_block_at(std::uintptr_t address, F&& work) {
   const auto* space = AddressSpace::get_if_reserved();
   const int device = space == nullptr ? -1 : space->device_of(pointer);
   if (device == -1) return;
-  if (auto* debugger = memory::Debugger::get()) pointer = debugger->block_at(pointer);
+  pointer = memory::checks::block_of(pointer);
   memory::device_heap(device).locked([&](memory::Heap& heap) { work(heap, pointer); });
 }
 

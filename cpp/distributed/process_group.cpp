@@ -16,6 +16,7 @@
 #include "backend/submit.h"
 #include "base/settings.h"
 #include "distributed/injected_faults.h"
+#include "memory/command_check.h"
 #include "memory/race_detector.h"
 #include "runtime/event.h"
 #include "runtime/process.h"
@@ -161,17 +162,15 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   Staging staging(stream);
   auto call = prepare(staging);
   auto waits = what.waits;
-  if (faults::any()) {
-    const auto fault = backend::translate_errors(
-        [&] { return backend::fault_of_collective(stream, what.kernel.name(), global_rank()); });
-    if (!fault.error.empty() || fault.hangs) {
-      call = injected_call(fault, gloo);
-      waits = GlooOperation::Waits::kNothing;
-    }
+  const auto fault = backend::translate_errors(
+      [&] { return backend::fault_of_collective(stream, what.kernel.name(), global_rank()); });
+  if (!fault.error.empty() || fault.hangs) {
+    call = injected_call(fault, gloo);
+    waits = GlooOperation::Waits::kNothing;
   }
   if (auto* const detector = memory::RaceDetector::get()) {
     // The operation keeps its memory until it has ended, so it is not reused earlier.
-    for (const auto& storage : staging.memory()) detector->record_stream(storage.data(), stream);
+    for (const auto& storage : staging.memory()) detector->used_by_stream(storage.data(), stream);
   }
   // Collectives have the same numbers on all ranks; sends and receives do not.
   const bool is_collective = channel.kind == Channel::kCollectives;
@@ -181,8 +180,8 @@ c10::intrusive_ptr<WorkOccl> ProcessGroupOccl::launch(const Collective& what, c1
   part.operation = std::make_shared<GlooOperation>(step, member(), gloo, std::move(call),
                                                    staging.take_memory(), waits);
   backend::translate_errors([&] {
-    backend::enqueue_checked(stream, what.kernel.name(), staging.uses(),
-                             [&] { enqueue(stream, what.kernel, part.operation); });
+    memory::Launch launch{.stream = stream, .name = what.kernel.name(), .memory = staging.uses()};
+    memory::checks::enqueue_checked(launch, [&] { enqueue(stream, what.kernel, part.operation); });
     note_wait(stream, what, channel, root);
     // Not a transfer: its peer may begin the other half only after this rank's next call.
     if (!settings().launch_blocking || !is_collective) return;

@@ -6,8 +6,8 @@
 #include "backend/race_detection.h"
 #include "backend/shared_memory.h"
 #include "backend/stream.h"
-#include "backend/submit.h"
 #include "distributed/arguments.h"
+#include "memory/command_check.h"
 
 namespace openreg::distributed {
 
@@ -94,7 +94,7 @@ at::Tensor Staging::room_for(at::TensorList tensors) {
 
 // The staging's own memory belongs to the collective's stream alone.
 void Staging::note(const at::Tensor& tensor, bool writes) {
-  if (!backend::checks_commands() || tensor.numel() == 0) return;
+  if (!openreg::memory::checks::any() || tensor.numel() == 0) return;
   uses_.push_back(backend::use_of(tensor, writes).without_shape());  // the tensor may go first
   uses_.back().number = static_cast<std::uint16_t>(uses_.size() - 1);
 }

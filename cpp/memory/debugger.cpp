@@ -82,9 +82,9 @@ std::string indented(const std::string& text) {
   return result;
 }
 
-void print_leaks() {
+void print_leaks(Debugger& debugger) {
   if (in_bad_fork()) return;
-  const std::string leaks = Debugger::get()->describe_leaks();
+  const std::string leaks = debugger.describe_leaks();
   if (!leaks.empty()) std::fprintf(stderr, "%s\n", leaks.c_str());
 }
 
@@ -96,8 +96,10 @@ void Debugger::start_if_asked() {
   if (!settings().debug_memory) return;
   static const Once once([] {
     HappensBefore::track_always();
-    instance_ = new Debugger;  // leaked: tensors may outlive static destruction
-    std::atexit(&print_leaks);
+    auto& debugger = *new Debugger;  // leaked: tensors may outlive static destruction
+    instance_ = &debugger;
+    checks::add(debugger, checks::kMemory);
+    std::atexit([] { print_leaks(*get()); });
   });
 }
 
@@ -220,31 +222,33 @@ std::string Debugger::broken_guard(const Record& record) const {
 
 // --- On the host ---
 
-DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
-                                          std::string where, const Context& context) {
-  // In each run a graph's own memory is used by one tensor after another: the checks, each for one
-  // block, cannot be nodes of the graph.
+std::size_t Debugger::guard_bytes() const { return kGuardBytes; }
+
+// In each run a graph's own memory is used by one tensor after another: the checks, each for one
+// block, cannot be nodes of the graph.
+std::string Debugger::before_allocation(Stream& stream) {
+  if (capture_of(stream) == 0) stream.wait_for_room();  // fails before a block would be lost
+  return {};
+}
+
+void Debugger::allocated(const NewBlock& made) {
+  auto& stream = made.stream;
   const bool captured = capture_of(stream) != 0;
-  if (!captured) stream.wait_for_room();  // fails before there is a block that would be lost
-  const std::size_t guarded = bytes + 2 * kGuardBytes;
-  auto result = heap.allocate(std::max(bytes, guarded), stream, context);  // the sum may overflow
-  if (result.address == nullptr) return result;
-  auto* const block = static_cast<std::byte*>(result.address);
-  const auto block_bytes = static_cast<std::size_t>(result.usage.bytes);
   const auto known = HappensBefore::get()->clock_of(stream);
+  auto where = made.where();
   std::vector<Check> checks;
   std::uint64_t id = 0;
   bool is_ours = true;
   {
     const LockGuard lock(mutex_);
-    checks = take_freed(block, block + block_bytes);
+    checks = take_freed(made.block, made.block + made.block_bytes);
     auto uses = captured ? Uses() : uses_of(checks, known);
     is_ours = uses.empty();
     id = ++last_id_;
-    held_[block + kGuardBytes] = id;
-    records_.emplace(id, Record{.block = block,
-                                .block_bytes = block_bytes,
-                                .bytes = bytes,
+    held_[made.address] = id;
+    records_.emplace(id, Record{.block = made.block,
+                                .block_bytes = made.block_bytes,
+                                .bytes = made.bytes,
                                 .stream = &stream,
                                 .allocated_at = std::move(where),
                                 .captured = captured,
@@ -253,13 +257,11 @@ DeviceHeap::Allocation Debugger::allocate(DeviceHeap& heap, std::size_t bytes, S
       for (const auto& [begin, end, old] : checks) drop_range(old);
     }
   }
-  result.address = block + kGuardBytes;
-  if (captured) return result;
+  if (captured) return;
   for (const auto& [begin, end, old] : checks)
     stream.enqueue(check_freed_kernel(), Arguments(old, begin, end).bytes(), {},
                    Backpressure::kIgnore);
   if (is_ours) stream.enqueue(prepare_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
-  return result;
 }
 
 // The uses of freed memory for which a stream that knows this has not waited.
@@ -302,28 +304,23 @@ std::vector<Debugger::Check> Debugger::take_freed(std::byte* begin, std::byte* e
   return checks;
 }
 
-DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string where,
-                                 const Context& context) {
-  auto* const data = static_cast<std::byte*>(address);
+void Debugger::freed(const void* address, Where* where) {
+  auto text = where();
   std::uint64_t id = 0;
   Record record;
   {
     const LockGuard lock(mutex_);
-    const auto found = held_.find(data);
-    if (found != held_.end()) {
-      id = found->second;
-      held_.erase(found);
-      records_.at(id).freed_at = std::move(where);
-      record = records_.at(id);
-    }
+    const auto found = held_.find(static_cast<const std::byte*>(address));
+    if (found == held_.end()) return;
+    id = found->second;
+    held_.erase(found);
+    records_.at(id).freed_at = std::move(text);
+    record = records_.at(id);
   }
-  if (id == 0) return heap.free(address, context);  // throws if the address is wrong
   if (record.captured || capture_of(*record.stream) != 0) {
-    {
-      const LockGuard lock(mutex_);
-      records_.erase(id);
-    }
-    return heap.free(record.block, context);
+    const LockGuard lock(mutex_);
+    records_.erase(id);
+    return;
   }
   // The streams of record_stream() may still use the block, so it is filled when they are done.
   for (auto* user : record.recorded) {
@@ -336,52 +333,35 @@ DeviceHeap::Usage Debugger::free(DeviceHeap& heap, void* address, std::string wh
                                 const Use& use) { return known.includes(use.moment); });
   update(id, [&](Record& present) { present.earlier_uses = std::move(unfinished); });
   record.stream->enqueue(release_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
-  {
-    const LockGuard lock(mutex_);
-    freed_[record.block] = {record.block + record.block_bytes, id};
-    records_.at(id).ranges = 1;
-  }
-  return heap.free(record.block, context);
+  const LockGuard lock(mutex_);
+  freed_[record.block] = {record.block + record.block_bytes, id};
+  records_.at(id).ranges = 1;
 }
 
-void Debugger::record_stream(DeviceHeap& heap, void* address, Stream& stream) {
-  void* block = address;
-  {
-    const LockGuard lock(mutex_);
-    const auto found = held_.find(static_cast<std::byte*>(address));
-    if (found != held_.end()) {
-      auto& record = records_.at(found->second);
-      block = record.block;
-      if (&stream != record.stream &&
-          std::ranges::find(record.recorded, &stream) == record.recorded.end())
-        record.recorded.push_back(&stream);
-    }
-  }
-  heap.record_stream(block, stream);
+void Debugger::used_by_stream(const void* address, Stream& stream) {
+  const LockGuard lock(mutex_);
+  const auto found = held_.find(static_cast<const std::byte*>(address));
+  if (found == held_.end()) return;
+  auto& record = records_.at(found->second);
+  if (&stream != record.stream &&
+      std::ranges::find(record.recorded, &stream) == record.recorded.end())
+    record.recorded.push_back(&stream);
 }
 
-std::vector<Stream*> Debugger::streams_of(DeviceHeap& heap, const void* address) {
-  return heap.streams_of(block_at(address));
-}
-
-const void* Debugger::block_at(const void* address) {
+const void* Debugger::block_of(const void* address) {
   const LockGuard lock(mutex_);
   const auto found = held_.find(static_cast<const std::byte*>(address));
   return found == held_.end() ? address : records_.at(found->second).block;
 }
 
-// Returns the blocks. `known`: what the access comes after; null in a capture, where the run of the
-// graph is one.
-std::vector<std::uint64_t> Debugger::check_held(const char* kernel,
-                                                std::span<const MemoryUse> memory,
-                                                const VectorClock* known) {
-  std::vector<std::uint64_t> used;
+// `known`: what the access comes after; null in a capture, where the run of the graph is one.
+void Debugger::check_held(const char* kernel, std::span<const MemoryUse> memory,
+                          const VectorClock* known) {
   const LockGuard lock(mutex_);
   for (const auto& use : memory) {
     const auto* const data = static_cast<const std::byte*>(use.storage);
     if (const auto held = held_.find(data); held != held_.end()) {
       if (known != nullptr) records_.at(held->second).expect_unused(kernel, *known);
-      used.push_back(held->second);
       continue;
     }
     const auto after = freed_.upper_bound(const_cast<std::byte*>(data));
@@ -391,7 +371,6 @@ std::vector<std::uint64_t> Debugger::check_held(const char* kernel,
     throw Error(std::string("openreg: ") + kernel +
                 " was called with memory that has been freed: " + records_.at(id).describe());
   }
-  return used;
 }
 
 void Debugger::Record::expect_unused(const char* kernel, const VectorClock& known) const {
@@ -407,62 +386,20 @@ void Debugger::Record::expect_unused(const char* kernel, const VectorClock& know
   }
 }
 
-void Debugger::check_host(const char* op, std::span<const MemoryUse> memory) {
+void Debugger::host_access(const char* op, const MemoryUse& memory) {
   const auto seen = HappensBefore::get()->seen_by_hosts();
-  check_held(op, memory, &seen);
+  check_held(op, {&memory, 1}, &seen);
 }
 
-void Debugger::enqueue_checked(Stream& stream, const char* kernel,
-                               std::span<const MemoryUse> memory,
-                               const std::function<void()>& enqueue) {
-  auto& order = *HappensBefore::get();
-  if (const auto capture = capture_of(stream)) {
-    check_held(kernel, memory, nullptr);
-    enqueue();
-    return note_graph_use(capture, kernel, memory);
-  }
-  const auto known = order.clock_of(stream);
-  enqueue_noted(stream, check_held(kernel, memory, &known), enqueue);
+void Debugger::before_enqueue(Launch& launch) {
+  check_held(launch.name, launch.memory, launch.capture == 0 ? &launch.known() : nullptr);
 }
 
-// The moment comes before the command: what is recorded from now on comes after it.
-void Debugger::enqueue_noted(Stream& stream, std::vector<std::uint64_t> used,
-                             const std::function<void()>& enqueue) {
-  {
-    const LockGuard lock(mutex_);
-    std::erase_if(used, [&](std::uint64_t id) OPENREG_REQUIRES(mutex_) {
-      const auto found = records_.find(id);
-      return found == records_.end() || found->second.stream == &stream;
-    });
-  }
-  if (used.empty()) return enqueue();
-  const auto moment = HappensBefore::get()->submit(stream).last();
-  enqueue();
+void Debugger::before_replay(Launch& launch) {
+  const auto& known = launch.known();
   const LockGuard lock(mutex_);
-  for (const auto id : used) {
-    const auto found = records_.find(id);
-    if (found == records_.end()) continue;
-    auto& uses = found->second.foreign_uses;
-    std::erase_if(uses, [&](const Use& use) { return use.stream == &stream; });
-    uses.push_back({.stream = &stream, .moment = moment, .thread = this_thread_number()});
-  }
-}
-
-void Debugger::note_graph_use(CaptureId capture, const char* kernel,
-                              std::span<const MemoryUse> memory) {
-  const LockGuard lock(mutex_);
-  for (const auto& use : memory) {
-    const auto held = held_.find(static_cast<const std::byte*>(use.storage));
-    if (held != held_.end() && !records_.at(held->second).captured)
-      used_by_graphs_[capture].emplace(held->second, kernel);
-  }
-}
-
-void Debugger::check_graph(CaptureId capture) {
-  const LockGuard lock(mutex_);
-  const auto uses = used_by_graphs_.find(capture);
-  if (uses == used_by_graphs_.end()) return;
-  for (const auto& [id, kernel] : uses->second) {
+  const auto uses = used_by(launch);
+  for (const auto& [id, kernel] : uses) {
     const auto record = records_.find(id);
     const bool gone = record == records_.end();
     if (!gone && record->second.freed_at.empty()) continue;
@@ -472,37 +409,48 @@ void Debugger::check_graph(CaptureId capture) {
         "the graph" +
         (gone ? "" : ": " + record->second.describe()));
   }
+  if (launch.capture != 0) return;
+  for (const auto& [id, kernel] : uses) records_.at(id).expect_unused(kernel, known);
 }
 
-void Debugger::enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
-                             const std::function<void()>& enqueue) {
-  auto& order = *HappensBefore::get();
-  const auto into = capture_of(stream);
-  if (last != nullptr && into == 0) order.wait(stream, order.clock_of(*last));
-  const auto known = order.clock_of(stream);
-  std::vector<std::uint64_t> used;
-  {
-    const LockGuard lock(mutex_);
-    if (const auto found = used_by_graphs_.find(capture); found != used_by_graphs_.end()) {
-      const auto uses = found->second;
-      if (into != 0) used_by_graphs_[into].insert(uses.begin(), uses.end());
-      for (const auto& [id, kernel] : uses) {
-        const auto record = records_.find(id);
-        if (into != 0 || record == records_.end()) continue;
-        record->second.expect_unused(kernel, known);
-        used.push_back(id);
-      }
-    }
+// The records of blocks that it uses, each with a kernel that does.
+std::map<std::uint64_t, const char*> Debugger::used_by(const Launch& launch) {
+  std::map<std::uint64_t, const char*> used;
+  if (launch.graph != 0) {
+    const auto found = used_by_graphs_.find(launch.graph);
+    return found == used_by_graphs_.end() ? used : found->second;
   }
-  enqueue_noted(stream, std::move(used), enqueue);
+  for (const auto& use : launch.memory) {
+    const auto held = held_.find(static_cast<const std::byte*>(use.storage));
+    if (held != held_.end()) used.emplace(held->second, launch.name);
+  }
+  return used;
 }
 
-void Debugger::forget_graph(CaptureId capture) {
+// The moment comes before the command: what is recorded from now on comes after it.
+void Debugger::enqueued(Launch& launch) {
+  const auto moment = launch.known().last();
+  const LockGuard lock(mutex_);
+  for (const auto& [id, kernel] : used_by(launch)) {
+    const auto found = records_.find(id);
+    if (found == records_.end()) continue;
+    if (launch.capture != 0) {
+      if (!found->second.captured) used_by_graphs_[launch.capture].emplace(id, kernel);
+      continue;
+    }
+    if (found->second.stream == &launch.stream) continue;
+    auto& uses = found->second.foreign_uses;
+    std::erase_if(uses, [&](const Use& use) { return use.stream == &launch.stream; });
+    uses.push_back({.stream = &launch.stream, .moment = moment, .thread = this_thread_number()});
+  }
+}
+
+void Debugger::graph_gone(CaptureId capture) {
   const LockGuard lock(mutex_);
   used_by_graphs_.erase(capture);
 }
 
-void Debugger::check_guards(int device) {
+void Debugger::host_waited(int device) {
   const LockGuard lock(mutex_);
   for (const auto& [data, id] : held_) {
     auto& record = records_.at(id);
@@ -514,19 +462,20 @@ void Debugger::check_guards(int device) {
   }
 }
 
-void Debugger::forget_contents(int device) {
+void Debugger::overwritten(int device) {
   const LockGuard lock(mutex_);
   for (auto& [id, record] : records_) {
     if (record.stream->device() == device) record.guarded = record.filled = false;
   }
 }
 
-void Debugger::forget_freed(std::byte* begin, std::byte* end) {
+void Debugger::forgotten(const void* memory, std::size_t bytes) {
+  auto* const begin = static_cast<std::byte*>(const_cast<void*>(memory));
   const LockGuard lock(mutex_);
-  for (const auto& [first, last, id] : take_freed(begin, end)) drop_range(id);
+  for (const auto& [first, last, id] : take_freed(begin, begin + bytes)) drop_range(id);
 }
 
-void Debugger::forget(const void* address) {
+void Debugger::abandoned(const void* address) {
   const LockGuard lock(mutex_);
   held_.erase(static_cast<const std::byte*>(address));
 }

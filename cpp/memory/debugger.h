@@ -3,9 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +12,7 @@
 
 #include "base/command.h"
 #include "base/mutex.h"
-#include "memory/device_heap.h"
+#include "memory/command_check.h"
 #include "memory/memory_use.h"
 #include "runtime/capture.h"
 #include "runtime/happens_before.h"
@@ -23,58 +21,39 @@ namespace openreg::memory {
 
 /// Finds errors in the use of device memory that a device hides (TORCH_OPENREG_DEBUG_MEMORY=1). See
 /// Note [Debugging memory] in debugger.cpp for what it finds, and how. Thread safe.
-class Debugger {
+class Debugger final : public CommandCheck {
  public:
-  /// The process's debugger; nullptr unless it is enabled. This check is all that it costs
-  /// otherwise.
+  /// The process's debugger; nullptr unless it is enabled.
   static Debugger* get() noexcept { return instance_.load(std::memory_order_acquire); }
   /// Called before the first use of device memory.
   static void start_if_asked();
 
-  // The functions of a DeviceHeap, for blocks with guards around them. `where` describes the
-  // caller, as text for errors. allocate() and free() enqueue commands on the block's stream.
-  // allocate() throws what Stream::enqueue() throws; then it has allocated nothing. free() neither
-  // waits for room in the queue nor fails because the stream has been destroyed.
-  DeviceHeap::Allocation allocate(DeviceHeap& heap, std::size_t bytes, Stream& stream,
-                                  std::string where, const Context& context = {});
-  DeviceHeap::Usage free(DeviceHeap& heap, void* address, std::string where,
-                         const Context& context = {});
-  void record_stream(DeviceHeap& heap, void* address, Stream& stream);
-  std::vector<Stream*> streams_of(DeviceHeap& heap, const void* address);
-  /// The address of the heap's block around the memory that begins at `address`; `address` if there
-  /// is none.
-  const void* block_at(const void* address);
+  // Blocks have guards around them. allocated() and freed() enqueue commands on the block's stream.
+  // before_allocation() throws what Stream::enqueue() throws. freed() neither waits for room in the
+  // queue nor fails because the stream has been destroyed.
+  std::string before_allocation(Stream& stream) override;
+  std::size_t guard_bytes() const override;
+  void allocated(const NewBlock& made) override;
+  void freed(const void* address, Where* where) override;
+  void abandoned(const void* address) override;
+  const void* block_of(const void* address) override;
+  void used_by_stream(const void* address, Stream& stream) override;
+  void forgotten(const void* memory, std::size_t bytes) override;
+  void overwritten(int device) override;
 
-  /// Calls `enqueue`, which enqueues a command that uses `memory`. `kernel`, a static name, is what
-  /// it runs. Memory that is not in a block of the device is ignored. Throws Error, and does not
-  /// call `enqueue`, if a block has been freed, or if its memory belonged to another one before
-  /// that other streams may still use.
-  void enqueue_checked(Stream& stream, const char* kernel, std::span<const MemoryUse> memory,
-                       const std::function<void()>& enqueue);
-  /// For an access by the calling thread, at once; throws as enqueue_checked() does.
-  void check_host(const char* op, std::span<const MemoryUse> memory);
-
-  /// Called before a run of a graph: throws Error if memory that the commands of `capture` use, and
-  /// that is not the graph's own, has been freed since.
-  void check_graph(CaptureId capture);
-  /// Like enqueue_checked(), for such a run, which comes after what `last` has, the stream of the
-  /// previous run; null: there is none.
-  void enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
-                     const std::function<void()>& enqueue);
-  /// Called when the graph has been destroyed.
-  void forget_graph(CaptureId capture);
+  // Memory that is not in a block of the device is ignored. They throw Error if a block has been
+  // freed, or if its memory belonged to another one before that other streams may still use; for a
+  // run, if memory that is not the graph's own has been freed since it was captured.
+  void before_enqueue(Launch& launch) override;
+  void before_replay(Launch& launch) override;
+  void host_access(const char* op, const MemoryUse& memory) override;
+  void enqueued(Launch& launch) override;
+  void graph_gone(CaptureId capture) override;
 
   /// Throws Error if memory next to one of the device's blocks was overwritten. The device should
   /// be idle: writes of running commands may be missed.
-  void check_guards(int device);
+  void host_waited(int device) override;
 
-  /// Called when the device's memory has been overwritten, guards and patterns included.
-  void forget_contents(int device) OPENREG_EXCLUDES(mutex_);
-  /// Called when freed memory goes back to the device, or has been replaced by memory that does not
-  /// belong to the device's blocks. The caller has waited for the device since it was freed.
-  void forget_freed(std::byte* begin, std::byte* end) OPENREG_EXCLUDES(mutex_);
-  /// For a block that is freed when nothing can be enqueued any more.
-  void forget(const void* address);
   /// Describes the blocks that have not been freed; empty if there are none.
   std::string describe_leaks();
 
@@ -135,12 +114,9 @@ class Debugger {
   void drop_range(std::uint64_t id) OPENREG_REQUIRES(mutex_);
   template <class F>
   void update(std::uint64_t id, F f) OPENREG_EXCLUDES(mutex_);
-  void note_graph_use(CaptureId capture, const char* kernel, std::span<const MemoryUse> memory)
+  void check_held(const char* kernel, std::span<const MemoryUse> memory, const VectorClock* known)
       OPENREG_EXCLUDES(mutex_);
-  std::vector<std::uint64_t> check_held(const char* kernel, std::span<const MemoryUse> memory,
-                                        const VectorClock* known) OPENREG_EXCLUDES(mutex_);
-  void enqueue_noted(Stream& stream, std::vector<std::uint64_t> used,
-                     const std::function<void()>& enqueue) OPENREG_EXCLUDES(mutex_);
+  std::map<std::uint64_t, const char*> used_by(const Launch& launch) OPENREG_REQUIRES(mutex_);
   std::vector<Check> take_freed(std::byte* begin, std::byte* end) OPENREG_REQUIRES(mutex_);
   Uses uses_of(const std::vector<Check>& freed, const VectorClock& known) OPENREG_REQUIRES(mutex_);
   std::string broken_guard(const Record& record) const;

@@ -8,8 +8,7 @@
 
 #include "address_space/address_space.h"
 #include "base/settings.h"
-#include "memory/debugger.h"
-#include "memory/race_detector.h"
+#include "memory/command_check.h"
 #include "runtime/capture.h"
 #include "runtime/event.h"
 #include "runtime/happens_before.h"
@@ -242,13 +241,9 @@ void DeviceHeap::release_to_device(Detach detach, Then then) {
 
 // Called after a wait for the device that began when `number` was the newest detachment.
 void DeviceHeap::release_until(std::uint64_t number) {
-  auto* const detector = RaceDetector::get();
-  auto* const debugger = Debugger::get();
   for (; !leaving_.empty() && leaving_.front().number <= number; leaving_.pop_front()) {
-    for (const Block* piece : leaving_.front().pieces) {
-      if (detector) detector->forget(piece->address, piece->bytes);
-      if (debugger) debugger->forget_freed(piece->address, piece->address + piece->bytes);
-    }
+    for (const Block* piece : leaving_.front().pieces)
+      checks::tell(&CommandCheck::forgotten, piece->address, piece->bytes);
     heap_.release(leaving_.front().pieces);
   }
 }

@@ -82,52 +82,70 @@ void RaceDetector::set_mode(RaceDetectionMode mode) {
   mode_.store(mode, std::memory_order_relaxed);
   HappensBefore::track(on);
   instance_.store(on ? &detector : nullptr, std::memory_order_release);
+  on ? checks::add(detector, checks::kRaces) : checks::remove(checks::kRaces);
 }
 
-void RaceDetector::enqueue_checked(Stream& stream, const char* kernel,
-                                   std::span<const MemoryUse> memory,
-                                   const std::function<void(Moment)>& enqueue) {
-  auto* const order = HappensBefore::get();
-  if (!order) return enqueue({});
-  Accessor accessor{.name = kernel, .stream = &stream, .site = launch_site()};
-  if (const auto capture = capture_of(stream)) {
-    const std::vector<Accessor> by(memory.size(), accessor);
-    return enqueue_captured(stream, capture, memory, by, enqueue);
+// What the launch uses; by an accessor of which only the thread and what is behind it are missing.
+RaceDetector::Accesses RaceDetector::accesses_of(const Launch& launch) {
+  const auto site = launch_site();
+  if (launch.graph == 0) {
+    const Accessor by{.name = launch.name, .stream = &launch.stream, .site = site};
+    return {.memory = launch.memory, .by = std::vector(launch.memory.size(), by)};
   }
-  const auto known = order->submit(stream);
-  accessor.thread = this_thread_number();
-  if (!order->ahead(known).empty()) accessor.behind = known;
-  const std::vector<Accessor> by(memory.size(), accessor);
-  enqueue_ordered({memory, by, known}, enqueue);
+  Accesses accesses;
+  const LockGuard lock(mutex_);
+  const auto found = captured_.find(launch.graph);
+  if (found == captured_.end()) return accesses;
+  found->second.history.clear();  // the capture has ended
+  found->second.nodes.clear();
+  for (const auto& access : found->second.uses) {
+    accesses.of_graph.push_back(access.use);
+    accesses.by.push_back(access.by);
+    accesses.by.back().stream = &launch.stream;
+    accesses.by.back().replayed_by = site;
+    accesses.by.back().in_graph = true;
+  }
+  accesses.memory = accesses.of_graph;
+  return accesses;
+}
+
+void RaceDetector::before_enqueue(Launch& launch) {
+  auto* const order = HappensBefore::get();
+  auto accesses = accesses_of(launch);
+  if (!order || (launch.graph != 0 && accesses.memory.empty())) return;
+  if (launch.capture != 0) return check_captured(launch, std::move(accesses));
+  const auto& known = accesses.known = launch.known();
+  const auto memory = accesses.memory;
+  const bool is_behind = !order->ahead(known).empty();
+  for (auto& by : accesses.by) {
+    by.thread = this_thread_number();
+    if (is_behind) by.behind = known;
+  }
+  expect_order(nullptr, accesses, [&]() OPENREG_REQUIRES(mutex_) {
+    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], accesses.by[i], known);
+    trim_if_large();
+  });
+  if (std::ranges::none_of(memory, &MemoryUse::pinned)) return;
+  const auto how = hooks();
+  for (std::size_t i = 0; how.protect && i < memory.size(); ++i) {
+    if (!memory[i].pinned) continue;
+    const auto block = block_at(memory[i].footprint.begin());
+    how.protect(memory[i], known.last(),
+                describe_use(accesses.by[i], memory[i], block.get(), how.name));
+  }
 }
 
 // If the command is not enqueued, its accesses are none. If it has been enqueued, and the exception
 // is that of a wait for it, a race may be missed.
-void RaceDetector::enqueue_ordered(const Accesses& accesses,
-                                   const std::function<void(Moment)>& enqueue) {
-  const auto memory = accesses.memory;
-  const auto by = accesses.by;
-  const auto& known = accesses.known;
-  const auto moment = known.last();
-  expect_order(nullptr, accesses, [&]() OPENREG_REQUIRES(mutex_) {
-    for (std::size_t i = 0; i < memory.size(); ++i) history_.add(memory[i], by[i], known);
-    trim_if_large();
-  });
-  const bool pins = std::ranges::any_of(memory, &MemoryUse::pinned);
-  const auto how = pins ? hooks() : RaceHooks();
-  try {
-    for (std::size_t i = 0; how.protect && i < memory.size(); ++i) {
-      if (!memory[i].pinned) continue;
-      const auto block = block_at(memory[i].footprint.begin());
-      how.protect(memory[i], moment, describe_use(by[i], memory[i], block.get(), how.name));
-    }
-    enqueue(moment);
-  } catch (...) {
-    if (how.withdraw) how.withdraw(moment);
-    const LockGuard lock(mutex_);
-    history_.withdraw(memory, moment);
-    throw;
-  }
+void RaceDetector::withdrawn(Launch& launch) {
+  const auto moment = launch.known().last();
+  if (launch.capture != 0 || moment == Moment()) return;
+  const auto accesses = accesses_of(launch);
+  const auto how = hooks();
+  if (how.withdraw && std::ranges::any_of(accesses.memory, &MemoryUse::pinned))
+    how.withdraw(moment);
+  const LockGuard lock(mutex_);
+  history_.withdraw(accesses.memory, moment);
 }
 
 void RaceDetector::trim_if_large() {
@@ -137,14 +155,13 @@ void RaceDetector::trim_if_large() {
   trim_at_ = std::max<std::size_t>(2 * history_.size(), 1 << 12);
 }
 
-void RaceDetector::check_host(const char* op, std::span<const MemoryUse> memory) {
+void RaceDetector::host_access(const char* op, const MemoryUse& memory) {
   auto* const order = HappensBefore::get();
   if (!order) return;
   const auto seen = order->seen_by_hosts();
   Accessor accessor{.name = op, .site = launch_site(), .thread = this_thread_number()};
   if (!order->ahead(seen).empty()) accessor.behind = seen;
-  const std::vector<Accessor> by(memory.size(), accessor);
-  expect_order(nullptr, {memory, by, seen}, [] {});
+  expect_order(nullptr, {{&memory, 1}, {accessor}, seen}, [] {});
 }
 
 template <class Add>
@@ -203,33 +220,36 @@ void RaceDetector::report(const Conflict& conflict, const MemoryUse& use, const 
   how.warn(text);
 }
 
-void RaceDetector::enqueue_captured(Stream& stream, CaptureId capture,
-                                    std::span<const MemoryUse> memory, std::span<const Accessor> by,
-                                    const std::function<void(Moment)>& enqueue) {
-  auto& impl = StreamImpl::of(stream);
-  const auto before = capture_record(impl);
-  Accesses accesses{memory, by, {}};
-  auto& known = accesses.known;
-  std::uint32_t chain = 0;
+void RaceDetector::check_captured(Launch& launch, Accesses accesses) {
+  const auto before = capture_record(StreamImpl::of(launch.stream));
+  auto& known = launch.known();
   const AccessHistory* history = nullptr;
   {
     const LockGuard lock(mutex_);
-    auto& captured = captured_[capture];
-    history = &captured.history;  // until forget_graph(), which comes after the capture
-    const auto [found, is_new] = captured.chains.try_emplace(&stream, 0);
-    if (is_new) found->second = static_cast<std::uint32_t>(captured.chains.size());
-    chain = found->second;
+    auto& captured = captured_[launch.capture];
+    history = &captured.history;  // until graph_gone(), which comes after the capture
+    captured.chains.try_emplace(&launch.stream,
+                                static_cast<std::uint32_t>(captured.chains.size() + 1));
     if (before) {
-      for (const auto node : before->frontier) known.join(clock_of_node(captured, capture, node));
+      for (const auto node : before->frontier)
+        known.join(clock_of_node(captured, launch.capture, node));
     }
   }
+  accesses.known = known;
   expect_order(history, accesses, [] {});
-  enqueue({});
-  const auto after = capture_record(impl);
+}
+
+// The node of the graph is known now.
+void RaceDetector::enqueued(Launch& launch) {
+  if (launch.capture == 0) return;
+  const auto after = capture_record(StreamImpl::of(launch.stream));
   if (!after || after->frontier.empty()) return;
+  const auto [memory, by, none, of_graph] = accesses_of(launch);
+  if (launch.graph != 0 && memory.empty()) return;
+  auto& known = launch.known();
   const LockGuard lock(mutex_);
-  auto& captured = captured_[capture];
-  known.set_last({chain, after->frontier.back() + std::uint64_t{1}});
+  auto& captured = captured_[launch.capture];
+  known.set_last({captured.chains[&launch.stream], after->frontier.back() + std::uint64_t{1}});
   for (const auto node : after->frontier) captured.nodes[node] = known;
   for (std::size_t i = 0; i < memory.size(); ++i) {
     captured.history.add(memory[i], by[i], known, history_.block_at(memory[i].footprint.begin()));
@@ -256,42 +276,7 @@ const VectorClock& RaceDetector::clock_of_node(Captured& captured, CaptureId cap
   return captured.nodes[node];
 }
 
-void RaceDetector::enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
-                                 const std::function<void(Moment)>& enqueue) {
-  auto* const order = HappensBefore::get();
-  std::vector<MemoryUse> memory;
-  std::vector<Accessor> by;
-  const auto site = launch_site();
-  {
-    const LockGuard lock(mutex_);
-    if (const auto found = captured_.find(capture); found != captured_.end()) {
-      found->second.history.clear();  // the capture has ended
-      found->second.nodes.clear();
-      for (const auto& access : found->second.uses) {
-        memory.push_back(access.use);
-        by.push_back(access.by);
-        by.back().stream = &stream;
-        by.back().replayed_by = site;
-        by.back().in_graph = true;
-      }
-    }
-  }
-  if (memory.empty() || !order) return enqueue({});
-  if (const auto into = capture_of(stream))
-    return enqueue_captured(stream, into, memory, by, enqueue);
-  auto known = order->submit(stream);
-  if (last) known.join(order->clock_of(*last));
-  for (auto& accessor : by) {
-    accessor.thread = this_thread_number();
-    if (!order->ahead(known).empty()) accessor.behind = known;
-  }
-  enqueue_ordered({memory, by, known}, [&](Moment moment) {
-    if (last) order->wait(stream, known);
-    enqueue(moment);
-  });
-}
-
-void RaceDetector::forget_graph(CaptureId capture) {
+void RaceDetector::graph_gone(CaptureId capture) {
   const LockGuard lock(mutex_);
   captured_.erase(capture);
 }
@@ -323,7 +308,7 @@ void RaceDetector::allocated(const void* address, std::size_t bytes, const Strea
   history_.allocate(std::move(block));
 }
 
-void RaceDetector::record_stream(const void* address, const Stream& stream) {
+void RaceDetector::used_by_stream(const void* address, Stream& stream) {
   const LockGuard lock(mutex_);
   history_.record_stream(address, stream);
 }
@@ -339,12 +324,12 @@ void RaceDetector::reused(const void* memory, std::size_t bytes, BlockKind kind)
   history_.allocate(std::move(block));
 }
 
-void RaceDetector::forget(const void* memory, std::size_t bytes) {
+void RaceDetector::forgotten(const void* memory, std::size_t bytes) {
   const LockGuard lock(mutex_);
   history_.forget(memory, bytes);
 }
 
-void RaceDetector::freed(const void* address) {
+void RaceDetector::freed(const void* address, Where*) {
   const auto site = launch_site();
   const LockGuard lock(mutex_);
   history_.free(address, site);

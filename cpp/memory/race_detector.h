@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,19 +14,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/command.h"
 #include "base/error.h"
 #include "base/launch_site.h"
 #include "base/mutex.h"
 #include "base/settings.h"
 #include "memory/access_history.h"
+#include "memory/command_check.h"
 #include "memory/memory_use.h"
 #include "runtime/capture.h"
 #include "runtime/happens_before.h"
-
-namespace openreg {
-class Stream;
-}
 
 namespace openreg::memory {
 
@@ -40,29 +35,23 @@ class RaceError : public Error {
 /// Finds accesses to the same memory that nothing orders: between streams, between a stream and the
 /// host, within a graph, and in memory that is reused too early (TORCH_OPENREG_DETECT_RACES). See
 /// Note [Detecting races] in race_detector.cpp. Thread safe.
-class RaceDetector {
+class RaceDetector final : public CommandCheck {
  public:
-  /// The process's detector; nullptr unless it is on. This check is all that it costs otherwise.
+  /// The process's detector; nullptr unless it is on.
   static RaceDetector* get() noexcept { return instance_.load(std::memory_order_acquire); }
   /// Called when all devices are idle.
   static void set_mode(RaceDetectionMode mode);
   static RaceDetectionMode mode() noexcept { return mode_.load(std::memory_order_relaxed); }
 
-  /// Calls `enqueue`, which enqueues a command that uses `memory`, with the command's moment (none
-  /// in a capture). Throws RaceError, and does not call `enqueue`, if an access is unordered with
-  /// an earlier one; with kWarn, warns once for each pair of lines.
-  void enqueue_checked(Stream& stream, const char* kernel, std::span<const MemoryUse> memory,
-                       const std::function<void(Moment)>& enqueue);
-  /// For an access by the calling thread, at once. Throws RaceError as enqueue_checked() does.
-  void check_host(const char* op, std::span<const MemoryUse> memory);
-
-  /// Called before a run of a graph is enqueued, or captured as a part of another: checks all that
-  /// the commands of `capture` use. The run comes after what `last` has, the stream of the previous
-  /// run; null: there is none. Throws as enqueue_checked() does.
-  void enqueue_graph(Stream& stream, CaptureId capture, const Stream* last,
-                     const std::function<void(Moment)>& enqueue);
-  /// Called when the graph has been destroyed.
-  void forget_graph(CaptureId capture);
+  // Throw RaceError if an access is unordered with an earlier one; with kWarn, warn once for each
+  // pair of lines. A run of a graph, which may be captured as a part of another, is one access to
+  // all that its commands use.
+  void before_enqueue(Launch& launch) override;
+  void before_replay(Launch& launch) override { before_enqueue(launch); }
+  void host_access(const char* op, const MemoryUse& memory) override;
+  void enqueued(Launch& launch) override;
+  void withdrawn(Launch& launch) override;
+  void graph_gone(CaptureId capture) override;
 
   /// The reports since the last call, the first few of them: for test runners, as a program may
   /// catch the exception.
@@ -73,15 +62,13 @@ class RaceDetector {
   /// `by`: the line that allocated it, 0 if it is unknown.
   void allocated(const void* address, std::size_t bytes, const Stream& stream,
                  LaunchSite by = launch_site());
-  /// Before the memory serves another tensor, the allocator waits for the work that the stream has
-  /// when the memory is freed.
-  void record_stream(const void* address, const Stream& stream);
-  void freed(const void* address);
-  /// A pinned block, or one of another process, begins another life: its owner has waited for what
-  /// used it.
-  void reused(const void* memory, std::size_t bytes, BlockKind kind);
-  /// All that used this memory has completed, and it serves no tensor.
-  void forget(const void* memory, std::size_t bytes);
+  void allocated(const NewBlock& block) override {
+    allocated(block.address, block.bytes, block.stream);
+  }
+  void freed(const void* address, Where* where = nullptr) override;
+  void used_by_stream(const void* address, Stream& stream) override;
+  void reused(const void* memory, std::size_t bytes, BlockKind kind) override;
+  void forgotten(const void* memory, std::size_t bytes) override;
 
  private:
   /// A capture under way, or captured. In it streams are chains of nodes.
@@ -96,8 +83,9 @@ class RaceDetector {
   /// Accesses, before which `known` happens.
   struct Accesses {
     std::span<const MemoryUse> memory;
-    std::span<const Accessor> by;
-    VectorClock known;
+    std::vector<Accessor> by;
+    VectorClock known{};
+    std::vector<MemoryUse> of_graph{};  // what `memory` is, of a run
   };
 
   /// Reports what is unordered with the accesses so far: of a capture, or else (null) of all
@@ -112,16 +100,13 @@ class RaceDetector {
       OPENREG_REQUIRES(mutex_);
   void report(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
               const VectorClock& known) OPENREG_EXCLUDES(mutex_);
-  /// Adds the accesses if they are ordered, and then enqueues their command.
-  void enqueue_ordered(const Accesses& accesses, const std::function<void(Moment)>& enqueue)
-      OPENREG_EXCLUDES(mutex_);
+  Accesses accesses_of(const Launch& launch) OPENREG_EXCLUDES(mutex_);
   void trim_if_large() OPENREG_REQUIRES(mutex_);
   std::shared_ptr<const BlockLife> block_at(std::uintptr_t byte) OPENREG_EXCLUDES(mutex_);
   /// What happens before the successors of a node of a capture under way.
   const VectorClock& clock_of_node(Captured& captured, CaptureId capture, std::uint32_t node)
       OPENREG_REQUIRES(mutex_);
-  void enqueue_captured(Stream& stream, CaptureId capture, std::span<const MemoryUse> memory,
-                        std::span<const Accessor> by, const std::function<void(Moment)>& enqueue);
+  void check_captured(Launch& launch, Accesses accesses) OPENREG_EXCLUDES(mutex_);
 
   static std::atomic<RaceDetector*> instance_;
   static std::atomic<RaceDetectionMode> mode_;

@@ -70,6 +70,9 @@ struct Callbacks {
 
   /// A host has seen work complete (HappensBefore). Called with no lock held.
   void (*hosts_have_seen_more)() = nullptr;
+
+  /// There are faults now, or none any more (fault_table.h). Called with a lock held.
+  void (*faults_armed)(bool any) = nullptr;
 };
 
 /// Replaces the non-null members, both of a pair at once. Thread safe; meant for library

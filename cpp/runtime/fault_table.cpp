@@ -16,6 +16,7 @@
 #include "base/once.h"
 #include "base/quantity.h"
 #include "base/settings.h"
+#include "runtime/callbacks.h"
 #include "runtime/event.h"
 
 namespace openreg {
@@ -100,12 +101,12 @@ class FaultTable {
     const LockGuard lock(mutex_);
     armed_.push_back(fault);
     total_of(ended_, *fault);
-    faults::detail::g_armed.store(static_cast<int>(armed_.size()), std::memory_order_release);
+    publish();
   }
   bool remove(const std::shared_ptr<ArmedFault>& fault) {
     const LockGuard lock(mutex_);
     if (std::erase(armed_, fault) == 0) return false;
-    faults::detail::g_armed.store(static_cast<int>(armed_.size()), std::memory_order_release);
+    publish();
     total_of(ended_, *fault).add(*fault);
     return true;
   }
@@ -128,6 +129,11 @@ class FaultTable {
     auto found = std::ranges::find(totals, text, &FaultTotal::text);
     if (found == totals.end()) found = totals.insert(totals.end(), FaultTotal{.text = text});
     return *found;
+  }
+
+  void publish() OPENREG_REQUIRES(mutex_) {
+    faults::detail::g_armed.store(static_cast<int>(armed_.size()), std::memory_order_release);
+    if (const auto armed = current_callbacks().faults_armed) armed(!armed_.empty());
   }
 
   mutable Mutex mutex_;  // held while the mutexes of faults are taken

@@ -19,6 +19,7 @@
 #include "base/device_name.h"
 #include "base/error.h"
 #include "base/processor.h"
+#include "memory/command_check.h"
 #include "ops/launch/cost.h"
 #include "ops/wire/reach.h"
 #include "ops/wire/same_device.h"
@@ -156,7 +157,7 @@ void CompiledCall::add(const at::TensorBase& tensor) {
   }
   const auto offset = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
   bytes_touched_ += tensor.nbytes();
-  if (memory && backend::checks_commands()) {
+  if (memory && memory::checks::any()) {
     memory_.push_back(backend::use_of(tensor, !reads(parameter)));
     memory_.back().some_elements = uses_some(parameter);
     memory_.back().number = static_cast<std::uint16_t>(added_);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "backend/exception.h"
 #include "backend/race_detection.h"
 #include "ops/launch/operand_use.h"
 #include "ops/wire/command_layout.h"
@@ -250,8 +251,9 @@ void check_host_access(const char* op, const at::TensorBase& tensor, bool writes
   auto use = backend::use_of(tensor, writes);
   use.argument = place.argument;
   use.element = place.element;
-  if (OperandUses(op, [&](const Schema&) { return zeros; }).apply(use))
-    backend::check_host_access(op, use);
+  if (!OperandUses(op, [&](const Schema&) { return zeros; }).apply(use)) return;
+  backend::translate_errors(
+      [&] { memory::checks::tell(&memory::CommandCheck::host_access, op, use); });
 }
 
 memory::AccessName name_access(const char* op, const memory::MemoryUse& use) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "backend/submit.h"
-#include "memory/debugger.h"
+#include "memory/command_check.h"
 #include "memory/race_detector.h"
 #include "ops/launch/zero_arguments.h"
 #include "ops/wire/argument_writer.h"
@@ -23,8 +23,7 @@ void check_host_access(const char* op, const at::TensorBase& tensor, bool writes
                        const ArgumentPlace& place, const ZeroArguments& zeros);
 inline void note_host_access(const char* op, const at::TensorBase& tensor, bool writes,
                              const ArgumentPlace& place, const ZeroArguments& zeros = {}) {
-  if (memory::RaceDetector::get() || memory::Debugger::get())
-    check_host_access(op, tensor, writes, place, zeros);
+  if (memory::checks::any()) check_host_access(op, tensor, writes, place, zeros);
 }
 
 /// The operator and its argument, by the schema: {"aten::add_.Tensor", "`self`"}.

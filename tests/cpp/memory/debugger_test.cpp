@@ -55,17 +55,22 @@ class DebuggerTest : public ::testing::Test {
   }
   void TearDown() override { stream.synchronize(); }
 
-  void* allocate(std::size_t bytes, Stream& on, const char* where = "the test") {
-    return Debugger::get()->allocate(heap, bytes, on, where).address;
+  void* allocate(std::size_t bytes, Stream& on, const char* by = "the test") {
+    std::string refusal;
+    where = by;
+    return checks::allocate(
+               heap, bytes, on, [] { return where; }, {}, refusal)
+        .address;
   }
-  void free(void* address, const char* where = "the test") {
-    Debugger::get()->free(heap, address, where);
+  void free(void* address, const char* by = "the test") {
+    where = by;
+    checks::free(heap, address, [] { return where; });
   }
   void use(void* address, Stream& on) {
     const MemoryUse memory[] = {
         {.storage = address, .storage_bytes = 1, .footprint = {address, 1}}};
-    Debugger::get()->enqueue_checked(on, empty_kernel().name(), memory,
-                                     [&] { enqueue_nothing(on); });
+    Launch launch{.stream = on, .name = empty_kernel().name(), .memory = memory};
+    checks::enqueue_checked(launch, [&] { enqueue_nothing(on); });
   }
   void write(void* address, Stream& on) {
     enqueue(on, [to = aperture(address)] { *to = std::byte{1}; });
@@ -75,6 +80,7 @@ class DebuggerTest : public ::testing::Test {
     return error_of([&] { of.synchronize(); });
   }
 
+  static inline thread_local std::string where;
   DeviceHeap heap{0};  // separate memory, so that nothing that others have freed is reused here
   Stream& stream = default_stream(0);
 };
@@ -97,10 +103,10 @@ TEST_F(DebuggerTest, MemoryThatIsInPlaceOfWhatWasFreedMayBeUsed) {
   free(address);
   stream.synchronize();
   EXPECT_NE(error_of([&] { use(address, stream); }), "nothing");
-  Debugger::get()->forget_freed(address, address + 1024);
+  Debugger::get()->forgotten(address, 1024);
   EXPECT_EQ(error_of([&] { use(address, stream); }), "nothing");
   EXPECT_NE(error_of([&] { use(address + 1024, stream); }), "nothing") << "the rest";
-  Debugger::get()->forget_freed(address - 4096, address + 8192);
+  Debugger::get()->forgotten(address - 4096, 12288);
   EXPECT_EQ(error_of([&] { use(address + 1024, stream); }), "nothing");
 }
 
@@ -156,13 +162,13 @@ TEST_F(DebuggerTest, AWriteInFrontIsFoundBySynchronising) {
   void* const address = allocate(1000, stream);
   write(static_cast<std::byte*>(address) - 1, stream);
   stream.synchronize();
-  const std::string error = error_of([] { Debugger::get()->check_guards(0); });
+  const std::string error = error_of([] { Debugger::get()->host_waited(0); });
   EXPECT_NE(
       error.find("buffer underflow: memory before the start of a block was written: 1000 bytes"),
       std::string::npos)
       << error;
-  EXPECT_EQ(error_of([] { Debugger::get()->check_guards(0); }), "nothing") << "said once";
-  EXPECT_EQ(error_of([] { Debugger::get()->check_guards(1); }), "nothing");
+  EXPECT_EQ(error_of([] { Debugger::get()->host_waited(0); }), "nothing") << "said once";
+  EXPECT_EQ(error_of([] { Debugger::get()->host_waited(1); }), "nothing");
   free(address);
   EXPECT_EQ(failure(stream), "nothing");
 }
@@ -333,8 +339,8 @@ TEST_F(DebuggerTest, AHostThatUsesTheMemoryAgainHasToHaveWaited) {
   use(address, *other);
   free(address);
   void* const again = allocate(1000, stream);
-  const MemoryUse memory[] = {{.storage = again, .storage_bytes = 1, .footprint = {again, 1}}};
-  const auto access = [&] { Debugger::get()->check_host("host_copy", memory); };
+  const MemoryUse memory{.storage = again, .storage_bytes = 1, .footprint = {again, 1}};
+  const auto access = [&] { Debugger::get()->host_access("host_copy", memory); };
   stream.synchronize();
   EXPECT_NE(error_of(access).find("host_copy was called with memory that was freed while stream"),
             std::string::npos);
@@ -398,7 +404,7 @@ TEST_F(DebuggerTest, ARecordedStreamNeedsNoWait) {
   void* const address = allocate(1000, stream);
   wait_stream(*other, stream);
   use(address, *other);
-  Debugger::get()->record_stream(heap, address, *other);
+  checks::record_stream(heap, address, *other);
   free(address);
   EXPECT_TRUE(happens([&] { return other->idle(); }));
   void* const again = allocate(1000, stream);
@@ -527,8 +533,8 @@ TEST_F(DebuggerTest, ARunOfAGraphIsAUse) {
   use(address, *captured);
   const auto exec = GraphExec::make(end_capture(*captured));
   const auto run = [&](Stream& on) {
-    Debugger::get()->check_graph(id);
-    Debugger::get()->enqueue_graph(on, id, exec->stream_of_last_run(), [&] { exec->enqueue(on); });
+    Launch launch{.stream = on, .name = "graph", .graph = id, .last = exec->stream_of_last_run()};
+    checks::enqueue_checked(launch, [&] { exec->enqueue(on); });
   };
   run(*other);
   free(address);
@@ -540,7 +546,7 @@ TEST_F(DebuggerTest, ARunOfAGraphIsAUse) {
   wait_stream(stream, *other);
   EXPECT_EQ(error_of([&] { use(again, stream); }), "nothing");
   free(again);
-  Debugger::get()->forget_graph(id);
+  Debugger::get()->graph_gone(id);
   EXPECT_EQ(failure(stream), "nothing");
 }
 
@@ -557,13 +563,14 @@ TEST_F(DebuggerTest, ARunOfAGraphThatUsesMemoryAgainHasToHaveWaited) {
   EXPECT_EQ(error_of([&] { use(again, *captured); }), "nothing") << "it does not run yet";
   const auto exec = GraphExec::make(end_capture(*captured));
   const auto run = [&] {
-    Debugger::get()->enqueue_graph(stream, id, nullptr, [&] { exec->enqueue(stream); });
+    Launch launch{.stream = stream, .name = "graph", .graph = id};
+    checks::enqueue_checked(launch, [&] { exec->enqueue(stream); });
   };
   EXPECT_NE(error_of(run).find("still used it"), std::string::npos);
   wait_stream(stream, *other);
   EXPECT_EQ(error_of(run), "nothing");
   stream.synchronize();
-  Debugger::get()->forget_graph(id);
+  Debugger::get()->graph_gone(id);
   free(again);
   EXPECT_EQ(failure(stream), "nothing");
 }
@@ -576,7 +583,7 @@ TEST_F(DebuggerTest, AFreeAfterTheOtherStreamIsDoneIsRight) {
   {
     Blocker blocker(*other);
     use(waited_for, *other);
-    Debugger::get()->record_stream(heap, recorded, *other);
+    checks::record_stream(heap, recorded, *other);
     enqueue(*other, [memory = aperture(recorded)] { EXPECT_EQ(*memory, std::byte{0xFF}); });
     Event event;
     event.record(*other);
@@ -681,7 +688,7 @@ TEST_F(DebuggerTest, AFreeNeitherWaitsForRoomNorIsInterrupted) {
   OwnStream other;
   void* const address = allocate(1000, stream);
   void* const recorded = allocate(1000, stream);
-  Debugger::get()->record_stream(heap, recorded, *other);
+  checks::record_stream(heap, recorded, *other);
   write(static_cast<std::byte*>(address) + 1000, stream);
   stream.synchronize();
   {
@@ -704,7 +711,7 @@ TEST_F(DebuggerTest, ABlockMayBeFreedAfterItsStreamWasDestroyed) {
   Stream& destroyed = create_stream(0);
   void* const address = allocate(1000, destroyed);
   void* const recorded = allocate(1000, destroyed);
-  Debugger::get()->record_stream(heap, recorded, stream);
+  checks::record_stream(heap, recorded, stream);
   write(static_cast<std::byte*>(address) + 1000, destroyed);
   Blocker blocker(stream);
   destroy_stream(destroyed);
@@ -734,7 +741,7 @@ TEST_F(DebuggerTest, WhatAPoisonedStreamSkippedIsNoError) {
   void* const after = allocate(1000, stream);
   free(before);
   EXPECT_NE(failure(stream).find("test_function"), std::string::npos);
-  EXPECT_EQ(error_of([] { Debugger::get()->check_guards(0); }), "nothing");
+  EXPECT_EQ(error_of([] { Debugger::get()->host_waited(0); }), "nothing");
   free(after);
   free(allocate(1000, stream));
   EXPECT_EQ(failure(stream), "nothing");
@@ -807,7 +814,7 @@ TEST_F(DebuggerTest, BlocksThatAreHeldAreLeaksUnlessForgotten) {
   EXPECT_EQ(Debugger::get()->describe_leaks(), "");
   void* const kept = allocate(123, stream, "who kept it");
   void* const known = allocate(456, stream, "who may keep it");
-  Debugger::get()->forget(known);
+  Debugger::get()->abandoned(known);
   const std::string leaks = Debugger::get()->describe_leaks();
   EXPECT_NE(leaks.find("1 block of device memory was not freed"), std::string::npos) << leaks;
   EXPECT_NE(leaks.find("123 bytes"), std::string::npos) << leaks;

@@ -296,8 +296,8 @@ class DetectedDeviceHeapTest : public DeviceHeapTest {
     const auto* const bytes = static_cast<const std::byte*>(memory);
     const MemoryUse use{
         .storage = bytes, .storage_bytes = kMiB, .footprint = {bytes, kMiB}, .writes = true};
-    RaceDetector::get()->enqueue_checked(stream, "test", {&use, 1},
-                                         [&](Moment) { enqueue_nothing(stream); });
+    Launch launch{.stream = stream, .name = "test", .memory = {&use, 1}};
+    checks::enqueue_checked(launch, [&] { enqueue_nothing(stream); });
   }
 };
 

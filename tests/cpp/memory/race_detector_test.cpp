@@ -59,15 +59,24 @@ class RaceDetectorTest : public ::testing::Test {
 
   static RaceDetector& detector() { return *RaceDetector::get(); }
   static void run(Stream& stream, const MemoryUse& memory, const char* kernel = "test") {
-    detector().enqueue_checked(stream, kernel, {&memory, 1},
-                               [&](Moment) { enqueue_nothing(stream); });
+    enqueue(stream, kernel, {&memory, 1}, [&] { enqueue_nothing(stream); });
+  }
+  static void enqueue(Stream& stream, const char* kernel, std::span<const MemoryUse> memory,
+                      const std::function<void()>& enqueue) {
+    Launch launch{.stream = stream, .name = kernel, .memory = memory};
+    checks::enqueue_checked(launch, enqueue);
+  }
+  static void run_graph(Stream& stream, CaptureId id, const Stream* last,
+                        const std::function<void()>& enqueue) {
+    Launch launch{.stream = stream, .name = "graph", .graph = id, .last = last};
+    checks::enqueue_checked(launch, enqueue);
   }
   // The report; empty if there is no race.
   static std::string race(Stream& stream, const MemoryUse& memory) {
     return text_of([&] { run(stream, memory, "second"); });
   }
   static std::string race_on_host(const MemoryUse& memory) {
-    return text_of([&] { detector().check_host("host", {&memory, 1}); });
+    return text_of([&] { detector().host_access("host", memory); });
   }
   template <class F>
   static std::string text_of(F f) {
@@ -103,9 +112,7 @@ TEST_F(RaceDetectorTest, ACallThatRacesIsNotSubmitted) {
   run(a, writes());
   bool called = false;
   const auto memory = reads();
-  EXPECT_THROW(
-      detector().enqueue_checked(b, "second", {&memory, 1}, [&](Moment) { called = true; }),
-      RaceError);
+  EXPECT_THROW(enqueue(b, "second", {&memory, 1}, [&] { called = true; }), RaceError);
   EXPECT_FALSE(called);
   // Nor is it remembered.
   wait_stream(a, b);
@@ -187,8 +194,8 @@ TEST_F(RaceDetectorTest, TheAllocatorWaitsForStreamsThatWereRecorded) {
   wait_stream(b, a);
   run(b, writes());
   run(a, reads(128));
-  detector().record_stream(at(0), b);
-  detector().record_stream(at(0), a);
+  detector().used_by_stream(at(0), b);
+  detector().used_by_stream(at(0), a);
   detector().freed(at(0));
   detector().allocated(at(0), 256, a);
   EXPECT_EQ(race(a, writes(0, 256)), "");
@@ -219,10 +226,10 @@ TEST_F(RaceDetectorTest, WithinACaptureTheEdgesOfTheGraphCount) {
   wait_stream(a, b);
   run(a, writes(32));
   const auto exec = GraphExec::make(end_capture(a));
-  detector().enqueue_graph(c, id, nullptr, [&](Moment) { exec->enqueue(c); });
+  run_graph(c, id, nullptr, [&] { exec->enqueue(c); });
   expect_race(race(b, reads(0, 8)), "in a graph");
   EXPECT_EQ(race(b, reads(128)), "");
-  detector().forget_graph(id);
+  detector().graph_gone(id);
 }
 
 // Sleeps, for example.
@@ -238,7 +245,7 @@ TEST_F(RaceDetectorTest, InACaptureCommandsThatUseNoMemoryOrderOnlyWhatTheyFollo
   EXPECT_EQ(race(b, reads()), "");
   wait_stream(a, b);
   end_capture(a);
-  detector().forget_graph(id);
+  detector().graph_gone(id);
 }
 
 TEST_F(RaceDetectorTest, ARunOfAGraphIsComparedWithOtherWork) {
@@ -247,20 +254,20 @@ TEST_F(RaceDetectorTest, ARunOfAGraphIsComparedWithOtherWork) {
   run(a, writes(128));
   const auto exec = GraphExec::make(end_capture(a));
   run(b, writes(0, 8));
-  EXPECT_THROW(detector().enqueue_graph(a, id, nullptr, [](Moment) { FAIL(); }), RaceError);
+  EXPECT_THROW(run_graph(a, id, nullptr, [] { FAIL(); }), RaceError);
   wait_stream(a, b);
-  detector().enqueue_graph(a, id, nullptr, [&](Moment) { exec->enqueue(a); });
+  run_graph(a, id, nullptr, [&] { exec->enqueue(a); });
   EXPECT_EQ(race(b, reads()), "");
   expect_race(race(b, writes(160)));
   // Runs of one graph are in order, those of two graphs are not.
-  detector().enqueue_graph(b, id, exec->stream_of_last_run(), [&](Moment) { exec->enqueue(b); });
-  EXPECT_THROW(detector().enqueue_graph(c, id, nullptr, [](Moment) { FAIL(); }), RaceError);
-  detector().forget_graph(id);
+  run_graph(b, id, exec->stream_of_last_run(), [&] { exec->enqueue(b); });
+  EXPECT_THROW(run_graph(c, id, nullptr, [] { FAIL(); }), RaceError);
+  detector().graph_gone(id);
 }
 
 TEST_F(RaceDetectorTest, ARunOfAnUnknownGraphIsEnqueuedWithoutTheLock) {
   bool called = false;
-  detector().enqueue_graph(a, 12345, nullptr, [&](Moment) {
+  run_graph(a, 12345, nullptr, [&] {
     run(a, writes());  // takes the lock
     called = true;
   });
@@ -269,8 +276,7 @@ TEST_F(RaceDetectorTest, ARunOfAnUnknownGraphIsEnqueuedWithoutTheLock) {
 
 TEST_F(RaceDetectorTest, ACommandThatWasNotEnqueuedIsForgotten) {
   const auto memory = writes();
-  EXPECT_THROW(detector().enqueue_checked(a, "test", {&memory, 1},
-                                          [](Moment) { throw std::runtime_error("no room"); }),
+  EXPECT_THROW(enqueue(a, "test", {&memory, 1}, [] { throw std::runtime_error("no room"); }),
                std::runtime_error);
   EXPECT_EQ(race(b, writes()), "");
 }
@@ -290,7 +296,7 @@ TEST_F(RaceDetectorTest, WhatSpansSeveralBlocksIsKeptInEach) {
   run(b, writes(128, 256));
   expect_race(race(c, reads(128, 16)));
   expect_race(race(c, reads(320, 16)));
-  detector().record_stream(at(256), b);
+  detector().used_by_stream(at(256), b);
   detector().freed(at(256));
   EXPECT_EQ(race(c, reads(320, 16)), "");
   expect_race(race(c, reads(128, 16)));
@@ -476,8 +482,7 @@ TEST_F(RaceDetectorTest, OfTwoThreadsThatRaceAtTheSameMomentOneIsTold) {
       std::vector<MemoryUse> memory;
       for (std::size_t i = 0; i < kUses; ++i) memory.push_back(writes(64 * (kUses * round + i)));
       start.arrive_and_wait();
-      const auto report =
-          text_of([&] { detector().enqueue_checked(stream, "test", memory, [&](Moment) {}); });
+      const auto report = text_of([&] { enqueue(stream, "test", memory, [] {}); });
       if (report != "") races.fetch_add(1);
     }
   };
@@ -632,7 +637,7 @@ TEST_F(RaceDetectorTest, OfRanksThatAreThreadsOnlyRacesAreReported) {
       ranks[rank] =
           order.add_milestones(static_cast<std::uint64_t>(repetition), threads[rank].number());
     OwnStream own[2 * RankProgram::kRanks];
-    detector().forget(at(0), 4096);
+    detector().forgotten(at(0), 4096);
     std::vector<std::size_t> done;
     for (std::size_t i = 0; i < program.steps.size(); ++i) {
       const auto& step = program.steps[i];
