@@ -1,9 +1,9 @@
 #pragma once
 
-#include <c10/core/Allocator.h>
-
 #include <cstddef>
 #include <cstdint>
+
+#include "memory/statistics.h"
 
 namespace openreg::backend {
 
@@ -41,7 +41,7 @@ bool in_bad_fork() noexcept;
 void check_usable();
 
 /// Bytes that are actually locked: none before the first map(), and if in_bad_fork().
-c10::CachingAllocator::Stat locked_bytes();
+memory::Counter locked_bytes();
 void reset_accumulated_locked_bytes();
 void reset_peak_locked_bytes();
 
