@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "backend/pinned_guard.h"
+#include "memory/pinned/pinned_guard.h"
 #include "memory/statistics.h"
 
 namespace openreg::backend {
@@ -31,7 +31,7 @@ void unregister_pinned(void* memory);
 
 /// Switches the PinnedGuard on, or off (nullopt). Memory that is allocated from now on is guarded:
 /// the cache, whose blocks are not, is emptied. Needs HappensBefore.
-void guard_pinned_memory(std::optional<PinnedGuard::Reaction> reaction);
+void guard_pinned_memory(std::optional<memory::PinnedGuard::Reaction> reaction);
 
 struct HostMemoryStats {
   at::HostStats blocks;          // as PyTorch counts, for every accelerator

@@ -1,4 +1,4 @@
-#include "backend/pinned_guard.h"
+#include "memory/pinned/pinned_guard.h"
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <fcntl.h>
@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "backend/host_allocator.h"
-#include "backend/pending_copies.h"
-#include "backend/pinned_pages.h"
 #include "backend/stream.h"
+#include "memory/pinned/pending_copies.h"
+#include "memory/pinned/pinned_pages.h"
 #include "runtime/event.h"
 #include "runtime/happens_before.h"
 #include "runtime/stream.h"
@@ -33,6 +33,10 @@ namespace openreg::backend {
 namespace {
 
 using memory::Footprint;
+using memory::PendingCopies;
+using memory::PendingCopy;
+using memory::PinnedGuard;
+using memory::PinnedWindows;
 using testing::StreamGate;
 using Reaction = PinnedGuard::Reaction;
 
@@ -54,7 +58,7 @@ char read(const void* address) { return *static_cast<const volatile char*>(addre
 void write(void* address, char value) { *static_cast<volatile char*>(address) = value; }
 
 std::uintptr_t to_device(const void* p) {
-  return pinned_pages::device_address(reinterpret_cast<std::uintptr_t>(p));
+  return memory::pinned_pages::device_address(reinterpret_cast<std::uintptr_t>(p));
 }
 
 /// A block of pinned memory, and copies to and from it that the guard knows.

@@ -5,7 +5,7 @@
 
 #include "memory/statistics.h"
 
-namespace openreg::backend {
+namespace openreg::memory {
 
 /// Page-locked host memory: from the system, and of the program. Thread safe.
 namespace pinned_pages {
@@ -41,10 +41,10 @@ bool in_bad_fork() noexcept;
 void check_usable();
 
 /// Bytes that are actually locked: none before the first map(), and if in_bad_fork().
-memory::Counter locked_bytes();
+Counter locked_bytes();
 void reset_accumulated_locked_bytes();
 void reset_peak_locked_bytes();
 
 }  // namespace pinned_pages
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory

@@ -1,4 +1,4 @@
-#include "backend/pinned_pages.h"
+#include "memory/pinned/pinned_pages.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,13 +15,13 @@
 #include <string>
 
 #include "address_space/address_space.h"
-#include "backend/pinned_guard.h"
-#include "backend/pinned_windows.h"
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "memory/pinned/pinned_guard.h"
+#include "memory/pinned/pinned_windows.h"
 #include "runtime/process.h"
 
-namespace openreg::backend::pinned_pages {
+namespace openreg::memory::pinned_pages {
 
 namespace {
 
@@ -37,7 +37,7 @@ struct Range {
 struct Ranges {
   std::shared_mutex mutex;
   std::map<std::uintptr_t, Range> by_begin;
-  memory::Counter locked_bytes;
+  Counter locked_bytes;
 };
 
 // Leaked, because destructors of static objects also free memory.
@@ -202,7 +202,7 @@ std::uintptr_t device_address(std::uintptr_t p) noexcept {
   return windows == nullptr ? p : windows->device_address(p);
 }
 
-memory::Counter locked_bytes() {
+Counter locked_bytes() {
   if (!has_ranges()) return {};
   auto& all = ranges();
   const std::shared_lock lock(all.mutex);
@@ -223,4 +223,4 @@ void reset_peak_locked_bytes() {
   all.locked_bytes.peak = all.locked_bytes.current;
 }
 
-}  // namespace openreg::backend::pinned_pages
+}  // namespace openreg::memory::pinned_pages
