@@ -32,7 +32,7 @@ LAYERS = [
     Layer(("cpp/address_space",), "the devices' memory", torch=False),
     Layer(("cpp/executor",), "processes that run a device's kernels", torch=False),
     Layer(("cpp/runtime",), "the emulated device: streams, events, graphs, scheduling", torch=False),
-    Layer(("cpp/memory",), "caching allocator, memory debugger, race detector", torch=False),
+    Layer(("cpp/memory",), "caching allocator, memory debugger, race detector", (("",), ("pinned",)), torch=False),
     Layer(("cpp/slot",), "torch's version, the figures of an out-of-memory error"),
     Layer(("cpp/backend",), "PyTorch's device contract: allocator, guard, hooks, generator"),
     Layer(

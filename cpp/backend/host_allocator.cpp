@@ -16,14 +16,14 @@
 
 #include "backend/device.h"
 #include "backend/exception.h"
-#include "backend/pinned_guard.h"
-#include "backend/pinned_pages.h"
-#include "backend/pinned_windows.h"
 #include "backend/race_detection.h"
 #include "backend/stream.h"
 #include "base/quantity.h"
 #include "base/settings.h"
 #include "memory/command_check.h"
+#include "memory/pinned/pinned_guard.h"
+#include "memory/pinned/pinned_pages.h"
+#include "memory/pinned/pinned_windows.h"
 #include "runtime/capture.h"
 #include "runtime/device_health.h"
 #include "runtime/event.h"
@@ -32,6 +32,8 @@
 #include "runtime/stream.h"
 
 namespace openreg::backend {
+
+namespace pinned_pages = memory::pinned_pages;
 
 namespace {
 
@@ -52,7 +54,7 @@ class Stopwatch {
 
 // The copies that used the block have completed, and do not concern its next owner.
 void note_reuse(const void* block, std::size_t bytes) {
-  if (auto* const guard = PinnedGuard::get()) guard->reused(block);
+  if (auto* const guard = memory::PinnedGuard::get()) guard->reused(block);
   memory::checks::tell(&memory::CommandCheck::reused, block, bytes, memory::BlockKind::kPinned);
 }
 
@@ -81,7 +83,8 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
         }
       }();
       note_reuse(block.first, std::bit_ceil(bytes));
-      if (auto* const windows = PinnedWindows::get_if_made()) windows->set_used(block.first, bytes);
+      if (auto* const windows = memory::PinnedWindows::get_if_made())
+        windows->set_used(block.first, bytes);
       return block;
     });
   }
@@ -192,9 +195,9 @@ void delete_pinned_block(void* block) { allocator().free(block); }
 
 at::HostAllocator& host_allocator() { return allocator(); }
 
-void guard_pinned_memory(std::optional<PinnedGuard::Reaction> reaction) {
-  if (!reaction) return PinnedGuard::switch_off();
-  PinnedGuard::switch_on(*reaction);
+void guard_pinned_memory(std::optional<memory::PinnedGuard::Reaction> reaction) {
+  if (!reaction) return memory::PinnedGuard::switch_off();
+  memory::PinnedGuard::switch_on(*reaction);
   allocator().empty_cache();
 }
 

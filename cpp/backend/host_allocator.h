@@ -5,7 +5,8 @@
 #include <cstddef>
 #include <optional>
 
-#include "backend/pinned_guard.h"
+#include "memory/pinned/pinned_guard.h"
+#include "memory/statistics.h"
 
 namespace openreg::backend {
 
@@ -30,11 +31,11 @@ void unregister_pinned(void* memory);
 
 /// Switches the PinnedGuard on, or off (nullopt). Memory that is allocated from now on is guarded:
 /// the cache, whose blocks are not, is emptied. Needs HappensBefore.
-void guard_pinned_memory(std::optional<PinnedGuard::Reaction> reaction);
+void guard_pinned_memory(std::optional<memory::PinnedGuard::Reaction> reaction);
 
 struct HostMemoryStats {
-  at::HostStats blocks;                      // as PyTorch counts, for every accelerator
-  c10::CachingAllocator::Stat locked_bytes;  // what the system has actually locked
+  at::HostStats blocks;          // as PyTorch counts, for every accelerator
+  memory::Counter locked_bytes;  // what the system has actually locked
 };
 
 /// Figures of pinned memory. Nullopt before the first use of the device or of pinned memory, and in

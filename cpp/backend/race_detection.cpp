@@ -11,11 +11,11 @@
 
 #include "backend/exception.h"
 #include "backend/host_allocator.h"
-#include "backend/pinned_guard.h"
 #include "base/launch_site.h"
 #include "base/once.h"
 #include "base/settings.h"
 #include "memory/device_heap.h"
+#include "memory/pinned/pinned_guard.h"
 #include "runtime/process.h"
 #include "runtime/stream.h"
 
@@ -54,20 +54,20 @@ void switch_to(RaceDetectionMode mode) {
     memory::install_race_hooks(
         {.protect =
              [](const memory::MemoryUse& pinned, Moment moment, std::string description) {
-               if (auto* const guard = PinnedGuard::get())
+               if (auto* const guard = memory::PinnedGuard::get())
                  guard->protect(pinned.footprint, pinned.writes, moment, std::move(description));
              },
          .withdraw =
              [](Moment moment) {
-               if (auto* const guard = PinnedGuard::get()) guard->withdraw(moment);
+               if (auto* const guard = memory::PinnedGuard::get()) guard->withdraw(moment);
              }});
   }
   if (!on) guard_pinned_memory(std::nullopt);
   memory::RaceDetector::set_mode(mode);
   if (on && !was_on) note_allocations();
   if (on) {
-    guard_pinned_memory(mode == RaceDetectionMode::kWarn ? PinnedGuard::Reaction::kWarn
-                                                         : PinnedGuard::Reaction::kRaise);
+    guard_pinned_memory(mode == RaceDetectionMode::kWarn ? memory::PinnedGuard::Reaction::kWarn
+                                                         : memory::PinnedGuard::Reaction::kRaise);
   }
 }
 

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "backend/pinned_guard.h"
 #include "backend/race_detection.h"
 #include "base/device_name.h"
 #include "base/launch_site.h"
 #include "bindings/bindings.h"
+#include "memory/pinned/pinned_guard.h"
 #include "ops/launch/memory_of_command.h"
 #include "slot.h"
 
@@ -71,14 +71,14 @@ bool can_raise_here() noexcept {
 // Called by a signal handler, for a fault at an instruction that accesses pinned memory
 // (PinnedGuard::Raise). Py_AddPendingCall needs no GIL. It takes a lock of the interpreter, which
 // only code holds that accesses no pinned memory: another thread, if any.
-bool raise_soon(const char* text, backend::PinnedGuard::Reaction how) noexcept {
+bool raise_soon(const char* text, memory::PinnedGuard::Reaction how) noexcept {
   if (!can_raise_here()) return false;
   for (auto& report : reports) {
     if (report.in_use.exchange(true)) continue;
     const auto length = std::min(std::strlen(text), report.text.size() - 1);
     std::memcpy(report.text.data(), text, length);
     report.text[length] = '\0';
-    report.warns = how == backend::PinnedGuard::Reaction::kWarn;
+    report.warns = how == memory::PinnedGuard::Reaction::kWarn;
     if (Py_AddPendingCall(&raise_report, &report) == 0) return true;
     report.in_use = false;
     return false;
@@ -99,7 +99,7 @@ void init_races(nb::module_& m) {
   if (!error_class) throw nb::python_error();
   m.attr("UnsynchronizedAccessError") = nb::borrow(error_class);
   backend::set_race_error(&throw_race_error);
-  backend::PinnedGuard::raise_by(&raise_soon);
+  memory::PinnedGuard::raise_by(&raise_soon);
   memory::install_race_hooks({.name = &ops::name_access, .warn = &warn});
   m.def(
       "set_race_detection_mode",

@@ -16,6 +16,16 @@ struct Counter {
   std::int64_t allocated = 0;
   std::int64_t freed = 0;
 
+  void add(std::int64_t amount) {
+    current += amount;
+    allocated += amount;
+    peak = std::max(peak, current);
+  }
+  void remove(std::int64_t amount) {
+    current -= amount;
+    freed += amount;
+  }
+
   bool operator==(const Counter&) const = default;
 };
 

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "address_space/address_space.h"
-#include "backend/pinned_pages.h"
+#include "memory/pinned/pinned_pages.h"
 #include "ops/wire/command_layout.h"
 #include "ops/wire/tensor_pool.h"
 
@@ -75,7 +75,7 @@ void* address_of(const CommandView& command, const TensorRecord& tensor) {
   const auto flags = command.shape(tensor).flags;
   if (flags & kPayload) return const_cast<std::byte*>(command.payload() + pointer);
   if (flags & kPinned)
-    return reinterpret_cast<void*>(backend::pinned_pages::device_address(pointer));
+    return reinterpret_cast<void*>(memory::pinned_pages::device_address(pointer));
   return AddressSpace::get().aperture(reinterpret_cast<const void*>(pointer));
 }
 

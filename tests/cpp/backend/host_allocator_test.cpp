@@ -3,26 +3,65 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backend/device.h"
 #include "backend/stream.h"
+#include "memory/pinned/pinned_guard.h"
+#include "memory/pinned/pinned_windows.h"
+#include "runtime/happens_before.h"
 #include "support.h"
 
 namespace openreg::backend {
 namespace {
 
+using memory::PinnedGuard;
 using testing::StreamGate;
 
 class HostAllocatorTest : public ::testing::Test {
  protected:
   at::HostAllocator& allocator = *at::getHostAllocator(kDeviceType);
   void SetUp() override { allocator.empty_cache(); }
+};
+
+/// While hosts that use pinned memory too early are found.
+class GuardedHostAllocatorTest : public HostAllocatorTest {
+ protected:
+  inline static std::atomic<int> reports;
+
+  void SetUp() override {
+    if (!PinnedGuard::kAvailable) GTEST_SKIP() << "a sanitizer keeps SIGSEGV for its own reports";
+    HappensBefore::track(true);
+    guard_pinned_memory(PinnedGuard::Reaction::kRaise);
+    reports = 0;
+    PinnedGuard::raise_by(
+        [](const char*, PinnedGuard::Reaction) noexcept { return ++reports > 0; });
+  }
+  void TearDown() override {
+    stream.synchronize();
+    guard_pinned_memory(std::nullopt);
+    PinnedGuard::raise_by(nullptr);
+    HappensBefore::track(false);
+  }
+
+  /// A copy that writes all of the block, as operators and the race detector submit it.
+  void copy_to(const c10::DataPtr& block, std::size_t bytes) {
+    const auto moment = HappensBefore::get()->submit(stream).last();
+    PinnedGuard::get()->protect({block.get(), bytes}, /*written=*/true, moment, "aten::copy_");
+    testing::enqueue(stream, [] {});
+    EXPECT_TRUE(allocator.record_event(block.get(), block.get_context(), to_torch(stream)));
+  }
+
+  openreg::Stream& stream = stream_from_pool(0, Priority::kNormal);
 };
 
 TEST_F(HostAllocatorTest, PinnedMemoryIsHostMemoryAndKnownByAnyPointerIntoIt) {
@@ -182,6 +221,47 @@ TEST_F(HostAllocatorTest, UnregisteringWaitsForTheCopiesThatUseTheMemory) {
     EXPECT_EQ(unregistered.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   }
   unregistered.get();
+}
+
+TEST_F(GuardedHostAllocatorTest, ABlockThatIsReusedHasTheSizeOfItsNewOwner) {
+  const auto end_of_use = [](const c10::DataPtr& data) {
+    auto& windows = *memory::PinnedWindows::get();
+    return windows.end_of_use(windows.block_of(reinterpret_cast<std::uintptr_t>(data.get())));
+  };
+  auto data = allocator.allocate(600);
+  const auto first = reinterpret_cast<std::uintptr_t>(data.get());
+  EXPECT_EQ(end_of_use(data), first + 600);
+  data.clear();
+  data = allocator.allocate(1000);  // of the same size in the cache
+  EXPECT_EQ(end_of_use(data), first + 1000);
+}
+
+TEST_F(GuardedHostAllocatorTest, ABlockThatIsReusedIsNotConcernedByCopiesOfItsOwnerBefore) {
+  auto data = allocator.allocate(4096);
+  void* const first = data.get();
+  copy_to(data, 4096);
+  data.clear();
+  while (!stream.idle()) std::this_thread::yield();
+  data = allocator.allocate(4096);
+  ASSERT_EQ(data.get(), first);
+  *static_cast<volatile char*>(first) = 1;
+  EXPECT_EQ(*static_cast<volatile char*>(first), 1);
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(GuardedHostAllocatorTest, PagesReturnToTheSystem) {
+  auto data = allocator.allocate(4096);
+  void* const first = data.get();
+  *static_cast<volatile char*>(first) = 7;
+  copy_to(data, 4096);
+  data.clear();
+  while (!stream.idle()) std::this_thread::yield();
+  allocator.empty_cache();
+  EXPECT_FALSE(is_pinned(first));
+  data = allocator.allocate(4096);
+  EXPECT_EQ(data.get(), first);  // the addresses are used again
+  EXPECT_EQ(*static_cast<volatile char*>(first), 0);
+  EXPECT_EQ(reports, 0);
 }
 
 TEST_F(HostAllocatorTest, CopiesHostMemory) {

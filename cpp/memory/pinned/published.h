@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace openreg::backend {
+namespace openreg::memory {
 
 /// A value that signal handlers read. It never changes, but is replaced as a whole; values before
 /// it are freed when no reader can use them any more.
@@ -54,4 +54,4 @@ class Published {
   mutable std::atomic<int> readers_{0};
 };
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory

@@ -11,25 +11,25 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/pinned_windows.h"
-#include "backend/published.h"
 #include "memory/footprint.h"
+#include "memory/pinned/pinned_windows.h"
+#include "memory/pinned/published.h"
 #include "runtime/happens_before.h"
 
-namespace openreg::backend {
+namespace openreg::memory {
 
 /// An access of an asynchronous copy to pinned memory, which hosts may not have seen complete.
 struct PendingCopy {
   enum class Report : std::uint8_t { kNone, kBegun, kDone };
 
   /// The footprint is not empty and lies in the block.
-  PendingCopy(PinnedWindows::Block block, memory::Footprint footprint, bool written, Moment moment,
+  PendingCopy(PinnedWindows::Block block, Footprint footprint, bool written, Moment moment,
               std::string description);
 
   bool is_reported() const noexcept { return report == Report::kDone; }
 
   const PinnedWindows::Block block;
-  const memory::Footprint footprint;
+  const Footprint footprint;
   const bool written;
   const Moment moment;
   const std::string description;
@@ -93,4 +93,4 @@ class PendingCopies {
   std::size_t runs_ = 0;  // of all
 };
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory

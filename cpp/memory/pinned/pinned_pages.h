@@ -1,11 +1,11 @@
 #pragma once
 
-#include <c10/core/Allocator.h>
-
 #include <cstddef>
 #include <cstdint>
 
-namespace openreg::backend {
+#include "memory/statistics.h"
+
+namespace openreg::memory {
 
 /// Page-locked host memory: from the system, and of the program. Thread safe.
 namespace pinned_pages {
@@ -41,10 +41,10 @@ bool in_bad_fork() noexcept;
 void check_usable();
 
 /// Bytes that are actually locked: none before the first map(), and if in_bad_fork().
-c10::CachingAllocator::Stat locked_bytes();
+Counter locked_bytes();
 void reset_accumulated_locked_bytes();
 void reset_peak_locked_bytes();
 
 }  // namespace pinned_pages
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory

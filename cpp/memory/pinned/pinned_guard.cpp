@@ -1,4 +1,4 @@
-#include "backend/pinned_guard.h"
+#include "memory/pinned/pinned_guard.h"
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "address_space/signal_text.h"
-#include "base/device_name.h"
 #include "runtime/callbacks.h"
 #include "runtime/process.h"
-#include "slot.h"
+#include "slot_name.h"
 
-namespace openreg::backend {
+namespace openreg::memory {
 
 // Note [Guarded pinned memory]
 // A page is PROT_NONE if commands that are pending write all of it, and PROT_READ if they write or
@@ -120,7 +119,7 @@ void PinnedGuard::switch_off() {
 
 void PinnedGuard::raise_by(Raise raise) noexcept { instance().raise_ = raise; }
 
-void PinnedGuard::protect(const memory::Footprint& footprint, bool written, Moment moment,
+void PinnedGuard::protect(const Footprint& footprint, bool written, Moment moment,
                           std::string description) {
   const auto* const windows = PinnedWindows::get_if_made();
   if (windows == nullptr || footprint.empty()) return;
@@ -288,4 +287,4 @@ FaultVerdict PinnedGuard::report(PinnedWindows::Block block, const PendingCopy& 
   return FaultVerdict::kGoOn;
 }
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory

@@ -1,4 +1,4 @@
-#include "backend/pinned_windows.h"
+#include "memory/pinned/pinned_windows.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "address_space/anonymous_file.h"
 #include "base/host_memory.h"
 
-namespace openreg::backend {
+namespace openreg::memory {
 
 // Note [Two windows of pinned memory]
 // As with device memory (Note [Two windows] in address_space/address_space.cpp), each block
@@ -180,4 +180,4 @@ PinnedWindows::Block PinnedWindows::block_of(std::uintptr_t address) const noexc
   return block.contains(address) ? block : Block{};
 }
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "address_space/fault_message.h"
-#include "backend/pending_copies.h"
-#include "backend/pinned_windows.h"
 #include "base/mutex.h"
 #include "memory/footprint.h"
+#include "memory/pinned/pending_copies.h"
+#include "memory/pinned/pinned_windows.h"
 #include "runtime/happens_before.h"
 
-namespace openreg::backend {
+namespace openreg::memory {
 
 /// Finds hosts that use pinned memory too early: that read the result of an asynchronous copy, or
 /// write to its source, before they have waited for it. While such a copy is pending, the program's
@@ -57,8 +57,7 @@ class PinnedGuard {
 
   /// The command `moment`, which is about to be enqueued, reads this pinned memory, given by the
   /// program's addresses, or writes it. `description`: of the command and of the memory.
-  void protect(const memory::Footprint& footprint, bool written, Moment moment,
-               std::string description);
+  void protect(const Footprint& footprint, bool written, Moment moment, std::string description);
   /// The command has not been enqueued after all.
   void withdraw(Moment moment);
   /// Hosts may have seen more commands complete: Callbacks::hosts_have_seen_more, which switch_on()
@@ -92,4 +91,4 @@ class PinnedGuard {
   PendingCopies pending_;  // changed with the lock held; the signal handler reads of_block()
 };
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory

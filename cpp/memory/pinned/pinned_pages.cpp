@@ -1,4 +1,4 @@
-#include "backend/pinned_pages.h"
+#include "memory/pinned/pinned_pages.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,13 +15,13 @@
 #include <string>
 
 #include "address_space/address_space.h"
-#include "backend/pinned_guard.h"
-#include "backend/pinned_windows.h"
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "memory/pinned/pinned_guard.h"
+#include "memory/pinned/pinned_windows.h"
 #include "runtime/process.h"
 
-namespace openreg::backend::pinned_pages {
+namespace openreg::memory::pinned_pages {
 
 namespace {
 
@@ -37,7 +37,7 @@ struct Range {
 struct Ranges {
   std::shared_mutex mutex;
   std::map<std::uintptr_t, Range> by_begin;
-  c10::CachingAllocator::Stat locked_bytes;
+  Counter locked_bytes;
 };
 
 // Leaked, because destructors of static objects also free memory.
@@ -134,7 +134,7 @@ void* map(std::size_t bytes) {
     const std::unique_lock lock(all.mutex);
     all.by_begin[reinterpret_cast<std::uintptr_t>(pages)] = {
         .bytes = size, .locked = locked, .mapped = true};
-    all.locked_bytes.increase(locked);
+    all.locked_bytes.add(locked);
   } catch (...) {
     return_pages(pages, size);
     throw;
@@ -149,7 +149,7 @@ void unmap(void* pages) noexcept {
   const auto found = all.by_begin.find(reinterpret_cast<std::uintptr_t>(pages));
   if (found == all.by_begin.end() || !found->second.mapped) return;
   return_pages(pages, found->second.bytes);
-  all.locked_bytes.decrease(found->second.locked);
+  all.locked_bytes.remove(found->second.locked);
   all.by_begin.erase(found);
 }
 
@@ -171,7 +171,7 @@ void add(void* memory, std::size_t bytes) {
   range = {.bytes = bytes,
            .locked = lock_what_may_be(static_cast<std::byte*>(memory), bytes),
            .mapped = false};
-  all.locked_bytes.increase(range.locked);
+  all.locked_bytes.add(range.locked);
 }
 
 bool remove(void* memory) noexcept {
@@ -181,7 +181,7 @@ bool remove(void* memory) noexcept {
   const auto found = all.by_begin.find(reinterpret_cast<std::uintptr_t>(memory));
   if (found == all.by_begin.end() || found->second.mapped) return false;
   ::munlock(memory, found->second.bytes);
-  all.locked_bytes.decrease(found->second.locked);
+  all.locked_bytes.remove(found->second.locked);
   all.by_begin.erase(found);
   return true;
 }
@@ -202,7 +202,7 @@ std::uintptr_t device_address(std::uintptr_t p) noexcept {
   return windows == nullptr ? p : windows->device_address(p);
 }
 
-c10::CachingAllocator::Stat locked_bytes() {
+Counter locked_bytes() {
   if (!has_ranges()) return {};
   auto& all = ranges();
   const std::shared_lock lock(all.mutex);
@@ -213,14 +213,14 @@ void reset_accumulated_locked_bytes() {
   if (!has_ranges()) return;
   auto& all = ranges();
   const std::unique_lock lock(all.mutex);
-  all.locked_bytes.reset_accumulated();
+  all.locked_bytes.allocated = all.locked_bytes.freed = 0;
 }
 
 void reset_peak_locked_bytes() {
   if (!has_ranges()) return;
   auto& all = ranges();
   const std::unique_lock lock(all.mutex);
-  all.locked_bytes.reset_peak();
+  all.locked_bytes.peak = all.locked_bytes.current;
 }
 
-}  // namespace openreg::backend::pinned_pages
+}  // namespace openreg::memory::pinned_pages

@@ -1,11 +1,11 @@
-#include "backend/pending_copies.h"
+#include "memory/pinned/pending_copies.h"
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
 #include <utility>
 
-namespace openreg::backend {
+namespace openreg::memory {
 
 // Note [Pending copies of pinned memory]
 // A program may submit any number of asynchronous copies before it waits. So the list that a signal
@@ -21,7 +21,7 @@ constexpr auto kAge = [](const PendingCopies::Copy& copy) { return copy->age; };
 
 }  // namespace
 
-PendingCopy::PendingCopy(PinnedWindows::Block block, memory::Footprint footprint, bool written,
+PendingCopy::PendingCopy(PinnedWindows::Block block, Footprint footprint, bool written,
                          Moment moment, std::string description)
     : block(block),
       footprint(std::move(footprint)),
@@ -165,4 +165,4 @@ PendingCopies::List PendingCopies::take_all() {
   return taken;
 }
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory

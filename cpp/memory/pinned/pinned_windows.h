@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "address_space/range_allocator.h"
-#include "backend/published.h"
 #include "base/mutex.h"
+#include "memory/pinned/published.h"
 
-namespace openreg::backend {
+namespace openreg::memory {
 
 /// Pinned memory that is mapped twice: for the program, and at a constant distance for the device.
 /// So the program's pages can be protected while the device uses them. See Note [Two windows of
@@ -78,4 +78,4 @@ class PinnedWindows {
   std::unordered_map<std::uintptr_t, std::size_t> used_ OPENREG_GUARDED_BY(mutex_);  // by begin
 };
 
-}  // namespace openreg::backend
+}  // namespace openreg::memory
