@@ -41,7 +41,7 @@ def test_the_page_is_what_the_script_writes():
         (f"{contract.CHECKS}/guard.py", "def exchange_returns_the_device_before", "def exchange_returns_it"),
         (f"{contract.CHECKS}/guard.py", "Exchanging the current device returns", "An exchange returns"),
         (f"{contract.CHECKS}/guard.py", "DeviceGuardImplInterface::getStream", "DeviceGuardImplInterface::getDevice"),
-        ("tests/cpp/backend/guard_test.cpp", "EachThreadHasItsOwnDevice", "ThreadsDiffer"),
+        ("tests/cpp/backend/guard_test.cpp", "CapabilityHasAllTypes", "CapabilityIsWhole"),
     ],
 )
 def test_a_change_of_what_it_is_made_of_changes_the_page(tree, file, old, new):
