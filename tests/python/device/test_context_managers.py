@@ -126,7 +126,7 @@ ROWS = {
 }
 # Not entered by programs, or not ours.
 LEFT_OUT = {
-    "_streams.found": "replaces a table of Dynamo's, which the process has once",
+    "graph_streams.found": "replaces a table of Dynamo's, which the process has once",
 }
 
 
