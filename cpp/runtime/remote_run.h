@@ -11,7 +11,7 @@
 namespace openreg {
 
 class RunSlice;
-class StreamImpl;
+struct StreamImpl;
 
 /// The part of a run slice that runs commands in the device's executor.
 class RemoteRun {
