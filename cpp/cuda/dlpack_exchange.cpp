@@ -1,4 +1,4 @@
-#include "dlpack_exchange.h"
+#include "cuda/dlpack_exchange.h"
 
 #include <ATen/dlpack.h>
 #include <torch/csrc/autograd/python_variable.h>

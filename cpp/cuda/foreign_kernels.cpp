@@ -1,4 +1,4 @@
-#include "foreign_kernels.h"
+#include "cuda/foreign_kernels.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>

@@ -8,9 +8,9 @@
 
 #include "backend/exception.h"
 #include "backend/storage.h"
-#include "dlpack_exchange.h"
-#include "foreign_kernels.h"
-#include "graph_trees.h"
+#include "cuda/dlpack_exchange.h"
+#include "cuda/foreign_kernels.h"
+#include "cuda/graph_trees.h"
 
 namespace openreg::bindings {
 
