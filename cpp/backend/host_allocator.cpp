@@ -155,7 +155,7 @@ class CachingPinnedMemory final : public at::CachingHostAllocatorImpl<c10::Strea
 
   void record_stream(std::optional<std::vector<EventPtr>>& events, c10::Stream stream) override {
     auto event = std::make_unique<openreg::Event>();
-    event->mark(to_runtime(stream));
+    event->record_internal(to_runtime(stream));
     events->push_back(std::move(event));
   }
 

@@ -42,7 +42,7 @@ void materialize(c10::StorageImpl* storage) {
   translate_errors([&] {
     auto& stream = current_stream();
     for (auto* const user : streams_of(shared)) {
-      if (user != &stream) wait_for_mark(stream, *user);
+      if (user != &stream) wait_stream_internal(stream, *user);
     }
   });
 }

@@ -10,11 +10,11 @@ class Stream;
 
 namespace openreg::memory {
 
-/// A point in the work of a stream.
-class Mark {
+/// An event that was recorded on a stream: a point in its work.
+class RecordedEvent {
  public:
-  virtual ~Mark() = default;
-  virtual bool passed() const noexcept = 0;
+  virtual ~RecordedEvent() = default;
+  virtual bool completed() const noexcept = 0;
 };
 
 /// What a heap needs from its device.
@@ -34,8 +34,8 @@ class Backing {
   virtual bool extend(void* end, std::size_t bytes) = 0;
   /// Takes memory of map() and extend() back, in any pieces of kSegmentBytes.
   virtual void unmap(void* memory, std::size_t bytes) noexcept = 0;
-  /// The end of the work that `stream` has now. May throw, but does not wait.
-  virtual std::unique_ptr<Mark> mark(Stream& stream) = 0;
+  /// Records an event after the work that `stream` has now. May throw, but does not wait.
+  virtual std::unique_ptr<RecordedEvent> record_event(Stream& stream) = 0;
 };
 
 }  // namespace openreg::memory

@@ -51,7 +51,7 @@ struct Block {
   Block* previous = nullptr;  ///< neighbours in a free list's bin
   Block* next = nullptr;
   State state = State::kFree;
-  std::uint32_t marks = 0;       ///< of other streams, not passed yet
+  std::uint32_t events = 0;      ///< recorded on other streams, not completed yet
   std::uint64_t freed_at = 0;    ///< number of allocations the heap had made when it became free
   std::vector<Stream*> users{};  ///< other streams that use it, see Heap::record_stream()
   Context context{};             ///< of the allocation, if history is recorded

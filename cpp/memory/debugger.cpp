@@ -324,7 +324,7 @@ void Debugger::freed(const void* address, Where* where) {
   }
   // The streams of record_stream() may still use the block, so it is filled when they are done.
   for (auto* user : record.recorded) {
-    wait_for_mark(*record.stream, *user, Backpressure::kIgnore);
+    wait_stream_internal(*record.stream, *user, Backpressure::kIgnore);
   }
   for (auto& use : record.foreign_uses) use.block = record.describe();
   auto& unfinished = record.earlier_uses;

@@ -18,10 +18,10 @@ namespace openreg::memory {
 
 namespace {
 
-class EventMark final : public Mark {
+class RuntimeEvent final : public RecordedEvent {
  public:
-  explicit EventMark(Stream& stream) { event_.mark(stream); }
-  bool passed() const noexcept override { return event_.is_complete(); }
+  explicit RuntimeEvent(Stream& stream) { event_.record_internal(stream); }
+  bool completed() const noexcept override { return event_.is_complete(); }
 
  private:
   Event event_;
@@ -41,8 +41,8 @@ class RuntimeBacking final : public Backing {
   void unmap(void* memory, std::size_t bytes) noexcept override {
     AddressSpace::get_if_reserved()->unmap(memory, bytes);
   }
-  std::unique_ptr<Mark> mark(Stream& stream) override {
-    return std::make_unique<EventMark>(stream);
+  std::unique_ptr<RecordedEvent> record_event(Stream& stream) override {
+    return std::make_unique<RuntimeEvent>(stream);
   }
 
  private:
@@ -154,7 +154,7 @@ bool DeviceHeap::has_room(std::size_t bytes) {
 // Whether the memory that is unused now, and that which becomes unused when streams have done their
 // work, would be enough.
 bool DeviceHeap::can_make_room(std::size_t bytes, Stream& stream) {
-  // A mark on a captured stream does not pass before the capture has ended.
+  // An event on a captured stream does not complete before the capture has ended.
   const auto awaited = heap_.awaited_streams();
   const bool may_become_unused =
       std::ranges::none_of(awaited, [](const Stream* user) { return capture_of(*user) != 0; });

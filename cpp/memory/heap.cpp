@@ -17,9 +17,9 @@ namespace openreg::memory {
 // commands come after the old ones in the same queue. So free lists are per stream, and a free
 // costs no synchronisation.
 //
-// A block that other streams used (record_stream) is marked on each of them when it is freed, and
-// is *pending* until all marks have passed. Marks are checked when memory is requested, the oldest
-// of each stream first.
+// When a block that other streams used (record_stream) is freed, an event is recorded on each of
+// them, and the block is *pending* until all of these have completed. Events are checked when
+// memory is requested, the oldest of each stream first.
 //
 // Memory can be returned to the device only when no command of any stream uses it: the owner
 // detaches what is free, waits for the device without a lock, and then releases it. Memory that is
@@ -101,15 +101,15 @@ std::size_t Heap::free(void* address, const Context& context) {
 // Frees a block that other streams use: it becomes available when they have done the work that they
 // have now.
 std::size_t Heap::free_later(Block& block, const Context& context) {
-  std::vector<std::unique_ptr<Mark>> marks;  // first, because this may throw
-  marks.reserve(block.users.size());
-  for (auto* user : block.users) marks.push_back(backing_.mark(*user));
+  std::vector<std::unique_ptr<RecordedEvent>> events;  // first, because this may throw
+  events.reserve(block.users.size());
+  for (auto* user : block.users) events.push_back(backing_.record_event(*user));
 
   release_block(block, context);
   block.state = Block::State::kPending;
-  block.marks = static_cast<std::uint32_t>(marks.size());
-  for (std::size_t i = 0; i < marks.size(); ++i) {
-    pending_[block.users[i]].push_back({std::move(marks[i]), &block});
+  block.events = static_cast<std::uint32_t>(events.size());
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    pending_[block.users[i]].push_back({std::move(events[i]), &block});
   }
   block.users.clear();
   return block.bytes;
@@ -144,10 +144,10 @@ std::vector<Stream*> Heap::streams_of(const void* address) const {
 void Heap::collect() {
   for (auto it = pending_.begin(); it != pending_.end();) {
     auto& queue = it->second;
-    while (!queue.empty() && queue.front().mark->passed()) {
+    while (!queue.empty() && queue.front().event->completed()) {
       auto& block = *queue.front().block;
       queue.pop_front();
-      if (--block.marks == 0) make_available(block, {});
+      if (--block.events == 0) make_available(block, {});
     }
     it = queue.empty() ? pending_.erase(it) : std::next(it);
   }
@@ -155,7 +155,7 @@ void Heap::collect() {
 
 std::vector<Stream*> Heap::awaited_streams() const {
   std::vector<Stream*> streams;
-  for (const auto& [stream, marks] : pending_) streams.push_back(stream);
+  for (const auto& [stream, events] : pending_) streams.push_back(stream);
   return streams;
 }
 

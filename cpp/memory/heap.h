@@ -40,7 +40,8 @@ class Heap {
   /// Like allocate(), from pools that the program offers for use when nothing else is left.
   void* allocate_last_resort(std::size_t bytes, Stream& stream, const Context& context = {});
   /// Frees a block. Queued work may still use it. Returns its rounded size. Throws Error if no held
-  /// block begins at `address`, and what Backing::mark() throws; then the block is still held.
+  /// block begins at `address`, and what Backing::record_event() throws; then the block is still
+  /// held.
   std::size_t free(void* address, const Context& context = {});
   /// Declares that `stream` uses the block too: after free() it is not reused until the work that
   /// `stream` had at that time is done. Throws Error if no held block begins at `address`.
@@ -131,7 +132,7 @@ class Heap {
 
  private:
   struct Pending {
-    std::unique_ptr<Mark> mark;
+    std::unique_ptr<RecordedEvent> event;
     Block* block;
   };
   struct Route {

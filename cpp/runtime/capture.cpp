@@ -40,7 +40,7 @@ struct Capture {
   LaunchSite site;  // where it began
   Graph graph;
   std::unordered_map<StreamImpl*, Branch> branches;
-  std::vector<std::pair<StreamImpl*, FenceRef>> marks;
+  std::vector<std::pair<StreamImpl*, FenceRef>> internal_records;
   std::string spoiled_by;  // empty: the capture is valid
 
   Branch& branch(StreamImpl& stream) { return branches.at(&stream); }
@@ -154,9 +154,10 @@ Capture take_capture(StreamImpl& stream) {
   return captures.take(found);
 }
 
-// Outside the graph, a mark concerns only the work that its stream has queued by now.
-void enqueue_marks(const Capture& capture) {
-  for (const auto& [marked, fence] : capture.marks) marked->enqueue_mark(fence);
+// Outside the graph, an internal record covers only the work that its stream has queued by now.
+void enqueue_internal_records(const Capture& capture) {
+  for (const auto& [stream, fence] : capture.internal_records)
+    stream->enqueue_internal_record(fence);
 }
 
 /// A node that the end of the graph does not depend on, if there is one.
@@ -197,7 +198,7 @@ CaptureId begin_capture(Stream& stream, CaptureMode mode) {
 Graph end_capture(Stream& stream) {
   StreamImpl& impl = StreamImpl::of(stream);
   Capture capture = take_capture(impl);
-  enqueue_marks(capture);
+  enqueue_internal_records(capture);
   expect_in_order(capture);
   capture.graph.ends = capture.branch(impl).frontier;
   if (const auto* const left = unjoined_node(capture.graph)) {
@@ -225,7 +226,7 @@ std::vector<std::string> abandon_captures(CaptureId after) {
   }
   std::vector<std::string> descriptions;
   for (const auto& capture : abandoned) {
-    enqueue_marks(capture);
+    enqueue_internal_records(capture);
     const auto where = describe(capture.site);
     descriptions.push_back("the capture of " + name_of(*capture.origin) +
                            (where.empty() ? where : ", begun by " + where));
@@ -314,13 +315,13 @@ std::shared_ptr<const CapturedPoint> capture_record(StreamImpl& stream) {
   });
 }
 
-bool capture_mark(StreamImpl& stream, const FenceRef& fence) {
+bool capture_internal_record(StreamImpl& stream, const FenceRef& fence) {
   if (capture_of(stream) == 0) return false;
   auto& captures = Captures::get();
   const LockGuard lock(captures.mutex);
   auto* const capture = captures.with(stream);
   if (!capture) return false;
-  capture->marks.emplace_back(&stream, fence);
+  capture->internal_records.emplace_back(&stream, fence);
   return true;
 }
 

@@ -105,7 +105,7 @@ bool capture_command(StreamImpl& stream, const Kernel& kernel, std::span<const s
                      Cost cost, LaunchSite site);
 std::shared_ptr<const CapturedPoint> capture_record(StreamImpl& stream);
 /// `fence` completes once the capture has ended and the stream has run what it has queued by then.
-bool capture_mark(StreamImpl& stream, const FenceRef& fence);
+bool capture_internal_record(StreamImpl& stream, const FenceRef& fence);
 /// For a wait for an event that was not captured: throws CaptureError, and invalidates the capture,
 /// if the stream is captured.
 void expect_no_foreign_wait(StreamImpl& stream);

@@ -110,11 +110,11 @@ void Event::record(Stream& stream) {
   impl_->record(impl, std::move(fence));
 }
 
-void Event::mark(Stream& stream) {
+void Event::record_internal(Stream& stream) {
   check_usable();
   StreamImpl& impl = StreamImpl::of(stream);
   FenceRef fence(new Fence(&impl, impl_->timing));
-  if (!capture_mark(impl, fence)) impl.enqueue_mark(fence);
+  if (!capture_internal_record(impl, fence)) impl.enqueue_internal_record(fence);
   impl_->record(impl, std::move(fence));
 }
 
@@ -228,9 +228,9 @@ void wait_stream(Stream& stream, Stream& other) {
   event.wait(stream);
 }
 
-void wait_for_mark(Stream& stream, Stream& other, Backpressure backpressure) {
+void wait_stream_internal(Stream& stream, Stream& other, Backpressure backpressure) {
   Event event;
-  event.mark(other);
+  event.record_internal(other);
   event.wait(stream, backpressure);
 }
 

@@ -25,7 +25,7 @@ class Event {
   void record(Stream& stream);
   /// Like record() with Backpressure::kIgnore, for the library's own use: no trace shows it, and if
   /// the stream is captured, it is no part of the graph and completes after the capture has ended.
-  void mark(Stream& stream);
+  void record_internal(Stream& stream);
   /// Later commands of `stream` run after the newest record has completed. Does nothing if the
   /// event was never recorded. Throws as Stream::enqueue() does.
   void wait(Stream& stream, Backpressure backpressure = Backpressure::kWait);
@@ -63,8 +63,9 @@ class Event {
 /// Later commands of `stream` run after all work that `other` has now, as by Event::record() and
 /// wait(). Throws as Stream::enqueue() does.
 void wait_stream(Stream& stream, Stream& other);
-/// Like wait_stream(), for the library's own use: by Event::mark().
-void wait_for_mark(Stream& stream, Stream& other, Backpressure backpressure = Backpressure::kWait);
+/// Like wait_stream(), for the library's own use: by Event::record_internal().
+void wait_stream_internal(Stream& stream, Stream& other,
+                          Backpressure backpressure = Backpressure::kWait);
 
 /// Something outside the device that streams can wait for (a collective, a host function). Its
 /// first signal completes it; later ones do nothing.

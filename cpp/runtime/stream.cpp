@@ -20,20 +20,20 @@ namespace {
 
 void drain_pool(StreamPool& pool, int device) {
   if (runs_device_here(device)) throw_self_wait();
-  // All marks first, so that this does not wait for work that is enqueued on one stream while it
+  // All records first, so that this does not wait for work that is enqueued on one stream while it
   // waits for another.
-  std::vector<Goal> marks;
+  std::vector<Goal> records;
   for (StreamImpl* const stream : pool.streams()) {
     const auto before = clock_if_tracked(*stream);
     if (stream->drained()) {
       note_host_saw(before);
       continue;
     }
-    const FenceRef mark(new Fence(stream));
-    stream->enqueue_mark(mark);
-    marks.push_back(Goal::fence(mark));
+    const FenceRef fence(new Fence(stream));
+    stream->enqueue_internal_record(fence);
+    records.push_back(Goal::fence(fence));
   }
-  wait_for_all(marks);
+  wait_for_all(records);
 }
 
 void raise_failure(StreamImpl& stream) {

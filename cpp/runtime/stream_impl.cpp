@@ -46,7 +46,7 @@ void StreamImpl::enqueue_record(const FenceRef& fence) {
   find_runner(record, position, Backpressure::kWait);
 }
 
-void StreamImpl::enqueue_mark(const FenceRef& fence) {
+void StreamImpl::enqueue_internal_record(const FenceRef& fence) {
   note_record(*fence, *this);
   FenceRef reference = fence;
   const Record record{.target = reference.get(), .kind = Record::kRecord};
@@ -132,7 +132,7 @@ void StreamImpl::make_room() {
     wait_for(Goal::completed(*this, queue.completed_when_half_free()));
   } else {
     const FenceRef end(new Fence(this));
-    enqueue_mark(end);
+    enqueue_internal_record(end);
     sleep_until(end);
   }
 }

@@ -70,14 +70,14 @@ struct StreamImpl final : Stream {
 
   /// The ways to enqueue. They throw std::bad_alloc and, with Backpressure::kWait, Error for a
   /// destroyed stream and what wait_for() throws while there is no room; then nothing was
-  /// enqueued. Marks and graphs ignore the backpressure. A command with a fence completes it;
-  /// its failure goes to the fence and does not poison the stream, unless the fence was abandoned.
-  /// A mark is a record that does not wait for room and that no trace shows.
+  /// enqueued. Internal records and graphs ignore the backpressure. A command with a fence
+  /// completes it; its failure goes to the fence and does not poison the stream, unless the fence
+  /// was abandoned. An internal record does not wait for room, and no trace shows it.
   void enqueue_run(const Kernel& kernel, std::span<const std::byte> arguments, Cost cost,
                    LaunchSite site, const FenceRef& fence,
                    Backpressure backpressure = Backpressure::kWait);
   void enqueue_record(const FenceRef& fence);
-  void enqueue_mark(const FenceRef& fence);
+  void enqueue_internal_record(const FenceRef& fence);
   void enqueue_wait(const FenceRef& fence, Backpressure backpressure);
   void enqueue_graph(std::unique_ptr<GraphRun> run, Cost cost);
 

@@ -240,9 +240,9 @@ bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
 void wait_until_drained(StreamImpl& stream) {
   const auto before = clock_if_tracked(stream);
   if (stream.drained()) return note_host_saw(before);
-  const FenceRef mark(new Fence(&stream));
-  stream.enqueue_mark(mark);
-  wait_for(Goal::fence(mark));
+  const FenceRef fence(new Fence(&stream));
+  stream.enqueue_internal_record(fence);
+  wait_for(Goal::fence(fence));
 }
 
 }  // namespace openreg

@@ -23,8 +23,8 @@ inline Stream& fake_stream(int number) {
   return reinterpret_cast<Stream&>(streams[number]);
 }
 
-/// A device of some MiB whose memory consists only of numbers, and whose marks pass when the test
-/// decides.
+/// A device of some MiB whose memory consists only of numbers, and whose events complete when the
+/// test decides.
 class FakeBacking final : public Backing {
  public:
   explicit FakeBacking(std::size_t capacity = 64 * kMiB) : capacity_(capacity) {}
@@ -63,21 +63,21 @@ class FakeBacking final : public Backing {
     }
     mapped_ -= bytes;
   }
-  std::unique_ptr<Mark> mark(Stream& stream) override {
-    if (marks_throw) throw std::runtime_error("no marks");
-    marks.push_back({&stream, std::make_shared<bool>(false)});
-    return std::make_unique<FakeMark>(marks.back().passed);
+  std::unique_ptr<RecordedEvent> record_event(Stream& stream) override {
+    if (records_throw) throw std::runtime_error("no events");
+    events.push_back({&stream, std::make_shared<bool>(false)});
+    return std::make_unique<FakeEvent>(events.back().completed);
   }
 
   std::size_t capacity() const { return capacity_; }
   std::size_t mapped() const { return mapped_; }
-  /// Lets the marks that were made for a stream pass.
-  void pass(const Stream& stream) {
-    for (auto& mark : marks) {
-      if (mark.stream == &stream) *mark.passed = true;
+  /// Completes the events that were recorded on a stream.
+  void complete(const Stream& stream) {
+    for (auto& event : events) {
+      if (event.stream == &stream) *event.completed = true;
     }
   }
-  void pass(std::size_t mark) { *marks.at(mark).passed = true; }
+  void complete(std::size_t event) { *events.at(event).completed = true; }
 
   // The heap's requests.
   std::vector<std::size_t> maps;
@@ -85,19 +85,19 @@ class FakeBacking final : public Backing {
   std::vector<std::size_t> unmaps;
   struct Given {
     Stream* stream;
-    std::shared_ptr<bool> passed;
+    std::shared_ptr<bool> completed;
   };
-  std::vector<Given> marks;
+  std::vector<Given> events;
 
   // How requests are answered.
   bool may_extend = true;
-  bool marks_throw = false;
+  bool records_throw = false;
   std::size_t room_pages = 64;  ///< between mapped ranges, as long as there are addresses; 0: none
 
  private:
-  struct FakeMark final : Mark {
-    explicit FakeMark(std::shared_ptr<bool> flag) : flag(std::move(flag)) {}
-    bool passed() const noexcept override { return *flag; }
+  struct FakeEvent final : RecordedEvent {
+    explicit FakeEvent(std::shared_ptr<bool> flag) : flag(std::move(flag)) {}
+    bool completed() const noexcept override { return *flag; }
     std::shared_ptr<bool> flag;
   };
 

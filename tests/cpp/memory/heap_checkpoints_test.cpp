@@ -97,7 +97,7 @@ TEST_F(HeapCheckpointsTest, StreamsAndContextsOfABlockAreThoseOfTheCheckpoint) {
   heap.record_stream(block, stream(1));
   const auto checkpoint = heap.checkpoint(kPool);
   heap.free(block);
-  backing.pass(stream(1));
+  backing.complete(stream(1));
   heap.collect();
   heap.hold_again(checkpoint);
   EXPECT_EQ(heap.streams_of(block), (std::vector<Stream*>{&stream(1), &stream(0)}));
@@ -142,7 +142,7 @@ TEST_F(HeapCheckpointsTest, ABlockThatAnotherStreamStillUsesIsRefused) {
   heap.free(block);
   heap.free(other);
   expect_refused(checkpoint, "is not free");
-  backing.pass(stream(1));
+  backing.complete(stream(1));
   heap.collect();
   heap.hold_again(checkpoint);
   EXPECT_EQ(held(), (std::vector<void*>{block, other}));

@@ -74,7 +74,7 @@ TEST_F(HeapHistoryTest, AFreeIsCompletedWhenTheLastStreamIsDone) {
   heap.history().clear();
   heap.free(block);
   EXPECT_EQ(entries(), (Entries{{Action::kFreeRequested, block, 1024}}));
-  backing.pass(0);
+  backing.complete(0);
   heap.collect();
   EXPECT_EQ(entries(), (Entries{{Action::kFreeCompleted, block, 1024}}));
 }

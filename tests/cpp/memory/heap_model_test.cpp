@@ -222,12 +222,12 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
     const auto [address, info] = *found;
     held.erase(found);
     const std::size_t bytes = view.at(address).bytes;
-    const std::size_t marks = backing.marks.size();
+    const std::size_t events = backing.events.size();
     EXPECT_EQ(heap.free(reinterpret_cast<void*>(address)), bytes);
-    EXPECT_EQ(backing.marks.size(), marks + info.users.size());
+    EXPECT_EQ(backing.events.size(), events + info.users.size());
     if (!info.users.empty()) {
       pending[address] = info.users.size();
-      for (auto i = marks; i < backing.marks.size(); ++i) marked[i] = address;
+      for (auto i = events; i < backing.events.size(); ++i) recorded[i] = address;
     }
     look(false);
     EXPECT_EQ(view.contains(address) && view.at(address).state == Block::State::kPending,
@@ -243,27 +243,27 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
     look(false);
   }
 
-  // Marks pass in any order, but the heap notices those of one stream in their order.
-  void pass_mark() {
-    if (marked.empty()) return;
-    auto it = marked.begin();
-    std::advance(it, pick(0, std::min<std::size_t>(marked.size() - 1, 3)));
-    backing.pass(it->first);
+  // Events complete in any order, but the heap notices those of one stream in their order.
+  void complete_event() {
+    if (recorded.empty()) return;
+    auto it = recorded.begin();
+    std::advance(it, pick(0, std::min<std::size_t>(recorded.size() - 1, 3)));
+    backing.complete(it->first);
     heap.collect();
     std::size_t freed = 0;
     std::set<const Stream*> blocked;
-    for (auto mark = marked.begin(); mark != marked.end();) {
-      const auto& given = backing.marks[mark->first];
-      if (blocked.contains(given.stream) || !*given.passed) {
+    for (auto event = recorded.begin(); event != recorded.end();) {
+      const auto& given = backing.events[event->first];
+      if (blocked.contains(given.stream) || !*given.completed) {
         blocked.insert(given.stream);
-        ++mark;
+        ++event;
         continue;
       }
-      if (--pending.at(mark->second) == 0) {
-        pending.erase(mark->second);
+      if (--pending.at(event->second) == 0) {
+        pending.erase(event->second);
         ++freed;
       }
-      mark = marked.erase(mark);
+      event = recorded.erase(event);
     }
     look(freed > 1);
   }
@@ -429,7 +429,7 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
     } else if (kind < 85) {
       record_stream();
     } else if (kind < 91) {
-      pass_mark();
+      complete_event();
     } else if (kind < 93) {
       detach();
     } else if (kind < 95) {
@@ -451,8 +451,8 @@ class HeapModelTest : public ::testing::TestWithParam<Config> {
   View view;
   ModelStatistics model;
   std::map<std::uintptr_t, Held> held;
-  std::map<std::uintptr_t, std::size_t> pending;  // marks that have not passed
-  std::map<std::size_t, std::uintptr_t> marked;   // by the number of the mark, in their order
+  std::map<std::uintptr_t, std::size_t> pending;   // events that have not completed
+  std::map<std::size_t, std::uintptr_t> recorded;  // by the number of the event, in their order
   std::set<std::uintptr_t> detached;
   std::vector<Heap::Pieces> on_their_way;
   std::vector<std::pair<int, PoolId>> routes;
@@ -476,7 +476,7 @@ TEST_P(HeapModelTest, RandomOperationsKeepWhatMustBeTrue) {
   // In the end all memory is returned.
   while (!routes.empty()) change_routes();
   while (!held.empty()) free_block();
-  while (!marked.empty()) pass_mark();
+  while (!recorded.empty()) complete_event();
   while (!on_their_way.empty()) land();
   EXPECT_EQ(heap.statistics().active.current(), 0);
   heap.release(heap.detach_unused());

@@ -195,7 +195,7 @@ TEST_F(HeapSegmentsTest, UnusedAreWholePiecesAndWhatOtherStreamsAreNotDoneWith) 
   heap.record_stream(b, stream(1));
   heap.free(b);
   EXPECT_EQ(heap.unused_bytes(), 6 * kMiB);
-  backing.pass(stream(1));
+  backing.complete(stream(1));
   heap.collect();
   EXPECT_EQ(heap.unused_bytes(), 6 * kMiB);  // 4 to 10
   heap.release(heap.detach_unused());

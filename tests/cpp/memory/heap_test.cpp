@@ -107,14 +107,14 @@ TEST_F(HeapTest, NeighboursMergeWhateverTheOrderOfTheirFrees) {
 TEST_F(HeapTest, ABlockThatAnotherStreamUsedWaitsForItsMark) {
   void* block = allocate(1000, 0);
   heap.record_stream(block, stream(1));
-  EXPECT_TRUE(backing.marks.empty());
+  EXPECT_TRUE(backing.events.empty());
   heap.free(block);
-  ASSERT_EQ(backing.marks.size(), 1U);
-  EXPECT_EQ(backing.marks[0].stream, &stream(1));
+  ASSERT_EQ(backing.events.size(), 1U);
+  EXPECT_EQ(backing.events[0].stream, &stream(1));
   EXPECT_NE(allocate(1000, 0), block);
   EXPECT_EQ(statistics().active.current(), 2);
   EXPECT_EQ(statistics().allocation.current(), 1);
-  backing.pass(0);
+  backing.complete(0);
   EXPECT_EQ(allocate(1000, 0), block);
 }
 
@@ -124,10 +124,10 @@ TEST_F(HeapTest, ABlockThatTwoStreamsUsedWaitsForBoth) {
   heap.record_stream(block, stream(2));
   heap.record_stream(block, stream(1));
   heap.free(block);
-  ASSERT_EQ(backing.marks.size(), 2U);
-  backing.pass(1);
+  ASSERT_EQ(backing.events.size(), 2U);
+  backing.complete(1);
   EXPECT_NE(allocate(1000, 0), block);
-  backing.pass(0);
+  backing.complete(0);
   EXPECT_EQ(allocate(1000, 0), block);
 }
 
@@ -150,7 +150,7 @@ TEST_F(HeapTest, APendingBlockIsNeitherMergedNorGivenBack) {
   EXPECT_EQ(heap.allocate_cached(4 * kMiB, stream(0)), nullptr);
   empty_cache();
   EXPECT_EQ(backing.unmaps, Sizes{2 * kMiB});
-  backing.pass(0);
+  backing.complete(0);
   EXPECT_EQ(heap.allocate_cached(2 * kMiB, stream(0)), pending);
 }
 
@@ -160,7 +160,7 @@ TEST_F(HeapTest, CollectingMakesBlocksAvailableWithoutAnAllocation) {
   heap.free(block);
   heap.collect();
   EXPECT_EQ(statistics().active.current(), 1);
-  backing.pass(0);
+  backing.complete(0);
   heap.collect();
   EXPECT_EQ(statistics().active.current(), 0);
   empty_cache();
@@ -171,7 +171,7 @@ TEST_F(HeapTest, RecordingTheOwnStreamCostsNothing) {
   void* block = allocate(1000, 0);
   heap.record_stream(block, stream(0));
   heap.free(block);
-  EXPECT_TRUE(backing.marks.empty());
+  EXPECT_TRUE(backing.events.empty());
   EXPECT_EQ(allocate(1000, 0), block);
 }
 
@@ -179,22 +179,22 @@ TEST_F(HeapTest, UsersAreForgottenWithTheBlock) {
   void* block = allocate(1000, 0);
   heap.record_stream(block, stream(1));
   heap.free(block);
-  backing.pass(0);
+  backing.complete(0);
   ASSERT_EQ(allocate(1000, 0), block);
   heap.free(block);
-  EXPECT_EQ(backing.marks.size(), 1U);
+  EXPECT_EQ(backing.events.size(), 1U);
 }
 
 TEST_F(HeapTest, AFreeWhoseMarkFailsLeavesTheBlockHeld) {
   void* block = allocate(1000, 0);
   heap.record_stream(block, stream(1));
-  backing.marks_throw = true;
+  backing.records_throw = true;
   const auto before = describe(statistics());
   EXPECT_THROW(heap.free(block), std::runtime_error);
   EXPECT_EQ(describe(statistics()), before);
-  backing.marks_throw = false;
+  backing.records_throw = false;
   EXPECT_EQ(heap.free(block), 1024U);
-  EXPECT_EQ(backing.marks.size(), 1U);
+  EXPECT_EQ(backing.events.size(), 1U);
 }
 
 // --- Statistics ---

@@ -314,16 +314,16 @@ TEST(Capture, WhatRunsOnceCannotBeCaptured) {
                 std::string(kNotPermitted) + "test_once");
 }
 
-TEST(Capture, AMarkOnACapturedStreamHappensAfterTheCapture) {
+TEST(Capture, AnInternalRecordOnACapturedStreamCompletesAfterTheCapture) {
   const OwnStream stream;
-  Event mark;
+  Event event;
   captured(*stream, [&] {
-    mark.mark(*stream);
+    event.record_internal(*stream);
     stream->drain();  // work that the stream had before
-    EXPECT_FALSE(mark.is_complete());
+    EXPECT_FALSE(event.is_complete());
   });
   stream->synchronize();
-  EXPECT_TRUE(mark.is_complete());
+  EXPECT_TRUE(event.is_complete());
 }
 
 TEST(Capture, AGraphBecomesAPartOfAnother) {
@@ -395,11 +395,11 @@ TEST(Capture, EarlierCapturesThanTheAbandonedOnesGoOn) {
   EXPECT_EQ(graph.nodes.size(), 2U);
 }
 
-TEST(Capture, AbandonedMarksComplete) {
+TEST(Capture, AbandonedInternalRecordsComplete) {
   const OwnStream stream;
   begin_capture(*stream, CaptureMode::kGlobal);
   const FenceRef fence(new Fence(&StreamImpl::of(*stream)));
-  EXPECT_TRUE(capture_mark(StreamImpl::of(*stream), fence));
+  EXPECT_TRUE(capture_internal_record(StreamImpl::of(*stream), fence));
   abandon_captures(0);
   stream->synchronize();
   EXPECT_TRUE(fence->done());

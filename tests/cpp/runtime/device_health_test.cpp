@@ -92,10 +92,10 @@ TEST_F(DeviceHealth, EachLaterCallRaisesTheErrorOfACommand) {
   create_stream(0);
   EXPECT_TRUE(other->idle());
   EXPECT_TRUE(recorded.is_complete());
-  Event mark;
-  mark.mark(*other);
+  Event event;
+  event.record_internal(*other);
   drain_device(0);
-  EXPECT_TRUE(mark.is_complete());
+  EXPECT_TRUE(event.is_complete());
   // The other device goes on.
   enqueue_nothing(*healthy);
   healthy->synchronize();

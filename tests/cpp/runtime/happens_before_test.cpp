@@ -161,7 +161,7 @@ TEST_F(HappensBeforeTest, ThatAQueueWasFullOrdersNothing) {
 
 TEST_F(HappensBeforeTest, MarksOfTheLibraryOrderStreams) {
   const auto first = submit(a);
-  wait_for_mark(b, a);
+  wait_stream_internal(b, a);
   EXPECT_TRUE(before(first, b));
 }
 
