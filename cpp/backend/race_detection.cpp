@@ -53,13 +53,14 @@ void switch_to(RaceDetectionMode mode) {
   if (on) {
     memory::install_race_hooks(
         {.protect =
-             [](const memory::MemoryUse& pinned, Moment moment, std::string description) {
+             [](const memory::MemoryUse& pinned, SubmissionId submission, std::string description) {
                if (auto* const guard = memory::PinnedGuard::get())
-                 guard->protect(pinned.footprint, pinned.writes, moment, std::move(description));
+                 guard->protect(pinned.footprint, pinned.writes, submission,
+                                std::move(description));
              },
          .withdraw =
-             [](Moment moment) {
-               if (auto* const guard = memory::PinnedGuard::get()) guard->withdraw(moment);
+             [](SubmissionId submission) {
+               if (auto* const guard = memory::PinnedGuard::get()) guard->withdraw(submission);
              }});
   }
   if (!on) guard_pinned_memory(std::nullopt);

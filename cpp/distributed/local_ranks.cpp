@@ -94,7 +94,7 @@ void LocalRanks::wait(Sequence sequence, std::uint64_t number, const Stream& str
   auto* const order = HappensBefore::get();
   const LockGuard lock(mutex_);
   if (order == nullptr || !homes_.contains(sequence.rank)) return;
-  order->wait(stream, Moment{.stream = number_of(sequence), .number = number});
+  order->wait(stream, SubmissionId{.stream = number_of(sequence), .number = number});
 }
 
 }  // namespace openreg::distributed

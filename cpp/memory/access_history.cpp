@@ -58,7 +58,7 @@ std::optional<Conflict> AccessHistory::find_conflict(
     for (const auto& access : region.accesses) {
       // Of the same stream: in order, although another thread's may have been seen before.
       const bool in_order =
-          access.moment.stream == known.last().stream || known.includes(access.moment);
+          access.submission.stream == known.last().stream || known.includes(access.submission);
       if (in_order || !may_conflict(access.use, use) || skip(access)) continue;
       if (const auto byte = common_byte(access.use.footprint, use.footprint))
         return Conflict{access, *byte, region.block};
@@ -72,11 +72,12 @@ void AccessHistory::erase(Region& region, Predicate predicate) {
   size_ -= std::erase_if(region.accesses, predicate);
 }
 
-void AccessHistory::withdraw(std::span<const MemoryUse> memory, Moment moment) {
+void AccessHistory::withdraw(std::span<const MemoryUse> memory, SubmissionId submission) {
   for (const auto& use : memory) {
     for (auto it = first_at(use.footprint.begin());
          it != regions_.end() && it->first < use.footprint.end(); ++it) {
-      erase(regions_.at(it->first), [&](const Access& each) { return each.moment == moment; });
+      erase(regions_.at(it->first),
+            [&](const Access& each) { return each.submission == submission; });
     }
   }
 }
@@ -99,12 +100,12 @@ void AccessHistory::add_to(Regions::reference entry, const MemoryUse& use, const
                            const std::shared_ptr<const BlockLife>& block) {
   auto& [begin, region] = entry;
   erase(region, [&, begin = begin, end = region.end](const Access& old) {
-    return known.includes(old.moment) && replaces(use, old.use, begin, end);
+    return known.includes(old.submission) && replaces(use, old.use, begin, end);
   });
   if (region.accesses.size() >= kMostOfOneBlock) {
     if (auto* const order = HappensBefore::get()) {
       erase(region, [seen = order->seen_by_hosts()](const Access& access) {
-        return seen.includes(access.moment);
+        return seen.includes(access.submission);
       });
     }
     if (region.accesses.size() > kMostOfOneBlock / 2) forget_older_half(region);
@@ -168,7 +169,7 @@ std::vector<Access> AccessHistory::cut_out(std::uintptr_t begin, std::uintptr_t 
   }
   // An access to memory that was split is in each part.
   const auto identity = [](const Access& each) {
-    return std::tuple(each.moment.stream, each.moment.number, each.use.footprint.begin(),
+    return std::tuple(each.submission.stream, each.submission.number, each.use.footprint.begin(),
                       each.use.number, each.by.name, each.use.writes);
   };
   std::ranges::sort(taken, {}, identity);
@@ -214,7 +215,7 @@ void AccessHistory::forget(const void* begin, std::size_t bytes) {
 void AccessHistory::trim(const VectorClock& seen_by_hosts) {
   for (auto it = regions_.begin(); it != regions_.end();) {
     auto& region = it->second;
-    erase(region, [&](const Access& access) { return seen_by_hosts.includes(access.moment); });
+    erase(region, [&](const Access& access) { return seen_by_hosts.includes(access.submission); });
     it = region.accesses.empty() &&
                  (region.block->freed || region.block->kind == BlockKind::kUnknown)
              ? regions_.erase(it)

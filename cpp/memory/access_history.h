@@ -55,7 +55,7 @@ struct Accessor {
 struct Access {
   MemoryUse use;  ///< without sizes and strides
   Accessor by;
-  Moment moment;
+  SubmissionId submission;
   std::shared_ptr<const BlockLife> block;  ///< whose memory it was
 };
 
@@ -79,8 +79,8 @@ class AccessHistory {
   /// skipped.
   std::optional<Conflict> find_conflict(const MemoryUse& use, const VectorClock& known,
                                         const std::function<bool(const Access&)>& skip) const;
-  /// Removes the accesses to `memory` of this moment, which was not submitted after all.
-  void withdraw(std::span<const MemoryUse> memory, Moment moment);
+  /// Removes the accesses to `memory` of this submission, which was not enqueued after all.
+  void withdraw(std::span<const MemoryUse> memory, SubmissionId submission);
   /// Adds an access that has no conflict, or whose conflict has been reported. `block`: whose
   /// memory it is, for a history that sees no allocations.
   void add(const MemoryUse& use, const Accessor& by, const VectorClock& known,

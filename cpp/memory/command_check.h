@@ -22,8 +22,9 @@ namespace openreg::memory {
 
 /// A command that is about to be enqueued, or a run of a graph. An object of the calling thread.
 struct Launch {
-  /// What happens before it, with its own moment; taken at the first call. Empty unless order is
-  /// tracked (HappensBefore). In a capture: what its node comes after, as far as a check finds out.
+  /// What happens before it, with its own submission; taken at the first call. Empty unless order
+  /// is tracked (HappensBefore). In a capture: what its node comes after, as far as a check finds
+  /// out.
   VectorClock& known();
 
   Stream& stream;

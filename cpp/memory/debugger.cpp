@@ -269,8 +269,8 @@ Debugger::Uses Debugger::uses_of(const std::vector<Check>& freed, const VectorCl
   Uses uses;
   for (const auto& [begin, end, id] : freed) {
     for (const auto& use : records_.at(id).earlier_uses) {
-      const bool is_new = std::ranges::find(uses, use.moment, &Use::moment) == uses.end();
-      if (is_new && !known.includes(use.moment)) uses.push_back(use);
+      const bool is_new = std::ranges::find(uses, use.submission, &Use::submission) == uses.end();
+      if (is_new && !known.includes(use.submission)) uses.push_back(use);
     }
   }
   return uses;
@@ -330,7 +330,7 @@ void Debugger::freed(const void* address, Where* where) {
   auto& unfinished = record.earlier_uses;
   std::ranges::move(record.foreign_uses, std::back_inserter(unfinished));
   std::erase_if(unfinished, [known = HappensBefore::get()->clock_of(*record.stream)](
-                                const Use& use) { return known.includes(use.moment); });
+                                const Use& use) { return known.includes(use.submission); });
   update(id, [&](Record& present) { present.earlier_uses = std::move(unfinished); });
   record.stream->enqueue(release_kernel(), Arguments(id).bytes(), {}, Backpressure::kIgnore);
   const LockGuard lock(mutex_);
@@ -376,7 +376,7 @@ void Debugger::check_held(const char* kernel, std::span<const MemoryUse> memory,
 void Debugger::Record::expect_unused(const char* kernel, const VectorClock& known) const {
   auto& order = *HappensBefore::get();
   for (const auto& use : earlier_uses) {
-    if (known.includes(use.moment) ||
+    if (known.includes(use.submission) ||
         order.may_lie_between(known, use.thread, this_thread_number()))
       continue;
     throw Error(
@@ -427,9 +427,10 @@ std::map<std::uint64_t, const char*> Debugger::used_by(const Launch& launch) {
   return used;
 }
 
-// The moment comes before the command: what is recorded from now on comes after it.
+// The submission was numbered before the command was enqueued: what is recorded from now on comes
+// after it.
 void Debugger::enqueued(Launch& launch) {
-  const auto moment = launch.known().last();
+  const auto submission = launch.known().last();
   const LockGuard lock(mutex_);
   for (const auto& [id, kernel] : used_by(launch)) {
     const auto found = records_.find(id);
@@ -441,7 +442,8 @@ void Debugger::enqueued(Launch& launch) {
     if (found->second.stream == &launch.stream) continue;
     auto& uses = found->second.foreign_uses;
     std::erase_if(uses, [&](const Use& use) { return use.stream == &launch.stream; });
-    uses.push_back({.stream = &launch.stream, .moment = moment, .thread = this_thread_number()});
+    uses.push_back(
+        {.stream = &launch.stream, .submission = submission, .thread = this_thread_number()});
   }
 }
 

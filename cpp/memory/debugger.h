@@ -61,7 +61,7 @@ class Debugger final : public CommandCheck {
   // The newest use of a block by a stream that is not the block's own.
   struct Use {
     const Stream* stream;
-    Moment moment;
+    SubmissionId submission;
     std::uint32_t thread;  // of the one that submitted it
     std::string block{};   // description, if it has been freed
   };

@@ -11,10 +11,11 @@ namespace openreg::memory {
 
 // Note [Detecting races]
 // Every command names the memory that it uses before it is queued, with the exact bytes and whether
-// it writes. The detector keeps these accesses, each with its moment, and compares a new one with
-// those that touch the same bytes. If one of the two writes, and the earlier one does not happen
-// before the later one (HappensBefore), it is a race, whether or not the two would have run at the
-// same time: the order is what counts, so the same program gives the same report in every run.
+// it writes. The detector keeps these accesses, each with its submission, and compares a new one
+// with those that touch the same bytes. If one of the two writes, and the earlier one does not
+// happen before the later one (HappensBefore), it is a race, whether or not the two would have run
+// at the same time: the order is what counts, so the same program gives the same report in every
+// run.
 //
 // - The host is an accessor like any other: before it touches device memory it has waited for the
 //   current stream, and accesses of other streams that no host has waited for are races.
@@ -138,14 +139,14 @@ void RaceDetector::before_enqueue(Launch& launch) {
 // If the command is not enqueued, its accesses are none. If it has been enqueued, and the exception
 // is that of a wait for it, a race may be missed.
 void RaceDetector::withdrawn(Launch& launch) {
-  const auto moment = launch.known().last();
-  if (launch.capture != 0 || moment == Moment()) return;
+  const auto submission = launch.known().last();
+  if (launch.capture != 0 || submission == SubmissionId()) return;
   const auto accesses = accesses_of(launch);
   const auto how = hooks();
   if (how.withdraw && std::ranges::any_of(accesses.memory, &MemoryUse::pinned))
-    how.withdraw(moment);
+    how.withdraw(submission);
   const LockGuard lock(mutex_);
-  history_.withdraw(accesses.memory, moment);
+  history_.withdraw(accesses.memory, submission);
 }
 
 void RaceDetector::trim_if_large() {
@@ -205,13 +206,13 @@ void RaceDetector::report(const Conflict& conflict, const MemoryUse& use, const 
   auto* const order = HappensBefore::get();
   const auto seen = order ? order->seen_by_hosts() : VectorClock();
   const auto& earlier = conflict.earlier;
-  const auto stream = earlier.moment.stream;
+  const auto stream = earlier.submission.stream;
   const bool in_capture = by.stream && capture_of(*by.stream) != 0;
   const auto* const owner = earlier.block ? earlier.block->stream : nullptr;
   WhatIsKnown what;
   if (by.stream && !in_capture) {
     what.waited_too_early = known.number_of(stream) > seen.number_of(stream);
-    what.owner_has_waited = order && owner && order->clock_of(*owner).includes(earlier.moment);
+    what.owner_has_waited = order && owner && order->clock_of(*owner).includes(earlier.submission);
   }
   const auto how = hooks();
   const auto text = describe_race(conflict, use, by, what, how.name);

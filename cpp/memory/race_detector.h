@@ -131,9 +131,10 @@ struct RaceHooks {
   NameAccess* name = nullptr;
   void (*warn)(const std::string& message) = nullptr;
   /// A command that uses pinned memory is about to be enqueued; `description`: describe_use()'s.
-  void (*protect)(const MemoryUse& pinned, Moment moment, std::string description) = nullptr;
+  void (*protect)(const MemoryUse& pinned, SubmissionId submission,
+                  std::string description) = nullptr;
   /// It has not been enqueued after all.
-  void (*withdraw)(Moment moment) = nullptr;
+  void (*withdraw)(SubmissionId submission) = nullptr;
 };
 /// Replaces the non-null members. Called while the library is loaded, and by tests.
 void install_race_hooks(const RaceHooks& hooks);

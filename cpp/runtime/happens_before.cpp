@@ -115,20 +115,20 @@ void HappensBefore::end_milestones(std::uint32_t sequence) {
   milestones_.end(sequence);
 }
 
-void HappensBefore::reach(Moment milestone, const Stream& stream) {
+void HappensBefore::reach(SubmissionId milestone, const Stream& stream) {
   const LockGuard lock(mutex_);
   milestones_.reach(milestone, state_of(stream).clock);
   ++reached_;
   if (seen_is_behind_) seen_is_behind_ = milestones_.complete(seen_);
 }
 
-void HappensBefore::wait(const Stream& stream, Moment milestone) {
+void HappensBefore::wait(const Stream& stream, SubmissionId milestone) {
   VectorClock clock;
   clock.set_last(milestone);
   wait(stream, clock);
 }
 
-std::vector<Moment> HappensBefore::ahead(const VectorClock& clock) {
+std::vector<SubmissionId> HappensBefore::ahead(const VectorClock& clock) {
   const LockGuard lock(mutex_);
   return milestones_.ahead(clock);
 }

@@ -43,16 +43,16 @@ class HappensBefore {
 
   // Milestones order collectives whose ranks are threads of this process.
 
-  /// A new sequence of milestones: the number of its moments' stream.
+  /// Adds a sequence of milestones. Returns its number, which its milestones have as their stream.
   std::uint32_t add_milestones(std::uint64_t group, std::uint32_t home);
   void set_home(std::uint32_t sequence, std::uint32_t home);
   void end_milestones(std::uint32_t sequence);
   /// What the stream has been given so far happens before the milestone.
-  void reach(Moment milestone, const Stream& stream);
+  void reach(SubmissionId milestone, const Stream& stream);
   /// Later submissions of the stream come after the milestone, which may be ahead.
-  void wait(const Stream& stream, Moment milestone);
+  void wait(const Stream& stream, SubmissionId milestone);
   /// The milestones that the clock includes and that are ahead.
-  std::vector<Moment> ahead(const VectorClock& clock);
+  std::vector<SubmissionId> ahead(const VectorClock& clock);
   /// Whether a milestone that the clock includes is ahead, and may turn out to lie between what two
   /// threads, or one, have submitted.
   bool may_lie_between(VectorClock clock, std::uint32_t first, std::uint32_t second);

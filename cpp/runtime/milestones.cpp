@@ -40,7 +40,7 @@ void Milestones::set_home(std::uint32_t sequence, std::uint32_t home) {
   sequences_.at(sequence).home = home;
 }
 
-void Milestones::reach(Moment milestone, const VectorClock& before) {
+void Milestones::reach(SubmissionId milestone, const VectorClock& before) {
   auto& sequence = sequences_.at(milestone.stream);
   sequence.reached = std::max(sequence.reached, milestone.number);
   auto clock = before;
@@ -70,16 +70,16 @@ bool Milestones::complete(VectorClock& clock) const {
   });
 }
 
-std::vector<Moment> Milestones::ahead(const VectorClock& clock) const {
-  std::vector<Moment> moments;
+std::vector<SubmissionId> Milestones::ahead(const VectorClock& clock) const {
+  std::vector<SubmissionId> milestones;
   for (const auto& [number, sequence] : sequences_) {
     const auto included = clock.number_of(number);
-    if (included > sequence.reached) moments.push_back({.stream = number, .number = included});
+    if (included > sequence.reached) milestones.push_back({.stream = number, .number = included});
   }
-  return moments;
+  return milestones;
 }
 
-bool Milestones::may_lie_between(Moment milestone, std::uint32_t first,
+bool Milestones::may_lie_between(SubmissionId milestone, std::uint32_t first,
                                  std::uint32_t second) const {
   const auto found = sequences_.find(milestone.stream);
   if (found == sequences_.end() || milestone.number <= found->second.reached) return false;

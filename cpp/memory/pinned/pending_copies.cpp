@@ -22,11 +22,11 @@ constexpr auto kAge = [](const PendingCopies::Copy& copy) { return copy->age; };
 }  // namespace
 
 PendingCopy::PendingCopy(PinnedWindows::Block block, Footprint footprint, bool written,
-                         Moment moment, std::string description)
+                         SubmissionId submission, std::string description)
     : block(block),
       footprint(std::move(footprint)),
       written(written),
-      moment(moment),
+      submission(submission),
       description(std::move(description)),
       first_page(PinnedWindows::page_of(this->footprint.begin())) {
   const auto page_size = PinnedWindows::page_size();
@@ -49,8 +49,9 @@ PendingCopy::PendingCopy(PinnedWindows::Block block, Footprint footprint, bool w
 }
 
 bool PendingCopy::replaces(const PendingCopy& other) const noexcept {
-  return moment.stream == other.moment.stream && moment.number >= other.moment.number &&
-         written >= other.written && footprint.covers(other.footprint);
+  return submission.stream == other.submission.stream &&
+         submission.number >= other.submission.number && written >= other.written &&
+         footprint.covers(other.footprint);
 }
 
 std::size_t PendingCopies::shard_of(PinnedWindows::Block block) noexcept {
@@ -85,18 +86,20 @@ void PendingCopies::take_out(List& taken, const Copy* added) {
   if (added != nullptr) publish(shard_of((*added)->block), taken.end(), taken.end(), added);
 }
 
-PendingCopies::ByMoment::iterator PendingCopies::take_into(List& taken, ByMoment::iterator at) {
+PendingCopies::BySubmission::iterator PendingCopies::take_into(List& taken,
+                                                               BySubmission::iterator at) {
   const auto found = by_age_.find(std::get<2>(*at));
   runs_ -= found->second->runs;
   taken.push_back(std::move(found->second));
   by_age_.erase(found);
-  return by_moment_.erase(at);
+  return by_submission_.erase(at);
 }
 
 PendingCopies::List PendingCopies::add(std::shared_ptr<PendingCopy> copy) {
   List taken;
   const auto take = [&](const PendingCopy& each) {
-    take_into(taken, by_moment_.find({each.moment.stream, each.moment.number, each.age}));
+    take_into(taken,
+              by_submission_.find({each.submission.stream, each.submission.number, each.age}));
   };
   {
     const auto of_shard = of_block(copy->block);
@@ -115,17 +118,17 @@ PendingCopies::List PendingCopies::add(std::shared_ptr<PendingCopy> copy) {
   while (!by_age_.empty() && runs_ + copy->runs > kMostRuns) take(*by_age_.begin()->second);
   copy->age = next_age_++;
   runs_ += copy->runs;
-  by_moment_.insert({copy->moment.stream, copy->moment.number, copy->age});
+  by_submission_.insert({copy->submission.stream, copy->submission.number, copy->age});
   const Copy added = by_age_.emplace_hint(by_age_.end(), copy->age, std::move(copy))->second;
   take_out(taken, &added);
   return taken;
 }
 
-PendingCopies::List PendingCopies::take(Moment moment) {
+PendingCopies::List PendingCopies::take(SubmissionId submission) {
   List taken;
-  auto at = by_moment_.lower_bound({moment.stream, moment.number, 0});
-  while (at != by_moment_.end() && std::get<0>(*at) == moment.stream &&
-         std::get<1>(*at) == moment.number)
+  auto at = by_submission_.lower_bound({submission.stream, submission.number, 0});
+  while (at != by_submission_.end() && std::get<0>(*at) == submission.stream &&
+         std::get<1>(*at) == submission.number)
     at = take_into(taken, at);
   take_out(taken);
   return taken;
@@ -133,13 +136,13 @@ PendingCopies::List PendingCopies::take(Moment moment) {
 
 PendingCopies::List PendingCopies::take_seen(const VectorClock& seen) {
   List taken;
-  for (auto at = by_moment_.begin(); at != by_moment_.end();) {
+  for (auto at = by_submission_.begin(); at != by_submission_.end();) {
     const auto stream = std::get<0>(*at);
     const auto number = seen.number_of(stream);
-    while (at != by_moment_.end() && std::get<0>(*at) == stream && std::get<1>(*at) <= number)
+    while (at != by_submission_.end() && std::get<0>(*at) == stream && std::get<1>(*at) <= number)
       at = take_into(taken, at);
     constexpr auto kLast = std::numeric_limits<std::uint64_t>::max();
-    at = by_moment_.upper_bound({stream, kLast, kLast});
+    at = by_submission_.upper_bound({stream, kLast, kLast});
   }
   take_out(taken);
   return taken;
@@ -151,7 +154,8 @@ PendingCopies::List PendingCopies::take_block(PinnedWindows::Block block) {
     const auto of_shard = of_block(block);
     for (const auto& each : *of_shard) {
       if (block.contains(each->footprint.begin()))
-        take_into(taken, by_moment_.find({each->moment.stream, each->moment.number, each->age}));
+        take_into(taken, by_submission_.find(
+                             {each->submission.stream, each->submission.number, each->age}));
     }
   }
   take_out(taken);
@@ -160,7 +164,7 @@ PendingCopies::List PendingCopies::take_block(PinnedWindows::Block block) {
 
 PendingCopies::List PendingCopies::take_all() {
   List taken;
-  for (auto at = by_moment_.begin(); at != by_moment_.end();) at = take_into(taken, at);
+  for (auto at = by_submission_.begin(); at != by_submission_.end();) at = take_into(taken, at);
   take_out(taken);
   return taken;
 }

@@ -23,15 +23,15 @@ struct PendingCopy {
   enum class Report : std::uint8_t { kNone, kBegun, kDone };
 
   /// The footprint is not empty and lies in the block.
-  PendingCopy(PinnedWindows::Block block, Footprint footprint, bool written, Moment moment,
-              std::string description);
+  PendingCopy(PinnedWindows::Block block, Footprint footprint, bool written,
+              SubmissionId submission, std::string description);
 
   bool is_reported() const noexcept { return report == Report::kDone; }
 
   const PinnedWindows::Block block;
   const Footprint footprint;
   const bool written;
-  const Moment moment;
+  const SubmissionId submission;
   const std::string description;
   std::uint64_t age = 0;  // the smaller the older; set by PendingCopies
   // Its pages, by their first bytes, and how many runs they make: of a copy with gaps of pages, the
@@ -68,7 +68,7 @@ class PendingCopies {
   /// limits.
   List add(std::shared_ptr<PendingCopy> copy);
   // These take copies out and return them.
-  List take(Moment moment);
+  List take(SubmissionId submission);
   List take_seen(const VectorClock& seen);
   List take_block(PinnedWindows::Block block);
   List take_all();
@@ -80,14 +80,14 @@ class PendingCopies {
 
  private:
   static constexpr std::size_t kShards = 256;
-  using ByMoment = std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>>;
+  using BySubmission = std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>>;
 
   static std::size_t shard_of(PinnedWindows::Block block) noexcept;
-  ByMoment::iterator take_into(List& taken, ByMoment::iterator at);
+  BySubmission::iterator take_into(List& taken, BySubmission::iterator at);
   void take_out(List& taken, const Copy* added = nullptr);
 
   std::map<std::uint64_t, Copy> by_age_;
-  ByMoment by_moment_;  // stream, number, age
+  BySubmission by_submission_;  // stream, number, age
   std::array<Published<List>, kShards> shards_;
   std::uint64_t next_age_ = 0;
   std::size_t runs_ = 0;  // of all

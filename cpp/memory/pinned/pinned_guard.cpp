@@ -73,9 +73,9 @@ bool open_pages(PinnedWindows::Block block, std::uintptr_t begin, std::uintptr_t
   return set_protection(begin, end, kOpen) || set_protection(block.begin, block.end, kOpen);
 }
 
-bool hosts_have_seen(Moment moment) {
+bool hosts_have_seen(SubmissionId submission) {
   auto* const order = HappensBefore::get();
-  return order == nullptr || order->seen_by_hosts().includes(moment);
+  return order == nullptr || order->seen_by_hosts().includes(submission);
 }
 
 const char* verb_of(FaultAccess did) noexcept {
@@ -119,14 +119,14 @@ void PinnedGuard::switch_off() {
 
 void PinnedGuard::raise_by(Raise raise) noexcept { instance().raise_ = raise; }
 
-void PinnedGuard::protect(const Footprint& footprint, bool written, Moment moment,
+void PinnedGuard::protect(const Footprint& footprint, bool written, SubmissionId submission,
                           std::string description) {
   const auto* const windows = PinnedWindows::get_if_made();
   if (windows == nullptr || footprint.empty()) return;
   const auto block = windows->block_of(footprint.begin());
   if (footprint.end() > block.end) return;
   auto copy =
-      std::make_shared<PendingCopy>(block, footprint, written, moment, std::move(description));
+      std::make_shared<PendingCopy>(block, footprint, written, submission, std::move(description));
   // Before handlers that were installed in the meantime.
   const bool is_asked = judge_faults_by(&PinnedGuard::judge);
 
@@ -139,9 +139,9 @@ void PinnedGuard::protect(const Footprint& footprint, bool written, Moment momen
   apply(block, begin, end);
 }
 
-void PinnedGuard::withdraw(Moment moment) {
+void PinnedGuard::withdraw(SubmissionId submission) {
   const LockGuard lock(mutex_);
-  open(pending_.take(moment));
+  open(pending_.take(submission));
 }
 
 void PinnedGuard::release_seen() {
@@ -236,7 +236,7 @@ FaultVerdict PinnedGuard::judge(PinnedWindows::Block block, std::uintptr_t addre
   const auto pending = pending_.of_block(block);
   for (const auto& copy : *pending) {
     if (!copy->conflicts(address, did == FaultAccess::kWrite) || copy->is_reported() ||
-        is_shut_down() || hosts_have_seen(copy->moment))
+        is_shut_down() || hosts_have_seen(copy->submission))
       continue;
     auto none = PendingCopy::Report::kNone;
     if (copy->report.compare_exchange_strong(none, PendingCopy::Report::kBegun))

@@ -55,11 +55,12 @@ class PinnedGuard {
   using Raise = bool (*)(const char* report, Reaction how) noexcept;
   static void raise_by(Raise raise) noexcept;
 
-  /// The command `moment`, which is about to be enqueued, reads this pinned memory, given by the
-  /// program's addresses, or writes it. `description`: of the command and of the memory.
-  void protect(const Footprint& footprint, bool written, Moment moment, std::string description);
+  /// The command `submission`, which is about to be enqueued, reads this pinned memory, given by
+  /// the program's addresses, or writes it. `description`: of the command and of the memory.
+  void protect(const Footprint& footprint, bool written, SubmissionId submission,
+               std::string description);
   /// The command has not been enqueued after all.
-  void withdraw(Moment moment);
+  void withdraw(SubmissionId submission);
   /// Hosts may have seen more commands complete: Callbacks::hosts_have_seen_more, which switch_on()
   /// installs.
   void release_seen();

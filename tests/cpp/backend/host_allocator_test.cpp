@@ -55,8 +55,8 @@ class GuardedHostAllocatorTest : public HostAllocatorTest {
 
   /// A copy that writes all of the block, as operators and the race detector submit it.
   void copy_to(const c10::DataPtr& block, std::size_t bytes) {
-    const auto moment = HappensBefore::get()->submit(stream).last();
-    PinnedGuard::get()->protect({block.get(), bytes}, /*written=*/true, moment, "aten::copy_");
+    const auto submission = HappensBefore::get()->submit(stream).last();
+    PinnedGuard::get()->protect({block.get(), bytes}, /*written=*/true, submission, "aten::copy_");
     testing::enqueue(stream, [] {});
     EXPECT_TRUE(allocator.record_event(block.get(), block.get_context(), to_torch(stream)));
   }

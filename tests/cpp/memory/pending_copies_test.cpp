@@ -21,7 +21,7 @@ PinnedWindows::Block block(std::size_t i) {
 std::shared_ptr<PendingCopy> copy(std::size_t i) {
   const Footprint footprint(reinterpret_cast<void*>(block(i).begin), 4);
   return std::make_shared<PendingCopy>(block(i), footprint, /*written=*/true,
-                                       Moment{.stream = 1, .number = i + 1}, "");
+                                       SubmissionId{.stream = 1, .number = i + 1}, "");
 }
 
 TEST(PendingCopiesTest, OfVeryManyCopiesTheNewestAreKept) {

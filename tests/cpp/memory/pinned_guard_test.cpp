@@ -96,10 +96,11 @@ class PinnedGuardTest : public ::testing::Test {
   }
 
   /// As the race detector does before a command is enqueued.
-  Moment announce(const Footprint& footprint, bool written, Stream& on) {
-    const auto moment = HappensBefore::get()->submit(on).last();
-    PinnedGuard::get()->protect(footprint, written, moment, "aten::copy_ by train.py:12 in step");
-    return moment;
+  SubmissionId announce(const Footprint& footprint, bool written, Stream& on) {
+    const auto submission = HappensBefore::get()->submit(on).last();
+    PinnedGuard::get()->protect(footprint, written, submission,
+                                "aten::copy_ by train.py:12 in step");
+    return submission;
   }
   void announce(const Footprint& footprint, bool written) { announce(footprint, written, stream); }
 
@@ -391,8 +392,8 @@ TEST_F(PinnedGuardTest, TheSameCopyAgainIsReportedAgain) {
 
 TEST_F(PinnedGuardTest, ACommandThatWasNotEnqueuedIsWithdrawn) {
   const auto data = block_of(100);
-  const auto moment = announce(Footprint(data.get(), 100), kCopyWrites, stream);
-  PinnedGuard::get()->withdraw(moment);
+  const auto submission = announce(Footprint(data.get(), 100), kCopyWrites, stream);
+  PinnedGuard::get()->withdraw(submission);
   write(data.get(), 1);
   EXPECT_EQ(reports, 0);
 }

@@ -651,7 +651,7 @@ TEST_F(RaceDetectorTest, OfRanksThatAreThreadsOnlyRacesAreReported) {
         order.reach({ranks[step.rank], step.other + 1}, stream);
         for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
           if (program.collectives[step.other].orders(rank, step.rank))
-            order.wait(stream, Moment{ranks[rank], step.other + 1});
+            order.wait(stream, SubmissionId{ranks[rank], step.other + 1});
         }
       });
       if (step.kind != Kind::kAccess) continue;

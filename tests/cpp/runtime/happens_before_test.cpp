@@ -30,15 +30,15 @@ class HappensBeforeTest : public ::testing::Test {
   }
 
   static HappensBefore& order() { return *HappensBefore::get(); }
-  static Moment submit(Stream& stream) {
-    const auto moment = order().submit(stream).last();
+  static SubmissionId submit(Stream& stream) {
+    const auto submission = order().submit(stream).last();
     enqueue_nothing(stream);
-    return moment;
+    return submission;
   }
-  static bool before(Moment moment, Stream& stream) {
-    return order().clock_of(stream).includes(moment);
+  static bool before(SubmissionId submission, Stream& stream) {
+    return order().clock_of(stream).includes(submission);
   }
-  static bool seen(Moment moment) { return order().seen_by_hosts().includes(moment); }
+  static bool seen(SubmissionId submission) { return order().seen_by_hosts().includes(submission); }
 
   OwnStream own_[3];
   Stream& a = *own_[0];
@@ -217,14 +217,14 @@ TEST_F(HappensBeforeTest, ThreadsThatOrderStreamsAtTheSameTimeLoseNothing) {
       for (int i = 0; i < 500; ++i) {
         auto& own = *streams[t];
         auto& other = *streams[(t + i) % 4];
-        const auto moment = submit(own);
+        const auto submission = submit(own);
         Event event;
         event.record(own);
         event.wait(other);
-        EXPECT_TRUE(before(moment, other));
+        EXPECT_TRUE(before(submission, other));
         if (i % 50 == 0) {
           own.synchronize();
-          EXPECT_TRUE(seen(moment));
+          EXPECT_TRUE(seen(submission));
         }
       }
     });
@@ -245,7 +245,7 @@ class MilestonesTest : public HappensBeforeTest {
   static constexpr std::uint32_t kHome = 1'000'000;  // of no real thread
 
   static std::uint32_t rank_of(std::uint32_t home) { return order().add_milestones(group_, home); }
-  static std::vector<Moment> ahead(Stream& stream) {
+  static std::vector<SubmissionId> ahead(Stream& stream) {
     return order().ahead(order().clock_of(stream));
   }
   static bool may_lie_between(Stream& stream, std::uint32_t one, std::uint32_t other) {
@@ -261,7 +261,7 @@ TEST_F(MilestonesTest, WhatHappensBeforeAMilestoneHappensBeforeThoseThatWaitForI
   const auto early = submit(a);
   order().reach({first, 1}, a);
   const auto late = submit(a);
-  order().wait(b, Moment{first, 1});
+  order().wait(b, SubmissionId{first, 1});
   EXPECT_TRUE(before(early, b));
   EXPECT_FALSE(before(late, b));
   EXPECT_FALSE(before(early, c));
@@ -269,7 +269,7 @@ TEST_F(MilestonesTest, WhatHappensBeforeAMilestoneHappensBeforeThoseThatWaitForI
 }
 
 TEST_F(MilestonesTest, AWaitMayComeBeforeTheMilestone) {
-  order().wait(b, Moment{first, 1});
+  order().wait(b, SubmissionId{first, 1});
   wait_stream(c, b);
   Event event;
   event.record(b);
@@ -290,26 +290,26 @@ TEST_F(MilestonesTest, AMilestoneIncludesTheEarlierOnesOfItsSequence) {
   order().reach({first, 1}, a);
   const auto other = submit(b);
   order().reach({first, 2}, b);  // on another stream
-  order().wait(c, Moment{first, 2});
+  order().wait(c, SubmissionId{first, 2});
   EXPECT_TRUE(before(early, c));
   EXPECT_TRUE(before(other, c));
   OwnStream later;
-  order().wait(*later, Moment{first, 1});
+  order().wait(*later, SubmissionId{first, 1});
   EXPECT_TRUE(before(early, *later));
   EXPECT_FALSE(before(other, *later));
 }
 
 TEST_F(MilestonesTest, MilestonesAreFollowedFromOneRankToTheNext) {
-  order().wait(b, Moment{first, 1});
+  order().wait(b, SubmissionId{first, 1});
   order().reach({second, 1}, b);
-  order().wait(c, Moment{second, 1});
+  order().wait(c, SubmissionId{second, 1});
   const auto early = submit(a);
   order().reach({first, 1}, a);
   EXPECT_TRUE(before(early, c));
 }
 
 TEST_F(MilestonesTest, WhatAHostHasSeenIncludesThem) {
-  order().wait(b, Moment{first, 1});
+  order().wait(b, SubmissionId{first, 1});
   order().host_saw(order().clock_of(b));
   const auto early = submit(a);
   EXPECT_FALSE(seen(early));
@@ -319,12 +319,12 @@ TEST_F(MilestonesTest, WhatAHostHasSeenIncludesThem) {
 }
 
 TEST_F(MilestonesTest, AMilestoneThatIsAheadMayOrderWhatThreadsSubmit) {
-  order().wait(b, Moment{first, 1});
+  order().wait(b, SubmissionId{first, 1});
   EXPECT_TRUE(may_lie_between(b, kHome, kHome + 1));
   EXPECT_TRUE(may_lie_between(b, kHome + 7, kHome + 7)) << "which may work for several ranks";
   EXPECT_FALSE(may_lie_between(b, kHome + 1, kHome + 1)) << "the thread of a rank";
   const auto clock = order().clock_of(b);
-  order().wait(a, Moment{second, 1});
+  order().wait(a, SubmissionId{second, 1});
   order().reach({first, 1}, a);
   EXPECT_TRUE(order().may_lie_between(clock, kHome, kHome + 1)) << "the next one is ahead";
   order().reach({second, 1}, c);
@@ -332,20 +332,20 @@ TEST_F(MilestonesTest, AMilestoneThatIsAheadMayOrderWhatThreadsSubmit) {
 }
 
 TEST_F(MilestonesTest, AfterTheEndOfASequenceNothingIsAhead) {
-  order().wait(b, Moment{first, 3});
+  order().wait(b, SubmissionId{first, 3});
   order().end_milestones(first);
   EXPECT_TRUE(ahead(b).empty());
 }
 
 TEST_F(MilestonesTest, OfVeryManyMilestonesTheOldOnesIncludeMoreThanTheyShould) {
-  std::vector<Moment> moments;
+  std::vector<SubmissionId> submissions;
   for (std::uint64_t number = 1; number <= 100; ++number) {
-    moments.push_back(submit(a));
+    submissions.push_back(submit(a));
     order().reach({first, number}, a);
   }
-  order().wait(b, Moment{first, 1});
-  EXPECT_TRUE(before(moments.front(), b));
-  EXPECT_FALSE(before(moments.back(), b));
+  order().wait(b, SubmissionId{first, 1});
+  EXPECT_TRUE(before(submissions.front(), b));
+  EXPECT_FALSE(before(submissions.back(), b));
 }
 
 }  // namespace
