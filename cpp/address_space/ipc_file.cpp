@@ -51,8 +51,8 @@ std::size_t words_bytes(std::size_t bytes) {
 
 off_t token_offset(std::size_t bytes) { return static_cast<off_t>(bytes + words_bytes(bytes)); }
 
-[[noreturn]] void throw_refused(const std::string& what, int reason, const std::string& way_out) {
-  throw Error("openreg: " + what + ": " + std::generic_category().message(reason) + "; " + way_out);
+[[noreturn]] void throw_refused(const std::string& what, int reason, const std::string& hint) {
+  throw Error("openreg: " + what + ": " + std::generic_category().message(reason) + "; " + hint);
 }
 
 [[noreturn]] void throw_no_file(int reason) {

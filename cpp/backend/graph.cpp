@@ -251,7 +251,7 @@ void CapturableGraph::replay() {
       enqueue();
     }
     if (captures || !settings().launch_blocking) return;
-    const UnseenWaits unseen;
+    const InternalWaitScope internal;
     stream.synchronize();
   });
 }

@@ -132,7 +132,7 @@ Leaving take_leaving() {
 // Waits without the lock, and releases with it, because that changes the sources.
 void release(Leaving leaving) {
   try {
-    const UnseenWaits of_the_library;
+    const InternalWaitScope internal;
     for (const auto& import : leaving) drain_device(import->mapping->device);
   } catch (...) {  // an interrupt, no memory, or the process ends: the blocks are still in use
     const LockGuard lock(imports().mutex);

@@ -16,7 +16,7 @@ void submit(openreg::Stream& stream, const Kernel& kernel, std::span<const std::
       if (how.waits) {
         stream.enqueue_and_wait(run, its_arguments, how.cost);
       } else if (settings().launch_blocking && capture_of(stream) == 0) {
-        const UnseenWaits unseen;  // without the setting there would be none
+        const InternalWaitScope internal;  // without the setting there would be none
         stream.enqueue_and_wait(run, its_arguments, how.cost, FailureScope::kDevice);
       } else {
         stream.enqueue(run, its_arguments, how.cost);

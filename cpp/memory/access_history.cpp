@@ -83,12 +83,12 @@ void AccessHistory::withdraw(std::span<const MemoryUse> memory, SubmissionId sub
 }
 
 void AccessHistory::add(const MemoryUse& use, const Accessor& by, const VectorClock& known,
-                        const std::shared_ptr<const BlockLife>& block) {
+                        const std::shared_ptr<const AllocationInfo>& block) {
   if (use.footprint.empty()) return;
   for (const auto& region : regions_for(use)) add_to(*region, use, by, known, block);
 }
 
-std::shared_ptr<const BlockLife> AccessHistory::block_at(std::uintptr_t byte) const {
+std::shared_ptr<const AllocationInfo> AccessHistory::block_at(std::uintptr_t byte) const {
   const auto at = first_at(byte);
   const bool known =
       at != regions_.end() && at->first <= byte && at->second.block->kind != BlockKind::kUnknown;
@@ -97,7 +97,7 @@ std::shared_ptr<const BlockLife> AccessHistory::block_at(std::uintptr_t byte) co
 
 void AccessHistory::add_to(Regions::reference entry, const MemoryUse& use, const Accessor& by,
                            const VectorClock& known,
-                           const std::shared_ptr<const BlockLife>& block) {
+                           const std::shared_ptr<const AllocationInfo>& block) {
   auto& [begin, region] = entry;
   erase(region, [&, begin = begin, end = region.end](const Access& old) {
     return known.includes(old.submission) && replaces(use, old.use, begin, end);
@@ -137,7 +137,8 @@ std::vector<AccessHistory::Regions::iterator> AccessHistory::regions_for(const M
     begin = std::min(begin, region->first);
     end = std::max(end, region->second.end);
   }
-  auto block = std::make_shared<BlockLife>(BlockLife{.begin = begin, .bytes = end - begin});
+  auto block =
+      std::make_shared<AllocationInfo>(AllocationInfo{.begin = begin, .bytes = end - begin});
   auto accesses = cut_out(begin, end);
   return {
       regions_.insert_or_assign(begin, Region{end, std::move(block), std::move(accesses)}).first};
@@ -181,7 +182,7 @@ std::vector<Access> AccessHistory::cut_out(std::uintptr_t begin, std::uintptr_t 
   return taken;
 }
 
-void AccessHistory::allocate(std::shared_ptr<BlockLife> block) {
+void AccessHistory::allocate(std::shared_ptr<AllocationInfo> block) {
   const auto begin = block->begin;
   const auto end = begin + block->bytes;
   auto accesses = cut_out(begin, end);

@@ -26,8 +26,8 @@ enum class BlockKind : std::uint8_t {
   kImported,  ///< of another process
 };
 
-/// A tensor's memory, from its allocation on; for reports.
-struct BlockLife {
+/// An allocation of a tensor's memory and what became of it; for reports.
+struct AllocationInfo {
   std::uintptr_t begin = 0;
   std::size_t bytes = 0;
   BlockKind kind = BlockKind::kUnknown;
@@ -56,14 +56,14 @@ struct Access {
   MemoryUse use;  ///< without sizes and strides
   Accessor by;
   SubmissionId submission;
-  std::shared_ptr<const BlockLife> block;  ///< whose memory it was
+  std::shared_ptr<const AllocationInfo> block;  ///< whose memory it was
 };
 
 /// Two accesses to a common byte, of which one writes, without an order.
 struct Conflict {
-  Access earlier;                          ///< in the order of submission
-  std::uintptr_t byte;                     ///< which both use
-  std::shared_ptr<const BlockLife> block;  ///< that holds it now
+  Access earlier;                               ///< in the order of submission
+  std::uintptr_t byte;                          ///< which both use
+  std::shared_ptr<const AllocationInfo> block;  ///< that holds it now
 };
 
 /// Whether all that conflicts with `old` in [begin, end) conflicts with `later`, which comes after
@@ -84,12 +84,12 @@ class AccessHistory {
   /// Adds an access that has no conflict, or whose conflict has been reported. `block`: whose
   /// memory it is, for a history that sees no allocations.
   void add(const MemoryUse& use, const Accessor& by, const VectorClock& known,
-           const std::shared_ptr<const BlockLife>& block = nullptr);
+           const std::shared_ptr<const AllocationInfo>& block = nullptr);
   /// The block that holds the byte; null: its allocation was not seen.
-  std::shared_ptr<const BlockLife> block_at(std::uintptr_t byte) const;
+  std::shared_ptr<const AllocationInfo> block_at(std::uintptr_t byte) const;
 
   /// The memory is a tensor's from now on.
-  void allocate(std::shared_ptr<BlockLife> block);
+  void allocate(std::shared_ptr<AllocationInfo> block);
   void record_stream(const void* address, const Stream& stream);
   /// The tensor is gone.
   void free(const void* address, LaunchSite site);
@@ -106,7 +106,7 @@ class AccessHistory {
  private:
   struct Region {
     std::uintptr_t end;
-    std::shared_ptr<BlockLife> block;
+    std::shared_ptr<AllocationInfo> block;
     std::vector<Access> accesses;
   };
   using Regions = std::map<std::uintptr_t, Region>;  // by begin; they do not overlap
@@ -114,7 +114,7 @@ class AccessHistory {
   Regions::const_iterator first_at(std::uintptr_t address) const;
   std::vector<Regions::iterator> regions_for(const MemoryUse& use);
   void add_to(Regions::reference entry, const MemoryUse& use, const Accessor& by,
-              const VectorClock& known, const std::shared_ptr<const BlockLife>& block);
+              const VectorClock& known, const std::shared_ptr<const AllocationInfo>& block);
   std::vector<Access> cut_out(std::uintptr_t begin, std::uintptr_t end);
   void forget_older_half(Region& region);
   template <class Predicate>

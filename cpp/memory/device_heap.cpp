@@ -219,7 +219,7 @@ void DeviceHeap::release_to_device(Detach detach, Then then) {
     }
   }
   if (number != 0) {
-    const UnseenWaits chance;  // whether memory is short says nothing about the program
+    const InternalWaitScope internal;  // whether memory is short says nothing about the program
     try {
       drain_device(device_);
     } catch (...) {
@@ -255,7 +255,7 @@ void DeviceHeap::wait_for_users() {
     const LockGuard lock(mutex_);
     number = detachments_;
   }
-  const UnseenWaits chance;
+  const InternalWaitScope internal;
   drain_device(device_);
   std::vector<Stream*> others;
   {

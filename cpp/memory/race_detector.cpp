@@ -209,13 +209,14 @@ void RaceDetector::report(const Conflict& conflict, const MemoryUse& use, const 
   const auto stream = earlier.submission.stream;
   const bool in_capture = by.stream && capture_of(*by.stream) != 0;
   const auto* const owner = earlier.block ? earlier.block->stream : nullptr;
-  WhatIsKnown what;
+  RaceContext context;
   if (by.stream && !in_capture) {
-    what.waited_too_early = known.number_of(stream) > seen.number_of(stream);
-    what.owner_has_waited = order && owner && order->clock_of(*owner).includes(earlier.submission);
+    context.waited_too_early = known.number_of(stream) > seen.number_of(stream);
+    context.owner_has_waited =
+        order && owner && order->clock_of(*owner).includes(earlier.submission);
   }
   const auto how = hooks();
-  const auto text = describe_race(conflict, use, by, what, how.name);
+  const auto text = describe_race(conflict, use, by, context, how.name);
   add_report(text);
   if (mode() != RaceDetectionMode::kWarn || !how.warn) throw RaceError(text);
   how.warn(text);
@@ -282,7 +283,7 @@ void RaceDetector::graph_gone(CaptureId capture) {
   captured_.erase(capture);
 }
 
-std::shared_ptr<const BlockLife> RaceDetector::block_at(std::uintptr_t byte) {
+std::shared_ptr<const AllocationInfo> RaceDetector::block_at(std::uintptr_t byte) {
   const LockGuard lock(mutex_);
   return history_.block_at(byte);
 }
@@ -299,12 +300,12 @@ std::vector<std::string> RaceDetector::take_reports() {
 
 void RaceDetector::allocated(const void* address, std::size_t bytes, const Stream& stream,
                              LaunchSite by) {
-  auto block =
-      std::make_shared<BlockLife>(BlockLife{.begin = reinterpret_cast<std::uintptr_t>(address),
-                                            .bytes = bytes,
-                                            .kind = BlockKind::kDevice,
-                                            .stream = &stream,
-                                            .allocated_by = by});
+  auto block = std::make_shared<AllocationInfo>(
+      AllocationInfo{.begin = reinterpret_cast<std::uintptr_t>(address),
+                     .bytes = bytes,
+                     .kind = BlockKind::kDevice,
+                     .stream = &stream,
+                     .allocated_by = by});
   const LockGuard lock(mutex_);
   history_.allocate(std::move(block));
 }
@@ -315,11 +316,11 @@ void RaceDetector::used_by_stream(const void* address, Stream& stream) {
 }
 
 void RaceDetector::reused(const void* memory, std::size_t bytes, BlockKind kind) {
-  auto block =
-      std::make_shared<BlockLife>(BlockLife{.begin = reinterpret_cast<std::uintptr_t>(memory),
-                                            .bytes = bytes,
-                                            .kind = kind,
-                                            .allocated_by = launch_site()});
+  auto block = std::make_shared<AllocationInfo>(
+      AllocationInfo{.begin = reinterpret_cast<std::uintptr_t>(memory),
+                     .bytes = bytes,
+                     .kind = kind,
+                     .allocated_by = launch_site()});
   const LockGuard lock(mutex_);
   history_.forget(memory, bytes);
   history_.allocate(std::move(block));

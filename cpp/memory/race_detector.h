@@ -102,7 +102,7 @@ class RaceDetector final : public CommandCheck {
               const VectorClock& known) OPENREG_EXCLUDES(mutex_);
   Accesses accesses_of(const Launch& launch) OPENREG_EXCLUDES(mutex_);
   void trim_if_large() OPENREG_REQUIRES(mutex_);
-  std::shared_ptr<const BlockLife> block_at(std::uintptr_t byte) OPENREG_EXCLUDES(mutex_);
+  std::shared_ptr<const AllocationInfo> block_at(std::uintptr_t byte) OPENREG_EXCLUDES(mutex_);
   /// What happens before the successors of a node of a capture under way.
   const VectorClock& clock_of_node(Captured& captured, CaptureId capture, std::uint32_t node)
       OPENREG_REQUIRES(mutex_);
@@ -139,8 +139,8 @@ struct RaceHooks {
 /// Replaces the non-null members. Called while the library is loaded, and by tests.
 void install_race_hooks(const RaceHooks& hooks);
 
-/// What decides which fix a report suggests.
-struct WhatIsKnown {
+/// What is known besides a conflict itself: it decides which fix the report suggests.
+struct RaceContext {
   /// The second stream has waited for some work of the first one, but not for this.
   bool waited_too_early = false;
   /// The stream that allocated the memory before has waited for the first access.
@@ -149,9 +149,9 @@ struct WhatIsKnown {
 
 /// The parts of a report (race_report.cpp): of a use of the block, which may be unknown, and of a
 /// conflict.
-std::string describe_use(const Accessor& by, const MemoryUse& use, const BlockLife* block,
+std::string describe_use(const Accessor& by, const MemoryUse& use, const AllocationInfo* block,
                          NameAccess* name);
 std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
-                          const WhatIsKnown& known, NameAccess* name);
+                          const RaceContext& context, NameAccess* name);
 
 }  // namespace openreg::memory

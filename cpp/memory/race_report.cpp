@@ -51,7 +51,7 @@ std::string describe_access(const Accessor& by, const MemoryUse& use, const char
   return name.op + " " + verb + " " + describe_argument(name.argument, use) + " " + origin_of(by);
 }
 
-std::string describe_block(const BlockLife& block) {
+std::string describe_block(const AllocationInfo& block) {
   std::string text = "a block of " + format_size(block.bytes);
   if (block.kind == BlockKind::kPinned) text += " of pinned memory";
   if (block.kind == BlockKind::kImported) text += " of another process";
@@ -90,12 +90,13 @@ std::string describe_overlap(const Conflict& conflict, const MemoryUse& use) {
 }
 
 // The memory has served another tensor since the first access.
-std::string way_out_of_reuse(const Access& earlier, const Accessor& by, const WhatIsKnown& known) {
+std::string suggested_fix_of_reuse(const Access& earlier, const Accessor& by,
+                                   const RaceContext& context) {
   const auto& then = *earlier.block;
   const auto first = name_of(*earlier.by.stream);
   const auto belonged =
       "The memory belonged to another tensor, which was freed by " + line_of(then.freed_by);
-  if (known.owner_has_waited && by.stream && then.stream && then.stream != by.stream) {
+  if (context.owner_has_waited && by.stream && then.stream && then.stream != by.stream) {
     const auto owner = name_of(*then.stream);
     const auto second = name_of(*by.stream);
     return belonged + ". " + owner + ", which allocated it, has waited for " + first + ", and " +
@@ -111,10 +112,11 @@ std::string way_out_of_reuse(const Access& earlier, const Accessor& by, const Wh
          " before the new tensor is used";
 }
 
-std::string way_out(const Conflict& conflict, const Accessor& by, const WhatIsKnown& known) {
+std::string suggested_fix(const Conflict& conflict, const Accessor& by,
+                          const RaceContext& context) {
   const auto& earlier = conflict.earlier;
   if (conflict.block && earlier.block && earlier.block != conflict.block && earlier.block->freed)
-    return way_out_of_reuse(earlier, by, known);
+    return suggested_fix_of_reuse(earlier, by, known);
   const auto first = name_of(*earlier.by.stream);
   const auto from = place_of(earlier.by);
   if (!by.stream) {
@@ -131,7 +133,7 @@ std::string way_out(const Conflict& conflict, const Accessor& by, const WhatIsKn
     return "Let " + second + " wait for the collective of " + from + " before " + place_of(by) +
            ", by wait() of its work while that stream is current";
   }
-  if (known.waited_too_early && !is_collective(by)) {
+  if (context.waited_too_early && !is_collective(by)) {
     return "The event of " + first + " for which " + second + " has waited was recorded before " +
            from + ": record it, or call wait_stream(), after that line";
   }
@@ -141,19 +143,19 @@ std::string way_out(const Conflict& conflict, const Accessor& by, const WhatIsKn
 
 }  // namespace
 
-std::string describe_use(const Accessor& by, const MemoryUse& use, const BlockLife* block,
+std::string describe_use(const Accessor& by, const MemoryUse& use, const AllocationInfo* block,
                          NameAccess* name) {
   const auto text = describe_access(by, use, use.writes ? "writes" : "reads", name);
   return block ? text + "; " + describe_block(*block) : text;
 }
 
 std::string describe_race(const Conflict& conflict, const MemoryUse& use, const Accessor& by,
-                          const WhatIsKnown& known, NameAccess* name) {
+                          const RaceContext& context, NameAccess* name) {
   const auto& earlier = conflict.earlier;
   return "openreg: unsynchronized accesses to the same memory:\n  " +
          describe_access(earlier.by, earlier.use, earlier.use.writes ? "wrote" : "read", name) +
          ";\n  " + describe_access(by, use, use.writes ? "writes" : "reads", name) + ".\n  " +
-         describe_overlap(conflict, use) + ".\n  " + way_out(conflict, by, known) + ".";
+         describe_overlap(conflict, use) + ".\n  " + suggested_fix(conflict, by, context) + ".";
 }
 
 }  // namespace openreg::memory

@@ -35,8 +35,8 @@ void install_callbacks(const Callbacks& callbacks) {
   replace_if_set(table->callbacks, callbacks, &Callbacks::enter_commands,
                  &Callbacks::leave_commands, &Callbacks::begin_compute, &Callbacks::end_compute,
                  &Callbacks::begin_wait, &Callbacks::end_wait, &Callbacks::works_for_room,
-                 &Callbacks::check_interrupt, &Callbacks::begin_use,
-                 &Callbacks::hosts_have_seen_more, &Callbacks::faults_armed);
+                 &Callbacks::check_interrupt, &Callbacks::begin_use, &Callbacks::on_host_progress,
+                 &Callbacks::faults_armed);
   g_table.store(table, std::memory_order_release);
 }
 

@@ -68,8 +68,8 @@ struct Callbacks {
   /// more than once, and with locks held; must not throw.
   void (*begin_use)() noexcept = nullptr;
 
-  /// A host has seen work complete (HappensBefore). Called with no lock held.
-  void (*hosts_have_seen_more)() = nullptr;
+  /// A host has observed that work is complete (HappensBefore). Called with no lock held.
+  void (*on_host_progress)() = nullptr;
 
   /// There are faults now, or none any more (fault_table.h). Called with a lock held.
   void (*faults_armed)(bool any) = nullptr;

@@ -45,7 +45,7 @@ void check_healthy_source(const Fence& fence) { check_healthy(fence.source()->de
 // Called when the host has seen that the fence is complete. The failure belongs to the stream and
 // is raised once: if it has been collected, there is nothing to raise.
 void raise_failure_before(const Fence& fence) {
-  note_host_saw(fence);
+  note_host_observed(fence);
   check_healthy_source(fence);
   if (const FailurePtr failure = fence.source()->failure.take(fence.failure())) failure->raise();
 }
@@ -146,7 +146,7 @@ bool Event::poll() {
   if (adversary::acts() && !is_shut_down())
     adversary::poll(Goal::fence(fence), adversary::QueryKind::kUntilReached);
   if (!fence->done()) return false;
-  note_host_saw(*fence);
+  note_host_observed(*fence);
   return true;
 }
 
@@ -183,7 +183,7 @@ bool Event::synchronize_within(std::chrono::milliseconds timeout) {
     if (runs_here(*fence->source())) throw_self_wait();
     if (!sleep_until(fence, deadline)) return false;
   }
-  note_host_saw(*fence);
+  note_host_observed(*fence);
   return true;
 }
 

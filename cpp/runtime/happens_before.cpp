@@ -83,7 +83,7 @@ void HappensBefore::wait(const Stream& stream, const VectorClock& clock) {
   if (state.clock.join(clock)) complete(state);
 }
 
-void HappensBefore::host_saw(const VectorClock& clock) {
+void HappensBefore::host_observed(const VectorClock& clock) {
   {
     const LockGuard lock(mutex_);
     if (seen_.join(clock)) {
@@ -91,7 +91,7 @@ void HappensBefore::host_saw(const VectorClock& clock) {
       ++seen_version_;
     }
   }
-  if (const auto call = current_callbacks().hosts_have_seen_more) call();
+  if (const auto call = current_callbacks().on_host_progress) call();
 }
 
 VectorClock HappensBefore::seen_by_hosts() {
@@ -143,7 +143,7 @@ bool HappensBefore::may_lie_between(VectorClock clock, std::uint32_t first, std:
   return false;
 }
 
-constinit thread_local bool UnseenWaits::unseen_ = false;
+constinit thread_local bool InternalWaitScope::internal_ = false;
 
 void note_record(Fence& fence, const Stream& stream) { fence.set_clock(clock_if_tracked(stream)); }
 
@@ -152,9 +152,9 @@ void note_ordered_after(const Stream& stream, const Fence& fence) {
   if (order && fence.clock()) order->wait(stream, *fence.clock());
 }
 
-void note_host_saw(const Fence& fence) {
+void note_host_observed(const Fence& fence) {
   auto* const order = HappensBefore::get();
-  if (order && fence.clock() && !UnseenWaits::here()) order->host_saw(*fence.clock());
+  if (order && fence.clock() && !InternalWaitScope::here()) order->host_observed(*fence.clock());
 }
 
 std::unique_ptr<const VectorClock> clock_if_tracked(const Stream& stream) {
@@ -163,9 +163,9 @@ std::unique_ptr<const VectorClock> clock_if_tracked(const Stream& stream) {
                                  : nullptr;
 }
 
-void note_host_saw(const std::unique_ptr<const VectorClock>& before) {
+void note_host_observed(const std::unique_ptr<const VectorClock>& before) {
   auto* const order = HappensBefore::get();
-  if (order && before && !UnseenWaits::here()) order->host_saw(*before);
+  if (order && before && !InternalWaitScope::here()) order->host_observed(*before);
 }
 
 }  // namespace openreg

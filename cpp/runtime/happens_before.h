@@ -34,10 +34,10 @@ class HappensBefore {
   VectorClock clock_of(const Stream& stream);
   /// Later submissions of the stream come after what `clock` includes.
   void wait(const Stream& stream, const VectorClock& clock);
-  /// A host has seen that what `clock` includes has completed. Calls
-  /// Callbacks::hosts_have_seen_more, even if another thread has seen it already, so the caller
+  /// A host has observed that what `clock` includes has completed. Calls
+  /// Callbacks::on_host_progress, even if another thread has observed it already, so the caller
   /// holds no lock.
-  void host_saw(const VectorClock& clock);
+  void host_observed(const VectorClock& clock);
   /// The clock of what hosts have seen.
   VectorClock seen_by_hosts();
 
@@ -86,29 +86,31 @@ class HappensBefore {
 
 // For the runtime, which calls these where it orders work; they do nothing unless it is tracked.
 
-/// While it exists, waits of this thread are the library's own: no part of the program sees them.
-class UnseenWaits {
+/// While it exists, waits of this thread are the library's own: the program has not observed what
+/// they wait for.
+class InternalWaitScope {
  public:
-  UnseenWaits() noexcept : before_(unseen_) { unseen_ = true; }
-  ~UnseenWaits() { unseen_ = before_; }
-  UnseenWaits(const UnseenWaits&) = delete;
-  UnseenWaits& operator=(const UnseenWaits&) = delete;
-  static bool here() noexcept { return unseen_; }
+  InternalWaitScope() noexcept : before_(internal_) { internal_ = true; }
+  ~InternalWaitScope() { internal_ = before_; }
+  InternalWaitScope(const InternalWaitScope&) = delete;
+  InternalWaitScope& operator=(const InternalWaitScope&) = delete;
+  static bool here() noexcept { return internal_; }
 
  private:
   const bool before_;
-  static constinit thread_local bool unseen_;
+  static constinit thread_local bool internal_;
 };
 
 /// The fence is about to be enqueued on the stream.
 void note_record(Fence& fence, const Stream& stream);
 /// The stream waits for the fence.
 void note_ordered_after(const Stream& stream, const Fence& fence);
-/// A host has seen that the fence is complete, or that the stream has run all that `before`
+/// A host has observed that the fence is complete, or that the stream has run all that `before`
 /// includes.
-void note_host_saw(const Fence& fence);
-/// To be called before the host looks whether the stream is idle, and note_host_saw() if it is.
+void note_host_observed(const Fence& fence);
+/// To be called before the host looks whether the stream is idle, and note_host_observed() if it
+/// is.
 std::unique_ptr<const VectorClock> clock_if_tracked(const Stream& stream);
-void note_host_saw(const std::unique_ptr<const VectorClock>& before);
+void note_host_observed(const std::unique_ptr<const VectorClock>& before);
 
 }  // namespace openreg

@@ -26,7 +26,7 @@ void drain_pool(StreamPool& pool, int device) {
   for (StreamImpl* const stream : pool.streams()) {
     const auto before = clock_if_tracked(*stream);
     if (stream->drained()) {
-      note_host_saw(before);
+      note_host_observed(before);
       continue;
     }
     const FenceRef fence(new Fence(stream));
@@ -126,7 +126,7 @@ bool Stream::query() {
   }
   const auto before = clock_if_tracked(*this);
   if (!idle()) return false;
-  note_host_saw(before);
+  note_host_observed(before);
   if (!in_bad_fork() && !is_shut_down()) raise_failure(StreamImpl::of(*this));
   return true;
 }

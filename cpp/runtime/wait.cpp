@@ -227,7 +227,7 @@ void wait_for_all(std::span<const Goal> goals) {
   for (const Goal& goal : goals) {
     if (adversary::acts()) engine_gate::close();
     HostWait(goal, goals, HostWait::Meanwhile::kWorks).run();
-    if (goal.fence()) note_host_saw(*goal.fence());
+    if (goal.fence()) note_host_observed(*goal.fence());
   }
 }
 
@@ -239,7 +239,7 @@ bool sleep_until(const FenceRef& fence, std::optional<Deadline> deadline) {
 
 void wait_until_drained(StreamImpl& stream) {
   const auto before = clock_if_tracked(stream);
-  if (stream.drained()) return note_host_saw(before);
+  if (stream.drained()) return note_host_observed(before);
   const FenceRef fence(new Fence(&stream));
   stream.enqueue_internal_record(fence);
   wait_for(Goal::fence(fence));

@@ -103,7 +103,7 @@ void PinnedGuard::switch_on(Reaction reaction) {
   auto& guard = instance();
   guard.reaction_ = reaction;
   PinnedWindows::page_size();
-  install_callbacks({.hosts_have_seen_more = [] {
+  install_callbacks({.on_host_progress = [] {
     if (auto* const guard = get()) guard->release_seen();
   }});
   judge_faults_by(&PinnedGuard::judge);

@@ -61,7 +61,7 @@ class PinnedGuard {
                std::string description);
   /// The command has not been enqueued after all.
   void withdraw(SubmissionId submission);
-  /// Hosts may have seen more commands complete: Callbacks::hosts_have_seen_more, which switch_on()
+  /// Hosts may have seen more commands complete: Callbacks::on_host_progress, which switch_on()
   /// installs.
   void release_seen();
   /// The block at `begin` is handed out anew or returned to the system: what is pending there does

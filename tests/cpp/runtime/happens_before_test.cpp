@@ -179,7 +179,7 @@ TEST_F(HappensBeforeTest, NothingIsTrackedUnlessItIsAskedFor) {
 
 TEST_F(HappensBeforeTest, SaysWhenHostsHaveSeenMore) {
   static std::atomic<int> calls{0};
-  install_callbacks({.hosts_have_seen_more = [] { ++calls; }});
+  install_callbacks({.on_host_progress = [] { ++calls; }});
   submit(a);
   a.synchronize();
   const int once = calls;
@@ -191,7 +191,7 @@ TEST_F(HappensBeforeTest, SaysWhenHostsHaveSeenMore) {
 TEST_F(HappensBeforeTest, WaitsOfTheLibraryShowTheProgramNothing) {
   const auto first = submit(a);
   {
-    const UnseenWaits of_the_library;
+    const InternalWaitScope internal;
     drain_device(0);
     a.synchronize();
   }
@@ -310,7 +310,7 @@ TEST_F(MilestonesTest, MilestonesAreFollowedFromOneRankToTheNext) {
 
 TEST_F(MilestonesTest, WhatAHostHasSeenIncludesThem) {
   order().wait(b, SubmissionId{first, 1});
-  order().host_saw(order().clock_of(b));
+  order().host_observed(order().clock_of(b));
   const auto early = submit(a);
   EXPECT_FALSE(seen(early));
   order().reach({first, 1}, a);

@@ -134,19 +134,19 @@ def test_reads_nothing_of_torchs_own_cmake_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "way_out"),
+    ("version", "hint"),
     [
         pytest.param("2.1.0", "install one of those.", id="older"),
         pytest.param(f"{BELOW}.0", "or set OPENREG_ALLOW_NEWER_TORCH=1 to try this one.", id="newer"),
     ],
 )
-def test_configuring_against_another_torch_names_the_supported_ones(tmp_path: Path, version: str, way_out: str) -> None:
+def test_configuring_against_another_torch_names_the_supported_ones(tmp_path: Path, version: str, hint: str) -> None:
     site = partial_torch(tmp_path / "site", f"{version}+cpu")
     result = configure(tmp_path / "build", check=False, PYTHONPATH=str(site))
     assert result.returncode != 0
     message = one_line(result.stderr)
     assert f"torch_openreg supports torch {SUPPORTED} (got {version} in {site}/torch): install one of those" in message
-    assert way_out in message
+    assert hint in message
 
 
 def test_a_newer_torch_configures_with_a_warning_if_asked_for(tmp_path: Path) -> None:

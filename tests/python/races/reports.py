@@ -23,7 +23,7 @@ _REPORT = re.compile(
     + _ACCESS.format(2)
     + r"\.\n  The first element in common is \[(?P<element>[\d, ]+)\] of the second tensor, byte (?P<byte>\d+) of "
     r"a block of [^,\n]*?(?:, (?:allocated|received)(?: on stream \d+ of openreg:\d+)? by " + _LINE.format(3) + r")?"
-    r"(?: and freed by " + _LINE.format(4) + r")?\.\n  (?P<way_out>.*)\.",
+    r"(?: and freed by " + _LINE.format(4) + r")?\.\n  (?P<suggested_fix>.*)\.",
     re.S,
 )
 
@@ -53,7 +53,7 @@ class Report:
     byte: int
     allocated: int | None
     freed: int | None
-    way_out: str
+    suggested_fix: str
 
 
 def parse(message: str) -> Report:
@@ -84,7 +84,7 @@ def parse(message: str) -> Report:
         byte=int(found["byte"]),
         allocated=number("line3"),
         freed=number("line4"),
-        way_out=found["way_out"],
+        suggested_fix=found["suggested_fix"],
     )
 
 

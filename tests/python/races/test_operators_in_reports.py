@@ -118,10 +118,12 @@ class Sweep:
         accesses = {(name, "writes" if name in writes else "reads") for name in names}
         self.is_one_of(report.second, {last.base: accesses}, [last])
         if report.second.stream is None:
-            assert "Before the host uses the memory, call synchronize() of stream 0" in report.way_out, message
+            assert "Before the host uses the memory, call synchronize() of stream 0" in report.suggested_fix, message
         else:
             self.is_by_the_side(report.second)
-            assert f"Let stream {self.side.stream_id} of openreg:0 wait for stream 0 of openreg:0" in report.way_out
+            assert (
+                f"Let stream {self.side.stream_id} of openreg:0 wait for stream 0 of openreg:0" in report.suggested_fix
+            )
         self.counts["arguments"] += 1
 
     def in_order(self, call: Call) -> int:

@@ -105,7 +105,7 @@ def test_an_event_does_not_order_what_follows_its_record(machine):
     machine.read(1, 1)
     machine.wait(2, [event])
     report = race_of(machine.write, 2, 1)
-    assert "was recorded before" in report.way_out
+    assert "was recorded before" in report.suggested_fix
 
 
 @pytest.mark.parametrize("deleted", [False, True])

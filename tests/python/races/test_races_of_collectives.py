@@ -44,7 +44,7 @@ def test_a_result_is_read_before_the_collective_was_waited_for():
     report = race_of(program)
     assert (report.first.op, report.first.verb) == ("occl::all_reduce", "wrote")
     assert (report.second.op, report.second.verb, report.second.argument) == ("aten::add.Tensor", "reads", "self")
-    assert "wait for the collective of" in report.way_out and "by wait() of its work" in report.way_out
+    assert "wait for the collective of" in report.suggested_fix and "by wait() of its work" in report.suggested_fix
 
 
 def test_a_result_is_read_on_a_stream_that_did_not_wait():
@@ -69,7 +69,7 @@ def test_the_host_reads_before_the_collective_was_waited_for():
 
     report = race_of(program)
     assert report.second.stream is None
-    assert "call wait() of the work of" in report.way_out
+    assert "call wait() of the work of" in report.suggested_fix
 
 
 def test_the_input_is_written_on_a_stream_that_the_collective_does_not_wait_for():
@@ -83,7 +83,7 @@ def test_the_input_is_written_on_a_stream_that_the_collective_does_not_wait_for(
     report = race_of(program)
     assert (report.first.op, report.second.op) == ("aten::add_.Tensor", "occl::all_reduce")
     assert report.second.argument == "its output"
-    assert report.way_out.startswith("Let the stream that is current at ")
+    assert report.suggested_fix.startswith("Let the stream that is current at ")
 
 
 def test_an_input_is_refilled_before_the_collective_was_waited_for():

@@ -40,7 +40,7 @@ class Race:
     second: str
     streams: str = "main side"
     element: str = "0"
-    way_out: str = WAIT
+    suggested_fix: str = WAIT
     sizes: tuple[int, int] | None = None  # numbers of elements
 
 
@@ -69,7 +69,7 @@ def missing_wait(main, side):
         x * 2  # second
 
 
-@race("aten::fill_.Scalar wrote self", "aten::copy_ reads src", way_out=EARLIER)
+@race("aten::fill_.Scalar wrote self", "aten::copy_ reads src", suggested_fix=EARLIER)
 def copy_of_much_to_pinned_memory(main, side):
     x = torch.zeros(3 << 20, device=DEVICE)  # block
     host = torch.zeros(3 << 20, pin_memory=True)
@@ -104,7 +104,7 @@ def wait_in_the_wrong_direction(main, side):
         x + 1  # second
 
 
-@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", suggested_fix=EARLIER)
 def event_recorded_too_early(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     event = main.record_event()
@@ -123,7 +123,7 @@ def event_of_another_stream(main, side):
         x * 2  # second
 
 
-@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", suggested_fix=EARLIER)
 def wait_before_the_write(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     side.wait_stream(main)
@@ -155,7 +155,7 @@ def result_of_another_stream(main, side):
 # The host
 
 
-@race("aten::mul_.Tensor wrote self", "aten::_local_scalar_dense reads self", "side host", way_out=HOST)
+@race("aten::mul_.Tensor wrote self", "aten::_local_scalar_dense reads self", "side host", suggested_fix=HOST)
 def item(main, side):
     x = torch.ones(64, device=DEVICE)  # block
     side.wait_stream(main)
@@ -164,7 +164,7 @@ def item(main, side):
     x[5].item()  # second
 
 
-@race("aten::exp wrote the result", "aten::nonzero reads self", "side host", way_out=HOST)
+@race("aten::exp wrote the result", "aten::nonzero reads self", "side host", suggested_fix=HOST)
 def result_whose_size_depends_on_elements(main, side):
     x = torch.ones(64, device=DEVICE)
     side.wait_stream(main)
@@ -173,7 +173,7 @@ def result_whose_size_depends_on_elements(main, side):
     torch.nonzero(y)  # second
 
 
-@race("aten::add.Tensor read self", "aten::copy_ writes self", "side host", way_out=HOST)
+@race("aten::add.Tensor read self", "aten::copy_ writes self", "side host", suggested_fix=HOST)
 def copy_from_pageable_memory(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     side.wait_stream(main)
@@ -185,7 +185,7 @@ def copy_from_pageable_memory(main, side):
 # Memory that is used again
 
 
-@race("aten::add_.Tensor wrote self", "aten::fill_.Scalar writes self", "side main", way_out=REUSE)
+@race("aten::add_.Tensor wrote self", "aten::fill_.Scalar writes self", "side main", suggested_fix=REUSE)
 def early_reuse(main, side):
     x = torch.ones(1000, device=DEVICE)
     side.wait_stream(main)
@@ -196,7 +196,7 @@ def early_reuse(main, side):
     y.fill_(3)  # second
 
 
-@race("aten::mul.Tensor read self", "aten::zero_ writes self", way_out=REUSE)
+@race("aten::mul.Tensor read self", "aten::zero_ writes self", suggested_fix=REUSE)
 def early_reuse_of_memory_of_the_other_stream(main, side):
     with on(side):
         x = torch.ones(1000, device=DEVICE)
@@ -207,7 +207,7 @@ def early_reuse_of_memory_of_the_other_stream(main, side):
         torch.zeros(1000, device=DEVICE)  # block, second
 
 
-@race("aten::add_.Tensor wrote self", "aten::fill_.Scalar writes self", way_out=OF_OWNER)
+@race("aten::add_.Tensor wrote self", "aten::fill_.Scalar writes self", suggested_fix=OF_OWNER)
 def reuse_by_a_stream_that_has_not_waited_for_the_owner(main, side):
     owner = torch.openreg.Stream()
     with on(owner):
@@ -222,7 +222,7 @@ def reuse_by_a_stream_that_has_not_waited_for_the_owner(main, side):
         y.fill_(3)  # second
 
 
-@race("aten::mul.Tensor read self", "aten::add.Tensor writes the result", "side main", way_out=REUSE)
+@race("aten::mul.Tensor read self", "aten::add.Tensor writes the result", "side main", suggested_fix=REUSE)
 def early_reuse_of_a_part(main, side):
     other = torch.ones(100, device=DEVICE)
     with torch.openreg.use_mem_pool(torch.openreg.MemPool()):
@@ -250,7 +250,7 @@ def static_input_refilled_on_another_stream(main, side):
     return y
 
 
-@race("aten::mul.Tensor wrote the result", "aten::_local_scalar_dense reads self", "side host", way_out=HOST)
+@race("aten::mul.Tensor wrote the result", "aten::_local_scalar_dense reads self", "side host", suggested_fix=HOST)
 def output_of_a_graph_read_too_early(main, side):
     x = torch.ones(64, device=DEVICE)
     graph = torch.openreg.CUDAGraph()
@@ -297,7 +297,7 @@ def branches_of_a_capture(main, side):
     "aten::add.Tensor read self",
     "aten::mul.Tensor writes the result",
     "side capture",
-    way_out=r"belonged to another tensor, which was freed by \S+:{freed} .*record_stream\(\)",
+    suggested_fix=r"belonged to another tensor, which was freed by \S+:{freed} .*record_stream\(\)",
 )
 def memory_of_a_capture_that_is_reused_too_early(main, side):
     x = torch.ones(64, device=DEVICE)
@@ -344,7 +344,7 @@ def rows_that_are_written_by_index(main, side):
         x.sum()  # second
 
 
-@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", suggested_fix=EARLIER)
 def one_of_many_rows(main, side):
     x = torch.zeros(2000, 4, device=DEVICE)  # block
     side.wait_stream(main)
@@ -358,7 +358,11 @@ def one_of_many_rows(main, side):
 
 
 @race(
-    "aten::mul_.Tensor wrote self", "aten::mul_.Tensor writes self", element="0, 0", sizes=(2048, 1342), way_out=EARLIER
+    "aten::mul_.Tensor wrote self",
+    "aten::mul_.Tensor writes self",
+    element="0, 0",
+    sizes=(2048, 1342),
+    suggested_fix=EARLIER,
 )
 def columns_that_meet(main, side):
     x = torch.ones(64, 64, device=DEVICE)  # block
@@ -368,7 +372,7 @@ def columns_that_meet(main, side):
         x[3:, ::3].mul_(3)  # second
 
 
-@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="3", sizes=(8, 8), way_out=EARLIER)
+@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="3", sizes=(8, 8), suggested_fix=EARLIER)
 def diagonal_and_row(main, side):
     x = torch.ones(8, 8, device=DEVICE)  # block
     side.wait_stream(main)
@@ -377,7 +381,7 @@ def diagonal_and_row(main, side):
         x[3].mul_(2)  # second
 
 
-@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="0", sizes=(4, 4), way_out=EARLIER)
+@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="0", sizes=(4, 4), suggested_fix=EARLIER)
 def windows_that_overlap(main, side):
     windows = torch.ones(20, device=DEVICE).unfold(0, 4, 3)  # block
     side.wait_stream(main)
@@ -386,7 +390,9 @@ def windows_that_overlap(main, side):
         windows[1].mul_(2)  # second
 
 
-@race("aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="1, 0, 0", sizes=(32, 48), way_out=EARLIER)
+@race(
+    "aten::zero_ wrote self", "aten::mul_.Tensor writes self", element="1, 0, 0", sizes=(32, 48), suggested_fix=EARLIER
+)
 def channel_and_image(main, side):
     x = torch.ones(2, 3, 4, 4, device=DEVICE).contiguous(memory_format=torch.channels_last)  # block
     side.wait_stream(main)
@@ -456,7 +462,7 @@ def embedding_changed_while_it_is_read(main, side):
         layer.weight.zero_()  # second
 
 
-@race("aten::native_batch_norm wrote running_mean", "aten::zero_ writes self", way_out=EARLIER)
+@race("aten::native_batch_norm wrote running_mean", "aten::zero_ writes self", suggested_fix=EARLIER)
 def running_statistics(main, side):
     layer = torch.nn.BatchNorm1d(4, device=DEVICE)  # block
     x = torch.ones(3, 4, device=DEVICE)
@@ -488,7 +494,7 @@ def optimizer_on_another_stream(main, side):
     torch.addmm(torch.zeros(4, device=DEVICE), x, layer.weight.detach())  # second
 
 
-@race("aten::mul_.Tensor wrote self", "aten::_to_dense reads self", "side host", way_out=HOST)
+@race("aten::mul_.Tensor wrote self", "aten::_to_dense reads self", "side host", suggested_fix=HOST)
 def values_of_a_sparse_tensor(main, side):
     x = torch.eye(4, device=DEVICE).to_sparse()  # block
     side.wait_stream(main)
@@ -506,7 +512,7 @@ def values_of_a_nested_tensor(main, side):
     x * 2  # second
 
 
-@race("aten::zero_ wrote self", "aten::quantize_per_tensor reads self", "side host", way_out=HOST, element="0")
+@race("aten::zero_ wrote self", "aten::quantize_per_tensor reads self", "side host", suggested_fix=HOST, element="0")
 def quantized_too_early(main, side):
     x = torch.ones(4, device=DEVICE)  # block
     side.wait_stream(main)
@@ -515,7 +521,7 @@ def quantized_too_early(main, side):
     torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)  # second
 
 
-@race("aten::mul_.Tensor wrote self", "aten::add.Tensor reads self", way_out=EARLIER)
+@race("aten::mul_.Tensor wrote self", "aten::add.Tensor reads self", suggested_fix=EARLIER)
 def dropout_in_place(main, side):
     x = torch.ones(16, device=DEVICE)  # block
     side.wait_stream(main)
@@ -581,7 +587,7 @@ def copy_to_another_device(main, side):
         y + 1  # second
 
 
-@race("aten::copy_ read src", "aten::zero_ writes self", way_out=EARLIER)
+@race("aten::copy_ read src", "aten::zero_ writes self", suggested_fix=EARLIER)
 def source_of_a_copy_to_another_device(main, side):
     x = torch.ones(16, device="openreg:0")  # block
     side.wait_stream(main)
@@ -625,7 +631,7 @@ def another_thread(main, side):
     raise errors[0]
 
 
-@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", way_out=EARLIER)
+@race("aten::add_.Tensor wrote self", "aten::mul.Tensor reads self", suggested_fix=EARLIER)
 def custom_operator(main, side):
     @torch.library.custom_op("openreg_races::add_scaled", mutates_args={"y"})
     def add_scaled(x: torch.Tensor, y: torch.Tensor, factor: float) -> None:
@@ -676,7 +682,7 @@ def test_the_report_names_both_accesses(case):
         assert report.allocated == block
     lines = {"line1": report.first.line, "line2": report.second.line, "freed": marked(case.program, "freed")}
     parts = {"first": described(report.first), "second": described(report.second)}
-    assert re.search(case.way_out.format(**parts, **lines), report.way_out, re.S), report.way_out
+    assert re.search(case.suggested_fix.format(**parts, **lines), report.suggested_fix, re.S), report.suggested_fix
 
 
 def test_a_call_that_raises_has_submitted_nothing():
