@@ -8,7 +8,7 @@
 
 #include "backend/device.h"
 #include "base/device_name.h"
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 
 namespace openreg::distributed {
 

@@ -1,6 +1,6 @@
 """Repeats: a call is made several times, with other elements in other memory, and equals the CPU's each time.
 
-The device keeps what it made of a command for those that are alike (``cpp/ops/launch/kept_commands.h``).
+The device keeps what it made of a command for those that are alike (``cpp/ops/launch/command_cache.h``).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 
 #include "memory/footprint.h"
 #include "memory/pinned/pinned_windows.h"
-#include "memory/pinned/published.h"
+#include "memory/pinned/signal_safe_snapshot.h"
 #include "runtime/happens_before.h"
 
 namespace openreg::memory {

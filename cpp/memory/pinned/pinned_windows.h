@@ -8,7 +8,7 @@
 
 #include "address_space/range_allocator.h"
 #include "base/mutex.h"
-#include "memory/pinned/published.h"
+#include "memory/pinned/signal_safe_snapshot.h"
 
 namespace openreg::memory {
 

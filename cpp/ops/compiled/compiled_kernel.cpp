@@ -21,7 +21,7 @@
 #include "base/processor.h"
 #include "memory/command_check.h"
 #include "ops/launch/cost.h"
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 #include "ops/wire/same_device.h"
 #include "slot.h"
 

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "ops/kernels/halves.h"
+#include "ops/kernels/half_conversion.h"
 #include "ops/kernels/rows.h"
 #include "ops/launch/function_kernel.h"
 #include "ops/launch/vector_clones.h"

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/command.h"
-#include "ops/launch/kept_commands.h"
+#include "ops/launch/command_cache.h"
 #include "ops/launch/repeated_warnings.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/command_layout.h"

@@ -17,7 +17,7 @@
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
 #include "ops/wire/command_layout.h"
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 #include "runtime/event.h"
 #include "slot.h"
 

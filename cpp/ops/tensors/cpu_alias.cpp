@@ -16,7 +16,7 @@
 #include "ops/tensors/factories.h"
 #include "ops/tensors/storage.h"
 #include "ops/tensors/tensor_parts.h"
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 #include "runtime/command_error.h"
 #include "slot.h"
 

@@ -8,7 +8,7 @@
 #include "base/trace.h"
 #include "ops/launch/launch.h"
 #include "ops/wire/command_layout.h"
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 #include "ops/wire/typed_arguments.h"
 #include "slot.h"
 

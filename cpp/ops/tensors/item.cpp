@@ -13,7 +13,7 @@
 #include "ops/launch/launch.h"
 #include "ops/launch/memory_of_command.h"
 #include "ops/tensors/cpu_alias.h"
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 #include "slot.h"
 
 namespace openreg::ops {

@@ -7,9 +7,9 @@
 #include "backend/stream.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/factories.h"
-#include "ops/tiers/apart.h"
 #include "ops/tiers/boxed_operator.h"
 #include "ops/tiers/boxed_plan.h"
+#include "ops/tiers/temporary_outputs.h"
 
 namespace openreg::ops {
 

@@ -14,8 +14,8 @@
 #include "memory/command_check.h"
 #include "ops/launch/launch.h"
 #include "ops/tensors/cpu_alias.h"
-#include "ops/tiers/apart.h"
 #include "ops/tiers/quirks.h"
+#include "ops/tiers/temporary_outputs.h"
 #include "ops/wire/ivalue_arguments.h"
 #include "slot.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "ops/tiers/structured_own_way.h"
+#include "ops/tiers/signature_override.h"
 
 namespace openreg::ops {
 

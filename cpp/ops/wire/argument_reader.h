@@ -45,7 +45,7 @@ class ArgumentReader {
   /// Whether the pointer is one into the command itself.
   bool command_contains(const void* pointer) const noexcept;
 
-  /// Reads a command that is alike (launch/kept_commands.h) from its beginning: the tensors get its
+  /// Reads a command that is alike (launch/command_cache.h) from its beginning: the tensors get its
   /// storages, of which there are at most kMostStorages. `moved(storage, by)` is called for each
   /// that lies elsewhere, with its number and the difference of the addresses.
   template <class Moved>

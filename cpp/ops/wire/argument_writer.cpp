@@ -12,7 +12,7 @@
 #include "backend/shared_memory.h"
 #include "base/processor.h"
 #include "base/round_up.h"
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 #include "ops/wire/same_device.h"
 
 namespace openreg::ops {

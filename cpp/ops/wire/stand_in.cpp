@@ -9,8 +9,8 @@
 #include <set>
 
 #include "ops/wire/command_layout.h"
+#include "ops/wire/extent.h"
 #include "ops/wire/guarded_memory.h"
-#include "ops/wire/reach.h"
 
 namespace openreg::ops {
 

@@ -15,8 +15,8 @@
 #include "ops/tensors/factories.h"
 #include "ops/wire/argument_reader.h"
 #include "ops/wire/argument_writer.h"
+#include "ops/wire/extent.h"
 #include "ops/wire/guarded_memory.h"
-#include "ops/wire/reach.h"
 
 namespace openreg::ops {
 namespace {

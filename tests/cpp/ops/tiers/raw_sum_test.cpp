@@ -1,4 +1,4 @@
-#include "ops/tiers/direct_sum.h"
+#include "ops/tiers/raw_sum.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randint.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../test_device.h"
-#include "ops/tiers/direct.h"
+#include "ops/tiers/raw_kernels.h"
 #include "ops/wire/typed_arguments.h"
 
 namespace openreg::ops {

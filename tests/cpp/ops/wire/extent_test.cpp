@@ -1,4 +1,4 @@
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 
 #include <gtest/gtest.h>
 

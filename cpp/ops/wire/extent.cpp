@@ -1,4 +1,4 @@
-#include "ops/wire/reach.h"
+#include "ops/wire/extent.h"
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>

@@ -1,4 +1,4 @@
-#include "ops/launch/kept_commands.h"
+#include "ops/launch/command_cache.h"
 
 #include <c10/util/ScopeExit.h>
 

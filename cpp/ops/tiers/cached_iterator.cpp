@@ -1,4 +1,4 @@
-#include "ops/tiers/kept_iterator.h"
+#include "ops/tiers/cached_iterator.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "ops/kernels/halves.h"
+#include "ops/kernels/half_conversion.h"
 
 #include <algorithm>
 

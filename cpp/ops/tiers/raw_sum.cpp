@@ -1,4 +1,4 @@
-#include "ops/tiers/direct_sum.h"
+#include "ops/tiers/raw_sum.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,4 +1,4 @@
-#include "ops/launch/kept_commands.h"
+#include "ops/launch/command_cache.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

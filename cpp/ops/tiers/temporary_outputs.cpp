@@ -1,4 +1,4 @@
-#include "ops/tiers/apart.h"
+#include "ops/tiers/temporary_outputs.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>

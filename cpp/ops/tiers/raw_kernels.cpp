@@ -1,4 +1,4 @@
-#include "ops/tiers/direct.h"
+#include "ops/tiers/raw_kernels.h"
 
 #include <ATen/Parallel.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ops/tiers/command_values.h"
-#include "ops/tiers/direct_sum.h"
+#include "ops/tiers/raw_sum.h"
 
 namespace openreg::ops {
 

@@ -14,7 +14,7 @@
 namespace openreg::ops {
 
 // If the implementation of a structured operator is a loop over an iterator, the iterator is built
-// once and serves each command that is alike (launch/kept_commands.h), which takes a sixth of the
+// once and serves each command that is alike (launch/command_cache.h), which takes a sixth of the
 // time of building it again.
 
 /// Whether an iterator can serve again: it computes on the tensors of the command themselves, and
