@@ -38,7 +38,7 @@ void convolution_of_any_library(const c10::OperatorHandle&, torch::jit::Stack* s
   static const auto convolution =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
   torch::jit::drop(*stack, 4);
-  run_cpu_kernel(convolution, convolution, stack);
+  dispatch_to_tier(convolution, convolution, stack);
 }
 
 /// _softmax(self, dim, half_to_float). Autocast has CUDA read half precision and write float32 in

@@ -54,12 +54,12 @@ struct CallPlan {
 };
 
 /// A plan in the cache.
-struct KeptPlan : CallPlan {
-  KeptPlan(const SignatureView& of, CallPlan plan) : CallPlan(std::move(plan)), signature(of) {}
+struct CachedPlan : CallPlan {
+  CachedPlan(const SignatureView& of, CallPlan plan) : CallPlan(std::move(plan)), signature(of) {}
 
   const Signature signature;
   mutable std::atomic<std::uint64_t> last_used{0};
 };
-using PlanPtr = std::shared_ptr<const KeptPlan>;
+using PlanPtr = std::shared_ptr<const CachedPlan>;
 
 }  // namespace openreg::ops

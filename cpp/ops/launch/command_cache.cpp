@@ -46,31 +46,31 @@ std::size_t slot_of(const OpKernel& kernel, std::span<const std::byte> command) 
          kEntries;
 }
 
-void run_in_turn(std::unique_ptr<KeptCommand>& kept, std::span<const std::byte> command) {
-  auto own = std::move(kept);  // until it has computed, there is none: it may throw
-  if (own->run(command)) kept = std::move(own);
+void run_in_turn(std::unique_ptr<CachedCommand>& cached, std::span<const std::byte> command) {
+  auto own = std::move(cached);  // until it has computed, there is none: it may throw
+  if (own->run(command)) cached = std::move(own);
 }
 
 }  // namespace
 
-bool KeptCommands::run(const OpKernel& kernel, std::span<const std::byte> command) {
+bool CommandCache::run(const OpKernel& kernel, std::span<const std::byte> command) {
   if (command.size() > kMostBytes) return false;
-  auto* const own = per_thread<KeptCommands>();
+  auto* const own = per_thread<CommandCache>();
   // A kernel that runs commands of its own may not replace the entry that it is computed by.
   if (own == nullptr || own->in_use_) return false;
   own->in_use_ = true;
   const auto end = c10::make_scope_exit([own] { own->in_use_ = false; });
-  return own->run_here(kernel, command);
+  return own->run_entry(kernel, command);
 }
 
-bool KeptCommands::run_here(const OpKernel& kernel, std::span<const std::byte> command) {
+bool CommandCache::run_entry(const OpKernel& kernel, std::span<const std::byte> command) {
   if (entries_.empty()) entries_.resize(kEntries);
   auto& entry = entries_[slot_of(kernel, command)];
   const std::span<std::byte> last(entry.command);
   if (entry.kernel != &kernel || !are_alike(last, command)) {
     entry.kernel = nullptr;
-    entry.whole = nullptr;
-    entry.tried_whole = false;
+    entry.computation = nullptr;
+    entry.tried_computation = false;
     entry.tensors = nullptr;
     entry.command.assign(command.begin(), command.end());
     entry.kernel = &kernel;
@@ -79,16 +79,16 @@ bool KeptCommands::run_here(const OpKernel& kernel, std::span<const std::byte> c
   const auto values = values_of(command);
   const auto known = values_of(last);
   if (std::memcmp(values.data(), known.data(), values.size()) != 0) {
-    entry.whole = nullptr;
-    entry.tried_whole = false;
+    entry.computation = nullptr;
+    entry.tried_computation = false;
     std::memcpy(known.data(), values.data(), values.size());
-  } else if (!std::exchange(entry.tried_whole, true)) {
-    entry.whole = kernel.keep_whole(last);
+  } else if (!std::exchange(entry.tried_computation, true)) {
+    entry.computation = kernel.cache_computation(last);
   }
-  if (entry.whole != nullptr) {
-    run_in_turn(entry.whole, command);
+  if (entry.computation != nullptr) {
+    run_in_turn(entry.computation, command);
   } else {
-    if (entry.tensors == nullptr) entry.tensors = kernel.keep_tensors(last);
+    if (entry.tensors == nullptr) entry.tensors = kernel.cache_tensors(last);
     run_in_turn(entry.tensors, command);
   }
   return true;

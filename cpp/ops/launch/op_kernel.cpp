@@ -15,16 +15,16 @@ LauncherSettings::LauncherSettings(std::span<const std::byte> command) {
 
 void OpKernel::run_command(const Kernel& kernel, std::span<const std::byte> command) {
   const auto& self = static_cast<const OpKernel&>(kernel);
-  if (self.compute_directly(command)) return;
+  if (self.run_raw(command)) return;
   const LauncherSettings settings(command);
-  if (KeptCommands::run(self, command)) return;
+  if (CommandCache::run(self, command)) return;
   ArgumentReader arguments(command);
   self.run_body(arguments);
 }
 
-class OpKernel::KeptTensors final : public KeptCommand {
+class OpKernel::CachedTensors final : public CachedCommand {
  public:
-  KeptTensors(const OpKernel& kernel, std::span<const std::byte> command)
+  CachedTensors(const OpKernel& kernel, std::span<const std::byte> command)
       : kernel_(kernel), arguments_(command) {}
 
   bool run(std::span<const std::byte> command) override {
@@ -38,19 +38,20 @@ class OpKernel::KeptTensors final : public KeptCommand {
   ArgumentReader arguments_;
 };
 
-std::unique_ptr<KeptCommand> OpKernel::keep_tensors(std::span<const std::byte> command) const {
-  return std::make_unique<KeptTensors>(*this, command);
+std::unique_ptr<CachedCommand> OpKernel::cache_tensors(std::span<const std::byte> command) const {
+  return std::make_unique<CachedTensors>(*this, command);
 }
 
-std::unique_ptr<KeptCommand> OpKernel::keep_whole(std::span<const std::byte> command) const {
-  if (body_traits_.keep == nullptr ||
+std::unique_ptr<CachedCommand> OpKernel::cache_computation(
+    std::span<const std::byte> command) const {
+  if (body_traits_.make_cached == nullptr ||
       CommandView(command).header().storages > ArgumentReader::kMostStorages)
     return nullptr;
-  return body_traits_.keep(*this, command);
+  return body_traits_.make_cached(*this, command);
 }
 
-bool OpKernel::compute_directly(std::span<const std::byte> command) const {
-  return body_traits_.direct != nullptr && body_traits_.direct(*this, CommandView(command));
+bool OpKernel::run_raw(std::span<const std::byte> command) const {
+  return body_traits_.raw != nullptr && body_traits_.raw(*this, CommandView(command));
 }
 
 void OpKernel::run_body(ArgumentReader& arguments) const {
@@ -65,15 +66,15 @@ std::unique_ptr<PreparedCommand> OpKernel::prepare(const Kernel& kernel,
 }
 
 void PreparedOp::run() {
-  if (kernel_.compute_directly(command_)) return;
+  if (kernel_.run_raw(command_)) return;
   const LauncherSettings settings(command_);
-  if (kept_ != nullptr) {
-    if (!kept_->run(command_)) kept_ = nullptr;
+  if (cached_ != nullptr) {
+    if (!cached_->run(command_)) cached_ = nullptr;
     return;
   }
   arguments_.rewind();
   kernel_.run_body(arguments_);
-  if (!std::exchange(tried_, true)) kept_ = kernel_.keep_whole(command_);
+  if (!std::exchange(tried_, true)) cached_ = kernel_.cache_computation(command_);
 }
 
 }  // namespace openreg::ops

@@ -18,18 +18,18 @@ class OpKernel;
 /// What differs from calling a body with tensors of the command's dtypes.
 struct BodyTraits {
   /// Computes on the command's memory, without making tensors. False: not with these arguments.
-  using Direct = bool (*)(const OpKernel& kernel, const CommandView& command);
+  using RawKernel = bool (*)(const OpKernel& kernel, const CommandView& command);
 
   /// The dtypes that are computed in wider ones; static. See Note [Half precision].
   std::span<const c10::ScalarType> widened{};
   /// Called in place of the body, which runs if it returns false. Null: the body always runs.
-  Direct direct = nullptr;
-  /// Keeps what computes such a command again, and those of the same values in other storages, in
-  /// less time than the body. The bytes outlive what is returned, which is null if the body has to
-  /// compute each time.
-  using Keep = std::unique_ptr<KeptCommand> (*)(const OpKernel& kernel,
-                                                std::span<const std::byte> command);
-  Keep keep = nullptr;
+  RawKernel raw = nullptr;
+  /// Makes what computes this command again, and commands with the same values in other storages,
+  /// in less time than the body. The bytes outlive what is returned, which is null if the body has
+  /// to compute each time.
+  using MakeCached = std::unique_ptr<CachedCommand> (*)(const OpKernel& kernel,
+                                                        std::span<const std::byte> command);
+  MakeCached make_cached = nullptr;
   /// The body uses other memory than the device's: it runs in the program (executor/executor.h).
   bool in_program = false;
 };
@@ -46,10 +46,12 @@ class OpKernel : public Kernel {
         body_(body),
         body_traits_(body_traits) {}
 
-  /// See KeptCommands. The bytes outlive what is returned.
-  std::unique_ptr<KeptCommand> keep_tensors(std::span<const std::byte> command) const;
-  /// Null if the body has to compute each time.
-  std::unique_ptr<KeptCommand> keep_whole(std::span<const std::byte> command) const;
+  /// Makes an entry of CommandCache for commands that are alike. The bytes outlive what is
+  /// returned.
+  std::unique_ptr<CachedCommand> cache_tensors(std::span<const std::byte> command) const;
+  /// Makes an entry of CommandCache for commands that are alike and have the same values; null if
+  /// the body has to compute each time. The bytes outlive what is returned.
+  std::unique_ptr<CachedCommand> cache_computation(std::span<const std::byte> command) const;
 
  protected:
   /// Whether tensors of some dtypes are replaced by wider ones for the body.
@@ -59,7 +61,7 @@ class OpKernel : public Kernel {
 
  private:
   friend class PreparedOp;
-  class KeptTensors;
+  class CachedTensors;
 
   static KernelTraits completed(KernelTraits traits, const BodyTraits& body_traits) {
     traits.in_executor = !body_traits.in_program;
@@ -67,7 +69,7 @@ class OpKernel : public Kernel {
     return traits;
   }
   static void run_command(const Kernel& kernel, std::span<const std::byte> command);
-  bool compute_directly(std::span<const std::byte> command) const;
+  bool run_raw(std::span<const std::byte> command) const;
   void run_body(ArgumentReader& arguments) const;
   static std::unique_ptr<PreparedCommand> prepare(const Kernel& kernel,
                                                   std::span<const std::byte> command);
@@ -99,7 +101,7 @@ class PreparedOp final : public PreparedCommand {
   const std::span<const std::byte> command_;
   ArgumentReader arguments_;
   bool tried_ = false;
-  std::unique_ptr<KeptCommand> kept_;  // in place of the body
+  std::unique_ptr<CachedCommand> cached_;  // in place of the body
 };
 
 }  // namespace openreg::ops

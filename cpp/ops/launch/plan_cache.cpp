@@ -33,10 +33,10 @@ class Store {
     const std::unique_lock lock(mutex_);
     if (auto known = find_locked(signature)) return known;
     if (plans_.size() >= PlanCache::kMost) drop_oldest();
-    auto kept = std::make_shared<const KeptPlan>(signature, std::move(plan));
-    kept->last_used.store(++made_, std::memory_order_relaxed);
-    plans_.emplace(signature.hash, kept);
-    return kept;
+    auto cached = std::make_shared<const CachedPlan>(signature, std::move(plan));
+    cached->last_used.store(++made_, std::memory_order_relaxed);
+    plans_.emplace(signature.hash, cached);
+    return cached;
   }
 
   /// The time for plans: how many have been made.
@@ -87,14 +87,14 @@ class Store {
 class AtHand {
  public:
   /// The plan in the signature's slot, whatever its own signature is; null if there is none.
-  const KeptPlan* look(const SignatureView& signature, std::uint64_t epoch) {
+  const CachedPlan* look(const SignatureView& signature, std::uint64_t epoch) {
     if (epoch_ != epoch) {
       for (auto& plan : plans_) retire(plan);
       epoch_ = epoch;
     }
     return plans_[signature.hash % plans_.size()].get();
   }
-  const KeptPlan& put(PlanPtr plan) {
+  const CachedPlan& put(PlanPtr plan) {
     auto& place = plans_[plan->signature.hash() % plans_.size()];
     retire(place);
     place = std::move(plan);
@@ -119,7 +119,7 @@ class AtHand {
   std::array<PlanPtr, 4096> plans_;
 };
 
-void touch(const KeptPlan& plan) {
+void touch(const CachedPlan& plan) {
   const auto now = Store::get().now();
   if (plan.last_used.load(std::memory_order_relaxed) != now)
     plan.last_used.store(now, std::memory_order_relaxed);
@@ -134,7 +134,7 @@ void PlanUse::end() noexcept {
 PlanUse PlanCache::find(const SignatureView& signature) {
   auto& store = Store::get();
   auto* const hand = per_thread<AtHand>();
-  const KeptPlan* found = hand == nullptr ? nullptr : hand->look(signature, store.epoch());
+  const CachedPlan* found = hand == nullptr ? nullptr : hand->look(signature, store.epoch());
   if (found == nullptr || !(found->signature == signature)) {
     auto stored = store.find(signature);
     if (stored == nullptr) return {};

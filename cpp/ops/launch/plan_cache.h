@@ -24,16 +24,16 @@ class PlanUse {
   }
 
   explicit operator bool() const noexcept { return plan_ != nullptr; }
-  const KeptPlan& operator*() const noexcept { return *plan_; }
-  const KeptPlan* operator->() const noexcept { return plan_; }
+  const CachedPlan& operator*() const noexcept { return *plan_; }
+  const CachedPlan* operator->() const noexcept { return plan_; }
 
  private:
   friend class PlanCache;
   explicit PlanUse(PlanPtr owned) noexcept : plan_(owned.get()), owned_(std::move(owned)) {}
-  explicit PlanUse(const KeptPlan& at_hand) noexcept : plan_(&at_hand) {}
+  explicit PlanUse(const CachedPlan& at_hand) noexcept : plan_(&at_hand) {}
   static void end() noexcept;
 
-  const KeptPlan* plan_ = nullptr;
+  const CachedPlan* plan_ = nullptr;
   PlanPtr owned_;  // null: it is among the thread's recent plans
 };
 

@@ -25,13 +25,13 @@ PlanUse find_plan(const BoxedOperator& op, ArgumentWriter& writer,
 }
 
 /// For an output of the wrong size the kernel itself decides whether to warn, and about strides.
-bool outs_are_as_planned(const BoxedOperator& op, const KeptPlan& plan,
+bool outs_are_as_planned(const BoxedOperator& op, const CachedPlan& plan,
                          BoxedOperator::Arguments arguments) {
   for (std::size_t i = 0, out = op.new_results(); i < op.roles().size(); ++i) {
     if (op.roles()[i] != Role::kOut) continue;
     const auto& tensor = arguments[i].toTensor();
     const auto& as = plan.results[out++];
-    if (is_fresh(tensor)) continue;
+    if (is_empty_default(tensor)) continue;
     const bool restrided = tensor.numel() == 0 && tensor.strides() != at::IntArrayRef(as.strides);
     if (tensor.sizes() != at::IntArrayRef(as.sizes) || restrided) return false;
   }
@@ -50,13 +50,14 @@ bool works_in_place_on_other_strides(const BoxedOperator& op, BoxedOperator::Arg
 }
 
 /// Launches the operator on tensors of default strides in place of those of the call.
-bool launch_apart(const c10::OperatorHandle& handle, c10::Device device, torch::jit::Stack* stack) {
-  const OutputsApart apart(handle.schema(), *stack);
+bool launch_with_temporary_outputs(const c10::OperatorHandle& handle, c10::Device device,
+                                   torch::jit::Stack* stack) {
+  const TemporaryOutputs temporaries(handle.schema(), *stack);
   if (!launch_boxed(handle, device, stack)) {
-    apart.put_back(*stack, handle.schema().arguments().size());
+    temporaries.put_back(*stack, handle.schema().arguments().size());
     return false;
   }
-  apart.copy_back(*stack, handle.schema().returns().size());
+  temporaries.copy_back(*stack, handle.schema().returns().size());
   return true;
 }
 
@@ -87,7 +88,8 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
   if (op == nullptr) return false;
   const auto count = op->roles().size();
   const auto arguments = torch::jit::last(*stack, count);
-  if (works_in_place_on_other_strides(*op, arguments)) return launch_apart(handle, device, stack);
+  if (works_in_place_on_other_strides(*op, arguments))
+    return launch_with_temporary_outputs(handle, device, stack);
   ArgumentWriter writer(op->kernel().name(), device);
   if (!op->write_arguments(writer, arguments)) return false;
   // Kernels report overlapping memory in tier 3. Kernels that take lists do not check it.
@@ -104,7 +106,7 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
     made.push_back(make_result(stream, plan->results[next]));
     writer.tensor(made.back(), Access::kWrite);
   }
-  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> apart;
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 3> temporaries;
   for (std::size_t i = 0; i < count; ++i) {
     if (op->roles()[i] != Role::kOut) continue;
     writer.at_argument(static_cast<std::int16_t>(i));
@@ -117,14 +119,14 @@ bool launch_boxed(const c10::OperatorHandle& handle, c10::Device device, torch::
     } else if (shares_memory(*op, arguments, out)) {
       return false;
     } else {
-      apart.emplace_back(make_result(stream, as), out);
-      writer.tensor(apart.back().first, Access::kWrite);
+      temporaries.emplace_back(make_result(stream, as), out);
+      writer.tensor(temporaries.back().first, Access::kWrite);
     }
   }
   // An output overlaps an input, or itself: the kernel reports that in tier 3.
   if (op->outs() > 0 && writer.written_memory_overlaps()) return false;
   launch(op->kernel(), writer, *plan, backend::counters::boxed);
-  for (const auto& [result, output] : apart) copy_to_output(result, output);
+  for (const auto& [result, output] : temporaries) copy_to_output(result, output);
 
   torch::jit::Stack results;
   next = 0;

@@ -28,7 +28,7 @@ bool is_left_to_tier_3(const c10::OperatorHandle& op, const char* name) {
   const bool is_random =  // draws from the generator that only tier 3 provides
       op.hasTag(at::Tag::nondeterministic_seeded) && !has_quirk(name, Quirk::kNotRandom);
   return is_random || op.hasTag(at::Tag::dynamic_output_shape) ||
-         op.hasTag(at::Tag::data_dependent_output) || has_quirk(name, Quirk::kNeedsElements) ||
+         op.hasTag(at::Tag::data_dependent_output) || has_quirk(name, Quirk::kDataDependent) ||
          has_quirk(name, Quirk::kChangesStorage);
 }
 
@@ -64,7 +64,7 @@ class BoxedOperator::CpuKernel final : public OpKernel {
                  },
                  {.factory = &kBoxedFactory},
                  {.widened = widened_dtypes(name),
-                  .direct = lists == ListComputation::kNone ? nullptr : &compute_lists}),
+                  .raw = lists == ListComputation::kNone ? nullptr : &compute_lists}),
         op_(op),
         lists_(lists) {}
 
@@ -85,7 +85,7 @@ std::size_t input_that_is(BoxedOperator::Arguments arguments, std::size_t out) {
   return out;
 }
 
-bool is_fresh(const at::Tensor& out) {
+bool is_empty_default(const at::Tensor& out) {
   return out.dim() == 1 && out.size(0) == 0 && out.stride(0) == 1;
 }
 
@@ -163,7 +163,7 @@ bool BoxedOperator::write_arguments(ArgumentWriter& writer, Arguments arguments)
       const auto& out = arguments[i].toTensor();
       writer.sign(static_cast<std::uint64_t>(out.scalar_type()));
       writer.sign(input_that_is(arguments, i));
-      if (out.numel() == 0 && !is_fresh(out)) {  // kernels may change their strides
+      if (out.numel() == 0 && !is_empty_default(out)) {  // kernels may change their strides
         for (const auto size : out.sizes()) writer.sign(static_cast<std::uint64_t>(size));
         for (const auto stride : out.strides()) writer.sign(static_cast<std::uint64_t>(stride));
       }

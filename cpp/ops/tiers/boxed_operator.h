@@ -74,6 +74,6 @@ std::size_t input_that_is(BoxedOperator::Arguments arguments, std::size_t out);
 
 /// Whether the output is like the result of torch.empty(0), which any kernel resizes without a
 /// warning.
-bool is_fresh(const at::Tensor& out);
+bool is_empty_default(const at::Tensor& out);
 
 }  // namespace openreg::ops

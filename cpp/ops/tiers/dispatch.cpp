@@ -89,8 +89,8 @@ void expect_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle&
 
 }  // namespace
 
-void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                    torch::jit::Stack* stack) {
+void dispatch_to_tier(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                      torch::jit::Stack* stack) {
   constexpr auto kKey = c10::DispatchKey::CPU;
   expect_cpu_kernel(op, cpu_op, kKey);
   const auto device = device_of_call(op, cpu_op, *stack);
@@ -104,7 +104,7 @@ void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  run_cpu_kernel(op, op, stack);
+  dispatch_to_tier(op, op, stack);
 }
 
 OPENREG_LIBRARY_IMPL(_, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }

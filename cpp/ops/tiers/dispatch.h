@@ -9,11 +9,11 @@ namespace openreg::ops {
 /// if that is not possible, on the calling thread (host_tier.h). Errors name `op`; `cpu_op` is run,
 /// and the stack holds its arguments. Throws c10::NotImplementedError if the CPU has no kernel, and
 /// for operators outside aten with TORCH_OPENREG_CPU_FALLBACK=0.
-void run_cpu_kernel(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
-                    torch::jit::Stack* stack);
+void dispatch_to_tier(const c10::OperatorHandle& op, const c10::OperatorHandle& cpu_op,
+                      torch::jit::Stack* stack);
 
 /// Runs the CPU's kernel for `cpu_key` on the calling thread, for tensors whose dispatch key is not
-/// that of strided ones. Throws as run_cpu_kernel() does.
+/// that of strided ones. Throws as dispatch_to_tier() does.
 void run_on_this_thread(const c10::OperatorHandle& op, c10::DispatchKey cpu_key,
                         torch::jit::Stack* stack);
 

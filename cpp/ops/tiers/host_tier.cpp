@@ -57,7 +57,7 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
                  torch::jit::Stack* stack) {
   const auto& schema = cpu_op.schema();
   const auto arguments_count = schema.arguments().size();
-  const OutputsApart apart(schema, *stack);  // before the wait: it may copy an output
+  const TemporaryOutputs temporaries(schema, *stack);  // before the wait: it may copy an output
   wait_for_device(device, cpu_op.operator_name().name.c_str());
 
   // The schemas of operators that are not PyTorch's may be wrong.
@@ -115,7 +115,7 @@ void run_on_host(const c10::OperatorHandle& cpu_op, c10::Device device, c10::Dis
       return argument || wants_cpu ? result : aliases.to_device(result);
     });
   }
-  apart.copy_back(*stack, schema.returns().size());
+  temporaries.copy_back(*stack, schema.returns().size());
 }
 
 }  // namespace openreg::ops

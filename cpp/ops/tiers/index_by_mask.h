@@ -24,8 +24,8 @@ c10::List<std::optional<at::Tensor>> without_masks(
 
 /// Indexing with masks, as index() and its out form do.
 template <>
-struct OwnWay<at::Tensor(const at::Tensor&, const c10::List<std::optional<at::Tensor>>&)>
-    : OwnWay<void()> {
+struct SignatureOverride<at::Tensor(const at::Tensor&, const c10::List<std::optional<at::Tensor>>&)>
+    : SignatureOverride<void()> {
   using Indices = c10::List<std::optional<at::Tensor>>;
 
   static bool answers(Form form, std::array<at::Tensor, 1>& outputs, const at::Tensor& self,
@@ -35,7 +35,7 @@ struct OwnWay<at::Tensor(const at::Tensor&, const c10::List<std::optional<at::Te
     if (selected) outputs[0] = std::move(*selected);
     return selected.has_value();
   }
-  using OwnWay<void()>::argument;
+  using SignatureOverride<void()>::argument;
   static Indices argument(const Indices& indices, const at::Tensor& self, const Indices&) {
     return without_masks(self, indices);
   }

@@ -28,7 +28,7 @@ namespace {
 void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const auto cpu_op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
-  run_cpu_kernel(op, cpu_op, stack);
+  dispatch_to_tier(op, cpu_op, stack);
 }
 
 /// convolution_backward also takes the sizes of the bias, after the third of its ten other
@@ -39,7 +39,7 @@ void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stac
   const auto begin = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
   const auto channels = begin->toTensor().size(1);
   stack->insert(begin + 3, c10::IValue(std::vector<std::int64_t>{channels}));
-  run_cpu_kernel(op, cpu_op, stack);
+  dispatch_to_tier(op, cpu_op, stack);
 }
 
 /// Whether elements may lie in the same memory: with the strides in order, a dimension reaches into

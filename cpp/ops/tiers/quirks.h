@@ -13,7 +13,7 @@ namespace openreg::ops {
 enum class Quirk : std::uint8_t {
   /// The shape of a result, or whether the call is refused, depends on the values of elements, or
   /// the kernel cannot be tried on smaller tensors: the calling thread runs it.
-  kNeedsElements,
+  kDataDependent,
   /// It changes the storage of an argument, not its elements: the calling thread runs it.
   kChangesStorage,
   /// Tagged as random, but draws no number as it is called here.
@@ -22,7 +22,7 @@ enum class Quirk : std::uint8_t {
   kMetaChecksAll,
   /// Numbers among its arguments go with the sizes of its tensors: it cannot be tried on smaller
   /// ones.
-  kNeedsSizes,
+  kNumbersMatchSizes,
   /// Floating-point numbers among the arguments only scale, and change from call to call.
   kNumbersScale,
   /// An exception for output_support(): the kernel iterates over elements, but ignores the strides
@@ -53,8 +53,8 @@ bool has_quirk(const char* op, Quirk quirk);
 /// precision].
 std::span<const c10::ScalarType> widened_dtypes(const char* op);
 
-/// Which outputs the kernel may be given; for others it computes apart. See Note [Outputs of any
-/// strides].
+/// Which outputs the kernel may be given; for others it computes into a temporary one. See Note
+/// [Outputs of any strides].
 enum class OutputSupport : std::uint8_t { kNone, kDefaultStrides, kAnyStrides };
 /// `iterates`: the kernel is a loop over an iterator, which respects strides.
 OutputSupport output_support(const char* op, bool iterates);

@@ -83,7 +83,7 @@ bool cat(const OpKernel&, const CommandView& command) {
 
 }  // namespace
 
-BodyTraits::Direct direct_computation(const char* op) {
+BodyTraits::RawKernel raw_kernel(const char* op) {
   const std::string_view name(op);
   if (name == "aten::cat") return &cat;
   if (name == "aten::sum.dim_IntList" || name == "aten::sum.IntList_out")

@@ -4,15 +4,17 @@
 
 namespace openreg::ops {
 
-/// What operators of a signature do before they are called like all others. This one: nothing.
+/// Specialised for signatures whose operators differ from all others in a call. The primary
+/// template changes nothing.
 template <class Signature>
-struct OwnWay {
-  /// Whether the call has been answered, without a plan.
+struct SignatureOverride {
+  /// Answers the call without a plan, and returns true; false if the call goes on as others do.
   template <class Outputs, class... A>
   static constexpr bool answers(Form, Outputs&, const A&...) {
     return false;
   }
-  /// An argument as a signature can tell it from others, given all arguments.
+  /// Returns what replaces an argument, given all arguments, so that a signature can tell calls
+  /// apart.
   template <class T, class... All>
   static constexpr const T& argument(const T& argument, const All&...) {
     return argument;

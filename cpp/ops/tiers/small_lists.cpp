@@ -18,9 +18,9 @@ namespace openreg::ops {
 
 namespace {
 
-constexpr std::size_t kSmall = 2048;        // bytes of a tensor on average
-constexpr std::size_t kJoined = 64 * 1024;  // bytes, of each list: they stay in the cache
-constexpr std::uint64_t kFewest = 6;        // tensors that are worth joining
+constexpr std::size_t kSmall = 2048;             // bytes of a tensor on average
+constexpr std::size_t kMostBatched = 64 * 1024;  // bytes, of each list: they stay in the cache
+constexpr std::uint64_t kFewest = 6;             // tensors that are worth joining
 constexpr std::uint8_t kBits = kConj | kNeg;
 
 /// An argument that is a list of tensors. The first is the one that is written.
@@ -181,7 +181,7 @@ template <class T>
 bool compute_by_loop(ListComputation computation, const CommandView& command, const Call& call) {
   switch (computation) {
     case ListComputation::kNone:
-    case ListComputation::kJoined:
+    case ListComputation::kBatched:
       return false;
     case ListComputation::kAdd:
       if (is_scaled(call)) return false;
@@ -201,31 +201,31 @@ bool compute_by_loop(ListComputation computation, const CommandView& command, co
   return false;
 }
 
-void compute_joined(const BoxedOperator& op, const CommandView& command, Call& call,
-                    c10::ScalarType dtype) {
+void compute_batched(const BoxedOperator& op, const CommandView& command, Call& call,
+                     c10::ScalarType dtype) {
   const auto count = call.lists[0].count;
   const auto itemsize = c10::elementSize(dtype);
   for (std::uint64_t next = 0; next < count;) {
     const auto begin = call.lists[0].tensors;
     const auto first = next;
     std::size_t bytes = 0;
-    for (auto tensors = begin; next < count && bytes < kJoined; ++next)
+    for (auto tensors = begin; next < count && bytes < kMostBatched; ++next)
       bytes += command.numel(*tensors.tensor()) * itemsize;
     if (bytes == 0) return;  // none of the others has elements
     auto stack = call.arguments;
     at::Tensor result;
     for (auto& list : call.lists) {
-      const auto joined =
+      const auto batched =
           at::empty({static_cast<std::int64_t>(bytes / itemsize)}, at::TensorOptions(dtype));
-      auto* to = static_cast<std::byte*>(joined.mutable_data_ptr());
+      auto* to = static_cast<std::byte*>(batched.mutable_data_ptr());
       for (auto i = first; i < next; ++i) {
         const auto& tensor = *list.tensors.tensor();
         const auto size = command.numel(tensor) * itemsize;
         std::memcpy(to, elements_of(command, tensor), size);
         to += size;
       }
-      stack[list.argument] = c10::List<at::Tensor>({joined});
-      if (!result.defined()) result = joined;
+      stack[list.argument] = c10::List<at::Tensor>({batched});
+      if (!result.defined()) result = batched;
     }
     op.run_cpu_kernel(stack);
     const auto* from = static_cast<const std::byte*>(result.const_data_ptr());
@@ -254,7 +254,7 @@ ListComputation list_computation(const char* op) {
   if (name == "sub_") return ListComputation::kSub;
   if (name == "mul_") return ListComputation::kMul;
   if (name == "div_") return ListComputation::kDiv;
-  return std::ranges::find(kExact, name) != kExact.end() ? ListComputation::kJoined
+  return std::ranges::find(kExact, name) != kExact.end() ? ListComputation::kBatched
                                                          : ListComputation::kNone;
 }
 
@@ -268,7 +268,7 @@ bool compute_small_lists(const BoxedOperator& op, ListComputation computation,
                             : compute_by_loop<double>(computation, command, *call))
     return true;
   if (call->lists[0].count < kFewest) return false;
-  compute_joined(op, command, *call, *dtype);
+  compute_batched(op, command, *call, *dtype);
   return true;
 }
 

@@ -9,18 +9,20 @@ namespace openreg::ops {
 /// counts its steps by such an operator.
 enum class ListComputation : std::uint8_t {
   kNone,  // by PyTorch, one tensor after another
-  /// Joined: by PyTorch, on copies that lie side by side. Its vectors have to give the same bits as
-  /// its loops for single elements, as they do for the operators below.
-  kJoined,
-  kAdd,  // these by a loop; joined, if the second operand is scaled
+  /// Batched: by PyTorch, on copies that lie side by side. Its vectors have to give the same bits
+  /// as its loops for single elements, as they do for the operators below.
+  kBatched,
+  kAdd,  // these by a loop; batched, if the second operand is scaled
   kSub,
   kMul,
   kDiv,
 };
 
+/// How the operator with this name is computed.
 ListComputation list_computation(const char* op);
 
-/// False: these tensors are left to PyTorch; nothing has been written.
+/// Computes a command of such an operator. False: these tensors are left to PyTorch; nothing has
+/// been written.
 bool compute_small_lists(const BoxedOperator& op, ListComputation computation,
                          const CommandView& command);
 

@@ -127,8 +127,8 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   StructuredOperator(const char* name, Functions functions)
       : OpKernel(name, &run, {},
                  {.widened = widened_dtypes(name),
-                  .direct = direct_computation(name),
-                  .keep = functions.compute ? &keep : nullptr}),
+                  .raw = raw_kernel(name),
+                  .make_cached = functions.compute ? &make_cached : nullptr}),
         functions_(functions),
         takes_any_strides_(!has_quirk(name, Quirk::kTakesContiguous)),
         output_support_(output_support(name, /*iterates=*/kTakesNumbers)) {}
@@ -172,25 +172,25 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
   static constexpr std::size_t kOutputs = output_count<R>();
   using Outputs = std::array<at::Tensor, kOutputs>;
 
-  /// What is kept of an operator that is a loop over an iterator.
-  class KeptIteration;
+  /// The cached iterator of an operator that is a loop over one.
+  class CachedIteration;
 
   static void run(const OpKernel& kernel, ArgumentReader& reader) {
     const auto& self = static_cast<const StructuredOperator&>(kernel);
     KernelCall<RefR(All...)>::run(reader, self.functions_.kernel);
   }
-  static std::unique_ptr<KeptCommand> keep(const OpKernel& kernel,
-                                           std::span<const std::byte> command) {
+  static std::unique_ptr<CachedCommand> make_cached(const OpKernel& kernel,
+                                                    std::span<const std::byte> command) {
     auto made =
-        std::make_unique<KeptIteration>(static_cast<const StructuredOperator&>(kernel), command);
+        std::make_unique<CachedIteration>(static_cast<const StructuredOperator&>(kernel), command);
     return made->is_usable() ? std::move(made) : nullptr;
   }
 
   void call(Form form, Outputs& outputs, const std::remove_reference_t<A>&... args) const {
-    using Own = OwnWay<R(A...)>;
-    if (Own::answers(form, outputs, args...)) return;
+    using Override = SignatureOverride<R(A...)>;
+    if (Override::answers(form, outputs, args...)) return;
     if (!takes_any_strides_) return call_with(form, outputs, contiguous(args)...);
-    call_with(form, outputs, Own::argument(args, args...)...);
+    call_with(form, outputs, Override::argument(args, args...)...);
   }
 
   template <class T>
@@ -230,7 +230,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
       return call(Form::kOut, outputs, args...);
     Outputs results;
     for (std::size_t i = 0; i < kOutputs; ++i)
-      results[i] = none ? at::empty({0}, outputs[i].options()) : output_apart(outputs[i]);
+      results[i] = none ? at::empty({0}, outputs[i].options()) : temporary_output(outputs[i]);
     call(Form::kOut, results, args...);
     for (std::size_t i = 0; i < kOutputs; ++i) copy_to_output(results[i], outputs[i]);
   }
@@ -322,10 +322,10 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)> : public OpKernel
 };
 
 template <bool kTakesNumbers, class R, class... A, class RefR, class... All>
-class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::KeptIteration final
-    : public KeptCommand {
+class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::CachedIteration final
+    : public CachedCommand {
  public:
-  KeptIteration(const StructuredOperator& op, std::span<const std::byte> command)
+  CachedIteration(const StructuredOperator& op, std::span<const std::byte> command)
       : op_(op), arguments_(command) {
     // Otherwise the iterator would be over the tensors themselves.
     if (op_.widens(arguments_)) return;
@@ -369,7 +369,7 @@ class StructuredOperator<kTakesNumbers, R(A...), RefR(All...)>::KeptIteration fi
   ArgumentReader arguments_;
   std::optional<Held> held_;
   Outputs outputs_;
-  OutputRequests requests_{Form::kKept, outputs_};
+  OutputRequests requests_{Form::kCached, outputs_};
   std::unique_ptr<at::impl::MetaBase> iterator_;
   std::optional<OperandStorages> operands_;
 };

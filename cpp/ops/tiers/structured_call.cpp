@@ -68,7 +68,7 @@ CallPlan plan_structured(const OpKernel& kernel, ArgumentWriter& writer, bool ch
                      : checked                                       ? SignatureLevel::kIntegers
                                                                      : SignatureLevel::kEqualSizes;
   const auto result = probe_kernel(kernel, writer, level,
-                                   /*shrunk=*/!has_quirk(kernel.name(), Quirk::kNeedsSizes));
+                                   /*shrunk=*/!has_quirk(kernel.name(), Quirk::kNumbersMatchSizes));
   // The meta functions of iterators have refused what may not overlap.
   plan.waits = !result.passes || (!checked && writer.written_memory_overlaps());
   plan.warnings = result.warnings;

@@ -65,7 +65,7 @@ void OutputRequests::set(std::int64_t i, at::IntArrayRef sizes, at::IntArrayRef 
     case Form::kInplace:
       check_inplace(output, sizes, options);
       break;
-    case Form::kKept:
+    case Form::kCached:
       if (sizes != output.sizes()) are_met_ = false;
       // Otherwise the iterator computes elsewhere, and copies.
       if (exactly && !strides.empty() && strides != output.strides()) are_met_ = false;

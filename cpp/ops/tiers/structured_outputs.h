@@ -24,7 +24,7 @@ enum class Form {
   kFunctional,  // made here
   kOut,         // given by the caller, and resized
   kInplace,     // the first argument
-  kKept,        // those of a command, which was launched by one of the forms above
+  kCached,      // those of a command, which was launched by one of the forms above
 };
 
 /// The outputs of a call, and what a meta function requests of them. The rules and the messages are

@@ -46,7 +46,7 @@ void for_tensors_in_memory_of(const at::Tensor& output, const c10::IValue& argum
   }
 }
 
-at::Tensor output_apart(const at::Tensor& output) {
+at::Tensor temporary_output(const at::Tensor& output) {
   return at::empty(output.sizes(), output.options());
 }
 
@@ -59,7 +59,7 @@ void copy_to_output(const at::Tensor& result, const at::Tensor& output) {
   output.copy_(result);
 }
 
-OutputsApart::OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
+TemporaryOutputs::TemporaryOutputs(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
   const auto& arguments = schema.arguments();
   const auto begin = stack.size() - arguments.size();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -78,7 +78,7 @@ OutputsApart::OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack&
       });
     }
     if (overlaps && has_default_strides(output)) continue;  // the kernel decides
-    pairs_.emplace_back(output_apart(output), output);
+    pairs_.emplace_back(temporary_output(output), output);
     const auto& result = pairs_.back().first;
     argument = result;
     if (same.empty()) continue;
@@ -87,14 +87,14 @@ OutputsApart::OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack&
   }
 }
 
-void OutputsApart::put_back(torch::jit::Stack& stack, std::size_t last) const {
+void TemporaryOutputs::put_back(torch::jit::Stack& stack, std::size_t last) const {
   for (const auto& [result, output] : pairs_) {
     for (auto i = stack.size() - last; i < stack.size(); ++i)
       if (stack[i].isTensor() && stack[i].toTensor().is_same(result)) stack[i] = output;
   }
 }
 
-void OutputsApart::copy_back(torch::jit::Stack& stack, std::size_t results) const {
+void TemporaryOutputs::copy_back(torch::jit::Stack& stack, std::size_t results) const {
   for (const auto& [result, output] : pairs_) copy_to_output(result, output);
   put_back(stack, results);
 }

@@ -19,8 +19,8 @@ namespace openreg::ops {
 // of a view, and beyond the end of one that overlaps itself. Some divide by the strides of
 // dimensions of one element, some compute the losses of all elements in the memory of their mean,
 // others give the output the strides that suit them. The device keeps and respects the strides of
-// an output, as most of CUDA's kernels do: a kernel that might not do so computes *apart*, into an
-// output of its own, which is then copied. Kernels that iterate over elements write any strides,
+// an output, as most of CUDA's kernels do: a kernel that might not do so computes into a
+// *temporary* output, which is then copied. Kernels that iterate over elements write any strides,
 // except for those with a quirk (quirks.h).
 
 /// Whether the strides are those of a new tensor, also for dimensions of one element.
@@ -31,20 +31,21 @@ bool have_default_strides(std::span<const at::Tensor> tensors);
 void for_tensors_in_memory_of(const at::Tensor& output, const c10::IValue& argument,
                               c10::function_ref<void(const at::Tensor&)> use);
 
-/// The tensor in which the kernel computes instead, with the sizes, dtype and device of `output`.
-at::Tensor output_apart(const at::Tensor& output);
+/// Makes a tensor for the kernel to compute into instead of `output`, with the same sizes, dtype
+/// and device.
+at::Tensor temporary_output(const at::Tensor& output);
 
-/// Copies what was computed apart into the output of the call, which gets the sizes of the result.
+/// Copies a temporary output into the output of the call, which gets the sizes of the result.
 /// Throws c10::Error if the output overlaps itself.
 void copy_to_output(const at::Tensor& result, const at::Tensor& output);
 
-/// The outputs of a call that its kernel may not be given: Note [Outputs of any strides]. The
+/// Replaces outputs of a call that its kernel may not be given: Note [Outputs of any strides]. The
 /// kernel gets tensors of default strides in their place; an output that is an input, too, is
 /// copied first, so the kernel still works in place, and refuses to change the sizes of its input.
-class OutputsApart {
+class TemporaryOutputs {
  public:
   /// Replaces such outputs among the arguments on the stack.
-  OutputsApart(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
+  TemporaryOutputs(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
   /// Puts the outputs back among the `last` values of the stack.
   void put_back(torch::jit::Stack& stack, std::size_t last) const;
   /// Like put_back(), after the kernel: also copies what it computed.

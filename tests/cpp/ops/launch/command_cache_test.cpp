@@ -32,7 +32,7 @@ struct Calls {
   std::function<void(at::Tensor&)> change;
 } calls;
 
-class Whole final : public KeptCommand {
+class Whole final : public CachedCommand {
  public:
   explicit Whole(std::span<const std::byte> command) {
     ArgumentReader reader(command);
@@ -50,20 +50,20 @@ class Whole final : public KeptCommand {
   std::int64_t value_;
 };
 
-const OpKernel kKept("test::kept",
-                     [](const OpKernel&, ArgumentReader& reader) {
-                       auto& tensor = reader.tensor();
-                       calls.tensors.push_back(tensor.unsafeGetTensorImpl());
-                       calls.elements.push_back(tensor.numel() ? *tensor.data_ptr<float>() : 0);
-                       calls.values.push_back(reader.value<std::int64_t>());
-                       if (calls.change) calls.change(tensor);
-                     },
-                     {},
-                     {.keep = [](const OpKernel&, std::span<const std::byte> command)
-                          -> std::unique_ptr<KeptCommand> {
-                       if (!calls.keeps_whole) return nullptr;
-                       return std::make_unique<Whole>(command);
-                     }});
+const OpKernel kKernel("test::cached",
+                       [](const OpKernel&, ArgumentReader& reader) {
+                         auto& tensor = reader.tensor();
+                         calls.tensors.push_back(tensor.unsafeGetTensorImpl());
+                         calls.elements.push_back(tensor.numel() ? *tensor.data_ptr<float>() : 0);
+                         calls.values.push_back(reader.value<std::int64_t>());
+                         if (calls.change) calls.change(tensor);
+                       },
+                       {},
+                       {.make_cached = [](const OpKernel&, std::span<const std::byte> command)
+                            -> std::unique_ptr<CachedCommand> {
+                         if (!calls.keeps_whole) return nullptr;
+                         return std::make_unique<Whole>(command);
+                       }});
 
 /// A device tensor whose first element is this. Each has its own memory.
 at::Tensor tensor_of(float element, at::IntArrayRef sizes = {2, 3}) {
@@ -73,9 +73,9 @@ at::Tensor tensor_of(float element, at::IntArrayRef sizes = {2, 3}) {
   return tensor;
 }
 
-class KeptCommandsTest : public ::testing::Test {
+class CommandCacheTest : public ::testing::Test {
  protected:
-  KeptCommandsTest() {
+  CommandCacheTest() {
     calls = {};
     run(tensor_of(0, {0}), 0);  // what another test has left is not alike
     calls.tensors.clear();
@@ -84,15 +84,15 @@ class KeptCommandsTest : public ::testing::Test {
   }
 
   static void run(const at::Tensor& tensor, std::int64_t value) {
-    ArgumentWriter writer("test::kept", kDevice);
+    ArgumentWriter writer("test::cached", kDevice);
     writer.tensor(tensor, Access::kWrite);
     writer.carry(value);
     const auto command = writer.finish();
-    kKept.run(command);
+    kKernel.run(command);
   }
 };
 
-TEST_F(KeptCommandsTest, TensorsServeCommandsThatAreAlikeWithTheirOwnMemoryAndValues) {
+TEST_F(CommandCacheTest, TensorsServeCommandsThatAreAlikeWithTheirOwnMemoryAndValues) {
   const std::vector<at::Tensor> tensors{tensor_of(5), tensor_of(6), tensor_of(7), tensor_of(8)};
   for (std::int64_t i = 0; i < 4; ++i) run(tensors[static_cast<std::size_t>(i)], i);
   EXPECT_EQ(calls.elements, (std::vector<float>{5, 6, 7, 8}));
@@ -101,7 +101,7 @@ TEST_F(KeptCommandsTest, TensorsServeCommandsThatAreAlikeWithTheirOwnMemoryAndVa
   EXPECT_EQ(calls.tensors[2], calls.tensors[3]);
 }
 
-TEST_F(KeptCommandsTest, OtherShapesAndStoragesAreNotAlike) {
+TEST_F(CommandCacheTest, OtherShapesAndStoragesAreNotAlike) {
   for (const float element : {1, 2, 3}) run(tensor_of(element), 0);
   const auto large = tensor_of(4, {3, 3});
   run(tensor_of(5, {3, 2}), 0);
@@ -115,7 +115,7 @@ TEST_F(KeptCommandsTest, OtherShapesAndStoragesAreNotAlike) {
   EXPECT_EQ(calls.elements[6], 4);
 }
 
-TEST_F(KeptCommandsTest, WhatIsMadeOfAllValuesServesEqualOnesOnly) {
+TEST_F(CommandCacheTest, WhatIsMadeOfAllValuesServesEqualOnesOnly) {
   calls.keeps_whole = true;
   const auto tensor = tensor_of(1);
   for (const std::int64_t value : {7, 7, 7, 8, 7, 7}) run(tensor, value);
@@ -124,7 +124,7 @@ TEST_F(KeptCommandsTest, WhatIsMadeOfAllValuesServesEqualOnesOnly) {
   EXPECT_EQ(calls.values, (std::vector<std::int64_t>{7, 8, 7}));
 }
 
-TEST_F(KeptCommandsTest, WhatDoesNotLastIsNotMadeAgain) {
+TEST_F(CommandCacheTest, WhatDoesNotLastIsNotMadeAgain) {
   calls.keeps_whole = true;
   calls.lasts = false;
   const auto tensor = tensor_of(1);
@@ -133,7 +133,7 @@ TEST_F(KeptCommandsTest, WhatDoesNotLastIsNotMadeAgain) {
   EXPECT_EQ(calls.values.size(), 4U);
 }
 
-TEST_F(KeptCommandsTest, WhatHasThrownIsNotUsedAgain) {
+TEST_F(CommandCacheTest, WhatHasThrownIsNotUsedAgain) {
   calls.keeps_whole = true;
   const auto tensor = tensor_of(1);
   run(tensor, 7);
@@ -147,7 +147,7 @@ TEST_F(KeptCommandsTest, WhatHasThrownIsNotUsedAgain) {
   EXPECT_EQ(calls.values, (std::vector<std::int64_t>{7, 7, 7, 8}));
 }
 
-TEST_F(KeptCommandsTest, ATensorThatTheKernelHasKeptOrChangedIsNotUsedAgain) {
+TEST_F(CommandCacheTest, ATensorThatTheKernelHasKeptOrChangedIsNotUsedAgain) {
   at::Tensor own;
   const auto tensor = tensor_of(1);
   const auto other = tensor_of(2);
@@ -176,7 +176,7 @@ TEST_F(KeptCommandsTest, ATensorThatTheKernelHasKeptOrChangedIsNotUsedAgain) {
   }
 }
 
-TEST_F(KeptCommandsTest, AKernelThatRunsCommandsOfItsOwnIsNotReplaced) {
+TEST_F(CommandCacheTest, AKernelThatRunsCommandsOfItsOwnIsNotReplaced) {
   const auto tensor = tensor_of(1);
   const auto other = tensor_of(2, {5});
   run(tensor, 0);
@@ -191,7 +191,7 @@ TEST_F(KeptCommandsTest, AKernelThatRunsCommandsOfItsOwnIsNotReplaced) {
   EXPECT_EQ(calls.elements, (std::vector<float>{1, 1, 1, 2, 2, 2, 3}));
 }
 
-TEST_F(KeptCommandsTest, EachThreadKeepsItsOwn) {
+TEST_F(CommandCacheTest, EachThreadKeepsItsOwn) {
   const auto tensor = tensor_of(1);
   for (int i = 0; i < 3; ++i) run(tensor, 0);
   const auto kept = calls.tensors.back();

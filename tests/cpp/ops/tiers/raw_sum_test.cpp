@@ -18,7 +18,7 @@ namespace {
 
 const OpKernel any_kernel("openreg_test::sum_directly", nullptr);
 
-/// The result of the direct computation of sum over `dims`; nothing if it refuses.
+/// The result of the raw kernel of sum over `dims`; nothing if it refuses.
 std::optional<at::Tensor> sum_directly(const at::Tensor& input, at::OptionalIntArrayRef dims,
                                        const at::Tensor& out) {
   ArgumentWriter writer("aten::sum.dim_IntList", kDevice);
@@ -28,7 +28,7 @@ std::optional<at::Tensor> sum_directly(const at::Tensor& input, at::OptionalIntA
   Argument<std::optional<at::ScalarType>>::write(writer, std::nullopt);
   writer.tensor(out, Access::kWrite);
   const auto command = writer.finish();
-  const auto compute = direct_computation("aten::sum.dim_IntList");
+  const auto compute = raw_kernel("aten::sum.dim_IntList");
   EXPECT_EQ(compute, &sum_of_small_integers);
   static_cast<void>(out.cpu());  // waits until its zeros have been written
   if (!compute(any_kernel, CommandView(command))) return std::nullopt;

@@ -38,7 +38,7 @@ Tensors on_device(const Tensors& tensors) {
   return moved;
 }
 
-/// More than the fewest that are joined.
+/// More than the fewest that are batched.
 Tensors some(at::ScalarType dtype = at::kFloat) {
   Tensors tensors;
   for (int i = 0; i < 5; ++i) {
@@ -73,7 +73,7 @@ TEST(SmallLists, NumbersTensorsAndListsAreArguments) {
   }
 }
 
-TEST(SmallLists, AreJoinedInParts) {
+TEST(SmallLists, AreBatchedInParts) {
   Tensors list;
   for (int i = 0; i < 900; ++i) list.push_back(at::rand({i % 300}));
   list.push_back(at::rand({100'000}));
